@@ -1,0 +1,39 @@
+# make train: install into .venv and learn Pong. make test: install and run every test.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# Newer than what it was installed from, or installed again.
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help train test lint docs clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## /make \1	/p' Makefile
+
+train: $(STAMP)  ## learn Pong; files land in runs/
+	$(BIN)/aclearn train configs/pong.yaml
+
+test: $(STAMP)  ## every test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+lint: $(STAMP)  ## ruff, mypy, the direction of imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: $(STAMP)  ## write docs/configuration.md again
+	$(BIN)/python -c 'from pathlib import Path; from aclearn.config import configuration_page; \
+	Path("docs/configuration.md").write_text(configuration_page(), encoding="utf-8")'
+
+clean:  ## remove .venv and caches; runs/ stays
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "aclearn needs Python 3.11 or newer as $(PYTHON), but found: $$($(PYTHON) --version 2>&1)." >&2; \
+	  echo "Name another one: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
