@@ -1,0 +1,145 @@
+"""The corrector chain: what an unroll batch gives to correctors, and what they make of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from correctors._bootstrap import bootstrapped
+from correctors._checks import check_time_major
+
+
+@dataclass(frozen=True, eq=False)
+class CorrectionInput:
+    """One batch of unrolls as correctors see it; all tensors time-major [T, B], on one device.
+
+    Attributes:
+        values: V(x_t) of the observation that step t acted on, float32.
+        next_values: V of the observation that step t really reached, float32; not read where
+            `discounts` is 0.
+        rewards: float32.
+        discounts: γ · (1 − terminated), float32.
+        done: terminated or truncated, bool.
+        log_rhos: log π(a|x) − log μ(a|x) of the actions taken, float32; None where no corrector of
+            the chain needs it.
+
+    Raises:
+        ValueError: a wrong rank, shape, dtype or device.
+    """
+
+    values: Tensor
+    next_values: Tensor
+    rewards: Tensor
+    discounts: Tensor
+    done: Tensor
+    log_rhos: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        floats = {name: value for name, value in vars(self).items() if name != "done"}
+        if self.log_rhos is None:
+            del floats["log_rhos"]
+        check_time_major(floats=floats, bools={"done": self.done})
+
+    def required(self, name: str) -> Tensor:
+        """The input `name`.
+
+        Raises:
+            ValueError: the batch comes without it.
+        """
+        value: Tensor | None = getattr(self, name)
+        if value is None:
+            raise ValueError(f"{name}: needed by a corrector of the chain, but the batch has None")
+        return value
+
+
+#: What a corrector may need.
+_INPUT_NAMES = frozenset(field.name for field in fields(CorrectionInput))
+
+
+@dataclass(frozen=True, eq=False)
+class Correction:
+    """What the loss learns from: all float32 [T, B], none carries gradient.
+
+    The weights stay apart from the advantages because the loss may have to do something between
+    (normalise the advantages; clip a ratio of its own instead of using the weights).
+
+    Attributes:
+        targets: what the values are regressed on.
+        advantages: of the actions taken, not weighted.
+        weights: importance weights of the policy gradient; 1 where no corrector sets them.
+    """
+
+    targets: Tensor
+    advantages: Tensor
+    weights: Tensor
+
+    @property
+    def weighted_advantages(self) -> Tensor:
+        """`weights` · `advantages`: the factor of ∇ log π in the policy gradient."""
+        return self.weights * self.advantages
+
+
+class Corrector(Protocol):
+    """A link of the chain: replaces the parts of a `Correction` that it is there to correct."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The names of the fields of `CorrectionInput` that it reads."""
+
+    def correct(self, batch: CorrectionInput, correction: Correction) -> Correction:
+        """`correction` with some of its fields replaced; nothing is changed in place."""
+
+
+@dataclass(frozen=True)
+class CorrectorChain:
+    """Correctors applied in order: `CorrectorChain().add(VTrace()).add(ImportanceSampling())`.
+
+    An empty chain corrects nothing: one-step temporal-difference targets and advantages, weights
+    of 1. Each corrector replaces what it corrects.
+
+    Attributes:
+        correctors: the links, first applied first.
+    """
+
+    correctors: tuple[Corrector, ...] = ()
+
+    def add(self, corrector: Corrector) -> CorrectorChain:
+        """A chain with `corrector` behind the others; this one stays as it is.
+
+        Raises:
+            ValueError: the corrector needs something that no batch has.
+        """
+        unknown = corrector.needs - _INPUT_NAMES
+        if unknown:
+            raise ValueError(
+                f"{type(corrector).__name__}: expected needs among {sorted(_INPUT_NAMES)}, "
+                f"got {sorted(unknown)}"
+            )
+        return CorrectorChain((*self.correctors, corrector))
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What the correctors need together: the inputs that a batch must not leave at None."""
+        return frozenset[str]().union(*(corrector.needs for corrector in self.correctors))
+
+    def correct(self, batch: CorrectionInput) -> Correction:
+        """The batch's targets, advantages and weights, from all correctors in order.
+
+        Raises:
+            ValueError: the batch lacks what a corrector needs.
+        """
+        for name in sorted(self.needs):
+            batch.required(name)
+        with torch.no_grad():
+            targets = bootstrapped(batch.rewards, batch.discounts, batch.next_values)
+            correction = Correction(
+                targets=targets,
+                advantages=targets - batch.values,
+                weights=torch.ones_like(targets),
+            )
+        for corrector in self.correctors:
+            correction = corrector.correct(batch, correction)
+        return correction

@@ -1,0 +1,182 @@
+"""V-trace: value targets and policy-gradient advantages from off-policy unrolls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from correctors._bootstrap import bootstrapped
+from correctors._checks import check_bar, check_fraction, check_time_major
+from correctors._ratios import clip_ratios, importance_ratios
+from correctors.chain import Correction, CorrectionInput
+
+
+class VTraceReturns(NamedTuple):
+    """What V-trace gives, both float32 [T, B] and without gradient.
+
+    Attributes:
+        targets: v_s, what the value of each step's observation is regressed on.
+        advantages: ρ_s (r_s + γ q_s − V(x_s)), the factor of ∇ log π, importance weight included.
+    """
+
+    targets: Tensor
+    advantages: Tensor
+
+
+def vtrace(
+    *,
+    values: Tensor,
+    next_values: Tensor,
+    rewards: Tensor,
+    discounts: Tensor,
+    done: Tensor,
+    log_rhos: Tensor,
+    rho_bar: float | None = 1.0,
+    c_bar: float | None = 1.0,
+    pg_rho_bar: float | None = 1.0,
+    lambda_: float = 1.0,
+) -> VTraceReturns:
+    """V-trace value targets and weighted advantages (Espeholt et al. 2018, eq. 1 and section 4.2).
+
+    All inputs are time-major [T, B], float32 except `done`. A step that is done reads nothing of
+    the steps after it, whatever they hold (NaN too): several episodes in one trace are each as if
+    alone, and a masked autoreset step between them disturbs nobody. The step before an autoreset
+    must therefore be done. The last step bootstraps from its own `next_values`.
+
+    Args:
+        values: V(x_t) of the observation that step t acted on.
+        next_values: V of the observation that step t really reached, before any reset, so that a
+            truncated step bootstraps from its own episode; not read (anything, NaN too) where
+            `discounts` is 0.
+        rewards: r_t.
+        discounts: γ · (1 − terminated); a truncated step keeps γ.
+        done: terminated or truncated, bool; cuts the trace after the step.
+        log_rhos: log π(a_t|x_t) − log μ(a_t|x_t); π is the target policy (the trainer's), μ the
+            behaviour policy (that acted). Clamped before the exponential, so no ratio overflows.
+        rho_bar: bound of the ratios in the temporal differences: chooses the policy whose value is
+            learned, between V^μ (→ 0) and V^π (∞). None for no clipping, as for the other bars.
+        c_bar: bound of the ratios that carry the trace: speed against variance, not the fixed
+            point. Without it, their product over many steps is bounded by nothing.
+        pg_rho_bar: bound of the advantages' weights.
+        lambda_: decay of the trace from 0 (one-step) to 1, in targets and in the bootstrap of the
+            advantages, λ · targets[t+1] + (1 − λ) · next_values[t].
+
+    Returns:
+        Targets and advantages [T, B]; no gradient flows through either.
+
+    Raises:
+        ValueError: a wrong rank, shape, dtype, device, bar or λ; T or B of 0.
+    """
+    check_time_major(
+        floats={
+            "values": values,
+            "next_values": next_values,
+            "rewards": rewards,
+            "discounts": discounts,
+            "log_rhos": log_rhos,
+        },
+        bools={"done": done},
+    )
+    check_bar("rho_bar", rho_bar)
+    check_bar("c_bar", c_bar)
+    check_bar("pg_rho_bar", pg_rho_bar)
+    check_fraction("lambda_", lambda_)
+    with torch.no_grad():
+        rhos = importance_ratios(log_rhos)
+        targets, advantages = _targets_and_advantages(
+            values=values,
+            next_values=next_values,
+            rewards=rewards,
+            discounts=discounts,
+            done=done,
+            rhos=rhos,
+            rho_bar=rho_bar,
+            c_bar=c_bar,
+            lambda_=lambda_,
+        )
+        return VTraceReturns(targets, clip_ratios(rhos, pg_rho_bar) * advantages)
+
+
+def _targets_and_advantages(
+    *,
+    values: Tensor,
+    next_values: Tensor,
+    rewards: Tensor,
+    discounts: Tensor,
+    done: Tensor,
+    rhos: Tensor,
+    rho_bar: float | None,
+    c_bar: float | None,
+    lambda_: float,
+) -> tuple[Tensor, Tensor]:
+    """V-trace targets and the advantages r + γ q − V, not yet weighted."""
+    differences = bootstrapped(rewards, discounts, next_values) - values
+    errors = _accumulate(
+        clip_ratios(rhos, rho_bar) * differences,
+        decay=discounts * clip_ratios(rhos, c_bar) * lambda_,
+        done=done,
+    )
+    targets = values + errors
+    bootstraps = next_values.clone()
+    mixed = torch.lerp(next_values[:-1], targets[1:], lambda_)
+    # After a done step targets[t + 1] belongs to another episode.
+    bootstraps[:-1] = torch.where(done[:-1], next_values[:-1], mixed)
+    return targets, bootstrapped(rewards, discounts, bootstraps) - values
+
+
+def _accumulate(differences: Tensor, *, decay: Tensor, done: Tensor) -> Tensor:
+    """e_t = differences_t + decay_t · e_{t+1}, where e_{t+1} counts as 0 after a done or last step.
+
+    Overwrites `differences` with the result.
+    """
+    zero = differences.new_zeros(())
+    steps = differences.unbind(0)
+    decays = decay.unbind(0)
+    ends = done.unbind(0)
+    for t in range(len(steps) - 2, -1, -1):
+        # A choice, not a product with 0: 0 × NaN would let a masked step into its predecessor.
+        # The loop costs 0.13 ms at T=20 on one core (numpy on shared memory 0.06, but CPU only),
+        # against some 200 ms for the update that it serves.
+        steps[t].addcmul_(decays[t], torch.where(ends[t], zero, steps[t + 1]))
+    return differences
+
+
+@dataclass(frozen=True)
+class VTrace:
+    """The corrector of values: sets targets and unweighted advantages by V-trace.
+
+    The weight of the policy gradient is left to `ImportanceSampling`; the two together give what
+    `vtrace` gives with `pg_rho_bar` = `ImportanceSampling.rho_bar`. Attributes as in `vtrace`.
+    """
+
+    rho_bar: float | None = 1.0
+    c_bar: float | None = 1.0
+    lambda_: float = 1.0
+
+    needs: ClassVar[frozenset[str]] = frozenset(
+        {"values", "next_values", "rewards", "discounts", "done", "log_rhos"}
+    )
+
+    def __post_init__(self) -> None:
+        check_bar("rho_bar", self.rho_bar)
+        check_bar("c_bar", self.c_bar)
+        check_fraction("lambda_", self.lambda_)
+
+    def correct(self, batch: CorrectionInput, correction: Correction) -> Correction:
+        """`correction` with targets and advantages replaced; weights stay."""
+        with torch.no_grad():
+            targets, advantages = _targets_and_advantages(
+                values=batch.values,
+                next_values=batch.next_values,
+                rewards=batch.rewards,
+                discounts=batch.discounts,
+                done=batch.done,
+                rhos=importance_ratios(batch.required("log_rhos")),
+                rho_bar=self.rho_bar,
+                c_bar=self.c_bar,
+                lambda_=self.lambda_,
+            )
+        return replace(correction, targets=targets, advantages=advantages)

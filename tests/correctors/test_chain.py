@@ -1,0 +1,146 @@
+"""The corrector chain: what each link changes, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+import correctors
+from correctors import (
+    CorrectionInput,
+    CorrectorChain,
+    ImportanceSampling,
+    VTrace,
+    importance_weights,
+    vtrace,
+)
+
+
+def assert_equal(result, expected) -> None:
+    np.testing.assert_array_equal(result.numpy(), expected.numpy())
+
+
+def test_both_default_correctors_together_are_vtrace(random_trace) -> None:
+    trace = random_trace(9, 4)
+    chain = (
+        CorrectorChain()
+        .add(VTrace(rho_bar=1.5, c_bar=0.9, lambda_=0.8))
+        .add(ImportanceSampling(rho_bar=2.0))
+    )
+
+    correction = chain.correct(CorrectionInput(**trace))
+
+    expected = vtrace(**trace, rho_bar=1.5, c_bar=0.9, pg_rho_bar=2.0, lambda_=0.8)
+    assert_equal(correction.targets, expected.targets)
+    assert_equal(correction.weighted_advantages, expected.advantages)
+    assert_equal(correction.weights, importance_weights(trace["log_rhos"], rho_bar=2.0))
+
+
+def test_the_order_of_the_two_does_not_matter(random_trace) -> None:
+    batch = CorrectionInput(**random_trace(5, 3))
+
+    one = CorrectorChain().add(VTrace()).add(ImportanceSampling()).correct(batch)
+    other = CorrectorChain().add(ImportanceSampling()).add(VTrace()).correct(batch)
+
+    assert_equal(one.targets, other.targets)
+    assert_equal(one.weighted_advantages, other.weighted_advantages)
+
+
+def test_an_empty_chain_gives_one_step_differences_without_log_rhos(random_trace) -> None:
+    trace = random_trace(5, 3)
+    expected = trace["rewards"] + trace["discounts"] * trace["next_values"]
+    trace["next_values"][trace["discounts"] == 0] = float("nan")
+    del trace["log_rhos"]
+
+    correction = CorrectorChain().correct(CorrectionInput(**trace))
+
+    assert_equal(correction.targets, expected)
+    assert_equal(correction.advantages, expected - trace["values"])
+    assert_equal(correction.weights, torch.ones(5, 3))
+
+
+def test_importance_sampling_alone_leaves_the_one_step_targets(random_trace) -> None:
+    batch = CorrectionInput(**random_trace(4, 3))
+
+    correction = CorrectorChain().add(ImportanceSampling()).correct(batch)
+
+    assert_equal(correction.targets, CorrectorChain().correct(batch).targets)
+    assert_equal(correction.weights, importance_weights(batch.required("log_rhos")))
+
+
+def test_nothing_that_comes_out_carries_gradient(random_trace) -> None:
+    trace = random_trace(4, 3)
+    for name in ("values", "next_values", "log_rhos"):
+        trace[name].requires_grad_()
+    for chain in (CorrectorChain(), CorrectorChain().add(VTrace()).add(ImportanceSampling())):
+        correction = chain.correct(CorrectionInput(**trace))
+        for part in ("targets", "advantages", "weights", "weighted_advantages"):
+            assert not getattr(correction, part).requires_grad, part
+
+
+def test_adding_leaves_the_shorter_chain_as_it_was() -> None:
+    shorter = CorrectorChain().add(ImportanceSampling())
+    longer = shorter.add(VTrace())
+    assert shorter.correctors == (ImportanceSampling(),)
+    assert longer.correctors == (ImportanceSampling(), VTrace())
+
+
+def test_a_chain_needs_what_its_correctors_need() -> None:
+    assert CorrectorChain().needs == frozenset()
+    assert CorrectorChain().add(ImportanceSampling()).needs == {"log_rhos"}
+    assert CorrectorChain().add(ImportanceSampling()).add(VTrace()).needs == {
+        "values", "next_values", "rewards", "discounts", "done", "log_rhos",
+    }  # fmt: skip
+
+
+def test_a_batch_without_what_a_corrector_needs_is_refused(random_trace) -> None:
+    batch = replace(CorrectionInput(**random_trace(4, 3)), log_rhos=None)
+    with pytest.raises(ValueError, match=r"log_rhos: needed by a corrector"):
+        CorrectorChain().add(VTrace()).correct(batch)
+
+
+def test_a_corrector_that_needs_what_no_batch_has_is_refused_when_added() -> None:
+    @dataclass(frozen=True)
+    class NeedsActionValues:
+        needs = frozenset({"action_values", "rewards"})
+
+        def correct(self, batch, correction):
+            return correction
+
+    with pytest.raises(ValueError, match=r"NeedsActionValues: .*got \['action_values'\]"):
+        CorrectorChain().add(NeedsActionValues())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"values": torch.zeros(0, 3)}, r"values: .*got float32 of shape \(0, 3\)"),
+        ({"done": torch.zeros(4, 3)}, r"done: expected bool .*got float32"),
+        ({"log_rhos": torch.zeros(3, 4)}, r"log_rhos: .*got float32 of shape \(3, 4\)"),
+    ],
+)
+def test_a_malformed_batch_is_refused_by_name(random_trace, change, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        CorrectionInput(**random_trace(4, 3) | change)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: VTrace(rho_bar=0.0), r"rho_bar: .*got 0.0"),
+        (lambda: VTrace(c_bar=-2.0), r"c_bar: .*got -2.0"),
+        (lambda: VTrace(lambda_=-0.1), r"lambda_: .*got -0.1"),
+        (lambda: ImportanceSampling(rho_bar=0.0), r"rho_bar: .*got 0.0"),
+    ],
+)
+def test_correctors_refuse_bad_parameters_when_they_are_made(make, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_every_public_name_can_be_imported() -> None:
+    assert sorted(correctors.__all__) == correctors.__all__
+    assert all(hasattr(correctors, name) for name in correctors.__all__)

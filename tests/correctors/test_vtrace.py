@@ -1,0 +1,216 @@
+"""V-trace against the formula written as a double sum, and against golden values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from correctors import vtrace
+
+GOLDEN = Path(__file__).parent / "golden" / "vtrace.npz"
+
+
+def tensor(rows, dtype=torch.float32):
+    return torch.tensor(np.asarray(rows).tolist(), dtype=dtype)
+
+
+def oracle(
+    *, values, next_values, rewards, discounts, done, log_rhos, rho_bar, c_bar, pg_rho_bar, lambda_
+):
+    """The definition, term by term in float64: for each s a sum over the t of its own episode."""
+    v, v_next, r, gamma, log_rho = (
+        np.asarray(x, dtype=np.float64) for x in (values, next_values, rewards, discounts, log_rhos)
+    )
+    done = np.asarray(done)
+    rho = np.exp(log_rho)
+    rho_v, c, rho_pg = (
+        rho if bar is None else np.minimum(bar, rho) for bar in (rho_bar, c_bar, pg_rho_bar)
+    )
+    time, batch = v.shape
+    targets, advantages = v.copy(), np.zeros_like(v)
+    for b in range(batch):
+        for s in range(time):
+            for t in range(s, time):
+                product = math.prod(gamma[i, b] * lambda_ * c[i, b] for i in range(s, t))
+                delta = r[t, b] + gamma[t, b] * v_next[t, b] - v[t, b]
+                targets[s, b] += product * rho_v[t, b] * delta
+                if done[t, b]:
+                    break
+        for s in range(time):
+            bootstrap = v_next[s, b]
+            if s + 1 < time and not done[s, b]:
+                bootstrap = lambda_ * targets[s + 1, b] + (1 - lambda_) * v_next[s, b]
+            advantages[s, b] = rho_pg[s, b] * (r[s, b] + gamma[s, b] * bootstrap - v[s, b])
+    return targets, advantages
+
+
+def assert_equals_oracle(trace, **options):
+    expected = oracle(**trace, **options)
+    for result, wanted in zip(vtrace(**trace, **options), expected, strict=True):
+        scale = max(1.0, float(np.abs(wanted).max()))
+        assert result.dtype == torch.float32
+        np.testing.assert_allclose(result.numpy(), wanted, rtol=1e-5, atol=1e-5 * scale)
+
+
+bars = st.sampled_from([None, 0.5, 1.0, 2.2, 3.7])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    time=st.integers(1, 12),
+    batch=st.integers(1, 5),
+    seed=st.integers(0, 2**32 - 1),
+    rho_bar=bars,
+    c_bar=bars,
+    pg_rho_bar=bars,
+    lambda_=st.sampled_from([0.0, 0.4, 0.9, 1.0]),
+)
+def test_vtrace_is_the_double_sum_of_the_paper_whatever_ends_where(
+    time, batch, seed, rho_bar, c_bar, pg_rho_bar, lambda_
+):
+    rng = np.random.default_rng(seed)
+    terminated = rng.random((time, batch)) < rng.choice([0.0, 0.2])
+    done = terminated | (rng.random((time, batch)) < rng.choice([0.0, 0.2]))
+    trace = {
+        "values": tensor(rng.normal(size=(time, batch))),
+        "next_values": tensor(rng.normal(size=(time, batch))),
+        "rewards": tensor(rng.normal(size=(time, batch))),
+        "discounts": tensor(rng.uniform(0.5, 1.0, size=(time, batch)) * ~terminated),
+        "done": tensor(done, torch.bool),
+        "log_rhos": tensor(rng.uniform(-2.5, 2.5, size=(time, batch))),
+    }
+    assert_equals_oracle(
+        trace, rho_bar=rho_bar, c_bar=c_bar, pg_rho_bar=pg_rho_bar, lambda_=lambda_
+    )
+
+
+def test_float32_follows_the_float64_oracle_over_a_hundred_steps(random_trace: Callable) -> None:
+    assert_equals_oracle(
+        random_trace(100, 6, discount=0.997), rho_bar=1.0, c_bar=1.0, pg_rho_bar=1.0, lambda_=1.0
+    )
+
+
+def log_probs(logits, actions):
+    logits = np.asarray(logits, dtype=np.float64)
+    normalised = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    return np.take_along_axis(normalised, np.asarray(actions)[..., None], -1)[..., 0]
+
+
+def test_vtrace_gives_the_numbers_that_rlax_computed() -> None:
+    with np.load(GOLDEN) as golden:
+        g = dict(golden)
+    next_values = np.concatenate([g["values"][1:], g["bootstrap_value"][None]])
+    log_rhos = log_probs(g["target_logits"], g["actions"]) - log_probs(
+        g["behaviour_logits"], g["actions"]
+    )
+
+    targets, advantages = vtrace(
+        values=tensor(g["values"]),
+        next_values=tensor(next_values),
+        rewards=tensor(g["rewards"]),
+        discounts=tensor(g["discounts"]),
+        done=tensor(g["discounts"] == 0, torch.bool),
+        log_rhos=tensor(log_rhos),
+        rho_bar=float(g["rho_bar"]),
+        c_bar=float(g["c_bar"]),
+        pg_rho_bar=float(g["pg_rho_bar"]),
+        lambda_=float(g["lambda_"]),
+    )
+
+    np.testing.assert_allclose(targets.numpy(), g["vtrace_vs"], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(advantages.numpy(), g["vtrace_pg_advantages"], rtol=1e-5, atol=1e-5)
+
+
+# Two sequences of four steps from rlax's own test (sequences are rows here, columns in vtrace).
+ACTIONS = [[0, 1, 0, 0], [1, 0, 0, 1]]
+BEHAVIOUR_LOGITS = [
+    [[8.9, 0.7], [5, 1], [0.6, 0.1], [-0.9, -0.1]],
+    [[0.3, -5], [1, -8], [0.3, 1.7], [4.7, 3.3]],
+]
+TARGET_LOGITS = [
+    [[0.4, 0.5], [9.2, 8.8], [0.7, 4.4], [7.9, 1.4]],
+    [[1, 0.9], [1, -1], [-4.3, 8.7], [0.8, 0.3]],
+]
+REWARDS = [[-1.3, -1.3, 2.3, 42], [1.3, 5.3, -3.3, -5]]
+DISCOUNTS = [[0, 0.89, 0.85, 0.99], [0.88, 1, 0.83, 0.95]]
+VALUES = [[2.1, 1.1, -3.1, 0], [3.1, 0.1, -1.1, 7.4]]
+NEXT_VALUES = [[1.1, -3.1, 0, 8.4], [0.1, -1.1, 7.4, -1.2]]
+ERRORS = [[-1.6155144, -3.4973224, 1.8670535, 50.316], [1.4662434, 3.6116403, -8.33692e-05, -13.54]]
+ADVANTAGES_CLIPPED_AT_5 = [
+    [-1.6155144, -17.486612, 1.8670535, 162.052681],
+    [7.3312171, 3.6116403, -8.33692e-05, -25.84168],
+]
+
+
+@pytest.mark.parametrize(
+    ("pg_rho_bar", "expected_advantages"), [(1.0, ERRORS), (5.0, ADVANTAGES_CLIPPED_AT_5)]
+)
+def test_both_clips_of_the_policy_gradient_give_the_numbers_worked_out_by_hand(
+    pg_rho_bar: float, expected_advantages: list
+) -> None:
+    log_rhos = log_probs(TARGET_LOGITS, ACTIONS) - log_probs(BEHAVIOUR_LOGITS, ACTIONS)
+
+    targets, advantages = vtrace(
+        values=tensor(np.transpose(VALUES)),
+        next_values=tensor(np.transpose(NEXT_VALUES)),
+        rewards=tensor(np.transpose(REWARDS)),
+        discounts=tensor(np.transpose(DISCOUNTS)),
+        done=tensor(np.transpose(DISCOUNTS) == 0, torch.bool),
+        log_rhos=tensor(log_rhos.T),
+        pg_rho_bar=pg_rho_bar,
+    )
+
+    errors = targets.numpy().T - np.asarray(VALUES)
+    np.testing.assert_allclose(errors, ERRORS, rtol=1e-5, atol=2e-6)
+    np.testing.assert_allclose(advantages.numpy().T, expected_advantages, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("lambda_", "expected_targets", "expected_advantages"),
+    [
+        (1.0, [3.025, 2.25, 2.975, 2.75, -1.4], [2.525, 1.25, 4.975, -0.25, -1.65]),
+        (0.8, [2.8, 2.25, 3.02, 2.75, -1.4], [2.3, 1.25, 5.02, -0.25, -1.65]),
+    ],
+)
+def test_a_truncated_step_bootstraps_from_the_observation_it_really_reached(
+    lambda_: float, expected_targets: list, expected_advantages: list
+) -> None:
+    """Step 1 is truncated, step 3 terminated; bootstrapping step 1 from its successor's target,
+    which belongs to the next episode, would give an advantage of 0.33875 instead of 1.25."""
+    column = torch.tensor([[2.0], [0.5], [1.5], [0.25], [1.0]])
+
+    targets, advantages = vtrace(
+        values=torch.tensor([[0.5], [1.0], [-2.0], [3.0], [0.25]]),
+        next_values=torch.tensor([[1.0], [5.0], [3.0], [7.0], [-1.0]]),
+        rewards=torch.tensor([[1.0], [-1.0], [0.5], [2.0], [-0.5]]),
+        discounts=torch.tensor([[0.9], [0.9], [0.9], [0.0], [0.9]]),
+        done=torch.tensor([[False], [True], [False], [True], [False]]),
+        log_rhos=column.log(),
+        lambda_=lambda_,
+    )
+
+    np.testing.assert_allclose(targets[:, 0].numpy(), expected_targets, rtol=1e-6)
+    np.testing.assert_allclose(advantages[:, 0].numpy(), expected_advantages, rtol=1e-6)
+
+
+def test_an_action_that_the_target_policy_prefers_twofold_weighs_two_and_not_a_half() -> None:
+    one = torch.ones(1, 2)
+    targets, advantages = vtrace(
+        values=0 * one,
+        next_values=0 * one,
+        rewards=3 * one,
+        discounts=0.9 * one,
+        done=torch.zeros(1, 2, dtype=torch.bool),
+        log_rhos=math.log(2.0) * one,
+        rho_bar=None,
+        pg_rho_bar=None,
+    )
+    np.testing.assert_allclose(targets.numpy(), [[6.0, 6.0]], rtol=1e-6)
+    np.testing.assert_allclose(advantages.numpy(), [[6.0, 6.0]], rtol=1e-6)
