@@ -1,0 +1,37 @@
+"""Configuration: frozen models over YAML, with messages that say how to mend a mistake."""
+
+from __future__ import annotations
+
+from aclearn.config.describe import Knob, configuration_page, describe_config
+from aclearn.config.game import AtariConfig, EnvConfig, PolicyConfig
+from aclearn.config.learning import LossConfig, OptimiserConfig, TrainerConfig
+from aclearn.config.load import config_from_yaml, load_config
+from aclearn.config.model import Config, RunConfig
+from aclearn.config.roles import (
+    ActorsConfig,
+    MonitorConfig,
+    NetworkConfig,
+    PredictorConfig,
+    SupervisorConfig,
+)
+
+__all__ = [
+    "ActorsConfig",
+    "AtariConfig",
+    "Config",
+    "EnvConfig",
+    "Knob",
+    "LossConfig",
+    "MonitorConfig",
+    "NetworkConfig",
+    "OptimiserConfig",
+    "PolicyConfig",
+    "PredictorConfig",
+    "RunConfig",
+    "SupervisorConfig",
+    "TrainerConfig",
+    "config_from_yaml",
+    "configuration_page",
+    "describe_config",
+    "load_config",
+]

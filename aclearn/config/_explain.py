@@ -1,0 +1,145 @@
+"""Sentences for a user from what the models know: expected values, wrong values, wrong keys."""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import annotated_types
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+_BOUND_SIGNS = {
+    annotated_types.Ge: ("≥", "ge"),
+    annotated_types.Gt: (">", "gt"),
+    annotated_types.Le: ("≤", "le"),
+    annotated_types.Lt: ("<", "lt"),
+}
+_PLAIN = {
+    bool: "true or false",
+    int: "whole number",
+    float: "number",
+    str: "text",
+    dict: "mapping whose keys are text",
+    type(None): "null",
+}
+_GOT = {bool: "true or false", int: "whole number", float: "number", str: "text"}
+_GOT_LIMIT = 80
+
+
+def key_of(name: str, field: FieldInfo) -> str:
+    """The name that YAML uses for a field."""
+    return str(field.validation_alias or name)
+
+
+def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of a model by their YAML key."""
+    return {key_of(name, field): field for name, field in model.model_fields.items()}
+
+
+def group_of(field: FieldInfo) -> type[BaseModel] | None:
+    """The model of a field that is a section of its own, or None for a single value."""
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Every single value below a model with its dotted key, in the order of the models."""
+    for key, field in fields_of(model).items():
+        group = group_of(field)
+        if group is None:
+            yield f"{prefix}{key}", field
+        else:
+            yield from walk(group, f"{prefix}{key}.")
+
+
+def find(model: type[BaseModel], location: Sequence[str | int]) -> tuple[str, FieldInfo]:
+    """The dotted key at pydantic's `location`, like policy.hidden[1], and its field."""
+    names = list(location)
+    key = str(names.pop(0))
+    field = fields_of(model)[key]
+    while (group := group_of(field)) is not None and names:
+        name = str(names.pop(0))
+        key, field = f"{key}.{name}", fields_of(group)[name]
+    return key + "".join(f"[{name}]" for name in names if name != "[key]"), field
+
+
+def expected(field: FieldInfo) -> str:
+    """What a field accepts, in words: `whole number ≥ 1 or null`."""
+    return _type_words(field.annotation, _bounds(field.metadata))
+
+
+def _bounds(metadata: Sequence[Any]) -> str:
+    parts = []
+    for item in metadata:
+        for kind, (sign, attribute) in _BOUND_SIGNS.items():
+            if isinstance(item, kind):
+                parts.append(f"{sign} {_number(getattr(item, attribute))}")
+        if getattr(item, "pattern", None):
+            parts.append(f"that matches {item.pattern}")
+    return " and ".join(parts)
+
+
+def _number(value: float) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _type_words(kind: Any, bounds: str = "") -> str:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        own = _bounds(arguments[1:])
+        for item in arguments[1:]:
+            if isinstance(item, FieldInfo):
+                own = _bounds(item.metadata)
+        return _type_words(arguments[0], own or bounds)
+    if origin in (Union, types.UnionType):
+        return " or ".join(
+            _type_words(each, bounds if each is not type(None) else "") for each in arguments
+        )
+    if origin is Literal:
+        return f"one of {', '.join(map(str, arguments))}"
+    if origin is tuple:
+        return f"list of {_type_words(arguments[0])}".replace("whole number", "whole numbers")
+    words = _PLAIN.get(origin or kind, str(kind))
+    return f"{words} {bounds}" if bounds else words
+
+
+def got(value: Any) -> str:
+    """A value and its type, short enough for one line: `'two' (text)`."""
+    if value is None:
+        return "null"
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return "a list"
+    if isinstance(value, bool):
+        return str(value).lower()
+    shown = repr(value)
+    if len(shown) > _GOT_LIMIT:
+        shown = f"{shown[:_GOT_LIMIT]}…"
+    return f"{shown} ({_GOT.get(type(value), type(value).__name__)})"
+
+
+def nearest(model: type[BaseModel], dotted: str) -> str | None:
+    """The known dotted key that an unknown one was probably meant to be, or None."""
+    section, _, leaf = dotted.rpartition(".")
+    prefix = f"{section}." if section else ""
+    known = {key: key.rpartition(".")[2] for key, _ in walk(model)}
+    siblings = _section_keys(model, section)
+    close = difflib.get_close_matches(leaf, siblings, n=1)
+    if close:
+        return f"{prefix}{close[0]}"
+    close = difflib.get_close_matches(leaf, list(known.values()), n=1, cutoff=0.8)
+    return next((key for key, name in known.items() if close and name == close[0]), None)
+
+
+def _section_keys(model: type[BaseModel], section: str) -> list[str]:
+    for part in filter(None, section.split(".")):
+        field = fields_of(model).get(part)
+        group = group_of(field) if field is not None else None
+        if group is None:
+            return []
+        model = group
+    return list(fields_of(model))

@@ -1,0 +1,103 @@
+"""YAML as a user means it: 3e-4 is a number, off is a word, and no key stands twice.
+
+PyYAML reads YAML 1.1, where `3e-4` is text and `off` is false. The resolvers below are those of
+YAML 1.2's core schema, plus `1_000_000`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from typing import Any, NoReturn
+
+import yaml
+
+_NULL, _BOOL, _INT, _FLOAT, _MERGE = (
+    f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "merge")
+)
+_RESOLVERS: tuple[tuple[str, re.Pattern[str], list[str]], ...] = (
+    (_NULL, re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
+    (_BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
+    (_INT, re.compile(r"^[-+]?[0-9][0-9_]*$"), list("-+0123456789")),
+    (
+        _FLOAT,
+        re.compile(
+            r"^[-+]?(?:(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+            r"|\.(?:inf|Inf|INF))$|^\.(?:nan|NaN|NAN)$"
+        ),
+        list("-+.0123456789"),
+    ),
+    (_MERGE, re.compile(r"^<<$"), ["<"]),
+)
+
+
+class YamlError(Exception):
+    """Text that is not the YAML we read; the message names the place, counted from 1."""
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        self._refuse_duplicates(node)
+        return super().construct_mapping(node, deep=deep)
+
+    def _refuse_duplicates(self, node: yaml.MappingNode) -> None:
+        first_line: dict[Hashable, int] = {}
+        for key_node, _ in node.value:
+            if key_node.tag == _MERGE or not isinstance(key_node, yaml.ScalarNode):
+                continue
+            key, line = key_node.value, key_node.start_mark.line + 1
+            if key in first_line:
+                raise YamlError(
+                    f"line {line}: the key {key} stands twice in the same section, first in line "
+                    f"{first_line[key]}; remove one of them"
+                )
+            first_line[key] = line
+
+    def construct_int(self, node: yaml.ScalarNode) -> int:
+        return int(self.construct_scalar(node).replace("_", ""))  # 012 is 12, not octal
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what either version of YAML would take for something else than text."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012
+        first: list(resolvers)
+        for first, resolvers in yaml.SafeDumper.yaml_implicit_resolvers.items()
+    }
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+for _tag, _pattern, _first in _RESOLVERS:
+    _Loader.add_implicit_resolver(_tag, _pattern, _first)
+    _Dumper.add_implicit_resolver(_tag, _pattern, _first)
+_Loader.add_constructor(_INT, _Loader.construct_int)
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of one YAML document.
+
+    Raises:
+        YamlError: not YAML, several documents, or a key that stands twice in a mapping.
+    """
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as exc:
+        _refuse(exc)
+    except (yaml.YAMLError, ValueError) as exc:  # forbidden characters, `!!int x`: without a line
+        raise YamlError(" ".join(str(exc).split())) from exc
+
+
+def _refuse(exc: yaml.MarkedYAMLError) -> NoReturn:
+    mark = exc.problem_mark or exc.context_mark
+    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+    what = ", ".join(part for part in (exc.context, exc.problem) if part)
+    raise YamlError(f"{where}not valid YAML: {what}") from exc
+
+
+def dump_yaml(value: Any) -> str:
+    """Block-style YAML in the order given, that `parse_yaml` reads back to an equal value."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)

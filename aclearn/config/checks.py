@@ -1,0 +1,120 @@
+"""What single keys cannot know: pairs of values that contradict each other."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aclearn.config.model import Config
+
+
+def contradictions(config: Config) -> list[str]:
+    """One sentence for each pair of values that cannot both hold; empty when all agree.
+
+    Each sentence starts with the dotted key to look at and says how to mend it.
+    """
+    return [
+        *_env(config),
+        *_learning(config),
+        *_deterministic(config),
+        *_roles(config),
+        *_network(config),
+    ]
+
+
+def _env(config: Config) -> list[str]:
+    env, found = config.env, []
+    if env.is_atari and env.frame_stack != 1:
+        found.append(
+            f"env.frame_stack: {env.id} stacks its frames in the emulator; leave this at 1 and set "
+            f"env.atari.frame_stack to {env.frame_stack}"
+        )
+    if not env.is_atari and env.atari != type(env.atari)():
+        found.append(
+            f"env.atari: {env.id} is not an Atari game (their ids start with ALE/), so these keys "
+            "would have no effect; remove them"
+        )
+    return found
+
+
+def _learning(config: Config) -> list[str]:
+    optimiser, trainer, found = config.optimiser, config.trainer, []
+    if optimiser.schedule == "linear" and optimiser.schedule_steps is None:
+        found.append(
+            "optimiser.schedule_steps: a linear schedule needs its length in environment steps, "
+            "for instance 10_000_000; or set optimiser.schedule to constant"
+        )
+    if trainer.amp == "fp16" and trainer.device == "cpu":
+        found.append(
+            "trainer.amp: fp16 needs a GPU, and trainer.device is cpu; use bf16, auto or off"
+        )
+    return found
+
+
+def _deterministic(config: Config) -> list[str]:
+    if not config.run.deterministic:
+        return []
+    found = []
+    if config.trainer.device not in ("auto", "cpu"):
+        found.append(
+            "trainer.device: run.deterministic is bit-reproducible on the processor only; "
+            f"set it to cpu or auto instead of {config.trainer.device}"
+        )
+    if config.trainer.workers != 1:
+        found.append(
+            "trainer.workers: run.deterministic has one worker at a time; set it to 1 instead of "
+            f"{config.trainer.workers}"
+        )
+    if config.actors.inference != "local":
+        found.append(
+            "actors.inference: the batches of a predictor depend on timing, which "
+            "run.deterministic rules out; set it to local"
+        )
+    return found
+
+
+def _roles(config: Config) -> list[str]:
+    actors, predictor, found = config.actors, config.predictor, []
+    if actors.inference == "predictor" and predictor.max_batch < actors.envs_per_group:
+        found.append(
+            f"predictor.max_batch: {predictor.max_batch} observations do not hold one request of "
+            f"an actor, which asks for actors.envs_per_group = {actors.envs_per_group} at once; "
+            f"set it to {actors.envs_per_group} or more"
+        )
+    supervisor, monitor = config.supervisor, config.monitor
+    if supervisor.backoff_max_s < supervisor.backoff_first_s:
+        found.append(
+            f"supervisor.backoff_max_s: {supervisor.backoff_max_s} s is shorter than "
+            f"supervisor.backoff_first_s = {supervisor.backoff_first_s} s; set it to that or more"
+        )
+    if monitor.silent_after_s < 2 * monitor.beat_every_s:
+        found.append(
+            f"monitor.silent_after_s: {monitor.silent_after_s} s would call a role gone after one "
+            f"late beat; set it to {2 * monitor.beat_every_s} s or more, twice monitor.beat_every_s"
+        )
+    elif monitor.silent_after_s <= actors.step_timeout_s:
+        found.append(
+            f"monitor.silent_after_s: {monitor.silent_after_s} s would have an actor killed for a "
+            f"step that may take actors.step_timeout_s = {actors.step_timeout_s} s; set it to more"
+        )
+    return found
+
+
+def _network(config: Config) -> list[str]:
+    network = config.network
+    if network.keys_dir is None and not _is_loopback(network.bind_host):
+        return [
+            f"network.bind_host: {network.bind_host} can be reached from other machines, so "
+            "network.keys_dir must name a folder with keys; or set it to 127.0.0.1"
+        ]
+    return []
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False  # a name or an interface: only the resolver knows, so it counts as public

@@ -1,0 +1,133 @@
+"""How a batch becomes new weights: the groups `trainer`, `loss` and `optimiser`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from aclearn.config._fields import Group, Whole
+
+
+class TrainerConfig(Group):
+    """The trainer: its device, its queue, and how much it learns from one update."""
+
+    device: str = Field(
+        default="auto",
+        pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$",
+        description="where to learn: auto (a GPU where there is one), cpu, cuda or cuda:N",
+    )
+    amp: Literal["auto", "off", "bf16", "fp16"] = Field(
+        default="auto",
+        description="number format of the forward and backward pass; auto takes bf16 where the "
+        "device computes it natively",
+    )
+    channels_last: bool = Field(
+        default=True, description="lay images out channels-last, which convolutions read faster"
+    )
+    compile: bool = Field(
+        default=False,
+        description="compile the update with torch.compile; starts about a minute later",
+    )
+    workers: Whole = Field(
+        default=1, ge=1, le=64, description="trainer workers of the one trainer process (NT)"
+    )
+    unrolls_per_batch: Whole = Field(
+        default=2, ge=1, le=1024, description="unrolls that one update learns from, in unrolls"
+    )
+    minibatches: Whole = Field(
+        default=1,
+        ge=1,
+        le=1024,
+        description="parts into which a batch is cut along its environments, an update each",
+    )
+    uses: Whole = Field(default=1, ge=1, le=32, description="how often a batch is learned from")
+    queue_bytes: Whole = Field(
+        default=64 * 1024 * 1024,
+        ge=1024 * 1024,
+        description="bound of the training queue, in bytes; actors wait when it is full",
+    )
+    queue_batches: Whole = Field(
+        default=1,
+        ge=1,
+        le=1024,
+        description="batches that may wait on the training queue; each is an update of lag",
+    )
+    max_lag_versions: Whole = Field(
+        default=100,
+        ge=0,
+        description="oldest unroll that is still learned, in policy versions behind the newest; "
+        "older ones are dropped and counted",
+    )
+
+
+class LossConfig(Group):
+    """The actor-critic loss and its off-policy correction (V-trace)."""
+
+    discount: float = Field(
+        default=0.99, ge=0.0, le=1.0, description="weight of a reward one agent step later (gamma)"
+    )
+    rho_bar: float = Field(
+        default=1.0, gt=0.0, description="bound of the importance ratio in the value targets"
+    )
+    c_bar: float = Field(
+        default=1.0,
+        gt=0.0,
+        description="bound of the importance ratio that carries errors back in time",
+    )
+    pg_rho_bar: float = Field(
+        default=1.0, gt=0.0, description="bound of the importance ratio in the policy gradient"
+    )
+    lambda_: float = Field(
+        default=1.0,
+        ge=0.0,
+        le=1.0,
+        # Not `alias`: Python code writes LossConfig(lambda_=...), since lambda is a keyword.
+        validation_alias="lambda",
+        serialization_alias="lambda",
+        description="how far errors are carried back: 1 over the whole unroll, 0 one step",
+    )
+    entropy_cost: float = Field(
+        default=0.01, ge=0.0, description="weight of the entropy bonus, loss per nat"
+    )
+    value_cost: float = Field(
+        default=0.5, ge=0.0, description="weight of the value loss beside the policy loss"
+    )
+
+
+class OptimiserConfig(Group):
+    """The gradient step."""
+
+    kind: Literal["adam", "rmsprop"] = Field(default="adam", description="optimiser")
+    learning_rate: float = Field(
+        default=3e-4, gt=0.0, le=10.0, description="step size at the start, per update"
+    )
+    schedule: Literal["constant", "linear"] = Field(
+        default="constant",
+        description="course of the learning rate; linear falls to 0 over schedule_steps",
+    )
+    schedule_steps: Whole | None = Field(
+        default=None,
+        ge=1,
+        description="length of the linear schedule, in environment steps; linear needs it",
+    )
+    adam_beta1: float = Field(
+        default=0.9, ge=0.0, lt=1.0, description="memory of Adam's mean gradient"
+    )
+    adam_beta2: float = Field(
+        default=0.999, ge=0.0, lt=1.0, description="memory of Adam's mean square"
+    )
+    epsilon: float = Field(
+        default=1e-5,
+        gt=0.0,
+        le=1.0,
+        description="added to the root mean square before dividing by it",
+    )
+    rmsprop_alpha: float = Field(
+        default=0.99, ge=0.0, lt=1.0, description="memory of RMSProp's mean square"
+    )
+    max_grad_norm: float = Field(
+        default=0.5,
+        ge=0.0,
+        description="Euclidean norm that gradients are scaled down to; 0 turns it off",
+    )

@@ -1,0 +1,111 @@
+"""The whole configuration: the group `run`, all other groups, and what must agree between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from aclearn.config._fields import Group, Whole
+from aclearn.config._yaml import dump_yaml
+from aclearn.config.checks import contradictions
+from aclearn.config.game import EnvConfig, PolicyConfig
+from aclearn.config.learning import LossConfig, OptimiserConfig, TrainerConfig
+from aclearn.config.roles import (
+    ActorsConfig,
+    MonitorConfig,
+    NetworkConfig,
+    PredictorConfig,
+    SupervisorConfig,
+)
+
+
+class RunConfig(Group):
+    """The run as a whole: its name, when it ends, what it writes."""
+
+    name: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
+        description="name of the run and of its folder; null takes <name of this file>-<seed>",
+    )
+    dir: str = Field(
+        default="runs", min_length=1, description="folder in which run folders are made"
+    )
+    seed: Whole = Field(
+        default=1, ge=0, le=2**31 - 1, description="seed of weights, environments and sampling"
+    )
+    target_return: float | None = Field(
+        default=None,
+        description="mean return of the last 100 episodes to reach, in points of the game",
+    )
+    stop_at_target: bool = Field(
+        default=True, description="end the run when target_return is reached"
+    )
+    max_env_steps: Whole | None = Field(
+        default=None,
+        ge=1,
+        description="length of the run, in agent steps of all environments together",
+    )
+    max_updates: Whole | None = Field(
+        default=None, ge=1, description="length of the run, in updates"
+    )
+    max_wall_s: float | None = Field(
+        default=None, gt=0.0, description="length of the run, in seconds since it was first started"
+    )
+    deterministic: bool = Field(
+        default=False,
+        description="take turns, so that the same seed gives the same weights, bit for bit; slower",
+    )
+    checkpoint_every_s: float = Field(
+        default=30.0, gt=0.0, le=86_400.0, description="time between two checkpoints, in seconds"
+    )
+    checkpoints_kept: Whole = Field(
+        default=3, ge=1, le=1000, description="newest checkpoints that are kept beside the best one"
+    )
+    metrics_every_s: float = Field(
+        default=2.0,
+        gt=0.0,
+        le=5.0,
+        description="time between two lines of metrics.jsonl, in seconds",
+    )
+
+    def bounds(self) -> dict[str, float | None]:
+        """What ends the run, by key; None where it is not set."""
+        return {
+            "target_return": self.target_return,
+            "stop_at_target": self.stop_at_target,
+            "max_env_steps": self.max_env_steps,
+            "max_updates": self.max_updates,
+            "max_wall_s": self.max_wall_s,
+        }
+
+
+class Config(Group):
+    """All that a run needs to know; made by `load_config` or `config_from_yaml`."""
+
+    run: RunConfig = Field(default_factory=RunConfig)
+    env: EnvConfig
+    policy: PolicyConfig = Field(default_factory=PolicyConfig)
+    actors: ActorsConfig = Field(default_factory=ActorsConfig)
+    predictor: PredictorConfig = Field(default_factory=PredictorConfig)
+    trainer: TrainerConfig = Field(default_factory=TrainerConfig)
+    loss: LossConfig = Field(default_factory=LossConfig)
+    optimiser: OptimiserConfig = Field(default_factory=OptimiserConfig)
+    monitor: MonitorConfig = Field(default_factory=MonitorConfig)
+    network: NetworkConfig = Field(default_factory=NetworkConfig)
+    supervisor: SupervisorConfig = Field(default_factory=SupervisorConfig)
+
+    @model_validator(mode="after")
+    def _groups_agree(self) -> Config:
+        found = contradictions(self)
+        if found:
+            raise ValueError("\n".join(found))
+        return self
+
+    def to_yaml(self) -> str:
+        """Every key with its value, as YAML that `config_from_yaml` reads back to an equal one.
+
+        It holds `env.kwargs` in the clear.
+        """
+        values: dict[str, Any] = self.model_dump(by_alias=True)
+        return dump_yaml(values)

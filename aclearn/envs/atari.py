@@ -1,0 +1,175 @@
+"""Atari games on ale-py's own vector environment: emulator, preprocessing and stack in C++."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+from ale_py.vector_env import AtariVectorEnv  # its package registers the ALE/ ids too
+from numpy.typing import NDArray
+
+from aclearn.envs.making import nearest, trace_of
+from aclearn.envs.types import EnvSpec, EnvStep, Observations, check_actions
+from aclearn.errors import EnvironmentFailure
+
+if TYPE_CHECKING:
+    from aclearn.config import EnvConfig
+
+#: Arguments of AtariVectorEnv that env.kwargs may not touch, and why.
+_RESERVED = {
+    "game": "env.id names it",
+    "num_envs": "actors.envs_per_group sets it",
+    "num_threads": "actors.emulator_threads sets it",
+    "batch_size": "a group always steps as a whole",
+    "autoreset_mode": "everything downstream expects next-step autoreset",
+    "reward_clipping": "true returns are reported; set env.clip_rewards",
+    "episodic_life": "true episodes are reported; set env.life_loss_ends",
+    "life_loss_info": "true episodes are reported; set env.life_loss_ends",
+    "continuous": "only discrete actions are supported",
+    "continuous_action_threshold": "only discrete actions are supported",
+    "noop_max": "env.atari.noop_max sets it",
+    "grayscale": "colour is not supported yet",
+}
+
+
+class AtariEnvs:
+    """B Atari games in worker threads of the emulator.
+
+    Facts about ale-py 0.12.1 that this stands on; tests hold each of them:
+
+    * `send` returns at once and worker threads emulate, without the interpreter's lock, until
+      `recv`. With batch_size == num_envs the results come in the order of the environments.
+    * `recv` gives new arrays each time: observations uint8, rewards int32, flags bool, lives int32.
+    * An episode that ended is reset by the next step: the action is ignored, reward and flags
+      are 0. The stack then holds zeros and, last, the first frame.
+    * Truncation comes with agent step ceil(max_num_frames_per_episode / frame_skip); idle steps
+      after a reset do not count.
+    * Seeds must be 0 to 2**31-1: a negative one is ignored in silence.
+    * An action outside the set hangs or ends the process, so actions are checked before.
+
+    A hang inside the emulator cannot be interrupted from here: the monitor notices the silence and
+    the supervisor kills the actor. Errors of the emulator end the group, with no attempt to make
+    single games again; `faults` stays empty.
+    """
+
+    def __init__(self, env: EnvConfig, *, num_envs: int, seed: int, threads: int) -> None:
+        arguments = _arguments(env)
+        arguments["num_envs"] = num_envs
+        arguments["num_threads"] = min(threads, num_envs)
+        self._name = env.id
+        try:
+            self._envs: Any = AtariVectorEnv(**arguments)
+        except Exception as error:
+            raise EnvironmentFailure(
+                f"environment {env.id}: ale-py cannot make it ({type(error).__name__}: {error})"
+                f"\n{trace_of(error)}"
+            ) from error
+        space = self._envs.single_observation_space
+        self.spec = EnvSpec(
+            observation_shape=tuple(space.shape),
+            observation_dtype="uint8",
+            actions=int(self._envs.single_action_space.n),
+            frame_stack=int(space.shape[0]),
+        )
+        self.num_envs = num_envs
+        self.faults: dict[str, int] = {}
+        self._seeds: NDArray[Any] | None = (seed + np.arange(num_envs)) % 2**31
+        self._lives = np.zeros(num_envs, np.int32)
+        self._ended = np.zeros(num_envs, np.bool_)
+        self._nobody = np.zeros(num_envs, np.bool_)
+        self._nobody.flags.writeable = False
+
+    def reset(self) -> Observations:
+        """First observations [B, S, H, W] uint8; only the first call seeds the games."""
+        observations, info = self._envs.reset(seed=self._seeds)
+        self._seeds = None
+        self._lives = info["lives"]
+        self._ended = self._nobody
+        first: Observations = observations
+        return first
+
+    def send(self, actions: NDArray[np.int64]) -> None:
+        """Let the games play actions [B] int64; returns at once."""
+        check_actions(actions, num_envs=self.num_envs, count=self.spec.actions)
+        self._envs.send(actions)
+
+    def recv(self) -> EnvStep:
+        """Wait for the step that the last `send` began."""
+        try:
+            observations, rewards, terminated, truncated, info = self._envs.recv()
+        except Exception as error:
+            raise EnvironmentFailure(
+                f"environment {self._name}: the emulator failed ({type(error).__name__}: {error})"
+                f"\n{trace_of(error)}"
+            ) from error
+        lives = info["lives"]
+        reset = self._ended
+        life_lost = lives < self._lives
+        # Games that show 0 lives for a few frames before their end must not lose that life twice.
+        life_lost &= lives > 0
+        life_lost &= ~(reset | terminated)
+        self._lives = lives
+        self._ended = terminated | truncated
+        return EnvStep(
+            observations=observations,
+            rewards=rewards.astype(np.float32),
+            terminated=terminated,
+            truncated=truncated,
+            life_lost=life_lost,
+            reset=reset,
+            faulted=self._nobody,
+        )
+
+    def close(self) -> None:
+        """Stop the emulator's threads."""
+        # Its destructor joins them; gymnasium's close() only sets a flag.
+        self._envs = None
+
+
+def _arguments(env: EnvConfig) -> dict[str, Any]:
+    """Arguments of AtariVectorEnv from the configuration; env.kwargs override env.atari."""
+    atari = env.atari
+    known = inspect.signature(AtariVectorEnv.__init__).parameters
+    for key in env.kwargs:
+        if key in _RESERVED:
+            raise EnvironmentFailure(
+                f"environment {env.id}: env.kwargs.{key} cannot be set, since {_RESERVED[key]}"
+            )
+        if key not in known:
+            free = sorted(set(known) - set(_RESERVED) - {"self"})
+            raise EnvironmentFailure(
+                f"environment {env.id}: env.kwargs.{key} is no argument of Atari games"
+                f"{nearest(key, free)} Known are {', '.join(free)}"
+            )
+    return {
+        "game": _rom(env.id),
+        "autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP,
+        "reward_clipping": False,
+        "episodic_life": False,
+        "life_loss_info": False,
+        "frameskip": atari.frame_skip,
+        "maxpool": atari.max_pool,
+        "img_height": atari.screen_size,
+        "img_width": atari.screen_size,
+        "stack_num": atari.frame_stack,
+        # ale-py draws from 0 to noop_max-1 and hangs when given 0; ours is the largest draw.
+        "noop_max": atari.noop_max + 1,
+        "repeat_action_probability": atari.repeat_action_probability,
+        "full_action_space": atari.full_action_space,
+        "use_fire_reset": atari.fire_reset,
+        "max_num_frames_per_episode": atari.max_episode_frames,
+        **env.kwargs,
+    }
+
+
+def _rom(env_id: str) -> str:
+    """Name of the ROM behind an id: "ALE/SpaceInvaders-v5" → "space_invaders"."""
+    try:
+        return str(gymnasium.spec(env_id).kwargs["game"])
+    except gymnasium.error.Error as error:
+        games = [known for known in gymnasium.registry if known.startswith("ALE/")]
+        raise EnvironmentFailure(
+            f"env.id {env_id!r}: ale-py knows no such game{nearest(env_id, games)}"
+        ) from error

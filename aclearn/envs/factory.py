@@ -1,0 +1,68 @@
+"""The two doors of the room: a group of environments, or only what they look like."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aclearn.envs.making import maker
+from aclearn.envs.single import SingleEnvs
+from aclearn.envs.types import EnvSpec, VectorEnv
+
+if TYPE_CHECKING:
+    from aclearn.config import EnvConfig
+
+#: Seconds that `read_spec` gives an environment to be made in.
+_SPEC_TIMEOUT_S = 60.0
+
+
+def make_vector_env(
+    env: EnvConfig,
+    *,
+    num_envs: int,
+    seed: int,
+    step_timeout_s: float,
+    max_faults: int,
+    threads: int = 1,
+) -> VectorEnv:
+    """A group of `num_envs` environments that step together, not reset yet.
+
+    Args:
+        env: what to make: `ALE/…-v5`, `module:factory`, or an id of gymnasium.
+        num_envs: size B of the group.
+        seed: environment b starts from seed + b.
+        step_timeout_s: longest time of one step of the group, of making one environment and of
+            resetting one. Kept where Python can: see StepDeadline; not for Atari games.
+        max_faults: how many faults the group survives in total.
+        threads: worker threads of the emulator; Atari only.
+
+    Raises:
+        EnvironmentFailure: it cannot be made or is of a kind that is not supported.
+    """
+    if num_envs < 1:
+        raise ValueError(f"num_envs: expected at least 1, got {num_envs}")
+    if env.id.startswith("ALE/"):
+        from aclearn.envs.atari import AtariEnvs  # the emulator only where it is played
+
+        return AtariEnvs(env, num_envs=num_envs, seed=seed, threads=threads)
+    return SingleEnvs(
+        maker(env),
+        name=env.id,
+        num_envs=num_envs,
+        seed=seed,
+        frame_stack=env.frame_stack,
+        step_timeout_s=step_timeout_s,
+        max_faults=max_faults,
+    )
+
+
+def read_spec(env: EnvConfig) -> EnvSpec:
+    """Shape of observations and number of actions, from one environment made and closed again.
+
+    Raises:
+        EnvironmentFailure: it cannot be made or is of a kind that is not supported.
+    """
+    made = make_vector_env(env, num_envs=1, seed=0, step_timeout_s=_SPEC_TIMEOUT_S, max_faults=0)
+    try:
+        return made.spec
+    finally:
+        made.close()

@@ -1,0 +1,54 @@
+"""The errors that aclearn raises on purpose.
+
+AclearnError
+├── ConfigError          a configuration that cannot be used: names the key and how to mend it
+├── EnvironmentFailure   an environment that cannot be made or has failed too often
+├── WireError            a message from outside that is refused; carries a countable reason
+├── CheckpointError      a checkpoint that cannot be written or read
+├── RunFolderError       a run folder that exists already, is missing, or is no run folder
+├── EndpointError        an address that cannot be bound or reached
+└── RoleFailure          a role that died more often than the supervisor may restart it
+"""
+
+from __future__ import annotations
+
+
+class AclearnError(Exception):
+    """Base of every error that a user can mend; its text is shown without a traceback."""
+
+
+class ConfigError(AclearnError):
+    """A configuration that cannot be used."""
+
+
+class EnvironmentFailure(AclearnError):
+    """An environment that cannot be made, breaks its contract, or has failed too often."""
+
+
+class WireError(AclearnError):
+    """A message that is refused.
+
+    Attributes:
+        reason: one of a small fixed set of words, fit for a counter's label.
+    """
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
+        self.detail = detail
+
+
+class CheckpointError(AclearnError):
+    """A checkpoint that cannot be written, is damaged, or belongs to another architecture."""
+
+
+class RunFolderError(AclearnError):
+    """A run folder that exists already, is missing, or is not a run folder."""
+
+
+class EndpointError(AclearnError):
+    """An address that cannot be bound, is in use, or must not be bound without keys."""
+
+
+class RoleFailure(AclearnError):
+    """A role that died more often than the supervisor may restart it."""

@@ -1,0 +1,27 @@
+"""Start roles as processes, keep them alive, and end every one of them."""
+
+from __future__ import annotations
+
+from aclearn.launch.budget import RestartBudget
+from aclearn.launch.command import EXIT_GIVE_UP, PARENT_PID_VARIABLE, RoleCommand
+from aclearn.launch.lifetime import die_with_parent, parent_is_alive
+from aclearn.launch.logtail import log_tail
+from aclearn.launch.priority import stand_back
+from aclearn.launch.signals import StopFlag, install_stop_signals
+from aclearn.launch.supervisor import Event, RoleStatus, Supervisor
+
+__all__ = [
+    "EXIT_GIVE_UP",
+    "PARENT_PID_VARIABLE",
+    "Event",
+    "RestartBudget",
+    "RoleCommand",
+    "RoleStatus",
+    "StopFlag",
+    "Supervisor",
+    "die_with_parent",
+    "install_stop_signals",
+    "log_tail",
+    "parent_is_alive",
+    "stand_back",
+]

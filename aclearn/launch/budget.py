@@ -1,0 +1,57 @@
+"""Whether and when a role that died is started again: a pure decision."""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class RestartBudget:
+    """Allows a bounded number of restarts in a sliding window, each after a doubled delay.
+
+    A role that ran well for longer than the window starts again with a full budget and the first
+    delay, since both are counted from the failures inside the window.
+
+    Args:
+        max_restarts: restarts allowed within any window; 0 allows none.
+        window_s: length of the window in seconds.
+        backoff_first_s: delay before the first restart.
+        backoff_max_s: ceiling of the doubling delay.
+
+    Raises:
+        ValueError: a number is negative, the window is empty, or the delays are out of order.
+    """
+
+    def __init__(
+        self, max_restarts: int, window_s: float, backoff_first_s: float, backoff_max_s: float
+    ) -> None:
+        if max_restarts < 0:
+            raise ValueError(f"max_restarts: expected 0 or more, got {max_restarts}")
+        if not window_s > 0:
+            raise ValueError(f"window_s: expected more than 0 seconds, got {window_s}")
+        if not 0 <= backoff_first_s <= backoff_max_s:
+            raise ValueError(
+                "backoff_first_s and backoff_max_s: expected 0 <= first <= max, "
+                f"got {backoff_first_s} and {backoff_max_s}"
+            )
+        self._max_restarts = max_restarts
+        self._window_s = window_s
+        self._backoff_first_s = backoff_first_s
+        self._backoff_max_s = backoff_max_s
+        # One more than the budget is enough to know that it is spent.
+        self._failures: deque[float] = deque(maxlen=max_restarts + 1)
+
+    def failed(self, now: float) -> float | None:
+        """Count a failure; the delay in seconds before the restart, or None when it is spent.
+
+        Args:
+            now: seconds on any clock that does not go back.
+        """
+        self._failures.append(now)
+        while now - self._failures[0] >= self._window_s:
+            self._failures.popleft()
+        count = len(self._failures)
+        if count > self._max_restarts:
+            return None
+        # ldexp would overflow for thousands of failures; the exponent is cut long before.
+        doubled = self._backoff_first_s * 2.0 ** min(count - 1, 60)
+        return min(doubled, self._backoff_max_s)

@@ -1,0 +1,54 @@
+"""The end of a role's log, with its last traceback: what a person needs to see first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_TRACEBACK = "Traceback (most recent call last):"
+_CHAINED = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+)
+_READ_BYTES = 65536
+
+
+def log_tail(path: Path, *, start: int = 0, lines: int = 20, traceback_lines: int = 80) -> str:
+    """The last lines of a log, reaching back over the whole last traceback.
+
+    Reads at most 64 KiB, however long the log is; undecodable bytes are replaced.
+
+    Args:
+        path: the log.
+        start: byte offset before which nothing is read: what earlier incarnations wrote.
+        lines: how many lines from the end when there is no traceback further up.
+        traceback_lines: how many lines of a traceback further up are shown.
+
+    Returns:
+        The text without a final newline; empty when the log is empty or cannot be read.
+    """
+    try:
+        with path.open("rb") as log:
+            size = log.seek(0, 2)
+            log.seek(max(start, size - _READ_BYTES, 0))
+            text = log.read(_READ_BYTES).decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+    all_lines = text.rstrip().splitlines()
+    tail_at = max(0, len(all_lines) - lines)
+    traceback_at = _last_traceback(all_lines)
+    if traceback_at is None or traceback_at >= tail_at:
+        return "\n".join(all_lines[tail_at:])
+    shown_until = min(tail_at, traceback_at + traceback_lines)
+    gap = [f"... {tail_at - shown_until} lines ..."] if shown_until < tail_at else []
+    return "\n".join([*all_lines[traceback_at:shown_until], *gap, *all_lines[tail_at:]])
+
+
+def _last_traceback(lines: list[str]) -> int | None:
+    """Index at which the last traceback begins, with the ones that led to it."""
+    starts = [index for index, line in enumerate(lines) if line.startswith(_TRACEBACK)]
+    if not starts:
+        return None
+    first = starts.pop()
+    while starts and any(line in _CHAINED for line in lines[max(0, first - 2) : first]):
+        first = starts.pop()
+    return first

@@ -1,0 +1,322 @@
+"""Keeps a set of role processes alive and ends every one of them."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from aclearn.errors import RoleFailure
+from aclearn.launch.budget import RestartBudget
+from aclearn.launch.command import EXIT_GIVE_UP, RoleCommand
+from aclearn.launch.logtail import log_tail
+from aclearn.launch.process import RoleProcess, describe_exit
+
+_LOGGER = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 0.01
+_REAP_AFTER_KILL_S = 5.0
+
+State = Literal["new", "running", "waiting", "done", "failed", "leaving", "stopped"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a role.
+
+    Attributes:
+        kind: started, restarted, died (a restart follows or the budget is spent), killed (asked for
+            by `kill` or too slow to leave), done (exit 0, final), removed.
+        detail: in words, e.g. "exit status 3; restart 1 in 0.5 s".
+    """
+
+    role: str
+    name: str
+    kind: Literal["started", "restarted", "died", "killed", "done", "removed"]
+    detail: str
+
+
+@dataclass(frozen=True)
+class RoleStatus:
+    """One row of the table of roles; `pid` is None while no process runs."""
+
+    role: str
+    name: str
+    state: State
+    restarts: int
+    pid: int | None
+
+
+@dataclass
+class _Slot:
+    """A role and what the supervisor knows about it."""
+
+    command: RoleCommand
+    budget: RestartBudget
+    state: State = "new"
+    process: RoleProcess | None = None
+    restarts: int = 0
+    due: float = 0.0  # waiting: when to start again; leaving: when to kill
+    kill_reason: str | None = None
+
+
+class Supervisor:
+    """Starts roles, restarts the dead with a doubling back-off, and leaves no process behind.
+
+    Every role runs in its own session, so a Ctrl-C at the terminal reaches the supervisor alone and
+    a kill takes the role's own children with it. When a role ends, for whatever reason, the rest of
+    its process group is killed. The budget of restarts is each role's own.
+
+    Call all methods from one thread that lives as long as the supervisor (the main thread): the
+    kernel takes the end of the thread that started a child for the parent's death. Call `stop` in a
+    `finally`, also after `start` or `poll` raised.
+
+    Args:
+        commands: the roles, started in this order.
+        max_restarts: restarts of one role allowed within the window.
+        restart_window_s: length of that window in seconds.
+        backoff_first_s: delay before a role's first restart in the window, seconds.
+        backoff_max_s: ceiling of the doubling delay, seconds.
+        clock: seconds that do not go back; for the window and the back-off only.
+    """
+
+    def __init__(
+        self,
+        commands: Sequence[RoleCommand],
+        *,
+        max_restarts: int,
+        restart_window_s: float,
+        backoff_first_s: float,
+        backoff_max_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._new_budget: Callable[[], RestartBudget] = partial(
+            RestartBudget, max_restarts, restart_window_s, backoff_first_s, backoff_max_s
+        )
+        self._new_budget()  # bad numbers are told here, not with the first role
+        self._clock = clock
+        self._slots: dict[str, _Slot] = {}
+        self._events: list[Event] = []
+        self._failures: list[RoleFailure] = []
+        self._phase: Literal["new", "running", "stopped"] = "new"
+        for command in commands:
+            self.add(command)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every role has ended with exit status 0; False when there is none."""
+        return bool(self._slots) and all(slot.state == "done" for slot in self._slots.values())
+
+    def roles(self) -> list[RoleStatus]:
+        """The table of roles in the order in which they were added."""
+        return [
+            RoleStatus(
+                slot.command.role,
+                name,
+                slot.state,
+                slot.restarts,
+                slot.process.pid if slot.process is not None else None,
+            )
+            for name, slot in self._slots.items()
+        ]
+
+    def start(self) -> None:
+        """Start every role. The events are told by the next `poll`.
+
+        Raises:
+            RoleFailure: a role's program cannot be started.
+        """
+        if self._phase != "new":
+            raise RuntimeError(f"start() called on a supervisor that is {self._phase}")
+        self._phase = "running"
+        for slot in self._slots.values():
+            self._spawn(slot)
+        self._raise_failure()
+
+    def poll(self) -> list[Event]:
+        """What happened since the last call; reaps the dead and starts what is due. Never blocks.
+
+        Raises:
+            RoleFailure: a role died more often than allowed, or exited with EXIT_GIVE_UP. The text
+                has its name, its exit and the end of its log. Each failure is raised once; the
+                events of this call are told by the next.
+        """
+        for slot in list(self._slots.values()):
+            if slot.state in ("running", "leaving"):
+                self._look_at(slot)
+            elif slot.state == "waiting" and self._clock() >= slot.due:
+                slot.restarts += 1
+                self._spawn(slot)
+        self._raise_failure()
+        events, self._events = self._events, []
+        return events
+
+    def kill(self, name: str, reason: str) -> bool:
+        """SIGKILL a role, e.g. because it is silent; `poll` restarts it and counts the failure.
+
+        Returns:
+            Whether there was a process to kill.
+
+        Raises:
+            ValueError: there is no such role.
+        """
+        slot = self._slot(name)
+        if slot.process is None:
+            return False
+        slot.kill_reason = reason
+        slot.process.kill()
+        return True
+
+    def add(self, command: RoleCommand) -> None:
+        """Take a role more; it is started at once when the supervisor runs.
+
+        Raises:
+            ValueError: the name is taken.
+            RoleFailure: its program cannot be started.
+        """
+        if command.name in self._slots:
+            raise ValueError(f"role name {command.name!r} is taken; each role needs its own")
+        if self._phase == "stopped":
+            raise RuntimeError(f"add({command.name!r}) called on a supervisor that is stopped")
+        slot = _Slot(command, self._new_budget())
+        self._slots[command.name] = slot
+        if self._phase == "running":
+            self._spawn(slot)
+            self._raise_failure()
+
+    def remove(self, name: str, *, grace_s: float = 10.0) -> None:
+        """Let a role go: SIGTERM now, SIGKILL by `poll` after `grace_s` seconds. Never blocks.
+
+        The name is free again when `poll` has told "removed".
+
+        Raises:
+            ValueError: there is no such role.
+        """
+        slot = self._slot(name)
+        if slot.process is None:
+            self._forget(slot, "it was not running")
+        elif slot.state != "leaving":
+            slot.state, slot.due = "leaving", self._clock() + grace_s
+            slot.process.terminate()
+
+    def stop(self, timeout_s: float, *, forced: Callable[[], bool] = lambda: False) -> list[str]:
+        """End every role: SIGTERM to all, SIGKILL to what is left at the deadline. Then none lives.
+
+        May be called again. Waits in real time, whatever the supervisor's clock is.
+
+        Args:
+            timeout_s: seconds that the orderly end may take.
+            forced: asked while waiting; True ends the wait (`StopFlag.forced`).
+
+        Returns:
+            Names of the roles that had to be killed.
+        """
+        self._phase = "stopped"
+        living = {n: s.process for n, s in self._slots.items() if s.process is not None}
+        for process in living.values():
+            process.terminate()
+        deadline = time.monotonic() + timeout_s
+        while not all(process.exited() for process in living.values()):
+            if time.monotonic() >= deadline or forced():
+                break
+            time.sleep(_LOOK_EVERY_S)
+        late = [name for name, process in living.items() if not process.exited()]
+        for process in living.values():
+            process.kill()
+        for name, process in living.items():
+            try:
+                code = process.reap(timeout_s=_REAP_AFTER_KILL_S)
+            except subprocess.TimeoutExpired:
+                # SIGKILL waits for a device that hangs; the others must be reaped all the same.
+                _LOGGER.error("event=role_not_reaped name=%s pid=%d", name, process.pid)
+                continue
+            _LOGGER.info("event=role_stopped name=%s exit=%d killed=%s", name, code, name in late)
+        for slot in self._slots.values():
+            slot.process = None
+            if slot.state not in ("done", "failed"):
+                slot.state = "stopped"
+        return late
+
+    def _slot(self, name: str) -> _Slot:
+        try:
+            return self._slots[name]
+        except KeyError:
+            known = ", ".join(self._slots) or "none"
+            raise ValueError(f"no role is named {name!r}; there are: {known}") from None
+
+    def _spawn(self, slot: _Slot) -> None:
+        try:
+            slot.process = RoleProcess(slot.command)
+        except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+            self._fail(slot, f"cannot be started: {error}", log_start=None)
+            return
+        except OSError as error:  # out of processes, memory or disk: may be better in a moment
+            self._died(slot, f"cannot be started: {error}", log_start=None)
+            return
+        slot.state = "running"
+        again = f", restart {slot.restarts}" if slot.restarts else ""
+        self._tell(
+            slot, "restarted" if slot.restarts else "started", f"pid {slot.process.pid}{again}"
+        )
+
+    def _look_at(self, slot: _Slot) -> None:
+        process = slot.process
+        if process is None:
+            return
+        if not process.exited():
+            if slot.state == "leaving" and self._clock() >= slot.due and slot.kill_reason is None:
+                self.kill(slot.command.name, "did not leave in time")
+            return
+        code = process.reap(timeout_s=_REAP_AFTER_KILL_S)
+        slot.process = None
+        killed, slot.kill_reason = slot.kill_reason, None
+        if slot.state == "leaving":
+            self._forget(slot, killed or describe_exit(code))
+        elif code == 0:
+            slot.state = "done"
+            self._tell(slot, "done", "exit status 0")
+        elif code == EXIT_GIVE_UP:
+            self._fail(slot, "gave up: a restart cannot help", log_start=process.log_start)
+        else:
+            how = f"killed: {killed}" if killed else describe_exit(code)
+            self._died(slot, how, log_start=process.log_start, killed=killed is not None)
+
+    def _died(self, slot: _Slot, how: str, *, log_start: int | None, killed: bool = False) -> None:
+        delay_s = slot.budget.failed(self._clock())
+        if delay_s is None:
+            how = f"{how}; no restart is left after {slot.restarts}"
+            self._fail(slot, how, log_start=log_start)
+            return
+        slot.state, slot.due = "waiting", self._clock() + delay_s
+        again = f"restart {slot.restarts + 1} in {delay_s:.3g} s"
+        self._tell(slot, "killed" if killed else "died", f"{how}; {again}")
+
+    def _fail(self, slot: _Slot, how: str, *, log_start: int | None) -> None:
+        slot.state = "failed"
+        self._tell(slot, "died", how)
+        text = f"{slot.command.name}: {how}"
+        if log_start is not None:
+            tail = log_tail(slot.command.log_path, start=log_start)
+            text += f"\nthe end of its log {slot.command.log_path}:\n{tail or '(empty)'}"
+        self._failures.append(RoleFailure(text))
+
+    def _forget(self, slot: _Slot, how: str) -> None:
+        del self._slots[slot.command.name]
+        self._tell(slot, "removed", how)
+
+    def _tell(
+        self,
+        slot: _Slot,
+        kind: Literal["started", "restarted", "died", "killed", "done", "removed"],
+        detail: str,
+    ) -> None:
+        _LOGGER.info('event=role_%s name=%s detail="%s"', kind, slot.command.name, detail)
+        self._events.append(Event(slot.command.role, slot.command.name, kind, detail))
+
+    def _raise_failure(self) -> None:
+        if self._failures:
+            raise self._failures.pop(0)

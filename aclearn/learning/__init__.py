@@ -1,0 +1,31 @@
+"""Learning: batches, the loss, the update, and the published weights (needs torch)."""
+
+from aclearn.learning.batch import Batch, assemble_batch, rebuild_observations
+from aclearn.learning.devices import (
+    choose_amp,
+    choose_device,
+    cpu_has_bf16,
+)
+from aclearn.learning.learner import Learner, UpdateReport
+from aclearn.learning.loss import ActorCriticLoss, actor_critic_loss
+from aclearn.learning.optimiser import learning_rate, make_optimiser
+from aclearn.learning.parameters import ParameterStore, PublishedWeights
+from aclearn.learning.queue import TrainingQueue
+
+__all__ = [
+    "ActorCriticLoss",
+    "Batch",
+    "Learner",
+    "ParameterStore",
+    "PublishedWeights",
+    "TrainingQueue",
+    "UpdateReport",
+    "actor_critic_loss",
+    "assemble_batch",
+    "choose_amp",
+    "choose_device",
+    "cpu_has_bf16",
+    "learning_rate",
+    "make_optimiser",
+    "rebuild_observations",
+]

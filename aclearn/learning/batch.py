@@ -1,0 +1,155 @@
+"""Training batches: unrolls side by side, their frame stacks rebuilt, as torch tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from aclearn.wire import Unroll
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """One update's data, time-major.
+
+    Attributes:
+        observations: `[T+1, B, *shape]`; images in channels-last memory. The last row is what step
+            T-1 reached.
+        actions: `[T, B]` int64.
+        behaviour_log_probs: `[T, B]` float32, log μ(a) recorded when the action was chosen.
+        rewards: `[T, B]` float32.
+        terminated: `[T, B]` bool; the state that was reached is worth nothing more.
+        truncated: `[T, B]` bool; the episode was cut, the state that was reached keeps its value.
+        valid: `[T, B]` bool; what is not valid (autoreset steps, failed episodes) is not learned.
+        versions: `[T, B]` int64, the policy version that chose each action.
+        steps: number of valid steps.
+    """
+
+    observations: Tensor
+    actions: Tensor
+    behaviour_log_probs: Tensor
+    rewards: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    valid: Tensor
+    versions: NDArray[np.int64]
+    steps: int
+
+    @property
+    def width(self) -> int:
+        """B."""
+        return self.actions.shape[1]
+
+    def cut(self, count: int) -> list[Batch]:
+        """At most `count` batches of neighbouring environments, as views of this one."""
+        parts = []
+        for columns in cut_columns(self.width, count):
+            names = ("actions", "behaviour_log_probs", "rewards", "terminated", "truncated")
+            valid = self.valid[:, columns]
+            parts.append(
+                Batch(
+                    observations=self.observations[:, columns],
+                    valid=valid,
+                    versions=self.versions[:, columns],
+                    steps=int(valid.sum()),
+                    **{name: getattr(self, name)[:, columns] for name in names},
+                )
+            )
+        return parts
+
+
+def cut_columns(width: int, count: int) -> list[slice]:
+    """At most `count` neighbouring slices of about the same size that cover `width` columns."""
+    count = min(count, width)
+    edges = [width * i // count for i in range(count + 1)]
+    return [slice(start, stop) for start, stop in pairwise(edges)]
+
+
+def rebuild_observations(unroll: Unroll, out: NDArray[Any], *, frame_stack: int) -> None:
+    """Write an unroll's observations `[T+1, B, …]` into `out`, images as `[T+1, B, H, W, S·C]`.
+
+    Each frame travels once; the older frames of an observation are those of the steps before it,
+    of `history` at the start of the unroll, and of `reset_history` after an autoreset.
+    """
+    frames = unroll.frames
+    if frames.ndim < 5:
+        out[...] = frames
+        return
+    length, _, channels = frames.shape[:3]
+    older = frame_stack - 1
+    for age in range(frame_stack):  # age 0 is the newest frame
+        block = slice((older - age) * channels, (older - age + 1) * channels)
+        out[age:, ..., block] = np.moveaxis(frames[: length - age], 2, -1)
+        for t in range(min(age, length)):
+            out[t, ..., block] = _history_block(unroll.history, older - age + t, channels)
+    if unroll.reset_index is None:
+        return
+    width = frames.shape[1]
+    # in order of time, so that a second reset within the stack's reach has the last word
+    for k in np.argsort(unroll.reset_index, kind="stable"):
+        reset_t, b = divmod(int(unroll.reset_index[k]), width)
+        history = unroll.reset_history[k : k + 1] if unroll.reset_history is not None else None
+        for t in range(reset_t, min(reset_t + older, length)):
+            for position in range(older - (t - reset_t)):
+                block = slice(position * channels, (position + 1) * channels)
+                out[t, b, ..., block] = _history_block(history, position + t - reset_t, channels)[0]
+
+
+def _history_block(history: NDArray[Any] | None, position: int, channels: int) -> NDArray[Any]:
+    if history is None:
+        raise ValueError("unroll of stacked frames without the older frames of an observation")
+    return np.moveaxis(history[:, position * channels : (position + 1) * channels], 1, -1)
+
+
+def assemble_batch(unrolls: Sequence[Unroll], *, frame_stack: int, device: torch.device) -> Batch:
+    """The unrolls side by side as one batch on `device`.
+
+    Raises:
+        ValueError: unrolls of different lengths.
+    """
+    lengths = {unroll.actions.shape[0] for unroll in unrolls}
+    if len(lengths) != 1:
+        raise ValueError(f"unrolls: expected one length, got {sorted(lengths)}")
+    first = unrolls[0].frames
+    width = sum(unroll.actions.shape[1] for unroll in unrolls)
+    shape: tuple[int, ...] = first.shape[2:]
+    if len(shape) == 3:
+        channels, height, width_px = shape
+        shape = (height, width_px, channels * frame_stack)
+    observations = np.empty((first.shape[0], width, *shape), dtype=first.dtype)
+    column = 0
+    for unroll in unrolls:
+        columns = slice(column, column + unroll.actions.shape[1])
+        rebuild_observations(unroll, observations[:, columns], frame_stack=frame_stack)
+        column = columns.stop
+    pixels = torch.from_numpy(observations)
+    if len(shape) == 3:
+        pixels = pixels.permute(0, 1, 4, 2, 3)
+
+    def side_by_side(name: str, dtype: type[np.generic]) -> Tensor:
+        parts = [getattr(unroll, name) for unroll in unrolls]
+        joined = np.concatenate(parts, axis=1).astype(dtype, copy=False)
+        return torch.from_numpy(joined).to(device, non_blocking=True)
+
+    versions = [
+        np.broadcast_to(unroll.versions[:, None], unroll.actions.shape) for unroll in unrolls
+    ]
+    valid = side_by_side("valid", np.bool_)
+    return Batch(
+        observations=pixels.to(device, non_blocking=True),
+        actions=side_by_side("actions", np.int64),
+        behaviour_log_probs=side_by_side("behaviour_log_probs", np.float32),
+        rewards=side_by_side("rewards", np.float32),
+        terminated=side_by_side("terminated", np.bool_),
+        truncated=side_by_side("truncated", np.bool_),
+        valid=valid,
+        versions=np.concatenate(versions, axis=1),
+        steps=int(sum(int(np.count_nonzero(unroll.valid)) for unroll in unrolls)),
+    )

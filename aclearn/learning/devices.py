@@ -1,0 +1,54 @@
+"""What the machine can do: devices and mixed precision."""
+
+from __future__ import annotations
+
+import torch
+
+from aclearn.errors import ConfigError
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of `auto | cpu | cuda | cuda:N`; auto takes the first GPU, else the CPU.
+
+    Raises:
+        ConfigError: the named GPU is not there.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda":
+        count = torch.cuda.device_count()
+        if (device.index or 0) >= count:
+            raise ConfigError(
+                f"trainer.device: {name} is not there: torch sees {count} CUDA devices; "
+                "use trainer.device: auto or cpu"
+            )
+    return device
+
+
+def cpu_has_bf16() -> bool:
+    """Whether the CPU multiplies bf16 in hardware; without it autocast is ten times slower."""
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
+
+def choose_amp(name: str, device: torch.device) -> torch.dtype | None:
+    """The autocast dtype of `auto | off | bf16 | fp16` on a device, None for fp32.
+
+    auto is on where the hardware has it: bf16 on a GPU that has bf16, else fp16; bf16 on a CPU
+    with AVX-512 BF16 or AMX.
+
+    Raises:
+        ConfigError: fp16 on a CPU.
+    """
+    if name == "off":
+        return None
+    if device.type == "cuda":
+        if name == "auto":
+            name = "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"
+        return torch.bfloat16 if name == "bf16" else torch.float16
+    if name == "fp16":
+        raise ConfigError("trainer.amp: fp16 needs a GPU; use auto, off or bf16 on a CPU")
+    if name == "auto" and not cpu_has_bf16():
+        return None
+    return torch.bfloat16

@@ -1,0 +1,86 @@
+"""The training queue inside the trainer: admitted unrolls between the sockets and the learner."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class TrainingQueue(Generic[Item]):
+    """A thread-safe queue bounded in bytes and items; when full, the producer keeps its item.
+
+    The bound in bytes caps memory, the bound in items caps staleness: every waiting unroll is lag
+    for those behind it. An item is taken whenever a bound is not yet reached, so memory stays below
+    `max_bytes` plus one item, and one large unroll cannot stop a run.
+
+    Args:
+        max_bytes: sum of the sizes given to `offer`.
+        max_items: number of items.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_bytes: int,
+        max_items: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if max_bytes < 1 or max_items < 1:
+            raise ValueError(f"bounds must be positive, got {max_bytes} bytes, {max_items} items")
+        self._max_bytes, self._max_items, self._clock = max_bytes, max_items, clock
+        self._items: deque[tuple[Item, int]] = deque()
+        self._bytes = 0
+        self._closed = False
+        self._changed = threading.Condition()
+
+    def offer(self, item: Item, size_bytes: int) -> bool:
+        """Append `item` unless the queue is full or closed; whether it was taken."""
+        with self._changed:
+            if self._closed or self.full:
+                return False
+            self._items.append((item, size_bytes))
+            self._bytes += size_bytes
+            self._changed.notify_all()
+            return True
+
+    def take(self, count: int, *, timeout_s: float) -> list[Item]:
+        """The oldest `count` items, or [] when they are not there by the deadline or on close."""
+        deadline = self._clock() + timeout_s
+        with self._changed:
+            while len(self._items) < count:
+                left = deadline - self._clock()
+                if self._closed or left <= 0:
+                    return []
+                self._changed.wait(left)
+            return [self._pop() for _ in range(count)]
+
+    def close(self) -> list[Item]:
+        """Refuse everything from now on; returns what was still waiting."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            return [self._pop() for _ in range(len(self._items))]
+
+    def _pop(self) -> Item:
+        item, size_bytes = self._items.popleft()
+        self._bytes -= size_bytes
+        return item
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more would be taken now."""
+        return len(self._items) >= self._max_items or self._bytes >= self._max_bytes
+
+    @property
+    def fill(self) -> float:
+        """How full it is, 0 to 1, by whichever bound is nearer."""
+        return min(1.0, max(len(self._items) / self._max_items, self._bytes / self._max_bytes))
+
+    def __len__(self) -> int:
+        return len(self._items)

@@ -1,0 +1,174 @@
+"""Which role holds the run up, in words, from where each role's time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aclearn.monitoring.waits import WORKING
+from aclearn.monitoring.wording import percent
+
+UNROLLS = "unrolls"
+TRAINING_QUEUE = "training queue"
+PREDICTION_QUEUE = "prediction queue"
+ACTIONS = "actions"
+EMULATOR = "emulator"
+REQUESTS = "requests"
+WEIGHTS = "weights"
+
+# Below this share a wait is the small change of any program that talks to others.
+_NOTICEABLE = 0.15
+# From this share on a wait is the reason why a role is slow.
+_LARGE = 0.25
+_FULL = 0.8
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """What limits the learned steps per second.
+
+    Attributes:
+        role: the role to speed up; None when no single one is to blame, or nothing is known yet.
+        sentence: what was seen and what would help.
+    """
+
+    role: str | None
+    sentence: str
+
+
+def queue_fills(line: Mapping[str, Any]) -> dict[str, float]:
+    """How full the queues are, 0 to 1, by queue, from the gauges in a metrics line.
+
+    The trainer's gauge `queue_fill` (or `training_queue_fill`) is the training queue, a
+    predictor's, which arrives as `predictor_queue_fill`, the prediction queue. Unknown ones are
+    left out.
+    """
+    names = {
+        "queue_fill": TRAINING_QUEUE,
+        "training_queue_fill": TRAINING_QUEUE,
+        "trainer_queue_fill": TRAINING_QUEUE,
+        "predictor_queue_fill": PREDICTION_QUEUE,
+        "prediction_queue_fill": PREDICTION_QUEUE,
+    }
+    return {
+        queue: float(line[name])
+        for name, queue in names.items()
+        if isinstance(line.get(name), int | float)
+    }
+
+
+def find_bottleneck(
+    wait_share: Mapping[str, Mapping[str, float]], queue_fill: Mapping[str, float] | None = None
+) -> Bottleneck:
+    """The role that holds the run up: follows who waits for whom, from the trainer on.
+
+    Args:
+        wait_share: role → "working" or what it waited for → share of its time; each role's shares
+            add up to 1 (a metrics line's `wait_share`).
+        queue_fill: queue → fill between 0 and 1, as `queue_fills` gives it.
+    """
+    trainer = wait_share.get("trainer")
+    if not trainer:
+        return Bottleneck(None, "not known yet: the trainer has not reported")
+    if trainer.get(UNROLLS, 0.0) >= _NOTICEABLE:
+        return _before_the_trainer(wait_share)
+    return _at_the_trainer(trainer, wait_share.get("actor", {}), queue_fill or {})
+
+
+def _at_the_trainer(
+    trainer: Mapping[str, float], actor: Mapping[str, float], queue_fill: Mapping[str, float]
+) -> Bottleneck:
+    label, share = _largest_wait(trainer)
+    if share >= _LARGE:
+        return Bottleneck("trainer", f"trainer: it waits {percent(share)} of the time for {label}")
+    pressure = actor.get(TRAINING_QUEUE, 0.0)
+    fill = queue_fill.get(TRAINING_QUEUE, 0.0)
+    works = f"it works {percent(trainer.get(WORKING, 0.0))} of the time"
+    if pressure >= _NOTICEABLE or fill >= _FULL:
+        seen = []
+        if pressure >= _NOTICEABLE:
+            seen.append(f"actors wait {percent(pressure)} for the training queue")
+        if fill >= _FULL:
+            seen.append(f"the training queue is {percent(fill)} full")
+        return Bottleneck(
+            "trainer",
+            f"trainer: {works} while {' and '.join(seen)}; "
+            "fewer actors, a smaller network, or a GPU would help",
+        )
+    if not actor:
+        return Bottleneck("trainer", f"trainer: {works}; no actor has reported")
+    return Bottleneck(
+        None,
+        f"balanced: the trainer works {percent(trainer.get(WORKING, 0.0))} of the time and actors "
+        f"wait {percent(pressure)} for it; only cheaper parts or a faster machine would help",
+    )
+
+
+def _before_the_trainer(wait_share: Mapping[str, Mapping[str, float]]) -> Bottleneck:
+    """The trainer waits for unrolls: the actors, or what they wait for, are too slow."""
+    starved = f"the trainer waits {percent(wait_share['trainer'][UNROLLS])} for unrolls"
+    actor = wait_share.get("actor")
+    if not actor:
+        return Bottleneck("actor", f"actor: none has reported while {starved}; see the actors' log")
+    label, share = _largest_wait(actor)
+    if share < _LARGE or label == EMULATOR:
+        return _at_the_actor(actor, starved)
+    if label == ACTIONS:
+        return _at_the_predictor(wait_share.get("predictor", {}), share, starved)
+    if label == TRAINING_QUEUE:
+        return Bottleneck(
+            None,
+            f"the way between actors and trainer: actors wait {percent(share)} for the training "
+            f"queue while {starved}; a larger actors.unacknowledged_unrolls or a smaller "
+            "trainer.unrolls_per_batch would help",
+        )
+    if label == WEIGHTS:
+        return Bottleneck(
+            "trainer",
+            f"trainer: actors wait {percent(share)} for weights while {starved}; "
+            "a smaller network would help",
+        )
+    return Bottleneck(
+        "actor", f"actor: it waits {percent(share)} of the time for {label} while {starved}"
+    )
+
+
+def _at_the_actor(actor: Mapping[str, float], starved: str) -> Bottleneck:
+    emulator, working = actor.get(EMULATOR, 0.0), actor.get(WORKING, 0.0)
+    if emulator > working:
+        return Bottleneck(
+            "actor",
+            f"actor: it waits {percent(emulator)} of the time for the emulator while {starved}; "
+            "more actors.processes or actors.emulator_threads would help if there are free cores",
+        )
+    return Bottleneck(
+        "actor",
+        f"actor: it works {percent(working)} of the time while {starved}; more actors.processes "
+        "if there are free cores, or a smaller network, would help",
+    )
+
+
+def _at_the_predictor(predictor: Mapping[str, float], actions: float, starved: str) -> Bottleneck:
+    seen = f"actors wait {percent(actions)} for actions and {starved}"
+    if not predictor:
+        return Bottleneck("predictor", f"predictor: none has reported while {seen}; see its log")
+    working, requests = predictor.get(WORKING, 0.0), predictor.get(REQUESTS, 0.0)
+    if working >= requests:
+        return Bottleneck(
+            "predictor",
+            f"predictor: it works {percent(working)} of the time while {seen}; more "
+            "predictor.processes, a smaller network, or actors.inference=local would help",
+        )
+    return Bottleneck(
+        None,
+        f"the way between actors and predictor: {seen}, but the predictor waits "
+        f"{percent(requests)} for requests; two actors.groups (one steps while the other waits) or "
+        "more actors.envs_per_group would help",
+    )
+
+
+def _largest_wait(shares: Mapping[str, float]) -> tuple[str, float]:
+    """The label, "working" apart, with the largest share; ("nothing", 0) when there is none."""
+    waits = [(label, share) for label, share in shares.items() if label != WORKING]
+    return max(waits, key=lambda item: item[1], default=("nothing", 0.0))

@@ -1,0 +1,49 @@
+"""When a run is over, and when it first reached its target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aclearn.config import RunConfig
+
+#: `return_mean_100` counts as the run's once so many episodes have ended.
+EPISODES_FOR_TARGET = 100
+
+
+class Goal:
+    """Judges metrics lines against `run.target_return` and the run's bounds. Pure.
+
+    Args:
+        run: the bounds; None means unbounded.
+        reached_target_at_s: when the target was met by an earlier part of this run.
+    """
+
+    def __init__(self, run: RunConfig, *, reached_target_at_s: float | None = None) -> None:
+        self._run = run
+        self.reached_target_at_s = reached_target_at_s
+
+    def observe(self, line: Mapping[str, Any], *, episodes_in_mean: int) -> str | None:
+        """Why the run is over by this line, None while it is not.
+
+        Args:
+            line: a metrics line.
+            episodes_in_mean: episodes behind its `return_mean_100`; fewer than 100 meet no target.
+        """
+        run = self._run
+        mean = line["return_mean_100"]
+        if run.target_return is not None and self.reached_target_at_s is None:
+            enough = episodes_in_mean >= EPISODES_FOR_TARGET
+            if mean is not None and enough and mean >= run.target_return:
+                self.reached_target_at_s = float(line["time_s"])
+        if self.reached_target_at_s is not None and run.stop_at_target:
+            return "target_reached"
+        bounds: list[tuple[str, float | None]] = [
+            ("env_steps", run.max_env_steps),
+            ("updates", run.max_updates),
+            ("time_s", run.max_wall_s),
+        ]
+        for name, bound in bounds:
+            if bound is not None and line[name] >= bound:
+                return f"max_{'wall_s' if name == 'time_s' else name}"
+        return None

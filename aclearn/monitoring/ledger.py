@@ -1,0 +1,278 @@
+"""The account of every agent step: produced = learned + dropped by reason + in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aclearn.errors import CheckpointError
+
+_MAX_STEPS: Final = 2**53
+"""Largest count that JSON readers and msgpack carry exactly; a claim beyond it is a lie."""
+_MAX_REASONS: Final = 64
+"""Reasons come from actors: beyond this many they are counted together as "other"."""
+_CLOSED_KEPT: Final = 4096
+"""Closed incarnations that stay fenced; the oldest is forgotten first."""
+_CLOSED_REPORTED: Final = 256
+"""Closed incarnations named in a beat, whose header must stay far below 64 KiB."""
+
+
+class LedgerError(AssertionError):
+    """The account does not balance: a bug of the caller, not of a peer."""
+
+
+@dataclass
+class _Seen:
+    """What the unrolls of one incarnation have told so far."""
+
+    sequence: int = -1
+    env_steps: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+
+
+class StepLedger:
+    """The trainer's account of agent steps, by actor incarnation.
+
+    Pure and without a clock; owned by one thread. Nothing that a peer says can unbalance it: what
+    does not add up is refused with a reason. A call that our own code must not make (learning more
+    than is in flight) raises `LedgerError`.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[str, _Seen] = {}
+        self._closed: dict[str, int] = {}
+        self._forgotten_steps = 0
+        self._env_steps = 0
+        self._learned_steps = 0
+        self._in_flight_steps = 0
+        self._dropped_steps: dict[str, int] = {}
+
+    @property
+    def env_steps(self) -> int:
+        """Agent steps that the trainer knows to have been taken."""
+        return self._env_steps
+
+    @property
+    def learned_steps(self) -> int:
+        """Agent steps that entered an update."""
+        return self._learned_steps
+
+    @property
+    def dropped_steps(self) -> dict[str, int]:
+        """Agent steps that will never be learned, by reason (a copy)."""
+        return dict(self._dropped_steps)
+
+    @property
+    def in_flight_steps(self) -> int:
+        """Agent steps admitted and neither learned nor dropped yet."""
+        return self._in_flight_steps
+
+    def admit(
+        self,
+        incarnation: str,
+        unroll_sequence: int,
+        env_steps_before: int,
+        env_steps_after: int,
+        actor_dropped: Mapping[str, int],
+        steps: int,
+    ) -> str | None:
+        """None where the unroll's valid steps are in flight now, else the reason of the refusal.
+
+        Steps between the last unroll seen and `env_steps_before` are counted as dropped: under the
+        actor's own reasons as far as `actor_dropped` explains them, the rest as "lost". An unknown
+        incarnation starts at zero, so a trainer that was restarted counts what it missed the same
+        way. A refusal counts nothing and changes nothing.
+
+        Args:
+            incarnation: the actor's process start.
+            unroll_sequence: number of the unroll within the incarnation, growing.
+            env_steps_before: agent steps of the incarnation before the unroll's first step.
+            env_steps_after: agent steps of the incarnation after its last step.
+            actor_dropped: steps that the actor itself has dropped since its start, by reason.
+            steps: valid steps in the unroll, which will be learned or dropped.
+
+        Returns:
+            None, "closed_incarnation", "duplicate" or "inconsistent_counter".
+        """
+        if incarnation in self._closed:
+            return "closed_incarnation"
+        seen = self._open.get(incarnation) or _Seen()
+        if unroll_sequence <= seen.sequence:
+            return "duplicate"
+        gap = env_steps_before - seen.env_steps
+        in_unroll = env_steps_after - env_steps_before
+        newly_dropped = {
+            reason: actor_dropped.get(reason, 0) - seen.dropped.get(reason, 0)
+            for reason in {**seen.dropped, **actor_dropped}
+        }
+        dropped_in_unroll = in_unroll - steps
+        dropped_in_gap = sum(newly_dropped.values()) - dropped_in_unroll
+        consistent = (
+            steps >= 0
+            and dropped_in_unroll >= 0
+            and all(count >= 0 for count in newly_dropped.values())
+            and 0 <= dropped_in_gap <= gap
+            and self._env_steps + gap + in_unroll <= _MAX_STEPS
+        )
+        if not consistent:
+            return "inconsistent_counter"
+        self._open[incarnation] = _Seen(unroll_sequence, env_steps_after, dict(actor_dropped))
+        self._env_steps += gap + in_unroll
+        self._in_flight_steps += steps
+        for reason, count in newly_dropped.items():
+            self._count_dropped(reason, count)
+        self._count_dropped("lost", gap - dropped_in_gap)
+        return None
+
+    def learned(self, steps: int) -> None:
+        """Move `steps` from in flight to learned.
+
+        Raises:
+            LedgerError: fewer are in flight.
+        """
+        self._leave_flight(steps, "learned")
+        self._learned_steps += steps
+
+    def dropped(self, reason: str, steps: int) -> None:
+        """Move `steps` from in flight to dropped, under `reason`.
+
+        Raises:
+            LedgerError: fewer are in flight.
+        """
+        self._leave_flight(steps, f"dropped as {reason!r}")
+        self._count_dropped(reason, steps)
+
+    def close(self, incarnation: str, env_steps: int | None = None) -> int:
+        """Fence a dead incarnation; steps it took beyond what was seen are dropped as "actor_lost".
+
+        What is in flight stays so: it is whole and may be learned. Closing again changes nothing.
+
+        Args:
+            incarnation: may be one that never sent an unroll.
+            env_steps: its last known count of agent steps; None where nobody knows.
+
+        Returns:
+            The steps counted as "actor_lost" by this call.
+        """
+        if incarnation in self._closed:
+            return 0
+        seen = self._open.pop(incarnation, None) or _Seen()
+        lost = max(0, (env_steps or 0) - seen.env_steps)
+        if self._env_steps + lost > _MAX_STEPS:
+            lost = 0
+        self._closed[incarnation] = seen.env_steps + lost
+        if len(self._closed) > _CLOSED_KEPT:
+            oldest = next(iter(self._closed))
+            self._forgotten_steps += self._closed.pop(oldest)
+        self._env_steps += lost
+        self._count_dropped("actor_lost", lost)
+        return lost
+
+    def open_incarnations(self) -> frozenset[str]:
+        """Incarnations that have sent an unroll and are not closed."""
+        return frozenset(self._open)
+
+    def beat_counters(self) -> dict[str, int]:
+        """The counters of a trainer's beat that `RunView` adds the actors' beats to.
+
+        `seen.<incarnation>` is how many agent steps of an actor are part of `env_steps`.
+        """
+        closed = list(self._closed.items())[-_CLOSED_REPORTED:]
+        seen = {name: seen.env_steps for name, seen in self._open.items()} | dict(closed)
+        return {
+            "env_steps": self._env_steps,
+            "learned_steps": self._learned_steps,
+            "in_flight_steps": self._in_flight_steps,
+            **{f"seen.{incarnation}": env_steps for incarnation, env_steps in seen.items()},
+        }
+
+    def check(self) -> None:
+        """Verify the identity and that every step belongs to one incarnation.
+
+        Raises:
+            LedgerError: with all the numbers.
+        """
+        accounted = self._learned_steps + sum(self._dropped_steps.values()) + self._in_flight_steps
+        by_incarnation = (
+            sum(seen.env_steps for seen in self._open.values())
+            + sum(self._closed.values())
+            + self._forgotten_steps
+        )
+        negative = min(self._in_flight_steps, self._learned_steps, *self._dropped_steps.values(), 0)
+        if self._env_steps != accounted or self._env_steps != by_incarnation or negative < 0:
+            raise LedgerError(
+                f"the step account does not balance: env_steps={self._env_steps} "
+                f"learned={self._learned_steps} dropped={self._dropped_steps} "
+                f"in_flight={self._in_flight_steps} (together {accounted}), "
+                f"by incarnation {by_incarnation}: open="
+                f"{ {name: seen.env_steps for name, seen in self._open.items()} } "
+                f"closed={sum(self._closed.values())} forgotten={self._forgotten_steps}"
+            )
+
+    def state(self) -> dict[str, Any]:
+        """The account as JSON-able values, for a checkpoint."""
+        return {
+            "open": {
+                name: {
+                    "sequence": seen.sequence,
+                    "env_steps": seen.env_steps,
+                    "dropped": dict(seen.dropped),
+                }
+                for name, seen in self._open.items()
+            },
+            "closed": [[name, env_steps] for name, env_steps in self._closed.items()],
+            "forgotten_steps": self._forgotten_steps,
+            "env_steps": self._env_steps,
+            "learned_steps": self._learned_steps,
+            "in_flight_steps": self._in_flight_steps,
+            "dropped_steps": dict(self._dropped_steps),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> StepLedger:
+        """The account of a restarted trainer.
+
+        What was in flight died with the old process and is dropped as "trainer_restart". What the
+        old trainer saw after the checkpoint shows up as a gap before the actors' next unrolls.
+
+        Raises:
+            CheckpointError: `state` is not what `state()` gives, or does not balance.
+        """
+        ledger = cls()
+        try:
+            for name, seen in state["open"].items():
+                dropped = {str(reason): int(count) for reason, count in seen["dropped"].items()}
+                ledger._open[name] = _Seen(int(seen["sequence"]), int(seen["env_steps"]), dropped)
+            ledger._closed = {str(name): int(env_steps) for name, env_steps in state["closed"]}
+            ledger._forgotten_steps = int(state["forgotten_steps"])
+            ledger._env_steps = int(state["env_steps"])
+            ledger._learned_steps = int(state["learned_steps"])
+            ledger._in_flight_steps = int(state["in_flight_steps"])
+            ledger._dropped_steps = {
+                str(reason): int(count) for reason, count in state["dropped_steps"].items()
+            }
+            ledger.check()
+        except (KeyError, TypeError, ValueError, AttributeError, LedgerError) as exc:
+            raise CheckpointError(
+                f"the step account in the checkpoint cannot be used ({type(exc).__name__}: {exc}); "
+                "start again from an older checkpoint or under another run.name"
+            ) from exc
+        ledger.dropped("trainer_restart", ledger._in_flight_steps)
+        return ledger
+
+    def _leave_flight(self, steps: int, how: str) -> None:
+        if not 0 <= steps <= self._in_flight_steps:
+            raise LedgerError(
+                f"{steps} steps cannot be {how}: {self._in_flight_steps} are in flight "
+                f"(env_steps={self._env_steps} learned={self._learned_steps} "
+                f"dropped={self._dropped_steps})"
+            )
+        self._in_flight_steps -= steps
+
+    def _count_dropped(self, reason: str, steps: int) -> None:
+        if steps == 0:
+            return
+        if reason not in self._dropped_steps and len(self._dropped_steps) >= _MAX_REASONS:
+            reason = "other"
+        self._dropped_steps[reason] = self._dropped_steps.get(reason, 0) + steps

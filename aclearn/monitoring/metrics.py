@@ -1,0 +1,290 @@
+"""One line of metrics from the latest beats of all roles."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from aclearn.monitoring.rates import CounterRate, SlidingRate
+from aclearn.monitoring.totals import StepTotals
+from aclearn.monitoring.waits import TOTAL, shares
+
+METRIC_NAMES: Final = (
+    "time_s",
+    "env_steps",
+    "learned_steps",
+    "dropped_steps",
+    "in_flight_steps",
+    "updates",
+    "epoch",
+    "policy_version",
+    "env_steps_per_s",
+    "learned_steps_per_s",
+    "pps",
+    "tps",
+    "return_mean_100",
+    "episodes",
+    "lag_mean",
+    "lag_max",
+    "wait_share",
+)
+"""Names that are in every line; other names are gauges."""
+_TRAINER_COUNTS: Final = ("updates", "epoch", "policy_version")
+_PROCESSES_KEPT: Final = 4096
+"""Processes whose episode counts are remembered; the one silent longest is forgotten first."""
+
+
+class BeatFields(Protocol):
+    """The part of a beat that the view reads; `wire.Beat` is one.
+
+    Counters and dropped are cumulative since the start of the role's incarnation (a trainer's since
+    the start of the run, through its checkpoint), waits are `WaitMeter.seconds()`, episodes are
+    those that ended since the beat before.
+    """
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """Whole numbers by name."""
+
+    @property
+    def gauges(self) -> Mapping[str, float]:
+        """Latest values by name."""
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """Agent steps dropped, by reason."""
+
+    @property
+    def waits(self) -> Mapping[str, float]:
+        """Seconds waited, by label, and "total"."""
+
+    @property
+    def episode_returns(self) -> Sequence[float]:
+        """True returns of ended episodes."""
+
+
+@dataclass
+class _Process:
+    """The last words of one living process."""
+
+    role: str
+    gauges: dict[str, float] = field(default_factory=dict)
+    waits: deque[tuple[float, dict[str, float]]] = field(default_factory=deque)
+
+
+class RunView:
+    """What the whole run does, from what its roles say. Pure: time is given, nothing is sent.
+
+    Counters read: of the trainer `StepLedger.beat_counters()`, `updates`, `batches` (where one
+    batch is used more than once), `epoch`, `policy_version`; of the actors `env_steps`, `episodes`;
+    of whoever answers observations (actors with local inference, predictors) `predictions`.
+    """
+
+    def __init__(
+        self,
+        now: float,
+        *,
+        window_s: float = 10.0,
+        resume_from: Mapping[str, Any] | None = None,
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Start the view.
+
+        Args:
+            now: the clock's value at the start of the run, in seconds.
+            window_s: length of the window of all rates and shares.
+            resume_from: last metrics line of the run that goes on: `time_s`, `episodes` and what
+                the trainer counts continue.
+            state: `state()` of the view that wrote that line: agent steps and returns continue.
+
+        Raises:
+            ValueError: `state` is no such state.
+        """
+        self._started = now
+        self._window_s = window_s
+        self._resumed = resume_from is not None
+        previous = resume_from or {}
+        self._time_base_s = float(previous.get("time_s") or 0.0)
+        self._episodes = int(previous.get("episodes") or 0)
+        self._episodes_of: dict[str, int] = {}
+        self._returns: deque[float] = deque(maxlen=100)
+        self._totals = StepTotals()
+        if state is not None:
+            self._returns.extend(float(value) for value in state.get("returns", ()))
+            self._totals = StepTotals.from_state(state.get("totals", {}))
+        self._processes: dict[str, _Process] = {}
+        self._trainer: str | None = None
+        self._superseded: set[str] = set()
+        # A trainer takes seconds to load; until its first beat the run is where it was.
+        self._trainer_counters: dict[str, int] = {
+            name: int(previous[name]) for name in _TRAINER_COUNTS if name in previous
+        }
+        self._trainer_gauges: dict[str, float] = {}
+        self._env_steps_high = self._totals.totals().env_steps
+        self._env_steps_rate = SlidingRate(window_s)
+        self._rates = {
+            name: CounterRate(window_s) for name in ("learned_steps", "predictions", "batches")
+        }
+
+    @property
+    def extra(self) -> dict[str, float]:
+        """Gauges that have no fixed name: the trainer's as they are, others' as `<role>_<gauge>`.
+
+        Where a role has several processes, the mean over those that report the gauge.
+        """
+        collected: dict[str, list[float]] = {
+            name: [value] for name, value in self._trainer_gauges.items()
+        }
+        for process in self._processes.values():
+            if process.role != "trainer":
+                for name, value in process.gauges.items():
+                    collected.setdefault(f"{process.role}_{name}", []).append(value)
+        return {
+            name: math.fsum(values) / len(values)
+            for name, values in collected.items()
+            if name not in METRIC_NAMES
+        }
+
+    @property
+    def returns_in_mean(self) -> int:
+        """Episodes behind `return_mean_100`: 100 once that many have ended."""
+        return len(self._returns)
+
+    def state(self) -> dict[str, Any]:
+        """What a later view needs beside the last line to go on exactly; JSON-able."""
+        return {"totals": self._totals.state(), "returns": list(self._returns)}
+
+    def observe_beat(
+        self, role: str, name: str, incarnation: str, beat: BeatFields, now: float
+    ) -> None:
+        """Take a role's beat, received at `now`.
+
+        A beat of a trainer that another one has replaced is ignored: it is a ghost.
+        """
+        if incarnation in self._superseded:
+            return
+        first = incarnation not in self._processes
+        process = self._processes.setdefault(incarnation, _Process(role))
+        process.gauges = {
+            name: float(value) for name, value in beat.gauges.items() if math.isfinite(value)
+        }
+        self._observe_waits(process, beat.waits, now)
+        if "predictions" in beat.counters:
+            self._rates["predictions"].observe(incarnation, beat.counters["predictions"], now)
+        if role == "trainer":
+            self._observe_trainer(incarnation, process, beat, now)
+        elif role == "actor":
+            self._totals.observe_actor(incarnation, beat.counters.get("env_steps", 0))
+        self._observe_episodes(incarnation, beat)
+        self._observe_env_steps(first, now)
+
+    def role_gone(self, incarnation: str, now: float) -> None:
+        """A process is dead or silent; a later beat of it brings it back.
+
+        The numbers of a trainer stay until the next trainer's first beat.
+        """
+        process = self._processes.pop(incarnation, None)
+        if process is None:
+            return
+        if process.role == "actor":
+            self._totals.actor_gone(incarnation)
+        for rate in self._rates.values():
+            rate.forget(incarnation)
+
+    def line(self, now: float) -> dict[str, Any]:
+        """The metrics at `now`: all of `METRIC_NAMES`, then the gauges; JSON-able, no NaN."""
+        totals = self._totals.totals()
+        counters = self._trainer_counters
+        returns = self._returns
+        fixed = {
+            "time_s": self._time_base_s + max(0.0, now - self._started),
+            "env_steps": totals.env_steps,
+            "learned_steps": totals.learned_steps,
+            "dropped_steps": totals.dropped_steps,
+            "in_flight_steps": totals.in_flight_steps,
+            "updates": counters.get("updates", 0),
+            "epoch": counters.get("epoch", 0),
+            "policy_version": counters.get("policy_version", 0),
+            "env_steps_per_s": self._env_steps_rate.per_s(now),
+            "learned_steps_per_s": self._rates["learned_steps"].per_s(now),
+            "pps": self._rates["predictions"].per_s(now),
+            "tps": self._rates["batches"].per_s(now),
+            "return_mean_100": math.fsum(returns) / len(returns) if returns else None,
+            "episodes": self._episodes,
+            "lag_mean": self._trainer_gauges.get("lag_mean", 0.0),
+            "lag_max": self._trainer_gauges.get("lag_max", 0.0),
+            "wait_share": self._wait_share(now),
+        }
+        return fixed | self.extra
+
+    def _observe_trainer(
+        self, incarnation: str, process: _Process, beat: BeatFields, now: float
+    ) -> None:
+        if self._trainer is not None and incarnation != self._trainer:
+            self._superseded.add(self._trainer)
+            self.role_gone(self._trainer, now)
+        self._trainer = incarnation
+        self._trainer_gauges = process.gauges
+        self._trainer_counters = dict(beat.counters)
+        self._totals.observe_trainer(incarnation, beat.counters, beat.dropped)
+        updates = beat.counters.get("updates", 0)
+        batches = beat.counters.get("batches", updates)
+        self._rates["batches"].observe(incarnation, batches, now)
+        learned_steps = beat.counters.get("learned_steps", 0)
+        self._rates["learned_steps"].observe(incarnation, learned_steps, now)
+
+    def _observe_waits(self, process: _Process, waits: Mapping[str, float], now: float) -> None:
+        if TOTAL not in waits:
+            return
+        samples = process.waits
+        if len(samples) > 1 and now - samples[-1][0] < self._window_s / 100:
+            samples[-1] = (samples[-1][0], dict(waits))
+        else:
+            samples.append((now, dict(waits)))
+        self._forget_waits(samples, now)
+
+    def _forget_waits(self, samples: deque[tuple[float, dict[str, float]]], now: float) -> None:
+        # Two stay, so that a role that has gone quiet still shows what it did last.
+        while len(samples) > 2 and samples[1][0] <= now - self._window_s:
+            samples.popleft()
+
+    def _observe_episodes(self, incarnation: str, beat: BeatFields) -> None:
+        ended = len(beat.episode_returns)
+        self._returns.extend(float(value) for value in beat.episode_returns if math.isfinite(value))
+        # Known also after the process was taken for gone, so that nothing is counted again. A view
+        # that continues an older one has counted what a process did before its first beat here.
+        known = self._episodes_of.pop(incarnation, None)
+        before = known if known is not None else 0
+        reported = max(before, beat.counters.get("episodes", before + ended))
+        if known is None and self._resumed:
+            before = max(0, reported - ended)
+        self._episodes += reported - before
+        self._episodes_of[incarnation] = reported
+        if len(self._episodes_of) > _PROCESSES_KEPT:
+            del self._episodes_of[next(iter(self._episodes_of))]
+
+    def _observe_env_steps(self, first: bool, now: float) -> None:
+        total = self._totals.totals().env_steps
+        # A first beat tells of steps from before: it moves the mark, it is no speed.
+        self._env_steps_rate.add(0 if first else total - self._env_steps_high, now)
+        self._env_steps_high = max(self._env_steps_high, total)
+
+    def _wait_share(self, now: float) -> dict[str, dict[str, float]]:
+        by_role: dict[str, list[dict[str, float]]] = {}
+        for process in self._processes.values():
+            samples = process.waits
+            self._forget_waits(samples, now)
+            if samples:
+                before = samples[0][1] if len(samples) > 1 else {}
+                by_role.setdefault(process.role, []).append(shares(before, samples[-1][1]))
+        return {role: _mean_share(parts) for role, parts in by_role.items()}
+
+
+def _mean_share(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    labels = sorted({label for part in parts for label in part})
+    return {
+        label: math.fsum(part.get(label, 0.0) for part in parts) / len(parts) for label in labels
+    }

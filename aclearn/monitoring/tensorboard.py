@@ -1,0 +1,114 @@
+"""Scalars for TensorBoard, written without torch and without TensorFlow."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from aclearn.errors import RunFolderError
+
+_LOGGER = logging.getLogger(__name__)
+_NUMBER = itertools.count()
+_AXIS = "env_steps"
+
+
+class TensorBoardWriter:
+    """Appends metrics lines to an event file of its own; the step axis is `env_steps`.
+
+    Writes and flushes in the calling thread: there is no other, and what was written can be seen at
+    once. A disk that refuses later ends the writing with a warning, not the run.
+
+    Args:
+        folder: gets the event file; made if it is missing. Files of an earlier part of the run stay
+            and TensorBoard joins them.
+        clock: seconds since 1970, for the time axis.
+
+    Raises:
+        RunFolderError: the event file cannot be made.
+    """
+
+    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
+        # Imported here: 0.2 s and protobuf, which the actors that import this package do not need.
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._new_event: Callable[..., Any] = event_pb2.Event
+        self._new_summary: Callable[..., Any] = summary_pb2.Summary
+        self._clock = clock
+        # TensorBoard knows event files by "tfevents" and reads them in the order of their names;
+        # the number keeps two writers of one process in one second apart.
+        name = f"events.out.tfevents.{int(clock()):010d}.{socket.gethostname()}"
+        path = folder / f"{name}.{os.getpid()}.{next(_NUMBER)}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file: BinaryIO | None = path.open("xb")
+        except OSError as error:
+            raise RunFolderError(
+                f"no event file for TensorBoard can be made in {folder} ({error.strerror}); "
+                "expected a folder that can be written"
+            ) from error
+        self._records: Any = RecordWriter(self._file)
+        self._append(self._new_event(wall_time=clock(), file_version="brain.Event:2"))
+
+    def __enter__(self) -> TensorBoardWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Append every number in a metrics line, nested ones as `wait_share/actor/emulator`.
+
+        What is None or no number is left out. Does nothing after `close`.
+        """
+        values = [
+            self._new_summary.Value(tag=tag, simple_value=value)  # type: ignore[attr-defined]
+            for tag, value in _scalars("", line)
+            if tag != _AXIS
+        ]
+        step = int(line.get(_AXIS) or 0)
+        summary = self._new_summary(value=values)
+        self._append(self._new_event(wall_time=self._clock(), step=step, summary=summary))
+
+    def close(self) -> None:
+        """Close the file; may be called again."""
+        if self._file is not None:
+            file, self._file = self._file, None
+            file.close()
+
+    def _append(self, event: Any) -> None:
+        if self._file is None:
+            return
+        try:
+            self._records.write(event.SerializeToString())
+            self._file.flush()
+        except OSError as error:
+            _LOGGER.warning('event=tensorboard_lost file=%s error="%s"', self._file.name, error)
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Give the file up; what its buffer still holds cannot be written either."""
+        try:
+            self.close()
+        except OSError as error:
+            _LOGGER.debug('event=tensorboard_close error="%s"', error)
+
+
+def _scalars(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _scalars(f"{prefix}{name}/", value)
+        elif isinstance(value, int | float):
+            yield f"{prefix}{name}", float(value)

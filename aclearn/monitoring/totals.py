@@ -1,0 +1,138 @@
+"""Totals of agent steps over the trainer's account and what the actors have done since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+_SEEN: Final = "seen."
+_GONE_KEPT: Final = 4096
+"""Dead actors remembered one by one; older ones are added up."""
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Agent steps: `env_steps = learned_steps + sum(dropped_steps) + in_flight_steps`."""
+
+    env_steps: int
+    learned_steps: int
+    dropped_steps: dict[str, int]
+    in_flight_steps: int
+
+
+class StepTotals:
+    """Joins the trainer's account with the actors' own counters, exactly.
+
+    An actor knows of steps that the trainer has not seen yet: they are in flight while the actor
+    lives, and "actor_lost" once it is gone. A trainer restarted from a checkpoint has seen less
+    than the one before; what dead actors did is therefore kept until the trainer stops naming them.
+    """
+
+    def __init__(self) -> None:
+        self._trainer: str | None = None
+        self._account = Totals(0, 0, {}, 0)
+        self._seen: dict[str, int] = {}
+        self._live: dict[str, int] = {}
+        self._gone: dict[str, int] = {}
+        self._settled_lost = 0
+
+    def observe_trainer(
+        self, incarnation: str, counters: Mapping[str, int], dropped: Mapping[str, int]
+    ) -> None:
+        """Take a trainer's account: counters as `StepLedger.beat_counters` names them."""
+        seen = {
+            name.removeprefix(_SEEN): value
+            for name, value in counters.items()
+            if name.startswith(_SEEN)
+        }
+        if incarnation == self._trainer:
+            for actor in (self._seen.keys() - seen.keys()) & self._gone.keys():
+                self._settle(actor)
+            # A trainer stops naming what it closed long ago; a living one stays as it was.
+            seen |= {
+                actor: self._seen[actor]
+                for actor in self._live.keys() & self._seen.keys()
+                if actor not in seen
+            }
+        self._trainer = incarnation
+        self._seen = seen
+        self._account = Totals(
+            env_steps=counters.get("env_steps", 0),
+            learned_steps=counters.get("learned_steps", 0),
+            dropped_steps=dict(dropped),
+            in_flight_steps=counters.get("in_flight_steps", 0),
+        )
+
+    def observe_actor(self, incarnation: str, env_steps: int) -> None:
+        """Take an actor's own count of agent steps; one that was taken for gone lives again."""
+        self._gone.pop(incarnation, None)
+        self._live[incarnation] = env_steps
+
+    def actor_gone(self, incarnation: str) -> None:
+        """From now on, what this actor did and the trainer never saw is lost."""
+        if incarnation in self._live:
+            self._gone[incarnation] = self._live.pop(incarnation)
+            if len(self._gone) > _GONE_KEPT:
+                self._settle(next(iter(self._gone)))
+
+    def totals(self) -> Totals:
+        """The totals that follow from the latest words of every role."""
+        on_the_way = sum(self._unseen(actor, steps) for actor, steps in self._live.items())
+        lost = self._settled_lost + sum(
+            self._unseen(actor, steps) for actor, steps in self._gone.items()
+        )
+        dropped = dict(self._account.dropped_steps)
+        if lost:
+            dropped["actor_lost"] = dropped.get("actor_lost", 0) + lost
+        return Totals(
+            env_steps=self._account.env_steps + on_the_way + lost,
+            learned_steps=self._account.learned_steps,
+            dropped_steps=dropped,
+            in_flight_steps=self._account.in_flight_steps + on_the_way,
+        )
+
+    def state(self) -> dict[str, Any]:
+        """The books as JSON-able values, for a monitor that goes on after this one."""
+        return {
+            "trainer": self._trainer,
+            "account": asdict(self._account),
+            "seen": dict(self._seen),
+            "live": dict(self._live),
+            "gone": dict(self._gone),
+            "settled_lost": self._settled_lost,
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> StepTotals:
+        """The books that another monitor left; its actors are gone until they are heard again.
+
+        Raises:
+            ValueError: `state` is not what `state()` gives.
+        """
+        books = cls()
+        try:
+            account = state["account"]
+            books._trainer = None if state["trainer"] is None else str(state["trainer"])
+            books._account = Totals(
+                env_steps=int(account["env_steps"]),
+                learned_steps=int(account["learned_steps"]),
+                dropped_steps=_counts(account["dropped_steps"]),
+                in_flight_steps=int(account["in_flight_steps"]),
+            )
+            books._seen = _counts(state["seen"])
+            books._gone = _counts(state["gone"]) | _counts(state["live"])
+            books._settled_lost = int(state["settled_lost"])
+        except (KeyError, TypeError, ValueError, AttributeError) as exc:
+            raise ValueError(f"no books of a monitor ({type(exc).__name__}: {exc})") from exc
+        return books
+
+    def _unseen(self, actor: str, env_steps: int) -> int:
+        return max(0, env_steps - self._seen.get(actor, 0))
+
+    def _settle(self, actor: str) -> None:
+        self._settled_lost += self._unseen(actor, self._gone.pop(actor))
+
+
+def _counts(values: Mapping[str, Any]) -> dict[str, int]:
+    return {str(name): int(count) for name, count in values.items()}

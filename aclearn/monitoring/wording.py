@@ -1,0 +1,40 @@
+"""Numbers in the words of a person who looks at a run."""
+
+from __future__ import annotations
+
+import math
+
+
+def duration(seconds: float | None) -> str:
+    """Hours, minutes and seconds as "1:02:03"; "?" for None or what is not finite."""
+    if seconds is None or not math.isfinite(seconds):
+        return "?"
+    minutes, rest = divmod(round(max(0.0, seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}"
+
+
+def amount(value: float | None) -> str:
+    """A count or a rate with three digits that matter: "950", "12.3 k", "1.25 M"; "-" for None."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    # Each border is where rounding to three digits would show 1000 of the smaller unit.
+    for border, unit, name in ((999.5e6, 1e9, " G"), (999.5e3, 1e6, " M"), (999.5, 1e3, " k")):
+        if abs(value) >= border:
+            digits = value / unit
+            return f"{digits:.{max(0, 3 - len(str(int(abs(digits)))))}f}{name}"
+    if float(value).is_integer() or abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}"
+
+
+def percent(share: float) -> str:
+    """A share between 0 and 1 as "40 %"."""
+    return f"{round(100 * share)} %"
+
+
+def printable(text: str) -> str:
+    """The text on one line, without control characters: fit for any terminal or log."""
+    return "".join(
+        character if character.isprintable() else " " for character in text.strip()
+    ).strip()

@@ -1,0 +1,17 @@
+"""Policies: architectures as plain data (free of torch); `network` builds the torch module."""
+
+from aclearn.policies.spec import (
+    ARCHITECTURES,
+    Architecture,
+    Convolution,
+    describe_architecture,
+)
+from aclearn.policies.version import PolicyVersion
+
+__all__ = [
+    "ARCHITECTURES",
+    "Architecture",
+    "Convolution",
+    "PolicyVersion",
+    "describe_architecture",
+]

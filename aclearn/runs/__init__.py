@@ -1,0 +1,29 @@
+"""What a run leaves on disk: its folder, metrics, summary and checkpoints."""
+
+from aclearn.runs.atomic import write_atomically
+from aclearn.runs.checkpoint import (
+    Checkpoint,
+    list_checkpoints,
+    load_best,
+    load_checkpoint,
+    load_newest,
+    save_checkpoint,
+)
+from aclearn.runs.folder import RunFolder
+from aclearn.runs.metrics_file import MetricsWriter, read_metrics
+from aclearn.runs.summary import read_summary, write_summary
+
+__all__ = [
+    "Checkpoint",
+    "MetricsWriter",
+    "RunFolder",
+    "list_checkpoints",
+    "load_best",
+    "load_checkpoint",
+    "load_newest",
+    "read_metrics",
+    "read_summary",
+    "save_checkpoint",
+    "write_atomically",
+    "write_summary",
+]

@@ -1,0 +1,53 @@
+"""Files that are either complete on the disk or not there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+TEMPORARY_SUFFIX: Final = ".tmp"
+
+
+def write_atomically(path: Path, data: bytes | memoryview) -> None:
+    """Put `data` at `path`, durably: temporary file, fsync, rename, fsync of the folder.
+
+    A reader, or whoever comes after a crash, finds the old file or the new one. On failure the
+    temporary file is removed and the old file stays; a killed process may leave `<name>.tmp`.
+
+    Raises:
+        OSError: the disk is full, the folder is missing, …
+    """
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            write_all(descriptor, data)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """Write every byte: one `os.write` may stop short when the disk fills up.
+
+    Raises:
+        OSError: not everything could be written.
+    """
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames and removals in `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

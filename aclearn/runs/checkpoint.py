@@ -1,0 +1,273 @@
+"""Checkpoints: weights and state on disk that are whole and verified, or are not used."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError
+
+from aclearn.errors import CheckpointError
+from aclearn.runs.atomic import TEMPORARY_SUFFIX, sync_folder, write_atomically
+
+_log = logging.getLogger(__name__)
+
+_FORMAT: Final = 1
+_NAME: Final = re.compile(r"(?P<number>\d{6,})-(?P<label>\d+)(?P<best>-best)?")
+_DTYPES: Final = frozenset(
+    {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
+    | {"bool", "float16", "float32", "float64"}
+)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A verified checkpoint; the arrays are the caller's own.
+
+    Attributes:
+        tensors: by name, as saved.
+        state: the JSON state, as saved (tuples come back as lists).
+        path: its JSON file.
+        label: the number given at the save.
+    """
+
+    tensors: dict[str, np.ndarray[Any, Any]]
+    state: dict[str, Any]
+    path: Path
+    label: int
+
+
+def save_checkpoint(
+    dir: Path,
+    *,
+    tensors: Mapping[str, np.ndarray[Any, Any]],
+    state: Mapping[str, Any],
+    label: int,
+    keep: int,
+    best: bool = False,
+) -> Path:
+    """Write a checkpoint durably; its path. It is the newest now, whatever its label.
+
+    `<number>-<label>.safetensors` is written first, then `.json` with the digests, which makes it
+    count; each as a temporary file, fsync, rename. Then older ones go: the last `keep` stay, and
+    the last best one. One process writes to a folder: the run folder's lock sees to that.
+
+    Args:
+        dir: folder of the checkpoints, made if missing.
+        tensors: arrays of bool, integers or floats (no bfloat16), of any memory layout.
+        state: JSON with string keys and finite numbers; `state["architecture"]` names the policy.
+        label: a number for people to know it by, such as updates; ≥ 0.
+        keep: how many of the newest stay; ≥ 1.
+        best: it is the best so far.
+
+    Raises:
+        CheckpointError: disk full, unfit values, …; nothing of it is left and the older ones stay.
+    """
+    if keep < 1 or label < 0:
+        raise ValueError(f"expected keep >= 1 and label >= 0, got keep={keep} label={label}")
+    blob = _tensor_bytes(tensors)
+    try:
+        dir.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(dir)
+        numbers = [number for number, _ in _committed(dir)]
+        name = f"{max(numbers, default=0) + 1:06d}-{label}{'-best' if best else ''}"
+        document = _document_bytes(name, state, blob)
+        tensors_path, path = dir / f"{name}.safetensors", dir / f"{name}.json"
+        try:
+            write_atomically(tensors_path, blob)
+            write_atomically(path, document)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            tensors_path.unlink(missing_ok=True)
+            raise
+    except OSError as exc:
+        raise CheckpointError(
+            f"checkpoint {label} ({len(blob)} bytes) cannot be written to {dir} ({exc.strerror}); "
+            "the ones before it stay; free space or mend the folder"
+        ) from exc
+    try:
+        _prune(dir, keep)
+    except OSError as exc:
+        _log.warning("event=checkpoints_not_pruned dir=%s error=%s", dir, exc.strerror)
+    return path
+
+
+def load_checkpoint(path: Path, *, expect_architecture: str | None = None) -> Checkpoint:
+    """The checkpoint whose JSON file is `path`, verified bit by bit.
+
+    Args:
+        path: the JSON file.
+        expect_architecture: what `state["architecture"]` must be; None takes any.
+
+    Raises:
+        CheckpointError: it is missing, truncated, changed, of another format or architecture.
+    """
+    return _fitting(_load(path), expect_architecture)
+
+
+def load_newest(dir: Path, *, expect_architecture: str | None = None) -> Checkpoint | None:
+    """The newest checkpoint in `dir` that is whole; None where there is none at all.
+
+    Damaged ones are skipped with a warning in the log. One of another architecture is not damaged:
+    it is an error.
+
+    Raises:
+        CheckpointError: every checkpoint is damaged, or the newest whole one does not fit.
+    """
+    return _load_first_whole(dir, list_checkpoints(dir), expect_architecture)
+
+
+def load_best(dir: Path, *, expect_architecture: str | None = None) -> Checkpoint | None:
+    """The last checkpoint that was saved as best; None where there is none.
+
+    Raises:
+        CheckpointError: as `load_newest`.
+    """
+    best = [path for path in list_checkpoints(dir) if path.stem.endswith("-best")]
+    return _load_first_whole(dir, best, expect_architecture)
+
+
+def list_checkpoints(dir: Path) -> list[Path]:
+    """The JSON files of the checkpoints in `dir`, newest first, not verified."""
+    return [path for _, path in sorted(_committed(dir), reverse=True)]
+
+
+def _load_first_whole(
+    dir: Path, paths: list[Path], expect_architecture: str | None
+) -> Checkpoint | None:
+    reasons = []
+    for path in paths:
+        try:
+            checkpoint = _load(path)
+        except CheckpointError as exc:
+            _log.warning("event=checkpoint_skipped reason=%s", exc)
+            reasons.append(str(exc))
+            continue
+        return _fitting(checkpoint, expect_architecture)
+    if reasons:
+        raise CheckpointError(f"every checkpoint in {dir} is damaged: " + "; ".join(reasons))
+    return None
+
+
+def _fitting(checkpoint: Checkpoint, expect_architecture: str | None) -> Checkpoint:
+    found = checkpoint.state.get("architecture")
+    if expect_architecture is not None and found != expect_architecture:
+        raise CheckpointError(
+            f"{checkpoint.path} belongs to another architecture: expected {expect_architecture!r}, "
+            f"found {found!r}; set policy.architecture as the run had it, or start under another "
+            "run.name"
+        )
+    return checkpoint
+
+
+def _load(path: Path) -> Checkpoint:
+    try:
+        document = path.read_bytes()
+        blob = path.with_suffix(".safetensors").read_bytes()
+    except OSError as exc:
+        raise CheckpointError(f"{path} cannot be read ({exc.filename}: {exc.strerror})") from exc
+    body = _verified_body(path, document)
+    if len(blob) != body["tensors_bytes"] or _digest(blob) != body["tensors_sha256"]:
+        raise CheckpointError(
+            f"{path.with_suffix('.safetensors')} is damaged: expected {body['tensors_bytes']} "
+            f"bytes with sha256 {body['tensors_sha256']}, found {len(blob)} with {_digest(blob)}"
+        )
+    try:
+        tensors = safetensors.numpy.load(blob)
+    except (SafetensorError, ValueError, KeyError) as exc:
+        raise CheckpointError(f"{path} holds tensors that cannot be read ({exc})") from exc
+    return Checkpoint(tensors, body["state"], path, body["label"])
+
+
+def _verified_body(path: Path, document: bytes) -> dict[str, Any]:
+    try:
+        parsed = json.loads(document)
+        body: dict[str, Any] = parsed["body"]
+        # Written in one canonical way: any other byte, be it a space, is damage.
+        whole = document == _seal(body)
+    except (ValueError, KeyError, TypeError, RecursionError) as exc:
+        raise CheckpointError(f"{path} is damaged: not the JSON of a checkpoint ({exc})") from exc
+    if not whole:
+        raise CheckpointError(f"{path} is damaged: its content does not fit its sha256")
+    if body.get("format") != _FORMAT:
+        raise CheckpointError(
+            f"{path} has format {body.get('format')}, expected {_FORMAT}; it was written by "
+            "another version of aclearn"
+        )
+    if body.get("name") != path.stem:
+        raise CheckpointError(f"{path} was saved as {body.get('name')}; rename it back")
+    return body
+
+
+def _document_bytes(name: str, state: Mapping[str, Any], blob: bytes) -> bytes:
+    found = _NAME.fullmatch(name)
+    body = {
+        "format": _FORMAT,
+        "name": name,
+        "label": int(found["label"]) if found else 0,
+        "tensors_bytes": len(blob),
+        "tensors_sha256": _digest(blob),
+        "state": dict(state),
+    }
+    try:
+        return _seal(body)
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise CheckpointError(
+            f"the state of checkpoint {name} must be JSON with string keys and finite numbers "
+            f"({exc})"
+        ) from exc
+
+
+def _seal(body: Mapping[str, Any]) -> bytes:
+    canonical = json.dumps(body, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    return f'{{"body":{canonical},"sha256":"{_digest(canonical.encode())}"}}\n'.encode()
+
+
+def _tensor_bytes(tensors: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
+    for name, array in tensors.items():
+        if array.dtype.name not in _DTYPES:
+            raise CheckpointError(
+                f"tensor {name!r} has dtype {array.dtype}, expected one of {sorted(_DTYPES)}"
+            )
+    # Not ascontiguousarray: it makes a scalar one-dimensional.
+    return safetensors.numpy.save({k: np.asarray(v, order="C") for k, v in tensors.items()})
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _committed(dir: Path) -> list[tuple[int, Path]]:
+    found = ((_NAME.fullmatch(path.stem), path) for path in dir.glob("*.json"))
+    return [(int(match["number"]), path) for match, path in found if match]
+
+
+def _remove_leftovers(dir: Path) -> None:
+    """Remove what a process killed in the middle of a save or of a removal left behind."""
+    committed = {path.stem for _, path in _committed(dir)}
+    for path in dir.iterdir():
+        torn = path.suffix == TEMPORARY_SUFFIX
+        orphan = path.suffix == ".safetensors" and path.stem not in committed
+        if torn or (orphan and _NAME.fullmatch(path.stem)):
+            path.unlink()
+
+
+def _prune(dir: Path, keep: int) -> None:
+    newest_first = list_checkpoints(dir)
+    kept = newest_first[:keep] + [p for p in newest_first if p.stem.endswith("-best")][:1]
+    removed = [path for path in newest_first if path not in kept]
+    for path in removed:
+        # The mark first: a kill in between leaves tensors without a mark, which the next save
+        # removes.
+        path.unlink()
+        path.with_suffix(".safetensors").unlink(missing_ok=True)
+    if removed:
+        sync_folder(dir)

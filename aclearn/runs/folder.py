@@ -1,0 +1,216 @@
+"""The folder of a run: where everything lies, and one owner at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from aclearn.errors import RunFolderError
+from aclearn.runs.atomic import write_atomically
+from aclearn.runs.summary import read_summary
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_SUBFOLDERS: Final = ("checkpoints", "logs", "tensorboard")
+
+
+class RunFolder:
+    """The folder `<dir>/<name>/` with everything that a run leaves.
+
+    Made by `create` or `open`, never directly. The lock belongs to this object and to its process:
+    it goes with `close`, or with the process however that ends. Programs that it starts do not
+    inherit it.
+    """
+
+    def __init__(self, path: Path, lock: int | None) -> None:
+        self.path = path
+        self._lock = lock
+
+    @classmethod
+    def create(cls, dir: str | Path, name: str, config_yaml: str) -> RunFolder:
+        """A new, locked run folder that holds `config_yaml`.
+
+        Raises:
+            RunFolderError: the folder exists, the name cannot be a folder's name, or the disk
+                refuses.
+        """
+        if not _NAME.fullmatch(name):
+            raise RunFolderError(
+                f"run.name: {name!r} cannot name a run folder; expected up to 100 letters, digits, "
+                "'.', '_' or '-', beginning with a letter or digit"
+            )
+        path = Path(dir) / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir()
+        except FileExistsError as exc:
+            if not path.parent.is_dir():
+                raise RunFolderError(
+                    f"run.dir: {path.parent} is not a folder; choose another"
+                ) from exc
+            raise RunFolderError(_already_there(path)) from exc
+        except OSError as exc:
+            raise RunFolderError(
+                f"the run folder {path} cannot be made ({exc.strerror}); choose another run.dir"
+            ) from exc
+        folder = cls(path, _lock(path))
+        try:
+            for subfolder in _SUBFOLDERS:
+                (path / subfolder).mkdir()
+            # Last: it is what makes the folder a run.
+            write_atomically(folder.config_path, config_yaml.encode())
+        except OSError as exc:
+            folder.close()
+            raise RunFolderError(
+                f"the run folder {path} cannot be filled ({exc.strerror}); mend that, remove it "
+                "and start again"
+            ) from exc
+        return folder
+
+    @classmethod
+    def open(cls, path: str | Path, *, lock: bool = False) -> RunFolder:
+        """The run folder at `path`: to look at, or with `lock` to go on with the run.
+
+        Raises:
+            RunFolderError: there is no run, or `lock` and another process is running it.
+        """
+        path = Path(path)
+        if not path.is_dir():
+            raise RunFolderError(f"there is no run folder at {path}; expected the path of a run")
+        if not (path / "config.yaml").is_file():
+            raise RunFolderError(
+                f"{path} is not a run folder: it has no config.yaml; expected <run.dir>/<run.name>"
+            )
+        folder = cls(path, _lock(path) if lock else None)
+        try:
+            for subfolder in _SUBFOLDERS if lock else ():
+                (path / subfolder).mkdir(exist_ok=True)
+        except OSError as exc:
+            folder.close()
+            raise RunFolderError(
+                f"the run folder {path} cannot be written ({exc.strerror})"
+            ) from exc
+        return folder
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return self.path.resolve().name
+
+    @property
+    def config_path(self) -> Path:
+        """The resolved configuration."""
+        return self.path / "config.yaml"
+
+    @property
+    def metrics_path(self) -> Path:
+        """One JSON object a line; see `MetricsWriter`."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def books_path(self) -> Path:
+        """What the monitor must know beside the last line of metrics to go on after a crash."""
+        return self.path / "books.json"
+
+    @property
+    def summary_path(self) -> Path:
+        """Written when the run ends; see `write_summary`."""
+        return self.path / "summary.json"
+
+    @property
+    def checkpoints_dir(self) -> Path:
+        """See `save_checkpoint`."""
+        return self.path / "checkpoints"
+
+    @property
+    def logs_dir(self) -> Path:
+        """See `log_path`."""
+        return self.path / "logs"
+
+    @property
+    def tensorboard_dir(self) -> Path:
+        """Event files."""
+        return self.path / "tensorboard"
+
+    def log_path(self, role: str, identifier: str) -> Path:
+        """The log file of one process: `logs/<role>-<identifier>.log`."""
+        return self.logs_dir / f"{role}-{identifier}.log"
+
+    def read_config_yaml(self) -> str:
+        """The text of the resolved configuration.
+
+        Raises:
+            RunFolderError: it cannot be read.
+        """
+        try:
+            return self.config_path.read_text()
+        except (OSError, UnicodeDecodeError) as exc:
+            raise RunFolderError(f"{self.config_path} cannot be read ({exc})") from exc
+
+    def write_config_yaml(self, text: str) -> None:
+        """Replace the resolved configuration, as a continued run does with new bounds.
+
+        Raises:
+            RunFolderError: the disk refuses.
+        """
+        try:
+            write_atomically(self.config_path, text.encode())
+        except OSError as exc:
+            raise RunFolderError(f"{self.config_path} cannot be written ({exc.strerror})") from exc
+
+    def read_summary(self) -> dict[str, Any] | None:
+        """The summary of the run, None where it has not ended; see `read_summary`."""
+        return read_summary(self.summary_path)
+
+    def close(self) -> None:
+        """Release the lock; the folder stays."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _already_there(path: Path) -> str:
+    if (path / "config.yaml").is_file():
+        return (
+            f"the run folder {path} exists already; continue that run with --resume, or start a "
+            "new one with run.name=<another name>"
+        )
+    return (
+        f"{path} exists already and is not a run folder; choose another run.name or run.dir, or "
+        "remove it"
+    )
+
+
+def _lock(path: Path) -> int:
+    try:
+        descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as exc:
+        raise RunFolderError(f"the run folder {path} cannot be locked ({exc.strerror})") from exc
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, str(os.getpid()).encode())
+    except OSError as exc:
+        owner = os.read(descriptor, 20).decode(errors="replace") or "unknown"
+        os.close(descriptor)
+        if isinstance(exc, BlockingIOError):
+            raise RunFolderError(
+                f"the run in {path} is being run by process {owner}; stop that one first, or start "
+                "a new run with run.name=<another name>"
+            ) from exc
+        raise RunFolderError(f"the run folder {path} cannot be locked ({exc.strerror})") from exc
+    return descriptor

@@ -1,0 +1,60 @@
+"""What a run came to: the last of each metric, how long it took and why it ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from aclearn.errors import RunFolderError
+from aclearn.runs.atomic import write_atomically
+
+
+def write_summary(
+    path: Path,
+    last_line: Mapping[str, Any],
+    *,
+    wall_s: float,
+    reached_target_at_s: float | None,
+    reason: str,
+) -> None:
+    """Put the summary at `path`, whole or not at all; an older one is replaced.
+
+    Args:
+        path: `RunFolder.summary_path`.
+        last_line: the last metrics line; all of it goes in.
+        wall_s: seconds from the command's start to its end.
+        reached_target_at_s: `time_s` when `run.target_return` was first met; None if never.
+        reason: why the run ended.
+
+    Raises:
+        RunFolderError: the disk refuses, or a value is NaN or no JSON.
+    """
+    summary = {
+        **last_line,
+        "wall_s": wall_s,
+        "reached_target_at_s": reached_target_at_s,
+        "reason": reason,
+    }
+    try:
+        write_atomically(path, (json.dumps(summary, indent=2, allow_nan=False) + "\n").encode())
+    except (OSError, TypeError, ValueError) as exc:
+        raise RunFolderError(f"the summary {path} cannot be written ({exc})") from exc
+
+
+def read_summary(path: Path) -> dict[str, Any] | None:
+    """The summary at `path`; None where the run has not ended.
+
+    Raises:
+        RunFolderError: the file is there and cannot be read.
+    """
+    try:
+        summary = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as exc:
+        raise RunFolderError(f"the summary {path} cannot be read ({exc})") from exc
+    if not isinstance(summary, dict):
+        raise RunFolderError(f"the summary {path} is not a JSON object")
+    return summary

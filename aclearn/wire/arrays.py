@@ -1,0 +1,96 @@
+"""One array: what the header says of it, and its bytes. Nothing is copied or believed."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.errors import WireError
+from aclearn.wire.schema import ArrayField
+
+Part = bytes | memoryview
+
+if sys.byteorder != "little":  # pragma: no cover
+    raise ImportError(
+        "aclearn.wire sends arrays as they lie in memory and needs a little-endian CPU"
+    )
+
+_DTYPES: dict[str, np.dtype[Any]] = {
+    name: np.dtype(name) for name in ("uint8", "bool", "int32", "int64", "float32", "float16")
+}
+_DTYPE_NAMES: dict[np.dtype[Any], str] = {dtype: name for name, dtype in _DTYPES.items()}
+# A shape may have a 0 beside a huge dimension; NumPy refuses such shapes with errors of its own.
+_MAX_ELEMENTS = 2**40
+
+
+def encode_array(kind: str, field: ArrayField, array: Any) -> tuple[tuple[str, list[int]], Part]:
+    """An array's dtype and dims for the header, and a view of its memory (of a copy, when strided).
+
+    Raises:
+        ValueError: the field does not allow such an array.
+    """
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"{kind}.{field.name}: expected an array, got {type(array).__name__}")
+    dtype = _DTYPE_NAMES.get(array.dtype)
+    if dtype is None or dtype not in field.dtypes:
+        raise ValueError(
+            f"{kind}.{field.name}: expected dtype {' or '.join(sorted(field.dtypes))}, "
+            f"got {array.dtype}"
+        )
+    if not field.min_ndim <= array.ndim <= field.max_ndim:
+        raise ValueError(
+            f"{kind}.{field.name}: expected {field.min_ndim} to {field.max_ndim} dimensions, "
+            f"got shape {array.shape}"
+        )
+    # reshape copies when, and only when, the array is not contiguous.
+    return (dtype, list(array.shape)), array.reshape(-1).view(np.uint8).data
+
+
+def decode_array(
+    where: str, field: ArrayField, dtype_name: Any, dims: Any, data: Part
+) -> NDArray[Any]:
+    """The array that `data` holds if dtype and dims are right, read-only, as a view.
+
+    Raises:
+        WireError: "bad_array" for a dtype or dims that the field does not allow, "wrong_size" when
+            they do not come to the bytes that are there.
+    """
+    if type(dtype_name) is not str or dtype_name not in field.dtypes:
+        raise WireError("bad_array", f"{where}: expected dtype {' or '.join(sorted(field.dtypes))}")
+    if type(dims) is not list or not field.min_ndim <= len(dims) <= field.max_ndim:
+        raise WireError(
+            "bad_array", f"{where}: expected {field.min_ndim} to {field.max_ndim} dimensions"
+        )
+    elements, extent = 1, 1
+    for dim in dims:
+        if type(dim) is not int or dim < 0:
+            raise WireError(
+                "bad_array", f"{where}: expected dimensions that are ints of at least 0"
+            )
+        elements *= dim
+        extent *= dim or 1
+    dtype = _DTYPES[dtype_name]
+    if extent > _MAX_ELEMENTS:
+        raise WireError("bad_array", f"{where}: more than {_MAX_ELEMENTS} elements")
+    size = len(data)
+    if elements * dtype.itemsize != size:
+        raise WireError(
+            "wrong_size",
+            f"{where}: {dtype_name} {dims} is {elements * dtype.itemsize} bytes, "
+            f"the frame has {size}",
+        )
+    if elements == 0:
+        array: NDArray[Any] = np.empty(dims, dtype)
+        array.flags.writeable = False
+        return array
+    if dtype_name == "bool" and np.frombuffer(data, np.uint8).max() > 1:
+        raise WireError("bad_array", f"{where}: a bool that is neither 0 nor 1")
+    array = np.frombuffer(data, dtype).reshape(dims)
+    if not array.flags.aligned:
+        # libzmq cuts small frames out of its receive buffer at any offset.
+        array = array.copy()
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,252 @@
+"""Messages to frames and back: one msgpack header frame, then one raw frame per array.
+
+The header is a map with exactly the keys `protocol`, `kind`, `run`, `sender`, `sequence`, `fields`
+and `arrays`; `arrays` has one entry per array frame, `[field, dtype, dims]`, or `[field, key,
+dtype, dims]` for the tensors of a mapping, in the order in which the message declares its fields.
+Arrays are C-contiguous and little-endian.
+
+Neither direction copies an array, and nothing is allocated because a header claims a size: a
+decoded array is a read-only view of the frame that brought it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgpack
+import zmq
+from numpy.typing import NDArray
+
+from aclearn.errors import WireError
+from aclearn.wire.arrays import Part, decode_array, encode_array
+from aclearn.wire.messages import PROTOCOL_VERSION, Envelope, Message
+from aclearn.wire.schema import COUNT, SCHEMAS, SHORT_TEXT, ArrayField, Schema
+
+MAX_HEADER_BYTES = 64 * 1024
+MAX_FRAMES = 256
+
+REASONS = frozenset(
+    {
+        "empty",  # no frame at all
+        "too_many_frames",
+        "header_too_large",
+        "bad_header",  # no msgpack, no map, a duplicate key, too deep
+        "wrong_version",
+        "unknown_kind",
+        "wrong_fields",  # a field is missing or unknown
+        "bad_field",  # a field of the wrong type or out of range
+        "bad_array",  # a dtype, shape or order of arrays that the kind does not have
+        "wrong_frames",  # not one frame for each array of the header
+        "wrong_size",  # a frame that is not as long as dtype and shape say
+        "wrong_run",
+        "unexpected_kind",  # a kind that this service does not answer
+        "bad_request",  # an act request whose observations do not fit the policy
+        "bad_unroll",  # an unroll whose arrays do not fit each other or the run
+    }
+)
+"""Every reason for which a message is refused: what `WireError.reason` can be."""
+
+_HEADER_KEYS = {"protocol", "kind", "run", "sender", "sequence", "fields", "arrays"}
+# msgpack builds an object for each byte of a hostile header; these keep that to some MiB.
+_MAX_LIST, _MAX_MAP = 8192, 1024
+
+
+def encode(message: Message, *, run: str, sender: str, sequence: int) -> list[Part]:
+    """The frames of a message: the header as bytes, each array as a memoryview of its own memory.
+
+    The arrays must not change until the frames are sent. Arrays that are not C-contiguous are
+    copied.
+
+    Raises:
+        ValueError: the receiver would refuse the message; names the field and what was expected.
+    """
+    schema = SCHEMAS[type(message).__name__]
+    fields = {}
+    field_name = "header"
+    try:
+        envelope = (SHORT_TEXT.dump(run), SHORT_TEXT.dump(sender), COUNT.dump(sequence))
+        for name, _, dump in schema.fields:
+            field_name = name
+            fields[name] = dump(getattr(message, name))
+    except ValueError as exc:
+        raise ValueError(f"{schema.kind}.{field_name}: {exc}") from exc
+    entries: list[list[Any]] = []
+    parts: list[Part] = [b""]
+    for field in schema.arrays:
+        value = getattr(message, field.name)
+        if field.mapping:
+            for key, tensor in value.items():
+                entry, part = encode_array(schema.kind, field, tensor)
+                entries.append([field.name, SHORT_TEXT.dump(key), *entry])
+                parts.append(part)
+        elif value is not None or not field.optional:
+            entry, part = encode_array(schema.kind, field, value)
+            entries.append([field.name, *entry])
+            parts.append(part)
+    header = msgpack.packb(
+        {
+            "protocol": PROTOCOL_VERSION,
+            "kind": schema.kind,
+            "run": envelope[0],
+            "sender": envelope[1],
+            "sequence": envelope[2],
+            "fields": fields,
+            "arrays": entries,
+        }
+    )
+    if len(header) > MAX_HEADER_BYTES:
+        raise ValueError(
+            f"{schema.kind}: header of {len(header)} bytes, at most {MAX_HEADER_BYTES} are allowed"
+        )
+    if len(parts) > MAX_FRAMES:
+        raise ValueError(f"{schema.kind}: {len(parts)} frames, at most {MAX_FRAMES} are allowed")
+    parts[0] = header
+    return parts
+
+
+def decode(frames: Sequence[Part | zmq.Frame]) -> Envelope:
+    """The message that the frames hold; its arrays are read-only views that keep frames alive.
+
+    Raises:
+        WireError: the frames are no message of this protocol, with a reason out of `REASONS`. No
+            other exception leaves this function, whatever the bytes are.
+    """
+    if not frames:
+        raise WireError("empty", "a message without frames")
+    if len(frames) > MAX_FRAMES:
+        raise WireError(
+            "too_many_frames", f"{len(frames)} frames, at most {MAX_FRAMES} are allowed"
+        )
+    header = _decode_header(_buffer(frames[0]))
+    kind = header["kind"]
+    schema = SCHEMAS.get(kind) if type(kind) is str else None
+    if schema is None:
+        raise WireError("unknown_kind", "the header names a kind that this protocol does not have")
+    field_name = "header"
+    fields = header["fields"]
+    if type(fields) is not dict or fields.keys() != schema.names:
+        raise WireError("wrong_fields", f"{kind} has exactly the fields {sorted(schema.names)}")
+    try:
+        run = SHORT_TEXT.load(header["run"])
+        sender = SHORT_TEXT.load(header["sender"])
+        sequence = COUNT.load(header["sequence"])
+        for name, load, _ in schema.fields:
+            field_name = name
+            fields[name] = load(fields[name])
+    except ValueError as exc:
+        raise WireError("bad_field", f"{kind}.{field_name}: {exc}") from exc
+    entries = header["arrays"]
+    if type(entries) is not list:
+        raise WireError("bad_array", "the header's arrays are no list")
+    if schema.arrays or entries or len(frames) != 1:
+        _decode_arrays(schema, entries, frames, fields)
+    return Envelope(run, sender, sequence, schema.type(**fields))
+
+
+def _buffer(frame: Part | zmq.Frame) -> Part:
+    return frame.buffer if isinstance(frame, zmq.Frame) else frame
+
+
+def _unique_keys(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
+        raise ValueError("duplicate key")
+    return mapping
+
+
+def _decode_header(data: Part) -> dict[str, Any]:
+    size = len(data)
+    if size > MAX_HEADER_BYTES:
+        raise WireError("header_too_large", f"{size} bytes, at most {MAX_HEADER_BYTES} are allowed")
+    try:
+        header = msgpack.unpackb(
+            data,
+            object_pairs_hook=_unique_keys,
+            max_array_len=_MAX_LIST,
+            max_map_len=_MAX_MAP,
+        )
+    except (ValueError, TypeError, OverflowError, RecursionError, MemoryError) as exc:
+        # The exception may quote the bytes; its type says enough.
+        raise WireError("bad_header", f"{size} bytes: {type(exc).__name__}") from None
+    if type(header) is not dict:
+        raise WireError("bad_header", "the header is no map")
+    version = header.get("protocol")
+    if type(version) is not int or version != PROTOCOL_VERSION:
+        raise WireError("wrong_version", f"this end speaks protocol {PROTOCOL_VERSION}")
+    if header.keys() != _HEADER_KEYS:
+        raise WireError("bad_header", f"a header has exactly the keys {sorted(_HEADER_KEYS)}")
+    return header
+
+
+def _decode_arrays(
+    schema: Schema,
+    entries: list[Any],
+    frames: Sequence[Part | zmq.Frame],
+    fields: dict[str, Any],
+) -> None:
+    """Adds the arrays to `fields`; both the header's entries and the frames must be used up."""
+    if len(entries) != len(frames) - 1:
+        raise WireError(
+            "wrong_frames",
+            f"{schema.kind}: {len(entries)} arrays in the header, {len(frames) - 1} frames",
+        )
+    pairs = _Cursor(zip(entries, frames[1:], strict=True))
+    for field in schema.arrays:
+        where = f"{schema.kind}.{field.name}"
+        if field.mapping:
+            tensors: dict[str, NDArray[Any]] = {}
+            while pairs.next_is(field.name):
+                key, array = _decode_mapping_entry(where, field, *pairs.take())
+                if key in tensors:
+                    raise WireError("bad_array", f"{where}: the same key twice")
+                tensors[key] = array
+            fields[field.name] = tensors
+        elif pairs.next_is(field.name):
+            entry, frame = pairs.take()
+            if len(entry) != 3:
+                raise WireError("bad_array", f"{where}: expected [field, dtype, dims]")
+            fields[field.name] = decode_array(where, field, entry[1], entry[2], _buffer(frame))
+        elif field.optional:
+            fields[field.name] = None
+        else:
+            raise WireError("bad_array", f"{where}: missing, or not in its place")
+    if not pairs.finished:
+        raise WireError("bad_array", f"{schema.kind}: an unknown array, or one not in its place")
+
+
+class _Cursor:
+    """Walks over pairs of header entry and frame, one ahead."""
+
+    def __init__(self, pairs: Iterator[tuple[Any, Part | zmq.Frame]]) -> None:
+        self._pairs = pairs
+        self._current = next(pairs, None)
+
+    @property
+    def finished(self) -> bool:
+        return self._current is None
+
+    def next_is(self, name: str) -> bool:
+        if self._current is None:
+            return False
+        entry = self._current[0]
+        if type(entry) is not list or not entry:
+            raise WireError("bad_array", "an entry of the header's arrays is no list")
+        return type(entry[0]) is str and entry[0] == name
+
+    def take(self) -> tuple[list[Any], Part | zmq.Frame]:
+        assert self._current is not None  # for the type checker: next_is was True
+        current, self._current = self._current, next(self._pairs, None)
+        return current
+
+
+def _decode_mapping_entry(
+    where: str, field: ArrayField, entry: list[Any], frame: Part | zmq.Frame
+) -> tuple[str, NDArray[Any]]:
+    if len(entry) != 4:
+        raise WireError("bad_array", f"{where}: expected [field, key, dtype, dims]")
+    try:
+        key = SHORT_TEXT.load(entry[1])
+    except ValueError as exc:
+        raise WireError("bad_array", f"{where}: key: {exc}") from exc
+    return key, decode_array(where, field, entry[2], entry[3], _buffer(frame))

@@ -1,0 +1,280 @@
+"""The messages that roles send each other: one frozen dataclass per kind.
+
+Field types are the schema: `aclearn.wire.schema` reads the annotations once, at import. `int` is
+signed 64-bit, `float` is finite, `str` is one printable line of at most 1 KiB, `Text` is any text
+of at most 48 KiB. Arrays declare the dtypes and the number of dimensions they may have.
+
+Letters in shapes: T agent steps of an unroll, B environments, K resets inside an unroll, S stacked
+frames. Messages that carry arrays compare by identity; the arrays of a decoded message are
+read-only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+PROTOCOL_VERSION = 1
+"""Raised with every change of the wire format; peers of another version are refused."""
+
+
+class IntRule(NamedTuple):
+    """The least value that an int field accepts."""
+
+    low: int
+
+
+class TextRule(NamedTuple):
+    """The most UTF-8 bytes that a text field accepts; line breaks are allowed."""
+
+    max_bytes: int
+
+
+class ArrayRule(NamedTuple):
+    """The dtypes and numbers of dimensions (both ends included) that an array field accepts."""
+
+    dtypes: tuple[str, ...]
+    min_ndim: int
+    max_ndim: int
+
+
+Count = Annotated[int, IntRule(0)]
+VersionOrNone = Annotated[int, IntRule(-1)]  # -1: the sender has no weights yet
+Text = Annotated[str, TextRule(48 * 1024)]
+
+Observations = Annotated[NDArray[Any], ArrayRule(("uint8", "float32"), 2, 5)]
+Frames = Annotated[NDArray[Any], ArrayRule(("uint8", "float32"), 3, 6)]
+Int32Vector = Annotated[NDArray[np.int32], ArrayRule(("int32",), 1, 1)]
+Float32Vector = Annotated[NDArray[np.float32], ArrayRule(("float32",), 1, 1)]
+Int32Matrix = Annotated[NDArray[np.int32], ArrayRule(("int32",), 2, 2)]
+Int64Vector = Annotated[NDArray[np.int64], ArrayRule(("int64",), 1, 1)]
+Float32Matrix = Annotated[NDArray[np.float32], ArrayRule(("float32",), 2, 2)]
+BoolMatrix = Annotated[NDArray[np.bool_], ArrayRule(("bool",), 2, 2)]
+Tensor = Annotated[NDArray[np.float32], ArrayRule(("float32",), 0, 6)]
+
+
+# ---- roles and the monitor ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A role tells the monitor who and where it is; `endpoints` maps a service to its address."""
+
+    role: str
+    name: str
+    host: str
+    pid: Count
+    endpoints: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One living role as the monitor knows it (part of `Peers`)."""
+
+    role: str
+    name: str
+    incarnation: str
+    endpoints: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Every living role; `generation` grows with each change of the list."""
+
+    generation: Count
+    peers: list[Peer]
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A sign of life with metrics.
+
+    `counters`, `dropped` (agent steps by reason) and `waits` (seconds by label) are cumulative
+    since the start of the incarnation; `episode_returns` and `episode_lengths` are the episodes
+    finished since the beat before.
+    """
+
+    state: str
+    counters: dict[str, Count]
+    gauges: dict[str, float]
+    dropped: dict[str, Count]
+    waits: dict[str, float]
+    episode_returns: list[float]
+    episode_lengths: list[int]
+    final: bool
+    note: Text
+
+
+@dataclass(frozen=True, slots=True)
+class BeatReply:
+    """The monitor's answer to a beat: the newest generation of `Peers`."""
+
+    generation: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """What the monitor asks a role to do: "stop", "hello" or "save_best"."""
+
+    action: str
+    reason: Text
+
+
+@dataclass(frozen=True, slots=True)
+class StopRun:
+    """The supervisor or the command line asks the monitor to end the run."""
+
+    reason: Text
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRequest:
+    """The supervisor or the command line asks the monitor how the run is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How the run is, as a JSON object in text."""
+
+    json: Text
+
+
+# ---- training queue -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unroll:
+    """T agent steps of B environments, time-major; the envelope's sequence is the unroll's number.
+
+    Attributes:
+        env_steps_before: agent steps of this incarnation before the unroll.
+        env_steps_after: the same after its last step.
+        dropped: agent steps that the actor dropped since its start, by reason (cumulative).
+        frames: [T+1, B, ...] the newest frame of each observation; the last one bootstraps.
+        history: [B, ...] the older frames of the first observation, None without a frame stack.
+        reset_index: int32 [K] flat `t * B + b` (t in 1..T) of observations that begin an episode,
+            or None.
+        reset_history: [K, ...] the older frames of those observations, or None.
+        valid: False for steps that must not be learned (the action was ignored, or the episode was
+            dropped).
+        versions: int64 [T] the policy version that chose the actions of step t.
+    """
+
+    actor: str
+    epoch: Count
+    env_steps_before: Count
+    env_steps_after: Count
+    dropped: dict[str, Count]
+    frames: Frames
+    history: Observations | None
+    reset_index: Int32Vector | None
+    reset_history: Observations | None
+    actions: Int32Matrix
+    behaviour_log_probs: Float32Matrix
+    rewards: Float32Matrix
+    terminated: BoolMatrix
+    truncated: BoolMatrix
+    valid: BoolMatrix
+    versions: Int64Vector
+
+
+@dataclass(frozen=True, slots=True)
+class UnrollReply:
+    """The trainer took the unroll with that number, or says why not; its newest weights."""
+
+    unroll: Count
+    accepted: bool
+    reason: str
+    epoch: Count
+    version: Count
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsRequest:
+    """Asks for weights newer than this epoch and version (-1: none yet)."""
+
+    epoch: VersionOrNone
+    version: VersionOrNone
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weights:
+    """All tensors of one policy version, by name."""
+
+    epoch: Count
+    version: Count
+    tensors: dict[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class NoNewerWeights:
+    """The trainer's newest weights are the ones the asker has."""
+
+    epoch: VersionOrNone
+    version: VersionOrNone
+
+
+# ---- prediction queue ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ActRequest:
+    """An actor asks for actions for `observations` [B, ...]."""
+
+    request: Count
+    observations: Observations
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ActReply:
+    """Sampled `actions` [B] and the log-probabilities [B] they were sampled with."""
+
+    request: Count
+    epoch: Count
+    version: Count
+    actions: Int32Vector
+    log_probs: Float32Vector
+
+
+# ---- any service --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReply:
+    """A message was refused; `reason` is one of `aclearn.wire.REASONS`."""
+
+    reason: str
+    detail: Text
+
+
+Message = (
+    Hello
+    | Peers
+    | Beat
+    | BeatReply
+    | Directive
+    | StopRun
+    | StatusRequest
+    | Status
+    | Unroll
+    | UnrollReply
+    | WeightsRequest
+    | Weights
+    | NoNewerWeights
+    | ActRequest
+    | ActReply
+    | ErrorReply
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Envelope:
+    """A decoded message with what its header says about it."""
+
+    run: str
+    sender: str
+    sequence: int
+    message: Message

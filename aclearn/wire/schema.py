@@ -1,0 +1,228 @@
+"""Schemas of messages, compiled from their annotations once, at import.
+
+A schema turns a message into plain msgpack values and back, and refuses whatever its annotations do
+not allow, in both directions: what this end would refuse, it does not send either. Refusals are
+`ValueError`s that name types and limits but never repeat a value: it may be huge, deeply nested or
+private.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from aclearn.wire.messages import ArrayRule, IntRule, Message, TextRule
+
+MAX_STR_BYTES = 1024
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+
+Convert = Callable[[Any], Any]
+
+
+class Rule(NamedTuple):
+    """How a value is read from the wire (strictly) and written to it (NumPy scalars too)."""
+
+    load: Convert
+    dump: Convert
+
+
+class FieldRule(NamedTuple):
+    """One field that travels in the header."""
+
+    name: str
+    load: Convert
+    dump: Convert
+
+
+class ArrayField(NamedTuple):
+    """One field that travels as frames of its own."""
+
+    name: str
+    dtypes: frozenset[str]
+    min_ndim: int
+    max_ndim: int
+    optional: bool
+    mapping: bool
+
+
+class Schema(NamedTuple):
+    """Everything the codec needs to know about one kind of message."""
+
+    kind: str
+    type: type[Message]
+    fields: tuple[FieldRule, ...]
+    names: frozenset[str]
+    arrays: tuple[ArrayField, ...]
+
+
+def _type_name(value: object) -> str:
+    return type(value).__name__
+
+
+def _int_rule(low: int = _INT64_MIN) -> Rule:
+    def load(value: Any) -> int:
+        if type(value) is not int:
+            raise ValueError(f"expected an int, got {_type_name(value)}")
+        if not low <= value <= _INT64_MAX:
+            raise ValueError(f"expected an int from {low} to 2^63-1, got one outside")
+        return value
+
+    def dump(value: Any) -> int:
+        return load(int(value) if isinstance(value, np.integer) else value)
+
+    return Rule(load, dump)
+
+
+def _float_rule() -> Rule:
+    def load(value: Any) -> float:
+        if type(value) is not float:
+            raise ValueError(f"expected a float, got {_type_name(value)}")
+        if not math.isfinite(value):
+            raise ValueError("expected a finite float, got NaN or infinity")
+        return value
+
+    def dump(value: Any) -> float:
+        if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
+            return load(float(value))
+        return load(value)
+
+    return Rule(load, dump)
+
+
+def _bool_rule() -> Rule:
+    def load(value: Any) -> bool:
+        if type(value) is not bool:
+            raise ValueError(f"expected a bool, got {_type_name(value)}")
+        return value
+
+    def dump(value: Any) -> bool:
+        return load(bool(value) if isinstance(value, np.bool_) else value)
+
+    return Rule(load, dump)
+
+
+def _text_rule(max_bytes: int, *, printable: bool) -> Rule:
+    def load(value: Any) -> str:
+        if type(value) is not str:
+            raise ValueError(f"expected a str, got {_type_name(value)}")
+        # The first comparison bounds what the second one may encode.
+        if len(value) > max_bytes or len(value.encode()) > max_bytes:
+            raise ValueError(f"expected at most {max_bytes} bytes of text, got more")
+        if printable and not value.isprintable():
+            raise ValueError("expected one line of printable text, got control characters")
+        return value
+
+    return Rule(load, load)
+
+
+SHORT_TEXT = _text_rule(MAX_STR_BYTES, printable=True)
+COUNT = _int_rule(0)
+
+
+def _list_rule(item: Rule) -> Rule:
+    def convert(value: Any, convert_item: Convert) -> list[Any]:
+        if type(value) is not list:
+            raise ValueError(f"expected a list, got {_type_name(value)}")
+        return [convert_item(entry) for entry in value]
+
+    return Rule(lambda value: convert(value, item.load), lambda value: convert(value, item.dump))
+
+
+def _mapping_rule(item: Rule) -> Rule:
+    def convert(value: Any, convert_item: Convert) -> dict[str, Any]:
+        if not isinstance(value, dict):  # a Counter is welcome at the sender
+            raise ValueError(f"expected a dict, got {_type_name(value)}")
+        return {SHORT_TEXT.load(key): convert_item(entry) for key, entry in value.items()}
+
+    return Rule(lambda value: convert(value, item.load), lambda value: convert(value, item.dump))
+
+
+def _record_rule(record: type[Any]) -> Rule:
+    hints = get_type_hints(record, include_extras=True)
+    rules = {field.name: _rule(hints[field.name]) for field in dataclasses.fields(record)}
+
+    def load(value: Any) -> Any:
+        if type(value) is not dict or value.keys() != rules.keys():
+            raise ValueError(f"expected a map with exactly {sorted(rules)}")
+        return record(**{name: rule.load(value[name]) for name, rule in rules.items()})
+
+    def dump(value: Any) -> dict[str, Any]:
+        if type(value) is not record:
+            raise ValueError(f"expected a {record.__name__}, got {_type_name(value)}")
+        return {name: rule.dump(getattr(value, name)) for name, rule in rules.items()}
+
+    return Rule(load, dump)
+
+
+def _rule(hint: Any) -> Rule:
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        mark = args[1]
+        if isinstance(mark, IntRule):
+            return _int_rule(mark.low)
+        if isinstance(mark, TextRule):
+            return _text_rule(mark.max_bytes, printable=False)
+    if origin is list:
+        return _list_rule(_rule(args[0]))
+    if origin is dict and args[0] is str:
+        return _mapping_rule(_rule(args[1]))
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return _record_rule(hint)
+    plain = {int: _int_rule, float: _float_rule, bool: _bool_rule}
+    if hint in plain:
+        return plain[hint]()
+    if hint is str:
+        return SHORT_TEXT
+    raise TypeError(f"the wire has no schema for {hint!r}")
+
+
+def _array_rule(hint: Any) -> ArrayRule | None:
+    if get_origin(hint) is Annotated and isinstance(get_args(hint)[1], ArrayRule):
+        return get_args(hint)[1]  # type: ignore[no-any-return]
+    return None
+
+
+def _array_field(name: str, hint: Any) -> ArrayField | None:
+    origin, args = get_origin(hint), get_args(hint)
+    optional = origin in (Union, types.UnionType) and type(None) in args
+    mapping = origin is dict
+    if optional:
+        inner = next(arg for arg in args if arg is not type(None))
+    elif mapping:
+        inner = args[1]
+    else:
+        inner = hint
+    rule = _array_rule(inner)
+    if rule is None:
+        return None
+    return ArrayField(name, frozenset(rule.dtypes), rule.min_ndim, rule.max_ndim, optional, mapping)
+
+
+def compile_schema(message_type: type[Message]) -> Schema:
+    """The schema of a message type, read from its annotations.
+
+    Raises:
+        TypeError: an annotation that the wire cannot carry.
+    """
+    hints = get_type_hints(message_type, include_extras=True)
+    fields: list[FieldRule] = []
+    arrays: list[ArrayField] = []
+    for field in dataclasses.fields(message_type):
+        array = _array_field(field.name, hints[field.name])
+        if array is not None:
+            arrays.append(array)
+        else:
+            fields.append(FieldRule(field.name, *_rule(hints[field.name])))
+    names = frozenset(field.name for field in fields)
+    return Schema(message_type.__name__, message_type, tuple(fields), names, tuple(arrays))
+
+
+SCHEMAS: dict[str, Schema] = {
+    message_type.__name__: compile_schema(message_type) for message_type in get_args(Message)
+}
+"""The schema of every kind of message, by kind."""

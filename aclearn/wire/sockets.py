@@ -1,0 +1,183 @@
+"""Sockets with every option set that ZeroMQ leaves dangerous by default.
+
+Between an actor and a trainer all that is in flight is bounded by the high-water marks (whole
+messages, per peer), the size of a frame, and the number of messages that wait for an
+acknowledgement.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket as system_socket
+import uuid
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from aclearn.errors import EndpointError
+from aclearn.wire.endpoints import Endpoint, claim_ipc_path, parse_endpoint
+from aclearn.wire.keys import ClusterKeys, apply_client_keys, apply_server_keys
+
+#: Bytes of one frame. An Atari unroll of 20 steps and 16 environments is 2.4 MB.
+DEFAULT_MAX_FRAME_BYTES = 64 * 1024 * 1024
+#: Messages that wait per peer and direction. More than the unrolls an actor may have out: on tcp a
+#: full queue stops libzmq from reading heartbeats, and the connection would be cut.
+DEFAULT_QUEUE_MESSAGES = 16
+
+_HANDSHAKE_MS = 3_000  # libzmq: 30 s, in which a silent peer holds a file descriptor
+_RECONNECT_FIRST_MS, _RECONNECT_MAX_MS = 50, 2_000
+_HEARTBEAT_EVERY_MS, _HEARTBEAT_TIMEOUT_MS = 2_000, 8_000
+_WILDCARD_HOSTS = ("*", "0.0.0.0", "::")
+
+
+def new_incarnation() -> str:
+    """A random id for one start of a process; its bytes are the routing id of its sockets."""
+    return uuid.uuid4().hex
+
+
+def bind_router(
+    context: zmq.Context[Any],
+    address: str,
+    *,
+    host: str = "127.0.0.1",
+    directory: str | Path | None = None,
+    keys: ClusterKeys | None = None,
+    max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+    queue_messages: int = DEFAULT_QUEUE_MESSAGES,
+) -> tuple[zmq.Socket[bytes], str]:
+    """A bound ROUTER and the address under which others reach it.
+
+    Args:
+        context: the process's context.
+        address: an `ipc://` or `tcp://` address, or only "ipc" (a new file in `directory`) or "tcp"
+            (a free port on `host`).
+        host: where "tcp" binds; every interface ("*") is announced as the machine's name.
+        directory: where "ipc" makes its file.
+        keys: makes a tcp socket talk to holders of the same keys only; needed off loopback.
+        max_frame_bytes: longer frames end the connection that brings them.
+        queue_messages: messages that wait per peer and direction before the sender is held up.
+
+    Raises:
+        EndpointError: the address is malformed, in use, or off loopback without keys.
+    """
+    endpoint = _resolve(address, host, directory)
+    _require_keys(endpoint, keys)
+    socket: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
+    try:
+        _set_common(socket, endpoint, max_frame_bytes, queue_messages)
+        socket.router_mandatory = True
+        # Routing ids are random per incarnation, so a newcomer with a known id is the same process
+        # on a new connection: let it in at once, the old connection may take seconds to be found
+        # dead.
+        socket.router_handover = True
+        if keys is not None and endpoint.transport == "tcp":
+            apply_server_keys(context, socket, keys)
+        if endpoint.transport == "ipc":
+            claim_ipc_path(endpoint.path)
+        socket.bind(str(endpoint))
+        if endpoint.transport == "ipc":
+            os.chmod(endpoint.path, 0o600)
+        bound = parse_endpoint(socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0"))
+    except zmq.ZMQError as exc:
+        socket.close(linger=0)
+        raise EndpointError(f"cannot bind {endpoint}: {_explain(exc)}") from exc
+    except BaseException:
+        socket.close(linger=0)
+        raise
+    if bound.host in _WILDCARD_HOSTS:
+        bound = Endpoint("tcp", host=system_socket.gethostname(), port=bound.port)
+    return socket, str(bound)
+
+
+def connect_dealer(
+    context: zmq.Context[Any],
+    endpoint: str,
+    *,
+    identity: bytes,
+    keys: ClusterKeys | None = None,
+    max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+    queue_messages: int = DEFAULT_QUEUE_MESSAGES,
+) -> zmq.Socket[bytes]:
+    """A DEALER that connects, and connects again, to a router's address.
+
+    It comes back at once, whether or not the peer lives; while it does not, sending is refused.
+
+    Args:
+        context: the process's context.
+        endpoint: the router's address.
+        identity: the incarnation's bytes, 1 to 255, not beginning with a zero byte.
+        keys: the cluster's keys; needed off loopback.
+        max_frame_bytes: longer frames end the connection that brings them.
+        queue_messages: messages that wait per direction.
+
+    Raises:
+        EndpointError: the address is malformed, has no port, or is off loopback without keys.
+    """
+    parsed = parse_endpoint(endpoint)
+    if parsed.transport == "tcp" and (parsed.port == 0 or parsed.host in _WILDCARD_HOSTS):
+        raise EndpointError(f"cannot connect to {endpoint}: it names no single host and port")
+    _require_keys(parsed, keys)
+    if not 1 <= len(identity) <= 255 or identity[0] == 0:
+        raise ValueError("identity: expected 1 to 255 bytes that do not begin with a zero byte")
+    socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+    try:
+        _set_common(socket, parsed, max_frame_bytes, queue_messages)
+        socket.setsockopt(zmq.ROUTING_ID, identity)
+        if keys is not None and parsed.transport == "tcp":
+            apply_client_keys(socket, keys)
+        socket.connect(str(parsed))
+    except zmq.ZMQError as exc:
+        socket.close(linger=0)
+        raise EndpointError(f"cannot connect to {endpoint}: {_explain(exc)}") from exc
+    except BaseException:
+        socket.close(linger=0)
+        raise
+    return socket
+
+
+def _resolve(address: str, host: str, directory: str | Path | None) -> Endpoint:
+    if address == "tcp":
+        bracketed = f"[{host}]" if ":" in host else host
+        return parse_endpoint(f"tcp://{bracketed}:*")
+    if address == "ipc":
+        if directory is None:
+            raise EndpointError('the address "ipc" needs a directory for its socket file')
+        return parse_endpoint(f"ipc://{Path(directory).absolute()}/{uuid.uuid4().hex[:8]}.sock")
+    return parse_endpoint(address)
+
+
+def _require_keys(endpoint: Endpoint, keys: ClusterKeys | None) -> None:
+    if keys is None and not endpoint.is_loopback:
+        raise EndpointError(
+            f"{endpoint} can be reached from other machines and needs keys: make them with "
+            "`aclearn keys DIR`, copy DIR to every machine and set network.keys_dir: DIR"
+        )
+
+
+def _set_common(
+    socket: zmq.Socket[Any], endpoint: Endpoint, max_frame_bytes: int, queue_messages: int
+) -> None:
+    """Sets what both ends need; libzmq applies most options to later binds and connects only."""
+    socket.linger = 0
+    socket.sndhwm = queue_messages
+    socket.rcvhwm = queue_messages
+    socket.maxmsgsize = max_frame_bytes
+    socket.immediate = True
+    socket.handshake_ivl = _HANDSHAKE_MS
+    socket.reconnect_ivl = _RECONNECT_FIRST_MS
+    socket.reconnect_ivl_max = _RECONNECT_MAX_MS
+    if endpoint.transport == "tcp":
+        socket.heartbeat_ivl = _HEARTBEAT_EVERY_MS
+        socket.heartbeat_timeout = _HEARTBEAT_TIMEOUT_MS
+        socket.heartbeat_ttl = _HEARTBEAT_TIMEOUT_MS
+        socket.ipv6 = ":" in endpoint.host
+
+
+def _explain(exc: zmq.ZMQError) -> str:
+    if exc.errno == zmq.EADDRINUSE:
+        return "the address is in use; stop the process that has it or choose another port"
+    if exc.errno in (zmq.EADDRNOTAVAIL, errno.ENODEV):
+        return "this machine has no such host or interface"
+    return exc.strerror

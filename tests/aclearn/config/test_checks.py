@@ -1,0 +1,113 @@
+"""Values that are fine by themselves and contradict each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from aclearn.config import config_from_yaml
+from aclearn.errors import ConfigError
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        config_from_yaml(text)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "env: {id: ALE/Pong-v5, frame_stack: 4}",
+            "env.frame_stack: ALE/Pong-v5 stacks its frames in the emulator; leave this at 1 and "
+            "set env.atari.frame_stack to 4",
+        ),
+        (
+            "env: {id: CartPole-v1, atari: {frame_skip: 2}}",
+            "env.atari: CartPole-v1 is not an Atari game (their ids start with ALE/), so these "
+            "keys would have no effect; remove them",
+        ),
+        (
+            "env: {id: a}\noptimiser: {schedule: linear}",
+            "optimiser.schedule_steps: a linear schedule needs its length in environment steps, "
+            "for instance 10_000_000; or set optimiser.schedule to constant",
+        ),
+        (
+            "env: {id: a}\ntrainer: {amp: fp16, device: cpu}",
+            "trainer.amp: fp16 needs a GPU, and trainer.device is cpu; use bf16, auto or off",
+        ),
+        (
+            "env: {id: a}\nrun: {deterministic: true}\ntrainer: {device: 'cuda:0'}",
+            "trainer.device: run.deterministic is bit-reproducible on the processor only; set it "
+            "to cpu or auto instead of cuda:0",
+        ),
+        (
+            "env: {id: a}\nrun: {deterministic: true}\ntrainer: {workers: 2}",
+            "trainer.workers: run.deterministic has one worker at a time; set it to 1 instead of 2",
+        ),
+        (
+            "env: {id: a}\nrun: {deterministic: true}\nactors: {inference: predictor}",
+            "actors.inference: the batches of a predictor depend on timing, which "
+            "run.deterministic rules out; set it to local",
+        ),
+        (
+            "env: {id: a}\nactors: {inference: predictor, envs_per_group: 17}\n"
+            "predictor: {max_batch: 16}",
+            "predictor.max_batch: 16 observations do not hold one request of an actor, which asks "
+            "for actors.envs_per_group = 17 at once; set it to 17 or more",
+        ),
+        (
+            "env: {id: a}\nsupervisor: {backoff_first_s: 3, backoff_max_s: 2}",
+            "supervisor.backoff_max_s: 2.0 s is shorter than supervisor.backoff_first_s = 3.0 s; "
+            "set it to that or more",
+        ),
+        (
+            "env: {id: a}\nmonitor: {beat_every_s: 2, silent_after_s: 3}",
+            "monitor.silent_after_s: 3.0 s would call a role gone after one late beat; set it to "
+            "4.0 s or more, twice monitor.beat_every_s",
+        ),
+        (
+            "env: {id: a}\nmonitor: {silent_after_s: 20}\nactors: {step_timeout_s: 20}",
+            "monitor.silent_after_s: 20.0 s would have an actor killed for a step that may take "
+            "actors.step_timeout_s = 20.0 s; set it to more",
+        ),
+        (
+            "env: {id: a}\nnetwork: {bind_host: 0.0.0.0}",
+            "network.bind_host: 0.0.0.0 can be reached from other machines, so network.keys_dir "
+            "must name a folder with keys; or set it to 127.0.0.1",
+        ),
+    ],
+)
+def test_a_contradiction_is_refused_with_the_way_out(text: str, sentence: str) -> None:
+    assert refusal(text) == f"configuration: {sentence}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "env: {id: ALE/Pong-v5, atari: {frame_stack: 2}}",
+        "env: {id: 'my.module:factory', frame_stack: 4}",
+        "env: {id: a}\noptimiser: {schedule: linear, schedule_steps: 1e6}",
+        "env: {id: a}\ntrainer: {amp: bf16, device: cpu}",
+        "env: {id: a}\nrun: {deterministic: true}\ntrainer: {device: cpu}",
+        "env: {id: a}\nactors: {envs_per_group: 17}\npredictor: {max_batch: 16}",
+        "env: {id: a}\nactors: {inference: predictor, envs_per_group: 16}\n"
+        "predictor: {max_batch: 16}",
+        "env: {id: a}\nnetwork: {bind_host: 0.0.0.0, keys_dir: keys}",
+        "env: {id: a}\nnetwork: {bind_host: '::1'}",
+        "env: {id: a}\nnetwork: {bind_host: localhost}",
+    ],
+)
+def test_what_does_not_contradict_is_kept_as_it_is_written(text: str) -> None:
+    config = config_from_yaml(text)
+
+    assert config_from_yaml(config.to_yaml()) == config
+
+
+def test_two_contradictions_get_two_lines() -> None:
+    text = "env: {id: ALE/Pong-v5, frame_stack: 4}\noptimiser: {schedule: linear}"
+
+    assert [line.split(": ")[1] for line in refusal(text).split("\n")] == [
+        "env.frame_stack",
+        "optimiser.schedule_steps",
+    ]

@@ -1,0 +1,96 @@
+"""The table of keys, the page made from it, and the configurations that we ship."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import aclearn.config
+from aclearn.config import (
+    ActorsConfig,
+    Config,
+    configuration_page,
+    describe_config,
+    load_config,
+)
+from aclearn.config._yaml import parse_yaml
+
+ROOT = Path(__file__).parents[3]
+SHIPPED = sorted((ROOT / "configs").glob("*.yaml"))
+
+
+def test_each_key_is_described_with_its_type_its_bounds_and_its_default() -> None:
+    knobs = {knob.key: knob for knob in describe_config()}
+
+    assert knobs["run.metrics_every_s"][1:] == (
+        "number > 0 and ≤ 5",
+        "2.0",
+        "time between two lines of metrics.jsonl, in seconds",
+    )
+    assert knobs["env.id"].default == "required"
+    assert knobs["env.kwargs"].default == "{}"
+    assert knobs["run.max_updates"][1:3] == ("whole number ≥ 1 or null", "null")
+    assert knobs["loss.lambda"].default == "1.0"
+    assert knobs["trainer.amp"][1:3] == ("one of auto, off, bf16, fp16", "auto")
+    assert knobs["env.atari.screen_size"].default == "84"
+
+
+def test_the_described_keys_are_the_keys_of_a_written_configuration() -> None:
+    written = parse_yaml(Config.model_validate({"env": {"id": "a"}}).to_yaml())
+
+    def dotted(section: dict[str, object], prefix: str = "") -> list[str]:
+        keys = []
+        for key, value in section.items():
+            inside = dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else []
+            keys += inside or [f"{prefix}{key}"]
+        return keys
+
+    assert [knob.key for knob in describe_config()] == dotted(written)
+
+
+def test_every_key_says_what_it_means_and_every_time_says_its_unit() -> None:
+    knobs = describe_config()
+
+    assert [knob.key for knob in knobs if not knob.description] == []
+    assert [k.key for k in knobs if k.key.endswith("_s") and "second" not in k.description] == []
+    assert [k.key for k in knobs if k.key.endswith("_bytes") and "bytes" not in k.description] == []
+
+
+def test_the_default_of_each_key_reads_back_to_the_default_of_the_model() -> None:
+    knobs = {knob.key: knob.default for knob in describe_config()}
+
+    for name, value in ActorsConfig():
+        assert parse_yaml(knobs[f"actors.{name}"]) == value
+
+
+def test_the_page_in_docs_is_current() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+
+    assert page == configuration_page(), "docs/configuration.md is out of date; run `make docs`"
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_configuration_loads_and_is_named_after_its_file(path: Path) -> None:
+    config = load_config(path, ["run.seed=3"])
+
+    assert config.run.name == f"{path.stem}-3"
+    assert config.run.target_return is not None
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_key_of_a_shipped_configuration_is_commented_where_its_meaning_is_not_plain(
+    path: Path,
+) -> None:
+    plain = ("id:", "kind:", "architecture:")
+    keys = [line.strip() for line in path.read_text("utf-8").splitlines() if line.startswith("  ")]
+
+    assert [key for key in keys if "#" not in key and not key.startswith(plain)] == []
+
+
+def test_pong_breakout_and_cartpole_are_shipped() -> None:
+    assert {"breakout", "cartpole", "pong"} <= {path.stem for path in SHIPPED}
+
+
+def test_all_public_names_are_there() -> None:
+    assert [name for name in aclearn.config.__all__ if not hasattr(aclearn.config, name)] == []

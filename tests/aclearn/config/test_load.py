@@ -1,0 +1,172 @@
+"""What a file and overrides become when nothing is wrong with them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from aclearn.config import Config, EnvConfig, LossConfig, config_from_yaml, load_config
+
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write_file(text: str, name: str = "game.yaml") -> Path:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write_file
+
+
+def test_keys_that_a_file_leaves_out_keep_their_defaults(write: Write) -> None:
+    config = load_config(write("env: {id: CartPole-v1}\nactors: {processes: 7}\n"))
+
+    assert config.env.id == "CartPole-v1"
+    assert config.actors.processes == 7
+    assert config.actors.envs_per_group == 16
+    assert config.trainer.queue_bytes == 64 * 1024 * 1024
+
+
+def test_a_section_whose_keys_are_all_commented_out_keeps_its_defaults(write: Write) -> None:
+    config = load_config(write("env: {id: CartPole-v1}\nloss:\n#  discount: 0.5\n"))
+
+    assert config.loss == LossConfig()
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("3e-4", 0.0003),
+        ("3E-4", 0.0003),
+        ("1e-3", 0.001),
+        ("0.5", 0.5),
+        (".5", 0.5),
+        ("1", 1.0),
+        ("+2.5e-1", 0.25),
+    ],
+)
+def test_every_usual_spelling_of_a_number_is_a_number(text: str, number: float) -> None:
+    config = config_from_yaml(f"env: {{id: a}}\noptimiser: {{learning_rate: {text}}}")
+
+    assert config.optimiser.learning_rate == number
+
+
+@pytest.mark.parametrize("text", ["10000000", "10_000_000", "1e7", "1.0e+7"])
+def test_whole_numbers_may_have_underscores_or_an_exponent(text: str) -> None:
+    config = config_from_yaml(f"env: {{id: a}}\nrun: {{max_env_steps: {text}}}")
+
+    assert config.run.max_env_steps == 10_000_000
+    assert isinstance(config.run.max_env_steps, int)
+
+
+def test_off_is_a_word_and_not_false() -> None:
+    assert config_from_yaml("env: {id: a}\ntrainer: {amp: off}").trainer.amp == "off"
+
+
+def test_lambda_is_the_key_of_lambda_() -> None:
+    config = config_from_yaml("env: {id: a}\nloss: {lambda: 0.5}")
+
+    assert config.loss.lambda_ == 0.5
+    assert "  lambda: 0.5\n" in config.to_yaml()
+
+
+def test_overrides_win_over_the_file_and_the_last_one_wins_over_the_others(write: Write) -> None:
+    path = write("env: {id: CartPole-v1}\noptimiser: {learning_rate: 1e-3}\n")
+
+    config = load_config(
+        path,
+        [
+            "optimiser.learning_rate=2e-3",
+            "optimiser.learning_rate=4e-3",
+            "policy.hidden=[32, 16]",
+            "env.kwargs.render_mode=rgb_array",
+            "env.atari=",
+            "run.target_return=-3",
+        ],
+    )
+
+    assert config.optimiser.learning_rate == 0.004
+    assert config.policy.hidden == (32, 16)
+    assert config.env.kwargs == {"render_mode": "rgb_array"}
+    assert config.run.target_return == -3.0
+
+
+def test_a_run_without_a_name_is_called_after_its_file_and_its_seed(write: Write) -> None:
+    assert load_config(write("env: {id: a}"), ["run.seed=5"]).run.name == "game-5"
+
+
+def test_a_file_name_that_no_folder_should_have_is_made_plain(tmp_path: Path) -> None:
+    path = tmp_path / "..my pong (2).yaml"
+    path.write_text("env: {id: a}", encoding="utf-8")
+
+    assert load_config(path).run.name == "my-pong-2--1"
+
+
+def test_a_name_that_is_given_stays(write: Write) -> None:
+    assert load_config(write("env: {id: a}\nrun: {name: first}")).run.name == "first"
+
+
+def test_a_configuration_cannot_be_changed_after_it_is_loaded() -> None:
+    config = config_from_yaml("env: {id: a}")
+
+    with pytest.raises(ValidationError, match="frozen"):
+        config.run.seed = 2  # type: ignore[misc]
+
+
+def test_what_the_maker_of_an_environment_is_told_stays_out_of_repr() -> None:
+    config = config_from_yaml("env: {id: a, kwargs: {password: hunter2}}")
+
+    assert "hunter2" not in repr(config)
+    assert "hunter2" not in str(config.env)
+
+
+@given(
+    name=st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z"),
+    directory=st.text(
+        st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Cn"]), min_size=1
+    ),
+    rate=st.floats(1e-12, 10.0),
+    target=st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    hidden=st.none() | st.lists(st.integers(1, 65_536), max_size=4),
+    kwargs=st.dictionaries(
+        st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1),
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False)
+        | st.sampled_from(["off", "1e5", "3", "null", "~", "<<", "=", "2024-01-01", "1:30", ""]),
+    ),
+)
+def test_to_yaml_reads_back_to_an_equal_configuration(
+    name: str,
+    directory: str,
+    rate: float,
+    target: float | None,
+    hidden: list[int] | None,
+    kwargs: dict[str, object],
+) -> None:
+    config = Config.model_validate(
+        {
+            "run": {"name": name, "dir": directory, "target_return": target},
+            "env": EnvConfig(id="CartPole-v1", kwargs=kwargs),
+            "policy": {"architecture": "mlp", "hidden": hidden},
+            "optimiser": {"learning_rate": rate},
+        }
+    )
+
+    assert config_from_yaml(config.to_yaml()) == config
+
+
+def test_an_actor_that_reads_its_configuration_does_not_import_torch() -> None:
+    code = "import sys, aclearn.config; sys.exit('torch' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -1,0 +1,267 @@
+"""Each mistake that a user can make gets a line that names what, where and how to mend it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aclearn.config import config_from_yaml, load_config
+from aclearn.errors import ConfigError
+
+ENV_ID_MEANING = (
+    "what to play: an Atari game (ALE/Pong-v5), any id that gymnasium knows (CartPole-v1), or a "
+    "callable of yours that returns a gymnasium.Env (module:factory)"
+)
+
+
+def message_of(text: str, *overrides: str, path: Path) -> str:
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, overrides)
+    return str(caught.value)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "game.yaml"
+
+
+def test_an_unknown_key_gets_its_neighbours_and_the_nearest_one(path: Path) -> None:
+    message = message_of("env: {id: a}\noptimiser: {learning_rat: 1.0}", path=path)
+
+    assert message == (
+        f"{path}: optimiser.learning_rat is not a known key; did you mean optimiser.learning_rate? "
+        "The keys of optimiser are kind, learning_rate, schedule, schedule_steps, adam_beta1, "
+        "adam_beta2, epsilon, rmsprop_alpha, max_grad_norm"
+    )
+
+
+def test_an_unknown_section_gets_the_sections(path: Path) -> None:
+    message = message_of("env: {id: a}\ntrainr: {workers: 1}", path=path)
+
+    assert message == (
+        f"{path}: trainr is not a known key; did you mean trainer? The keys at the top are run, "
+        "env, policy, actors, predictor, trainer, loss, optimiser, monitor, network, supervisor"
+    )
+
+
+def test_a_key_without_its_section_is_found_in_its_section(path: Path) -> None:
+    message = message_of("env: {id: a}", "learning_rate=1e-3", path=path)
+
+    assert message.startswith(
+        'override "learning_rate=1e-3": learning_rate is not a known key; did you mean '
+        "optimiser.learning_rate? The keys at the top are run, "
+    )
+
+
+def test_an_unknown_key_that_is_near_to_nothing_gets_no_guess(path: Path) -> None:
+    message = message_of("env: {id: a}\nnetwork: {zzz: 1}", path=path)
+
+    assert message == (
+        f"{path}: network.zzz is not a known key. The keys of network are bind_host, keys_dir"
+    )
+
+
+def test_an_unknown_key_of_a_nested_section_has_its_full_name(path: Path) -> None:
+    message = message_of("env: {id: ALE/Pong-v5, atari: {screensize: 42}}", path=path)
+
+    assert (
+        f"{path}: env.atari.screensize is not a known key; did you mean env.atari.screen_size?"
+        in (message)
+    )
+
+
+def test_the_name_that_python_has_for_lambda_is_no_key(path: Path) -> None:
+    message = message_of("env: {id: a}\nloss: {lambda_: 1.0}", path=path)
+
+    assert message.startswith(f"{path}: loss.lambda_ is not a known key; did you mean loss.lambda?")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        (
+            "actors.processes",
+            "two",
+            "expected whole number ≥ 1 and ≤ 4096, got 'two' (text); meaning: actor processes that "
+            "`aclearn train` starts (NA)",
+        ),
+        ("actors.processes", "'3'", "expected whole number ≥ 1 and ≤ 4096, got '3' (text);"),
+        ("actors.processes", "1.5", "expected whole number ≥ 1 and ≤ 4096, got 1.5 (number);"),
+        ("actors.processes", "true", "expected whole number ≥ 1 and ≤ 4096, got true;"),
+        ("actors.processes", "0", "expected whole number ≥ 1 and ≤ 4096, got 0 (whole number);"),
+        ("actors.processes", "", "expected whole number ≥ 1 and ≤ 4096, got null;"),
+        ("actors.processes", "[1]", "expected whole number ≥ 1 and ≤ 4096, got a list;"),
+        ("actors.processes", "{a: 1}", "expected whole number ≥ 1 and ≤ 4096, got a mapping;"),
+        ("loss.discount", "1.01", "expected number ≥ 0 and ≤ 1, got 1.01 (number);"),
+        ("loss.discount", "true", "expected number ≥ 0 and ≤ 1, got true;"),
+        ("loss.lambda", "full", "expected number ≥ 0 and ≤ 1, got 'full' (text);"),
+        ("loss.rho_bar", "0", "expected number > 0, got 0 (whole number);"),
+        ("loss.rho_bar", ".inf", "expected number > 0, got inf (number);"),
+        ("optimiser.adam_beta1", "1.0", "expected number ≥ 0 and < 1, got 1.0 (number);"),
+        ("env.clip_rewards", "yes", "expected true or false, got 'yes' (text);"),
+        ("env.clip_rewards", "1", "expected true or false, got 1 (whole number);"),
+        ("env.id", "3", "expected text, got 3 (whole number);"),
+        ("env.kwargs", "[1]", "expected mapping whose keys are text, got a list;"),
+        ("trainer.amp", "bf32", "expected one of auto, off, bf16, fp16, got 'bf32' (text);"),
+        (
+            "trainer.device",
+            "gpu",
+            r"expected text that matches ^(auto|cpu|cuda(:\d{1,3})?)$, got 'gpu' (text);",
+        ),
+        ("policy.hidden", "64", "expected list of whole numbers ≥ 1 and ≤ 65536 or null, got 64 "),
+        ("monitor.port", "70000", "expected whole number ≥ 1 and ≤ 65535 or null, got 70000 "),
+        ("run.metrics_every_s", "6", "expected number > 0 and ≤ 5, got 6 (whole number);"),
+        (
+            "run.name",
+            "../up",
+            "expected text that matches ^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$ or null, got '../up' ",
+        ),
+        ("loss", "3", "expected a section with keys, got 3 (whole number)"),
+    ],
+)
+def test_a_value_that_cannot_be_used_gets_what_was_expected_and_what_was_found(
+    key: str, value: str, sentence: str, path: Path
+) -> None:
+    message = message_of("env: {id: CartPole-v1}", f"{key}={value}", path=path)
+
+    assert message.startswith(f'override "{key}={value}": {key}: {sentence}')
+
+
+def test_a_wrong_value_in_a_list_gets_its_place(path: Path) -> None:
+    message = message_of("env: {id: a}\npolicy: {hidden: [64, 0]}", path=path)
+
+    assert message == (
+        f"{path}: policy.hidden[1]: expected list of whole numbers ≥ 1 and ≤ 65536 or null, got 0 "
+        "(whole number); meaning: widths of the hidden layers, in units; null takes the "
+        "architecture's own"
+    )
+
+
+def test_a_long_value_is_cut_in_the_message(path: Path) -> None:
+    message = message_of(f"env: {{id: a}}\ntrainer: {{amp: {'x' * 500}}}", path=path)
+
+    assert f"got '{'x' * 79}… (text);" in message
+
+
+def test_every_mistake_gets_a_line_with_the_place_where_it_was_made(path: Path) -> None:
+    message = message_of(
+        "env: {id: a, idd: b}\nloss: {discount: 2}", "trainer.workers=none", path=path
+    )
+
+    assert [line.partition(" ")[0] for line in message.split("\n")] == [
+        f"{path}:",
+        "override",
+        f"{path}:",
+    ]
+    assert "env.idd is not a known key" in message
+    assert 'override "trainer.workers=none": trainer.workers: expected whole number' in message
+    assert f"{path}: loss.discount: expected number" in message
+
+
+def test_a_wrong_value_below_an_overridden_section_is_blamed_on_the_override(path: Path) -> None:
+    message = message_of("env: {id: a}", "loss={discount: 3}", path=path)
+
+    assert message.startswith('override "loss={discount: 3}": loss.discount: expected number')
+
+
+@pytest.mark.parametrize("text", ["", "env:", "env: {}", "run: {seed: 2}"])
+def test_a_configuration_without_an_environment_says_what_goes_there(text: str, path: Path) -> None:
+    assert message_of(text, path=path) == f"{path}: env.id is missing: {ENV_ID_MEANING}"
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "nowhere.yaml")
+
+    assert str(caught.value) == f"{tmp_path}/nowhere.yaml: there is no such configuration file"
+
+
+def test_a_folder_is_not_a_configuration(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path)
+
+    assert str(caught.value) == f"{tmp_path}: cannot be read: Is a directory"
+
+
+def test_a_file_that_is_not_text_is_named(path: Path) -> None:
+    path.write_bytes(b"env: \xff")
+
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+
+    assert str(caught.value) == f"{path}: not UTF-8 text at byte 5"
+
+
+def test_yaml_that_breaks_off_gets_its_line(path: Path) -> None:
+    assert message_of("run:\n  seed: 1\nenv: [", path=path) == (
+        f"{path}: line 3, column 7: not valid YAML: while parsing a flow node, expected the node "
+        "content, but found '<stream end>'"
+    )
+
+
+def test_a_tab_as_indent_gets_its_line(path: Path) -> None:
+    message = message_of("env:\n\tid: a\n", path=path)
+
+    assert message.startswith(f"{path}: line 2, column 1: not valid YAML: ")
+
+
+def test_a_character_that_yaml_forbids_is_named(path: Path) -> None:
+    assert "unacceptable character #x0001" in message_of("env: {id: a\x01}", path=path)
+
+
+def test_a_number_that_its_tag_belies_is_refused(path: Path) -> None:
+    assert message_of("run: {seed: !!int many}", path=path).startswith(f"{path}: invalid literal")
+
+
+def test_two_documents_in_a_file_are_refused(path: Path) -> None:
+    assert message_of("env: {id: a}\n---\nenv: {id: b}\n", path=path) == (
+        f"{path}: line 2, column 1: not valid YAML: expected a single document in the stream, but "
+        "found another document"
+    )
+
+
+def test_a_list_at_the_top_is_refused(path: Path) -> None:
+    assert message_of("- env", path=path) == (
+        f"{path}: expected sections like `env:` at the top, got a list"
+    )
+
+
+def test_a_key_that_stands_twice_is_refused_with_both_lines(path: Path) -> None:
+    message = message_of("env:\n  id: a\nloss:\n  discount: 0.9\n  discount: 0.8\n", path=path)
+
+    assert message == (
+        f"{path}: line 5: the key discount stands twice in the same section, first in line 4; "
+        "remove one of them"
+    )
+
+
+@pytest.mark.parametrize("override", ["run.seed", "", "=3", "run..seed=3", ".seed=3", "run.=3"])
+def test_an_override_that_is_no_assignment_is_shown_one(override: str, path: Path) -> None:
+    assert message_of("env: {id: a}", override, path=path) == (
+        f'override "{override}": expected section.key=value, for instance run.seed=3'
+    )
+
+
+def test_an_override_whose_value_is_no_yaml_says_so(path: Path) -> None:
+    message = message_of("env: {id: a}", "policy.hidden=[64", path=path)
+
+    assert message.startswith(
+        'override "policy.hidden=[64": the value is wrong: line 1, column 4: not valid YAML: '
+    )
+
+
+def test_an_override_below_a_single_value_says_what_stands_there(path: Path) -> None:
+    assert message_of("env: {id: a}", "env.id.x=1", path=path) == (
+        "override \"env.id.x=1\": env.id is 'a' (text), not a section, so it has no key x"
+    )
+
+
+def test_a_text_without_a_file_has_the_source_that_its_caller_names() -> None:
+    with pytest.raises(ConfigError) as caught:
+        config_from_yaml("- a", source="runs/pong-1/config.yaml")
+
+    assert str(caught.value) == (
+        "runs/pong-1/config.yaml: expected sections like `env:` at the top, got a list"
+    )

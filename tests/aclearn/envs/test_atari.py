@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import inspect
+
+import ale_py
+import numpy as np
+import psutil
+import pytest
+from ale_py import roms
+
+from aclearn.config import EnvConfig
+from aclearn.envs import EnvSpec, EpisodeTracker, read_spec
+from aclearn.errors import EnvironmentFailure
+
+
+class SlowAtari:
+    """The obvious Atari loop over one emulator: 4 frames a step, maximum of the last two, grey."""
+
+    def __init__(self, rom, seed, stack):
+        self.ale = ale_py.ALEInterface()
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+        self.ale.setInt("random_seed", seed)
+        self.ale.setFloat("repeat_action_probability", 0.0)
+        self.ale.loadROM(roms.get_rom_path(rom))
+        self.actions = self.ale.getMinimalActionSet()
+        self.stack = stack
+
+    def reset(self):
+        self.ale.reset_game()
+        grey = self.ale.getScreenGrayscale()
+        self.frames = [np.zeros_like(grey)] * (self.stack - 1) + [grey]
+        return np.stack(self.frames)
+
+    def step(self, action):
+        reward, screens, lives = 0, [], self.ale.lives()
+        for _ in range(4):
+            reward += self.ale.act(self.actions[action])
+            screens.append(self.ale.getScreenGrayscale())
+            if self.ale.game_over():
+                break
+        self.frames = [*self.frames[1:], np.max(screens[-2:], axis=0)]
+        life_lost = self.ale.lives() < lives and not self.ale.game_over()
+        return np.stack(self.frames), reward, self.ale.game_over(), life_lost
+
+
+def test_breakout_goes_as_in_a_slow_loop_over_the_emulator(make_group):
+    # Given full-size grey screens, so that no resizing is compared, and no random idle steps
+    B, T, seed = 2, 330, 17
+    group = make_group(
+        "ALE/Breakout-v5",
+        num_envs=B,
+        seed=seed,
+        threads=2,
+        atari={"noop_max": 0, "fire_reset": False, "frame_stack": 3},
+        img_height=210,
+        img_width=160,
+    )
+    slow = [SlowAtari("breakout", seed + b, 3) for b in range(B)]
+    assert group.spec.observation_shape == (3, 210, 160)
+    np.testing.assert_array_equal(group.reset(), np.stack([game.reset() for game in slow]))
+    actions = np.random.default_rng(4).choice(4, (T, B), p=[0.1, 0.5, 0.2, 0.2])
+    ended = [False] * B
+    seen = {"reward": 0, "terminated": 0, "life_lost": 0, "reset": 0}
+    for t in range(T):
+        group.send(actions[t])
+        step = group.recv()
+        for b, game in enumerate(slow):
+            if ended[b]:
+                shown, reward, terminated, life_lost = game.reset(), 0, False, False
+            else:
+                shown, reward, terminated, life_lost = game.step(actions[t, b])
+            assert step.reset[b] == ended[b]
+            if not terminated:  # an end within the 4 frames leaves old pixels in ale-py's maximum
+                np.testing.assert_array_equal(step.observations[b], shown)
+            assert (step.rewards[b], step.terminated[b]) == (reward, terminated)
+            assert (step.life_lost[b], step.truncated[b]) == (life_lost, False)
+            seen["reset"] += ended[b]
+            seen["reward"] += reward
+            seen["terminated"] += terminated
+            seen["life_lost"] += life_lost
+            ended[b] = terminated
+        assert not step.faulted.any()
+    # Then everything has been compared at least once; 5 lives are 4 losses and an end
+    assert min(seen.values()) > 0
+    assert seen["life_lost"] >= 4 * seen["terminated"]
+
+
+def play(group, steps, seed=0):
+    rng = np.random.default_rng(seed)
+    for _ in range(steps):
+        group.send(rng.integers(0, group.spec.actions, group.num_envs))
+        yield group.recv()
+
+
+def test_pong_is_84_by_84_and_four_frames_deep():
+    assert read_spec(EnvConfig(id="ALE/Pong-v5")) == EnvSpec((4, 84, 84), "uint8", 6, 4)
+
+
+def test_the_configuration_reaches_the_emulator():
+    env = EnvConfig(
+        id="ALE/SpaceInvaders-v5",
+        atari={"screen_size": 64, "frame_stack": 2, "full_action_space": True},
+    )
+    assert read_spec(env) == EnvSpec((2, 64, 64), "uint8", 18, 2)
+
+
+def test_true_scores_are_reported_although_rewards_may_be_large(make_group):
+    # A space invader gives 5 to 30 points
+    group = make_group("ALE/SpaceInvaders-v5")
+    group.reset()
+    rewards = np.concatenate([step.rewards for step in play(group, 150)])
+    assert rewards.dtype == np.float32
+    assert rewards.max() >= 5
+    assert set(rewards.tolist()) <= {0, 5, 10, 15, 20, 25, 30}
+
+
+def test_a_time_limit_truncates_at_the_step_that_reaches_it(make_group):
+    # 90 frames at 4 a step: step 23; idle steps after the reset do not count
+    group = make_group("ALE/Pong-v5", num_envs=3, atari={"max_episode_frames": 90})
+    group.reset()
+    truncated, reset = [], []
+    tracker = EpisodeTracker(3)
+    finished = []
+    for step in play(group, 50):
+        truncated.append(step.truncated)
+        reset.append(step.reset)
+        finished += tracker.update(step)
+        assert not step.terminated.any()
+    expected = np.zeros((50, 3), bool)
+    expected[[22, 46]] = True  # the reset step lies between
+    np.testing.assert_array_equal(truncated, expected)
+    np.testing.assert_array_equal(reset, np.roll(expected, 1, axis=0))
+    assert [episode.length for episode in finished] == [23] * 6
+
+
+def test_a_reset_shows_zeros_and_the_first_frame_last(make_group):
+    group = make_group("ALE/Pong-v5", atari={"max_episode_frames": 20})
+    group.reset()
+    *_, step = play(group, 6)
+    assert step.reset.all()
+    assert not step.observations[:, :3].any()
+    assert step.observations[:, 3].any(axis=(1, 2)).all()
+    assert step.rewards.tolist() == [0, 0]
+
+
+def test_arrays_of_a_step_are_not_touched_by_later_steps(make_group):
+    group = make_group("ALE/Breakout-v5", num_envs=3, threads=2)
+    first = group.reset()
+    kept = [(first, first.copy())]
+    for step in play(group, 40):
+        kept += [(array, array.copy()) for array in vars(step).values()]
+    assert all((array == copy).all() for array, copy in kept)
+
+
+def test_a_group_is_a_function_of_its_seed_whatever_its_threads(make_group):
+    def run(seed, threads):
+        group = make_group(
+            "ALE/Breakout-v5",
+            num_envs=3,
+            seed=seed,
+            threads=threads,
+            atari={"repeat_action_probability": 0.25, "max_episode_frames": 100},
+        )
+        first = group.reset()
+        return np.stack([first] + [step.observations for step in play(group, 60)])
+
+    np.testing.assert_array_equal(run(0, 1), run(0, 3))
+    assert (run(0, 1) != run(9, 1)).any()
+
+
+def test_game_b_is_seeded_with_seed_plus_b(make_group):
+    # Seaquest's first screen tells the number of idle steps, which the seed draws
+    together = make_group("ALE/Seaquest-v5", num_envs=3, seed=2**31 - 2).reset()  # wraps to 0
+    assert len({frame.tobytes() for frame in together}) == 3
+    for b in range(3):
+        alone = make_group("ALE/Seaquest-v5", num_envs=1, seed=(2**31 - 2 + b) % 2**31).reset()
+        np.testing.assert_array_equal(together[b], alone[0])
+
+
+def test_a_second_reset_begins_new_episodes_without_the_seed(make_group):
+    group = make_group("ALE/Seaquest-v5", num_envs=3)
+    first = group.reset()
+    assert (group.reset() != first).any()
+    (step,) = play(group, 1)
+    assert not step.reset.any()
+
+
+def test_no_idle_steps_means_none(make_group):
+    # ale-py hangs when its own noop_max is 0
+    group = make_group("ALE/Seaquest-v5", num_envs=4, atari={"noop_max": 0, "fire_reset": False})
+    first = group.reset()
+    assert (first == first[0]).all()
+
+
+def test_an_action_beyond_the_set_is_refused_before_the_emulator_sees_it(make_group):
+    group = make_group("ALE/Pong-v5")
+    group.reset()
+    with pytest.raises(ValueError, match=r"expected 0 to 5, got \[0, 6\]"):
+        group.send(np.array([0, 6]))
+
+
+def test_close_ends_the_threads_of_the_emulator_even_in_the_middle_of_a_step(make_group):
+    before = psutil.Process().num_threads()
+    group = make_group("ALE/Pong-v5", num_envs=4, threads=3)
+    group.reset()
+    assert psutil.Process().num_threads() > before  # ale-py makes no more than there are cores
+    group.send(np.zeros(4, np.int64))
+    group.close()
+    group.close()
+    assert psutil.Process().num_threads() == before
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "said"),
+    [
+        ({"reward_clipping": True}, r"env\.kwargs\.reward_clipping cannot.*env\.clip_rewards"),
+        ({"episodic_life": True}, r"env\.life_loss_ends"),
+        ({"num_envs": 3}, r"actors\.envs_per_group"),
+        ({"frame_skip": 2}, "no argument of Atari games; did you mean frameskip"),
+        ({"frameskip": 0}, "(?s)ale-py cannot make it.*frameskip must be positive"),
+    ],
+)
+def test_keyword_arguments_that_do_not_fit_are_explained(kwargs, said):
+    with pytest.raises(EnvironmentFailure, match=said):
+        read_spec(EnvConfig(id="ALE/Pong-v5", kwargs=kwargs))
+
+
+def test_every_reserved_argument_is_one_that_ale_py_has():
+    from aclearn.envs.atari import _RESERVED
+
+    assert set(_RESERVED) <= set(inspect.signature(ale_py.AtariVectorEnv.__init__).parameters)

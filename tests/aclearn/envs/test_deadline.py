@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from aclearn.envs.deadline import StepDeadline, StepHungError
+
+
+@pytest.fixture
+def outer() -> Iterator[list[float]]:
+    """Somebody else's alarm: the times at which it went off. pytest-timeout's is put back."""
+    times: list[float] = []
+    handler = signal.signal(signal.SIGALRM, lambda *_: times.append(time.monotonic()))
+    timer = signal.setitimer(signal.ITIMER_REAL, 0.0)
+    yield times
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, *timer)
+
+
+@pytest.fixture
+def deadline(outer: list[float]) -> Iterator[StepDeadline]:
+    made = StepDeadline(0.05)
+    yield made
+    made.close()
+
+
+def wait_until(condition, deadline_s=10.0):
+    give_up_s = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < give_up_s
+
+
+def overrun(deadline):
+    with deadline:
+        threading.Event().wait(10.0)
+
+
+def test_an_overrun_raises_in_the_body(deadline):
+    with pytest.raises(StepHungError, match=r"within 0\.05 s"):
+        overrun(deadline)
+
+
+def test_it_can_be_used_again_after_an_overrun(deadline):
+    for _ in range(3):
+        with pytest.raises(StepHungError):
+            overrun(deadline)
+
+
+def test_a_body_in_time_leaves_no_alarm_behind(deadline):
+    with deadline:
+        remaining_s, _ = signal.getitimer(signal.ITIMER_REAL)
+        assert 0.0 < remaining_s <= 0.05
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_code_that_swallows_the_first_alarm_gets_another(deadline):
+    swallowed = 0
+    with pytest.raises(StepHungError), deadline:
+        try:
+            threading.Event().wait(10.0)
+        except BaseException:
+            swallowed += 1
+        threading.Event().wait(10.0)
+    assert swallowed == 1
+
+
+def test_an_exception_of_the_body_passes_and_stops_the_alarm(deadline):
+    with pytest.raises(KeyError), deadline:
+        raise KeyError
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_an_alarm_of_somebody_else_goes_off_at_their_handler_in_its_time(outer, deadline):
+    due_s = time.monotonic() + 0.15
+    signal.setitimer(signal.ITIMER_REAL, 0.15)
+    with pytest.raises(StepHungError):
+        overrun(deadline)
+    assert outer == []
+    wait_until(lambda: outer)
+    assert due_s <= outer[0] < due_s + 2.0
+
+
+def test_an_alarm_of_somebody_else_that_came_due_meanwhile_is_not_lost(outer, deadline):
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    with pytest.raises(StepHungError):
+        overrun(deadline)
+    wait_until(lambda: outer)
+    assert len(outer) == 1
+
+
+def test_the_last_close_gives_the_signal_back(outer):
+    theirs = signal.getsignal(signal.SIGALRM)
+    first, second = StepDeadline(1.0), StepDeadline(1.0)
+    for deadline in (first, second):
+        with deadline:
+            pass
+    first.close()
+    assert signal.getsignal(signal.SIGALRM) != theirs
+    second.close()
+    assert signal.getsignal(signal.SIGALRM) == theirs
+
+
+def test_outside_the_main_thread_it_does_nothing(deadline):
+    timers = []
+
+    def work():
+        with deadline:
+            timers.append(signal.getitimer(signal.ITIMER_REAL))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(10.0)
+    assert timers == [(0.0, 0.0)]
+
+
+def test_a_deadline_without_time_is_refused():
+    with pytest.raises(ValueError, match="timeout_s"):
+        StepDeadline(0.0)

@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from aclearn.errors import EnvironmentFailure
+
+ZEROS = np.zeros(2, np.int64)
+KINDS = [
+    ("raise", "raised"),
+    ("wrong shape", "observation_shape"),
+    ("wrong dtype", "observation_dtype"),
+    ("nan observation", "observation_not_finite"),
+    ("inf observation", "observation_not_finite"),
+    ("nan reward", "reward_not_finite"),
+    ("inf reward", "reward_not_finite"),
+    ("huge reward", "reward_not_finite"),
+]
+HANGS = ["exit in a busy loop", "wait for ever", "swallow"]
+
+
+def play(group, steps):
+    for _ in range(steps):
+        group.send(ZEROS)
+        step = group.recv()
+    return step
+
+
+def assert_env_0_was_made_again_in(step):
+    assert step.faulted.tolist() == [True, False]
+    assert step.reset.tolist() == [True, False]
+    assert step.rewards.tolist() == [0, 2]
+    assert not (step.terminated | step.truncated | step.life_lost).any()
+    # instance 2 has taken the place of instance 0; its neighbour has stepped as always
+    assert step.observations.tolist() == [[2, 0, 0], [1, 0, 2]]
+
+
+@pytest.mark.parametrize(("fault", "reason"), KINDS)
+def test_a_failed_environment_is_made_again_and_its_step_is_marked(
+    scripted, make_group, fault, reason
+):
+    group = make_group(fault=fault, at=2, ends_after=4)
+    group.reset()
+    assert_env_0_was_made_again_in(play(group, 2))
+    assert group.faults == {reason: 1}
+    assert [env.closed for env in scripted] == [True, False, False]
+    # and goes on, one step behind its neighbour
+    step = play(group, 1)
+    assert step.observations.tolist() == [[2, 0, 1], [1, 0, 3]]
+    assert not (step.faulted | step.reset).any()
+
+
+@pytest.mark.parametrize("fault", HANGS)
+def test_a_hanging_environment_is_interrupted_and_made_again(scripted, make_group, fault):
+    group = make_group(fault=fault, at=2, ends_after=4, step_timeout_s=0.1)
+    group.reset()
+    started_s = time.monotonic()
+    assert_env_0_was_made_again_in(play(group, 2))
+    assert 0.1 <= time.monotonic() - started_s < 5.0
+    assert group.faults == {"hung": 1}
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"), [*KINDS[:5], ("wait for ever", "hung")], ids=lambda word: word
+)
+def test_a_failure_in_the_first_reset_is_a_fault_like_any_other(
+    scripted, make_group, fault, reason
+):
+    group = make_group(fault=fault, at=0, step_timeout_s=0.1)
+    first = group.reset()
+    assert first.tolist() == [[2, 0, 0], [1, 0, 0]]
+    assert group.faults == {reason: 1}
+
+
+def test_a_failure_in_the_reset_between_episodes_does_not_touch_the_finished_one(
+    scripted, make_group
+):
+    group = make_group(ends_after=2)
+    group.reset()
+    assert play(group, 2).terminated.all()
+    scripted[0]._fault, scripted[0]._at = "raise", 0
+    step = play(group, 1)
+    assert step.reset.all()
+    assert step.faulted.tolist() == [True, False]
+    assert step.observations.tolist() == [[2, 0, 0], [1, 1, 0]]
+
+
+def test_the_replacement_may_fail_too_and_each_failure_counts(scripted, make_group):
+    group = make_group(fault="raise", at=2, ends_after=9, faulty=1, max_faults=5)
+    group.reset()
+    group._make = failing_twice(group._make)
+    step = play(group, 2)
+    assert step.faulted.tolist() == [True, False]
+    assert group.faults == {"raised": 3}
+    assert step.observations[0].tolist() == [2, 0, 0]
+
+
+def failing_twice(make):
+    left = [OSError("no licence"), OSError("no licence")]
+
+    def make_or_fail():
+        if left:
+            raise left.pop()
+        return make()
+
+    return make_or_fail
+
+
+def test_an_environment_that_is_made_again_gets_a_new_seed_that_the_run_seed_fixes(
+    scripted, make_group
+):
+    def seed_after_fault(seed):
+        scripted.clear()
+        group = make_group(fault="raise", at=1, seed=seed)
+        group.reset()
+        play(group, 1)
+        return scripted[2].seeds
+
+    assert seed_after_fault(7) == seed_after_fault(7)
+    assert seed_after_fault(7) not in ([7], [None])
+    assert seed_after_fault(7) != seed_after_fault(8)
+
+
+def test_one_fault_too_many_ends_the_group_with_the_last_reason_and_its_traceback(
+    scripted, make_group
+):
+    group = make_group(fault="raise", at=1, faulty=99, max_faults=3)
+    group.reset()
+    play(group, 1)  # faults 1 and 2
+    assert group.faults == {"raised": 2}
+    with pytest.raises(EnvironmentFailure) as failure:
+        play(group, 1)  # faults 3 and 4
+    said = str(failure.value)
+    assert "failed 4 times (raised 4), actors.max_env_faults allows 3" in said
+    assert "in environment 1" in said
+    assert 'raise RuntimeError("the dice are lost")' in said
+
+
+def test_a_replacement_that_never_works_does_not_loop_for_ever(scripted, make_group):
+    group = make_group(fault="raise", at=0, faulty=99, max_faults=4)
+    with pytest.raises(EnvironmentFailure, match=r"failed 5 times \(raised 5\)"):
+        group.reset()
+    assert len(scripted) == 2 + 4
+
+
+def test_a_constructor_that_fails_at_the_start_is_reported_at_once(scripted, make_group):
+    with pytest.raises(EnvironmentFailure, match=r"(?s)cannot be made.*the dice are lost"):
+        make_group(fault="raise", at=-1)
+
+
+def test_a_constructor_that_hangs_at_the_start_is_reported_too(scripted, make_group):
+    with pytest.raises(EnvironmentFailure, match=r"no answer within 0\.1 s"):
+        make_group(fault="wait for ever", at=-1, step_timeout_s=0.1)
+
+
+def test_those_made_before_the_constructor_failed_are_closed(scripted, make_group, monkeypatch):
+    env_class = type_of_scripted(scripted, make_group)
+    construct = env_class.__init__
+
+    def fail_on_third(self, **kwargs):
+        construct(self, **kwargs)
+        if self.number == 2:
+            raise RuntimeError("no third one")
+
+    scripted.clear()
+    monkeypatch.setattr(env_class, "__init__", fail_on_third)
+    with pytest.raises(EnvironmentFailure, match="no third one"):
+        make_group(num_envs=4)
+    assert [env.closed for env in scripted] == [True, True, False]
+
+
+def type_of_scripted(scripted, make_group):
+    make_group(num_envs=1)
+    return type(scripted[0])
+
+
+@pytest.mark.parametrize("fault", ["raise", "wait for ever"])
+def test_an_environment_that_cannot_be_closed_is_logged_and_left(
+    scripted, make_group, caplog, fault
+):
+    group = make_group(fault=fault, at=-2, faulty=2, step_timeout_s=0.1)
+    with caplog.at_level(logging.WARNING):
+        group.close()
+    assert sum("environment_close_failed" in line for line in caplog.messages) == 2
+
+
+def test_faults_are_logged_with_their_reason(scripted, make_group, caplog):
+    group = make_group(fault="nan reward", at=1)
+    group.reset()
+    with caplog.at_level(logging.WARNING):
+        play(group, 1)
+    (line,) = [line for line in caplog.messages if "environment_fault" in line]
+    assert "env=0 reason=reward_not_finite total=1 detail='reward is nan'" in line
+
+
+def test_several_environments_may_fail_in_one_step(scripted, make_group):
+    group = make_group(fault="raise", at=2, faulty=2, ends_after=9)
+    group.reset()
+    step = play(group, 2)
+    assert step.faulted.tolist() == [True, True]
+    assert step.observations.tolist() == [[2, 0, 0], [3, 0, 0]]
+
+
+def test_outside_the_main_thread_a_group_works_without_a_deadline(scripted, make_group):
+    results = []
+
+    def work():
+        group = make_group(fault="raise", at=2, ends_after=4)
+        group.reset()
+        results.append(play(group, 2))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(20.0)
+    assert not thread.is_alive()
+    assert_env_0_was_made_again_in(results[0])
+
+
+def test_a_signal_that_asks_the_process_to_stop_is_no_fault(scripted, make_group, monkeypatch):
+    group = make_group()
+    group.reset()
+
+    def interrupted(action):
+        raise KeyboardInterrupt
+
+    group._steps[1] = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        play(group, 1)
+    assert group.faults == {}

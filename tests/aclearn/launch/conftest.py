@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import os
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+import aclearn
+from aclearn.launch import RoleCommand, Supervisor
+
+_MARK = "ACLEARN_TEST_MARK"
+_ROOT = Path(aclearn.__file__).parents[1]
+
+
+def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = 20.0) -> None:
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end, f"waited {deadline_s} s in vain until {what}"
+        time.sleep(0.005)
+
+
+def gone(pid: int) -> bool:
+    """A zombie counts as gone: its new parent has only not looked yet."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _marked(mark: str) -> list[psutil.Process]:
+    """Living processes with this test's mark in their environment, whoever their parent is."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(_MARK) == mark and not gone(process.pid):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+    return found
+
+
+class Stage:
+    """Makes roles out of Python source, supervises them, and proves that none survives."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.mark = uuid.uuid4().hex
+        self.environment = {_MARK: self.mark, "PYTHONPATH": str(_ROOT)}
+        self.supervisors: list[Supervisor] = []
+        self.wait_until = wait_until
+        self.gone = gone
+
+    def role(self, name: str, source: str, **variables: str) -> RoleCommand:
+        return RoleCommand(
+            role=name.partition("-")[0],
+            name=name,
+            argv=(sys.executable, "-c", source),
+            environment=self.environment | variables,
+            log_path=self.folder / "logs" / f"{name}.log",
+        )
+
+    def supervise(self, *commands: RoleCommand, **options: object) -> Supervisor:
+        defaults: dict[str, object] = {
+            "max_restarts": 3,
+            "restart_window_s": 60.0,
+            "backoff_first_s": 0.01,
+            "backoff_max_s": 0.02,
+        }
+        supervisor = Supervisor(commands, **(defaults | options))  # type: ignore[arg-type]
+        self.supervisors.append(supervisor)
+        return supervisor
+
+    def log(self, name: str) -> str:
+        path = self.folder / "logs" / f"{name}.log"
+        return path.read_text() if path.exists() else ""
+
+    def wait_for_log(self, name: str, text: str) -> None:
+        wait_until(lambda: text in self.log(name), f"{text!r} stands in the log of {name}")
+
+    def pid_in_log(self, name: str, label: str) -> int:
+        """The pid that a role wrote as a line "label=pid"; waits for it."""
+        self.wait_for_log(name, f"{label}=")
+        wait_until(lambda: self.log(name).split(f"{label}=")[-1].endswith("\n"), "a whole line")
+        return int(self.log(name).split(f"{label}=")[-1].split()[0])
+
+    def collect(self, supervisor: Supervisor, until: Callable[[], bool], what: str) -> list[str]:
+        """Poll until the condition holds; the events as "name kind"."""
+        seen: list[str] = []
+
+        def look() -> bool:
+            seen.extend(f"{event.name} {event.kind}" for event in supervisor.poll())
+            return until()
+
+        wait_until(look, what)
+        return seen
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(tmp_path)
+    yield stage
+    for supervisor in stage.supervisors:
+        supervisor.stop(0.0)
+    try:
+        wait_until(lambda: not _marked(stage.mark), "no process of this test is left", 10.0)
+    finally:
+        for process in _marked(stage.mark):
+            os.kill(process.pid, 9)

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aclearn.launch import PARENT_PID_VARIABLE, parent_is_alive
+
+if TYPE_CHECKING:
+    from .conftest import Stage
+
+# A whole parent in a process of its own, so that it can be killed: it supervises one role whose
+# source stands in argv[1] and whose log in argv[2].
+_PARENT = """
+import sys, time
+from pathlib import Path
+from aclearn.launch import RoleCommand, Supervisor
+role = RoleCommand("actor", "actor-0", (sys.executable, "-c", sys.argv[1]), {}, Path(sys.argv[2]))
+supervisor = Supervisor(
+    [role], max_restarts=0, restart_window_s=9.0, backoff_first_s=0.1, backoff_max_s=0.1
+)
+supervisor.start()
+while True:
+    supervisor.poll()
+    time.sleep(0.01)
+"""
+
+_OBEYS = """
+import os, signal, time
+from aclearn.launch import die_with_parent, install_stop_signals
+flag = install_stop_signals()
+die_with_parent(poll_s={poll_s})
+print(f"pid={{os.getpid()}}", flush=True)
+while not flag:
+    time.sleep(0.005)
+print("reason", flag.reason, flush=True)
+"""
+
+_DEAF_WITH_CHILD = """
+import os, signal, subprocess, sys, time
+from aclearn.launch import die_with_parent
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+die_with_parent(grace_s=0.2, poll_s=0.02)
+print(f"child={child.pid}", flush=True)
+print(f"pid={os.getpid()}", flush=True)
+time.sleep(600)
+"""
+
+_LOOKS = """
+import os, time
+from aclearn.launch import parent_is_alive
+print(f"pid={os.getpid()}", flush=True)
+while parent_is_alive():
+    time.sleep(0.005)
+print("orphan", flush=True)
+"""
+
+
+def _kill_parent_of(stage: Stage, source: str) -> int:
+    """Start a parent with this role, kill -9 the parent once the role is up; the role's pid."""
+    log = stage.folder / "logs" / "actor-0.log"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", _PARENT, source, str(log)], env=os.environ | stage.environment
+    )
+    try:
+        pid = stage.pid_in_log("actor-0", "pid")
+    finally:
+        parent.kill()
+        parent.wait(20.0)
+    return pid
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
+def test_the_kernel_ends_a_role_in_order_when_its_parent_is_killed(stage: Stage) -> None:
+    pid = _kill_parent_of(stage, _OBEYS.format(poll_s=600.0))  # the thread has no part in it
+    stage.wait_until(lambda: stage.gone(pid), "the role is gone")
+    assert stage.log("actor-0").endswith("reason SIGTERM\n")
+
+
+def test_without_the_kernel_the_watching_thread_ends_a_role_in_order(stage: Stage) -> None:
+    without_kernel = "import sys\nsys.platform = 'other'\n" + _OBEYS.format(poll_s=0.02)
+    pid = _kill_parent_of(stage, without_kernel)
+    stage.wait_until(lambda: stage.gone(pid), "the role is gone")
+    assert stage.log("actor-0").endswith("reason SIGTERM\n")
+
+
+def test_a_role_that_ignores_the_end_of_its_parent_is_killed_with_its_children(
+    stage: Stage,
+) -> None:
+    pid = _kill_parent_of(stage, _DEAF_WITH_CHILD)
+    child = stage.pid_in_log("actor-0", "child")
+    stage.wait_until(lambda: stage.gone(pid), "the role is gone")
+    stage.wait_until(lambda: stage.gone(child), "the role's child is gone")
+
+
+def test_a_role_can_ask_whether_its_parent_lives(stage: Stage) -> None:
+    pid = _kill_parent_of(stage, _LOOKS)
+    stage.wait_until(lambda: stage.gone(pid), "the role is gone")
+    assert stage.log("actor-0").endswith("orphan\n")
+
+
+def test_a_role_started_by_hand_has_no_parent_to_lose(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PARENT_PID_VARIABLE, raising=False)
+    assert parent_is_alive()
+
+
+def test_a_parent_with_another_pid_is_a_dead_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PARENT_PID_VARIABLE, str(os.getpid()))  # nobody is their own parent
+    assert not parent_is_alive()
+    monkeypatch.setenv(PARENT_PID_VARIABLE, str(os.getppid()))
+    assert parent_is_alive()
+
+
+def test_a_ctrl_c_at_the_terminal_reaches_the_parent_alone_and_it_ends_the_roles_in_order(
+    stage: Stage,
+) -> None:
+    stops = _PARENT.replace("while True:", "while not flag:") + (
+        "print(flag.reason, supervisor.stop(20.0), flush=True)\n"
+    )
+    stops = (
+        "from aclearn.launch import install_stop_signals\nflag = install_stop_signals()\n" + stops
+    )
+    log = stage.folder / "logs" / "actor-0.log"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", stops, _OBEYS.format(poll_s=600.0), str(log)],
+        env=os.environ | stage.environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with parent:
+        try:
+            pid = stage.pid_in_log("actor-0", "pid")
+            os.killpg(parent.pid, signal.SIGINT)  # what the terminal does
+            out, _ = parent.communicate(timeout=30.0)
+        finally:
+            parent.kill()
+    assert out == "SIGINT []\n"
+    assert parent.returncode == 0
+    assert stage.log("actor-0").endswith("reason SIGTERM\n")
+    assert stage.gone(pid)

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import aclearn
+from aclearn.launch import install_stop_signals
+
+
+def _send(number: signal.Signals) -> None:
+    os.kill(os.getpid(), number)  # to the only Python thread that handles signals: at once
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_stop_signal_sets_the_flag_with_its_name(
+    number: signal.Signals, request: pytest.FixtureRequest
+) -> None:
+    before = signal.signal(number, signal.SIG_DFL)  # nohup ignores SIGHUP, and it would stay so
+    request.addfinalizer(partial(signal.signal, number, before))
+    with install_stop_signals() as flag:
+        assert not flag
+        _send(number)
+        assert flag
+        assert (flag.reason, flag.forced) == (number.name, False)
+
+
+def test_the_second_ctrl_c_forces_and_the_first_reason_stays() -> None:
+    with install_stop_signals() as flag:
+        _send(signal.SIGTERM)
+        _send(signal.SIGINT)
+        assert not flag.forced
+        _send(signal.SIGINT)
+        assert (flag.reason, flag.forced) == ("SIGTERM", True)
+
+
+def test_a_repeated_sigterm_does_not_force() -> None:
+    with install_stop_signals() as flag:
+        for _ in range(5):
+            _send(signal.SIGTERM)
+        assert (flag.reason, flag.forced) == ("SIGTERM", False)
+
+
+def test_the_flag_can_be_set_from_within_and_keeps_its_first_reason() -> None:
+    with install_stop_signals() as flag:
+        flag.set("target reached")
+        _send(signal.SIGTERM)
+        assert flag.reason == "target reached"
+
+
+def test_the_handlers_from_before_are_put_back() -> None:
+    before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
+    with install_stop_signals():
+        assert signal.getsignal(signal.SIGTERM) != before[0]
+    assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)] == before
+
+
+def test_handlers_cannot_be_installed_outside_the_main_thread() -> None:
+    errors: list[BaseException] = []
+
+    def install() -> None:
+        try:
+            install_stop_signals()
+        except ValueError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=install)
+    thread.start()
+    thread.join(10.0)
+    assert len(errors) == 1
+
+
+def test_the_third_ctrl_c_ends_a_process_that_does_not_read_its_flag() -> None:
+    source = (
+        "import os, signal\n"
+        "from aclearn.launch import install_stop_signals\n"
+        "flag = install_stop_signals()\n"
+        "for count in range(3):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    print(count, flag.reason, flag.forced, flush=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env=os.environ | {"PYTHONPATH": str(Path(aclearn.__file__).parents[1])},
+    )
+    assert done.stdout.splitlines() == ["0 SIGINT False", "1 SIGINT True"]
+    assert done.returncode == -signal.SIGINT
+
+
+def test_nohup_keeps_a_closed_terminal_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with install_stop_signals() as flag:
+            _send(signal.SIGHUP)
+            assert not flag
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -1,0 +1,318 @@
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from aclearn.errors import RoleFailure
+from aclearn.launch import EXIT_GIVE_UP, RoleCommand, Supervisor
+
+if TYPE_CHECKING:
+    from .conftest import Stage
+
+_WAITS = "import signal; print('ready', flush=True); signal.pause()"
+_DEAF = (
+    "import signal, time\n"
+    "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "print('ready', flush=True)\n"
+    "time.sleep(600)\n"
+)
+_ORDERLY = (
+    "import signal, sys, time\n"
+    "signal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(0)))\n"
+    "print('ready', flush=True)\n"
+    "time.sleep(600)\n"
+)
+_WITH_CHILD = (
+    "import subprocess, sys, time\n"
+    "deaf = 'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);'\n"
+    "deaf += 'print(\"deaf\", flush=True); time.sleep(600)'\n"
+    "child = subprocess.Popen([sys.executable, '-c', deaf])\n"
+    "print(f'child={child.pid}', flush=True)\n"
+)
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _state(supervisor: Supervisor, name: str) -> str:
+    return next(status.state for status in supervisor.roles() if status.name == name)
+
+
+def _pid(supervisor: Supervisor, name: str) -> int:
+    pid = next(status.pid for status in supervisor.roles() if status.name == name)
+    assert pid is not None
+    return pid
+
+
+def test_roles_that_exit_with_zero_are_done_and_not_started_again(stage: Stage) -> None:
+    supervisor = stage.supervise(stage.role("actor-0", "pass"), stage.role("trainer-0", "pass"))
+    assert not supervisor.finished
+    supervisor.start()
+    events = stage.collect(supervisor, lambda: supervisor.finished, "both are done")
+    assert sorted(events) == [
+        "actor-0 done",
+        "actor-0 started",
+        "trainer-0 done",
+        "trainer-0 started",
+    ]
+    assert supervisor.poll() == []
+    assert [(s.state, s.restarts, s.pid) for s in supervisor.roles()] == [("done", 0, None)] * 2
+
+
+def test_a_supervisor_with_one_role_still_running_is_not_finished(stage: Stage) -> None:
+    supervisor = stage.supervise(stage.role("actor-0", "pass"), stage.role("trainer-0", _WAITS))
+    supervisor.start()
+    stage.collect(supervisor, lambda: _state(supervisor, "actor-0") == "done", "the actor is done")
+    assert not supervisor.finished
+
+
+def test_a_role_that_dies_is_restarted_after_its_delay_and_the_others_live_on(
+    stage: Stage,
+) -> None:
+    clock = FakeClock()
+    actor, trainer = stage.role("actor-0", _WAITS), stage.role("trainer-0", _WAITS)
+    supervisor = stage.supervise(
+        actor, trainer, backoff_first_s=4.0, backoff_max_s=4.0, clock=clock
+    )
+    supervisor.start()
+    first, other = _pid(supervisor, "actor-0"), _pid(supervisor, "trainer-0")
+    supervisor.poll()
+
+    psutil.Process(first).kill()
+    stage.collect(supervisor, lambda: _state(supervisor, "actor-0") == "waiting", "it is reaped")
+    clock.now += 3.9
+    assert supervisor.poll() == []
+    clock.now += 0.1
+    events = [(event.name, event.kind) for event in supervisor.poll()]
+
+    assert events == [("actor-0", "restarted")]
+    assert _pid(supervisor, "actor-0") != first
+    assert _pid(supervisor, "trainer-0") == other
+    assert [status.restarts for status in supervisor.roles()] == [1, 0]
+
+
+def test_the_failure_tells_name_exit_and_the_last_traceback(stage: Stage) -> None:
+    source = "def play():\n    raise RuntimeError('the ball is gone')\nplay()\n"
+    supervisor = stage.supervise(stage.role("actor-7", source), max_restarts=2)
+    supervisor.start()
+    with pytest.raises(RoleFailure) as failure:
+        stage.collect(supervisor, lambda: False, "the budget is spent")
+    seen = [event.kind for event in supervisor.poll()]
+
+    text = str(failure.value)
+    assert "actor-7: exit status 1; no restart is left after 2" in text
+    assert "Traceback (most recent call last):" in text
+    assert text.rstrip().endswith("RuntimeError: the ball is gone")
+    assert text.count("the ball is gone") == 1  # the earlier incarnations' ends are not repeated
+    assert stage.log("actor-7").count("the ball is gone") == 3  # the first start and two restarts
+    assert seen[-1] == "died"
+    assert not supervisor.finished
+    assert _state(supervisor, "actor-7") == "failed"
+
+
+def test_a_role_that_gives_up_is_not_restarted(stage: Stage) -> None:
+    source = f"import sys; print('no such game: Pongg'); sys.exit({EXIT_GIVE_UP})"
+    supervisor = stage.supervise(stage.role("actor-0", source), max_restarts=5)
+    supervisor.start()
+    with pytest.raises(RoleFailure, match=r"(?s)actor-0: gave up.*no such game: Pongg"):
+        stage.collect(supervisor, lambda: False, "it gives up")
+    assert stage.log("actor-0").count("no such game") == 1
+    assert [status.restarts for status in supervisor.roles()] == [0]
+
+
+def test_each_role_has_a_budget_of_its_own(stage: Stage) -> None:
+    source = (
+        "import pathlib, sys\n"
+        "flag = pathlib.Path(sys.argv[1])\n"
+        "first = not flag.exists()\n"
+        "flag.touch()\n"
+        "sys.exit(3 if first else 0)\n"
+    )
+    commands = []
+    for index in range(3):
+        role = stage.role(f"actor-{index}", source)
+        argv = (*role.argv, str(stage.folder / f"flag-{index}"))
+        commands.append(RoleCommand(role.role, role.name, argv, role.environment, role.log_path))
+    supervisor = stage.supervise(*commands, max_restarts=1)
+    supervisor.start()
+    stage.collect(supervisor, lambda: supervisor.finished, "each failed once and then ended well")
+    assert [status.restarts for status in supervisor.roles()] == [1, 1, 1]
+
+
+def test_a_silent_role_is_killed_restarted_and_counted_against_its_budget(stage: Stage) -> None:
+    supervisor = stage.supervise(stage.role("actor-0", _DEAF), max_restarts=1)
+    supervisor.start()
+    stage.wait_for_log("actor-0", "ready")
+    first = _pid(supervisor, "actor-0")
+
+    assert supervisor.kill("actor-0", "silent for 20 s")
+    events = stage.collect(
+        supervisor, lambda: supervisor.roles()[0].restarts == 1, "it is started again"
+    )
+    assert events == ["actor-0 started", "actor-0 killed", "actor-0 restarted"]
+    assert _pid(supervisor, "actor-0") != first
+
+    assert supervisor.kill("actor-0", "silent for 20 s")
+    with pytest.raises(RoleFailure, match="killed: silent for 20 s; no restart is left after 1"):
+        stage.collect(supervisor, lambda: False, "the budget is spent")
+    assert not supervisor.kill("actor-0", "nothing left to kill")
+
+
+def test_a_kill_nobody_asked_for_is_called_by_its_signal(stage: Stage) -> None:
+    supervisor = stage.supervise(stage.role("actor-0", _WAITS), max_restarts=0)
+    supervisor.start()
+    psutil.Process(_pid(supervisor, "actor-0")).kill()
+    with pytest.raises(RoleFailure, match="killed by SIGKILL, not by the supervisor"):
+        stage.collect(supervisor, lambda: False, "it is noticed")
+
+
+def test_stop_lets_roles_end_in_order(stage: Stage) -> None:
+    supervisor = stage.supervise(stage.role("actor-0", _ORDERLY), stage.role("trainer-0", _ORDERLY))
+    supervisor.start()
+    stage.wait_for_log("actor-0", "ready")
+    stage.wait_for_log("trainer-0", "ready")
+    assert supervisor.stop(20.0) == []
+    assert "saved" in stage.log("actor-0")
+    assert "saved" in stage.log("trainer-0")
+    assert psutil.Process().children(recursive=True) == []
+    assert {event.kind for event in supervisor.poll()} == {"started"}  # and nothing restarted
+    assert [status.state for status in supervisor.roles()] == ["stopped", "stopped"]
+    assert supervisor.stop(20.0) == []
+
+
+def test_a_role_that_ignores_sigterm_is_killed_at_the_deadline_and_named(stage: Stage) -> None:
+    supervisor = stage.supervise(stage.role("actor-0", _ORDERLY), stage.role("trainer-0", _DEAF))
+    supervisor.start()
+    stage.wait_for_log("actor-0", "ready")
+    stage.wait_for_log("trainer-0", "ready")
+    pid = _pid(supervisor, "trainer-0")
+    begin = time.monotonic()
+    assert supervisor.stop(0.4) == ["trainer-0"]
+    assert 0.4 <= time.monotonic() - begin < 10.0
+    assert stage.gone(pid)
+    assert psutil.Process().children(recursive=True) == []
+
+
+def test_a_second_ctrl_c_ends_the_wait_of_stop(stage: Stage) -> None:
+    supervisor = stage.supervise(stage.role("trainer-0", _DEAF))
+    supervisor.start()
+    stage.wait_for_log("trainer-0", "ready")
+    begin = time.monotonic()
+    assert supervisor.stop(600.0, forced=lambda: True) == ["trainer-0"]
+    assert time.monotonic() - begin < 60.0
+
+
+def test_stop_ends_the_children_of_roles_too(stage: Stage) -> None:
+    supervisor = stage.supervise(stage.role("actor-0", _WITH_CHILD + "time.sleep(600)"))
+    supervisor.start()
+    grandchild = stage.pid_in_log("actor-0", "child")
+    stage.wait_for_log("actor-0", "deaf")
+    assert supervisor.stop(20.0) == []  # the role itself obeys SIGTERM
+    stage.wait_until(lambda: stage.gone(grandchild), "the grandchild is gone")
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_what_a_role_leaves_running_is_killed_when_it_ends(stage: Stage, status: int) -> None:
+    wait = "import pathlib\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.005)\n"
+    role = stage.role("actor-0", f"{_WITH_CHILD}{wait}sys.exit({status})")
+    go = stage.folder / "go"
+    argv = (*role.argv, str(go))
+    role = RoleCommand(role.role, role.name, argv, role.environment, role.log_path)
+    supervisor = stage.supervise(role, backoff_first_s=600.0, backoff_max_s=600.0)
+    supervisor.start()
+    grandchild = stage.pid_in_log("actor-0", "child")
+    stage.wait_for_log("actor-0", "deaf")
+    go.touch()
+    expected = {0: "done", 1: "waiting"}[status]
+    stage.collect(supervisor, lambda: _state(supervisor, "actor-0") == expected, expected)
+    stage.wait_until(lambda: stage.gone(grandchild), "the grandchild is gone")
+
+
+def test_a_role_is_added_and_removed_while_the_others_run(stage: Stage) -> None:
+    supervisor = stage.supervise(stage.role("actor-0", _ORDERLY))
+    supervisor.start()
+    supervisor.add(stage.role("actor-1", _ORDERLY))
+    stage.wait_for_log("actor-1", "ready")
+    with pytest.raises(ValueError, match="'actor-1' is taken"):
+        supervisor.add(stage.role("actor-1", _ORDERLY))
+
+    supervisor.remove("actor-1")
+    events = stage.collect(supervisor, lambda: len(supervisor.roles()) == 1, "it has left")
+    assert events == ["actor-0 started", "actor-1 started", "actor-1 removed"]
+    assert "saved" in stage.log("actor-1")
+    assert [(s.name, s.state) for s in supervisor.roles()] == [("actor-0", "running")]
+
+    supervisor.add(stage.role("actor-1", _ORDERLY))  # the name is free again
+    assert [s.name for s in supervisor.roles()] == ["actor-0", "actor-1"]
+
+
+def test_a_role_that_does_not_leave_in_time_is_killed_by_poll(stage: Stage) -> None:
+    clock = FakeClock()
+    supervisor = stage.supervise(stage.role("actor-0", _DEAF), clock=clock)
+    supervisor.start()
+    stage.wait_for_log("actor-0", "ready")
+    pid = _pid(supervisor, "actor-0")
+    supervisor.remove("actor-0", grace_s=5.0)
+    clock.now += 4.9
+    supervisor.poll()
+    assert not stage.gone(pid)
+    clock.now += 0.1
+    events = stage.collect(supervisor, lambda: supervisor.roles() == [], "it is gone")
+    assert events[-1] == "actor-0 removed"
+    assert stage.gone(pid)
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones(stage: Stage) -> None:
+    supervisor = stage.supervise(stage.role("actor-0", _WAITS))
+    for call in (lambda: supervisor.kill("actor-9", "x"), lambda: supervisor.remove("actor-9")):
+        with pytest.raises(ValueError, match="no role is named 'actor-9'; there are: actor-0"):
+            call()
+
+
+def test_a_program_that_does_not_exist_fails_at_once_by_name(stage: Stage) -> None:
+    role = RoleCommand("actor", "actor-0", ("/nowhere/python",), {}, stage.folder / "a.log")
+    supervisor = stage.supervise(role)
+    with pytest.raises(RoleFailure, match=r"actor-0: cannot be started: .*/nowhere/python"):
+        supervisor.start()
+
+
+def test_a_child_gets_its_environment_no_input_and_a_session_of_its_own(stage: Stage) -> None:
+    source = (
+        "import os, sys\n"
+        "print('parent', os.environ['ACLEARN_PARENT_PID'], os.getppid())\n"
+        "print('threads', os.environ['OMP_NUM_THREADS'])\n"
+        "print('input', repr(sys.stdin.read()))\n"
+        "print('leads', os.getsid(0) == os.getpgrp() == os.getpid())\n"
+        "print('to stderr', file=sys.stderr)\n"
+    )
+    supervisor = stage.supervise(stage.role("actor-0", source, OMP_NUM_THREADS="7"))
+    supervisor.start()
+    stage.collect(supervisor, lambda: supervisor.finished, "it is done")
+    me = psutil.Process().pid
+    assert stage.log("actor-0").splitlines() == [
+        f"parent {me} {me}",
+        "threads 7",
+        "input ''",
+        "leads True",
+        "to stderr",
+    ]
+
+
+def test_poll_and_stop_leave_alone_what_the_supervisor_did_not_start(stage: Stage) -> None:
+    other = stage.supervise(stage.role("other-0", _WAITS))
+    other.start()
+    supervisor = stage.supervise(stage.role("actor-0", _WAITS))
+    supervisor.start()
+    supervisor.stop(20.0)
+    process = psutil.Process(_pid(other, "other-0"))
+    assert process.status() != psutil.STATUS_ZOMBIE
+    process.send_signal(signal.SIGKILL)

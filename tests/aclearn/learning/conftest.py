@@ -1,0 +1,100 @@
+"""Small architectures and batches with resets, failures and every kind of end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from aclearn.config import LossConfig, OptimiserConfig
+from aclearn.learning import Batch, Learner
+from aclearn.policies import Architecture, Convolution
+
+CPU = torch.device("cpu")
+IMAGES = Architecture(
+    "tiny", (2, 6, 5), "uint8", 3, (Convolution(4, 3, 2), Convolution(5, 2, 1)), (6,)
+)
+FLAT = Architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True)
+LOSS = LossConfig(
+    discount=0.9,
+    rho_bar=1.2,
+    c_bar=0.8,
+    pg_rho_bar=1.5,
+    lambda_=0.7,
+    entropy_cost=0.05,
+    value_cost=0.6,
+)
+UNCLIPPED = OptimiserConfig(max_grad_norm=0.0)
+
+
+class Make:
+    """What the tests of the learner are made of."""
+
+    images, flat, loss, unclipped, cpu = IMAGES, FLAT, LOSS, UNCLIPPED, CPU
+
+    @staticmethod
+    def batch(architecture: Architecture, T: int, B: int, seed: int) -> Batch:
+        """Random data with terminated, truncated, reset and masked steps in random places."""
+        rng = np.random.default_rng(seed)
+        shape = (T + 1, B, *architecture.observation_shape)
+        if architecture.observation_dtype == "uint8":
+            observations = rng.integers(0, 256, shape, np.uint8)
+        else:
+            observations = rng.normal(size=shape).astype(np.float32)
+        ends = rng.random((T, B))
+        terminated, truncated = ends < 0.12, (ends >= 0.12) & (ends < 0.24)
+        valid = np.ones((T, B), np.bool_)
+        valid[1:][(terminated | truncated)[:-1]] = False  # the autoreset step
+        valid[:, 0] &= np.arange(T) > 1  # as after a failed episode
+        return Batch(
+            observations=torch.from_numpy(observations),
+            actions=torch.from_numpy(rng.integers(0, architecture.actions, (T, B))),
+            behaviour_log_probs=torch.from_numpy(
+                rng.uniform(-2.5, -0.3, (T, B)).astype(np.float32)
+            ),
+            rewards=torch.from_numpy(rng.normal(size=(T, B)).astype(np.float32)),
+            terminated=torch.from_numpy(terminated),
+            truncated=torch.from_numpy(truncated),
+            valid=torch.from_numpy(valid),
+            versions=np.zeros((T, B), np.int64),
+            steps=int(valid.sum()),
+        )
+
+    @staticmethod
+    def learner(architecture: Architecture, **options) -> Learner:
+        """In fp32 on the CPU, with weights large enough that no policy is uniform."""
+        options = {
+            "loss": LOSS,
+            "optimiser": UNCLIPPED,
+            "device": CPU,
+            "channels_last": True,
+            "seed": 4,
+            **options,
+        }
+        learner = Learner(architecture, **options)
+        with torch.no_grad():
+            learner.network.policy.weight.mul_(60)
+        return learner
+
+    @staticmethod
+    def gradient(learner: Learner) -> torch.Tensor:
+        """All gradients that the last update left behind, as one vector."""
+        return torch.cat([p.grad.reshape(-1) for p in learner.network.parameters()])
+
+    @classmethod
+    def gradient_of(cls, batch: Batch, architecture: Architecture, **options) -> torch.Tensor:
+        """The gradient of a fresh learner's first update."""
+        learner = cls.learner(architecture, **options)
+        learner.update(batch, learned_steps=0)
+        learner.close()
+        return cls.gradient(learner)
+
+    replace = staticmethod(replace)
+
+
+@pytest.fixture(scope="session")
+def make() -> Make:
+    """Batches, learners and their gradients."""
+    return Make()

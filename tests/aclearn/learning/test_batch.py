@@ -1,0 +1,158 @@
+"""Unrolls side by side, and the devices that they go to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from aclearn.errors import ConfigError
+from aclearn.learning import assemble_batch, choose_amp, choose_device, cpu_has_bf16
+from aclearn.wire import Unroll
+
+CPU = torch.device("cpu")
+
+
+def _unroll(T: int, B: int, seed: int, *, image: bool) -> Unroll:
+    rng = np.random.default_rng(seed)
+    if image:
+        frames = rng.integers(0, 256, (T + 1, B, 1, 4, 5), np.uint8)
+        history = rng.integers(0, 256, (B, 1, 4, 5), np.uint8)
+    else:
+        frames, history = rng.normal(size=(T + 1, B, 3)).astype(np.float32), None
+    return Unroll(
+        actor="actor-0",
+        epoch=0,
+        env_steps_before=0,
+        env_steps_after=T * B,
+        dropped={},
+        frames=frames,
+        history=history,
+        reset_index=None,
+        reset_history=None,
+        actions=rng.integers(0, 4, (T, B)).astype(np.int32),
+        behaviour_log_probs=-rng.random((T, B), np.float32),
+        rewards=rng.normal(size=(T, B)).astype(np.float32),
+        terminated=rng.random((T, B)) < 0.3,
+        truncated=rng.random((T, B)) < 0.3,
+        valid=rng.random((T, B)) < 0.7,
+        versions=rng.integers(0, 50, T),
+    )
+
+
+_DTYPES = {
+    "actions": torch.int64,
+    "behaviour_log_probs": torch.float32,
+    "rewards": torch.float32,
+    "terminated": torch.bool,
+    "truncated": torch.bool,
+    "valid": torch.bool,
+}
+
+
+@pytest.mark.parametrize("image", [True, False])
+def test_every_field_of_every_unroll_stands_in_its_columns(image: bool) -> None:
+    widths = [2, 1, 3]
+    unrolls = [_unroll(4, B, seed, image=image) for seed, B in enumerate(widths)]
+    batch = assemble_batch(unrolls, frame_stack=2 if image else 1, device=CPU)
+    assert batch.width == 6
+    assert batch.steps == sum(int(unroll.valid.sum()) for unroll in unrolls)
+    column = 0
+    for unroll, B in zip(unrolls, widths, strict=True):
+        for b in range(B):
+            for name, dtype in _DTYPES.items():
+                tensor = getattr(batch, name)
+                assert tensor.dtype == dtype
+                np.testing.assert_array_equal(tensor[:, column], getattr(unroll, name)[:, b])
+            np.testing.assert_array_equal(batch.versions[:, column], unroll.versions)
+            frames = unroll.frames[:, b]
+            if image:
+                older = np.concatenate([unroll.history[b][None], frames[:-1]])
+                frames = np.concatenate([older, frames], axis=1)
+            np.testing.assert_array_equal(batch.observations[:, column].numpy(), frames)
+            column += 1
+
+
+def test_images_lie_in_channels_last_memory() -> None:
+    batch = assemble_batch([_unroll(3, 2, 0, image=True)], frame_stack=2, device=CPU)
+    assert batch.observations.shape == (4, 2, 2, 4, 5)
+    flat = batch.observations.flatten(0, 1)
+    assert flat.is_contiguous(memory_format=torch.channels_last)
+    assert flat.data_ptr() == batch.observations.data_ptr()  # flattening costs no copy
+
+
+def test_the_batch_may_be_made_of_read_only_arrays_of_a_message() -> None:
+    unroll = _unroll(3, 2, 1, image=False)
+    for name in (*_DTYPES, "frames"):
+        getattr(unroll, name).flags.writeable = False
+    batch = assemble_batch([unroll], frame_stack=1, device=CPU)
+    np.testing.assert_array_equal(batch.rewards, unroll.rewards)
+
+
+def test_unrolls_of_different_lengths_are_refused() -> None:
+    unrolls = [_unroll(T, 2, 0, image=False) for T in (3, 4)]
+    with pytest.raises(ValueError, match=r"expected one length, got \[3, 4\]"):
+        assemble_batch(unrolls, frame_stack=1, device=CPU)
+
+
+@pytest.mark.parametrize(("count", "widths"), [(1, [5]), (2, [2, 3]), (5, [1] * 5), (9, [1] * 5)])
+def test_a_batch_is_cut_into_neighbouring_environments(count: int, widths: list[int]) -> None:
+    unrolls = [_unroll(4, B, seed, image=True) for seed, B in enumerate([2, 3])]
+    batch = assemble_batch(unrolls, frame_stack=2, device=CPU)
+    parts = batch.cut(count)
+    assert [part.width for part in parts] == widths
+    assert sum(part.steps for part in parts) == batch.steps
+    for name in (*_DTYPES, "observations"):
+        joined = torch.cat([getattr(part, name) for part in parts], dim=1)
+        np.testing.assert_array_equal(joined, getattr(batch, name))
+    versions = np.concatenate([part.versions for part in parts], axis=1)
+    np.testing.assert_array_equal(versions, batch.versions)
+    for part in parts:
+        assert part.steps == int(part.valid.sum())
+
+
+def test_the_cpu_is_chosen_by_name() -> None:
+    assert choose_device("cpu") == CPU
+
+
+def test_auto_takes_a_gpu_where_there_is_one(monkeypatch) -> None:
+    for there, expected in [(True, "cuda"), (False, "cpu")]:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        assert choose_device("auto").type == expected
+
+
+def test_a_gpu_that_is_not_there_is_refused_by_name(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert choose_device("cuda:1") == torch.device("cuda:1")
+    with pytest.raises(ConfigError, match=r"cuda:2 is not there: torch sees 2 CUDA devices"):
+        choose_device("cuda:2")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ConfigError, match="cuda is not there"):
+        choose_device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "expected"),
+    [({"avx512_bf16": True}, True), ({"amx_bf16": True}, True), ({"avx512_bf16": False}, False)],
+)
+def test_bf16_is_automatic_only_where_the_cpu_has_it(monkeypatch, capabilities, expected) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    assert cpu_has_bf16() is expected
+    assert choose_amp("auto", CPU) == (torch.bfloat16 if expected else None)
+    assert choose_amp("bf16", CPU) == torch.bfloat16
+    assert choose_amp("off", CPU) is None
+
+
+def test_fp16_on_a_cpu_is_refused_with_the_way_out() -> None:
+    with pytest.raises(ConfigError, match="fp16 needs a GPU; use auto, off or bf16"):
+        choose_amp("fp16", CPU)
+
+
+@pytest.mark.parametrize(("has_bf16", "expected"), [(True, torch.bfloat16), (False, torch.float16)])
+def test_a_gpu_without_bf16_computes_in_fp16(monkeypatch, has_bf16, expected) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: has_bf16)
+    cuda = torch.device("cuda")
+    assert choose_amp("auto", cuda) == expected
+    assert choose_amp("fp16", cuda) == torch.float16
+    assert choose_amp("bf16", cuda) == torch.bfloat16
+    assert choose_amp("off", cuda) is None

@@ -1,0 +1,363 @@
+"""One update: its gradient against plain autograd, its masks, and what it throws away."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from aclearn.config import LossConfig, OptimiserConfig
+from aclearn.learning import Batch, Learner
+from aclearn.learning import learner as learner_module
+from aclearn.policies import Architecture
+from aclearn.policies.network import PolicyNetwork, load_tensors
+from correctors import vtrace
+
+
+def plain_gradient(
+    batch: Batch, architecture: Architecture, weights: dict, loss: LossConfig
+) -> tuple[Tensor, dict[str, float]]:
+    """The gradient of the whole batch and the mean losses, one step and environment at a time."""
+    network = PolicyNetwork(architecture, seed=0)
+    load_tensors(network, weights)
+    T, B = batch.actions.shape
+    logits, values = [], []
+    for t in range(T + 1):
+        row = [network(batch.observations[t, b : b + 1]) for b in range(B)]
+        logits.append([one[0][0] for one in row])
+        values.append([one[1][0] for one in row])
+    taken = [
+        [torch.log_softmax(logits[t][b], 0)[batch.actions[t, b]] for b in range(B)]
+        for t in range(T)
+    ]
+    stacked_values = torch.stack([torch.stack(row) for row in values]).detach()
+    log_rhos = torch.stack([torch.stack(row) for row in taken]).detach()
+    returns = vtrace(
+        values=stacked_values[:-1],
+        next_values=stacked_values[1:],
+        rewards=batch.rewards,
+        discounts=loss.discount * (1.0 - batch.terminated.float()),
+        done=batch.terminated | batch.truncated,
+        log_rhos=log_rhos - batch.behaviour_log_probs,
+        rho_bar=loss.rho_bar,
+        c_bar=loss.c_bar,
+        pg_rho_bar=loss.pg_rho_bar,
+        lambda_=loss.lambda_,
+    )
+    sums = {"policy": torch.zeros(()), "value": torch.zeros(()), "entropy": torch.zeros(())}
+    for t in range(T):
+        for b in range(B):
+            if not batch.valid[t, b]:
+                continue
+            probabilities = torch.softmax(logits[t][b], 0)
+            sums["policy"] = sums["policy"] - taken[t][b] * returns.advantages[t, b]
+            sums["value"] = sums["value"] + (returns.targets[t, b] - values[t][b]) ** 2 / 2
+            sums["entropy"] = sums["entropy"] - (probabilities * probabilities.log()).sum()
+    steps = int(batch.valid.sum())
+    total = (
+        sums["policy"] + loss.value_cost * sums["value"] - loss.entropy_cost * sums["entropy"]
+    ) / steps
+    gradients = torch.autograd.grad(total, list(network.parameters()))
+    means = {name: float(value.detach()) / steps for name, value in sums.items()}
+    return torch.cat([gradient.reshape(-1) for gradient in gradients]), means
+
+
+@pytest.mark.parametrize("channels_last", [True, False])
+@pytest.mark.parametrize("kind", ["images", "flat"])
+def test_the_gradient_is_that_of_a_plain_implementation(make, kind, channels_last) -> None:
+    architecture = getattr(make, kind)
+    batch = make.batch(architecture, 5, 3, seed=1)
+    learner = make.learner(architecture, channels_last=channels_last)
+    weights = learner.tensors()
+    report = learner.update(batch, learned_steps=0)
+    expected, means = plain_gradient(batch, architecture, weights, make.loss)
+    torch.testing.assert_close(make.gradient(learner), expected, rtol=2e-4, atol=2e-6)
+    assert report.policy_loss == pytest.approx(means["policy"], rel=1e-4, abs=1e-6)
+    assert report.value_loss == pytest.approx(means["value"], rel=1e-4)
+    assert report.entropy == pytest.approx(means["entropy"], rel=1e-4)
+    assert report.gradient_norm == pytest.approx(float(expected.norm()), rel=1e-4)
+    assert report.applied
+
+
+@pytest.mark.parametrize("workers", [2, 3, 8])
+def test_several_workers_give_the_gradient_of_one(make, workers, monkeypatch) -> None:
+    batch = make.batch(make.images, 6, 5, seed=2)
+    alone = make.gradient_of(batch, make.images)
+    # small chunks, so that there are more of them than workers
+    monkeypatch.setattr(learner_module, "CHUNK_SAMPLES", 6)
+    together = make.gradient_of(batch, make.images, workers=workers)
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-6)
+
+
+def test_several_workers_report_the_losses_of_one(make) -> None:
+    batch = make.batch(make.images, 6, 5, seed=3)
+    reports = []
+    for workers in (1, 2):
+        learner = make.learner(make.images, workers=workers)
+        reports.append(learner.update(batch, learned_steps=0))
+        learner.close()
+    for name in ("policy_loss", "value_loss", "entropy", "gradient_norm", "clipped_rho_share"):
+        assert getattr(reports[1], name) == pytest.approx(getattr(reports[0], name), rel=1e-4)
+
+
+def test_workers_share_weights_so_that_the_second_update_is_right_too(make) -> None:
+    first, second = (make.batch(make.images, 4, 4, seed=seed) for seed in (4, 5))
+    gradients = []
+    for workers in (1, 2):
+        learner = make.learner(make.images, workers=workers)
+        learner.update(first, learned_steps=0)
+        learner.update(second, learned_steps=0)
+        learner.close()
+        gradients.append(make.gradient(learner))
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3, atol=1e-5)
+
+
+def test_cutting_a_large_batch_into_chunks_does_not_change_its_gradient(make, monkeypatch) -> None:
+    batch = make.batch(make.images, 5, 7, seed=6)
+    whole = make.gradient_of(batch, make.images)
+    monkeypatch.setattr(learner_module, "CHUNK_SAMPLES", 10)
+    torch.testing.assert_close(make.gradient_of(batch, make.images), whole, rtol=1e-4, atol=1e-6)
+
+
+def test_the_first_adam_step_is_the_learning_rate_against_the_sign_of_the_gradient(make) -> None:
+    # bias-corrected moments of one gradient g are g and g², so the step is lr · g / (|g| + ε)
+    optimiser = OptimiserConfig(max_grad_norm=0.0, learning_rate=0.01, epsilon=1e-3)
+    learner = make.learner(make.flat, optimiser=optimiser)
+    before = {name: p.detach().clone() for name, p in learner.network.named_parameters()}
+    learner.update(make.batch(make.flat, 4, 3, seed=7), learned_steps=0)
+    for name, parameter in learner.network.named_parameters():
+        g = parameter.grad
+        expected = before[name] - 0.01 * g / (g.abs() + 1e-3)
+        torch.testing.assert_close(parameter.detach(), expected, rtol=1e-5, atol=1e-7)
+
+
+def test_the_first_rmsprop_step_divides_by_the_root_of_the_mean_square(make) -> None:
+    optimiser = OptimiserConfig(
+        kind="rmsprop", rmsprop_alpha=0.9, max_grad_norm=0.0, learning_rate=0.01, epsilon=1e-3
+    )
+    learner = make.learner(make.flat, optimiser=optimiser)
+    before = {name: p.detach().clone() for name, p in learner.network.named_parameters()}
+    learner.update(make.batch(make.flat, 4, 3, seed=8), learned_steps=0)
+    for name, parameter in learner.network.named_parameters():
+        g = parameter.grad
+        expected = before[name] - 0.01 * g / ((0.1 * g**2).sqrt() + 1e-3)
+        torch.testing.assert_close(parameter.detach(), expected, rtol=1e-5, atol=1e-7)
+
+
+def test_long_gradients_are_scaled_to_the_bound_and_reported_as_they_were(make) -> None:
+    batch = make.batch(make.images, 5, 3, seed=9)
+    whole = make.gradient_of(batch, make.images)
+    bound = float(whole.norm()) / 4
+    learner = make.learner(make.images, optimiser=OptimiserConfig(max_grad_norm=bound))
+    report = learner.update(batch, learned_steps=0)
+    assert report.gradient_norm == pytest.approx(4 * bound, rel=1e-4)
+    torch.testing.assert_close(make.gradient(learner), whole / 4, rtol=1e-3, atol=1e-6)
+
+
+def test_the_learning_rate_follows_the_schedule(make) -> None:
+    optimiser = OptimiserConfig(
+        learning_rate=0.01, schedule="linear", schedule_steps=1000, max_grad_norm=0.0
+    )
+    learner = make.learner(make.flat, optimiser=optimiser)
+    batch = make.batch(make.flat, 4, 3, seed=10)
+    for learned, rate in [(0, 0.01), (250, 0.0075), (900, 0.001)]:
+        assert learner.update(batch, learned_steps=learned).learning_rate == pytest.approx(rate)
+    before = learner.tensors()
+    assert learner.update(batch, learned_steps=1000).learning_rate == 0.0
+    after = learner.tensors()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("junk", [float("nan"), float("inf")])
+@pytest.mark.parametrize("kind", ["adam", "rmsprop"])
+def test_a_gradient_that_is_not_finite_changes_nothing(make, kind, junk, workers) -> None:
+    learner = make.learner(
+        make.images, workers=workers, optimiser=OptimiserConfig(kind=kind, max_grad_norm=0.5)
+    )
+    good = make.batch(make.images, 4, 3, seed=11)
+    learner.update(good, learned_steps=0)
+    before = learner.state_tensors()
+    rewards = good.rewards.clone()
+    rewards[3, 2] = junk
+    valid = good.valid.clone()
+    valid[3, 2] = True
+    bad = make.replace(good, rewards=rewards, valid=valid)
+    report = learner.update(bad, learned_steps=0)
+    after = learner.state_tensors()
+    assert not report.applied
+    assert not np.isfinite(report.gradient_norm)
+    assert set(before) == set(after)
+    for name in before:
+        np.testing.assert_array_equal(after[name], before[name])
+    assert "gradient_norm" not in report.gauges()
+    # and the next good batch is learned as if nothing had happened
+    undisturbed = make.learner(
+        make.images, workers=workers, optimiser=OptimiserConfig(kind=kind, max_grad_norm=0.5)
+    )
+    undisturbed.update(good, learned_steps=0)
+    assert learner.update(good, learned_steps=0).applied
+    undisturbed.update(good, learned_steps=0)
+    expected = undisturbed.tensors()
+    for name, tensor in learner.tensors().items():
+        np.testing.assert_allclose(tensor, expected[name], rtol=1e-4, atol=1e-6)
+    learner.close()
+    undisturbed.close()
+
+
+def _with_end(make, batch: Batch, kind: str) -> Batch:
+    """Column 1 ends at t=2 in `kind`; what follows there is masked: the reset and a failure."""
+    terminated, truncated = batch.terminated.clone(), batch.truncated.clone()
+    valid = batch.valid.clone()
+    terminated[:, 1] = truncated[:, 1] = False
+    valid[:, 1] = torch.arange(len(valid)) <= 2
+    (terminated if kind == "terminated" else truncated)[2, 1] = True
+    return make.replace(
+        batch, terminated=terminated, truncated=truncated, valid=valid, steps=int(valid.sum())
+    )
+
+
+@pytest.mark.parametrize("kind", ["terminated", "truncated"])
+def test_nothing_after_the_end_of_an_episode_changes_its_gradient(make, kind) -> None:
+    batch = _with_end(make, make.batch(make.images, 6, 3, seed=12), kind)
+    rng = torch.Generator().manual_seed(13)
+    changed = {
+        name: getattr(batch, name).clone()
+        for name in ("observations", "actions", "behaviour_log_probs", "rewards")
+    }
+    # a terminated step reads not even what it reached; a truncated one bootstraps from it
+    first = 3 if kind == "terminated" else 4
+    later = changed["observations"][first:, 1]
+    later.copy_(torch.randint(0, 256, later.shape, generator=rng, dtype=torch.uint8))
+    changed["actions"][3:, 1] = (changed["actions"][3:, 1] + 1) % 3
+    changed["behaviour_log_probs"][3:, 1] -= 3.0
+    changed["rewards"][3:, 1] = float("nan")
+    other = make.replace(batch, **changed)
+    torch.testing.assert_close(
+        make.gradient_of(other, make.images),
+        make.gradient_of(batch, make.images),
+        rtol=1e-5,
+        atol=1e-7,
+    )
+
+
+def test_a_truncated_step_bootstraps_from_what_it_reached_and_a_terminated_one_does_not(
+    make,
+) -> None:
+    base = make.batch(make.images, 6, 3, seed=14)
+    for kind, matters in [("truncated", True), ("terminated", False)]:
+        batch = _with_end(make, base, kind)
+        observations = batch.observations.clone()
+        observations[3, 1] = 255 - observations[3, 1]
+        other = make.replace(batch, observations=observations)
+        difference = make.gradient_of(other, make.images) - make.gradient_of(batch, make.images)
+        assert (float(difference.abs().max()) > 1e-4) == matters
+
+
+@pytest.mark.parametrize("name", ["rewards", "behaviour_log_probs", "actions"])
+def test_an_autoreset_step_changes_no_gradient(make, name) -> None:
+    # step 3 of column 1 is the reset; step 4 and on are a new episode that is learned
+    batch = _with_end(make, make.batch(make.images, 6, 3, seed=15), "truncated")
+    valid = batch.valid.clone()
+    valid[4:, 1] = True
+    batch = make.replace(batch, valid=valid, steps=int(valid.sum()))
+    changed = getattr(batch, name).clone()
+    changed[3, 1] = (changed[3, 1] + 1) % 3 if name == "actions" else -9.0
+    other = make.replace(batch, **{name: changed})
+    torch.testing.assert_close(
+        make.gradient_of(other, make.images), make.gradient_of(batch, make.images), rtol=0, atol=0
+    )
+    # the same change where a step is valid does count
+    changed = getattr(batch, name).clone()
+    changed[4, 1] = (changed[4, 1] + 1) % 3 if name == "actions" else -9.0
+    other = make.replace(batch, **{name: changed})
+    difference = make.gradient_of(other, make.images) - make.gradient_of(batch, make.images)
+    assert float(difference.abs().max()) > 1e-4
+
+
+def test_the_gradient_is_a_mean_over_valid_steps(make) -> None:
+    # the same data twice, side by side, has the gradient of the data once
+    batch = make.batch(make.images, 5, 3, seed=16)
+    names = (
+        "observations",
+        "actions",
+        "behaviour_log_probs",
+        "rewards",
+        "terminated",
+        "truncated",
+        "valid",
+    )
+    twice = make.replace(
+        batch,
+        **{name: torch.cat([getattr(batch, name)] * 2, dim=1) for name in names},
+        versions=np.concatenate([batch.versions] * 2, axis=1),
+        steps=2 * batch.steps,
+    )
+    torch.testing.assert_close(
+        make.gradient_of(twice, make.images),
+        make.gradient_of(batch, make.images),
+        rtol=1e-4,
+        atol=1e-6,
+    )
+
+
+def test_on_policy_data_are_worth_all_their_steps(make) -> None:
+    batch = make.batch(make.flat, 4, 3, seed=17)
+    learner = make.learner(make.flat)
+    with torch.no_grad():
+        logits, _ = learner.network(batch.observations[:-1].flatten(0, 1))
+        taken = torch.log_softmax(logits, -1).view(4, 3, -1).gather(2, batch.actions[..., None])
+    on_policy = make.replace(batch, behaviour_log_probs=taken[..., 0] + 0.01)
+    report = learner.update(on_policy, learned_steps=0)
+    assert report.effective_sample_share == pytest.approx(1.0, rel=1e-4)
+    assert report.clipped_rho_share == 0.0
+    halves = taken[..., 0].clone()
+    halves[:, 0] -= float(np.log(3.0))  # ρ = 3 in one of three environments, 1 in the others
+    report = make.learner(make.flat).update(
+        make.replace(batch, behaviour_log_probs=halves), learned_steps=0
+    )
+    threes = int(batch.valid[:, 0].sum())
+    ones = batch.steps - threes
+    worth = (3 * threes + ones) ** 2 / (9 * threes + ones)
+    assert report.effective_sample_share == pytest.approx(worth / batch.steps, rel=1e-4)
+    above = make.replace(batch, behaviour_log_probs=batch.behaviour_log_probs - 20)
+    assert make.learner(make.flat).update(above, learned_steps=0).clipped_rho_share == 1.0
+
+
+def test_repeated_updates_on_good_actions_make_them_likely(make) -> None:
+    # one state, action 2 pays 1 and the others 0: a policy that learns must come to prefer it
+    T, B = 8, 4
+    rng = np.random.default_rng(18)
+    observations = torch.ones(T + 1, B, 3)
+    learner = Learner(
+        make.flat,
+        loss=LossConfig(discount=0.0, entropy_cost=0.0),
+        optimiser=OptimiserConfig(learning_rate=0.03),
+        device=make.cpu,
+        seed=5,
+    )
+    for _ in range(40):
+        with torch.no_grad():
+            logits = learner.network(observations[0, :1])[0][0]
+        log_probs = torch.log_softmax(logits, 0)
+        p = torch.softmax(logits.double(), 0).numpy()
+        actions = torch.from_numpy(rng.choice(4, (T, B), p=p))
+        no = torch.zeros(T, B, dtype=torch.bool)
+        learner.update(
+            Batch(
+                observations,
+                actions,
+                log_probs[actions],
+                (actions == 2).float(),
+                no,
+                no,
+                ~no,
+                np.zeros((T, B), np.int64),
+                T * B,
+            ),
+            learned_steps=0,
+        )
+    with torch.no_grad():
+        probabilities = torch.softmax(learner.network(observations[0, :1])[0], -1)[0]
+    assert float(probabilities[2]) > 0.8

@@ -1,0 +1,148 @@
+"""A learner that was saved and loaded goes on as if nothing had happened, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from aclearn.config import OptimiserConfig
+from aclearn.errors import CheckpointError
+from aclearn.runs import load_newest, save_checkpoint
+
+
+@pytest.mark.parametrize("channels_last", [True, False])
+@pytest.mark.parametrize("kind", ["adam", "rmsprop"])
+def test_a_loaded_learner_continues_bit_for_bit(make, kind, channels_last, tmp_path) -> None:
+    options = {
+        "optimiser": OptimiserConfig(kind=kind, learning_rate=0.01),
+        "channels_last": channels_last,
+    }
+    batches = [make.batch(make.images, 4, 3, seed=seed) for seed in range(4)]
+    learner = make.learner(make.images, **options)
+    for batch in batches[:2]:
+        learner.update(batch, learned_steps=0)
+    # through a file, as a checkpoint goes
+    save_checkpoint(
+        tmp_path,
+        tensors=learner.state_tensors(),
+        state={"architecture": make.images.digest()},
+        label=2,
+        keep=1,
+    )
+    checkpoint = load_newest(tmp_path)
+    assert checkpoint is not None
+    loaded = make.learner(make.images, seed=99, **options)
+    loaded.load_state_tensors(dict(checkpoint.tensors))
+    for batch in batches[2:]:
+        first, second = (one.update(batch, learned_steps=0) for one in (learner, loaded))
+        assert first == second
+    expected = learner.state_tensors()
+    got = loaded.state_tensors()
+    assert got.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(got[name], array)
+
+
+def test_a_learner_that_had_moments_of_its_own_takes_over_those_that_are_loaded(make) -> None:
+    saved = make.learner(make.images)
+    saved.update(make.batch(make.images, 4, 3, seed=1), learned_steps=0)
+    other = make.learner(make.images, seed=50)
+    other.update(make.batch(make.images, 4, 3, seed=2), learned_steps=0)
+    other.load_state_tensors(saved.state_tensors())
+    expected = saved.state_tensors()
+    for name, array in other.state_tensors().items():
+        np.testing.assert_array_equal(array, expected[name])
+
+
+def test_the_workers_of_a_loaded_learner_work_on_its_weights(make) -> None:
+    saved = make.learner(make.images, seed=60)
+    batch = make.batch(make.images, 4, 4, seed=3)
+    loaded = make.learner(make.images, workers=2, seed=61)
+    loaded.load_state_tensors(saved.state_tensors())
+    saved.update(batch, learned_steps=0)
+    loaded.update(batch, learned_steps=0)
+    loaded.close()
+    torch.testing.assert_close(make.gradient(loaded), make.gradient(saved), rtol=1e-4, atol=1e-6)
+
+
+def test_state_tensors_have_flat_names_and_the_plain_memory_order(make) -> None:
+    learner = make.learner(make.images)
+    names = make.images.tensor_shapes()
+    assert set(learner.state_tensors()) == {f"weights/{name}" for name in names}
+    learner.update(make.batch(make.images, 4, 3, seed=4), learned_steps=0)
+    saved = learner.state_tensors()
+    expected = {f"weights/{name}": shape for name, shape in names.items()}
+    for name, shape in names.items():
+        expected[f"optimiser/{name}/exp_avg"] = shape
+        expected[f"optimiser/{name}/exp_avg_sq"] = shape
+        expected[f"optimiser/{name}/step"] = ()
+    assert {name: array.shape for name, array in saved.items()} == expected
+    assert all(array.flags.c_contiguous for array in saved.values())
+    # after one step Adam's first moment is (1 − β1) g
+    g = dict(learner.network.named_parameters())["convolutions.0.weight"].grad
+    np.testing.assert_allclose(
+        saved["optimiser/convolutions.0.weight/exp_avg"], 0.1 * g.numpy(), rtol=1e-5, atol=1e-9
+    )
+
+
+def test_saved_tensors_are_copies(make) -> None:
+    learner = make.learner(make.flat)
+    batch = make.batch(make.flat, 4, 3, seed=5)
+    learner.update(batch, learned_steps=0)
+    saved = learner.state_tensors()
+    before = {name: array.copy() for name, array in saved.items()}
+    learner.update(batch, learned_steps=0)
+    for name, array in saved.items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_weights_of_another_architecture_are_refused_and_change_nothing(make) -> None:
+    learner = make.learner(make.flat)
+    before = learner.tensors()
+    foreign = make.learner(make.images).state_tensors()
+    with pytest.raises(CheckpointError, match="of another architecture"):
+        learner.load_state_tensors(foreign)
+    after = learner.tensors()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_moments_of_another_shape_are_refused_by_name(make) -> None:
+    learner = make.learner(make.flat)
+    learner.update(make.batch(make.flat, 4, 3, seed=6), learned_steps=0)
+    saved = learner.state_tensors()
+    saved["optimiser/policy.weight/exp_avg"] = np.zeros((4, 6), np.float32)
+    with pytest.raises(CheckpointError, match=r"optimiser/policy\.weight/exp_avg: expected shape"):
+        learner.load_state_tensors(saved)
+
+
+@pytest.mark.parametrize(("saved_by", "loaded_by"), [("adam", "rmsprop"), ("rmsprop", "adam")])
+def test_the_state_of_another_optimiser_is_refused(make, saved_by, loaded_by) -> None:
+    saved = make.learner(make.flat, optimiser=OptimiserConfig(kind=saved_by))
+    saved.update(make.batch(make.flat, 4, 3, seed=7), learned_steps=0)
+    loaded = make.learner(make.flat, optimiser=OptimiserConfig(kind=loaded_by))
+    with pytest.raises(CheckpointError, match="optimiser"):
+        loaded.load_state_tensors(saved.state_tensors())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("kind", ["adam", "rmsprop"])
+def test_a_learner_on_a_gpu_continues_from_what_it_saved(make, kind) -> None:
+    options = {
+        "optimiser": OptimiserConfig(kind=kind, learning_rate=0.01),
+        "device": torch.device("cuda"),
+    }
+    names = ("observations", "actions", "behaviour_log_probs", "rewards", "terminated")
+    batch = make.batch(make.images, 4, 3, seed=8)
+    batch = make.replace(
+        batch, **{name: getattr(batch, name).cuda() for name in (*names, "truncated", "valid")}
+    )
+    learner = make.learner(make.images, **options)
+    learner.update(batch, learned_steps=0)
+    loaded = make.learner(make.images, seed=99, **options)
+    loaded.load_state_tensors(learner.state_tensors())
+    for one in (learner, loaded):
+        one.update(batch, learned_steps=0)
+    expected = learner.state_tensors()
+    for name, array in loaded.state_tensors().items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-4, atol=1e-6)

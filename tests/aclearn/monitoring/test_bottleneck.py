@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aclearn.monitoring import Bottleneck, find_bottleneck, queue_fills
+
+
+def _found(**shares: dict[str, float]) -> Bottleneck:
+    for role, parts in shares.items():
+        assert sum(parts.values()) == pytest.approx(1.0), f"the test's own shares of {role}"
+    return find_bottleneck(shares)
+
+
+def test_a_busy_trainer_that_actors_wait_for_is_the_bottleneck() -> None:
+    found = _found(
+        trainer={"working": 0.97, "unrolls": 0.03},
+        actor={"working": 0.35, "emulator": 0.25, "training queue": 0.40},
+    )
+    assert found == Bottleneck(
+        "trainer",
+        "trainer: it works 97 % of the time while actors wait 40 % for the training queue; "
+        "fewer actors, a smaller network, or a GPU would help",
+    )
+
+
+def test_a_full_training_queue_alone_names_the_trainer() -> None:
+    shares = {
+        "trainer": {"working": 0.97, "unrolls": 0.03},
+        "actor": {"working": 0.95, "training queue": 0.05},
+    }
+    found = find_bottleneck(shares, {"training queue": 0.9})
+    assert found.role == "trainer"
+    assert "while the training queue is 90 % full;" in found.sentence
+
+
+def test_working_actors_and_a_waiting_trainer_make_the_actor_the_bottleneck() -> None:
+    found = _found(
+        trainer={"working": 0.45, "unrolls": 0.55}, actor={"working": 0.9, "emulator": 0.1}
+    )
+    assert found.role == "actor"
+    assert found.sentence.startswith(
+        "actor: it works 90 % of the time while the trainer waits 55 % for unrolls"
+    )
+    assert "actors.processes" in found.sentence
+
+
+def test_a_slow_emulator_is_told_from_a_slow_policy() -> None:
+    found = _found(
+        trainer={"working": 0.45, "unrolls": 0.55},
+        actor={"working": 0.2, "emulator": 0.7, "training queue": 0.1},
+    )
+    assert found.role == "actor"
+    assert "it waits 70 % of the time for the emulator" in found.sentence
+
+
+def test_a_busy_predictor_that_actors_wait_for_is_the_bottleneck() -> None:
+    found = _found(
+        trainer={"working": 0.4, "unrolls": 0.6},
+        actor={"working": 0.2, "emulator": 0.2, "actions": 0.6},
+        predictor={"working": 0.92, "requests": 0.08},
+    )
+    assert found.role == "predictor"
+    assert found.sentence.startswith(
+        "predictor: it works 92 % of the time while actors wait 60 % for actions and the trainer "
+        "waits 60 % for unrolls"
+    )
+
+
+def test_an_idle_predictor_puts_the_blame_on_the_round_trip() -> None:
+    found = _found(
+        trainer={"working": 0.4, "unrolls": 0.6},
+        actor={"working": 0.2, "emulator": 0.2, "actions": 0.6},
+        predictor={"working": 0.3, "requests": 0.7},
+    )
+    assert found.role is None
+    assert found.sentence.startswith("the way between actors and predictor")
+    assert "actors.groups" in found.sentence
+
+
+def test_actors_and_trainer_that_wait_for_each_other_blame_the_way_between() -> None:
+    found = _found(
+        trainer={"working": 0.3, "unrolls": 0.7}, actor={"working": 0.4, "training queue": 0.6}
+    )
+    assert found.role is None
+    assert "actors.unacknowledged_unrolls" in found.sentence
+
+
+def test_actors_that_wait_for_weights_blame_the_trainer() -> None:
+    found = _found(trainer={"working": 0.3, "unrolls": 0.7}, actor={"working": 0.4, "weights": 0.6})
+    assert found.role == "trainer"
+    assert "actors wait 60 % for weights" in found.sentence
+
+
+def test_where_everybody_works_nobody_is_blamed() -> None:
+    found = _found(
+        trainer={"working": 0.93, "unrolls": 0.07},
+        actor={"working": 0.95, "training queue": 0.05},
+    )
+    assert found.role is None
+    assert found.sentence.startswith("balanced: the trainer works 93 % of the time")
+
+
+def test_a_label_nobody_foresaw_is_named_as_it_is() -> None:
+    trainer = _found(trainer={"working": 0.5, "the disk": 0.5}, actor={"working": 1.0})
+    assert trainer == Bottleneck("trainer", "trainer: it waits 50 % of the time for the disk")
+    actor = _found(
+        trainer={"working": 0.5, "unrolls": 0.5}, actor={"working": 0.3, "the moon": 0.7}
+    )
+    assert actor.role == "actor"
+    assert "it waits 70 % of the time for the moon" in actor.sentence
+
+
+def test_roles_that_are_missing_are_named() -> None:
+    assert find_bottleneck({}).role is None
+    assert "the trainer has not reported" in find_bottleneck({}).sentence
+    starved = {"working": 0.1, "unrolls": 0.9}
+    assert _found(trainer=starved).sentence.startswith("actor: none has reported")
+    without = _found(trainer=starved, actor={"working": 0.1, "actions": 0.9})
+    assert without.sentence.startswith("predictor: none has reported")
+    alone = _found(trainer={"working": 1.0})
+    assert alone.sentence == "trainer: it works 100 % of the time; no actor has reported"
+
+
+@pytest.mark.parametrize(
+    ("line", "fills"),
+    [
+        ({}, {}),
+        ({"queue_fill": 0.5}, {"training queue": 0.5}),
+        (
+            {"training_queue_fill": 1, "predictor_queue_fill": 0.25},
+            {"training queue": 1.0, "prediction queue": 0.25},
+        ),
+        ({"queue_fill": None, "other_fill": 0.5}, {}),
+    ],
+)
+def test_queue_fills_are_read_from_the_gauges(
+    line: dict[str, Any], fills: dict[str, float]
+) -> None:
+    assert queue_fills(line) == fills

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import aclearn
+from aclearn.errors import RunFolderError
+from aclearn.monitoring import TensorBoardWriter
+
+
+def _read(folder: Path) -> Any:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    accumulator = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    accumulator.Reload()
+    return accumulator
+
+
+def test_what_is_written_can_be_read_back_over_env_steps(tmp_path: Path) -> None:
+    times = iter([100.0, 100.0, 101.0, 102.0, 103.0])
+    with TensorBoardWriter(tmp_path, clock=lambda: next(times)) as writer:
+        for steps, value in ((1000, None), (2000, -20.5), (3000, -19.25)):
+            writer.write({"env_steps": steps, "return_mean_100": value, "updates": steps // 500})
+    read = _read(tmp_path)
+    assert [(e.step, e.value) for e in read.Scalars("return_mean_100")] == [
+        (2000, -20.5),
+        (3000, -19.25),
+    ]
+    assert [(e.wall_time, e.value) for e in read.Scalars("updates")] == [
+        (101.0, 2.0),
+        (102.0, 4.0),
+        (103.0, 6.0),
+    ]
+
+
+def test_nested_numbers_get_a_path_and_what_is_no_number_is_left_out(tmp_path: Path) -> None:
+    line = {
+        "env_steps": 10,
+        "dropped_steps": {"stale": 3},
+        "wait_share": {"actor": {"emulator": 0.25, "training queue": 0.5}},
+        "return_mean_100": None,
+        "note": "text",
+        "list": [1, 2],
+    }
+    with TensorBoardWriter(tmp_path) as writer:
+        writer.write(line)
+    read = _read(tmp_path)
+    assert sorted(read.Tags()["scalars"]) == [
+        "dropped_steps/stale",
+        "wait_share/actor/emulator",
+        "wait_share/actor/training queue",
+    ]
+    assert read.Scalars("wait_share/actor/training queue")[0].value == 0.5
+
+
+def test_lines_can_be_seen_while_the_writer_is_open_and_it_has_no_thread(tmp_path: Path) -> None:
+    threads = threading.active_count()
+    with TensorBoardWriter(tmp_path) as writer:
+        writer.write({"env_steps": 5, "pps": 2.0})
+        assert threading.active_count() == threads
+        assert [e.step for e in _read(tmp_path).Scalars("pps")] == [5]
+
+
+def test_a_resumed_run_adds_a_file_and_both_parts_are_one_curve(tmp_path: Path) -> None:
+    for steps in (5, 6):
+        with TensorBoardWriter(tmp_path, clock=lambda: 100.0) as writer:
+            writer.write({"env_steps": steps, "pps": 2.0})
+    assert len(list(tmp_path.glob("events.out.tfevents.*"))) == 2
+    assert [e.step for e in _read(tmp_path).Scalars("pps")] == [5, 6]
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match=r"no event file for TensorBoard .*file/tensorboard"):
+        TensorBoardWriter(tmp_path / "file" / "tensorboard")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+def test_a_full_disk_ends_the_writing_with_one_warning_and_not_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    full = io.BufferedWriter(io.FileIO("/dev/full", "w"))
+    monkeypatch.setattr(Path, "open", lambda path, mode: full)
+    writer = TensorBoardWriter(tmp_path)
+    writer.write({"env_steps": 5, "pps": 2.0})
+    writer.write({"env_steps": 6, "pps": 2.0})
+    writer.close()
+    assert [r.message.split()[0] for r in caplog.records] == ["event=tensorboard_lost"]
+    assert "No space left on device" in caplog.text
+    assert full.closed
+
+
+def test_neither_the_package_nor_the_writer_imports_torch_or_tensorflow(tmp_path: Path) -> None:
+    source = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "import aclearn.monitoring\n"
+        "heavy = ('torch', 'tensorflow', 'matplotlib', 'rich', 'tensorboard')\n"
+        "print([name for name in heavy if name in sys.modules])\n"
+        "with aclearn.monitoring.TensorBoardWriter(Path(sys.argv[1])) as writer:\n"
+        "    writer.write({'env_steps': 1, 'pps': 2.0})\n"
+        "print([name for name in heavy if name in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", source, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=Path(aclearn.__file__).parents[1],
+    )
+    assert (done.stderr, done.stdout) == ("", "[]\n['tensorboard']\n")

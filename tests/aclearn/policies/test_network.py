@@ -1,0 +1,170 @@
+"""The torch module against plain numpy and against its architecture's description."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from aclearn.policies import ARCHITECTURES, Architecture, Convolution, describe_architecture
+from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
+
+_TINY = Architecture(
+    "tiny", (2, 7, 6), "uint8", 3, (Convolution(4, 3, 2), Convolution(5, 2, 1)), (6,)
+)
+_FLAT = Architecture("flat", (3,), "float32", 2, (), (5, 4), "tanh", separate_value=True)
+
+
+def _preset(name: str) -> Architecture:
+    if name == "mlp":
+        return describe_architecture(
+            name, observation_shape=(4,), observation_dtype="float32", actions=2
+        )
+    return describe_architecture(
+        name, observation_shape=(4, 84, 84), observation_dtype="uint8", actions=6
+    )
+
+
+def _some_tensors(architecture: Architecture, seed: int) -> dict[str, NDArray[np.float32]]:
+    rng = np.random.default_rng(seed)
+    return {
+        name: rng.normal(0, 0.5, shape).astype(np.float32)
+        for name, shape in architecture.tensor_shapes().items()
+    }
+
+
+def _convolve(
+    image: NDArray[np.float64], weight: NDArray[np.float64], bias: NDArray[np.float64], stride: int
+) -> NDArray[np.float64]:
+    """One image `[C, H, W]`, every output number by its own sum."""
+    filters, _, kernel, _ = weight.shape
+    height = (image.shape[1] - kernel) // stride + 1
+    width = (image.shape[2] - kernel) // stride + 1
+    result = np.empty((filters, height, width))
+    for f in range(filters):
+        for y in range(height):
+            for x in range(width):
+                top, left = y * stride, x * stride
+                seen = image[:, top : top + kernel, left : left + kernel]
+                result[f, y, x] = (seen * weight[f]).sum() + bias[f]
+    return result
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_the_parameters_bear_the_names_and_shapes_of_the_description(name: str) -> None:
+    architecture = _preset(name)
+    network = PolicyNetwork(architecture, seed=0)
+    parameters = {key: tuple(value.shape) for key, value in network.named_parameters()}
+    assert parameters == architecture.tensor_shapes()
+    assert sum(p.numel() for p in network.parameters()) == architecture.parameters
+
+
+def test_images_give_what_a_plain_convolution_gives() -> None:
+    tensors = _some_tensors(_TINY, 1)
+    network = PolicyNetwork(_TINY, seed=0)
+    load_tensors(network, tensors)
+    observations = np.random.default_rng(2).integers(0, 256, (3, 2, 7, 6), np.uint8)
+
+    with torch.no_grad():
+        logits, values = network(torch.from_numpy(observations))
+
+    wide = {name: tensor.astype(np.float64) for name, tensor in tensors.items()}
+    for i, observation in enumerate(observations):
+        x = observation / 255.0
+        for layer, stride in ((0, 2), (1, 1)):
+            name = f"convolutions.{layer}"
+            x = np.maximum(_convolve(x, wide[f"{name}.weight"], wide[f"{name}.bias"], stride), 0)
+        x = np.maximum(wide["hidden.0.weight"] @ x.reshape(-1) + wide["hidden.0.bias"], 0)
+        expected = wide["policy.weight"] @ x + wide["policy.bias"]
+        value = (wide["value.weight"] @ x + wide["value.bias"])[0]
+        np.testing.assert_allclose(logits[i].numpy(), expected, rtol=1e-4, atol=1e-5)
+        assert float(values[i]) == pytest.approx(value, rel=1e-4, abs=1e-5)
+
+
+def test_flat_observations_take_a_tower_for_the_policy_and_one_for_the_value() -> None:
+    tensors = _some_tensors(_FLAT, 3)
+    network = PolicyNetwork(_FLAT, seed=0)
+    load_tensors(network, tensors)
+    observations = np.random.default_rng(4).normal(0, 2, (5, 3)).astype(np.float32)
+
+    with torch.no_grad():
+        logits, values = network(torch.from_numpy(observations))
+
+    x = v = observations.astype(np.float64)
+    for i in range(2):
+        x = np.tanh(x @ tensors[f"hidden.{i}.weight"].T + tensors[f"hidden.{i}.bias"])
+        v = np.tanh(v @ tensors[f"value_hidden.{i}.weight"].T + tensors[f"value_hidden.{i}.bias"])
+    expected = x @ tensors["policy.weight"].T + tensors["policy.bias"]
+    expected_values = (v @ tensors["value.weight"].T + tensors["value.bias"])[:, 0]
+    np.testing.assert_allclose(logits.numpy(), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(values.numpy(), expected_values, rtol=1e-4, atol=1e-5)
+
+
+def test_the_network_does_not_write_into_its_observations() -> None:
+    observations = torch.full((2, 2, 7, 6), 200, dtype=torch.uint8)
+    PolicyNetwork(_TINY, seed=0)(observations)
+    assert bool((observations == 200).all())
+
+
+def test_the_first_policy_is_near_uniform() -> None:
+    network = PolicyNetwork(_preset("nature"), seed=5)
+    observations = torch.from_numpy(
+        np.random.default_rng(6).integers(0, 256, (4, 4, 84, 84), np.uint8)
+    )
+    with torch.no_grad():
+        probabilities = torch.softmax(network(observations)[0], dim=1)
+    assert float((probabilities - 1 / 6).abs().max()) < 0.02
+
+
+def test_weights_start_orthogonal_and_biases_at_zero() -> None:
+    tensors = tensors_of(PolicyNetwork(_FLAT, seed=7))
+    for name, gain in [("hidden.1.weight", 2.0), ("policy.weight", 1e-4), ("value.weight", 1.0)]:
+        weight = tensors[name].astype(np.float64)  # no more rows than columns: rows orthogonal
+        np.testing.assert_allclose(weight @ weight.T, gain * np.eye(len(weight)), atol=1e-5)
+    assert not any(tensor.any() for name, tensor in tensors.items() if name.endswith("bias"))
+
+
+def test_one_seed_gives_the_same_weights_whatever_torch_was_seeded_with() -> None:
+    torch.manual_seed(1)
+    first = tensors_of(PolicyNetwork(_TINY, seed=8))
+    torch.manual_seed(2)
+    again, other = (tensors_of(PolicyNetwork(_TINY, seed=seed)) for seed in (8, 9))
+    assert all(np.array_equal(first[name], again[name]) for name in first)
+    assert not np.array_equal(first["hidden.0.weight"], other["hidden.0.weight"])
+
+
+def test_tensors_survive_a_channels_last_network_in_the_plain_order() -> None:
+    tensors = _some_tensors(_TINY, 10)
+    network = PolicyNetwork(_TINY, seed=0)
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    load_tensors(network, tensors)
+    taken = tensors_of(network)
+    for name, tensor in tensors.items():
+        assert taken[name].flags.c_contiguous
+        np.testing.assert_array_equal(taken[name], tensor)
+
+
+def test_tensors_are_copies() -> None:
+    network = PolicyNetwork(_FLAT, seed=0)
+    before = tensors_of(network)
+    with torch.no_grad():
+        network.policy.bias.fill_(3.0)
+    assert not before["policy.bias"].any()
+
+
+@pytest.mark.parametrize("wrong", ["missing", "unknown", "shape"])
+def test_tensors_that_do_not_fit_are_refused_and_change_nothing(wrong: str) -> None:
+    network = PolicyNetwork(_FLAT, seed=11)
+    before = tensors_of(network)
+    tensors = _some_tensors(_FLAT, 12)
+    if wrong == "missing":
+        del tensors["value.bias"]
+    elif wrong == "unknown":
+        tensors["extra.weight"] = np.zeros(1, np.float32)
+    else:
+        tensors["value.weight"] = np.zeros((1, 5), np.float32)
+    with pytest.raises(ValueError, match="expected"):
+        load_tensors(network, tensors)
+    after = tensors_of(network)
+    assert all(np.array_equal(before[name], after[name]) for name in before)

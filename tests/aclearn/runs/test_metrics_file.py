@@ -1,0 +1,182 @@
+"""The metrics file is whole lines, whatever a crash left at its end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import aclearn
+from aclearn.errors import RunFolderError
+from aclearn.runs import MetricsWriter, read_metrics, read_summary, write_summary
+
+_ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(aclearn.__file__).parents[1])}
+
+
+def test_each_line_is_on_disk_as_soon_as_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    with MetricsWriter(path) as writer:
+        assert writer.last_line is None
+        writer.write({"env_steps": 1, "return_mean_100": None})
+        assert path.read_text() == '{"env_steps": 1, "return_mean_100": null}\n'
+        writer.write({"env_steps": 2})
+        assert read_metrics(path) == [{"env_steps": 1, "return_mean_100": None}, {"env_steps": 2}]
+        assert writer.last_line == {"env_steps": 2}
+
+
+def test_a_resumed_run_appends_and_knows_the_last_line(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"n": 1}\n{"n": 2}\n')
+    with MetricsWriter(path) as writer:
+        assert writer.last_line == {"n": 2}
+        writer.write({"n": 3})
+    assert [line["n"] for line in read_metrics(path)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("cut", range(1, 10))
+def test_a_line_torn_at_any_place_is_cut_off(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "metrics.jsonl"
+    line = b'{"n": 22}\n'
+    path.write_bytes(b'{"n": 1}\n' + line[:cut])
+    assert read_metrics(path) == [{"n": 1}]
+    with MetricsWriter(path) as writer:
+        assert writer.last_line == {"n": 1}
+        writer.write({"n": 3})
+    assert path.read_bytes() == b'{"n": 1}\n{"n": 3}\n'
+
+
+@pytest.mark.parametrize(
+    ("rest", "kept"),
+    [
+        (b"\0\0\0\0", b'{"n": 1}\n'),
+        (b"\0\0\n\0\n", b'{"n": 1}\n'),
+        (b"7\n[1]\n\n", b'{"n": 1}\n'),
+        (b"\xff\xfe\n", b'{"n": 1}\n'),
+        (b"x" * 200_000 + b"\n", b'{"n": 1}\n'),
+    ],
+)
+def test_what_is_no_line_at_the_end_is_cut_off_with_a_warning(
+    tmp_path: Path, rest: bytes, kept: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(kept + rest)
+    with caplog.at_level(logging.WARNING), MetricsWriter(path) as writer:
+        assert writer.last_line == {"n": 1}
+    assert path.read_bytes() == kept
+    assert f"cut_bytes={len(rest)}" in caplog.text
+
+
+@pytest.mark.parametrize("content", [b"", b"torn", b"\n", b"x" * 100_000])
+def test_a_file_without_a_whole_line_starts_again(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(content)
+    with MetricsWriter(path) as writer:
+        assert writer.last_line is None
+        writer.write({"n": 1})
+    assert path.read_bytes() == b'{"n": 1}\n'
+
+
+def test_a_last_line_longer_than_the_first_look_is_found_whole(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    long = {"note": "x" * 150_000}
+    path.write_text('{"n": 1}\n' + json.dumps(long) + "\n" + '{"torn": ')
+    with MetricsWriter(path) as writer:
+        assert writer.last_line == long
+    assert read_metrics(path) == [{"n": 1}, long]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), object()])
+def test_a_value_that_is_no_json_is_refused_and_nothing_written(
+    tmp_path: Path, value: object
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    with MetricsWriter(path) as writer:
+        writer.write({"n": 1})
+        with pytest.raises(ValueError, match=r"must be JSON without NaN .*'lag_mean'"):
+            writer.write({"lag_mean": value})
+    assert path.read_bytes() == b'{"n": 1}\n'
+    with pytest.raises(ValueError, match="is closed"):
+        writer.write({"n": 2})
+
+
+def test_a_line_that_does_not_fit_the_disk_leaves_whole_lines_only(tmp_path: Path) -> None:
+    """RLIMIT_FSIZE stops the write in the middle, as a full disk does."""
+    path = tmp_path / "metrics.jsonl"
+    script = (
+        "import resource, sys; from pathlib import Path; from aclearn.runs import MetricsWriter\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))\n"
+        "from aclearn.errors import RunFolderError\n"
+        "writer = MetricsWriter(Path(sys.argv[1]))\n"
+        "writer.write({'n': 1})\n"
+        "try: writer.write({'n': 'x' * 500})\n"
+        "except RunFolderError as exc: print(exc)\n"
+        "writer.write({'n': 2})\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path)],
+        env=_ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "metrics.jsonl cannot be continued (File too large)" in done.stdout
+    assert path.read_bytes() == b'{"n": 1}\n{"n": 2}\n'
+
+
+def test_a_damaged_line_in_the_middle_is_left_out_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"n": 1}\n{"n\xff: 2}\n{"n": 3}\n')
+    with caplog.at_level(logging.WARNING):
+        assert read_metrics(path) == [{"n": 1}, {"n": 3}]
+    assert "line=2" in caplog.text
+
+
+def test_metrics_that_are_not_there_or_cannot_be_opened_are_named(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"no metrics to read at .*x\.jsonl"):
+        read_metrics(tmp_path / "x.jsonl")
+    with pytest.raises(RunFolderError, match=r"x\.jsonl cannot be written"):
+        MetricsWriter(tmp_path / "missing" / "x.jsonl")
+
+
+def test_the_summary_has_the_last_of_each_and_how_it_ended(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    assert read_summary(path) is None
+    for reason in ("interrupted", "target reached"):  # the second replaces the first
+        last_line = {"env_steps": 9, "dropped_steps": {"lag": 2}}
+        write_summary(path, last_line, wall_s=3.5, reached_target_at_s=None, reason=reason)
+        assert read_summary(path) == {
+            "env_steps": 9,
+            "dropped_steps": {"lag": 2},
+            "wall_s": 3.5,
+            "reached_target_at_s": None,
+            "reason": reason,
+        }
+    assert [each.name for each in tmp_path.iterdir()] == ["summary.json"]
+
+
+def test_a_summary_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    write_summary(path, {"n": 1}, wall_s=1.0, reached_target_at_s=0.5, reason="done")
+    with pytest.raises(RunFolderError, match=r"summary\.json cannot be written"):
+        write_summary(path, {"n": float("nan")}, wall_s=1.0, reached_target_at_s=None, reason="x")
+    with pytest.raises(RunFolderError, match="cannot be written"):
+        missing = tmp_path / "missing" / "summary.json"
+        write_summary(missing, {}, wall_s=1.0, reached_target_at_s=None, reason="x")
+    summary = read_summary(path)
+    assert summary is not None
+    assert (summary["n"], summary["reached_target_at_s"]) == (1, 0.5)
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", ""])
+def test_a_summary_that_is_no_object_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "summary.json"
+    path.write_text(content)
+    with pytest.raises(RunFolderError, match=r"summary\.json"):
+        read_summary(path)

@@ -1,0 +1,111 @@
+"""One small message of each kind, and contexts that must end in time."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import zmq
+
+from aclearn.wire import (
+    ActReply,
+    ActRequest,
+    Beat,
+    BeatReply,
+    Directive,
+    ErrorReply,
+    Hello,
+    NoNewerWeights,
+    Peer,
+    Peers,
+    Status,
+    StatusRequest,
+    StopRun,
+    Unroll,
+    UnrollReply,
+    Weights,
+    WeightsRequest,
+)
+
+TERM_DEADLINE_S = 5.0
+
+
+def _small_unroll() -> Unroll:
+    # T = 3 steps, B = 2 environments, stacks of S = 2 frames of 1x2x2, one reset at t=2, b=1.
+    T, B = 3, 2
+    return Unroll(
+        actor="actor-0",
+        epoch=1,
+        env_steps_before=60,
+        env_steps_after=66,
+        dropped={"fault": 2},
+        frames=np.arange((T + 1) * B * 4, dtype=np.uint8).reshape(T + 1, B, 1, 2, 2),
+        history=np.arange(B * 4, dtype=np.uint8).reshape(B, 1, 2, 2),
+        reset_index=np.array([2 * B + 1], np.int32),
+        reset_history=np.zeros((1, 1, 2, 2), np.uint8),
+        actions=np.array([[0, 1], [2, 0], [1, 1]], np.int32),
+        behaviour_log_probs=np.array([[-0.5, -1], [-1.5, -2], [0, -3]], np.float32),
+        rewards=np.array([[0, 1], [-1, 0.5], [0, 0]], np.float32),
+        terminated=np.array([[False, True], [False, False], [False, False]]),
+        truncated=np.zeros((T, B), np.bool_),
+        valid=np.array([[True, True], [True, False], [True, True]]),
+        versions=np.array([7, 7, 8], np.int64),
+    )
+
+
+@pytest.fixture(scope="session")
+def samples():
+    """A small message of every kind, by kind."""
+    messages = [
+        Hello("actor", "actor-0", "box", 4242, {"unrolls": "ipc:///tmp/t.sock"}),
+        Peers(3, [Peer("trainer", "trainer-0", "ab12", {"unrolls": "tcp://127.0.0.1:5555"})]),
+        Beat(
+            state="running",
+            counters={"env_steps": 640},
+            gauges={"lag": 1.5},
+            dropped={"lag": 20},
+            waits={"actions": 0.25},
+            episode_returns=[21.0, -3.5],
+            episode_lengths=[800, 95],
+            final=False,
+            note="two\nlines",
+        ),
+        BeatReply(3),
+        Directive("stop", "target reached"),
+        StopRun("asked by the user"),
+        StatusRequest(),
+        Status('{"env_steps": 640}'),
+        _small_unroll(),
+        UnrollReply(12, False, "duplicate", 1, 9),
+        WeightsRequest(0, -1),
+        Weights(
+            1,
+            9,
+            {"w": np.array([[1, 2, 3], [4, 5, 6]], np.float32), "b": np.array(0.5, np.float32)},
+        ),
+        NoNewerWeights(1, 9),
+        ActRequest(5, np.array([[0.5, -1, 2], [3, 4, 5]], np.float32)),
+        ActReply(5, 1, 9, np.array([2, 0], np.int32), np.array([-0.5, -1.5], np.float32)),
+        ErrorReply("bad_header", "3 bytes"),
+    ]
+    return {type(message).__name__: message for message in messages}
+
+
+@pytest.fixture
+def context():
+    """A ZeroMQ context that must terminate in time and leave no thread."""
+    threads_before = set(threading.enumerate())
+    context = zmq.Context()
+    yield context
+    ended = threading.Thread(target=context.term, daemon=True)
+    ended.start()
+    ended.join(TERM_DEADLINE_S)
+    assert not ended.is_alive(), "context.term() blocks: a test left a socket open"
+    deadline = time.monotonic() + TERM_DEADLINE_S
+    for thread in set(threading.enumerate()) - threads_before:
+        # pyzmq keeps one thread per process for the memory of large messages.
+        if type(thread).__name__ != "GarbageCollectorThread":
+            thread.join(max(0.0, deadline - time.monotonic()))
+            assert not thread.is_alive(), f"{thread.name} outlived its context"

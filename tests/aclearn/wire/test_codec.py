@@ -1,0 +1,248 @@
+"""The codec gives back what it was given, byte for byte the same in every release."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zmq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from aclearn.wire import (
+    ActRequest,
+    Beat,
+    BeatReply,
+    Hello,
+    Peer,
+    Peers,
+    Status,
+    Weights,
+    decode,
+    encode,
+)
+from aclearn.wire.schema import SCHEMAS
+
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "messages.json").read_text())
+HEADER = {"run": "run-1", "sender": "ab12", "sequence": 12}
+
+short = st.text(st.characters(categories=["L", "N", "P", "S"]), max_size=20)
+text = st.text(max_size=200)
+int64 = st.integers(-(2**63), 2**63 - 1)
+count = st.integers(0, 2**63 - 1)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+fast = settings(deadline=None, max_examples=50)
+
+
+def as_bytes(parts):
+    return [bytes(part) for part in parts]
+
+
+def assert_same(left, right):
+    """Equal values, and for arrays equal dtype, shape and bits."""
+    assert type(left) is type(right)
+    if isinstance(left, np.ndarray):
+        assert (left.dtype, left.shape) == (right.dtype, right.shape)
+        assert left.tobytes() == right.tobytes()
+    elif isinstance(left, dict):
+        assert list(left) == list(right)
+        for key in left:
+            assert_same(left[key], right[key])
+    elif dataclasses.is_dataclass(left):
+        for field in dataclasses.fields(left):
+            assert_same(getattr(left, field.name), getattr(right, field.name))
+    else:
+        assert left == right
+
+
+def round_trip(message):
+    return decode(as_bytes(encode(message, **HEADER))).message
+
+
+@pytest.mark.parametrize("kind", sorted(SCHEMAS))
+def test_every_kind_is_written_as_its_golden_bytes(kind, samples):
+    assert [part.hex() for part in as_bytes(encode(samples[kind], **HEADER))] == GOLDEN[kind]
+
+
+@pytest.mark.parametrize("kind", sorted(SCHEMAS))
+def test_golden_bytes_of_every_kind_are_read(kind, samples):
+    envelope = decode([bytes.fromhex(frame) for frame in GOLDEN[kind]])
+
+    assert (envelope.run, envelope.sender, envelope.sequence) == ("run-1", "ab12", 12)
+    assert_same(envelope.message, samples[kind])
+
+
+def test_a_message_written_by_hand_after_the_msgpack_specification_is_read():
+    def string(value: str) -> bytes:
+        return bytes([0xA0 + len(value)]) + value.encode()
+
+    header = b"\x87" + b"".join(
+        [
+            *(string("protocol"), b"\x01", string("kind"), string("BeatReply")),
+            *(string("run"), string("run-1"), string("sender"), string("ab12")),
+            *(string("sequence"), b"\x0c", string("fields")),
+            *(b"\x81", string("generation"), b"\x03", string("arrays"), b"\x90"),
+        ]
+    )
+
+    assert decode([header]).message == BeatReply(3)
+    assert as_bytes(encode(BeatReply(3), **HEADER)) == [header]
+
+
+@fast
+@given(st.builds(Hello, short, short, short, count, st.dictionaries(short, short, max_size=5)))
+def test_a_hello_comes_back_as_it_was(message):
+    assert round_trip(message) == message
+
+
+@fast
+@given(
+    st.builds(
+        Peers,
+        count,
+        st.lists(
+            st.builds(Peer, short, short, short, st.dictionaries(short, short, max_size=3)),
+            max_size=5,
+        ),
+    )
+)
+def test_peers_come_back_as_they_were(message):
+    assert round_trip(message) == message
+
+
+@fast
+@given(
+    st.builds(
+        Beat,
+        state=short,
+        counters=st.dictionaries(short, count, max_size=5),
+        gauges=st.dictionaries(short, finite, max_size=5),
+        dropped=st.dictionaries(short, count, max_size=5),
+        waits=st.dictionaries(short, finite, max_size=5),
+        episode_returns=st.lists(finite, max_size=5),
+        episode_lengths=st.lists(int64, max_size=5),
+        final=st.booleans(),
+        note=text,
+    )
+)
+def test_a_beat_comes_back_as_it_was(message):
+    assert round_trip(message) == message
+
+
+@fast
+@given(
+    st.dictionaries(
+        short,
+        npst.arrays(np.float32, npst.array_shapes(min_dims=0, max_dims=6, min_side=0, max_side=3)),
+        max_size=5,
+    )
+)
+def test_weights_of_any_shape_come_back_bit_for_bit(tensors):
+    message = Weights(0, 1, tensors)
+
+    assert_same(round_trip(message), message)
+
+
+@fast
+@given(
+    npst.arrays(
+        st.sampled_from([np.uint8, np.float32]),
+        npst.array_shapes(min_dims=2, max_dims=5, min_side=0, max_side=4),
+    )
+)
+def test_observations_come_back_bit_for_bit(observations):
+    message = ActRequest(1, observations)
+
+    assert_same(round_trip(message), message)
+
+
+def test_arrays_are_sent_from_their_own_memory(samples):
+    unroll = samples["Unroll"]
+
+    parts = encode(unroll, **HEADER)
+
+    assert np.shares_memory(np.frombuffer(parts[1], np.uint8), unroll.frames)
+
+
+def test_a_strided_array_is_sent_in_the_order_of_its_indices():
+    strided = np.arange(12, dtype=np.float32).reshape(3, 4).T
+
+    decoded = round_trip(ActRequest(1, strided))
+
+    assert decoded.observations.tolist() == [[0, 4, 8], [1, 5, 9], [2, 6, 10], [3, 7, 11]]
+
+
+def test_decoded_arrays_are_read_only_views_of_their_frames():
+    parts = as_bytes(encode(ActRequest(1, np.ones((2, 3), np.float32)), **HEADER))
+
+    decoded = decode([zmq.Frame(part) for part in parts]).message.observations
+
+    assert decoded.tolist() == [[1, 1, 1], [1, 1, 1]]  # the frames live on in the array
+    with pytest.raises(ValueError, match="read-only"):
+        decoded[0, 0] = 2
+    view = decode(parts).message.observations
+    assert np.shares_memory(view, np.frombuffer(parts[1], np.uint8))
+
+
+def test_an_array_at_an_odd_address_is_moved_to_an_aligned_one():
+    header, data = as_bytes(encode(ActRequest(1, np.ones((2, 3), np.float32)), **HEADER))
+    padded = bytes(1) + data
+
+    decoded = decode([header, memoryview(padded)[1:]]).message.observations
+
+    assert decoded.flags.aligned
+    assert not decoded.flags.writeable
+    assert decoded.tolist() == [[1, 1, 1], [1, 1, 1]]
+
+
+def test_numpy_scalars_and_ints_for_floats_are_converted_by_the_sender():
+    beat = Beat(
+        state="running",
+        counters={"updates": np.int64(3)},
+        gauges={"loss": np.float32(0.5), "lag": 2},
+        dropped={},
+        waits={},
+        episode_returns=[np.float64(1.5)],
+        episode_lengths=[np.int32(9)],
+        final=np.bool_(True),
+        note="",
+    )
+
+    decoded = round_trip(beat)
+
+    assert (decoded.counters, decoded.gauges) == ({"updates": 3}, {"loss": 0.5, "lag": 2.0})
+    assert (decoded.episode_returns, decoded.episode_lengths) == ([1.5], [9])
+    assert decoded.final is True
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (BeatReply(-1), "BeatReply.generation: expected an int from 0"),
+        (BeatReply(True), "BeatReply.generation: expected an int, got bool"),
+        (BeatReply(2**63), "BeatReply.generation: expected an int"),
+        (Status("x" * (48 * 1024 + 1)), "Status.json: expected at most 49152 bytes"),
+        (Hello("a\nb", "", "", 1, {}), "Hello.role: expected one line"),
+        (Hello("r" * 1025, "", "", 1, {}), "Hello.role: expected at most 1024 bytes"),
+        (Hello("", "", "", 1, {"a" * 1000 + str(i): "b" * 1000 for i in range(40)}), "header of"),
+        (ActRequest(1, [[1.0]]), "ActRequest.observations: expected an array, got list"),
+        (ActRequest(1, np.ones((2, 2))), "expected dtype float32 or uint8, got float64"),
+        (ActRequest(1, np.ones((2, 2), ">f4")), "expected dtype float32 or uint8, got >f4"),
+        (ActRequest(1, np.ones(2, np.float32)), "expected 2 to 5 dimensions, got shape"),
+        (Weights(0, 0, {str(i): np.zeros(1, np.float32) for i in range(256)}), "257 frames"),
+    ],
+)
+def test_a_message_that_the_receiver_would_refuse_is_not_sent(message, words):
+    with pytest.raises(ValueError, match=words):
+        encode(message, **HEADER)
+
+
+def test_a_gauge_that_is_not_a_number_is_not_sent(samples):
+    beat = dataclasses.replace(samples["Beat"], gauges={"loss": float("nan")})
+
+    with pytest.raises(ValueError, match=r"Beat\.gauges: expected a finite float"):
+        encode(beat, **HEADER)

@@ -1,0 +1,40 @@
+"""The room's door: what it names exists, and it opens without torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from typing import get_args
+
+import pytest
+
+import aclearn.wire as wire
+from aclearn.wire.schema import SCHEMAS, compile_schema
+
+
+def test_every_public_name_exists_and_every_message_is_public():
+    assert len(set(wire.__all__)) == len(wire.__all__)
+    assert all(hasattr(wire, name) for name in wire.__all__)
+    assert {message.__name__ for message in get_args(wire.Message)} <= set(wire.__all__)
+
+
+def test_every_message_of_the_protocol_has_a_schema_and_a_sample(samples):
+    assert set(SCHEMAS) == {message.__name__ for message in get_args(wire.Message)} == set(samples)
+
+
+def test_the_wire_is_imported_without_torch():
+    program = "import sys, aclearn.wire; sys.exit('torch' in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)
+
+    assert done.returncode == 0
+
+
+def test_an_annotation_that_the_wire_cannot_carry_is_refused_at_import():
+    @dataclasses.dataclass
+    class Odd:
+        anything: object
+
+    with pytest.raises(TypeError, match="the wire has no schema for"):
+        compile_schema(Odd)
