@@ -1,0 +1,186 @@
+"""Where an actor's actions come from: the policy that it holds, or a predictor."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.acting import sample_actions
+from aclearn.monitoring import WaitMeter
+from aclearn.policies import PolicyVersion
+from aclearn.wire import ActReply, ActRequest
+from compress import PolicyRuntime
+from services.role import PeerLink
+from services.weights_client import WeightsClient
+
+#: A request without a reply for so long is asked again, of whoever answers now.
+_REPLY_WITHIN_S = 3.0
+#: Longest wait between two looks at everything else.
+_LOOK_EVERY_S = 0.02
+
+
+class Choice(NamedTuple):
+    """Chosen actions `[B]` int32, their log μ `[B]` float32, and the policy that chose them."""
+
+    actions: NDArray[np.int32]
+    log_probs: NDArray[np.float32]
+    at: PolicyVersion
+
+
+class ActionSource(Protocol):
+    """Actions for groups of environments: `request`, then `collect`."""
+
+    predictions: int
+
+    def poll(self) -> None:
+        """Do what is due; never blocks."""
+
+    def request(self, group: int, observations: NDArray[Any]) -> None:
+        """Ask for actions for `observations` `[B, *shape]` of a group."""
+
+    def collect(self, group: int, proceed: Callable[[], bool]) -> Choice | None:
+        """The actions of the group's last request; None when `proceed` said to stop."""
+
+
+class LocalActions:
+    """IMPALA and AcceRL: the actor runs the policy itself, on its newest weights.
+
+    Args:
+        runtime: runs the policy.
+        weights: keeps `runtime` up to date.
+        rng: samples the actions.
+        poll_weights: lets `weights` ask and answer.
+        meter: counts the wait for the first weights.
+    """
+
+    def __init__(
+        self,
+        runtime: PolicyRuntime,
+        weights: WeightsClient,
+        rng: np.random.Generator,
+        poll_weights: Callable[[], None],
+        meter: WaitMeter,
+    ) -> None:
+        self._runtime, self._weights, self._rng = runtime, weights, rng
+        self._poll_weights, self._meter = poll_weights, meter
+        self._waiting: dict[int, NDArray[Any]] = {}
+        self.predictions = 0
+
+    def poll(self) -> None:
+        """Look for newer weights."""
+        self._poll_weights()
+
+    def request(self, group: int, observations: NDArray[Any]) -> None:
+        """Keep the observations until `collect`, when the newest weights act on them."""
+        self._waiting[group] = observations
+
+    def collect(self, group: int, proceed: Callable[[], bool]) -> Choice | None:
+        """Run the policy; waits only for the very first weights."""
+        while self._weights.at.version < 0:
+            if not proceed():
+                return None
+            self._poll_weights()
+            if self._weights.at.version < 0:
+                with self._meter.waiting("weights"):
+                    time.sleep(_LOOK_EVERY_S)
+        observations = self._waiting.pop(group)
+        actions, log_probs = sample_actions(self._runtime.logits(observations), self._rng)
+        self.predictions += len(observations)
+        return Choice(actions, log_probs, self._weights.at)
+
+
+@dataclass
+class _Request:
+    number: int
+    observations: NDArray[Any]
+    sent_at: float | None
+
+
+class PredictedActions:
+    """GA3C: a predictor answers. A predictor that dies or is late is asked again.
+
+    Replies are matched by request number, so what comes too late is ignored.
+
+    Args:
+        link: to the predictor.
+        follow: lets the link look at the peers; True when the predictor is another one now.
+        meter: counts the wait for replies.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        link: PeerLink,
+        follow: Callable[[], bool],
+        meter: WaitMeter,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._link, self._follow, self._clock = link, follow, clock
+        self._meter = meter
+        self._number = 0
+        self._requests: dict[int, _Request] = {}
+        self._replies: dict[int, Choice] = {}
+        self.predictions = 0
+        self.asked_again = 0
+
+    def poll(self) -> None:
+        """Send what could not be sent, ask again what is late, take the replies that are there."""
+        if self._follow():
+            for request in self._requests.values():
+                request.sent_at = None
+        now = self._clock()
+        for request in self._requests.values():
+            if request.sent_at is not None and now - request.sent_at > _REPLY_WITHIN_S:
+                request.sent_at = None
+                self.asked_again += 1
+            if request.sent_at is None:
+                self._send(request)
+        self._receive(0.0)
+
+    def request(self, group: int, observations: NDArray[Any]) -> None:
+        """Send the observations; they must not change until the reply."""
+        self._number += 1
+        self._replies.pop(group, None)
+        self._requests[group] = _Request(self._number, observations, None)
+        self._send(self._requests[group])
+
+    def collect(self, group: int, proceed: Callable[[], bool]) -> Choice | None:
+        """Wait for the reply to the group's request."""
+        while group not in self._replies:
+            if not proceed():
+                return None
+            self.poll()
+            if group not in self._replies:
+                with self._meter.waiting("actions"):
+                    self._receive(_LOOK_EVERY_S)
+        return self._replies.pop(group)
+
+    def _send(self, request: _Request) -> None:
+        client = self._link.client
+        if client is not None and client.send(ActRequest(request.number, request.observations)):
+            request.sent_at = self._clock()
+
+    def _receive(self, timeout_s: float) -> None:
+        client = self._link.client
+        if client is None:
+            if timeout_s:
+                time.sleep(timeout_s)
+            return
+        while (envelope := client.receive(timeout_s)) is not None:
+            timeout_s = 0.0
+            reply = envelope.message
+            if not isinstance(reply, ActReply):
+                continue  # an ErrorReply: the request is asked again when it is late
+            for group, request in self._requests.items():
+                fits = reply.request == request.number
+                if fits and len(reply.actions) == len(request.observations):
+                    at = PolicyVersion(reply.epoch, reply.version)
+                    self._replies[group] = Choice(reply.actions, reply.log_probs, at)
+                    self.predictions += len(reply.actions)
+                    del self._requests[group]
+                    break

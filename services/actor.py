@@ -1,0 +1,231 @@
+"""The actor: steps groups of environments and ships what happened as unrolls."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from aclearn.acting import UnrollBuilder, UnrollCounter
+from aclearn.allocator import keep_freed_memory
+from aclearn.config import ActorsConfig, Config
+from aclearn.envs import EpisodeTracker, VectorEnv, make_vector_env
+from aclearn.launch import stand_back
+from aclearn.monitoring import WaitMeter
+from aclearn.policies import Architecture
+from aclearn.wire import Beat
+from services.action_sources import ActionSource, Choice, LocalActions, PredictedActions
+from services.policies import architecture_of, make_runtime
+from services.role import Membership, PeerLink, RoleContext
+from services.unroll_sender import UnrollSender
+from services.weights_client import WeightsClient
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass
+class Group:
+    """Environments that are stepped together, and their unroll in the making."""
+
+    env: VectorEnv
+    builder: UnrollBuilder
+    episodes: EpisodeTracker
+    choice: Choice | None = None
+
+
+class Actor:
+    """The loop over groups: while one group's environments step, another's actions are chosen.
+
+    Args:
+        groups: with their environments not yet reset.
+        actions: where actions come from.
+        counter: gives unrolls their place.
+        sender: ships them.
+        proceed: called between any two steps and while waiting; False ends the loop.
+        meter: measures the waits.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        *,
+        actions: ActionSource,
+        counter: UnrollCounter,
+        sender: UnrollSender,
+        proceed: Callable[[], bool],
+        meter: WaitMeter,
+    ) -> None:
+        self._groups, self._actions = groups, actions
+        self._counter, self._sender = counter, sender
+        self._proceed, self._meter = proceed, meter
+        self._returns: list[float] = []
+        self._lengths: list[int] = []
+        self._episodes = 0
+
+    @property
+    def env_steps(self) -> int:
+        """Agent steps taken, those of unfinished unrolls included."""
+        return self._counter.env_steps + sum(group.builder.steps for group in self._groups)
+
+    def run(self) -> None:
+        """Act until `proceed` says stop."""
+        for index, group in enumerate(self._groups):
+            observations = group.env.reset()
+            group.builder.begin(observations)
+            self._actions.request(index, observations)
+        while True:
+            for index, group in enumerate(self._groups):
+                if not (self._step(index, group) and self._proceed()):
+                    return
+                self._actions.poll()
+                self._sender.poll()
+
+    def _step(self, index: int, group: Group) -> bool:
+        """One turn of a group: take its steps' results and ask, or take the answer and step."""
+        if group.choice is None:
+            choice = self._actions.collect(index, self._proceed)
+            if choice is None:
+                return False
+            group.choice = choice
+            group.env.send(choice.actions.astype(np.int64))
+            return True
+        with self._meter.waiting("emulator"):
+            step = group.env.recv()
+        choice, group.choice = group.choice, None
+        group.builder.add(choice.actions, choice.log_probs, choice.at, step)
+        for episode in group.episodes.update(step):
+            self._returns.append(episode.return_)
+            self._lengths.append(episode.length)
+            self._episodes += 1
+        self._actions.request(index, step.observations)
+        if group.builder.full:
+            sequence, unroll = self._counter.ship(group.builder.take())
+            with self._meter.waiting("training queue"):
+                return self._sender.send(sequence, unroll, self._proceed)
+        return True
+
+    def beat(self, final: bool) -> Beat:
+        """What the actor says of itself; hands over the episodes that ended since the last one."""
+        returns, self._returns = self._returns, []
+        lengths, self._lengths = self._lengths, []
+        counters = {
+            "env_steps": self.env_steps,
+            "episodes": self._episodes,
+            "unrolls_refused": sum(self._sender.refused.values()),
+            "env_faults": sum(sum(group.env.faults.values()) for group in self._groups),
+        }
+        if isinstance(self._actions, LocalActions):
+            counters["predictions"] = self._actions.predictions
+        return Beat(
+            state="stopping" if final else "acting",
+            counters=counters,
+            gauges={"unacknowledged_unrolls": float(self._sender.unacknowledged)},
+            dropped=dict(self._counter.dropped),
+            waits=self._meter.seconds(),
+            episode_returns=returns,
+            episode_lengths=lengths,
+            final=final,
+            note="",
+        )
+
+
+def make_groups(config: Config, *, actor_index: int) -> list[Group]:
+    """The environments of one actor, each group with seeds of its own.
+
+    Raises:
+        EnvironmentFailure: they cannot be made.
+    """
+    actors = config.actors
+    groups = []
+    for g in range(actors.groups):
+        first = (actor_index * actors.groups + g) * actors.envs_per_group
+        env = make_vector_env(
+            config.env,
+            num_envs=actors.envs_per_group,
+            seed=environment_seed(config.run.seed, first),
+            step_timeout_s=actors.step_timeout_s,
+            max_faults=actors.max_env_faults,
+            threads=actors.emulator_threads,
+        )
+        builder = UnrollBuilder(
+            env.spec,
+            num_envs=actors.envs_per_group,
+            length=actors.unroll_length,
+            clip_rewards=config.env.clip_rewards,
+            life_loss_ends=config.env.life_loss_ends,
+        )
+        groups.append(Group(env, builder, EpisodeTracker(actors.envs_per_group)))
+    return groups
+
+
+def environment_seed(run_seed: int, first_env: int) -> int:
+    """The seed of environment `first_env`; environments of different runs do not share seeds."""
+    return (run_seed * 100_003 + first_env) % (2**31 - 2**16)
+
+
+def make_actions(
+    actors: ActorsConfig,
+    context: RoleContext,
+    membership: Membership,
+    architecture: Architecture,
+    meter: WaitMeter,
+) -> ActionSource:
+    """The action source that `actors.inference` names."""
+    if actors.inference == "predictor":
+        link = PeerLink(context, "predictor", "predictions", context.index)
+        return PredictedActions(link, lambda: link.follow(membership), meter)
+    runtime = make_runtime(architecture, actors.runtime)
+    weights = WeightsClient(PeerLink(context, "trainer", "weights"), runtime)
+    rng = np.random.default_rng((context.config.run.seed, context.index, 1))
+    return LocalActions(runtime, weights, rng, lambda: weights.poll(membership), meter)
+
+
+def run_actor(context: RoleContext) -> None:
+    """Run one actor until it is told to stop.
+
+    Raises:
+        EnvironmentFailure: the environments cannot be made or have failed too often.
+    """
+    keep_freed_memory()
+    config = context.config
+    stand_back(config.actors.nice)
+    groups = make_groups(config, actor_index=context.index)
+    actor: Actor | None = None
+
+    def beat(final: bool) -> Beat:
+        assert actor is not None  # the membership ticks only after the actor is made
+        return actor.beat(final)
+
+    membership = Membership(
+        context.connect(context.monitor),
+        hello=context.hello({}),
+        beat=beat,
+        beat_every_s=config.monitor.beat_every_s,
+    )
+
+    def proceed() -> bool:
+        membership.tick()
+        return not context.stop and membership.stop_reason is None
+
+    meter = WaitMeter()
+    architecture = architecture_of(config, groups[0].env.spec)
+    actor = Actor(
+        groups,
+        actions=make_actions(config.actors, context, membership, architecture, meter),
+        counter=UnrollCounter(context.name),
+        sender=UnrollSender(
+            PeerLink(context, "trainer", "unrolls"),
+            membership,
+            most_unacknowledged=config.actors.unacknowledged_unrolls,
+        ),
+        proceed=proceed,
+        meter=meter,
+    )
+    try:
+        actor.run()
+    finally:
+        membership.leave()
+        for group in groups:
+            group.env.close()

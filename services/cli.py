@@ -1,0 +1,222 @@
+"""The command line: everything is put together here."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from aclearn.config import Config, load_config
+from aclearn.errors import AclearnError, ConfigError, RoleFailure, RunFolderError
+from aclearn.launch import EXIT_GIVE_UP, StopFlag, die_with_parent, install_stop_signals
+from aclearn.runs import RunFolder
+from services.monitor import STARTED_AT_VARIABLE
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Reinforcement learning with separate actors, predictors and trainers.",
+)
+
+ROLES = ("monitor", "trainer", "predictor", "actor")
+#: Seconds that another role may take to make the run folder that both need.
+_FOLDER_WITHIN_S = 5.0
+#: Exit status of a run that a signal ended: the shell's custom of 128 + the signal's number.
+_EXIT_OF_SIGNAL = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
+
+ConfigArgument = Annotated[Path, typer.Argument(help="YAML file, e.g. configs/pong.yaml")]
+OverridesArgument = Annotated[
+    list[str] | None, typer.Argument(help="key=value pairs, e.g. run.seed=2 actors.processes=4")
+]
+
+
+@app.command()
+def train(
+    config: ConfigArgument,
+    overrides: OverridesArgument = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="continue the run from its last checkpoint")
+    ] = False,
+) -> None:
+    """Train on this machine: starts every role, shows the run, ends them all."""
+    os.environ.setdefault(STARTED_AT_VARIABLE, repr(time.time()))
+    from services.train import train as run
+
+    with install_stop_signals() as stop:
+        loaded = load_config(config, overrides or [])
+        if resume:
+            loaded = _resumed(loaded, overrides or [])
+        summary = run(loaded, resume=resume, stop=stop)
+        if summary is not None:
+            typer.echo(_closing_words(loaded, summary))
+        if stop:
+            raise typer.Exit(_EXIT_OF_SIGNAL.get(str(stop.reason), 1))
+
+
+@app.command()
+def role(
+    name_of_role: Annotated[str, typer.Argument(metavar="ROLE", help=", ".join(ROLES))],
+    config: ConfigArgument,
+    monitor: Annotated[str, typer.Option(help="the monitor's address, tcp:// or ipc://")],
+    overrides: OverridesArgument = None,
+    name: Annotated[
+        str | None, typer.Option(help="unique in the run and ending in a number: actor-3")
+    ] = None,
+) -> None:
+    """Run one role in this process; the monitor binds --monitor, the others connect to it."""
+    if name_of_role not in ROLES:
+        raise ConfigError(f"role {name_of_role!r} is unknown; expected one of {', '.join(ROLES)}")
+    logging.basicConfig(
+        level=logging.INFO,
+        format="time=%(asctime)s level=%(levelname)s module=%(name)s %(message)s",
+    )
+    # before anything that may import torch: its thread pool reads this once
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    die_with_parent()
+    with install_stop_signals() as stop:
+        loaded = load_config(config, overrides or [])
+        run_role(name_of_role, name or f"{name_of_role}-0", loaded, monitor, stop)
+
+
+def run_role(role_name: str, name: str, config: Config, monitor: str, stop: StopFlag) -> None:
+    """Run one role to its end.
+
+    Raises:
+        ConfigError: the name does not end in a number.
+    """
+    from services.role import RoleContext
+
+    index = name.rsplit("-", 1)[-1]
+    if not index.isdigit():
+        raise ConfigError(f"--name: {name!r} must end in a number, e.g. {role_name}-0")
+    folder = _role_folder(role_name, config)
+    context = RoleContext(role_name, name, int(index), config, monitor, folder, stop)
+    # each role imports only what it needs: an actor never loads torch
+    try:
+        if role_name == "monitor":
+            from services.monitor import run_monitor
+
+            run_monitor(context)
+        elif role_name == "trainer":
+            from services.trainer import run_trainer
+
+            run_trainer(context)
+        elif role_name == "predictor":
+            from services.predictor import run_predictor
+
+            run_predictor(context)
+        else:
+            from services.actor import run_actor
+
+            run_actor(context)
+    finally:
+        context.close()
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="run folder, e.g. runs/pong-1")],
+    episodes: Annotated[int, typer.Option(min=1, help="whole episodes to play")] = 20,
+    greedy: Annotated[
+        bool, typer.Option("--greedy", help="take the most probable action, do not sample")
+    ] = False,
+    best: Annotated[
+        bool, typer.Option("--best", help="the best checkpoint instead of the newest")
+    ] = False,
+) -> None:
+    """Play episodes with a run's policy and print its score."""
+    from services.evaluate import evaluate as play
+
+    result = play(run, episodes=episodes, greedy=greedy, best=best)
+    typer.echo(
+        f"{result.checkpoint.stem}: {len(result.returns)} episodes, "
+        f"return {result.mean:.2f} ± {result.deviation:.2f} "
+        f"(least {min(result.returns):.0f}, most {max(result.returns):.0f}), "
+        f"{'greedy' if greedy else 'sampled'}, after {result.updates} updates"
+    )
+
+
+@app.command()
+def plot(
+    runs: Annotated[list[Path], typer.Argument(help="run folders")],
+    out: Annotated[Path, typer.Option(help="picture: .png, .pdf or .svg")],
+) -> None:
+    """Draw the return over time and over steps, several runs in one picture."""
+    from aclearn.monitoring import plot_runs
+
+    plot_runs(runs, out)
+    typer.echo(f"wrote {out}")
+
+
+@app.command()
+def keys(
+    directory: Annotated[Path, typer.Argument(help="folder for the new key file")],
+) -> None:
+    """Make the keys that roles on several machines need (network.keys_dir)."""
+    from aclearn.wire import create_keys
+
+    typer.echo(f"wrote {create_keys(directory)}; copy it to every machine, and keep it secret")
+
+
+def main() -> NoReturn:
+    """Run the command line; a mistake of the user's is a message, not a traceback."""
+    try:
+        app(standalone_mode=True)
+    except RoleFailure as error:
+        _fail(error, 1)
+    except AclearnError as error:
+        # what a user must mend: a supervisor need not try again
+        _fail(error, EXIT_GIVE_UP)
+    sys.exit(0)
+
+
+def _fail(error: AclearnError, status: int) -> NoReturn:
+    print(f"aclearn: {error}", file=sys.stderr)
+    sys.exit(status)
+
+
+def _resumed(config: Config, overrides: list[str]) -> Config:
+    """The configuration that the run had, with this command's overrides."""
+    folder = RunFolder.open(Path(config.run.dir) / str(config.run.name))
+    return load_config(folder.config_path, [f"run.name={config.run.name}", *overrides])
+
+
+def _role_folder(role_name: str, config: Config) -> RunFolder | None:
+    """Where a role that writes does so; made if it is not there (the first of several machines)."""
+    if role_name not in ("monitor", "trainer"):
+        return None
+    path = Path(config.run.dir) / str(config.run.name)
+    if (path / "config.yaml").exists():
+        return RunFolder.open(path)
+    try:
+        return RunFolder.create(config.run.dir, str(config.run.name), config.to_yaml())
+    except RunFolderError:
+        # monitor and trainer may start at once; the other one is making it
+        deadline = time.monotonic() + _FOLDER_WITHIN_S
+        while not (path / "config.yaml").exists():
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+    return RunFolder.open(path)
+
+
+def _closing_words(config: Config, summary: dict[str, object]) -> str:
+    mean = summary["return_mean_100"]
+    reached = summary["reached_target_at_s"]
+    words = f"run {config.run.name} ended: {summary['reason']}"
+    if isinstance(mean, float):
+        words += f", return {mean:.2f} (mean of 100)"
+    words += f", {summary['env_steps']} agent steps in {summary['wall_s']:.0f} s"
+    if isinstance(reached, float):
+        words += f"; target {config.run.target_return} reached at {reached:.0f} s"
+    return f"{words}; {Path(config.run.dir) / str(config.run.name)}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""What the trainer does with an unroll that arrives: admit it or drop it, and count its steps."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from aclearn.errors import WireError
+from aclearn.monitoring import StepLedger
+from aclearn.policies import Architecture, PolicyVersion
+from aclearn.wire import Unroll, check_unroll
+
+
+class Intake:
+    """The trainer's account of unrolls, shared by the thread of the sockets and the learner's.
+
+    Args:
+        ledger: the account; guarded by a lock from now on.
+        architecture: what observations and actions must fit.
+        frame_stack: S.
+        unroll_length: T that the run expects.
+        max_lag_versions: older unrolls are dropped.
+
+    Attributes:
+        refused: reason → unrolls whose steps were not counted (malformed, or counted before).
+    """
+
+    def __init__(
+        self,
+        ledger: StepLedger,
+        *,
+        architecture: Architecture,
+        frame_stack: int,
+        unroll_length: int,
+        max_lag_versions: int,
+    ) -> None:
+        self._ledger, self._lock = ledger, threading.Lock()
+        self._architecture, self._frame_stack = architecture, frame_stack
+        self._unroll_length, self._max_lag = unroll_length, max_lag_versions
+        self.refused: Counter[str] = Counter()
+
+    def check(self, unroll: Unroll) -> None:
+        """Raise `WireError` unless the unroll is well-formed and finite; nothing is counted."""
+        check_unroll(
+            unroll,
+            observation_shape=self._architecture.observation_shape,
+            observation_dtype=self._architecture.observation_dtype,
+            frame_stack=self._frame_stack,
+            actions=self._architecture.actions,
+        )
+        if unroll.actions.shape[0] != self._unroll_length:
+            raise WireError(
+                "bad_unroll",
+                f"actions: expected {self._unroll_length} steps (actors.unroll_length), "
+                f"got {unroll.actions.shape[0]}",
+            )
+
+    def admit(
+        self, incarnation: str, sequence: int, unroll: Unroll, newest: PolicyVersion
+    ) -> str | None:
+        """None when the unroll's steps are in flight now, else why they are not.
+
+        A reason "old_epoch" or "lag" means counted as dropped; any other, not counted at all.
+        """
+        steps = int(np.count_nonzero(unroll.valid))
+        with self._lock:
+            refusal = self._ledger.admit(
+                incarnation,
+                sequence,
+                unroll.env_steps_before,
+                unroll.env_steps_after,
+                unroll.dropped,
+                steps,
+            )
+            if refusal is not None:
+                self.refused[refusal] += 1
+                return refusal
+            reason = self._too_old(unroll, newest)
+            if reason is not None:
+                self._ledger.dropped(reason, steps)
+            return reason
+
+    def learned(self, steps: int) -> None:
+        """These steps entered an update."""
+        with self._lock:
+            self._ledger.learned(steps)
+
+    def dropped(self, reason: str, steps: int) -> None:
+        """These steps will not be learned."""
+        with self._lock:
+            self._ledger.dropped(reason, steps)
+
+    def counters(self) -> tuple[dict[str, int], dict[str, int]]:
+        """The counters of a beat and the dropped steps by reason, of one moment."""
+        with self._lock:
+            self._ledger.check()
+            return self._ledger.beat_counters(), self._ledger.dropped_steps
+
+    def state(self) -> Mapping[str, Any]:
+        """For a checkpoint."""
+        with self._lock:
+            return self._ledger.state()
+
+    @property
+    def learned_steps(self) -> int:
+        """Agent steps that entered an update."""
+        with self._lock:
+            return self._ledger.learned_steps
+
+    def _too_old(self, unroll: Unroll, newest: PolicyVersion) -> str | None:
+        if unroll.epoch != newest.epoch:
+            return "old_epoch"
+        oldest = int(unroll.versions.min())
+        return "lag" if newest.version - oldest > self._max_lag else None

@@ -1,0 +1,174 @@
+"""Deterministic mode: the roles' step functions in lock-step in one process.
+
+Collect one batch's unrolls with the newest policy, learn, publish, again. Nothing runs at the same
+time as anything else, so two runs with one seed take the same actions and end with the same bits.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from aclearn.acting import UnrollCounter, sample_actions
+from aclearn.config import Config
+from aclearn.envs import read_spec
+from aclearn.launch import StopFlag
+from aclearn.learning import ParameterStore
+from aclearn.monitoring import Goal, open_console
+from aclearn.policies import PolicyVersion
+from aclearn.runs import RunFolder
+from aclearn.wire import Beat, Unroll, new_incarnation
+from compress import PolicyRuntime
+from services.actor import Group, make_groups
+from services.monitor import MonitorFiles, started_seconds_ago
+from services.policies import architecture_of, make_runtime
+from services.trainer import Trainer
+
+
+@dataclass
+class LockstepActor:
+    """All environments of the run, stepped group after group with one policy.
+
+    Args:
+        config: of the run.
+        runtime: runs the policy.
+    """
+
+    config: Config
+    runtime: PolicyRuntime
+    at: PolicyVersion = field(default_factory=PolicyVersion)
+    returns: list[float] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    predictions: int = 0
+    episodes: int = 0
+
+    def __post_init__(self) -> None:
+        self._rng = np.random.default_rng((self.config.run.seed, 0, 1))
+        self.counter = UnrollCounter("actor-0")
+        self.groups: list[Group] = []
+        for index in range(self.config.actors.processes):
+            self.groups += make_groups(self.config, actor_index=index)
+        self._observations = [group.env.reset() for group in self.groups]
+        for group, observations in zip(self.groups, self._observations, strict=True):
+            group.builder.begin(observations)
+        self._turn = 0
+
+    def collect(self) -> tuple[int, Unroll]:
+        """The next group's unroll with its sequence number."""
+        index = self._turn
+        self._turn = (index + 1) % len(self.groups)
+        group = self.groups[index]
+        while not group.builder.full:
+            observations = self._observations[index]
+            actions, log_probs = sample_actions(self.runtime.logits(observations), self._rng)
+            group.env.send(actions.astype(np.int64))
+            step = group.env.recv()
+            group.builder.add(actions, log_probs, self.at, step)
+            self.predictions += len(actions)
+            self._observations[index] = step.observations
+            for episode in group.episodes.update(step):
+                self.returns.append(episode.return_)
+                self.lengths.append(episode.length)
+                self.episodes += 1
+        return self.counter.ship(group.builder.take())
+
+    @property
+    def env_steps(self) -> int:
+        """Agent steps taken."""
+        return self.counter.env_steps + sum(group.builder.steps for group in self.groups)
+
+    def take_beat(self) -> Beat:
+        """What an actor would say of itself; hands over the ended episodes."""
+        returns, self.returns = self.returns, []
+        lengths, self.lengths = self.lengths, []
+        counters = {
+            "env_steps": self.env_steps,
+            "episodes": self.episodes,
+            "predictions": self.predictions,
+        }
+        return _beat(counters, dict(self.counter.dropped), {}, returns, lengths)
+
+    def close(self) -> None:
+        """Close the environments."""
+        for group in self.groups:
+            group.env.close()
+
+
+def run_lockstep(config: Config, folder: RunFolder, *, stop: StopFlag) -> None:
+    """Run the whole configuration in this process until its goal, its bound or a signal.
+
+    Writes what a run of separate processes writes. Weights after N updates depend on the seed
+    alone; wall-clock figures and checkpoint times do not.
+
+    Raises:
+        AclearnError: the environment, a checkpoint or the disk cannot be used.
+    """
+    spec = read_spec(config.env)
+    architecture = architecture_of(config, spec)
+    store = ParameterStore()
+    trainer = Trainer(config, spec, architecture, store)
+    trainer.resume(folder)
+    trainer.claim_epoch(folder)
+    trainer.publish()
+    actor = LockstepActor(config, make_runtime(architecture, config.actors.runtime))
+    incarnations = new_incarnation(), new_incarnation()
+    files = MonitorFiles(folder)
+    now = time.monotonic()
+    begun = now - started_seconds_ago(None, time.time())
+    view = files.open_view(begun)
+    earlier = folder.read_summary() or {}
+    goal = Goal(config.run, reached_target_at_s=earlier.get("reached_target_at_s"))
+    reason: str | None = None
+    next_line = now
+
+    def observe() -> str | None:
+        fields = trainer.beat_fields()
+        beat = _beat(fields["counters"], fields["dropped"], fields["gauges"], [], [])
+        at = time.monotonic()
+        view.observe_beat("trainer", "trainer-0", incarnations[0], beat, at)
+        view.observe_beat("actor", "actor-0", incarnations[1], actor.take_beat(), at)
+        return goal.observe(view.line(at), episodes_in_mean=view.returns_in_mean)
+
+    try:
+        with open_console(config.run.bounds(), name=folder.name) as console:
+            while reason is None:
+                newest = store.newer_than(actor.at)
+                if newest is not None:
+                    actor.runtime.swap(newest.tensors)
+                    actor.at = newest.at
+                unrolls = []
+                for _ in range(config.trainer.unrolls_per_batch):
+                    sequence, unroll = actor.collect()
+                    refusal = trainer.intake.admit(incarnations[1], sequence, unroll, store.at)
+                    if refusal is None:
+                        unrolls.append(unroll)
+                if unrolls:
+                    trainer.learn(unrolls)
+                reason = observe() or (str(stop.reason) if stop else None)
+                trainer.checkpoint_if_due(folder)
+                if time.monotonic() >= next_line:
+                    next_line = time.monotonic() + config.run.metrics_every_s
+                    line = view.line(time.monotonic())
+                    files.write_line(line, view)
+                    console.update(line, [])
+    finally:
+        trainer.checkpoint(folder)
+        observe()
+        view.role_gone(incarnations[1], time.monotonic())
+        line = view.line(time.monotonic())
+        files.write_line(line, view)
+        files.close(line, goal, reason or "failed")
+        actor.close()
+        trainer.learner.close()
+
+
+def _beat(
+    counters: dict[str, int],
+    dropped: dict[str, int],
+    gauges: dict[str, float],
+    returns: list[float],
+    lengths: list[int],
+) -> Beat:
+    return Beat("running", counters, gauges, dropped, {}, returns, lengths, False, "")

@@ -1,0 +1,44 @@
+"""Which policy a role runs and on what: from the configuration to an architecture and a runtime."""
+
+from __future__ import annotations
+
+from aclearn.config import Config
+from aclearn.envs import EnvSpec, read_spec
+from aclearn.policies import Architecture, describe_architecture
+from compress import OnnxPolicy, PolicyRuntime
+
+
+def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture:
+    """The policy's architecture for the configured environment.
+
+    Args:
+        config: names the preset.
+        spec: what the environment looks like; without it one is made and closed again.
+
+    Raises:
+        ConfigError: the preset does not fit.
+        EnvironmentFailure: the environment cannot be made.
+    """
+    spec = spec or read_spec(config.env)
+    return describe_architecture(
+        config.policy.architecture,
+        observation_shape=spec.observation_shape,
+        observation_dtype=spec.observation_dtype,
+        actions=spec.actions,
+        hidden=config.policy.hidden,
+    )
+
+
+def make_runtime(architecture: Architecture, kind: str, *, threads: int = 1) -> PolicyRuntime:
+    """The runtime that `actors.runtime` or `predictor.runtime` names."""
+    if kind == "onnx":
+        return OnnxPolicy(architecture, threads=threads)
+    # imported here: who runs ONNX never pays for torch
+    import torch
+
+    from aclearn.learning import choose_amp, choose_device
+    from compress.torch_runtime import TorchPolicy
+
+    torch.set_num_threads(threads)
+    device = choose_device("auto")
+    return TorchPolicy(architecture, device=str(device), amp_dtype=choose_amp("auto", device))

@@ -1,0 +1,239 @@
+"""What every role has: its configuration, its name, its sockets and a reason to stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import zmq
+
+from aclearn.config import Config
+from aclearn.launch import StopFlag
+from aclearn.runs import RunFolder
+from aclearn.wire import (
+    Beat,
+    BeatReply,
+    Client,
+    ClusterKeys,
+    Directive,
+    Hello,
+    Message,
+    Peer,
+    Peers,
+    Server,
+    bind_router,
+    connect_dealer,
+    load_keys,
+    new_incarnation,
+    parse_endpoint,
+)
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Seconds between two hellos to a monitor that has not answered.
+_HELLO_EVERY_S = 0.5
+#: Seconds that a goodbye may take to leave the socket.
+_GOODBYE_LINGER_S = 1.0
+
+
+@dataclass
+class RoleContext:
+    """One role's place in the run; owns its ZeroMQ context.
+
+    Attributes:
+        role: actor, predictor, trainer or monitor.
+        name: unique in the run, e.g. actor-0.
+        index: the number in the name; chooses seeds and peers.
+        config: of the whole run.
+        monitor: the one address to know.
+        folder: where the run writes; None for roles that write nothing.
+        stop: set by SIGTERM and Ctrl-C.
+    """
+
+    role: str
+    name: str
+    index: int
+    config: Config
+    monitor: str
+    folder: RunFolder | None
+    stop: StopFlag
+    incarnation: str = field(default_factory=new_incarnation)
+    zmq_context: zmq.Context[zmq.Socket[bytes]] = field(default_factory=zmq.Context)
+
+    def __post_init__(self) -> None:
+        keys_dir = self.config.network.keys_dir
+        self.keys: ClusterKeys | None = load_keys(Path(keys_dir)) if keys_dir else None
+
+    @property
+    def run(self) -> str:
+        """The run's name, which every message carries."""
+        name = self.config.run.name
+        if name is None:
+            raise RuntimeError("run.name is resolved when a configuration is loaded")
+        return name
+
+    def serve(self, accepts: Sequence[type[Message]]) -> tuple[Server, str]:
+        """A bound server and its endpoint, on the monitor's transport."""
+        monitor = parse_endpoint(self.monitor)
+        socket_, endpoint = bind_router(
+            self.zmq_context,
+            monitor.transport,
+            host=self.config.network.bind_host,
+            directory=Path(monitor.path).parent if monitor.transport == "ipc" else None,
+            keys=self.keys,
+        )
+        return Server(socket_, self.run, self.incarnation, accepts=accepts), endpoint
+
+    def serve_at(self, address: str, accepts: Sequence[type[Message]]) -> Server:
+        """A server bound to exactly `address`."""
+        socket_, _ = bind_router(self.zmq_context, address, keys=self.keys)
+        return Server(socket_, self.run, self.incarnation, accepts=accepts)
+
+    def connect(self, endpoint: str) -> Client:
+        """A client of the server at `endpoint`."""
+        socket_ = connect_dealer(
+            self.zmq_context, endpoint, identity=self.incarnation.encode(), keys=self.keys
+        )
+        return Client(socket_, self.run, self.incarnation)
+
+    def hello(self, endpoints: dict[str, str]) -> Hello:
+        """What this role says of itself."""
+        return Hello(self.role, self.name, socket.gethostname(), os.getpid(), endpoints)
+
+    def close(self) -> None:
+        """Close every socket that is left; never blocks, since every socket has a linger of 0."""
+        self.zmq_context.destroy(linger=0)
+
+
+class Membership:
+    """A role's line to the monitor: says hello and beats, learns its peers and what to do.
+
+    `tick` never blocks and is called between any two steps of the role; without a monitor the role
+    goes on with the peers that it knows.
+
+    Args:
+        client: connected to the monitor; owned by the thread that ticks.
+        hello: what to say first, and again when the monitor does not know us.
+        beat: makes the next beat; its argument says whether it is the last one.
+        beat_every_s: seconds between two beats.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        hello: Hello,
+        beat: Callable[[bool], Beat],
+        beat_every_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client, self._hello, self._make_beat = client, hello, beat
+        self._beat_every_s, self._clock = beat_every_s, clock
+        self._known = False
+        self._next_hello = self._next_beat = clock()
+        self._unsent: Beat | None = None
+        self.peers: tuple[Peer, ...] = ()
+        self.generation = -1
+        self.stop_reason: str | None = None
+        self._directives: set[str] = set()
+
+    def tick(self) -> None:
+        """Take what the monitor says and send what is due."""
+        while (envelope := self._client.receive(0.0)) is not None:
+            self._take(envelope.message)
+        now = self._clock()
+        if not self._known and now >= self._next_hello:
+            self._client.send(self._hello)
+            self._next_hello = now + _HELLO_EVERY_S
+        if self._known and now >= self._next_beat:
+            self._next_beat = now + self._beat_every_s
+            self._send_beat(self._make_beat(False))
+
+    def of_role(self, role: str) -> list[Peer]:
+        """The living peers of one role, in order of their names."""
+        return sorted((p for p in self.peers if p.role == role), key=lambda peer: peer.name)
+
+    def take_directive(self, action: str) -> bool:
+        """Whether the monitor asked for `action` since the last call."""
+        asked = action in self._directives
+        self._directives.discard(action)
+        return asked
+
+    def leave(self) -> None:
+        """Send the last beat and close."""
+        self._send_beat(self._make_beat(True), timeout_s=_GOODBYE_LINGER_S)
+        self._client.close(linger_s=_GOODBYE_LINGER_S)
+
+    def _send_beat(self, beat: Beat, timeout_s: float = 0.0) -> None:
+        if self._unsent is not None:
+            # what ended since the beat before must not be lost with a beat that was not sent
+            beat = _with_earlier_episodes(self._unsent, beat)
+        self._unsent = None if self._client.send(beat, timeout_s=timeout_s) else beat
+
+    def _take(self, message: Message) -> None:
+        if isinstance(message, Peers):
+            self._known = True
+            self.peers, self.generation = tuple(message.peers), message.generation
+        elif isinstance(message, BeatReply):
+            if message.generation != self.generation:
+                self._known = False  # the monitor knows more: ask again
+        elif isinstance(message, Directive):
+            if message.action == "stop":
+                self.stop_reason = message.reason or "stop"
+            elif message.action == "hello":
+                self._known = False
+                self._next_hello = self._clock()
+            else:
+                self._directives.add(message.action)
+        else:
+            _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
+
+
+def _with_earlier_episodes(earlier: Beat, beat: Beat, most: int = 1000) -> Beat:
+    return replace(
+        beat,
+        episode_returns=[*earlier.episode_returns, *beat.episode_returns][-most:],
+        episode_lengths=[*earlier.episode_lengths, *beat.episode_lengths][-most:],
+    )
+
+
+class PeerLink:
+    """A client of one peer that follows the peer through its restarts.
+
+    Args:
+        context: of the role.
+        role: the peer's role.
+        endpoint: the name of the peer's endpoint.
+        index: which of several peers of that role, modulo their number.
+    """
+
+    def __init__(self, context: RoleContext, role: str, endpoint: str, index: int = 0) -> None:
+        self._context, self._role, self._endpoint, self._index = context, role, endpoint, index
+        self._incarnation: str | None = None
+        self._told: tuple[Peer, ...] | None = None
+        self.client: Client | None = None
+
+    def follow(self, membership: Membership) -> bool:
+        """Connect to the peer that the monitor names now; True when it is another one."""
+        # by identity, not by generation: a monitor that was started again counts from 0 again
+        if membership.peers is self._told:
+            return False
+        self._told = membership.peers
+        peers = [p for p in membership.of_role(self._role) if self._endpoint in p.endpoints]
+        if not peers:
+            return False  # keep the old connection: the peer may live although the monitor is new
+        peer = peers[self._index % len(peers)]
+        if peer.incarnation == self._incarnation:
+            return False
+        if self.client is not None:
+            self.client.close()
+        self._incarnation = peer.incarnation
+        self.client = self._context.connect(peer.endpoints[self._endpoint])
+        _LOGGER.info("event=connected role=%s name=%s", self._role, peer.name)
+        return True

@@ -1,0 +1,248 @@
+"""`aclearn train`: start every role on this machine, look after them, show the run, end them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from aclearn.config import Config
+from aclearn.errors import RoleFailure
+from aclearn.launch import RoleCommand, StopFlag, Supervisor
+from aclearn.monitoring import RunConsole, open_console
+from aclearn.runs import RunFolder
+from aclearn.wire import Client, Status, StatusRequest, StopRun
+from services.monitor import SOCKET_DIRECTORY_PREFIX, STARTED_AT_VARIABLE
+from services.role import RoleContext
+
+_LOGGER = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 0.1
+_STATUS_EVERY_S = 1.0
+#: Share of `supervisor.stop_timeout_s` that the monitor gets for an orderly end.
+_ORDERLY_SHARE = 0.75
+
+
+def monitor_address(config: Config, directory: Path) -> str:
+    """Where the monitor listens: its configured port, else a socket file in `directory`."""
+    if config.monitor.port is not None:
+        return f"tcp://{config.network.bind_host}:{config.monitor.port}"
+    return f"ipc://{directory}/monitor.sock"
+
+
+def role_commands(
+    config: Config, folder: RunFolder, monitor: str, *, started_at: float
+) -> list[RoleCommand]:
+    """How every role of the run is started, the monitor first."""
+    counts = {"monitor": 1, "trainer": 1}
+    if config.actors.inference == "predictor":
+        counts["predictor"] = config.predictor.processes
+    counts["actor"] = config.actors.processes
+    commands = []
+    for role, count in counts.items():
+        threads = config.predictor.threads if role == "predictor" else 1
+        for index in range(count):
+            name = f"{role}-{index}"
+            arguments = ("role", role, str(folder.config_path), "--monitor", monitor)
+            commands.append(
+                RoleCommand(
+                    role,
+                    name,
+                    (sys.executable, "-m", "services.cli", *arguments, "--name", name),
+                    {
+                        # every process is one core's worth; idle pools would fight for the cores
+                        "OMP_NUM_THREADS": str(threads),
+                        STARTED_AT_VARIABLE: repr(started_at),
+                    },
+                    folder.log_path(role, str(index)),
+                )
+            )
+    return commands
+
+
+class MonitorLine:
+    """The parent's line to the monitor: asks how the run is, asks it to end."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._asked_at = float("-inf")
+
+    def poll(self, now: float) -> dict[str, Any] | None:
+        """The newest status if one came, else None; asks when it is time."""
+        newest = None
+        while (envelope := self._client.receive(0.0)) is not None:
+            if isinstance(envelope.message, Status):
+                newest = json.loads(envelope.message.json)
+        if now - self._asked_at >= _STATUS_EVERY_S and self._client.send(StatusRequest()):
+            self._asked_at = now
+        return newest
+
+    def stop(self, reason: str) -> bool:
+        """Ask for the end of the run; False when the monitor cannot be reached."""
+        return self._client.send(StopRun(reason), timeout_s=0.5)
+
+
+class RunParent:
+    """Watches supervisor and monitor until the run is over.
+
+    Args:
+        config: of the run.
+        supervisor: with every role, not yet started.
+        line: to the monitor.
+        console: shows the run.
+        stop: set by signals.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        supervisor: Supervisor,
+        line: MonitorLine,
+        console: RunConsole,
+        stop: StopFlag,
+    ) -> None:
+        self._config, self._supervisor, self._line = config, supervisor, line
+        self._console, self._stop = console, stop
+        self._end_by: float | None = None
+        self._killed = 0
+
+    def run(self) -> None:
+        """Until every role has ended by itself, or a signal came.
+
+        Raises:
+            RoleFailure: a role died too often; everything else has been ended.
+        """
+        failure: RoleFailure | None = None
+        try:
+            self._supervisor.start()
+            self._watch(deadline=None)
+            if self._stop:
+                self._console.note(f"{self._stop.reason}: ending the run, saving a checkpoint")
+                self._end_orderly(str(self._stop.reason))
+        except RoleFailure as error:
+            failure = error
+            self._end_orderly(f"role failed: {str(error).splitlines()[0]}"[:1000])
+        finally:
+            left_s = self._config.supervisor.stop_timeout_s
+            if self._end_by is not None:
+                left_s = max(0.0, self._end_by - time.monotonic())
+            self._supervisor.stop(left_s, forced=lambda: self._stop.forced)
+        if failure is not None:
+            raise failure
+
+    def _watch(self, deadline: float | None) -> None:
+        while not self._supervisor.finished:
+            now = time.monotonic()
+            if deadline is None and self._stop:
+                return
+            if deadline is not None and (
+                now > deadline or self._stop.forced or self._monitor_is_done()
+            ):
+                return
+            for event in self._supervisor.poll():
+                if event.kind not in ("started", "done"):
+                    self._console.note(f"{event.name} {event.kind}: {event.detail}")
+            status = self._line.poll(now)
+            if status is not None:
+                self._show(status)
+            time.sleep(_LOOK_EVERY_S)
+
+    def _end_orderly(self, reason: str) -> None:
+        """Let the monitor end the run; whoever is left after that gets a signal."""
+        timeout_s = self._config.supervisor.stop_timeout_s
+        end_by = self._end_by = time.monotonic() + timeout_s
+        if not self._line.stop(reason):
+            return  # no monitor that could tell the others
+        while True:
+            try:
+                self._watch(end_by - timeout_s * (1 - _ORDERLY_SHARE))
+            except RoleFailure as error:
+                _LOGGER.error("event=role_failed reason=%r", str(error))
+                continue
+            return
+
+    def _monitor_is_done(self) -> bool:
+        roles = self._supervisor.roles()
+        return any(role.role == "monitor" and role.state == "done" for role in roles)
+
+    def _show(self, status: Mapping[str, Any]) -> None:
+        roles = [
+            {"role": r.role, "name": r.name, "state": r.state, "restarts": r.restarts, "pid": r.pid}
+            for r in self._supervisor.roles()
+        ]
+        if status["line"]:
+            self._console.update(status["line"], roles)
+        names = {role["name"] for role in roles}
+        # the monitor counts from 0 again when it was started again
+        new = status["silences"] - min(self._killed, status["silences"])
+        for name in status["silent"][len(status["silent"]) - min(new, len(status["silent"])) :]:
+            # it lives, or the supervisor would know: a hang that only a kill ends
+            if name in names and status["phase"] == "running":
+                self._supervisor.kill(name, "it was silent for too long")
+        self._killed = status["silences"]
+
+
+@contextmanager
+def socket_directory() -> Iterator[Path]:
+    """A private directory for socket files, short enough for the system's limit, removed after."""
+    directory = Path(tempfile.mkdtemp(prefix=SOCKET_DIRECTORY_PREFIX))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def open_run_folder(config: Config, *, resume: bool) -> RunFolder:
+    """The run's folder, locked: a new one, or with `resume` the one that is there.
+
+    Raises:
+        RunFolderError: it exists already (or, to resume, does not).
+    """
+    name = config.run.name
+    assert name is not None  # resolved when the configuration is loaded
+    if not resume:
+        return RunFolder.create(config.run.dir, name, config.to_yaml())
+    folder = RunFolder.open(Path(config.run.dir) / name, lock=True)
+    folder.write_config_yaml(config.to_yaml())
+    return folder
+
+
+def train(config: Config, *, resume: bool, stop: StopFlag) -> dict[str, Any] | None:
+    """Run `config` on this machine until it is over; the summary, None if there is none.
+
+    Raises:
+        AclearnError: the run cannot be started, or a role died too often.
+    """
+    started_at = float(os.environ.get(STARTED_AT_VARIABLE, time.time()))
+    with open_run_folder(config, resume=resume) as folder:
+        if config.run.deterministic:
+            # imported here: lock-step needs torch in this process, the usual way does not
+            from services.lockstep import run_lockstep
+
+            run_lockstep(config, folder, stop=stop)
+            return folder.read_summary()
+        with socket_directory() as directory:
+            address = monitor_address(config, directory)
+            supervisor = Supervisor(
+                role_commands(config, folder, address, started_at=started_at),
+                max_restarts=config.supervisor.max_restarts,
+                restart_window_s=config.supervisor.restart_window_s,
+                backoff_first_s=config.supervisor.backoff_first_s,
+                backoff_max_s=config.supervisor.backoff_max_s,
+            )
+            context = RoleContext("supervisor", "supervisor", 0, config, address, folder, stop)
+            try:
+                line = MonitorLine(context.connect(address))
+                with open_console(config.run.bounds(), name=context.run) as console:
+                    RunParent(config, supervisor, line, console, stop).run()
+            finally:
+                context.close()
+        return folder.read_summary()

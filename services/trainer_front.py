@@ -1,0 +1,168 @@
+"""The trainer's sockets, in a thread of their own: unrolls in, weights out, beats to the monitor.
+
+The learner's thread is busy for a whole update at a time; this one answers at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+import zmq
+
+from aclearn.errors import WireError
+from aclearn.learning import ParameterStore, TrainingQueue
+from aclearn.policies import PolicyVersion
+from aclearn.wire import (
+    Beat,
+    Envelope,
+    NoNewerWeights,
+    Unroll,
+    UnrollReply,
+    Weights,
+    WeightsRequest,
+)
+from services.intake import Intake
+from services.role import Membership, RoleContext
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Longest sleep of the thread while messages wake it, and while the training queue is full:
+#: then it is how late the thread sees that there is room again.
+_LOOK_EVERY_MS = 50
+_LOOK_EVERY_WHILE_FULL_MS = 5
+
+
+class TrainerFront:
+    """Owns the sockets.
+
+    An unroll is read only when the training queue has room for it: that is the back-pressure,
+    since an actor waits for its acknowledgements.
+
+    Args:
+        context: of the trainer.
+        intake: counts.
+        queue: of the admitted unrolls.
+        store: of the published weights.
+        beat: makes a beat; called in this thread.
+        on_failure: called when the thread dies of an exception.
+    """
+
+    def __init__(
+        self,
+        context: RoleContext,
+        *,
+        intake: Intake,
+        queue: TrainingQueue[Unroll],
+        store: ParameterStore,
+        beat: Callable[[bool], Beat],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._context, self._intake, self._queue, self._store = context, intake, queue, store
+        self._beat, self._on_failure = beat, on_failure
+        self._closing = threading.Event()
+        # bound here, so that an address that cannot be bound is told to who starts the trainer
+        self._unrolls, unrolls = context.serve((Unroll,))
+        self._weights, weights = context.serve((WeightsRequest,))
+        self._endpoints = {"unrolls": unrolls, "weights": weights}
+        self._thread = threading.Thread(target=self._run, name="trainer-front", daemon=True)
+        self.stop_reason: str | None = None
+        self._best_requested = threading.Event()
+
+    def take_best_request(self) -> bool:
+        """Whether the monitor asked, since the last call, to keep the policy as the best so far."""
+        requested = self._best_requested.is_set()
+        self._best_requested.clear()
+        return requested
+
+    def start(self) -> None:
+        """Start the thread; the sockets belong to it from now on."""
+        self._thread.start()
+
+    def close(self, timeout_s: float) -> None:
+        """Say goodbye to the monitor and end the thread."""
+        self._closing.set()
+        self._thread.join(timeout_s)
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """Refused messages by reason, of both sockets."""
+        return dict(self._unrolls.refused + self._weights.refused)
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException as error:
+            self._on_failure(error)
+            raise
+
+    def _serve(self) -> None:
+        control = self._context.connect(self._context.monitor)
+        membership = Membership(
+            control,
+            hello=self._context.hello(self._endpoints),
+            beat=self._beat,
+            beat_every_s=self._context.config.monitor.beat_every_s,
+        )
+        poller = zmq.Poller()
+        poller.register(self._weights.socket, zmq.POLLIN)
+        poller.register(control.socket, zmq.POLLIN)
+        reading = False
+        while not self._closing.is_set():
+            if reading != (not self._queue.full):
+                reading = not reading
+                if reading:
+                    poller.register(self._unrolls.socket, zmq.POLLIN)
+                else:
+                    poller.unregister(self._unrolls.socket)
+            poller.poll(_LOOK_EVERY_MS if reading else _LOOK_EVERY_WHILE_FULL_MS)
+            for identity, envelope in self._weights.receive(0.0):
+                self._answer_weights(identity, envelope)
+            while not self._queue.full:
+                received = self._unrolls.receive(0.0, limit=1)
+                for identity, envelope in received:
+                    self._take_unroll(identity, envelope)
+                if not received:
+                    break
+            membership.tick()
+            self.stop_reason = membership.stop_reason
+            if membership.take_directive("save_best"):
+                self._best_requested.set()
+        membership.leave()
+        self._unrolls.close()
+        self._weights.close()
+
+    def _answer_weights(self, identity: bytes, envelope: Envelope) -> None:
+        request = envelope.message
+        assert isinstance(request, WeightsRequest)  # the server accepts nothing else
+        known = PolicyVersion(request.epoch, request.version)
+        newer = self._store.newer_than(known)
+        if newer is None:
+            self._weights.send(identity, NoNewerWeights(request.epoch, request.version))
+        else:
+            message = Weights(newer.at.epoch, newer.at.version, dict(newer.tensors))
+            self._weights.send(identity, message)
+
+    def _take_unroll(self, identity: bytes, envelope: Envelope) -> None:
+        unroll = envelope.message
+        assert isinstance(unroll, Unroll)  # the server accepts nothing else
+        try:
+            self._intake.check(unroll)
+        except WireError as error:
+            self._unrolls.refuse(identity, error)
+            # acknowledged all the same: the actor must not wait for it
+            self._reply(identity, envelope.sequence, error.reason)
+            return
+        reason = self._intake.admit(envelope.sender, envelope.sequence, unroll, self._store.at)
+        if reason is None and not self._queue.offer(unroll, unroll.frames.nbytes):
+            reason = "shutdown"
+            self._intake.dropped(reason, int(unroll.valid.sum()))
+        self._reply(identity, envelope.sequence, reason)
+
+    def _reply(self, identity: bytes, sequence: int, reason: str | None) -> None:
+        newest = self._store.at
+        reply = UnrollReply(
+            sequence, reason is None, reason or "", max(0, newest.epoch), max(0, newest.version)
+        )
+        self._unrolls.send(identity, reply)

@@ -1,0 +1,213 @@
+"""Roles in one process: contexts with real sockets, stand-ins for what they talk to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from aclearn.config import Config, EnvConfig, MonitorConfig, RunConfig
+from aclearn.launch import StopFlag
+from aclearn.policies import Architecture, Convolution
+from aclearn.wire import Beat, Peer, Unroll
+from compress import RefusedTensors
+from services.role import RoleContext
+
+DEADLINE_S = 15.0
+IMAGES = Architecture("tiny", (2, 8, 8), "uint8", 3, (Convolution(4, 4, 2),), (6,))
+FLAT = Architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True)
+
+
+class Clock:
+    """Time that moves only when told to."""
+
+    def __init__(self, now: float = 100.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class KnownPeers:
+    """What a membership knows of the peers, set by hand."""
+
+    def __init__(self) -> None:
+        self.peers: tuple[Peer, ...] = ()
+        self.generation = -1
+
+    def learn(self, *peers: Peer, generation: int | None = None) -> None:
+        """As if the monitor had sent these peers."""
+        self.peers = tuple(peers)
+        self.generation = self.generation + 1 if generation is None else generation
+
+    def of_role(self, role: str) -> list[Peer]:
+        return sorted((p for p in self.peers if p.role == role), key=lambda peer: peer.name)
+
+
+class RecordingRuntime:
+    """Takes weights and remembers them; its logits are the first tensor, for every observation."""
+
+    def __init__(self) -> None:
+        self.swapped: list[dict[str, np.ndarray]] = []
+        self.refuse = False
+        self.on_swap: Callable[[], None] = lambda: None
+
+    def swap(self, tensors: dict[str, np.ndarray]) -> None:
+        self.on_swap()
+        if self.refuse:
+            raise RefusedTensors("weights['a']: not finite")
+        self.swapped.append({name: np.array(tensor) for name, tensor in tensors.items()})
+
+    def logits(self, observations: np.ndarray) -> np.ndarray:
+        [row] = self.swapped[-1].values()
+        return np.tile(row, (len(observations), 1))
+
+
+class KeptContext(RoleContext):
+    """A context that holds on to its channels, also those that a test does not look at."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.channels: list[object] = []
+
+    def serve(self, accepts):
+        server, endpoint = super().serve(accepts)
+        self.channels.append(server)
+        return server, endpoint
+
+    def serve_at(self, address, accepts):
+        server = super().serve_at(address, accepts)
+        self.channels.append(server)
+        return server
+
+    def connect(self, endpoint):
+        client = super().connect(endpoint)
+        self.channels.append(client)
+        return client
+
+
+class Roles:
+    """Makes role contexts in one directory; counts their names."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._contexts: list[RoleContext] = []
+        self.monitor = f"ipc://{folder}/m.sock"
+
+    def __call__(self, name: str, *, run: str = "run-1") -> RoleContext:
+        role, _, index = name.partition("-")
+        config = Config(
+            run=RunConfig(name=run),
+            env=EnvConfig(id="CartPole-v1"),
+            monitor=MonitorConfig(beat_every_s=0.05),
+        )
+        context = KeptContext(role, name, int(index), config, self.monitor, None, StopFlag())
+        self._contexts.append(context)
+        return context
+
+    def close(self) -> None:
+        for context in self._contexts:
+            context.close()
+
+
+@pytest.fixture
+def roles(tmp_path: Path) -> Iterator[Roles]:
+    """Makes role contexts; closes them in the end."""
+    roles = Roles(tmp_path)
+    yield roles
+    roles.close()
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    """Call `condition` until it is true; it must do the waiting or be quick."""
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, f"waited {DEADLINE_S} s in vain until {what}"
+
+
+def next_message(server, meanwhile: Callable[[], object] = lambda: None):
+    """The next (identity, envelope) of a server, calling `meanwhile` while there is none."""
+    end = time.monotonic() + DEADLINE_S
+    while True:
+        meanwhile()
+        received = server.receive(0.01, limit=1)
+        if received:
+            return received[0]
+        assert time.monotonic() < end, f"nothing came within {DEADLINE_S} s"
+
+
+def nothing_comes(server, meanwhile: Callable[[], object] = lambda: None) -> bool:
+    """Whether a server stays without a message for as long as one on the way would need."""
+    for _ in range(5):
+        meanwhile()
+        if server.receive(0.01, limit=1):
+            return False
+    return True
+
+
+def make_beat(**changes) -> Beat:
+    fields = {
+        "state": "running",
+        "counters": {},
+        "gauges": {},
+        "dropped": {},
+        "waits": {},
+        "episode_returns": [],
+        "episode_lengths": [],
+        "final": False,
+        "note": "",
+    }
+    return Beat(**{**fields, **changes})
+
+
+def make_unroll(architecture: Architecture = FLAT, T: int = 3, B: int = 2, **changes) -> Unroll:
+    """A well-formed unroll; images are stacks of two frames."""
+    rng = np.random.default_rng(1)
+    history = None
+    if architecture is IMAGES:
+        frames = rng.integers(0, 256, (T + 1, B, 1, 8, 8), np.uint8)
+        history = rng.integers(0, 256, (B, 1, 8, 8), np.uint8)
+    else:
+        frames = rng.normal(size=(T + 1, B, 3)).astype(np.float32)
+    no = np.zeros((T, B), np.bool_)
+    fields = {
+        "actor": "actor-0",
+        "epoch": 0,
+        "env_steps_before": 0,
+        "env_steps_after": T * B,
+        "dropped": {},
+        "frames": frames,
+        "history": history,
+        "reset_index": None,
+        "reset_history": None,
+        "actions": rng.integers(0, architecture.actions, (T, B)).astype(np.int32),
+        "behaviour_log_probs": np.full((T, B), -1.0, np.float32),
+        "rewards": np.ones((T, B), np.float32),
+        "terminated": no,
+        "truncated": no,
+        "valid": ~no,
+        "versions": np.zeros(T, np.int64),
+    }
+    return Unroll(**{**fields, **changes})
+
+
+@pytest.fixture(scope="session")
+def tools() -> SimpleNamespace:
+    """Everything of this file by name (test files cannot import a conftest)."""
+    return SimpleNamespace(
+        Clock=Clock,
+        KnownPeers=KnownPeers,
+        RecordingRuntime=RecordingRuntime,
+        images=IMAGES,
+        flat=FLAT,
+        wait_until=wait_until,
+        next_message=next_message,
+        nothing_comes=nothing_comes,
+        make_beat=make_beat,
+        make_unroll=make_unroll,
+        deadline_s=DEADLINE_S,
+    )

@@ -1,0 +1,251 @@
+"""Actions from the actor's own policy, and from a predictor's real socket."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from aclearn.monitoring import WaitMeter
+from aclearn.policies import PolicyVersion
+from aclearn.wire import ActReply, ActRequest, ErrorReply, Peer
+from services.action_sources import LocalActions, PredictedActions
+from services.role import PeerLink
+
+# ---- the actor's own policy ---------------------------------------------------------------------
+
+
+class Local:
+    """Local actions whose weights come at the given look."""
+
+    def __init__(self, tools, *, weights_at_look: int = 0) -> None:
+        self.runtime = tools.RecordingRuntime()
+        self.weights = SimpleNamespace(at=PolicyVersion())
+        self.looks, self._weights_at_look = 0, weights_at_look
+        self.meter = WaitMeter()
+        rng = np.random.default_rng(1)
+        self.actions = LocalActions(self.runtime, self.weights, rng, self._poll, self.meter)
+
+    def _poll(self) -> None:
+        self.looks += 1
+        if self.looks >= self._weights_at_look:
+            self.become(PolicyVersion(0, self.looks), [1, 1])
+
+    def become(self, at: PolicyVersion, odds: list[int]) -> None:
+        self.runtime.swap({"logits": np.log(np.array(odds, np.float32))})
+        self.weights.at = at
+
+
+def test_local_actions_come_with_their_probability_and_version(tools) -> None:
+    local = Local(tools)
+    local.become(PolicyVersion(2, 9), [1, 3])
+    local.actions.request(0, np.zeros((400, 3), np.float32))
+    choice = local.actions.collect(0, lambda: True)
+    assert choice.at == PolicyVersion(2, 9)
+    assert choice.actions.dtype == np.int32
+    expected = np.where(choice.actions == 1, math.log(0.75), math.log(0.25))
+    np.testing.assert_allclose(choice.log_probs, expected, rtol=1e-5)
+    assert 250 < int(choice.actions.sum()) < 350  # 300 expected, 8.7 standard deviation
+    assert local.actions.predictions == 400
+
+
+def test_the_newest_weights_act_and_not_those_of_the_request(tools) -> None:
+    local = Local(tools)
+    local.become(PolicyVersion(0, 1), [1, 0.0001])
+    local.actions.request(0, np.zeros((20, 3), np.float32))
+    local.become(PolicyVersion(0, 2), [0.0001, 1])
+    choice = local.actions.collect(0, lambda: True)
+    assert choice.at == PolicyVersion(0, 2)
+    assert choice.actions.mean() > 0.9
+
+
+def test_groups_keep_their_observations_apart(tools) -> None:
+    local = Local(tools)
+    local.become(PolicyVersion(0, 1), [1, 1])
+    for group, size in [(0, 2), (1, 5)]:
+        local.actions.request(group, np.zeros((size, 3), np.float32))
+    assert len(local.actions.collect(1, lambda: True).actions) == 5
+    assert len(local.actions.collect(0, lambda: True).actions) == 2
+
+
+def test_an_actor_waits_for_its_first_weights(tools) -> None:
+    local = Local(tools, weights_at_look=3)
+    local.actions.request(0, np.zeros((1, 3), np.float32))
+    assert local.actions.collect(0, lambda: True).at == PolicyVersion(0, 3)
+    assert local.meter.seconds()["weights"] > 0
+
+
+def test_an_actor_that_is_stopped_does_not_wait_for_weights(tools) -> None:
+    local = Local(tools, weights_at_look=10**9)
+    local.actions.request(0, np.zeros((1, 3), np.float32))
+    asked = iter([True, True])
+    assert local.actions.collect(0, lambda: next(asked, False)) is None
+
+
+# ---- a predictor --------------------------------------------------------------------------------
+
+
+class Asking:
+    """Predicted actions and the predictor that answers."""
+
+    def __init__(self, roles, tools) -> None:
+        self.roles, self.tools = roles, tools
+        self.clock, self.known = tools.Clock(), tools.KnownPeers()
+        self.actor = roles("actor-0")
+        self.link = PeerLink(self.actor, "predictor", "predictions")
+        self.actions = PredictedActions(
+            self.link, lambda: self.link.follow(self.known), WaitMeter(), clock=self.clock
+        )
+        self.start_predictor()
+
+    def start_predictor(self) -> None:
+        context = self.roles("predictor-0")
+        self.predictor, endpoint = context.serve((ActRequest,))
+        endpoints = {"predictions": endpoint}
+        self.known.learn(Peer("predictor", "predictor-0", context.incarnation, endpoints))
+
+    def request(self, group: int, size: int) -> None:
+        self.actions.request(group, np.full((size, 3), group, np.float32))
+
+    def asked(self) -> ActRequest:
+        _, envelope = self.tools.next_message(self.predictor, self.actions.poll)
+        return envelope.message
+
+    def answer(self, request: int, size: int, version: int = 5) -> None:
+        reply = ActReply(
+            request,
+            1,
+            version,
+            np.arange(size, dtype=np.int32) % 4,
+            np.full(size, -0.25 * version, np.float32),
+        )
+        self.say(reply)
+
+    def say(self, message) -> None:
+        assert self.predictor.send(self.actor.incarnation.encode(), message)
+        assert self.link.client.socket.poll(5000)
+        self.actions.poll()
+
+    def collect(self, group: int):
+        """The answer if it is there; None without waiting for long."""
+        looks = iter(range(3))
+        return self.actions.collect(group, lambda: next(looks, None) is not None)
+
+    def quiet(self) -> bool:
+        return self.tools.nothing_comes(self.predictor, self.actions.poll)
+
+
+@pytest.fixture
+def asking(roles, tools) -> Asking:
+    return Asking(roles, tools)
+
+
+def test_the_answers_of_several_groups_find_their_way(asking) -> None:
+    asking.request(0, 2)
+    asking.request(1, 3)
+    requests = [asking.asked(), asking.asked()]
+    assert [len(request.observations) for request in requests] == [2, 3]
+    np.testing.assert_array_equal(requests[1].observations, np.ones((3, 3), np.float32))
+    asking.answer(requests[1].request, 3, version=8)  # in any order
+    asking.answer(requests[0].request, 2, version=7)
+    first, second = asking.collect(0), asking.collect(1)
+    assert (first.at, second.at) == (PolicyVersion(1, 7), PolicyVersion(1, 8))
+    assert (first.actions.tolist(), second.actions.tolist()) == ([0, 1], [0, 1, 2])
+    assert first.log_probs.tolist() == [-1.75, -1.75]
+    assert asking.actions.predictions == 5
+    assert asking.actions.asked_again == 0
+
+
+def test_collecting_waits_for_the_answer(asking) -> None:
+    asking.request(0, 2)
+    request = asking.asked()
+    looks = []
+
+    def answer_at_the_second_look() -> bool:
+        looks.append(None)
+        if len(looks) == 2:
+            zeros = np.zeros(2, np.float32)
+            reply = ActReply(request.request, 0, 1, zeros.astype(np.int32), zeros)
+            asking.predictor.send(asking.actor.incarnation.encode(), reply)
+        return len(looks) < 500
+
+    choice = asking.actions.collect(0, answer_at_the_second_look)
+    assert choice.at == PolicyVersion(0, 1)
+
+
+def test_an_actor_that_is_stopped_does_not_wait_for_an_answer(asking) -> None:
+    asking.request(0, 2)
+    asking.asked()
+    assert asking.collect(0) is None
+
+
+def test_a_late_answer_to_an_older_request_is_ignored(asking) -> None:
+    asking.request(0, 2)
+    old = asking.asked()
+    asking.request(0, 2)  # the group was reset, say, and asks anew
+    new = asking.asked()
+    assert new.request > old.request
+    asking.answer(old.request, 2, version=3)
+    assert asking.collect(0) is None
+    asking.answer(new.request, 2, version=4)
+    assert asking.collect(0).at == PolicyVersion(1, 4)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_an_answer_of_another_size_is_not_taken(asking, size) -> None:
+    asking.request(0, 2)
+    request = asking.asked()
+    asking.answer(request.request, size)
+    assert asking.collect(0) is None
+    asking.answer(request.request, 2)
+    assert len(asking.collect(0).actions) == 2
+
+
+def test_a_request_without_an_answer_is_asked_again_and_answered_once(asking) -> None:
+    asking.request(0, 2)
+    first = asking.asked()
+    asking.clock.now += 2.9
+    assert asking.quiet()
+    asking.clock.now += 0.2
+    again = asking.asked()
+    assert again.request == first.request
+    np.testing.assert_array_equal(again.observations, first.observations)
+    assert asking.actions.asked_again == 1
+    asking.answer(first.request, 2, version=3)
+    asking.answer(again.request, 2, version=4)
+    assert asking.collect(0).at == PolicyVersion(1, 3)
+    assert asking.actions.predictions == 2
+
+
+def test_a_predictor_that_dies_is_replaced_by_the_next_one_at_once(asking) -> None:
+    asking.request(0, 2)
+    asking.request(1, 1)
+    dead = [asking.asked(), asking.asked()]
+    asking.start_predictor()
+    again = [asking.asked(), asking.asked()]
+    assert [request.request for request in again] == [request.request for request in dead]
+    asking.answer(again[0].request, 2)
+    asking.answer(again[1].request, 1)
+    assert len(asking.collect(0).actions) == 2
+    assert len(asking.collect(1).actions) == 1
+
+
+def test_a_request_waits_for_a_predictor_that_comes_later(roles, tools) -> None:
+    asking = Asking(roles, tools)
+    later = asking.known.peers
+    asking.known.learn()
+    asking.request(0, 2)
+    assert asking.collect(0) is None
+    asking.known.learn(*later)
+    assert asking.asked().observations.shape == (2, 3)
+
+
+def test_an_error_is_no_answer(asking) -> None:
+    asking.request(0, 2)
+    request = asking.asked()
+    asking.say(ErrorReply("bad_request", "?"))
+    assert asking.collect(0) is None
+    asking.answer(request.request, 2)
+    assert asking.collect(0) is not None

@@ -1,0 +1,283 @@
+"""The monitor's pure steps: hellos, beats, silence, and the order in which a run ends."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aclearn.config import RunConfig
+from aclearn.monitoring import Goal, Registry, RunView
+from aclearn.wire import (
+    BeatReply,
+    Directive,
+    Envelope,
+    Hello,
+    Peer,
+    Peers,
+    Status,
+    StatusRequest,
+    StopRun,
+)
+from services.monitor import STARTED_AT_VARIABLE, Letter, MonitorBook, Phase, started_seconds_ago
+
+
+class Monitor:
+    """A book with its clock, and roles that talk to it."""
+
+    def __init__(self, tools, run: RunConfig | None = None) -> None:
+        self.tools, self.now = tools, 0.0
+        self.registry, self.view = Registry(silent_after_s=20.0), RunView(0.0)
+        self.book = MonitorBook(self.registry, self.view, Goal(run or RunConfig()))
+
+    def take(self, sender: str, message) -> list[Letter]:
+        envelope = Envelope("run-1", sender, 0, message)
+        return self.book.take(sender.encode(), envelope, self.now)
+
+    def hello(self, name: str, incarnation: str, **endpoints: str) -> list[Letter]:
+        return self.take(incarnation, Hello(name.split("-")[0], name, "box", 1, endpoints))
+
+    def beat(self, incarnation: str, **changes) -> list[Letter]:
+        return self.take(incarnation, self.tools.make_beat(**changes))
+
+    def tick(self, seconds: float = 0.0) -> list[Letter]:
+        self.now += seconds
+        return self.book.observe_time(self.now)
+
+    def told_to_stop(self, seconds: float = 0.0) -> list[str]:
+        return sorted(
+            letter.address.decode()
+            for letter in self.tick(seconds)
+            if isinstance(letter.message, Directive) and letter.message.action == "stop"
+        )
+
+
+@pytest.fixture
+def monitor(tools) -> Monitor:
+    return Monitor(tools)
+
+
+def test_a_hello_is_answered_with_everybody_and_told_to_all(monitor) -> None:
+    monitor.hello("actor-0", "a")
+    monitor.tick()
+    [letter] = monitor.hello("trainer-0", "t", unrolls="ipc:///u", weights="ipc:///w")
+    expected = Peers(
+        2,
+        [
+            Peer("actor", "actor-0", "a", {}),
+            Peer("trainer", "trainer-0", "t", {"unrolls": "ipc:///u", "weights": "ipc:///w"}),
+        ],
+    )
+    assert letter == Letter(b"t", expected)
+    letters = monitor.tick()
+    assert letters == [Letter(b"a", expected), Letter(b"t", expected)]
+    assert monitor.tick() == []  # told once
+
+
+def test_a_beat_is_answered_with_the_generation(monitor) -> None:
+    monitor.hello("actor-0", "a")
+    monitor.hello("actor-1", "b")
+    assert monitor.beat("a", counters={"env_steps": 120}) == [Letter(b"a", BeatReply(2))]
+    assert monitor.book.make_line(1.0)["env_steps"] == 120
+
+
+def test_whoever_beats_without_a_hello_is_asked_for_one_and_not_counted(monitor) -> None:
+    [letter] = monitor.beat("ghost", counters={"env_steps": 120})
+    assert letter.address == b"ghost"
+    assert letter.message == Directive("hello", "the monitor does not know you")
+    assert monitor.book.make_line(1.0)["env_steps"] == 0
+
+
+def test_a_role_that_was_started_again_replaces_its_dead_self(monitor) -> None:
+    monitor.hello("trainer-0", "t")
+    monitor.hello("actor-0", "old")
+    monitor.beat("old", counters={"env_steps": 50})
+    monitor.tick()
+    [letter] = monitor.hello("actor-0", "new")
+    assert [peer.incarnation for peer in letter.message.peers] == ["new", "t"]
+    assert {letter.address for letter in monitor.tick()} == {b"new", b"t"}
+    assert "actor-0 was started again" in monitor.book.status()["events"]
+    # what the dead one did and no trainer ever saw is lost, not in flight
+    line = monitor.book.make_line(1.0)
+    assert (line["env_steps"], line["in_flight_steps"]) == (50, 0)
+    assert line["dropped_steps"] == {"actor_lost": 50}
+    [letter] = monitor.beat("old")
+    assert letter.message.action == "hello"
+
+
+def test_the_silent_are_taken_out_and_the_others_told(monitor) -> None:
+    monitor.hello("actor-0", "a")
+    monitor.hello("actor-1", "b")
+    monitor.tick(15.0)
+    monitor.beat("b")
+    assert monitor.tick(5.0) == []
+    [letter] = monitor.tick(0.1)
+    assert letter.address == b"b"
+    assert [peer.incarnation for peer in letter.message.peers] == ["b"]
+    assert monitor.book.status()["silent"] == ["actor-0"]
+    # it was only slow: it is asked for a hello and comes back
+    [letter] = monitor.beat("a")
+    assert letter.message.action == "hello"
+    monitor.hello("actor-0", "a")
+    assert [member.name for member in monitor.registry.members] == ["actor-0", "actor-1"]
+
+
+def test_who_says_goodbye_is_gone_at_once(monitor) -> None:
+    monitor.hello("actor-0", "a")
+    monitor.hello("actor-1", "b")
+    monitor.tick()
+    monitor.beat("a", final=True)
+    [letter] = monitor.tick()
+    assert [peer.incarnation for peer in letter.message.peers] == ["b"]
+    assert monitor.book.status()["silent"] == []
+
+
+def test_actors_stop_first_and_everybody_else_when_they_are_gone(monitor) -> None:
+    for name in ("trainer-0", "predictor-0", "actor-0", "actor-1"):
+        monitor.hello(name, name)
+    monitor.tick()
+    monitor.take("cli", StopRun("asked by the user"))
+    assert monitor.book.phase is Phase.STOPPING_ACTORS
+    assert monitor.told_to_stop() == ["actor-0", "actor-1"]
+    monitor.beat("actor-0", final=True)
+    assert monitor.told_to_stop(0.6) == ["actor-1"]
+    monitor.beat("actor-1", final=True)
+    assert monitor.told_to_stop(0.1) == ["predictor-0", "trainer-0"]
+    assert monitor.book.phase is Phase.STOPPING_ALL
+    monitor.beat("trainer-0", final=True)
+    monitor.beat("predictor-0", final=True)
+    monitor.tick(0.1)
+    assert monitor.book.phase is Phase.OVER
+    assert monitor.book.reason == "asked by the user"
+
+
+def test_the_stop_carries_its_reason(monitor) -> None:
+    monitor.hello("actor-0", "a")
+    monitor.tick()
+    monitor.book.stop("max_updates", monitor.now)
+    assert monitor.tick() == [Letter(b"a", Directive("stop", "max_updates"))]
+
+
+def test_reminders_come_every_half_second(monitor) -> None:
+    monitor.hello("actor-0", "a")
+    monitor.tick()
+    monitor.book.stop("x", monitor.now)
+    assert monitor.told_to_stop() == ["a"]
+    assert monitor.told_to_stop(0.4) == []
+    assert monitor.told_to_stop(0.2) == ["a"]
+
+
+def test_nobody_can_hold_up_the_end_longer_than_its_two_deadlines(monitor) -> None:
+    monitor.hello("actor-0", "a")
+    monitor.hello("trainer-0", "t")
+    monitor.tick()
+    monitor.book.stop("x", monitor.now)
+    monitor.tick()
+    assert monitor.told_to_stop(2.9) == ["a"]
+    assert monitor.told_to_stop(0.2) == ["a", "t"]
+    assert monitor.book.phase is Phase.STOPPING_ALL
+    monitor.tick(2.9)
+    assert monitor.book.phase is Phase.STOPPING_ALL
+    monitor.tick(0.2)
+    assert monitor.book.phase is Phase.OVER
+
+
+def test_a_run_without_roles_is_over_in_two_looks(monitor) -> None:
+    monitor.book.stop("x", 0.0)
+    monitor.tick()
+    monitor.tick()
+    assert monitor.book.phase is Phase.OVER
+
+
+def test_a_role_that_comes_while_the_run_ends_is_stopped_too(monitor) -> None:
+    monitor.hello("actor-0", "a")
+    monitor.tick()
+    monitor.book.stop("x", monitor.now)
+    monitor.tick()
+    monitor.hello("actor-1", "late")
+    assert monitor.told_to_stop(0.6) == ["a", "late"]
+
+
+def test_the_first_reason_to_stop_stays(monitor) -> None:
+    monitor.book.stop("target_reached", 0.0)
+    monitor.book.stop("SIGTERM", 1.0)
+    assert monitor.book.reason == "target_reached"
+
+
+def test_a_bound_of_the_run_ends_it(tools) -> None:
+    monitor = Monitor(tools, RunConfig(max_updates=10))
+    monitor.hello("trainer-0", "t")
+    monitor.beat("t", counters={"updates": 9})
+    monitor.book.make_line(1.0)
+    assert monitor.book.phase is Phase.RUNNING
+    monitor.beat("t", counters={"updates": 10})
+    assert monitor.book.make_line(2.0)["updates"] == 10
+    assert (monitor.book.phase, monitor.book.reason) == (Phase.STOPPING_ACTORS, "max_updates")
+
+
+def _play_episodes(monitor, returns: list[float]) -> None:
+    monitor.beat("a", episode_returns=returns, episode_lengths=[1] * len(returns))
+    monitor.book.make_line(monitor.now)
+
+
+def _told_to_save(monitor, seconds: float = 0.0) -> list[bytes]:
+    return [
+        letter.address
+        for letter in monitor.tick(seconds)
+        if isinstance(letter.message, Directive) and letter.message.action == "save_best"
+    ]
+
+
+def test_the_trainer_keeps_what_is_better_than_anything_before(monitor) -> None:
+    monitor.hello("actor-0", "a")
+    monitor.hello("trainer-0", "t")
+    monitor.tick()
+    _play_episodes(monitor, [5.0] * 99)
+    assert _told_to_save(monitor) == []  # not a hundred episodes yet
+    _play_episodes(monitor, [5.0])
+    assert _told_to_save(monitor) == [b"t"]
+    monitor.now += 61.0
+    monitor.hello("actor-0", "a"), monitor.hello("trainer-0", "t")
+    _play_episodes(monitor, [4.0])
+    assert _told_to_save(monitor) == []  # worse
+    _play_episodes(monitor, [9.0] * 100)
+    assert _told_to_save(monitor) == [b"t"]
+    _play_episodes(monitor, [10.0] * 100)
+    assert _told_to_save(monitor, 1.0) == []  # better, but only just saved
+
+
+def test_the_status_says_who_is_there_and_what_happened(monitor) -> None:
+    monitor.hello("actor-0", "a")
+    monitor.book.make_line(3.0)
+    [letter] = monitor.take("cli", StatusRequest())
+    assert isinstance(letter.message, Status)
+    status = json.loads(letter.message.json)
+    assert status["members"] == [{"role": "actor", "name": "actor-0"}]
+    assert (status["phase"], status["reason"]) == ("running", None)
+    assert status["line"]["time_s"] == 3.0
+    monitor.book.stop("x", 3.0)
+    assert monitor.book.status()["phase"] == "stopping actors"
+    assert monitor.book.status()["events"] == ["run ends: x"]
+
+
+def test_time_counts_from_the_command_or_from_the_last_line_that_was_written(monkeypatch) -> None:
+    monkeypatch.delenv(STARTED_AT_VARIABLE, raising=False)
+    assert started_seconds_ago(None, 1000.0) == 0.0
+    monkeypatch.setenv(STARTED_AT_VARIABLE, "990.5")
+    assert started_seconds_ago(None, 1000.0) == 9.5
+    assert started_seconds_ago(980.0, 1000.0) == 9.5  # written by an earlier part of the run
+    assert started_seconds_ago(997.0, 1000.0) == 3.0  # by a monitor that died in this part
+    assert started_seconds_ago(None, 980.0) == 0.0  # a clock that was set back
+
+
+def test_a_continued_run_keeps_the_best_that_it_had(tools) -> None:
+    monitor = Monitor(tools)
+    monitor.book = MonitorBook(monitor.registry, monitor.view, Goal(RunConfig()), best_return=7.0)
+    monitor.hello("actor-0", "a")
+    monitor.hello("trainer-0", "t")
+    monitor.tick()
+    _play_episodes(monitor, [6.0] * 100)
+    assert _told_to_save(monitor) == []
+    _play_episodes(monitor, [8.0] * 100)
+    assert _told_to_save(monitor) == [b"t"]
+    assert monitor.book.line["best_return"] == 8.0

@@ -1,0 +1,153 @@
+"""The trainer's sockets: what an actor sends reaches the queue, the account, or an answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aclearn.learning import ParameterStore, TrainingQueue
+from aclearn.monitoring import StepLedger
+from aclearn.policies import PolicyVersion
+from aclearn.wire import (
+    Beat,
+    ErrorReply,
+    Hello,
+    NoNewerWeights,
+    UnrollReply,
+    Weights,
+    WeightsRequest,
+)
+from services.intake import Intake
+from services.trainer_front import TrainerFront
+
+
+class Front:
+    """A running front, the monitor that it talks to, and an actor."""
+
+    def __init__(self, roles, tools, *, room: int) -> None:
+        self.tools = tools
+        self.monitor = roles("monitor-0").serve_at(roles.monitor, (Hello, Beat))
+        self.ledger, self.store = StepLedger(), ParameterStore()
+        self.queue = TrainingQueue(max_bytes=1 << 20, max_items=room)
+        self.intake = Intake(
+            self.ledger,
+            architecture=tools.flat,
+            frame_stack=1,
+            unroll_length=3,
+            max_lag_versions=5,
+        )
+        self.store.publish(PolicyVersion(0, 1), {"a": np.ones(2, np.float32)})
+        self.failures: list[BaseException] = []
+        self.front = TrainerFront(
+            roles("trainer-0"),
+            intake=self.intake,
+            queue=self.queue,
+            store=self.store,
+            beat=lambda final: tools.make_beat(final=final),
+            on_failure=self.failures.append,
+        )
+        self.front.start()
+        _, envelope = tools.next_message(self.monitor)
+        endpoints = envelope.message.endpoints
+        actor = roles("actor-0")
+        self.unrolls = actor.connect(endpoints["unrolls"])
+        self.weights = actor.connect(endpoints["weights"])
+        self.sequence = 0
+
+    def ship(self, unroll) -> int:
+        self.sequence += 1
+        assert self.unrolls.send(unroll, sequence=self.sequence, timeout_s=self.tools.deadline_s)
+        return self.sequence
+
+    def answers(self, count: int) -> list:
+        got = [self.unrolls.receive(self.tools.deadline_s) for _ in range(count)]
+        assert None not in got
+        return [envelope.message for envelope in got]
+
+    def ask(self, epoch: int, version: int):
+        request = WeightsRequest(epoch, version)
+        assert self.weights.send(request, timeout_s=self.tools.deadline_s)
+        envelope = self.weights.receive(self.tools.deadline_s)
+        assert envelope is not None
+        return envelope.message
+
+
+@pytest.fixture
+def front(roles, tools):
+    front = Front(roles, tools, room=2)
+    yield front
+    front.front.close(5.0)
+    assert front.failures == []
+
+
+def _numbers(front) -> tuple[int, int, int]:
+    counters, dropped = front.intake.counters()
+    return counters["env_steps"], sum(dropped.values()), counters["in_flight_steps"]
+
+
+def test_an_unroll_is_queued_and_acknowledged(front, tools) -> None:
+    sequence = front.ship(tools.make_unroll())
+    assert front.answers(1) == [UnrollReply(sequence, True, "", 0, 1)]
+    [unroll] = front.queue.take(1, timeout_s=0)
+    np.testing.assert_array_equal(unroll.frames, tools.make_unroll().frames)
+    assert _numbers(front) == (6, 0, 6)
+
+
+def test_a_malformed_unroll_is_counted_answered_and_not_admitted(front, tools) -> None:
+    bad = replace(tools.make_unroll(), rewards=np.full((3, 2), np.nan, np.float32))
+    sequence = front.ship(bad)
+    refusal, acknowledgement = front.answers(2)
+    assert isinstance(refusal, ErrorReply)
+    assert "rewards: NaN" in refusal.detail
+    assert acknowledgement == UnrollReply(sequence, False, "bad_unroll", 0, 1)
+    assert front.front.refused == {"bad_unroll": 1}
+    assert (len(front.queue), _numbers(front)) == (0, (0, 0, 0))
+    front.ship(tools.make_unroll())  # and the next good one is welcome
+    assert front.answers(1)[0].accepted
+
+
+def test_an_unroll_that_is_too_old_is_counted_as_dropped(front, tools) -> None:
+    front.store.publish(PolicyVersion(1, 2), {"a": np.ones(2, np.float32)})
+    front.ship(tools.make_unroll())  # of epoch 0
+    [reply] = front.answers(1)
+    assert (reply.accepted, reply.reason, reply.epoch) == (False, "old_epoch", 1)
+    assert (len(front.queue), _numbers(front)) == (0, (6, 6, 0))
+
+
+def test_an_unroll_waits_unacknowledged_until_the_queue_has_room(front, tools) -> None:
+    unrolls = [
+        replace(tools.make_unroll(), env_steps_before=6 * n, env_steps_after=6 * n + 6)
+        for n in range(3)
+    ]
+    for unroll in unrolls:
+        front.ship(unroll)
+    assert [reply.unroll for reply in front.answers(2)] == [1, 2]
+    assert front.unrolls.receive(0.1) is None
+    assert len(front.queue) == 2
+    front.queue.take(1, timeout_s=0)
+    assert front.answers(1) == [UnrollReply(3, True, "", 0, 1)]
+
+
+def test_weights_are_answered_while_the_queue_is_full(front, tools) -> None:
+    for n in range(2):
+        front.ship(replace(tools.make_unroll(), env_steps_before=6 * n, env_steps_after=6 * n + 6))
+    front.answers(2)
+    assert front.queue.full
+    answer = front.ask(-1, -1)
+    assert isinstance(answer, Weights)
+    assert (answer.epoch, answer.version) == (0, 1)
+    assert answer.tensors["a"].tolist() == [1, 1]
+    assert front.ask(0, 1) == NoNewerWeights(0, 1)
+
+
+def test_the_end_is_a_final_beat_to_the_monitor(front, tools) -> None:
+    front.front.close(5.0)
+    beats = []
+
+    def read() -> bool:
+        beats.extend(envelope.message for _, envelope in front.monitor.receive(0.05))
+        return any(isinstance(beat, Beat) and beat.final for beat in beats)
+
+    tools.wait_until(read, "the final beat came")

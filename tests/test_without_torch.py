@@ -1,0 +1,40 @@
+"""Who acts, watches or starts a run never pays for torch: its import takes seconds and 200 MB."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_MODULES = [
+    "aclearn.acting",
+    "aclearn.config",
+    "aclearn.envs",
+    "aclearn.launch",
+    "aclearn.monitoring",
+    "aclearn.policies",
+    "aclearn.runs",
+    "aclearn.wire",
+    "compress",
+    "services.actor",
+    "services.cli",
+    "services.monitor",
+    "services.predictor",
+    "services.train",
+]
+
+# One process for all: each look is at what the modules up to here have brought in.
+_PROGRAM = """
+import importlib, sys
+for module in sys.argv[1:]:
+    importlib.import_module(module)
+    if "torch" in sys.modules:
+        sys.exit(f"{module} imports torch")
+print(len(sys.argv) - 1, "modules")
+"""
+
+
+def test_torch_is_imported_by_no_role_but_the_trainer() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, *_MODULES], capture_output=True, text=True, timeout=100
+    )
+    assert (result.stdout, result.stderr) == (f"{len(_MODULES)} modules\n", "")
