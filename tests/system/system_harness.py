@@ -1,0 +1,425 @@
+"""Starts commands as real processes and waits for what they do, always with a deadline."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+import yaml
+import zmq
+
+from aclearn.wire import Client, Directive, Hello, Message, Peers, connect_dealer, new_incarnation
+
+T = TypeVar("T")
+
+#: Multiplies every deadline, for a machine that is busy with something else.
+PATIENCE = float(os.environ.get("ACLEARN_TEST_PATIENCE", "1"))
+#: Marks every process that a test starts, however it is orphaned afterwards.
+MARK_VARIABLE = "ACLEARN_SYSTEM_TEST"
+#: Of the issue: the names in every line of metrics.jsonl.
+FIXED_NAMES = {
+    "time_s",
+    "env_steps",
+    "learned_steps",
+    "dropped_steps",
+    "in_flight_steps",
+    "updates",
+    "epoch",
+    "policy_version",
+    "env_steps_per_s",
+    "learned_steps_per_s",
+    "pps",
+    "tps",
+    "return_mean_100",
+    "episodes",
+    "lag_mean",
+    "lag_max",
+    "wait_share",
+}
+#: Names that never fall, whatever dies; the others may fall when a trainer goes back to its
+#: checkpoint.
+NEVER_FALL = ("time_s", "env_steps", "episodes", "epoch")
+WITHIN_AN_EPOCH = ("learned_steps", "updates", "policy_version")
+
+CARTPOLE: dict[str, Any] = {
+    "run": {"name": "r", "metrics_every_s": 0.25, "checkpoint_every_s": 0.5},
+    "env": {"id": "CartPole-v1"},
+    "policy": {"architecture": "mlp", "hidden": [16]},
+    "actors": {"processes": 2, "envs_per_group": 4, "unroll_length": 5},
+    "trainer": {"device": "cpu", "unrolls_per_batch": 2},
+    "monitor": {"beat_every_s": 0.1},
+    "supervisor": {"backoff_first_s": 0.1},
+}
+PONG: dict[str, Any] = {
+    "run": {"name": "r", "metrics_every_s": 0.25},
+    "env": {"id": "ALE/Pong-v5", "clip_rewards": True},
+    "policy": {"architecture": "accerl-net3"},
+    "actors": {"processes": 1, "envs_per_group": 4, "unroll_length": 5},
+    "trainer": {"device": "cpu", "unrolls_per_batch": 2},
+    "monitor": {"beat_every_s": 0.1},
+}
+
+
+def wait_for(
+    condition: Callable[[], T | None],
+    what: str,
+    *,
+    within_s: float = 40.0,
+    context: Callable[[], str] = str,
+) -> T:
+    """The first true value of `condition`; fails when `within_s` (times patience) pass without."""
+    deadline = time.monotonic() + within_s * PATIENCE
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within_s * PATIENCE:g} s: {what}\n{context()}")
+        time.sleep(0.02)
+
+
+def check_line(line: dict[str, Any]) -> None:
+    """Assert what the issue promises of every line."""
+    assert line.keys() >= FIXED_NAMES, FIXED_NAMES - line.keys()
+    dropped = line["dropped_steps"]
+    accounted = line["learned_steps"] + sum(dropped.values()) + line["in_flight_steps"]
+    assert line["env_steps"] == accounted, line
+    counts = [line["learned_steps"], line["in_flight_steps"], *dropped.values()]
+    assert min(counts) >= 0, line
+    for shares in line["wait_share"].values():
+        assert math.isclose(sum(shares.values()), 1.0, abs_tol=1e-6), line["wait_share"]
+
+
+def check_lines(lines: list[dict[str, Any]]) -> None:
+    """Assert what holds from line to line: nothing falls that must not."""
+    for line in lines:
+        check_line(line)
+    for before, after in pairwise(lines):
+        same_epoch = before["epoch"] == after["epoch"]
+        for name in (*NEVER_FALL, *(WITHIN_AN_EPOCH if same_epoch else ())):
+            assert before[name] <= after[name], (name, before, after)
+
+
+def free_port() -> int:
+    """A port that nobody listens at now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Command:
+    """One `aclearn` command as a process; its output goes to a file."""
+
+    def __init__(self, arguments: list[str], environment: dict[str, str], output: Path) -> None:
+        self._output = output
+        with output.open("ab") as sink:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "services.cli", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                env=environment,
+            )
+
+    @property
+    def output(self) -> str:
+        """What it has written so far, to both streams."""
+        return self._output.read_text(errors="replace")
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process alone."""
+        self.process.send_signal(number)
+
+    def wait(self, *, within_s: float = 60.0) -> int:
+        """Its exit status."""
+        try:
+            return self.process.wait(timeout=within_s * PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(
+                f"still running after {within_s * PATIENCE:g} s:\n{self.output}"
+            ) from None
+
+
+class Run(Command):
+    """`aclearn train` and the run folder that it writes."""
+
+    def __init__(
+        self, arguments: list[str], environment: dict[str, str], output: Path, folder: Path
+    ) -> None:
+        self.folder = folder
+        super().__init__(arguments, environment, output)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Every whole line of metrics.jsonl."""
+        try:
+            text = (self.folder / "metrics.jsonl").read_text()
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in text.split("\n")[:-1]]
+
+    def last(self) -> dict[str, Any]:
+        """The last line; zeros before the first."""
+        lines = self.lines()
+        return lines[-1] if lines else dict.fromkeys(FIXED_NAMES, 0) | {"dropped_steps": {}}
+
+    def summary(self) -> dict[str, Any]:
+        """summary.json."""
+        return json.loads((self.folder / "summary.json").read_text())
+
+    def log(self, name: str) -> str:
+        """The log of a role, e.g. "actor-0"."""
+        path = self.folder / "logs" / f"{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def wait_for(
+        self, condition: Callable[[], T | None], what: str, *, within_s: float = 40.0
+    ) -> T:
+        """As `wait_for`; fails at once when the run ends."""
+
+        def look() -> T | None:
+            value = condition()
+            if not value and self.process.poll() is not None:
+                raise AssertionError(f"the run ended before: {what}\n{self.diagnosis()}")
+            return value
+
+        return wait_for(look, what, within_s=within_s, context=self.diagnosis)
+
+    def wait_until_learning(self, *, beyond: int = 0) -> dict[str, Any]:
+        """The first line with more learned steps than `beyond`."""
+        self.wait_for(
+            lambda: self.last()["learned_steps"] > beyond,
+            f"learned more than {beyond}",
+            within_s=60.0,
+        )
+        return self.last()
+
+    def pids(self) -> dict[str, int]:
+        """Role name → process id, of the living roles."""
+        found = {}
+        for child in psutil.Process(self.process.pid).children():
+            try:
+                command = child.cmdline()
+                if "--name" in command and child.status() != psutil.STATUS_ZOMBIE:
+                    found[command[command.index("--name") + 1]] = child.pid
+            except psutil.NoSuchProcess:
+                continue
+        return found
+
+    def kill_role(self, name: str) -> int:
+        """SIGKILL a role; its process id."""
+        pid = self.pids()[name]
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def wait_for_new(self, name: str, old_pid: int, *, within_s: float = 20.0) -> int:
+        """The process id of the role's next incarnation."""
+        return self.wait_for(
+            lambda: (pid := self.pids().get(name)) and pid != old_pid and pid,
+            f"{name} is started again",
+            within_s=within_s,
+        )
+
+    def monitor_address(self) -> str:
+        """Where its monitor listens."""
+
+        def look() -> str | None:
+            for child in psutil.Process(self.process.pid).children():
+                try:
+                    command = child.cmdline()
+                except psutil.NoSuchProcess:
+                    continue
+                if "--monitor" in command:
+                    return command[command.index("--monitor") + 1]
+            return None
+
+        return self.wait_for(look, "a role is started")
+
+    def finish(self, number: int = signal.SIGTERM, *, within_s: float = 10.0) -> dict[str, Any]:
+        """End the run by a signal within the promised time and check all of its books."""
+        self.signal(number)
+        assert self.wait(within_s=within_s) == 128 + number, self.diagnosis()
+        return self.check_books()
+
+    def check_books(self) -> dict[str, Any]:
+        """Every line, the summary, and a checkpoint that is there; returns the summary."""
+        lines, summary = self.lines(), self.summary()
+        check_lines(lines)
+        check_line(summary)
+        assert {name: lines[-1][name] for name in FIXED_NAMES} == {
+            name: summary[name] for name in FIXED_NAMES
+        }
+        assert summary["wall_s"] > 0 and "reached_target_at_s" in summary
+        return summary
+
+    def diagnosis(self) -> str:
+        """Everything that helps to see why a test failed."""
+        parts = [f"--- output\n{self.output[-6000:]}"]
+        for path in sorted((self.folder / "logs").glob("*.log")):
+            parts.append(f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}")
+        lines = self.lines()
+        if lines:
+            parts.append(f"--- last line\n{lines[-1]}")
+        return "\n".join(parts)
+
+
+class System:
+    """Starts everything that one test starts.
+
+    Attributes:
+        folder: of the test's own files.
+        sockets: TMPDIR of every process: what is left there is a leak.
+    """
+
+    def __init__(self, folder: Path, sockets: Path, mark: str) -> None:
+        self.folder, self.sockets, self._mark = folder, sockets, mark
+        self._commands: list[Command] = []
+        self.environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "TMPDIR": str(sockets),
+            MARK_VARIABLE: mark,
+            "COLUMNS": "200",
+            "PYTHONPATH": os.pathsep.join(
+                [str(Path(__file__).parents[2]), str(folder), os.environ.get("PYTHONPATH", "")]
+            ),
+        }
+
+    def config(self, base: dict[str, Any], name: str = "c", **groups: dict[str, Any]) -> Path:
+        """A configuration file: `base` with groups merged in; run.dir is the test's own."""
+        merged = {group: dict(values) for group, values in base.items()}
+        for group, values in groups.items():
+            merged[group] = {**merged.get(group, {}), **values}
+        merged["run"] = {"dir": str(self.folder / "runs"), **merged["run"]}
+        path = self.folder / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(merged))
+        return path
+
+    def command(self, *arguments: str | Path) -> Command:
+        """Start any command."""
+        command = Command([str(a) for a in arguments], self.environment, self._next_output())
+        self._commands.append(command)
+        return command
+
+    def train(self, config: Path, *arguments: str) -> Run:
+        """Start `aclearn train`."""
+        values = yaml.safe_load(config.read_text())["run"]
+        values |= dict(a.removeprefix("run.").split("=", 1) for a in arguments if "run." in a)
+        folder = Path(values["dir"]) / values["name"]
+        return self._run(["train", str(config), *arguments], folder)
+
+    def role(self, role: str, config: Path, monitor: str) -> Run:
+        """Start one role by hand."""
+        values = yaml.safe_load(config.read_text())["run"]
+        folder = Path(values["dir"]) / values["name"]
+        return self._run(["role", role, str(config), "--monitor", monitor], folder)
+
+    def living(self) -> list[psutil.Process]:
+        """Every process that descends from this test, orphans included; zombies do not live."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(MARK_VARIABLE) == self._mark:
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue  # gone, or of somebody else
+        return found
+
+    def wait_until_nothing_lives(self, *, within_s: float) -> None:
+        """Every process has ended within the time."""
+        wait_for(
+            lambda: not self.living(),
+            "every process has ended",
+            within_s=within_s,
+            context=lambda: "\n".join(" ".join(p.cmdline()) for p in self.living()),
+        )
+
+    def kill_everything(self) -> None:
+        """What a failed test needs: nothing lives and nothing is left to be reaped."""
+        for process in self.living():
+            process.kill()
+        for command in self._commands:
+            command.wait(within_s=10.0)
+
+    def _run(self, arguments: list[str], folder: Path) -> Run:
+        run = Run(arguments, self.environment, self._next_output(), folder)
+        self._commands.append(run)
+        return run
+
+    def _next_output(self) -> Path:
+        return self.folder / f"output-{len(self._commands) + 1}.txt"
+
+
+class Visitor:
+    """A guest in a run that speaks the protocol: asks the monitor who is there.
+
+    Args:
+        monitor: the monitor's address.
+        run: name of the run.
+    """
+
+    def __init__(self, monitor: str, run: str = "r") -> None:
+        self.context: zmq.Context[Any] = zmq.Context()
+        self._sockets: list[zmq.Socket[bytes]] = []
+        self.incarnation = new_incarnation()
+        self.run, self.monitor = run, monitor
+        self.control = self.connect(monitor)
+
+    def connect(self, endpoint: str) -> Client:
+        """A well-behaved client."""
+        socket_ = connect_dealer(self.context, endpoint, identity=self.incarnation.encode())
+        self._sockets.append(socket_)
+        return Client(socket_, self.run, self.incarnation)
+
+    def raw(self, endpoint: str) -> zmq.Socket[bytes]:
+        """A bare DEALER."""
+        socket_ = self.context.socket(zmq.DEALER)
+        self._sockets.append(socket_)
+        socket_.linger = 0
+        socket_.connect(endpoint)
+        return socket_
+
+    def peers(self) -> Peers:
+        """Who is there."""
+        hello = Hello("visitor", "visitor-0", "here", os.getpid(), {})
+        return self.ask(self.control, hello, Peers)
+
+    def endpoints(self) -> dict[str, str]:
+        """Service → address, once every role with a service is there."""
+        found: dict[str, str] = {}
+        for peer in self.peers().peers:
+            found |= peer.endpoints
+        return found
+
+    def ask(
+        self, client: Client, message: Message, answer: type[T], *, sequence: int | None = None
+    ) -> T:
+        """The first answer of a type; directives and the like are passed over."""
+        sent = wait_for(
+            lambda: client.send(message, sequence=sequence), f"{type(message).__name__} is sent"
+        )
+        assert sent
+
+        def look() -> T | None:
+            envelope = client.receive(0.1)
+            found = envelope.message if envelope is not None else None
+            assert not isinstance(found, Directive), found
+            return found if isinstance(found, answer) else None
+
+        return wait_for(look, f"{answer.__name__} answers {type(message).__name__}")
+
+    def close(self) -> None:
+        """Close every socket."""
+        for socket_ in self._sockets:
+            socket_.close(linger=0)
+        self.context.destroy(linger=0)

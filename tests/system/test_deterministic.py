@@ -1,0 +1,38 @@
+"""Deterministic mode: the seed alone decides the weights."""
+
+from __future__ import annotations
+
+import numpy as np
+from system_harness import CARTPOLE, Run, System
+
+from aclearn.runs import Checkpoint, load_newest
+
+_MODE = {"deterministic": True, "max_updates": 50}
+
+
+def _finished(run: Run) -> Checkpoint:
+    assert run.wait() == 0, run.diagnosis()
+    assert run.check_books()["updates"] == 50
+    checkpoint = load_newest(run.folder / "checkpoints")
+    assert checkpoint is not None
+    return checkpoint
+
+
+def test_two_runs_with_one_seed_end_with_the_same_bits_and_another_seed_does_not(
+    system: System,
+) -> None:
+    first, again, other = (
+        system.train(system.config(CARTPOLE, name, run=_MODE | {"name": name, "seed": seed}))
+        for name, seed in (("first", 1), ("again", 1), ("other", 2))
+    )
+    a, b, c = _finished(first), _finished(again), _finished(other)
+    assert any(name.startswith("weights/") for name in a.tensors)
+    assert a.tensors.keys() == b.tensors.keys() == c.tensors.keys()
+    for name, tensor in a.tensors.items():
+        assert tensor.dtype == b.tensors[name].dtype
+        assert tensor.tobytes() == b.tensors[name].tobytes(), name
+    weights = [name for name in a.tensors if name.startswith("weights/")]
+    assert all(
+        not np.array_equal(a.tensors[n], c.tensors[n]) for n in weights if a.tensors[n].any()
+    )
+    assert first.summary()["env_steps"] == again.summary()["env_steps"]

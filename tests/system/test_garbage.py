@@ -1,0 +1,237 @@
+"""Garbage on every socket of a run that goes on: refused, counted, answered."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import zmq
+from system_harness import CARTPOLE, PATIENCE, Run, System, Visitor, free_port, wait_for
+
+from aclearn.wire import (
+    ActReply,
+    ActRequest,
+    Beat,
+    Envelope,
+    ErrorReply,
+    NoNewerWeights,
+    Status,
+    StatusRequest,
+    StopRun,
+    Unroll,
+    UnrollReply,
+    Weights,
+    WeightsRequest,
+    decode,
+    encode,
+)
+
+Visit = Callable[..., Visitor]
+SERVICES = {"unrolls", "weights", "predictions", "control"}
+
+
+def _sockets(run: Run, visitor: Visitor) -> dict[str, str]:
+    """Service → address of every socket that the run listens at."""
+    services = run.wait_for(
+        lambda: (found := visitor.endpoints()).keys() >= SERVICES - {"control"} and found,
+        "every service is there",
+    )
+    return services | {"control": visitor.monitor}
+
+
+def _junk() -> dict[str, list[bytes]]:
+    """Messages that no service can take, and the reasons for which they are refused."""
+    stop = encode(WeightsRequest(0, 0), run="r", sender="x", sequence=1)[0]
+    header = bytes(stop)
+    unroll = [bytes(part) for part in encode(_unroll(), run="r", sender="x", sequence=1)]
+    return {
+        "bad_header": [os.urandom(500)],
+        "bad_header ": [header[: len(header) // 2]],
+        "bad_header  ": [b"\x91" * 60_000],
+        "header_too_large": [b"\xc1" * 70_000],
+        "too_many_frames": [b"x"] * 300,
+        "wrong_version": [header.replace(b"protocol\x01", b"protocol\x63")],
+        "wrong_run": [bytes(encode(StatusRequest(), run="other", sender="x", sequence=1)[0])],
+        "unexpected_kind": [
+            bytes(encode(NoNewerWeights(0, 0), run="r", sender="x", sequence=1)[0])
+        ],
+        "wrong_frames": [*unroll, b"one more"],
+        "wrong_size": [unroll[0], unroll[1][:-4], *unroll[2:]],
+    }
+
+
+def _unroll(**changed: Any) -> Unroll:
+    """An unroll of the run's shape that a good actor would send."""
+    T, B = 5, 4
+    unroll = Unroll(
+        actor="visitor-0",
+        epoch=0,
+        env_steps_before=0,
+        env_steps_after=T * B,
+        dropped={},
+        frames=np.zeros((T + 1, B, 4), np.float32),
+        history=None,
+        reset_index=None,
+        reset_history=None,
+        actions=np.zeros((T, B), np.int32),
+        behaviour_log_probs=np.full((T, B), -0.7, np.float32),
+        rewards=np.ones((T, B), np.float32),
+        terminated=np.zeros((T, B), np.bool_),
+        truncated=np.zeros((T, B), np.bool_),
+        valid=np.ones((T, B), np.bool_),
+        versions=np.zeros(T, np.int64),
+    )
+    return dataclasses.replace(unroll, **changed)
+
+
+def _answers_to_junk(visitor: Visitor, endpoint: str) -> list[str]:
+    """Send each kind of junk; the reasons that come back, in order."""
+    dealer = visitor.raw(endpoint)
+    reasons = []
+    for frames in _junk().values():
+        dealer.send_multipart(frames)
+        assert dealer.poll(int(10_000 * PATIENCE), zmq.POLLIN), frames[0][:50]
+        answer = decode(dealer.recv_multipart(copy=False)).message
+        assert isinstance(answer, ErrorReply)
+        reasons.append(answer.reason)
+    dealer.close()
+    return reasons
+
+
+def _nothing_else_than_junk(endpoint: str) -> None:
+    """A plain client of the transport that does not even speak ZeroMQ."""
+    is_tcp = endpoint.startswith("tcp://")
+    where = endpoint.partition("://")[2]
+    family = socket.AF_INET if is_tcp else socket.AF_UNIX
+    address: Any = (where.rpartition(":")[0], int(where.rpartition(":")[2])) if is_tcp else where
+    for junk in (b"GET / HTTP/1.0\r\n\r\n", os.urandom(4096), b"\xff" + b"\0" * 8 + b"\x7f" * 100):
+        with socket.socket(family, socket.SOCK_STREAM) as plain:
+            plain.settimeout(5.0 * PATIENCE)
+            plain.connect(address)
+            plain.sendall(junk)
+
+
+def _spoil(run: Run, visitor: Visitor, sockets: dict[str, str]) -> None:
+    """Garbage everywhere; then every service answers a good peer, and learning goes on."""
+    expected = [name.strip() for name in _junk()]
+    for service, endpoint in sockets.items():
+        _nothing_else_than_junk(endpoint)
+        assert _answers_to_junk(visitor, endpoint) == expected, service
+    weights = visitor.ask(visitor.connect(sockets["weights"]), WeightsRequest(-1, -1), Weights)
+    assert weights.epoch == 0 and all(np.isfinite(t).all() for t in weights.tensors.values())
+    request = ActRequest(7, np.zeros((3, 4), np.float32))
+    actions = visitor.ask(visitor.connect(sockets["predictions"]), request, ActReply)
+    assert actions.request == 7 and actions.actions.shape == (3,)
+    visitor.ask(visitor.control, StatusRequest(), Status)
+
+
+def _refusals_are_counted(run: Run) -> None:
+    """Each junk counts in the metrics of the service that it went to."""
+    kinds = len(_junk())
+    names = {"refused_messages": 2, "predictor_refused_messages": 1, "monitor_refused_messages": 1}
+    for name, sockets in names.items():
+        run.wait_for(
+            lambda name=name, sockets=sockets: run.last().get(name, 0) >= kinds * sockets, name
+        )
+
+
+def _bad_unrolls_are_refused(run: Run, visitor: Visitor, endpoint: str) -> None:
+    """A fake actor's unrolls over the real socket: each is answered with its reason."""
+    client = visitor.connect(endpoint)
+    bad = {
+        "rewards": np.full((5, 4), np.nan, np.float32),
+        "frames": np.zeros((6, 4, 3), np.float32),
+        "actions": np.full((5, 4), 2, np.int32),
+        "valid": np.ones((4, 4), np.bool_),
+    }
+    for sequence, (name, value) in enumerate(bad.items(), start=1):
+        unroll = _unroll(**{name: value})
+        details: list[str] = []
+
+        def reply(
+            unroll: Unroll = unroll, sequence: int = sequence, details: list[str] = details
+        ) -> UnrollReply | None:
+            envelope: Envelope | None = client.receive(0.1)
+            message = envelope.message if envelope is not None else None
+            if isinstance(message, ErrorReply):
+                details.append(message.detail)
+            return message if isinstance(message, UnrollReply) else None
+
+        wait_for(lambda u=unroll, s=sequence: client.send(u, sequence=s), "the unroll is sent")
+        answer = wait_for(reply, f"an answer to a bad unroll: {name}")
+        assert (answer.unroll, answer.accepted, answer.reason) == (sequence, False, "bad_unroll")
+        assert details and name in details[0]
+    # a lie about the account changes nothing either; a good one is taken, and only once
+    lie = _unroll(env_steps_before=40, env_steps_after=30 + 40)
+    assert visitor.ask(client, lie, UnrollReply, sequence=20).reason == "inconsistent_counter"
+    old = visitor.ask(client, _unroll(epoch=7), UnrollReply, sequence=21)
+    assert (old.accepted, old.reason) == (False, "old_epoch")
+    good = _unroll(env_steps_before=20, env_steps_after=40, versions=_now(old))
+    assert visitor.ask(client, good, UnrollReply, sequence=22).accepted
+    assert visitor.ask(client, good, UnrollReply, sequence=22).reason == "duplicate"
+    run.wait_for(
+        lambda: run.last()["dropped_steps"].get("old_epoch") == 20, "the old epoch is counted"
+    )
+
+
+def _now(reply: UnrollReply) -> np.ndarray[Any, Any]:
+    return np.full(5, reply.version, np.int64)
+
+
+@pytest.mark.timeout(120)
+def test_garbage_on_every_socket_file_is_refused_and_the_run_goes_on(
+    system: System, visit: Visit
+) -> None:
+    run = system.train(system.config(CARTPOLE, actors={"inference": "predictor"}))
+    run.wait_until_learning()
+    pids = run.pids()
+    visitor = visit(run.monitor_address())
+    sockets = _sockets(run, visitor)
+    assert sockets.keys() == SERVICES
+    _spoil(run, visitor, sockets)
+    _bad_unrolls_are_refused(run, visitor, sockets["unrolls"])
+    _refusals_are_counted(run)
+    # a beat of somebody who never said hello, and a hello that takes an actor's name
+    stranger = visit(run.monitor_address())
+    beat = Beat("", {"env_steps": 2**50}, {}, {}, {}, [1e9], [1], False, "")
+    stranger.control.send(beat)
+    before = run.last()["learned_steps"]
+    run.wait_until_learning(beyond=before + 300)
+    assert run.last()["env_steps"] < 2**40
+    assert run.pids() == pids
+    run.finish()
+
+
+@pytest.mark.timeout(120)
+def test_four_roles_by_hand_over_tcp_make_the_same_run_in_any_order(
+    system: System, visit: Visit
+) -> None:
+    config = system.config(CARTPOLE, actors={"inference": "predictor", "processes": 1})
+    address = f"tcp://127.0.0.1:{free_port()}"
+    roles = {
+        name: system.role(name, config, address)
+        for name in ("actor", "predictor", "trainer", "monitor")
+    }
+    run = roles["monitor"]
+    run.wait_until_learning(beyond=200)
+    second = system.role("monitor", config, address)
+    assert second.wait() == 64
+    assert address in second.output and "in use" in second.output
+    assert "Traceback" not in second.output
+    visitor = visit(address)
+    sockets = _sockets(run, visitor)
+    assert all(endpoint.startswith("tcp://127.0.0.1:") for endpoint in sockets.values())
+    _spoil(run, visitor, sockets)
+    before = run.last()["learned_steps"]
+    run.wait_until_learning(beyond=before + 300)
+    assert visitor.control.send(StopRun("the visitor asked for it"))
+    statuses = {name: role.wait(within_s=10.0) for name, role in roles.items()}
+    assert statuses == dict.fromkeys(roles, 0), "\n".join(r.output for r in roles.values())
+    summary = run.check_books()
+    assert summary["reason"] == "the visitor asked for it"
+    assert summary["epoch"] == 0

@@ -1,0 +1,140 @@
+"""`kill -9` of any role in mid-run: the others stay, the run goes on, nothing is learned twice."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+from system_harness import CARTPOLE, Run, System, Visitor, check_line
+
+from aclearn.errors import CheckpointError
+from aclearn.runs import list_checkpoints, load_checkpoint, load_newest
+
+_ROOM = {"max_restarts": 20, "backoff_first_s": 0.1, "backoff_max_s": 0.2}
+
+
+def _kill(run: Run, name: str) -> dict[str, int]:
+    """Kill one role, wait for its next incarnation; nobody else was started again."""
+    before = run.pids()
+    run.kill_role(name)
+    new = run.wait_for_new(name, before[name], within_s=10.0)
+    after = run.pids()
+    assert after == before | {name: new}
+    return after
+
+
+def _goes_on(run: Run, *, within_s: float = 10.0) -> None:
+    """More is learned than up to now."""
+    learned = run.last()["learned_steps"]
+    run.wait_for(
+        lambda: run.last()["learned_steps"] > learned + 200, "learning goes on", within_s=within_s
+    )
+
+
+def _kill_trainer(run: Run) -> None:
+    """Kill the trainer; it comes back from its checkpoint under a new epoch within 10 s."""
+    checkpoint = run.wait_for(
+        lambda: (c := load_newest(run.folder / "checkpoints")) and c.label > 0 and c,
+        "a checkpoint with updates",
+    )
+    before = run.last()
+    pids = run.pids()
+    run.kill_role("trainer-0")
+    # learned steps beyond those of the newest checkpoint that the old one can have written
+    run.wait_for(
+        lambda: (
+            (now := run.last())["epoch"] == before["epoch"] + 1
+            and now["learned_steps"] > before["learned_steps"] + 200
+        ),
+        "the new trainer learns",
+        within_s=10.0,
+    )
+    after = run.last()
+    assert run.pids() == pids | {"trainer-0": run.pids()["trainer-0"]}
+    assert checkpoint.label <= after["policy_version"]
+    in_new_epoch = [line for line in run.lines() if line["epoch"] == after["epoch"]]
+    assert in_new_epoch[-1]["policy_version"] > in_new_epoch[0]["policy_version"]
+    check_line(after)
+    assert after["learned_steps"] <= after["env_steps"]
+    # what the killed trainer held is accounted for
+    lost = {"trainer_restart", "lost", "old_epoch"}
+    assert sum(after["dropped_steps"].get(reason, 0) for reason in lost) > 0, after
+
+
+def test_kills_of_actor_trainer_and_monitor_with_local_inference(system: System) -> None:
+    run = system.train(system.config(CARTPOLE, supervisor=_ROOM))
+    run.wait_until_learning(beyond=300)
+    _kill(run, "actor-0")
+    _goes_on(run)
+    assert "actor-0" in run.output and "SIGKILL" in run.output
+    _kill_trainer(run)
+    _kill_monitor(run)
+    _kill(run, "actor-1")
+    _goes_on(run)
+    summary = run.finish()
+    assert summary["epoch"] == 1
+
+
+def test_kills_of_predictor_trainer_and_monitor_with_predictor_inference(
+    system: System,
+) -> None:
+    run = system.train(system.config(CARTPOLE, actors={"inference": "predictor"}, supervisor=_ROOM))
+    run.wait_until_learning(beyond=300)
+    _kill(run, "predictor-0")
+    _goes_on(run)
+    _kill_trainer(run)
+    _kill_monitor(run)
+    summary = run.finish()
+    assert summary["epoch"] == 1
+
+
+def _kill_monitor(run: Run) -> None:
+    """Kill the monitor; the data goes on, the roles say hello again, the counters go on."""
+    before = run.last()
+    pids = _kill(run, "monitor-0")
+    run.wait_for(
+        lambda: run.last()["learned_steps"] > before["learned_steps"] + 200,
+        "the new monitor reports",
+        within_s=10.0,
+    )
+    after = run.last()
+    assert after["epoch"] == before["epoch"]
+    assert after["dropped_steps"].get("lost", 0) == before["dropped_steps"].get("lost", 0)
+    assert run.pids() == pids
+    visitor = Visitor(run.monitor_address())
+    try:
+        names = {peer.name for peer in visitor.peers().peers} - {"visitor-0"}
+    finally:
+        visitor.close()
+    assert names == pids.keys() - {"monitor-0"}
+
+
+def test_a_full_disk_stops_no_training_and_the_last_good_checkpoint_stays(
+    system: System,
+) -> None:
+    run = system.train(system.config(CARTPOLE, policy={"hidden": [128, 128]}))
+    run.wait_until_learning(beyond=300)
+    pid = run.pids()["trainer-0"]
+    whole = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    folder = run.folder / "checkpoints"
+    # too little for 17 k weights with the state of Adam: as a full disk, for this process alone
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (60_000, whole[1]))
+    run.wait_for(lambda: run.log("trainer-0").count("checkpoint_failed") >= 2, "saves fail")
+    good = [(path, load_checkpoint(path).label) for path in list_checkpoints(folder)]
+    assert good, "the ones before the disk was full"
+    _goes_on(run)
+    assert run.pids()["trainer-0"] == pid
+    assert [(path, load_checkpoint(path).label) for path in list_checkpoints(folder)] == good
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, whole)
+    run.wait_for(lambda: _newest_label(folder) > good[0][1], "a save succeeds again")
+    summary = run.finish()
+    assert _newest_label(folder) == summary["updates"]
+    assert not list(folder.glob("*.tmp"))
+
+
+def _newest_label(folder: Path) -> int:
+    try:
+        checkpoint = load_newest(folder)
+    except CheckpointError:  # the pruning was quicker than the look
+        return -1
+    return -1 if checkpoint is None else checkpoint.label

@@ -1,0 +1,162 @@
+"""`aclearn train` from its start to its end, and what can be done with the run afterwards."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from conftest import leaving_nothing
+from system_harness import CARTPOLE, NEVER_FALL, PATIENCE, PONG, WITHIN_AN_EPOCH, Run, System
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from aclearn.runs import load_newest
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[System, Path, Run]]:
+    """A CartPole run that has ended at its bound."""
+    with leaving_nothing(tmp_path_factory.mktemp("finished")) as system:
+        config = system.config(CARTPOLE, run={"max_env_steps": 4000})
+        run = system.train(config)
+        assert run.wait() == 0, run.diagnosis()
+        yield system, config, run
+
+
+def _copy(finished: tuple[System, Path, Run], target: Path) -> Path:
+    """A copy of the finished run; the folder that takes the place of `run.dir`."""
+    shutil.copytree(finished[2].folder, target / "r")
+    return target
+
+
+def test_a_run_ends_at_its_bound_with_summary_checkpoint_and_events(
+    finished: tuple[System, Path, Run],
+) -> None:
+    run = finished[2]
+    summary, lines = run.check_books(), run.lines()
+    assert summary["reason"] == "max_env_steps"
+    assert summary["env_steps"] >= 4000
+    assert summary["learned_steps"] > 3000
+    assert summary["in_flight_steps"] == 0
+    assert summary["episodes"] > 20
+    assert 9 < summary["return_mean_100"] < 500
+    assert summary["reached_target_at_s"] is None
+    assert "max_env_steps" in run.output
+    times = [0.0, *(line["time_s"] for line in lines)]  # from the command's start
+    assert max(b - a for a, b in pairwise(times)) < 5.0 * PATIENCE
+    checkpoint = load_newest(run.folder / "checkpoints")
+    assert checkpoint is not None
+    assert checkpoint.state["ledger"]["learned_steps"] == summary["learned_steps"]
+    assert checkpoint.state["counters"]["updates"] == summary["updates"] == checkpoint.label
+    events = EventAccumulator(str(run.folder / "tensorboard"))
+    events.Reload()
+    tags = {tag.split("/")[-1] for tag in events.Tags()["scalars"]}
+    assert {"learned_steps", "return_mean_100", "in_flight_steps"} <= tags
+
+
+@pytest.mark.parametrize("inference", ["local", "predictor"])
+def test_pong_learns_a_few_updates(system: System, inference: str) -> None:
+    config = system.config(PONG, run={"max_updates": 5}, actors={"inference": inference})
+    run = system.train(config)
+    assert run.wait(within_s=80.0) == 0, run.diagnosis()
+    summary = run.check_books()
+    assert summary["reason"] == "max_updates"
+    assert summary["updates"] >= 5
+    # 2 unrolls of 5 steps of 4 games; no step is masked, since no game of Pong ends so soon
+    assert summary["learned_steps"] == summary["updates"] * 40
+    roles = {role for line in run.lines() for role in line["wait_share"]}
+    asked = {"predictor"} if inference == "predictor" else set()
+    assert roles == {"trainer", "actor"} | asked
+
+
+def test_a_finished_run_can_be_played_and_drawn(
+    finished: tuple[System, Path, Run], tmp_path: Path
+) -> None:
+    system, _, run = finished
+    play = system.command("evaluate", run.folder, "--episodes", "5")
+    picture = tmp_path / "curve.png"
+    draw = system.command("plot", run.folder, _copy(finished, tmp_path) / "r", "--out", picture)
+    assert play.wait() == 0, play.output
+    assert "5 episodes" in play.output and f"{run.summary()['updates']} updates" in play.output
+    assert draw.wait() == 0, draw.output
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_folder_that_exists_is_left_as_it_is(finished: tuple[System, Path, Run]) -> None:
+    system, config, run = finished
+    before = {p: p.read_bytes() for p in sorted(run.folder.rglob("*")) if p.is_file()}
+    again = system.train(config)
+    assert again.wait() in (1, 64)
+    assert f"{run.folder} exists already" in again.output
+    assert "--resume" in again.output and "run.name" in again.output
+    assert "Traceback" not in again.output
+    assert {p: p.read_bytes() for p in sorted(run.folder.rglob("*")) if p.is_file()} == before
+
+
+def test_a_resumed_run_goes_on_with_the_same_counters(
+    finished: tuple[System, Path, Run], system: System
+) -> None:
+    folder = _copy(finished, system.folder / "runs")
+    before = finished[2].lines()
+    run = system.train(
+        finished[1], "--resume", f"run.dir={folder}", "run.name=r", "run.max_env_steps=7000"
+    )
+    assert run.wait() == 0, run.diagnosis()
+    summary = run.check_books()
+    lines = run.lines()
+    assert lines[: len(before)] == before
+    for name in (*NEVER_FALL, *WITHIN_AN_EPOCH):
+        values = [line[name] for line in lines]
+        assert values == sorted(values), name
+    assert summary["epoch"] == 1
+    assert summary["reason"] == "max_env_steps"
+    assert 7000 <= summary["env_steps"] < 10_000
+    assert summary["learned_steps"] > 5500
+    assert "max_env_steps: 7000" in (run.folder / "config.yaml").read_text()
+
+
+def _damage(path: Path, how: str) -> None:
+    content = bytearray(path.read_bytes())
+    if how == "truncated":
+        content = content[: len(content) // 2]
+    else:
+        content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("how", ["truncated", "flipped"])
+def test_a_damaged_checkpoint_is_passed_over_and_if_all_are_the_run_ends(
+    finished: tuple[System, Path, Run], system: System, how: str
+) -> None:
+    folder = _copy(finished, system.folder / "runs")
+    newest_first = sorted((folder / "r" / "checkpoints").glob("*.safetensors"), reverse=True)
+    assert len(newest_first) >= 2
+    for path in newest_first if how == "truncated" else newest_first[:1]:
+        _damage(path, how)
+    run = system.train(
+        finished[1], "--resume", f"run.dir={folder}", "run.name=r", "run.max_env_steps=6000"
+    )
+    status = run.wait()
+    if how == "truncated":
+        assert status in (1, 64), run.diagnosis()
+        assert "damaged" in run.output and str(newest_first[0]) in run.output
+    else:
+        assert status == 0, run.diagnosis()
+        assert newest_first[0].stem in run.log("trainer-0")
+        assert f"event=resumed checkpoint={newest_first[1].stem}" in run.log("trainer-0")
+        run.check_books()
+
+
+def test_a_checkpoint_of_another_architecture_is_refused_with_a_reason(
+    finished: tuple[System, Path, Run], system: System
+) -> None:
+    folder = _copy(finished, system.folder / "runs")
+    checkpoints = sorted(p.name for p in (folder / "r" / "checkpoints").iterdir())
+    run = system.train(
+        finished[1], "--resume", f"run.dir={folder}", "run.name=r", "policy.hidden=[8]"
+    )
+    assert run.wait() in (1, 64), run.diagnosis()
+    assert "another architecture" in run.output and "policy" in run.output
+    assert sorted(p.name for p in (folder / "r" / "checkpoints").iterdir()) == checkpoints
