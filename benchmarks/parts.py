@@ -1,0 +1,228 @@
+"""What the parts of a run cost singly: emulator, inference, training step.
+
+    python benchmarks/parts.py emulator|inference|training CONFIG SECONDS [key=value ...]
+
+prints one JSON object. Each part has a process of its own, as its role has, with that role's
+allocator and one thread of mathematics.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.acting import UnrollBuilder, UnrollCounter, sample_actions
+from aclearn.allocator import keep_freed_memory
+from aclearn.config import Config, load_config
+from aclearn.envs import VectorEnv, make_vector_env
+from aclearn.policies import Architecture, PolicyVersion
+from services.policies import architecture_of, make_runtime
+
+if TYPE_CHECKING:
+    from aclearn.wire import Unroll
+
+PARTS = ("emulator", "inference", "training")
+
+#: Share of the measured time that runs before it, unmeasured.
+_WARM_UP_SHARE = 0.2
+#: Steps of the games before their observations count as real ones.
+_STEPS_INTO_THE_GAME = 40
+#: Seconds for a part to start and be measured, beyond what was asked for; a busy machine is slow.
+_START_WITHIN_S = 300.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one agent step costs in one part.
+
+    Attributes:
+        cpu_s: CPU time of the process with all its threads; a busy machine does not change it much.
+        wall_s: time on the clock.
+        detail: facts about how it was measured.
+    """
+
+    cpu_s: float
+    wall_s: float
+    detail: dict[str, str]
+
+
+def measure_part(part: str, config: Path, overrides: Sequence[str], seconds: float) -> Cost:
+    """The cost of one part, measured in a process of its own.
+
+    Raises:
+        subprocess.CalledProcessError: it failed; its traceback is on stderr.
+    """
+    done = subprocess.run(
+        [sys.executable, __file__, part, str(config), str(seconds), *overrides],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        timeout=_START_WITHIN_S + 4 * seconds,
+        check=True,
+    )
+    return Cost(**json.loads(done.stdout))
+
+
+def emulator_cost(config: Config, seconds: float) -> Cost:
+    """Steps of one group of environments with random actions, one emulator thread."""
+    env = _make_env(config)
+    rng = np.random.default_rng(0)
+    count, width = env.spec.actions, env.num_envs
+    actions = rng.integers(count, size=(1024, width))
+    env.reset()
+
+    def run(times: int) -> None:
+        for i in range(times):
+            env.send(actions[i % len(actions)])
+            env.recv()
+
+    cost = _cost_of(run, steps_each=width, seconds=seconds)
+    env.close()
+    return cost
+
+
+def inference_cost(config: Config, seconds: float) -> Cost:
+    """The policy on one group's observations, and the choice of actions."""
+    env = _make_env(config)
+    env.reset()
+    rng = np.random.default_rng(0)
+    for _ in range(_STEPS_INTO_THE_GAME):
+        env.send(rng.integers(env.spec.actions, size=env.num_envs))
+        observations = env.recv().observations
+    local = config.actors.inference == "local"
+    kind = config.actors.runtime if local else config.predictor.runtime
+    architecture = architecture_of(config, env.spec)
+    runtime = make_runtime(architecture, kind, threads=1)
+    runtime.swap(random_weights(architecture))
+
+    def run(times: int) -> None:
+        for _ in range(times):
+            sample_actions(runtime.logits(observations), rng)
+
+    cost = _cost_of(run, steps_each=env.num_envs, seconds=seconds)
+    env.close()
+    return Cost(cost.cpu_s, cost.wall_s, {"runtime": kind})
+
+
+def training_cost(config: Config, seconds: float) -> Cost:
+    """A batch put together and learned `trainer.uses` times, per agent step and use."""
+    import torch
+
+    from aclearn.learning import Learner, assemble_batch, choose_amp, choose_device
+
+    torch.set_num_threads(1)
+    env = _make_env(config)
+    unrolls = collect_unrolls(config, env, config.trainer.unrolls_per_batch)
+    frame_stack, architecture = env.spec.frame_stack, architecture_of(config, env.spec)
+    env.close()
+    device = choose_device(config.trainer.device)
+    amp_dtype = choose_amp(config.trainer.amp, device)
+    learner = Learner(
+        architecture,
+        loss=config.loss,
+        optimiser=config.optimiser,
+        device=device,
+        amp_dtype=amp_dtype,
+        workers=1,
+        channels_last=config.trainer.channels_last,
+        compiled=config.trainer.compile,
+        seed=0,
+    )
+    steps, uses = sum(int(unroll.valid.sum()) for unroll in unrolls), config.trainer.uses
+
+    def run(times: int) -> None:
+        for _ in range(times):
+            batch = assemble_batch(unrolls, frame_stack=frame_stack, device=device)
+            for _ in range(uses):
+                learner.update(batch, learned_steps=0)
+
+    cost = _cost_of(run, steps_each=steps * uses, seconds=seconds)
+    amp = "off" if amp_dtype is None else str(amp_dtype).removeprefix("torch.")
+    detail = {"amp": amp, "torch": torch.__version__, "device": device.type}
+    return Cost(cost.cpu_s, cost.wall_s, detail)
+
+
+def collect_unrolls(config: Config, env: VectorEnv, count: int) -> list[Unroll]:
+    """Real unrolls of the configured size, played by the uniform policy."""
+    builder = UnrollBuilder(
+        env.spec,
+        num_envs=env.num_envs,
+        length=config.actors.unroll_length,
+        clip_rewards=config.env.clip_rewards,
+        life_loss_ends=config.env.life_loss_ends,
+    )
+    counter, rng = UnrollCounter("benchmark"), np.random.default_rng(0)
+    log_probs = np.full(env.num_envs, -np.log(env.spec.actions), np.float32)
+    builder.begin(env.reset())
+    unrolls: list[Unroll] = []
+    while len(unrolls) < count:
+        actions = rng.integers(env.spec.actions, size=env.num_envs, dtype=np.int32)
+        env.send(actions.astype(np.int64))
+        builder.add(actions, log_probs, PolicyVersion(0, 0), env.recv())
+        if builder.full:
+            unrolls.append(counter.ship(builder.take())[1])
+    return unrolls
+
+
+def random_weights(architecture: Architecture) -> dict[str, NDArray[np.float32]]:
+    """Weights of the size that a fresh network has, without torch."""
+    rng = np.random.default_rng(0)
+    return {
+        name: (rng.standard_normal(shape) / prod(shape[1:]) ** 0.5).astype(np.float32)
+        for name, shape in architecture.tensor_shapes().items()
+    }
+
+
+def _make_env(config: Config) -> VectorEnv:
+    actors = config.actors
+    return make_vector_env(
+        config.env,
+        num_envs=actors.envs_per_group,
+        seed=config.run.seed,
+        step_timeout_s=actors.step_timeout_s,
+        max_faults=actors.max_env_faults,
+        threads=1,
+    )
+
+
+def _cost_of(run: Callable[[int], None], *, steps_each: int, seconds: float) -> Cost:
+    """Cost of an agent step, from `run(times)` repeated for about `seconds`."""
+    started = time.perf_counter()
+    times = 0
+    while time.perf_counter() - started < seconds * _WARM_UP_SHARE or times < 2:
+        run(1)
+        times += 1
+    each_s = (time.perf_counter() - started) / times
+    times = max(2, round(seconds / each_s))
+    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    run(times)
+    wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
+    return Cost(cpu_s / (times * steps_each), wall_s / (times * steps_each), {})
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure one part and print its cost."""
+    part, path, seconds, *overrides = arguments
+    keep_freed_memory()
+    measure = {
+        "emulator": emulator_cost,
+        "inference": inference_cost,
+        "training": training_cost,
+    }[part]
+    cost = measure(load_config(Path(path), overrides), float(seconds))
+    sys.stdout.write(json.dumps(asdict(cost)) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,295 @@
+"""How long a prediction takes, from an actor's question to its answer.
+
+    python benchmarks/round_trip.py [--actors 16] [--envs-per-actor 1] [--seconds 20]
+
+A real predictor process with the `nature` network answers client processes that ask in a closed
+loop, each with `--envs-per-actor` observations of 84×84×4; meanwhile new weights come as often as
+a trainer's. Prints one JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zmq
+from numpy.typing import NDArray
+
+from aclearn.config import Config, load_config
+from aclearn.launch import StopFlag
+from aclearn.wire import (
+    ActReply,
+    ActRequest,
+    Beat,
+    BeatReply,
+    Hello,
+    NoNewerWeights,
+    Peer,
+    Peers,
+    Weights,
+    WeightsRequest,
+)
+from services.role import RoleContext
+
+_CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pong.yaml"
+_OVERRIDES = (
+    "run.name=round-trip",
+    "policy.architecture=nature",
+    "actors.inference=predictor",
+    "monitor.beat_every_s=0.2",
+)
+#: Seconds between two versions: eight updates a second of 320 steps are 2560 learned steps/s.
+_PUBLISH_EVERY_S = 0.125
+#: Seconds for a process to start, an answer to come, a process to end.
+_START_WITHIN_S, _REPLY_WITHIN_S, _END_WITHIN_S = 60.0, 10.0, 10.0
+
+
+class Surroundings:
+    """What a predictor sees of a run: a monitor that knows a trainer, and that trainer's weights.
+
+    Args:
+        context: of the role that this program plays; `context.monitor` is where it listens.
+    """
+
+    def __init__(self, context: RoleContext) -> None:
+        # imported here: the clients start from this file too, and need no network runtime
+        from parts import random_weights
+
+        from services.policies import architecture_of
+
+        self._monitor = context.serve_at(context.monitor, (Hello, Beat))
+        self._weights, weights = context.serve((WeightsRequest,))
+        self._trainer = Peer("trainer", "trainer-0", context.incarnation, {"weights": weights})
+        self._tensors = random_weights(architecture_of(context.config))
+        self._started = time.monotonic()
+        self._poller = zmq.Poller()
+        self._poller.register(self._monitor.socket, zmq.POLLIN)
+        self._poller.register(self._weights.socket, zmq.POLLIN)
+        self.predictor: Hello | None = None
+        self.counters: dict[str, int] = {}
+
+    def serve(self, timeout_s: float) -> None:
+        """Answer what is there, waiting up to `timeout_s` for it."""
+        self._poller.poll(int(1000 * timeout_s))
+        for address, envelope in self._monitor.receive(0.0):
+            if isinstance(envelope.message, Hello):
+                self.predictor = envelope.message
+                self._monitor.send(address, Peers(1, [self._trainer]))
+            elif isinstance(envelope.message, Beat):
+                self.counters = dict(envelope.message.counters)
+                self._monitor.send(address, BeatReply(1))
+        version = int((time.monotonic() - self._started) / _PUBLISH_EVERY_S)
+        for address, envelope in self._weights.receive(0.0):
+            request = envelope.message
+            assert isinstance(request, WeightsRequest)  # the server accepts nothing else
+            if version > request.version:
+                self._weights.send(address, Weights(0, version, self._tensors))
+            else:
+                self._weights.send(address, NoNewerWeights(request.epoch, request.version))
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What one client does."""
+
+    endpoint: str
+    monitor: str
+    config: Config
+    index: int
+    envs: int
+    warm_up_s: float
+    seconds: float
+
+
+def ask(asking: Asking, results: Connection) -> None:
+    """Ask until the time is over; sends the round trips in seconds. Runs in its own process."""
+    context = RoleContext(
+        "actor", f"actor-{asking.index}", asking.index, asking.config, asking.monitor, None,
+        StopFlag(),
+    )  # fmt: skip
+    try:
+        client = context.connect(asking.endpoint)
+        rng = np.random.default_rng(asking.index)
+        observations = rng.integers(256, size=(asking.envs, 4, 84, 84), dtype=np.uint8)
+        number = 0
+
+        def round_trip() -> float:
+            nonlocal number
+            number += 1
+            began = time.perf_counter()
+            if not client.send(ActRequest(number, observations), timeout_s=_REPLY_WITHIN_S):
+                raise RuntimeError("the predictor cannot be reached")
+            envelope = client.receive(_REPLY_WITHIN_S)
+            took_s = time.perf_counter() - began
+            if envelope is None or not isinstance(envelope.message, ActReply):
+                raise RuntimeError(f"no answer but {envelope}")
+            if envelope.message.request != number:
+                raise RuntimeError(f"asked {number}, answered {envelope.message.request}")
+            return took_s
+
+        round_trip()
+        results.send("ready")
+        if not results.poll(_START_WITHIN_S):
+            raise RuntimeError("the start never came")
+        results.recv()
+        warm_until = time.monotonic() + asking.warm_up_s
+        while time.monotonic() < warm_until:
+            round_trip()
+        taken = []
+        until = warm_until + asking.seconds
+        while time.monotonic() < until:
+            taken.append(round_trip())
+        results.send(taken)
+    finally:
+        context.close()
+
+
+@contextmanager
+def predictor_process(config_path: Path, monitor: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`aclearn role predictor`, ended after; its log goes to stderr."""
+    command = ("role", "predictor", str(config_path), "--monitor", monitor)
+    process = subprocess.Popen([sys.executable, "-m", "services.cli", *command])
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(_END_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(_END_WITHIN_S)
+
+
+def measure(
+    config: Config, directory: Path, *, actors: int, envs: int, warm_up_s: float, seconds: float
+) -> dict[str, Any]:
+    """Round trips of `actors` clients together."""
+    config_path = directory / "config.yaml"
+    config_path.write_text(config.to_yaml(), encoding="utf-8")
+    address = f"ipc://{directory}/monitor.sock"
+    context = RoleContext("monitor", "monitor-0", 0, config, address, None, StopFlag())
+    spawning = multiprocessing.get_context("spawn")
+    clients: list[SpawnProcess] = []
+    try:
+        surroundings = Surroundings(context)
+        with predictor_process(config_path, address) as process:
+            deadline = time.monotonic() + _START_WITHIN_S
+            while surroundings.predictor is None:
+                surroundings.serve(0.1)
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError("the predictor did not start")
+            endpoint = surroundings.predictor.endpoints["predictions"]
+            ends = []
+            for index in range(actors):
+                asking = Asking(endpoint, address, config, index, envs, warm_up_s, seconds)
+                ours, theirs = spawning.Pipe()
+                client = spawning.Process(target=ask, args=(asking, theirs))
+                client.start()
+                theirs.close()
+                clients.append(client)
+                ends.append(ours)
+            _gather(surroundings, ends, within_s=_START_WITHIN_S)
+            for end in ends:
+                end.send("go")
+            _serve_until(surroundings, time.monotonic() + warm_up_s)
+            before, began = surroundings.counters, time.monotonic()
+            _serve_until(surroundings, began + seconds)
+            after, measured_s = surroundings.counters, time.monotonic() - began
+            taken = _gather(surroundings, ends, within_s=_START_WITHIN_S)
+    finally:
+        for client in clients:
+            client.join(_END_WITHIN_S)
+            if client.is_alive():
+                client.kill()
+        context.close()
+    predictions = after["predictions"] - before["predictions"]
+    batches = after["prediction_batches"] - before["prediction_batches"]
+    return figures(np.concatenate(taken), seconds=seconds) | {
+        "predictions_per_s": predictions / measured_s,
+        "batch_mean": predictions / max(1, batches),
+    }
+
+
+def figures(round_trips_s: NDArray[np.float64], *, seconds: float) -> dict[str, Any]:
+    """What the round trips of all clients, `[N]` in seconds, amount to."""
+    p50, p99 = np.percentile(round_trips_s, [50, 99])
+    return {
+        "p50_ms": 1000 * float(p50),
+        "p99_ms": 1000 * float(p99),
+        "mean_ms": 1000 * float(round_trips_s.mean()),
+        "max_ms": 1000 * float(round_trips_s.max()),
+        "requests": len(round_trips_s),
+        "requests_per_s": len(round_trips_s) / seconds,
+    }
+
+
+def _serve_until(surroundings: Surroundings, until: float) -> None:
+    while (left_s := until - time.monotonic()) > 0:
+        surroundings.serve(min(left_s, 0.1))
+
+
+def _gather(surroundings: Surroundings, ends: list[Connection], *, within_s: float) -> list[Any]:
+    """One object from each client, while the predictor is served."""
+    deadline = time.monotonic() + within_s
+    gathered: dict[int, Any] = {}
+    while len(gathered) < len(ends):
+        surroundings.serve(0.05)
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{len(ends) - len(gathered)} clients did not answer in time")
+        waiting = {end: i for i, end in enumerate(ends) if i not in gathered}
+        for end in wait(list(waiting), timeout=0):
+            assert isinstance(end, Connection)
+            gathered[waiting[end]] = end.recv()  # EOFError: the client died, see its traceback
+    return [gathered[i] for i in range(len(ends))]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--actors", type=int, default=16, help="client processes")
+    parser.add_argument("--envs-per-actor", type=int, default=1, help="observations a question")
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--warm-up", type=float, default=3.0)
+    parser.add_argument(
+        "--set", nargs="+", action="extend", default=[], metavar="key=value", dest="overrides"
+    )
+    options = parser.parse_args()
+    config = load_config(_CONFIG, [*_OVERRIDES, *options.overrides])
+    with tempfile.TemporaryDirectory(prefix="aclearn-") as directory:
+        measured = measure(
+            config,
+            Path(directory),
+            actors=options.actors,
+            envs=options.envs_per_actor,
+            warm_up_s=options.warm_up,
+            seconds=options.seconds,
+        )
+    line = {
+        "name": "round-trip",
+        "architecture": config.policy.architecture,
+        "runtime": config.predictor.runtime,
+        "actors": options.actors,
+        "envs_per_actor": options.envs_per_actor,
+        **{
+            key: round(value, 3) if isinstance(value, float) else value
+            for key, value in measured.items()
+        },
+    }
+    sys.stdout.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    main()

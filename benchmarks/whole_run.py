@@ -1,0 +1,149 @@
+"""A run of `aclearn train` in a folder of its own, watched from outside."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+#: Seconds that a run has from its start to its first learned step.
+START_WITHIN_S = 300.0
+#: Longest gap between two metrics lines; they are due every 2 s.
+_LINE_WITHIN_S = 120.0
+#: Seconds that a run has to end after the signal.
+_END_WITHIN_S = 30.0
+_LOOK_EVERY_S = 0.1
+_RUN_NAME = "benchmark"
+
+MetricsLine = dict[str, Any]
+
+
+class WholeRun:
+    """A living run; made by `start_run`.
+
+    Args:
+        process: the command.
+        folder: of the run, made by the command.
+        output_path: what the command printed.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path, output_path: Path) -> None:
+        self._process, self._folder, self._output_path = process, folder, output_path
+        self._size_seen = 0
+        self._newest: MetricsLine | None = None
+
+    def wait_for_line(
+        self, *, at_least_s: float = 0.0, learned: bool = False, within_s: float = _LINE_WITHIN_S
+    ) -> MetricsLine:
+        """The newest metrics line, once it is old enough.
+
+        Args:
+            at_least_s: its least `time_s`.
+            learned: some step must have been learned.
+            within_s: how long to wait beyond `at_least_s` from now.
+
+        Raises:
+            RuntimeError: the run ended, or no such line came in time; with the run's last words.
+        """
+        newest = self._newest_line()
+        already_s = newest["time_s"] if newest else 0.0
+        deadline = time.monotonic() + max(0.0, at_least_s - already_s) + within_s
+        while True:
+            line = self._newest_line()
+            if line and line["time_s"] >= at_least_s and (line["learned_steps"] > 0 or not learned):
+                return line
+            if self._process.poll() is not None:
+                raise RuntimeError(f"the run ended by itself:\n{self._last_words()}")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the run wrote no such metrics in time:\n{self._last_words()}")
+            time.sleep(_LOOK_EVERY_S)
+
+    def lines(self) -> list[MetricsLine]:
+        """Every whole metrics line so far."""
+        path = self._folder / "metrics.jsonl"
+        if not path.exists():
+            return []
+        whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+        return [json.loads(line) for line in whole.splitlines()]
+
+    def roles(self) -> dict[str, psutil.Process]:
+        """The living processes by their names: actor-0, trainer-0, and the parent as "command"."""
+        parent = psutil.Process(self._process.pid)
+        found = {"command": parent}
+        for child in parent.children(recursive=True):
+            try:
+                arguments = child.cmdline()
+            except psutil.NoSuchProcess:
+                continue
+            if "--name" in arguments:
+                found[arguments[arguments.index("--name") + 1]] = child
+        return found
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """CPU time that each process has used, in seconds, by its name."""
+        return {
+            name: process.cpu_times().user + process.cpu_times().system
+            for name, process in self.roles().items()
+        }
+
+    def end(self) -> None:
+        """End the run as a user would, and by force what that leaves."""
+        left = list(self.roles().values()) if self._process.poll() is None else []
+        self._process.terminate()
+        try:
+            self._process.wait(_END_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(_END_WITHIN_S)
+        _, alive = psutil.wait_procs(left, timeout=1.0)
+        for process in alive:
+            process.kill()
+
+    def _newest_line(self) -> MetricsLine | None:
+        path = self._folder / "metrics.jsonl"
+        # looking must not cost the run anything: most looks find nothing new
+        size = path.stat().st_size if path.exists() else 0
+        if size != self._size_seen:
+            self._size_seen = size
+            lines = self.lines()
+            self._newest = lines[-1] if lines else None
+        return self._newest
+
+    def _last_words(self) -> str:
+        words = [self._output_path.read_text(encoding="utf-8", errors="replace")[-2000:]]
+        for log in sorted(self._folder.glob("logs/*.log")):
+            text = log.read_text(encoding="utf-8", errors="replace")
+            words.append(f"--- {log.name}\n{text[-1000:]}")
+        return "\n".join(words)
+
+
+@contextmanager
+def start_run(config: Path, overrides: Sequence[str]) -> Iterator[WholeRun]:
+    """`aclearn train CONFIG OVERRIDES…` without a target, in a temporary folder removed after."""
+    with tempfile.TemporaryDirectory(prefix="aclearn-benchmark-") as directory:
+        arguments = [
+            *("run.target_return=null", "run.max_wall_s=null", "run.max_env_steps=null"),
+            *overrides,
+            *(f"run.dir={directory}", f"run.name={_RUN_NAME}"),
+        ]
+        output_path = Path(directory) / "output.txt"
+        with output_path.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "services.cli", "train", str(config), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        run = WholeRun(process, Path(directory) / _RUN_NAME, output_path)
+        try:
+            yield run
+        finally:
+            run.end()
