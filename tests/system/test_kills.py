@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from pathlib import Path
+from typing import Any
 
 from system_harness import CARTPOLE, Run, System, Visitor, check_line
 
@@ -40,20 +41,19 @@ def _kill_trainer(run: Run) -> None:
     before = run.last()
     pids = run.pids()
     run.kill_role("trainer-0")
-    # learned steps beyond those of the newest checkpoint that the old one can have written
-    run.wait_for(
-        lambda: (
-            (now := run.last())["epoch"] == before["epoch"] + 1
-            and now["learned_steps"] > before["learned_steps"] + 200
-        ),
-        "the new trainer learns",
-        within_s=10.0,
-    )
-    after = run.last()
+
+    def comes_back() -> dict[str, Any] | None:
+        lines = [line for line in run.lines() if line["epoch"] == before["epoch"] + 1]
+        if not lines:
+            return None
+        # learned steps beyond those of the newest checkpoint that the old one can have written
+        learns = lines[-1]["learned_steps"] > before["learned_steps"] + 200
+        publishes = lines[-1]["policy_version"] > lines[0]["policy_version"]
+        return lines[-1] if learns and publishes else None
+
+    after = run.wait_for(comes_back, "the new trainer learns and publishes", within_s=10.0)
     assert run.pids() == pids | {"trainer-0": run.pids()["trainer-0"]}
     assert checkpoint.label <= after["policy_version"]
-    in_new_epoch = [line for line in run.lines() if line["epoch"] == after["epoch"]]
-    assert in_new_epoch[-1]["policy_version"] > in_new_epoch[0]["policy_version"]
     check_line(after)
     assert after["learned_steps"] <= after["env_steps"]
     # what the killed trainer held is accounted for
