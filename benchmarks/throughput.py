@@ -39,13 +39,7 @@ class Setup:
     overrides: tuple[str, ...] = ()
 
 
-# Learning is the dearest part with this network: it needs more than one core's share.
-_NATURE = (
-    "policy.architecture=nature",
-    "trainer.uses=1",
-    "trainer.minibatches=1",
-    "trainer.workers=2",
-)
+_NATURE = ("policy.architecture=nature", "trainer.uses=1", "trainer.minibatches=1")
 SETUPS = {
     "pong-nature-local": Setup(_CONFIGS / "pong.yaml", (*_NATURE, "actors.inference=local")),
     "pong-nature-predictor": Setup(
