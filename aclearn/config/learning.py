@@ -93,6 +93,11 @@ class LossConfig(Group):
     value_cost: float = Field(
         default=0.5, ge=0.0, description="weight of the value loss beside the policy loss"
     )
+    normalise_advantages: bool = Field(
+        default=False,
+        description="divide advantages by their running root mean square, so that entropy_cost "
+        "and value_cost mean the same whatever the size of rewards",
+    )
 
 
 class OptimiserConfig(Group):

@@ -30,6 +30,8 @@ from correctors import (
 #: Samples that one worker differentiates at a time. Larger chunks leave the cache, smaller ones
 #: pay the framework's overhead a call.
 CHUNK_SAMPLES = 320
+#: Memory of the running mean square of advantages: about a hundred updates.
+_ADVANTAGE_DECAY = 0.99
 #: What an optimiser keeps of each weight.
 _OPTIMISER_STATE = {
     "adam": {"step", "exp_avg", "exp_avg_sq"},
@@ -116,6 +118,8 @@ class Learner:
                 replica.compile()
         self._optimiser = make_optimiser(self.network.parameters(), optimiser)
         self._scaler = torch.amp.GradScaler(device.type, enabled=amp_dtype is torch.float16)
+        # sum and weight of the squared advantages, older ones decayed
+        self._advantage_squares = self._advantage_weight = 0.0
         self._pool = ThreadPoolExecutor(workers, "learner") if workers > 1 else None
         self._chain = (
             CorrectorChain()
@@ -149,8 +153,11 @@ class Learner:
             self._scaler.step(self._optimiser)
         self._scaler.update()
         totals = sums.sum(0).tolist()
-        policy_loss, value_loss, entropy, rho_sum, rho_square_sum, clipped = totals
+        policy_loss, value_loss, entropy, rho_sum, rho_square_sum, clipped, squares = totals
         steps = max(1, batch.steps)
+        if finite:
+            self._advantage_squares = _ADVANTAGE_DECAY * self._advantage_squares + squares
+            self._advantage_weight = _ADVANTAGE_DECAY * self._advantage_weight + batch.steps
         return UpdateReport(
             applied=finite,
             policy_loss=policy_loss / steps,
@@ -182,6 +189,8 @@ class Learner:
                 # contiguous: moments of channels-last weights have their memory order
                 array = value.detach().cpu().contiguous().numpy().copy()
                 saved[f"optimiser/{name}/{key}"] = array
+        advantages = [self._advantage_squares, self._advantage_weight]
+        saved["normaliser/advantages"] = np.array(advantages, np.float64)
         return saved
 
     def load_state_tensors(self, saved: dict[str, NDArray[Any]]) -> None:
@@ -199,6 +208,8 @@ class Learner:
             load_tensors(self.network, weights)
         except ValueError as error:
             raise CheckpointError(f"the checkpoint is of another architecture: {error}") from error
+        squares, weight = saved.get("normaliser/advantages", np.zeros(2)).tolist()
+        self._advantage_squares, self._advantage_weight = squares, weight
         for name, parameter in self.network.named_parameters():
             prefix = f"optimiser/{name}/"
             state = {
@@ -282,12 +293,13 @@ class Learner:
                 log_rhos=log_rhos,
             )
         )
+        advantages = correction.weighted_advantages
         loss = actor_critic_loss(
             log_probs=log_probs,
             taken_log_probs=taken,
             values=values,
             targets=correction.targets,
-            advantages=correction.weighted_advantages,
+            advantages=advantages * self._advantage_scale,
             valid=valid,
             value_cost=self._loss.value_cost,
             entropy_cost=self._loss.entropy_cost,
@@ -303,8 +315,16 @@ class Learner:
                 rhos.sum(),
                 rhos.square().sum(),
                 clipped_fraction(log_rhos, self._loss.rho_bar, valid) * chunk_steps,
+                advantages.masked_fill(~valid, 0.0).square().sum(),
             ]
         )
+
+    @property
+    def _advantage_scale(self) -> float:
+        """1 / root mean square of the advantages up to the last update; 1 before the first."""
+        if not self._loss.normalise_advantages or self._advantage_squares <= 0.0:
+            return 1.0
+        return float((self._advantage_weight / self._advantage_squares) ** 0.5)
 
     def _add_gradients(self) -> None:
         for replica in self._replicas[1:]:
