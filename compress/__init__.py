@@ -1,10 +1,71 @@
-"""What an actor can run: a policy's graph and the runtimes that execute it, free of torch.
+"""Compressed policies: a chain of methods, the artifact it makes, the runtimes that execute it.
 
-The compressor chain (pruning, distillation, quantisation) will hand its artifacts to these
-runtimes.
+    chain = CompressorChain().add(Pruning(0.5)).add(Quantizer("INT8")).add(ONNX())
+    artifact = chain.compress(Policy.of(architecture, tensors), Context(observations))
+    runtime = ArtifactPolicy(architecture)
+    runtime.swap(artifact)
+    logits = runtime.logits(observations)
+
+Torch is imported by the first link that computes with it: who runs ONNX artifacts never pays.
 """
 
-from compress.graph import build_graph
-from compress.runtime import OnnxPolicy, PolicyRuntime, RefusedTensors, check_tensors
+from __future__ import annotations
 
-__all__ = ["OnnxPolicy", "PolicyRuntime", "RefusedTensors", "build_graph", "check_tensors"]
+from compress.artifact import (
+    Artifact,
+    ArtifactPolicy,
+    Fidelity,
+    check_artifact,
+    check_probe,
+    with_floor,
+)
+from compress.chain import CompressorChain
+from compress.distiller import Distiller
+from compress.errors import ChainError, NeedsObservations, RefusedArtifact, RefusedTensors
+from compress.fusion import Fusion, fold_batch_norm, fold_normalisation, fuse_module
+from compress.graph import PolicyGraph, check_tensors
+from compress.link import Link, check_compressor
+from compress.low_rank import LowRank
+from compress.onnx_graph import build_onnx
+from compress.parse import LINKS, parse_chain, parse_words
+from compress.policy import Context, Policy
+from compress.pruning import Pruning
+from compress.quantizer import Quantizer
+from compress.runtime import OnnxPolicy, PolicyRuntime
+from compress.static import ONNX, TorchScript
+
+__all__ = [
+    "LINKS",
+    "ONNX",
+    "Artifact",
+    "ArtifactPolicy",
+    "ChainError",
+    "CompressorChain",
+    "Context",
+    "Distiller",
+    "Fidelity",
+    "Fusion",
+    "Link",
+    "LowRank",
+    "NeedsObservations",
+    "OnnxPolicy",
+    "Policy",
+    "PolicyGraph",
+    "PolicyRuntime",
+    "Pruning",
+    "Quantizer",
+    "RefusedArtifact",
+    "RefusedTensors",
+    "TorchScript",
+    "build_onnx",
+    "check_artifact",
+    "check_compressor",
+    "check_probe",
+    "check_tensors",
+    "fold_batch_norm",
+    "fold_normalisation",
+    "fuse_module",
+    "parse_chain",
+    "parse_words",
+    "with_floor",
+]

@@ -1,90 +1,210 @@
-"""The ONNX graph of an architecture, built by hand and without weights.
+"""Policy graphs: plain data that says how a policy's arithmetic is written.
 
-Weights change every few seconds, the graph does not: it is built once and each policy version
-brings its tensors as external initialisers, which takes milliseconds where an export takes
-hundreds.
+An `Architecture` says which layers there are; a `PolicyGraph` adds what compression changes beside
+their widths. From it follow the names, shapes and dtypes of all tensors, so that an actor can check
+an artifact, and build what runs it, without torch.
 """
 
 from __future__ import annotations
 
-import onnx
-from onnx import TensorProto, helper
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from aclearn.policies import Architecture
+from compress.errors import RefusedTensors
 
-_OPSET = 17
-_IR_VERSION = 9
-_ONNX_TYPES = {"uint8": TensorProto.UINT8, "float32": TensorProto.FLOAT}
+Precision = Literal["fp32", "fp16", "bf16", "int8"]
+Runtime = Literal["torch", "torchscript", "onnx"]
+Tensors = Mapping[str, NDArray[Any]]
+
+PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16", "bf16", "int8")
+RUNTIMES: tuple[Runtime, ...] = ("torch", "torchscript", "onnx")
+#: What a weight is stored as. bfloat16 is unknown to numpy: its 16 bits travel as uint16.
+_STORED = {"fp32": "float32", "fp16": "float16", "bf16": "uint16"}
 
 
-def build_graph(architecture: Architecture) -> bytes:
-    """A serialised ONNX model `observations [N, *shape] → logits [N, A]` without its weights.
+class TensorSpec(NamedTuple):
+    """Shape and dtype of one tensor."""
 
-    Every weight of the policy's side of `architecture.tensor_shapes()` is an initialiser that
-    says "external", so a session can only be made with all of them given. uint8 observations go
-    in raw: the graph casts and divides by 255 itself. The value head is left out, since who acts
-    does not need it.
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One matrix product of the policy with what follows it.
+
+    Attributes:
+        name: tensors are called `<name>.weight` and `<name>.bias`.
+        weight: `(out, in, k, k)` of a convolution, `(out, in)` of a dense layer.
+        stride: of a convolution; 1 for dense layers.
+        bias: whether it has one; the first half of a factored layer has none.
+        activation: "relu", "tanh", or None.
     """
-    nodes: list[onnx.NodeProto] = []
-    current = "observations"
-    if architecture.observation_dtype == "uint8":
-        nodes.append(helper.make_node("Cast", [current], ["as_float"], to=TensorProto.FLOAT))
-        nodes.append(helper.make_node("Mul", ["as_float", "scale"], ["scaled"]))
-        current = "scaled"
-    activation = {"relu": "Relu", "tanh": "Tanh"}[architecture.activation]
-    for i, conv in enumerate(architecture.convolutions):
-        name = f"convolutions.{i}"
-        nodes.append(
-            helper.make_node(
-                "Conv",
-                [current, f"{name}.weight", f"{name}.bias"],
-                [name],
-                strides=[conv.stride, conv.stride],
-                kernel_shape=[conv.kernel, conv.kernel],
-            )
+
+    name: str
+    weight: tuple[int, ...]
+    stride: int
+    bias: bool
+    activation: str | None
+
+    @property
+    def is_convolution(self) -> bool:
+        """Whether the weight has a kernel."""
+        return len(self.weight) == 4
+
+
+@dataclass(frozen=True)
+class PolicyGraph:
+    """How a policy is computed: observations → logits.
+
+    Attributes:
+        architecture: widths, kernels, observations and actions.
+        ranks: factored layers as (name, rank), in order of names: W ≈ up · down.
+        scale_folded: images are not divided by 255; the first layer's weights have it in them.
+        precision: of the stored tensors; int8 also computes in int8.
+        per_channel: int8 scales of the weights are one an output channel, not one a tensor.
+        reduced_range: int8 weights use 7 bits, for processors whose multiply-add saturates.
+        runtime: what executes it.
+        static: a link has made a static graph of it; nothing can change it any more.
+    """
+
+    architecture: Architecture
+    ranks: tuple[tuple[str, int], ...] = ()
+    scale_folded: bool = False
+    precision: Precision = "fp32"
+    per_channel: bool = False
+    reduced_range: bool = False
+    runtime: Runtime = "torch"
+    static: bool = False
+
+    def layers(self) -> tuple[Layer, ...]:
+        """The policy's side in order of execution; the last layer gives the logits."""
+        shapes, architecture = self.architecture.tensor_shapes(), self.architecture
+        names = [f"convolutions.{i}" for i in range(len(architecture.convolutions))]
+        names += [f"hidden.{i}" for i in range(len(architecture.hidden))]
+        strides = [conv.stride for conv in architecture.convolutions]
+        strides += [1] * (len(names) + 1 - len(strides))
+        layers = []
+        for name, stride in zip([*names, "policy"], strides, strict=True):
+            weight = shapes[f"{name}.weight"]
+            activation = None if name == "policy" else architecture.activation
+            rank = dict(self.ranks).get(name)
+            if rank is None:
+                layers.append(Layer(name, weight, stride, True, activation))
+                continue
+            up = (weight[0], rank, *((1,) * (len(weight) - 2)))
+            layers.append(Layer(f"{name}.down", (rank, *weight[1:]), stride, False, None))
+            layers.append(Layer(f"{name}.up", up, 1, True, activation))
+        return tuple(layers)
+
+    def value_layers(self) -> tuple[Layer, ...]:
+        """The layers of the value alone; what it shares with the policy is in `layers`."""
+        shapes, names = self.architecture.tensor_shapes(), ["value"]
+        if self.architecture.separate_value:
+            names = [f"value_hidden.{i}" for i in range(len(self.architecture.hidden))] + names
+        activation = self.architecture.activation
+        return tuple(
+            Layer(n, shapes[f"{n}.weight"], 1, True, None if n == "value" else activation)
+            for n in names
         )
-        nodes.append(helper.make_node(activation, [name], [f"{name}.active"]))
-        current = f"{name}.active"
-    nodes.append(helper.make_node("Flatten", [current], ["flat"], axis=1))
-    current = "flat"
-    for i in range(len(architecture.hidden)):
-        name = f"hidden.{i}"
-        nodes.append(_linear(current, name, name))
-        nodes.append(helper.make_node(activation, [name], [f"{name}.active"]))
-        current = f"{name}.active"
-    nodes.append(_linear(current, "policy", "logits"))
 
-    initialisers = [
-        _external(name, shape)
-        for name, shape in architecture.tensor_shapes().items()
-        if not name.startswith("value")
-    ]
-    if architecture.observation_dtype == "uint8":
-        initialisers.append(helper.make_tensor("scale", TensorProto.FLOAT, [], [1.0 / 255.0]))
-    observations = helper.make_tensor_value_info(
-        "observations",
-        _ONNX_TYPES[architecture.observation_dtype],
-        ["N", *architecture.observation_shape],
-    )
-    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", architecture.actions])
-    graph = helper.make_graph(nodes, architecture.name, [observations], [logits], initialisers)
-    model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION
-    )
-    serialised: bytes = model.SerializeToString()
-    return serialised
+    def tensors(self, *, with_value: bool = False) -> dict[str, TensorSpec]:
+        """Every tensor's name, shape and dtype, in the order in which they travel.
+
+        Args:
+            with_value: also those of the value, which only fp32 graphs have.
+        """
+        specs: dict[str, TensorSpec] = {}
+        for layer in (*self.layers(), *(self.value_layers() if with_value else ())):
+            out = layer.weight[:1]
+            if self.precision == "int8":
+                specs[f"{layer.name}.weight"] = TensorSpec(layer.weight, "int8")
+                scales = out if self.per_channel else ()
+                specs[f"{layer.name}.weight_scale"] = TensorSpec(scales, "float32")
+                specs[f"{layer.name}.input_scale"] = TensorSpec((), "float32")
+                specs[f"{layer.name}.input_zero"] = TensorSpec((), "uint8")
+                if layer.bias:
+                    specs[f"{layer.name}.bias"] = TensorSpec(out, "int32")
+                continue
+            dtype = _STORED[self.precision]
+            specs[f"{layer.name}.weight"] = TensorSpec(layer.weight, dtype)
+            if layer.bias:
+                specs[f"{layer.name}.bias"] = TensorSpec(out, dtype)
+        return specs
+
+    @property
+    def input_scale(self) -> float:
+        """What observations are multiplied with before the first layer."""
+        images = self.architecture.observation_dtype == "uint8"
+        return 1.0 / 255.0 if images and not self.scale_folded else 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON-able data; `from_dict` is its inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> PolicyGraph:
+        """The graph that `to_dict` described.
+
+        Raises:
+            ValueError, TypeError, KeyError: it describes none.
+        """
+        graph = cls(
+            **{
+                **data,
+                "architecture": Architecture.from_dict(data["architecture"]),
+                "ranks": tuple((str(name), int(rank)) for name, rank in data["ranks"]),
+            }
+        )
+        if graph.precision not in PRECISIONS or graph.runtime not in RUNTIMES:
+            raise ValueError(f"unknown precision {graph.precision!r} or runtime {graph.runtime!r}")
+        return graph
+
+    def digest(self) -> str:
+        """16 hexadecimal digits that differ when anything but the preset's name differs."""
+        data = self.to_dict()
+        data["architecture"].pop("name")
+        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+
+    def with_architecture(self, architecture: Architecture) -> PolicyGraph:
+        """The same with other widths."""
+        return replace(self, architecture=architecture)
 
 
-def _linear(source: str, name: str, target: str) -> onnx.NodeProto:
-    return helper.make_node("Gemm", [source, f"{name}.weight", f"{name}.bias"], [target], transB=1)
+def check_tensors(graph: PolicyGraph, tensors: Tensors, *, with_value: bool = False) -> None:
+    """Raise `RefusedTensors` unless names, shapes and dtypes fit and every number is finite."""
+    expected = graph.tensors(with_value=with_value)
+    if set(tensors) != set(expected):
+        wrong = sorted(set(tensors) ^ set(expected))
+        raise RefusedTensors(f"weights: missing or unknown tensors {wrong}")
+    for name, spec in expected.items():
+        tensor = tensors[name]
+        if tuple(tensor.shape) != spec.shape or str(tensor.dtype) != spec.dtype:
+            raise RefusedTensors(
+                f"weights[{name!r}]: expected {spec.dtype} {spec.shape}, "
+                f"got {tensor.dtype} {tensor.shape}"
+            )
+        if graph.precision == "bf16":
+            finite = not bool(((tensor & 0x7F80) == 0x7F80).any())  # an exponent of all ones
+        elif tensor.dtype.kind == "f":
+            # A sum is finite only if every term is, and needs no temporary array of booleans.
+            with np.errstate(invalid="ignore"):  # ∞ − ∞
+                finite = bool(np.isfinite(tensor.sum(dtype=np.float64)))
+        else:
+            finite = True
+        if not finite:
+            raise RefusedTensors(f"weights[{name!r}]: not finite")
 
 
-def _external(name: str, shape: tuple[int, ...]) -> onnx.TensorProto:
-    tensor = TensorProto()
-    tensor.name = name
-    tensor.data_type = TensorProto.FLOAT
-    tensor.dims.extend(shape)
-    tensor.data_location = TensorProto.EXTERNAL
-    location = tensor.external_data.add()
-    location.key, location.value = "location", "given-with-the-session"
-    return tensor
+def stored_as_float32(tensor: NDArray[Any], precision: Precision) -> NDArray[np.float32]:
+    """A stored fp32, fp16 or bf16 tensor as float32 numbers."""
+    if precision == "bf16":
+        return (tensor.astype(np.uint32) << 16).view(np.float32)
+    return tensor.astype(np.float32, copy=False)

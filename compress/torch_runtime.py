@@ -1,23 +1,98 @@
-"""The torch runtime: for GPUs, and for CPUs whose bf16 beats ONNX Runtime's fp32."""
+"""The torch runtimes: for GPUs, and for CPUs whose bf16 beats ONNX Runtime's fp32."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from aclearn.policies import Architecture
-from aclearn.policies.network import PolicyNetwork, load_tensors
-from compress.runtime import Tensors, check_tensors
+from compress.graph import PolicyGraph, Tensors, check_tensors
+from compress.network import GraphNetwork
+
+_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+class TorchExecutable:
+    """A policy graph as a torch module with one version's tensors.
+
+    Args:
+        graph: fp32, fp16 or bf16; the latter two compute in that precision.
+        tensors: as `graph.tensors()` says; copied.
+        device: where it runs.
+        amp_dtype: torch.bfloat16 or torch.float16 for autocast of an fp32 graph, None for none.
+        script: trace it into a TorchScript graph with frozen weights.
+    """
+
+    def __init__(
+        self,
+        graph: PolicyGraph,
+        tensors: Tensors,
+        *,
+        device: str = "cpu",
+        amp_dtype: torch.dtype | None = None,
+        script: bool = False,
+    ) -> None:
+        self._device, self._amp_dtype = torch.device(device), amp_dtype
+        self._convolutional = bool(graph.architecture.convolutions)
+        network = GraphNetwork(graph, with_value=False).load(tensors)
+        network.to(self._device, _DTYPES[graph.precision])
+        if self._convolutional:
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._module: nn.Module = network.eval()
+        if script:
+            self._module = _scripted(network, graph.architecture, self._device)
+
+    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Logits `[N, A]` float32 of observations `[N, *shape]`."""
+        # a copy: torch refuses to promise not to write into the read-only views of a message
+        x = torch.from_numpy(np.array(observations)).to(self._device)
+        if self._convolutional:
+            x = x.contiguous(memory_format=torch.channels_last)
+        with (
+            torch.inference_mode(),
+            torch.autocast(self._device.type, self._amp_dtype, enabled=self._amp_dtype is not None),
+        ):
+            logits = self._module(x)
+        logits = logits[0] if isinstance(logits, tuple) else logits
+        result: NDArray[np.float32] = logits.float().cpu().numpy()
+        return result
+
+
+class _LogitsOnly(nn.Module):
+    """What TorchScript can trace: one tensor in, one out."""
+
+    def __init__(self, network: GraphNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, observations: Tensor) -> Tensor:
+        logits: Tensor = self.network(observations)[0]
+        return logits
+
+
+def _scripted(network: GraphNetwork, architecture: Architecture, device: torch.device) -> nn.Module:
+    dtype = torch.uint8 if architecture.observation_dtype == "uint8" else torch.float32
+    example = torch.zeros((2, *architecture.observation_shape), dtype=dtype, device=device)
+    with warnings.catch_warnings(), torch.no_grad():
+        # TorchScript is deprecated upstream; who chose this runtime has chosen it
+        warnings.simplefilter("ignore", DeprecationWarning)
+        traced = torch.jit.trace(  # type: ignore[no-untyped-call]
+            _LogitsOnly(network).eval(), example, check_trace=False
+        )
+        frozen: nn.Module = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+    return frozen
 
 
 class TorchPolicy:
     """A policy in torch: channels-last, under bf16 autocast where `amp_dtype` says so.
 
     Args:
-        architecture: what the weights must fit.
+        architecture: what the weights must fit, those of the value included.
         device: where it runs.
         amp_dtype: torch.bfloat16 or torch.float16 for autocast, None for fp32.
     """
@@ -29,33 +104,23 @@ class TorchPolicy:
         device: str = "cpu",
         amp_dtype: torch.dtype | None = None,
     ) -> None:
-        self._architecture = architecture
-        self._device = torch.device(device)
-        self._amp_dtype = amp_dtype
-        self._network: PolicyNetwork | None = None
+        self._graph = PolicyGraph(architecture)
+        self._device, self._amp_dtype = device, amp_dtype
+        self._executable: TorchExecutable | None = None
 
     def swap(self, tensors: Tensors) -> None:
-        """Replace the network by one with these weights, in one reference assignment."""
-        check_tensors(self._architecture, tensors)
-        network = PolicyNetwork(self._architecture, seed=0)
-        load_tensors(network, tensors)
-        network.to(self._device)
-        if self._architecture.convolutions:
-            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._network = network.eval()
+        """Replace the network by one with these weights, in one reference assignment.
+
+        Raises:
+            RefusedTensors: they do not fit or are not finite; the old network goes on.
+        """
+        check_tensors(self._graph, tensors, with_value=True)
+        self._executable = TorchExecutable(
+            self._graph, tensors, device=self._device, amp_dtype=self._amp_dtype
+        )
 
     def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """Logits `[N, A]` float32 of observations `[N, *shape]`; needs a `swap` before."""
-        if self._network is None:
+        if self._executable is None:
             raise RuntimeError("no weights yet: call swap first")
-        # a copy: torch refuses to promise not to write into the read-only views of a message
-        x = torch.from_numpy(np.array(observations)).to(self._device)
-        if self._architecture.convolutions:
-            x = x.contiguous(memory_format=torch.channels_last)
-        with (
-            torch.inference_mode(),
-            torch.autocast(self._device.type, self._amp_dtype, enabled=self._amp_dtype is not None),
-        ):
-            logits, _ = self._network(x)
-        result: NDArray[np.float32] = logits.float().cpu().numpy()
-        return result
+        return self._executable.logits(observations)

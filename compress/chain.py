@@ -1,0 +1,223 @@
+"""The compressor chain: links in a row, and the artifact that comes out (AcceRL §2.2, Code 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.policies import Architecture
+from compress.artifact import Artifact, Fidelity, GraphCache
+from compress.errors import ChainError
+from compress.graph import PolicyGraph, check_tensors
+from compress.link import Link
+from compress.policy import Context, Policy
+from compress.runtime import Executable
+
+#: Observations that travel with an artifact, for the check before a swap.
+_PROBES = 2
+#: Calls that a latency is the median of.
+_LATENCY_CALLS = 15
+
+
+class CompressorChain:
+    """Links in the order in which a policy goes through them.
+
+        chain = CompressorChain().add(Pruning(0.5)).add(Quantizer("INT8")).add(ONNX())
+        artifact = chain.compress(policy, context)
+
+    Args:
+        floor: least probability that every action keeps when an actor samples.
+        batch_sizes: for which an artifact's latency is measured.
+        fidelity_observations: visited observations on which it is compared with its original.
+        fidelity_every: versions between two such comparisons; in between the last one stands.
+    """
+
+    def __init__(
+        self,
+        *,
+        floor: float = 0.0,
+        batch_sizes: Sequence[int] = (1,),
+        fidelity_observations: int = 64,
+        fidelity_every: int = 1,
+    ) -> None:
+        if not 0.0 <= floor < 1.0:
+            raise ChainError(f"floor: expected a probability of 0 or more, got {floor}")
+        self._floor, self._batch_sizes = floor, tuple(batch_sizes)
+        self._fidelity_observations = fidelity_observations
+        self._fidelity_every = fidelity_every
+        self._links: list[Link] = []
+        self._graphs = GraphCache()
+        self._measured: tuple[str, dict[int, float]] | None = None
+        self._fidelity: tuple[str, Fidelity] | None = None
+        self._versions = 0
+        self.seconds: dict[str, float] = {}
+
+    def add(self, link: Link) -> CompressorChain:
+        """The chain itself, longer by one link."""
+        link.owner = f"{len(self._links)}:{link.id}"
+        self._links.append(link)
+        return self
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The links in order."""
+        return tuple(self._links)
+
+    @property
+    def id(self) -> str:
+        """The links' ids in order; "none" without links."""
+        return ">".join(link.id for link in self._links) or "none"
+
+    @property
+    def needs_observations(self) -> bool:
+        """Whether a link cannot work before actors have visited observations."""
+        return any(link.needs_observations for link in self._links)
+
+    def plan(self, architecture: Architecture) -> PolicyGraph:
+        """The graph that comes out for a policy of this architecture.
+
+        Raises:
+            ChainError: the chain cannot work: wrong order, or a link that refuses; says why.
+        """
+        graph = PolicyGraph(architecture)
+        for link in self._links:
+            graph = link.plan(graph)
+        if graph.precision == "int8" and graph.runtime != "onnx":
+            raise ChainError(
+                f"{self.id}: int8 computes in ONNX Runtime only; end the chain in onnx"
+            )
+        if self._floor * architecture.actions >= 1.0:
+            raise ChainError(
+                f"floor: {self._floor} for each of {architecture.actions} actions leaves nothing "
+                f"to the policy; expected less than {1 / architecture.actions:.3g}"
+            )
+        return graph
+
+    def compress(self, policy: Policy, context: Context) -> Artifact:
+        """The artifact of this version.
+
+        `seconds` then says how long each link took, and "artifact" for what comes after them.
+
+        Args:
+            policy: uncompressed, with its value.
+            context: the same one for every version: links keep their state in it.
+
+        Raises:
+            RefusedTensors: the weights do not fit or are not finite.
+            NeedsObservations: a link needs observations and there are none yet.
+        """
+        started = perf_counter()
+        check_tensors(policy.graph, policy.tensors, with_value=True)
+        context.begin(policy)
+        self.seconds = {"check": perf_counter() - started}
+        current = policy
+        for link in self._links:
+            started = perf_counter()
+            current = link.compress(current, context)
+            self.seconds[link.id] = self.seconds.get(link.id, 0.0) + perf_counter() - started
+        return self._artifact(policy, current, context)
+
+    def _artifact(self, original: Policy, compressed: Policy, context: Context) -> Artifact:
+        started = perf_counter()
+        graph = compressed.graph
+        tensors = {name: compressed.tensors[name] for name in graph.tensors()}
+        check_tensors(graph, tensors)
+        executable = self._graphs.executable(graph, tensors)
+        self.seconds["session"], started = perf_counter() - started, perf_counter()
+        self._versions += 1
+        rng = np.random.default_rng((context.seed, self._versions))
+        probe = self._observations(graph.architecture, context, _PROBES, rng)
+        fidelity = self._compare(original, executable, context, rng)
+        self.seconds["fidelity"], started = perf_counter() - started, perf_counter()
+        artifact = Artifact(
+            at=original.at,
+            chain=self.id,
+            original=original.graph.architecture.digest(),
+            graph=graph,
+            tensors=tensors,
+            probe_observations=probe,
+            probe_logits=executable.logits(probe),
+            fidelity=fidelity,
+            latency_ms=self._latency(graph, executable, context, rng),
+            floor=self._floor,
+        )
+        self.seconds["probe"], started = perf_counter() - started, perf_counter()
+        artifact = replace(artifact, digest=artifact.computed_digest())
+        self.seconds["digest"] = perf_counter() - started
+        return artifact
+
+    def _observations(
+        self, architecture: Architecture, context: Context, count: int, rng: np.random.Generator
+    ) -> NDArray[np.generic]:
+        """Visited observations; random ones before there are any."""
+        if context.observations is not None and len(context.observations):
+            chosen = context.observations[rng.integers(len(context.observations), size=count)]
+            return np.ascontiguousarray(chosen)
+        shape = (count, *architecture.observation_shape)
+        if architecture.observation_dtype == "uint8":
+            return rng.integers(0, 256, shape, np.uint8)
+        return rng.normal(size=shape).astype(np.float32)
+
+    def _compare(
+        self,
+        original: Policy,
+        executable: Executable,
+        context: Context,
+        rng: np.random.Generator,
+    ) -> Fidelity:
+        count = self._fidelity_observations
+        if count == 0 or context.observations is None or not len(context.observations):
+            return Fidelity(version=original.at.version)
+        due = (self._versions - 1) % self._fidelity_every == 0
+        if not due and self._fidelity is not None and self._fidelity[0] == self.id:
+            return self._fidelity[1]
+        observations = context.sample("fidelity", count, rng)
+        fidelity = Fidelity.of(
+            original_logits(context, observations),
+            executable.logits(observations),
+            original.at.version,
+        )
+        self._fidelity = (self.id, fidelity)
+        return fidelity
+
+    def _latency(
+        self,
+        graph: PolicyGraph,
+        executable: Executable,
+        context: Context,
+        rng: np.random.Generator,
+    ) -> dict[int, float]:
+        """Measured once a graph: other weights take the same time."""
+        if self._measured is None or self._measured[0] != graph.digest():
+            found = {}
+            for size in self._batch_sizes:
+                batch = self._observations(graph.architecture, context, size, rng)
+                found[size] = median_ms(executable, batch)
+            self._measured = (graph.digest(), found)
+        return self._measured[1]
+
+
+def original_logits(context: Context, observations: NDArray[np.generic]) -> NDArray[np.float32]:
+    """The uncompressed policy's fp32 logits `[N, A]`."""
+    import torch  # imported here: whoever only runs artifacts never pays for it
+
+    with torch.inference_mode():
+        logits, _ = context.network(torch.from_numpy(np.array(observations)))
+    result: NDArray[np.float32] = logits.numpy()
+    return result
+
+
+def median_ms(
+    executable: Executable, observations: NDArray[np.generic], *, calls: int = _LATENCY_CALLS
+) -> float:
+    """Milliseconds of a call: the median, after two that warm up."""
+    times = []
+    for _ in range(calls + 2):
+        started = perf_counter()
+        executable.logits(observations)
+        times.append(1000 * (perf_counter() - started))
+    return float(np.median(times[2:]))

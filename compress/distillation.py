@@ -1,0 +1,130 @@
+"""What distillation minimises, and the student that it trains."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from aclearn.policies.network import tensors_of
+from compress.errors import DivergedTraining
+from compress.graph import PolicyGraph, Tensors
+from compress.network import GraphNetwork
+
+
+class DistillationLoss(NamedTuple):
+    """Means over the batch; `total` is what to differentiate, the rest is detached."""
+
+    total: Tensor
+    kl: Tensor
+    value: Tensor
+    entropy: Tensor
+
+
+def distillation_loss(
+    *,
+    logits: Tensor,
+    values: Tensor,
+    teacher_logits: Tensor,
+    teacher_values: Tensor,
+    value_cost: float = 0.5,
+    entropy_cost: float = 0.0,
+) -> DistillationLoss:
+    """KL(π_original ‖ π_smaller) + ½ (v_original − v_smaller)² − β H(π_smaller).
+
+    That is AcceRL's equation 1 with `value_cost` ½ and `entropy_cost` β, as a mean over the states.
+
+    Args:
+        logits: `[N, A]` of the student.
+        values: `[N]` of the student.
+        teacher_logits: `[N, A]` of the original policy, no gradient.
+        teacher_values: `[N]` of the original policy, no gradient.
+        value_cost: weight of the squared difference of the values.
+        entropy_cost: weight of the student's entropy, in nats.
+    """
+    log_student = torch.log_softmax(logits.float(), dim=1)
+    log_teacher = torch.log_softmax(teacher_logits.float(), dim=1)
+    kl = (log_teacher.exp() * (log_teacher - log_student)).sum(1).mean()
+    value = (teacher_values.float() - values.float()).square().mean()
+    entropy = -(log_student.exp() * log_student).sum(1).mean()
+    total = kl + value_cost * value - entropy_cost * entropy
+    return DistillationLoss(total, kl.detach(), value.detach(), entropy.detach())
+
+
+class Student:
+    """A policy graph in training, with its Adam (Kingma & Ba 2015), on the CPU.
+
+    Args:
+        graph: fp32.
+        tensors: to start from, those of the value included; copied.
+        learning_rate: of Adam.
+        value_cost: see `distillation_loss`.
+        entropy_cost: see `distillation_loss`.
+        max_grad_norm: Euclidean norm that gradients are scaled down to.
+        amp_dtype: torch.bfloat16 for autocast of both networks, None for fp32. Weights, loss and
+            Adam are float32 in any case.
+
+    Attributes:
+        network: the student itself.
+        optimiser: its Adam.
+    """
+
+    def __init__(
+        self,
+        graph: PolicyGraph,
+        tensors: Tensors,
+        *,
+        learning_rate: float,
+        value_cost: float,
+        entropy_cost: float,
+        max_grad_norm: float,
+        amp_dtype: torch.dtype | None,
+    ) -> None:
+        self._graph, self._amp_dtype = graph, amp_dtype
+        self._value_cost, self._entropy_cost = value_cost, entropy_cost
+        self._max_grad_norm = max_grad_norm
+        self._images = len(graph.architecture.observation_shape) == 3
+        self.network = GraphNetwork(graph).load(tensors)
+        if graph.architecture.convolutions:
+            self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=learning_rate, fused=True)
+
+    def learn(self, observations: NDArray[np.generic], teacher: nn.Module) -> DistillationLoss:
+        """One step of Adam on these observations `[N, *shape]`.
+
+        Raises:
+            DivergedTraining: loss or gradient is not finite; the weights stay as they were.
+        """
+        x = torch.from_numpy(observations)
+        if self._images:
+            x = x.contiguous(memory_format=torch.channels_last)
+        with torch.autocast("cpu", self._amp_dtype, enabled=self._amp_dtype is not None):
+            with torch.no_grad():
+                teacher_logits, teacher_values = teacher(x)
+            logits, values = self.network(x)
+        loss = distillation_loss(
+            logits=logits,
+            values=values,
+            teacher_logits=teacher_logits,
+            teacher_values=teacher_values,
+            value_cost=self._value_cost,
+            entropy_cost=self._entropy_cost,
+        )
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.total.backward()  # type: ignore[no-untyped-call]
+        norm = nn.utils.clip_grad_norm_(self.network.parameters(), self._max_grad_norm)
+        # before the step: afterwards weights and moments would be lost
+        if not bool(torch.isfinite(loss.total) & torch.isfinite(norm)):
+            raise DivergedTraining(
+                f"loss {float(loss.total.detach())}, gradient norm {float(norm)}: not finite"
+            )
+        self.optimiser.step()
+        return loss
+
+    def tensors(self) -> dict[str, NDArray[np.float32]]:
+        """Copies of all weights, by the names and in the order of the graph."""
+        weights = tensors_of(self.network)
+        return {name: weights[name] for name in self._graph.tensors(with_value=True)}

@@ -1,0 +1,63 @@
+"""Self-contained ONNX models: the graph with its tensors and what is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+from onnx import numpy_helper
+
+from compress.artifact import Artifact
+from compress.errors import ChainError
+from compress.graph import stored_as_float32
+from compress.onnx_graph import build_onnx, onnx_tensors
+
+
+def export_onnx(artifact: Artifact, metadata: Mapping[str, str] | None = None) -> bytes:
+    """A serialised ONNX model `observations [N, *shape] → logits [N, A]` that needs nothing else.
+
+    It computes what the artifact's graph says; uint8 observations go in raw. Its metadata has the
+    artifact's version, epoch, chain, digest and fidelity beside what is given.
+
+    Raises:
+        ChainError: the artifact does not run in ONNX Runtime.
+    """
+    graph = artifact.graph
+    if graph.runtime != "onnx":
+        raise ChainError(f"{artifact.chain}: only chains that end in onnx can be exported")
+    model = onnx.load_model_from_string(build_onnx(graph))
+    specs = onnx_tensors(graph)
+    for initialiser in model.graph.initializer:
+        if initialiser.name not in specs:
+            continue
+        tensor = artifact.tensors[initialiser.name]
+        if graph.precision in ("fp16", "bf16"):
+            tensor = stored_as_float32(tensor, graph.precision)
+        shaped = np.array(tensor, order="C").reshape(specs[initialiser.name].shape)
+        initialiser.CopyFrom(numpy_helper.from_array(shaped, initialiser.name))
+    about = {
+        "chain": artifact.chain,
+        "epoch": str(artifact.at.epoch),
+        "version": str(artifact.at.version),
+        "architecture": graph.architecture.name,
+        "digest": artifact.digest,
+        **{f"fidelity.{name}": str(value) for name, value in vars(artifact.fidelity).items()},
+        **(metadata or {}),
+    }
+    onnx.helper.set_model_props(model, {key: about[key] for key in sorted(about)})
+    onnx.checker.check_model(model)
+    serialised: bytes = model.SerializeToString()
+    return serialised
+
+
+def run_onnx(model: bytes, observations: NDArray[Any]) -> NDArray[np.float32]:
+    """What a fresh session of a self-contained model answers: logits `[N, A]`."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    result: NDArray[np.float32] = session.run(None, {"observations": observations})[0]
+    return result

@@ -1,0 +1,102 @@
+"""How much a policy needs its filters and hidden units, and how many of them may go."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compress.policy import Policy
+from compress.units import Activations, sources, unit_counts
+
+Scores = dict[str, NDArray[np.float64]]
+
+#: Share of a layer's units that a ranking over all layers leaves at least.
+_LEAST_SHARE = 0.1
+
+
+def magnitudes(policy: Policy) -> Scores:
+    """The L2 norm of each unit's weights and bias, by layer (Li et al. 2017, with the L2 norm)."""
+    reads = sources(policy.graph.architecture)
+    scores: Scores = {}
+    for name, count in unit_counts(policy.graph.architecture).items():
+        rows = policy.tensors[f"{name}.weight"].reshape(count, -1).astype(np.float64)
+        if reads[name] is None and policy.graph.scale_folded:
+            rows *= 255.0  # as they were beside the bias before `fuse`
+        bias = policy.tensors[f"{name}.bias"].astype(np.float64)
+        scores[name] = np.sqrt(np.sum(rows**2, axis=1) + bias**2)
+    return scores
+
+
+def influences(policy: Policy, given: Activations, *, compensated: bool) -> Scores:
+    """Each unit's mean absolute activation times the L2 norm of its outgoing weights, by layer.
+
+    What acts is the policy: of a unit that the value reads too, only the policy's weights count.
+
+    Args:
+        policy: of which the activations are.
+        given: activations `[N, units, positions]` by layer.
+        compensated: the next bias will get the mean back (`compensated_biases`), so that only the
+            deviation from it is lost.
+    """
+    reads = sources(policy.graph.architecture)
+    scores: Scores = {}
+    for name, count in unit_counts(policy.graph.architecture).items():
+        # in order of execution the policy's reader comes before the value's
+        reader = next(reader for reader, source in reads.items() if source == name)
+        weight = policy.tensors[f"{reader}.weight"].astype(np.float64)
+        lost = given[name].astype(np.float64)
+        if compensated:
+            # a convolution has one bias for all positions
+            lost -= lost.mean(axis=(0, 2) if weight.ndim == 4 else 0, keepdims=True)
+        outgoing = np.sum(weight.reshape(len(weight), count, -1) ** 2, axis=(0, 2))
+        scores[name] = np.mean(np.abs(lost), axis=(0, 2)) * np.sqrt(outgoing)
+    return scores
+
+
+def removed_count(count: int, sparsity: float) -> int:
+    """How many of `count` units a share is, rounded down; one at least stays."""
+    # 0.29 · 100 is 28.999999999999996
+    return min(count - 1, math.floor(count * sparsity + 1e-9))
+
+
+def kept_width(count: int, removed: int, round_to: int) -> int:
+    """A width that removes `removed` of `count` units at most, a round one where there is one."""
+    kept = count - removed
+    step = round_to
+    while step > 1 and removed:
+        rounded = -(-kept // step) * step
+        if rounded < count:
+            return rounded
+        step //= 2
+    return kept
+
+
+def globally_removed(scores: Scores, sparsity: float) -> dict[str, int]:
+    """How many units each layer loses when those of all layers are ranked together.
+
+    Importance counts in means of the unit's layer: layers differ in scale, and what matters is
+    which units their own layer could best do without.
+    """
+    total = sum(len(values) for values in scores.values())
+    ranking = []
+    for place, (name, values) in enumerate(scores.items()):
+        mean = float(values.mean())
+        shares = values / mean if mean > 0.0 else values
+        ranking += [(float(share), place, name) for share in shares]
+    left = {
+        name: len(values) - math.ceil(_LEAST_SHARE * len(values)) for name, values in scores.items()
+    }
+    removed = dict.fromkeys(scores, 0)
+    budget = math.floor(total * sparsity + 1e-9)
+    for _, _, name in sorted(ranking):
+        if budget and removed[name] < left[name]:
+            removed[name] += 1
+            budget -= 1
+    return removed
+
+
+def most_important(scores: NDArray[np.float64], count: int) -> NDArray[np.intp]:
+    """Indices of the `count` largest scores in rising order; of equal ones the first."""
+    return np.sort(np.argsort(-scores, kind="stable")[:count])

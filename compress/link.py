@@ -1,0 +1,153 @@
+"""Links: what a compressor chain is made of, and the check that one keeps the contract."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+
+import numpy as np
+
+from aclearn.policies import Architecture, PolicyVersion, describe_architecture
+from compress.errors import ChainError, RefusedTensors
+from compress.graph import PolicyGraph, check_tensors
+from compress.policy import Context, Policy
+
+
+class Link(ABC):
+    """One method of compression: takes a policy and a context, hands on a policy.
+
+    A link of your own is one class: an `id`, a `plan` and a `compress`. Try it with
+    `check_compressor`. What it wants to remember from version to version (masks, a student, ranges
+    of activations) belongs in `context.memory(self.owner)`.
+
+    Attributes:
+        needs_observations: it cannot work before actors have visited some.
+        widths_from_weights: the widths follow from the weights; those of `plan` are an estimate.
+        owner: names the link's memory; the chain sets it to the link's place and id.
+    """
+
+    needs_observations: bool = False
+    widths_from_weights: bool = False
+    owner: str = "link"
+
+    @property
+    @abstractmethod
+    def id(self) -> str:
+        """Name and settings in one word, e.g. "prune=0.5"; a part of the chain's id."""
+
+    @abstractmethod
+    def plan(self, graph: PolicyGraph) -> PolicyGraph:
+        """The graph that `compress` will make of such a graph.
+
+        Raises:
+            ChainError: it cannot work on this graph; says why.
+        """
+
+    @abstractmethod
+    def compress(self, policy: Policy, context: Context) -> Policy:
+        """The compressed policy; `policy` and its tensors stay as they are.
+
+        Raises:
+            NeedsObservations: it needs observations and there are none yet.
+        """
+
+    def refuse(self, reason: str) -> ChainError:
+        """The error for `plan` to raise."""
+        return ChainError(f"{self.id}: {reason}")
+
+    def require_plain(self, graph: PolicyGraph) -> None:
+        """Raise `ChainError` unless the graph is fp32 and not yet static."""
+        if graph.static:
+            raise self.refuse(
+                f"comes after {graph.runtime}, which makes a static graph; put it before"
+            )
+        if graph.precision != "fp32":
+            raise self.refuse(
+                f"comes after the quantisation to {graph.precision}, which it would undo; put it "
+                "before"
+            )
+
+
+def check_compressor(link: Link, architecture: Architecture | None = None) -> None:
+    """Try a link of your own on a small policy and see whether it keeps the contract.
+
+    Args:
+        link: to try.
+        architecture: the policy's; without it `accerl-net3` for 84 × 84 images and 6 actions.
+
+    Raises:
+        AssertionError: it does not; says what was expected.
+        ChainError: it refuses this architecture.
+    """
+    architecture = architecture or describe_architecture(
+        "accerl-net3", observation_shape=(4, 84, 84), observation_dtype="uint8", actions=6
+    )
+    rng = np.random.default_rng(0)
+    shape = (64, *architecture.observation_shape)
+    images = architecture.observation_dtype == "uint8"
+    observations = (
+        rng.integers(0, 256, shape, np.uint8) if images else rng.normal(size=shape)
+    ).astype(architecture.observation_dtype)
+    policies = [_random_policy(architecture, version) for version in (1, 2)]
+    kept = [{name: t.copy() for name, t in policy.tensors.items()} for policy in policies]
+    name = link.id
+    assert name and name.isprintable() and not any(c in name for c in "> \t"), (
+        f"id: expected one printable word without '>', got {name!r}"
+    )
+    planned = link.plan(policies[0].graph)
+    results = []
+    for _ in range(2):
+        context = Context(observations, seed=3)
+        for policy in policies:
+            context.begin(policy)
+            results.append(link.compress(policy, context))
+    for policy, before in zip(policies, kept, strict=True):
+        for tensor, old in before.items():
+            assert np.array_equal(policy.tensors[tensor], old), (
+                f"{name}: compress changed the tensor {tensor!r} of the policy it was given"
+            )
+    for i, result in enumerate(results):
+        _check_result(link, architecture, planned, result, policies[i % 2].at)
+    for first, again in zip(results[:2], results[2:], strict=True):
+        for tensor, value in first.tensors.items():
+            assert np.array_equal(value, again.tensors[tensor]), (
+                f"{name}: two runs with one seed gave different {tensor!r}; draw what is random "
+                "from context.seed"
+            )
+
+
+def _check_result(
+    link: Link,
+    architecture: Architecture,
+    planned: PolicyGraph,
+    result: Policy,
+    at: PolicyVersion,
+) -> None:
+    made = result.graph
+    if link.widths_from_weights:
+        planned = planned.with_architecture(made.architecture)
+    assert replace(made, ranks=()) == replace(planned, ranks=()), (
+        f"{link.id}: plan promised {planned}, compress made {made}"
+    )
+    same = (
+        made.architecture.observation_shape == architecture.observation_shape
+        and made.architecture.observation_dtype == architecture.observation_dtype
+        and made.architecture.actions == architecture.actions
+    )
+    assert same, f"{link.id}: observations and actions must stay as they are"
+    assert result.at == at, f"{link.id}: expected version {at}, got {result.at}"
+    try:
+        # who acts needs no value: quantised and static graphs leave it out
+        with_value = made.precision == "fp32" and not made.static
+        check_tensors(made, result.tensors, with_value=with_value)
+    except RefusedTensors as error:
+        raise AssertionError(f"{link.id}: {error}") from error
+
+
+def _random_policy(architecture: Architecture, version: int) -> Policy:
+    rng = np.random.default_rng(version)
+    tensors = {}
+    for name, shape in architecture.tensor_shapes().items():
+        spread = 0.1 if len(shape) == 1 else float(np.prod(shape[1:])) ** -0.5
+        tensors[name] = rng.normal(0.0, spread, shape).astype(np.float32)
+    return Policy.of(architecture, tensors, PolicyVersion(0, version))

@@ -1,0 +1,96 @@
+"""The torch module of a policy graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from aclearn.policies.network import load_tensors
+from compress.graph import Layer, PolicyGraph, Tensors, stored_as_float32
+
+
+class GraphNetwork(nn.Module):
+    """A policy graph in torch, with or without its value; factored layers are two modules.
+
+    Its parameters bear the names of `PolicyGraph.tensors`. int8 graphs have no module: they run in
+    ONNX Runtime.
+
+    Args:
+        graph: fp32, fp16 or bf16.
+        with_value: build the value's layers too.
+
+    Raises:
+        ValueError: an int8 graph.
+    """
+
+    def __init__(self, graph: PolicyGraph, *, with_value: bool = True) -> None:
+        super().__init__()
+        if graph.precision == "int8":
+            raise ValueError("graph: int8 computes in ONNX Runtime only")
+        self.graph = graph
+        layers = graph.layers()
+        self._body = tuple(layer for layer in layers if not _is_head(layer))
+        self._head = tuple(layer for layer in layers if _is_head(layer))
+        self._value_layers = graph.value_layers() if with_value else ()
+        for layer in (*layers, *self._value_layers):
+            _place(self, layer.name, _module_of(layer))
+        self._first = layers[0].name
+
+    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Logits `[N, A]`, and values `[N]` where the network has them."""
+        x = observations.to(self.get_parameter(f"{self._first}.weight").dtype)
+        if self.graph.input_scale != 1.0:
+            x = x * self.graph.input_scale
+        convolutions = [layer for layer in self._body if layer.is_convolution]
+        flat = self._run(convolutions, x).flatten(1)
+        features = self._run([layer for layer in self._body if not layer.is_convolution], flat)
+        logits = self._run(self._head, features)
+        if not self._value_layers:
+            return logits, None
+        separate = self.graph.architecture.separate_value
+        return logits, self._run(self._value_layers, flat if separate else features).squeeze(1)
+
+    def _run(self, layers: Iterable[Layer], x: Tensor) -> Tensor:
+        for layer in layers:
+            x = self.get_submodule(layer.name)(x)
+            if layer.activation is not None:
+                x = torch.relu(x) if layer.activation == "relu" else torch.tanh(x)
+        return x
+
+    def load(self, tensors: Tensors) -> GraphNetwork:
+        """Write stored tensors into the parameters; returns self.
+
+        Raises:
+            ValueError: names or shapes differ.
+        """
+        precision = self.graph.precision
+        mine = {
+            name: stored_as_float32(tensors[name], precision)
+            for name, _ in self.named_parameters()
+            if name in tensors
+        }
+        load_tensors(self, mine)
+        return self
+
+
+def _is_head(layer: Layer) -> bool:
+    return layer.name.split(".")[0] == "policy"
+
+
+def _module_of(layer: Layer) -> nn.Module:
+    if layer.is_convolution:
+        out, channels, kernel, _ = layer.weight
+        return nn.Conv2d(channels, out, kernel, layer.stride, bias=layer.bias)
+    out, width = layer.weight
+    return nn.Linear(width, out, bias=layer.bias)
+
+
+def _place(root: nn.Module, dotted: str, module: nn.Module) -> None:
+    *path, last = dotted.split(".")
+    for name in path:
+        if name not in root._modules:
+            root.add_module(name, nn.Module())
+        root = root.get_submodule(name)
+    root.add_module(last, module)

@@ -1,0 +1,107 @@
+"""From what a configuration or a command line says to a compressor chain."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from compress.chain import CompressorChain
+from compress.distiller import Distiller
+from compress.errors import ChainError
+from compress.fusion import Fusion
+from compress.link import Link
+from compress.low_rank import LowRank
+from compress.pruning import Pruning
+from compress.quantizer import Quantizer
+from compress.static import ONNX, TorchScript
+
+LINKS: dict[str, Callable[..., Link]] = {
+    "prune": Pruning,
+    "distill": Distiller,
+    "low_rank": LowRank,
+    "quantize": Quantizer,
+    "fuse": Fusion,
+    "torchscript": TorchScript,
+    "onnx": ONNX,
+}
+_SHORT = {"int8": ("quantize", "int8"), "fp16": ("quantize", "fp16"), "bf16": ("quantize", "bf16")}
+
+
+def parse_chain(items: Sequence[Any], **options: Any) -> CompressorChain:
+    """The chain that a configuration describes.
+
+    An item is a name ("onnx", "int8"), a name with its main setting ({"prune": 0.5}), or a name
+    with several ({"distill": {"student": "accerl-net1", "steps": 4}}). A link of your own is
+    {"module:Class": {settings}}.
+
+    Args:
+        items: in order.
+        options: of `CompressorChain`.
+
+    Raises:
+        ChainError: an unknown link or a wrong setting.
+    """
+    chain = CompressorChain(**options)
+    for item in items:
+        chain.add(_link(item))
+    return chain
+
+
+def parse_words(text: str) -> list[Any]:
+    """The items of a chain written on a command line: "prune=0.5,distill=accerl-net1,int8,onnx"."""
+    items: list[Any] = []
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = word.partition("=")
+        items.append({name: _number(value)} if equals else name)
+    return items
+
+
+def _number(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _link(item: Any) -> Link:
+    if isinstance(item, str):
+        name, value = item, None
+    elif isinstance(item, Mapping) and len(item) == 1:
+        name, value = next(iter(item.items()))
+    else:
+        raise ChainError(
+            f"chain: expected a name or one 'name: setting' an item, got {str(item)[:80]!r}"
+        )
+    arguments = [] if value is None or isinstance(value, Mapping) else [value]
+    if name in _SHORT:
+        name, main = _SHORT[name]
+        arguments = [main, *arguments]
+    make = LINKS.get(name) or _users_link(str(name))
+    settings = dict(value) if isinstance(value, Mapping) else {}
+    try:
+        link = make(*arguments, **settings)
+    except TypeError as error:
+        raise ChainError(f"{name}: {error}") from error
+    if not isinstance(link, Link):
+        raise ChainError(f"{name}: expected a compress.Link, got {type(link).__name__}")
+    return link
+
+
+def _users_link(name: str) -> Callable[..., Link]:
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        near = difflib.get_close_matches(name, [*LINKS, *_SHORT], n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise ChainError(
+            f"chain: the link {name!r} is unknown; expected one of {', '.join([*LINKS, *_SHORT])}, "
+            f"or module:Class{meant}"
+        )
+    try:
+        made: Callable[..., Link] = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise ChainError(f"chain: {name!r} cannot be imported: {error}") from error
+    return made

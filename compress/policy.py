@@ -1,0 +1,107 @@
+"""What travels along a compressor chain: a policy, and the context that its links may look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.policies import Architecture, PolicyVersion
+from compress.errors import NeedsObservations
+from compress.graph import PolicyGraph, Tensors
+
+if TYPE_CHECKING:
+    from compress.network import GraphNetwork
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """A policy on its way through a chain; links make a new one and leave this as it is.
+
+    Attributes:
+        graph: how it is computed.
+        tensors: by the names of `graph.tensors(with_value=True)` while it is fp32. Never written.
+        at: the version of the weights that it was made from.
+    """
+
+    graph: PolicyGraph
+    tensors: Tensors
+    at: PolicyVersion = field(default_factory=PolicyVersion)
+
+    @classmethod
+    def of(
+        cls, architecture: Architecture, tensors: Tensors, at: PolicyVersion | None = None
+    ) -> Policy:
+        """The uncompressed policy of an architecture and all of its weights."""
+        return cls(PolicyGraph(architecture), dict(tensors), at or PolicyVersion())
+
+    def become(self, graph: PolicyGraph, tensors: Tensors) -> Policy:
+        """A policy of the same version with another graph and other tensors."""
+        return replace(self, graph=graph, tensors=tensors)
+
+
+@dataclass
+class Context:
+    """What links may look at beside the policy; one context serves a chain for its whole life.
+
+    Attributes:
+        observations: `[N, *shape]` that actors visited lately, newest last; None before there are
+            any.
+        seed: of everything random.
+        clock: seconds, for budgets.
+        original: the uncompressed policy that the chain was given last; the teacher.
+    """
+
+    observations: NDArray[Any] | None = None
+    seed: int = 0
+    clock: Callable[[], float] = perf_counter
+    original: Policy | None = None
+    _memory: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _network: GraphNetwork | None = None
+
+    def memory(self, owner: str) -> dict[str, Any]:
+        """What `owner` (a link at its place in the chain) keeps from one version to the next."""
+        return self._memory.setdefault(owner, {})
+
+    def begin(self, original: Policy) -> None:
+        """A new version enters the chain."""
+        self.original, self._network = original, None
+
+    def need_observations(self, who: str) -> NDArray[Any]:
+        """The visited observations.
+
+        Raises:
+            NeedsObservations: there are none yet.
+        """
+        if self.observations is None or len(self.observations) == 0:
+            raise NeedsObservations(f"{who} needs observations that actors visited")
+        return self.observations
+
+    def sample(self, who: str, count: int, rng: np.random.Generator) -> NDArray[Any]:
+        """`count` of the visited observations, drawn without repetition where there are enough.
+
+        Raises:
+            NeedsObservations: there are none yet.
+        """
+        visited = self.need_observations(who)
+        if len(visited) <= count:
+            return visited
+        return visited[np.sort(rng.choice(len(visited), count, replace=False))]
+
+    @property
+    def network(self) -> GraphNetwork:
+        """The original policy as an fp32 torch module, made once a version."""
+        if self._network is None:
+            from compress.network import GraphNetwork  # imported here: plain data needs no torch
+
+            if self.original is None:
+                raise RuntimeError("context: no policy has entered the chain yet")
+            network = GraphNetwork(self.original.graph).load(self.original.tensors)
+            for parameter in network.parameters():
+                parameter.requires_grad_(False)
+            self._network = network.eval()
+        return self._network

@@ -1,0 +1,251 @@
+"""Structured pruning: whole filters and hidden units go, what stays is a smaller dense network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compress.errors import ChainError
+from compress.graph import PolicyGraph
+from compress.importance import (
+    Scores,
+    globally_removed,
+    influences,
+    kept_width,
+    magnitudes,
+    most_important,
+    removed_count,
+)
+from compress.link import Link
+from compress.policy import Context, Policy
+from compress.units import (
+    Activations,
+    activations,
+    compensated_biases,
+    keep_units,
+    narrowed,
+    unit_counts,
+)
+
+IMPORTANCES = ("magnitude", "activation")
+SCOPES = ("layer", "global")
+
+
+@dataclass
+class _Choice:
+    """What is remembered from version to version.
+
+    Attributes:
+        graph: digest of the graph that it was made for.
+        widths: units that each layer keeps; decided once.
+        kept: which ones; chosen again now and then.
+        age: versions since they were chosen.
+        means: mean activations `[units, positions]` by layer; None before there are observations.
+        means_age: versions since they were measured.
+        looks: how often observations were drawn.
+    """
+
+    graph: str
+    widths: dict[str, int]
+    kept: dict[str, NDArray[np.intp]]
+    age: int = 0
+    means: dict[str, NDArray[np.float64]] | None = None
+    means_age: int = 0
+    looks: int = 0
+
+
+class Pruning(Link):
+    """Structured pruning by importance (AcceRL §2.2; Li et al. 2017 for filter norms).
+
+    A filter goes with its feature map and with what every later layer made of it, the heads of the
+    policy and the value included. Which units stay is the same from version to version, since a
+    policy that loses other units every few seconds jumps; they are chosen again every
+    `reselect_every` versions. Their number is decided once for a graph.
+
+    Where there are observations, the mean activation of a removed unit times its outgoing weights
+    goes into the next layer's bias, which keeps the pruned policy near its original.
+
+    Args:
+        sparsity: share of the units that every hidden layer loses, 0 < sparsity < 1.
+        per_layer: other shares for layers by name ("convolutions.0", "hidden.0"); 0 leaves a layer
+            as it is. A value's own tower follows the hidden layers in width.
+        importance: "magnitude": the L2 norm of a unit's weights and bias. "activation": its mean
+            absolute activation (with compensation: mean absolute deviation from the mean, since
+            the mean is put back) times the L2 norm of what the next layer makes of it.
+        scope: "layer": each layer loses its share. "global": the least important units of all
+            layers together go, importance counted in means of the unit's layer; every layer keeps a
+            tenth at least.
+        round_to: widths are rounded up to multiples of this, which kernels compute faster, or of
+            its half, its quarter, … where rounding would leave nothing to remove.
+        compensate: put the means back into the biases.
+        reselect_every: versions between two choices.
+        measure_every: versions between two measurements of the means.
+        observations: how many a measurement looks at.
+
+    Raises:
+        ChainError: a value outside of its range.
+    """
+
+    def __init__(
+        self,
+        sparsity: float = 0.5,
+        *,
+        per_layer: Mapping[str, float] | None = None,
+        importance: str = "magnitude",
+        scope: str = "layer",
+        round_to: int = 8,
+        compensate: bool = True,
+        reselect_every: int = 50,
+        measure_every: int = 10,
+        observations: int = 64,
+    ) -> None:
+        self._sparsity = _share("sparsity", sparsity)
+        if per_layer is not None and not isinstance(per_layer, Mapping):
+            raise ChainError(f"prune: per_layer: expected 'layer: sparsity', got {per_layer!r}")
+        self._per_layer = {
+            str(name): _share(f"per_layer[{name!r}]", share, zero=True)
+            for name, share in (per_layer or {}).items()
+        }
+        for what, given, choices in (
+            ("importance", importance, IMPORTANCES),
+            ("scope", scope, SCOPES),
+        ):
+            if given not in choices:
+                raise ChainError(
+                    f"prune: {what} {given!r} is unknown; expected one of {', '.join(choices)}"
+                )
+        for what, count in (
+            ("round_to", round_to),
+            ("reselect_every", reselect_every),
+            ("measure_every", measure_every),
+            ("observations", observations),
+        ):
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise ChainError(f"prune: {what}: expected an integer of 1 or more, got {count!r}")
+        self._importance, self._scope = importance, scope
+        self._round_to, self._compensate = round_to, compensate
+        self._reselect_every, self._measure_every = reselect_every, measure_every
+        self._observations = observations
+        self.needs_observations = importance == "activation"
+        self.widths_from_weights = scope == "global"
+
+    @property
+    def id(self) -> str:
+        """E.g. "prune=0.5", "prune=0.5-activation-global", "prune=0.5-hidden.0=0.75"."""
+        marks = [f"{name}={share:g}" for name, share in sorted(self._per_layer.items())]
+        marks += ["activation"] * (self._importance == "activation")
+        marks += ["global"] * (self._scope == "global")
+        return "-".join([f"prune={self._sparsity:g}", *marks])
+
+    def plan(self, graph: PolicyGraph) -> PolicyGraph:
+        """The same graph with fewer filters and hidden units.
+
+        For the scope "global" the widths are an estimate: the first weights decide them.
+        """
+        self.require_plain(graph)
+        if graph.ranks:
+            names = ", ".join(name for name, _ in graph.ranks)
+            raise self.refuse(
+                f"comes after low_rank, which has factored {names}; put low_rank after prune"
+            )
+        counts = unit_counts(graph.architecture)
+        if not counts:
+            raise self.refuse("the policy has neither convolutions nor hidden layers to prune")
+        layers = [name for name in counts if not name.startswith("value_hidden")]
+        for name in self._per_layer:
+            if name in layers:
+                continue
+            hint = "; the value's own tower follows hidden" if name in counts else ""
+            raise self.refuse(
+                f"per_layer: {name!r} is no layer that can be pruned; expected one of "
+                f"{', '.join(layers)}{hint}"
+            )
+        return graph.with_architecture(narrowed(graph.architecture, self._widths(counts)))
+
+    def compress(self, policy: Policy, context: Context) -> Policy:
+        """The policy without the units that matter least, its value included."""
+        self.plan(policy.graph)
+        choice = self._choice(policy, context)
+        architecture = policy.graph.architecture
+        tensors = dict(policy.tensors)
+        if choice.means is not None:
+            tensors |= compensated_biases(architecture, tensors, choice.kept, choice.means)
+        small, pruned = keep_units(architecture, tensors, choice.kept)
+        return policy.become(policy.graph.with_architecture(small), pruned)
+
+    def _choice(self, policy: Policy, context: Context) -> _Choice:
+        """What to keep of this version, and the means to put back; measured where that is due."""
+        memory = context.memory(self.owner)
+        graph = policy.graph.digest()
+        known: _Choice | None = memory.get("choice")
+        if known is not None and known.graph != graph:
+            known = None
+        chosen = known is None or known.age >= self._reselect_every
+        seen = context.observations is not None and len(context.observations) > 0
+        measured = (self._compensate and seen) and (
+            known is None or known.means is None or known.means_age >= self._measure_every
+        )
+        looks = known.looks if known is not None else 0
+        given: Activations | None = None
+        if measured or (chosen and self._importance == "activation"):
+            rng = np.random.default_rng((context.seed, looks))
+            given = activations(policy, context.sample(self.id, self._observations, rng))
+            looks += 1
+        if known is None or chosen:
+            scores = self._scores(policy, given)
+            widths = known.widths if known is not None else self._first_widths(scores, policy)
+            kept = {name: most_important(scores[name], widths[name]) for name in scores}
+            means = (known.means, known.means_age) if known is not None else (None, 0)
+            known = _Choice(graph, widths, kept, 0, *means)
+        if given is not None and self._compensate:
+            known.means = {name: a.mean(axis=0, dtype=np.float64) for name, a in given.items()}
+            known.means_age = 0
+        known.looks = looks
+        known.age += 1
+        known.means_age += 1
+        memory["choice"] = known
+        return known
+
+    def _scores(self, policy: Policy, given: Activations | None) -> Scores:
+        if self._importance == "magnitude":
+            return magnitudes(policy)
+        assert given is not None  # measured whenever units are chosen
+        return influences(policy, given, compensated=self._compensate)
+
+    def _widths(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """Units that each layer keeps when each loses its share."""
+        widths = {}
+        for name, count in counts.items():
+            share = self._per_layer.get(name.removeprefix("value_"), self._sparsity)
+            widths[name] = kept_width(count, removed_count(count, share), self._round_to)
+        return widths
+
+    def _first_widths(self, scores: Scores, policy: Policy) -> dict[str, int]:
+        widths = self._widths(unit_counts(policy.graph.architecture))
+        if self._scope == "layer":
+            return widths
+        ranked = {
+            name: values
+            for name, values in scores.items()
+            if name not in self._per_layer and not name.startswith("value")
+        }
+        for name, removed in globally_removed(ranked, self._sparsity).items():
+            widths[name] = kept_width(len(ranked[name]), removed, self._round_to)
+            if f"value_{name}" in widths:
+                widths[f"value_{name}"] = widths[name]
+        return widths
+
+
+def _share(what: str, given: Any, *, zero: bool = False) -> float:
+    number = isinstance(given, (int, float)) and not isinstance(given, bool)
+    if not number or not (0.0 < given < 1.0 or (zero and given == 0.0)):
+        least = "0 or more" if zero else "more than 0"
+        raise ChainError(
+            f"prune: {what}: expected the share of units to remove, {least} and less than 1, got "
+            f"{given!r}"
+        )
+    return float(given)

@@ -1,0 +1,148 @@
+"""Units: the filters and hidden units of a policy, who reads them, and what they give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.policies import Architecture
+from compress.graph import Tensors
+from compress.policy import Policy
+
+Units = Mapping[str, NDArray[np.intp]]
+Activations = Mapping[str, NDArray[np.floating[Any]]]
+
+
+def unit_counts(architecture: Architecture) -> dict[str, int]:
+    """The layers that have units, heads left out, and how many units each has."""
+    counts = {f"convolutions.{i}": conv.filters for i, conv in enumerate(architecture.convolutions)}
+    for tower in ("hidden", "value_hidden")[: 1 + architecture.separate_value]:
+        counts |= {f"{tower}.{i}": width for i, width in enumerate(architecture.hidden)}
+    return counts
+
+
+def sources(architecture: Architecture) -> dict[str, str | None]:
+    """The layer whose units each layer reads, in order of execution; None for the observations.
+
+    A dense layer after a convolution reads height × width numbers of each filter, those of one
+    filter side by side; so `weight.reshape(out, units, -1)` is by unit for every kind of layer.
+    """
+    found: dict[str, str | None] = {}
+    flat: str | None = None
+    for i in range(len(architecture.convolutions)):
+        found[f"convolutions.{i}"] = flat
+        flat = f"convolutions.{i}"
+    towers = {"policy": "hidden", "value": "hidden"}
+    if architecture.separate_value:
+        towers["value"] = "value_hidden"
+    for head, tower in towers.items():
+        last = flat
+        for i in range(len(architecture.hidden)):
+            found[f"{tower}.{i}"] = last
+            last = f"{tower}.{i}"
+        found[head] = last
+    return found
+
+
+def narrowed(architecture: Architecture, widths: Mapping[str, int]) -> Architecture:
+    """The same with other numbers of units, for the names of `unit_counts`."""
+    return replace(
+        architecture,
+        convolutions=tuple(
+            replace(conv, filters=widths[f"convolutions.{i}"])
+            for i, conv in enumerate(architecture.convolutions)
+        ),
+        hidden=tuple(widths[f"hidden.{i}"] for i in range(len(architecture.hidden))),
+    )
+
+
+def keep_units(
+    architecture: Architecture, tensors: Tensors, kept: Units
+) -> tuple[Architecture, dict[str, NDArray[np.float32]]]:
+    """The policy without the other units: a narrower architecture and its tensors.
+
+    Args:
+        architecture: of the policy.
+        tensors: by the names of `architecture.tensor_shapes()`.
+        kept: indices in rising order for every layer of `unit_counts`; as many in a layer of the
+            value's own tower as in the hidden layer beside it.
+    """
+    counts = unit_counts(architecture)
+    small = narrowed(architecture, {name: len(indices) for name, indices in kept.items()})
+    shapes = small.tensor_shapes()
+    result: dict[str, NDArray[np.float32]] = {}
+    for layer, source in sources(architecture).items():
+        weight, bias = tensors[f"{layer}.weight"], tensors[f"{layer}.bias"]
+        if layer in kept:
+            weight, bias = weight[kept[layer]], bias[kept[layer]]
+        if source is not None:
+            weight = weight.reshape(len(weight), counts[source], -1)[:, kept[source]]
+        weight = weight.reshape(shapes[f"{layer}.weight"])
+        result[f"{layer}.weight"] = np.ascontiguousarray(weight)
+        result[f"{layer}.bias"] = np.ascontiguousarray(bias)
+    return small, result
+
+
+def compensated_biases(
+    architecture: Architecture, tensors: Tensors, kept: Units, means: Activations
+) -> dict[str, NDArray[np.float32]]:
+    """Biases, by tensor, that put the mean contribution of units that are not kept back.
+
+    Exact where such a unit always gives its mean. A convolution has one bias for all positions, so
+    it gets the mean over the positions too; a dense layer after it has a mean for each.
+
+    Args:
+        architecture: of the whole policy, as are the tensors.
+        tensors: by the names of `architecture.tensor_shapes()`.
+        kept: as for `keep_units`.
+        means: mean activations `[units, positions]` by layer.
+    """
+    counts = unit_counts(architecture)
+    biases: dict[str, NDArray[np.float32]] = {}
+    for layer, source in sources(architecture).items():
+        if source is None or len(kept[source]) == counts[source]:
+            continue
+        removed = np.setdiff1d(np.arange(counts[source]), kept[source])
+        weight, bias = tensors[f"{layer}.weight"], tensors[f"{layer}.bias"]
+        mean = means[source][removed].astype(np.float64)
+        if weight.ndim == 4:
+            mean = mean.mean(axis=1, keepdims=True)
+        outgoing = weight.reshape(len(weight), counts[source], -1)[:, removed]
+        added = np.sum(outgoing * mean, axis=(1, 2))  # in float64, as the mean is
+        biases[f"{layer}.bias"] = (bias + added).astype(np.float32)
+    return biases
+
+
+def activations(policy: Policy, observations: NDArray[Any]) -> dict[str, NDArray[np.float32]]:
+    """What the units of each layer of `unit_counts` give: `[N, units, positions]`.
+
+    Args:
+        policy: fp32, not factored, with its value.
+        observations: `[N, *shape]`.
+    """
+    # imported here: to read and plan a chain needs no torch
+    import torch
+
+    from compress.network import GraphNetwork
+
+    architecture = policy.graph.architecture
+    counts = unit_counts(architecture)
+    network = GraphNetwork(policy.graph).load(policy.tensors)
+    given: dict[str, NDArray[np.float32]] = {}
+
+    def note(source: str) -> Any:
+        def hook(_: Any, inputs: tuple[Any, ...]) -> None:
+            given[source] = inputs[0].numpy().reshape(len(observations), counts[source], -1)
+
+        return hook
+
+    for layer, source in sources(architecture).items():
+        if source is not None:
+            network.get_submodule(layer).register_forward_pre_hook(note(source))
+    with torch.inference_mode():
+        network(torch.from_numpy(np.array(observations)))
+    return given
