@@ -22,12 +22,14 @@ class CollectedUnroll:
         epoch: the oldest epoch among its steps.
         steps: agent steps to learn from.
         dropped: reason → agent steps taken but masked.
+        chain: the compressor chain whose artifact chose the last action.
     """
 
     fields: dict[str, Any]
     epoch: int
     steps: int
     dropped: dict[str, int]
+    chain: str = "none"
 
 
 class UnrollBuilder:
@@ -61,6 +63,7 @@ class UnrollBuilder:
         self._older = slice(0, 0) if newest is None else slice(0, -newest)
         self._t = 0
         self._epoch = -1
+        self._chain = "none"
 
     def begin(self, observations: NDArray[Any]) -> None:
         """Start the first unroll at `observations` `[B, *shape]`."""
@@ -82,6 +85,7 @@ class UnrollBuilder:
         log_probs: NDArray[np.float32],
         at: PolicyVersion,
         step: EnvStep,
+        chain: str = "none",
     ) -> None:
         """Append what happened when `actions` were taken.
 
@@ -90,6 +94,7 @@ class UnrollBuilder:
             log_probs: `[B]` float32, log μ of those actions, as sampled.
             at: the version of the policy that chose them.
             step: what the environments answered.
+            chain: id of the compressor chain behind that policy.
         """
         t = self._t
         self._frames[t + 1] = step.observations[:, self._newest]
@@ -103,6 +108,7 @@ class UnrollBuilder:
         self._valid[t] = ~step.reset
         self._versions[t] = at.version
         self._epoch = at.epoch if t == 0 else min(self._epoch, at.epoch)
+        self._chain = chain
         if step.reset.any():
             self._mark_resets(t, step)
         ended = step.terminated | step.truncated
@@ -133,7 +139,7 @@ class UnrollBuilder:
             fields["reset_history"] = np.stack(self._reset_history)
         dropped = {"env_fault": self._faulted_steps} if self._faulted_steps else {}
         steps = int(np.count_nonzero(self._valid))
-        collected = CollectedUnroll(fields, self._epoch, steps, dropped)
+        collected = CollectedUnroll(fields, self._epoch, steps, dropped, self._chain)
         self._open(self._observations)
         return collected
 
@@ -198,6 +204,7 @@ class UnrollCounter:
             env_steps_before=before,
             env_steps_after=self.env_steps,
             dropped=dict(self.dropped),
+            chain=collected.chain,
             **collected.fields,
         )
         self.sequence += 1

@@ -9,6 +9,7 @@ from aclearn.config.load import config_from_yaml, load_config
 from aclearn.config.model import Config, RunConfig
 from aclearn.config.roles import (
     ActorsConfig,
+    CompressorConfig,
     MonitorConfig,
     NetworkConfig,
     PredictorConfig,
@@ -18,6 +19,7 @@ from aclearn.config.roles import (
 __all__ = [
     "ActorsConfig",
     "AtariConfig",
+    "CompressorConfig",
     "Config",
     "EnvConfig",
     "Knob",

@@ -23,6 +23,7 @@ _PLAIN = {
     float: "number",
     str: "text",
     dict: "mapping whose keys are text",
+    list: "list",
     type(None): "null",
 }
 _GOT = {bool: "true or false", int: "whole number", float: "number", str: "text"}

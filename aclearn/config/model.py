@@ -13,6 +13,7 @@ from aclearn.config.game import EnvConfig, PolicyConfig
 from aclearn.config.learning import LossConfig, OptimiserConfig, TrainerConfig
 from aclearn.config.roles import (
     ActorsConfig,
+    CompressorConfig,
     MonitorConfig,
     NetworkConfig,
     PredictorConfig,
@@ -88,6 +89,7 @@ class Config(Group):
     policy: PolicyConfig = Field(default_factory=PolicyConfig)
     actors: ActorsConfig = Field(default_factory=ActorsConfig)
     predictor: PredictorConfig = Field(default_factory=PredictorConfig)
+    compressor: CompressorConfig = Field(default_factory=CompressorConfig)
     trainer: TrainerConfig = Field(default_factory=TrainerConfig)
     loss: LossConfig = Field(default_factory=LossConfig)
     optimiser: OptimiserConfig = Field(default_factory=OptimiserConfig)

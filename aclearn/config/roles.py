@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -35,8 +35,10 @@ class ActorsConfig(Group):
         default="local",
         description="who chooses the actions: the actor itself or a predictor it asks",
     )
-    runtime: Literal["onnx", "torch"] = Field(
-        default="onnx", description="what executes the policy in the actor when inference is local"
+    runtime: Literal["onnx", "torch", "torch-amp"] = Field(
+        default="onnx",
+        description="what executes the policy in the actor when inference is local: ONNX Runtime, "
+        "torch in fp32, or torch in bf16 or fp16 where the device has it",
     )
     emulator_threads: Whole = Field(
         default=1, ge=1, le=256, description="threads of the Atari emulator in an actor"
@@ -77,11 +79,79 @@ class PredictorConfig(Group):
     max_batch: Whole = Field(
         default=128, ge=1, le=65_536, description="largest batch of a prediction, in observations"
     )
-    runtime: Literal["onnx", "torch"] = Field(
-        default="onnx", description="what executes the policy in the predictor"
+    runtime: Literal["onnx", "torch", "torch-amp"] = Field(
+        default="onnx",
+        description="what executes the policy in the predictor; on a GPU one of the torch ones",
     )
     threads: Whole = Field(
         default=1, ge=1, le=256, description="processor threads of a predictor's network"
+    )
+
+
+class CompressorConfig(Group):
+    """The processes that compress the policy for those who act; there are none without a chain."""
+
+    chain: list[Any] = Field(
+        default_factory=list,
+        description="links that the policy goes through before actors run it, in order: names "
+        "(onnx, int8, fuse) or one `name: setting` each (prune: 0.5, distill: accerl-net1, "
+        "quantize: int8, low_rank: 64), or module:Class for a link of yours; empty: actors run "
+        "the policy itself",
+    )
+    processes: Whole = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="compressor processes (ND); actor i runs what compressor i modulo their "
+        "number makes",
+    )
+    every_s: float = Field(
+        default=0.2,
+        ge=0.0,
+        le=3600.0,
+        description="least time between the starts of two compressions, in seconds",
+    )
+    cpu_share: float = Field(
+        default=0.25,
+        gt=0.0,
+        le=1.0,
+        description="most of one core that a compressor uses on average",
+    )
+    observations: Whole = Field(
+        default=512,
+        ge=1,
+        le=100_000,
+        description="observations visited lately that a compressor keeps for calibration, "
+        "distillation and comparison",
+    )
+    observations_every_s: float = Field(
+        default=2.0,
+        gt=0.0,
+        le=3600.0,
+        description="time between two requests for a part of them, in seconds",
+    )
+    fidelity_observations: Whole = Field(
+        default=32,
+        ge=0,
+        le=100_000,
+        description="observations on which an artifact is compared with the policy it was made "
+        "from; 0 compares nothing",
+    )
+    fidelity_every: Whole = Field(
+        default=10, ge=1, le=1_000_000, description="artifacts from one comparison to the next"
+    )
+    max_kl: float | None = Field(
+        default=None,
+        gt=0.0,
+        description="largest mean KL divergence from the policy to an artifact, in nats; one that "
+        "is further away is not published, the uncompressed policy is; null: any",
+    )
+    floor: float = Field(
+        default=0.0,
+        ge=0.0,
+        lt=0.5,
+        description="least probability of each action of a compressed policy; an action of "
+        "probability zero could never be learned",
     )
 
 

@@ -11,6 +11,7 @@ from aclearn.learning.loss import ActorCriticLoss, actor_critic_loss
 from aclearn.learning.optimiser import learning_rate, make_optimiser
 from aclearn.learning.parameters import ParameterStore, PublishedWeights
 from aclearn.learning.queue import TrainingQueue
+from aclearn.learning.recent import RecentObservations
 
 __all__ = [
     "ActorCriticLoss",
@@ -18,6 +19,7 @@ __all__ = [
     "Learner",
     "ParameterStore",
     "PublishedWeights",
+    "RecentObservations",
     "TrainingQueue",
     "UpdateReport",
     "actor_critic_loss",

@@ -19,7 +19,8 @@ if sys.byteorder != "little":  # pragma: no cover
     )
 
 _DTYPES: dict[str, np.dtype[Any]] = {
-    name: np.dtype(name) for name in ("uint8", "bool", "int32", "int64", "float32", "float16")
+    name: np.dtype(name)
+    for name in ("uint8", "int8", "uint16", "bool", "int32", "int64", "float32", "float16")
 }
 _DTYPE_NAMES: dict[np.dtype[Any], str] = {dtype: name for name, dtype in _DTYPES.items()}
 # A shape may have a 0 beside a huge dimension; NumPy refuses such shapes with errors of its own.

@@ -54,6 +54,10 @@ Int64Vector = Annotated[NDArray[np.int64], ArrayRule(("int64",), 1, 1)]
 Float32Matrix = Annotated[NDArray[np.float32], ArrayRule(("float32",), 2, 2)]
 BoolMatrix = Annotated[NDArray[np.bool_], ArrayRule(("bool",), 2, 2)]
 Tensor = Annotated[NDArray[np.float32], ArrayRule(("float32",), 0, 6)]
+# bfloat16, which numpy does not know, travels as its 16 bits in uint16
+StoredTensor = Annotated[
+    NDArray[Any], ArrayRule(("float32", "float16", "uint16", "int32", "int8", "uint8"), 0, 6)
+]
 
 
 # ---- roles and the monitor ----------------------------------------------------------------------
@@ -161,6 +165,8 @@ class Unroll:
         valid: False for steps that must not be learned (the action was ignored, or the episode was
             dropped).
         versions: int64 [T] the policy version that chose the actions of step t.
+        chain: id of the compressor chain whose artifact chose the last action; "none" for the
+            uncompressed policy.
     """
 
     actor: str
@@ -179,6 +185,7 @@ class Unroll:
     truncated: BoolMatrix
     valid: BoolMatrix
     versions: Int64Vector
+    chain: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +218,59 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class NoNewerWeights:
-    """The trainer's newest weights are the ones the asker has."""
+    """The newest weights or artifact are the ones the asker has."""
 
     epoch: VersionOrNone
     version: VersionOrNone
+
+
+# ---- compressor ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ObservationsRequest:
+    """Asks a trainer for up to `count` observations that actors visited lately."""
+
+    count: Count
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecentObservations:
+    """Observations [N, ...] of unrolls that arrived lately, None before there are any."""
+
+    observations: Observations | None
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactRequest:
+    """Asks for an artifact newer than this epoch and version (-1: none yet)."""
+
+    epoch: VersionOrNone
+    version: VersionOrNone
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArtifactReply:
+    """A compressed policy; the fields are those of `compress.Artifact`.
+
+    Attributes:
+        graph: `PolicyGraph.to_dict()` as JSON.
+        fidelity: field → value.
+        latency_ms: batch size → milliseconds a call.
+    """
+
+    epoch: Count
+    version: Count
+    chain: str
+    original: str
+    graph: Text
+    tensors: dict[str, StoredTensor]
+    probe_observations: Observations
+    probe_logits: Float32Matrix
+    fidelity: dict[str, float]
+    latency_ms: dict[str, float]
+    floor: float
+    digest: str
 
 
 # ---- prediction queue ---------------------------------------------------------------------------
@@ -230,13 +286,14 @@ class ActRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ActReply:
-    """Sampled `actions` [B] and the log-probabilities [B] they were sampled with."""
+    """Sampled `actions` [B], the log-probabilities [B] they were sampled with, and by what."""
 
     request: Count
     epoch: Count
     version: Count
     actions: Int32Vector
     log_probs: Float32Vector
+    chain: str = "none"
 
 
 # ---- any service --------------------------------------------------------------------------------
@@ -264,6 +321,10 @@ Message = (
     | WeightsRequest
     | Weights
     | NoNewerWeights
+    | ObservationsRequest
+    | RecentObservations
+    | ArtifactRequest
+    | ArtifactReply
     | ActRequest
     | ActReply
     | ErrorReply
