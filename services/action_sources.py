@@ -14,9 +14,9 @@ from aclearn.acting import sample_actions
 from aclearn.monitoring import WaitMeter
 from aclearn.policies import PolicyVersion
 from aclearn.wire import ActReply, ActRequest
-from compress import PolicyRuntime
+from compress import ArtifactPolicy, PolicyRuntime
+from services.policy_client import PolicyClient
 from services.role import PeerLink
-from services.weights_client import WeightsClient
 
 #: A request without a reply for so long is asked again, of whoever answers now.
 _REPLY_WITHIN_S = 3.0
@@ -25,11 +25,12 @@ _LOOK_EVERY_S = 0.02
 
 
 class Choice(NamedTuple):
-    """Chosen actions `[B]` int32, their log μ `[B]` float32, and the policy that chose them."""
+    """Chosen actions `[B]` int32, their log μ `[B]` float32, the policy that chose, its chain."""
 
     actions: NDArray[np.int32]
     log_probs: NDArray[np.float32]
     at: PolicyVersion
+    chain: str = "none"
 
 
 class ActionSource(Protocol):
@@ -52,21 +53,21 @@ class LocalActions:
 
     Args:
         runtime: runs the policy.
-        weights: keeps `runtime` up to date.
+        client: keeps `runtime` up to date.
         rng: samples the actions.
-        poll_weights: lets `weights` ask and answer.
+        poll_weights: lets `client` ask and take answers.
         meter: counts the wait for the first weights.
     """
 
     def __init__(
         self,
-        runtime: PolicyRuntime,
-        weights: WeightsClient,
+        runtime: PolicyRuntime | ArtifactPolicy,
+        client: PolicyClient,
         rng: np.random.Generator,
         poll_weights: Callable[[], None],
         meter: WaitMeter,
     ) -> None:
-        self._runtime, self._weights, self._rng = runtime, weights, rng
+        self._runtime, self._client, self._rng = runtime, client, rng
         self._poll_weights, self._meter = poll_weights, meter
         self._waiting: dict[int, NDArray[Any]] = {}
         self.predictions = 0
@@ -81,17 +82,17 @@ class LocalActions:
 
     def collect(self, group: int, proceed: Callable[[], bool]) -> Choice | None:
         """Run the policy; waits only for the very first weights."""
-        while self._weights.at.version < 0:
+        while self._client.at.version < 0:
             if not proceed():
                 return None
             self._poll_weights()
-            if self._weights.at.version < 0:
+            if self._client.at.version < 0:
                 with self._meter.waiting("weights"):
                     time.sleep(_LOOK_EVERY_S)
         observations = self._waiting.pop(group)
         actions, log_probs = sample_actions(self._runtime.logits(observations), self._rng)
         self.predictions += len(observations)
-        return Choice(actions, log_probs, self._weights.at)
+        return Choice(actions, log_probs, self._client.at, self._client.chain)
 
 
 @dataclass
@@ -180,7 +181,7 @@ class PredictedActions:
                 fits = reply.request == request.number
                 if fits and len(reply.actions) == len(request.observations):
                     at = PolicyVersion(reply.epoch, reply.version)
-                    self._replies[group] = Choice(reply.actions, reply.log_probs, at)
+                    self._replies[group] = Choice(reply.actions, reply.log_probs, at, reply.chain)
                     self.predictions += len(reply.actions)
                     del self._requests[group]
                     break

@@ -17,10 +17,10 @@ from aclearn.monitoring import WaitMeter
 from aclearn.policies import Architecture
 from aclearn.wire import Beat
 from services.action_sources import ActionSource, Choice, LocalActions, PredictedActions
-from services.policies import architecture_of, make_runtime
+from services.policies import architecture_of
+from services.policy_client import make_policy
 from services.role import Membership, PeerLink, RoleContext
 from services.unroll_sender import UnrollSender
-from services.weights_client import WeightsClient
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Actor:
         with self._meter.waiting("emulator"):
             step = group.env.recv()
         choice, group.choice = group.choice, None
-        group.builder.add(choice.actions, choice.log_probs, choice.at, step)
+        group.builder.add(choice.actions, choice.log_probs, choice.at, step, choice.chain)
         for episode in group.episodes.update(step):
             self._returns.append(episode.return_)
             self._lengths.append(episode.length)
@@ -176,10 +176,9 @@ def make_actions(
     if actors.inference == "predictor":
         link = PeerLink(context, "predictor", "predictions", context.index)
         return PredictedActions(link, lambda: link.follow(membership), meter)
-    runtime = make_runtime(architecture, actors.runtime)
-    weights = WeightsClient(PeerLink(context, "trainer", "weights"), runtime)
+    runtime, client = make_policy(context, architecture, actors.runtime)
     rng = np.random.default_rng((context.config.run.seed, context.index, 1))
-    return LocalActions(runtime, weights, rng, lambda: weights.poll(membership), meter)
+    return LocalActions(runtime, client, rng, lambda: client.poll(membership), meter)
 
 
 def run_actor(context: RoleContext) -> None:

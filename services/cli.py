@@ -24,7 +24,7 @@ app = typer.Typer(
     help="Reinforcement learning with separate actors, predictors and trainers.",
 )
 
-ROLES = ("monitor", "trainer", "predictor", "actor")
+ROLES = ("monitor", "trainer", "predictor", "compressor", "actor")
 #: Seconds that another role may take to make the run folder that both need.
 _FOLDER_WITHIN_S = 5.0
 #: Exit status of a run that a signal ended: the shell's custom of 128 + the signal's number.
@@ -111,6 +111,10 @@ def run_role(role_name: str, name: str, config: Config, monitor: str, stop: Stop
             from services.predictor import run_predictor
 
             run_predictor(context)
+        elif role_name == "compressor":
+            from services.compressor import run_compressor
+
+            run_compressor(context)
         else:
             from services.actor import run_actor
 
@@ -140,6 +144,51 @@ def evaluate(
         f"(least {min(result.returns):.0f}, most {max(result.returns):.0f}), "
         f"{'greedy' if greedy else 'sampled'}, after {result.updates} updates"
     )
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="run folder, e.g. runs/pong-1")],
+    to: Annotated[Path, typer.Option(help="file to write, e.g. policy.onnx")],
+    chain: Annotated[str, typer.Option(help="e.g. prune=0.5,int8; nothing: as it is")] = "",
+    passes: Annotated[
+        int, typer.Option(min=1, help="times through the chain; a student learns in each")
+    ] = 1,
+    best: Annotated[
+        bool, typer.Option("--best", help="the best checkpoint instead of the newest")
+    ] = False,
+) -> None:
+    """Write a run's policy as a self-contained ONNX model, and check what it answers."""
+    from services.compression import export_run
+
+    artifact = export_run(run, to, words=chain, passes=passes, best=best)
+    typer.echo(
+        f"wrote {to}: {artifact.chain}, version {artifact.at.version}, {artifact.bytes:,} bytes of "
+        f"weights, KL {artifact.fidelity.kl_mean:.3g} nats, same action on "
+        f"{artifact.fidelity.agreement:.1%} of {artifact.fidelity.observations} observations"
+    )
+
+
+@app.command()
+def compress(
+    run: Annotated[Path, typer.Argument(help="run folder, e.g. runs/pong-1")],
+    chain: Annotated[str, typer.Option(help="e.g. prune=0.5,distill=accerl-net1,int8")],
+    episodes: Annotated[int, typer.Option(min=0, help="greedy episodes to play with each")] = 0,
+    passes: Annotated[
+        int, typer.Option(min=1, help="times through the chain; a student learns in each")
+    ] = 1,
+    best: Annotated[
+        bool, typer.Option("--best", help="the best checkpoint instead of the newest")
+    ] = False,
+) -> None:
+    """Compare a chain with the policy itself: size, speed, distance, score."""
+    from rich.console import Console
+
+    from services.compression import compress_run
+    from services.compression_table import table_of
+
+    rows = compress_run(run, chain, episodes=episodes, passes=passes, best=best)
+    Console().print(table_of(rows))
 
 
 @app.command()

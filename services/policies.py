@@ -5,7 +5,7 @@ from __future__ import annotations
 from aclearn.config import Config
 from aclearn.envs import EnvSpec, read_spec
 from aclearn.policies import Architecture, describe_architecture
-from compress import OnnxPolicy, PolicyRuntime
+from compress import CompressorChain, OnnxPolicy, PolicyRuntime, parse_chain
 
 
 def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture:
@@ -29,6 +29,24 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
     )
 
 
+def make_chain(config: Config, architecture: Architecture) -> CompressorChain:
+    """The chain that `compressor.chain` describes, checked for this policy.
+
+    Raises:
+        ChainError: it cannot work; says which link and why.
+    """
+    compressor = config.compressor
+    chain = parse_chain(
+        compressor.chain,
+        floor=compressor.floor,
+        batch_sizes=(config.actors.envs_per_group,),
+        fidelity_observations=compressor.fidelity_observations,
+        fidelity_every=compressor.fidelity_every,
+    )
+    chain.plan(architecture)
+    return chain
+
+
 def make_runtime(architecture: Architecture, kind: str, *, threads: int = 1) -> PolicyRuntime:
     """The runtime that `actors.runtime` or `predictor.runtime` names."""
     if kind == "onnx":
@@ -41,4 +59,5 @@ def make_runtime(architecture: Architecture, kind: str, *, threads: int = 1) -> 
 
     torch.set_num_threads(threads)
     device = choose_device("auto")
-    return TorchPolicy(architecture, device=str(device), amp_dtype=choose_amp("auto", device))
+    amp_dtype = choose_amp("auto" if kind == "torch-amp" else "off", device)
+    return TorchPolicy(architecture, device=str(device), amp_dtype=amp_dtype)

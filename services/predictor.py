@@ -17,10 +17,10 @@ from aclearn.errors import WireError
 from aclearn.monitoring import WaitMeter
 from aclearn.policies import Architecture, PolicyVersion
 from aclearn.wire import ActReply, ActRequest, Beat, Server
-from compress import PolicyRuntime
-from services.policies import architecture_of, make_runtime
-from services.role import Membership, PeerLink, RoleContext
-from services.weights_client import WeightsClient
+from compress import ArtifactPolicy, PolicyRuntime
+from services.policies import architecture_of
+from services.policy_client import PolicyClient, make_policy
+from services.role import Membership, RoleContext
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -70,9 +70,10 @@ def cut_batches(pending: Sequence[Pending], most: int) -> list[list[Pending]]:
 
 def answer_batch(
     batch: Sequence[Pending],
-    runtime: PolicyRuntime,
+    runtime: PolicyRuntime | ArtifactPolicy,
     at: PolicyVersion,
     rng: np.random.Generator,
+    chain: str = "none",
 ) -> list[tuple[bytes, ActReply]]:
     """The replies to a batch, in its order, all of one policy version."""
     parts: list[NDArray[Any]] = [item.request.observations for item in batch]
@@ -83,7 +84,9 @@ def answer_batch(
     for item in batch:
         rows = slice(start, start + len(item.request.observations))
         start = rows.stop
-        reply = ActReply(item.request.request, at.epoch, at.version, actions[rows], log_probs[rows])
+        reply = ActReply(
+            item.request.request, at.epoch, at.version, actions[rows], log_probs[rows], chain
+        )
         replies.append((item.identity, reply))
     return replies
 
@@ -98,15 +101,15 @@ class Predictor:
     def __init__(
         self,
         server: Server,
-        runtime: PolicyRuntime,
-        weights: WeightsClient,
+        runtime: PolicyRuntime | ArtifactPolicy,
+        policy: PolicyClient,
         architecture: Architecture,
         *,
         max_batch: int,
         rng: np.random.Generator,
         meter: WaitMeter,
     ) -> None:
-        self._server, self._runtime, self._weights = server, runtime, weights
+        self._server, self._runtime, self._policy = server, runtime, policy
         self._architecture, self._max_batch = architecture, max_batch
         self._rng, self._meter = rng, meter
         self._predictions = self._batches = 0
@@ -126,7 +129,9 @@ class Predictor:
                 continue
             pending.append(Pending(identity, request))
         for batch in cut_batches(pending, self._max_batch):
-            for identity, reply in answer_batch(batch, self._runtime, self._weights.at, self._rng):
+            policy = self._policy
+            replies = answer_batch(batch, self._runtime, policy.at, self._rng, policy.chain)
+            for identity, reply in replies:
                 self._server.send(identity, reply)
                 self._predictions += len(reply.actions)
             self._batches += 1
@@ -160,13 +165,14 @@ def run_predictor(context: RoleContext) -> None:
     keep_freed_memory()
     config = context.config
     architecture = architecture_of(config)
-    runtime = make_runtime(architecture, config.predictor.runtime, threads=config.predictor.threads)
-    weights = WeightsClient(PeerLink(context, "trainer", "weights"), runtime)
+    runtime, policy = make_policy(
+        context, architecture, config.predictor.runtime, threads=config.predictor.threads
+    )
     server, endpoint = context.serve((ActRequest,))
     predictor = Predictor(
         server,
         runtime,
-        weights,
+        policy,
         architecture,
         max_batch=config.predictor.max_batch,
         rng=np.random.default_rng((config.run.seed, context.index, 2)),
@@ -180,8 +186,8 @@ def run_predictor(context: RoleContext) -> None:
     )
     while not context.stop and membership.stop_reason is None:
         membership.tick()
-        weights.poll(membership)
-        if weights.at.version >= 0:
+        policy.poll(membership)
+        if policy.at.version >= 0:
             predictor.serve()
         else:
             # requests wait in the socket: whoever asked has no policy to act with anyway

@@ -21,6 +21,7 @@ from aclearn.monitoring import RunConsole, open_console
 from aclearn.runs import RunFolder
 from aclearn.wire import Client, Status, StatusRequest, StopRun
 from services.monitor import SOCKET_DIRECTORY_PREFIX, STARTED_AT_VARIABLE
+from services.policies import architecture_of, make_chain
 from services.role import RoleContext
 
 _LOGGER = logging.getLogger(__name__)
@@ -45,6 +46,8 @@ def role_commands(
     counts = {"monitor": 1, "trainer": 1}
     if config.actors.inference == "predictor":
         counts["predictor"] = config.predictor.processes
+    if config.compressor.chain:
+        counts["compressor"] = config.compressor.processes
     counts["actor"] = config.actors.processes
     commands = []
     for role, count in counts.items():
@@ -222,6 +225,9 @@ def train(config: Config, *, resume: bool, stop: StopFlag) -> dict[str, Any] | N
         AclearnError: the run cannot be started, or a role died too often.
     """
     started_at = float(os.environ.get(STARTED_AT_VARIABLE, time.time()))
+    if config.compressor.chain:
+        # before anything is started or written: a chain that cannot work is the user's to mend
+        make_chain(config, architecture_of(config))
     with open_run_folder(config, resume=resume) as folder:
         if config.run.deterministic:
             # imported here: lock-step needs torch in this process, the usual way does not

@@ -19,6 +19,7 @@ from aclearn.learning import (
     Batch,
     Learner,
     ParameterStore,
+    RecentObservations,
     TrainingQueue,
     UpdateReport,
     assemble_batch,
@@ -303,6 +304,7 @@ def run_trainer(context: RoleContext) -> None:
         intake=trainer.intake,
         queue=queue,
         store=store,
+        recent=RecentObservations(frame_stack=spec.frame_stack, seed=config.run.seed),
         beat=beat,
         on_failure=failures.append,
     )

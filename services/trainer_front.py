@@ -11,13 +11,15 @@ from collections.abc import Callable
 
 import zmq
 
+from aclearn import wire
 from aclearn.errors import WireError
-from aclearn.learning import ParameterStore, TrainingQueue
+from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
 from aclearn.policies import PolicyVersion
 from aclearn.wire import (
     Beat,
     Envelope,
     NoNewerWeights,
+    ObservationsRequest,
     Unroll,
     UnrollReply,
     Weights,
@@ -28,6 +30,8 @@ from services.role import Membership, RoleContext
 
 _LOGGER = logging.getLogger(__name__)
 
+#: Most observations that one request gets: about 14 MB of 84 × 84 × 4 images.
+_MOST_OBSERVATIONS = 512
 #: Longest sleep of the thread while messages wake it, and while the training queue is full:
 #: then it is how late the thread sees that there is room again.
 _LOOK_EVERY_MS = 50
@@ -45,6 +49,7 @@ class TrainerFront:
         intake: counts.
         queue: of the admitted unrolls.
         store: of the published weights.
+        recent: what actors visited lately, for compressors.
         beat: makes a beat; called in this thread.
         on_failure: called when the thread dies of an exception.
     """
@@ -56,15 +61,17 @@ class TrainerFront:
         intake: Intake,
         queue: TrainingQueue[Unroll],
         store: ParameterStore,
+        recent: RecentObservations,
         beat: Callable[[bool], Beat],
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._context, self._intake, self._queue, self._store = context, intake, queue, store
+        self._recent = recent
         self._beat, self._on_failure = beat, on_failure
         self._closing = threading.Event()
         # bound here, so that an address that cannot be bound is told to who starts the trainer
         self._unrolls, unrolls = context.serve((Unroll,))
-        self._weights, weights = context.serve((WeightsRequest,))
+        self._weights, weights = context.serve((WeightsRequest, ObservationsRequest))
         self._endpoints = {"unrolls": unrolls, "weights": weights}
         self._thread = threading.Thread(target=self._run, name="trainer-front", daemon=True)
         self.stop_reason: str | None = None
@@ -135,6 +142,10 @@ class TrainerFront:
 
     def _answer_weights(self, identity: bytes, envelope: Envelope) -> None:
         request = envelope.message
+        if isinstance(request, ObservationsRequest):
+            observations = self._recent.sample(min(request.count, _MOST_OBSERVATIONS))
+            self._weights.send(identity, wire.RecentObservations(observations))
+            return
         assert isinstance(request, WeightsRequest)  # the server accepts nothing else
         known = PolicyVersion(request.epoch, request.version)
         newer = self._store.newer_than(known)
@@ -158,6 +169,8 @@ class TrainerFront:
         if reason is None and not self._queue.offer(unroll, unroll.frames.nbytes):
             reason = "shutdown"
             self._intake.dropped(reason, int(unroll.valid.sum()))
+        if reason is None:
+            self._recent.add(unroll)
         self._reply(identity, envelope.sequence, reason)
 
     def _reply(self, identity: bytes, sequence: int, reason: str | None) -> None:

@@ -22,7 +22,7 @@ class Local:
 
     def __init__(self, tools, *, weights_at_look: int = 0) -> None:
         self.runtime = tools.RecordingRuntime()
-        self.weights = SimpleNamespace(at=PolicyVersion())
+        self.weights = SimpleNamespace(at=PolicyVersion(), chain="none")
         self.looks, self._weights_at_look = 0, weights_at_look
         self.meter = WaitMeter()
         rng = np.random.default_rng(1)

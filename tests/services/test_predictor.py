@@ -19,9 +19,10 @@ from services.predictor import Pending, Predictor, answer_batch, check_request, 
 
 
 class _Weights:
-    """A weights client that holds one version."""
+    """A policy client that holds one version."""
 
     at = PolicyVersion(3, 40)
+    chain = "none"
 
 
 def _request(size: int, number: int = 1, seed: int = 0) -> ActRequest:

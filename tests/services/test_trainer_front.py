@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aclearn.learning import ParameterStore, TrainingQueue
+from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
 from aclearn.monitoring import StepLedger
 from aclearn.policies import PolicyVersion
 from aclearn.wire import (
@@ -45,6 +45,7 @@ class Front:
             intake=self.intake,
             queue=self.queue,
             store=self.store,
+            recent=RecentObservations(frame_stack=1),
             beat=lambda final: tools.make_beat(final=final),
             on_failure=self.failures.append,
         )

@@ -7,9 +7,9 @@ import pytest
 
 from aclearn.policies import PolicyVersion
 from aclearn.wire import ErrorReply, NoNewerWeights, Peer, Status, Weights, WeightsRequest
-from services import weights_client
+from services import policy_client
+from services.policy_client import PolicyClient, WeightsSource
 from services.role import PeerLink
-from services.weights_client import WeightsClient
 
 
 class Pulling:
@@ -20,7 +20,7 @@ class Pulling:
         self.clock, self.known = tools.Clock(), tools.KnownPeers()
         self.runtime = tools.RecordingRuntime()
         self.link = PeerLink(roles("actor-0"), "trainer", "weights")
-        self.client = WeightsClient(self.link, self.runtime, clock=self.clock)
+        self.client = PolicyClient(self.link, WeightsSource(self.runtime), clock=self.clock)
         self.start_trainer()
 
     def start_trainer(self) -> None:
@@ -134,7 +134,7 @@ def test_costly_swaps_are_asked_for_less_often(pulling) -> None:
     pulling.runtime.on_swap = swap_slowly
     pulling.asked()
     pulling.answer(_weights(0, 1))
-    pause_s = cost_s / weights_client._SWAP_SHARE
+    pause_s = cost_s / policy_client._SWAP_SHARE
     assert pause_s > 1.0
     pulling.clock.now += pause_s - 0.01
     assert pulling.quiet()
@@ -152,7 +152,7 @@ def test_an_answer_without_weights_leaves_everything_as_it_was(pulling, answer) 
 
 def test_without_a_trainer_polling_does_nothing(roles, tools) -> None:
     runtime = tools.RecordingRuntime()
-    client = WeightsClient(PeerLink(roles("actor-0"), "trainer", "weights"), runtime)
+    client = PolicyClient(PeerLink(roles("actor-0"), "trainer", "weights"), WeightsSource(runtime))
     for _ in range(3):
         client.poll(tools.KnownPeers())
     assert (client.at, client.swaps, runtime.swapped) == (PolicyVersion(), 0, [])

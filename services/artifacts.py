@@ -1,0 +1,53 @@
+"""Artifacts as messages, and back."""
+
+from __future__ import annotations
+
+import json
+
+from aclearn.policies import PolicyVersion
+from aclearn.wire import ArtifactReply
+from compress import Artifact, Fidelity, PolicyGraph, RefusedArtifact
+
+
+def reply_of(artifact: Artifact) -> ArtifactReply:
+    """The message that carries an artifact."""
+    return ArtifactReply(
+        epoch=artifact.at.epoch,
+        version=artifact.at.version,
+        chain=artifact.chain,
+        original=artifact.original,
+        graph=json.dumps(artifact.graph.to_dict()),
+        tensors=dict(artifact.tensors),
+        probe_observations=artifact.probe_observations,
+        probe_logits=artifact.probe_logits,
+        fidelity={name: float(value) for name, value in vars(artifact.fidelity).items()},
+        latency_ms={str(size): ms for size, ms in artifact.latency_ms.items()},
+        floor=artifact.floor,
+        digest=artifact.digest,
+    )
+
+
+def artifact_of(reply: ArtifactReply) -> Artifact:
+    """The artifact that a message carries; nothing of it is checked yet but that it is one.
+
+    Raises:
+        RefusedArtifact: the message describes none.
+    """
+    try:
+        fidelity = dict(reply.fidelity)
+        whole = {name: int(fidelity.pop(name)) for name in ("observations", "version")}
+        return Artifact(
+            at=PolicyVersion(reply.epoch, reply.version),
+            chain=reply.chain,
+            original=reply.original,
+            graph=PolicyGraph.from_dict(json.loads(reply.graph)),
+            tensors=reply.tensors,
+            probe_observations=reply.probe_observations,
+            probe_logits=reply.probe_logits,
+            fidelity=Fidelity(**fidelity, **whole),  # type: ignore[arg-type]
+            latency_ms={int(size): ms for size, ms in reply.latency_ms.items()},
+            floor=reply.floor,
+            digest=reply.digest,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RefusedArtifact(f"artifact {reply.chain}: describes none: {error!r}") from error

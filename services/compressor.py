@@ -1,0 +1,330 @@
+"""The compressor: makes an artifact of each new policy, as often as its share of a core allows."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.allocator import keep_freed_memory
+from aclearn.config import CompressorConfig
+from aclearn.launch import stand_back
+from aclearn.monitoring import WaitMeter
+from aclearn.policies import Architecture, PolicyVersion
+from aclearn.wire import (
+    ArtifactReply,
+    ArtifactRequest,
+    Beat,
+    NoNewerWeights,
+    ObservationsRequest,
+    RecentObservations,
+    Server,
+    Weights,
+    WeightsRequest,
+)
+from compress import (
+    ONNX,
+    Artifact,
+    CompressorChain,
+    Context,
+    NeedsObservations,
+    Policy,
+    RefusedTensors,
+)
+from services.artifacts import reply_of
+from services.policies import architecture_of, make_chain
+from services.role import Membership, PeerLink, RoleContext
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Longest wait for a request before the compressor looks at everything else.
+_LOOK_EVERY_S = 0.02
+#: A question that got no answer for so long is asked again.
+_ANSWER_WITHIN_S = 5.0
+#: Failures in a row after which the uncompressed policy is published: with an artifact that stays
+#: for ever, actors would fall behind until nothing of theirs is learned.
+_MOST_FAILURES = 5
+#: Share of the kept observations that one request brings.
+_OBSERVATIONS_SHARE = 0.25
+
+
+class Compressor:
+    """The chain and its newest artifact. No socket.
+
+    Args:
+        chain: checked against the architecture (`CompressorChain.plan`).
+        architecture: of the uncompressed policy.
+        config: the configuration's group.
+        seed: of everything random.
+        clock: seconds, for the budgets of links.
+
+    Attributes:
+        artifact: the newest one, None before the first.
+        errors: what a link or a check raised, by its class → count.
+        made: artifacts of the chain.
+        plain: uncompressed policies that were published instead.
+    """
+
+    def __init__(
+        self,
+        chain: CompressorChain,
+        architecture: Architecture,
+        config: CompressorConfig,
+        *,
+        seed: int,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._chain, self._architecture, self._config = chain, architecture, config
+        self._plain_chain = CompressorChain(fidelity_observations=0).add(ONNX())
+        self._context = Context(seed=seed, clock=clock)
+        self._plain_context = Context(seed=seed, clock=clock)
+        self._failures = 0
+        self._seconds = 0.0
+        self.artifact: Artifact | None = None
+        self.errors: Counter[str] = Counter()
+        self.made = 0
+        self.plain = 0
+
+    def observe(self, observations: NDArray[Any]) -> None:
+        """Keep observations that actors visited, the newest ones."""
+        known = self._context.observations
+        joined = observations if known is None else np.concatenate([known, observations])
+        self._context.observations = joined[-self._config.observations :]
+
+    def compress(self, at: PolicyVersion, tensors: Mapping[str, NDArray[np.float32]]) -> None:
+        """Make the artifact of a new version; when that fails the last one stays.
+
+        The uncompressed policy is published where the chain needs observations and there are none
+        yet, where the artifact is further away than `compressor.max_kl`, and after several
+        failures in a row.
+        """
+        policy = Policy.of(self._architecture, tensors, at)
+        started = time.perf_counter()
+        try:
+            artifact = self._chain.compress(policy, self._context)
+        except NeedsObservations:
+            self._publish_plain(policy)
+            return
+        except RefusedTensors as error:
+            # no chain could make anything of these weights
+            self._fail(error)
+            return
+        except Exception as error:
+            # a link may be anybody's code: whatever it raises, the run goes on
+            _LOGGER.exception("event=link_failed chain=%s version=%s", self._chain.id, at)
+            self._fail(error)
+            if self.artifact is None or self._failures >= _MOST_FAILURES:
+                self._publish_plain(policy)
+            return
+        finally:
+            self._seconds = time.perf_counter() - started
+        self._failures = 0
+        most = self._config.max_kl
+        if most is not None and artifact.fidelity.kl_mean > most:
+            self.errors["unfaithful"] += 1
+            self._publish_plain(policy)
+            return
+        self.artifact = artifact
+        self.made += 1
+
+    def newer_than(self, known: PolicyVersion) -> Artifact | None:
+        """The newest artifact if its version is newer than `known`."""
+        artifact = self.artifact
+        return artifact if artifact is not None and artifact.at > known else None
+
+    def counters(self) -> dict[str, int]:
+        """For a beat."""
+        return {
+            "artifacts": self.made,
+            "plain_artifacts": self.plain,
+            "errors": sum(self.errors.values()),
+            **{f"errors.{kind}": count for kind, count in self.errors.items()},
+        }
+
+    def gauges(self) -> dict[str, float]:
+        """For a beat: what is known of the newest artifact, and what its making took."""
+        if self.artifact is None:
+            return {}
+        fidelity, artifact = self.artifact.fidelity, self.artifact
+        return {
+            "kl_mean": fidelity.kl_mean,
+            "kl_max": fidelity.kl_max,
+            "agreement": fidelity.agreement,
+            "artifact_bytes": float(artifact.bytes),
+            "artifact_version": float(artifact.at.version),
+            "compress_ms": 1000 * self._seconds,
+            "compressed": float(artifact.chain == self._chain.id),
+            **{f"latency_ms_{size}": ms for size, ms in artifact.latency_ms.items()},
+        }
+
+    def _fail(self, error: Exception) -> None:
+        self._failures += 1
+        self.errors[type(error).__name__] += 1
+        _LOGGER.error("event=not_compressed failures=%d reason=%r", self._failures, str(error))
+
+    def _publish_plain(self, policy: Policy) -> None:
+        self.artifact = self._plain_chain.compress(policy, self._plain_context)
+        self.plain += 1
+
+
+class Cadence:
+    """When the next compression may start: no sooner than every so often, within a share of a core.
+
+    Args:
+        every_s: least time between two starts.
+        cpu_share: most of one core's time, on average over one compression and its pause.
+        now: the clock at the start.
+    """
+
+    def __init__(self, *, every_s: float, cpu_share: float, now: float) -> None:
+        self._every_s, self._cpu_share = every_s, cpu_share
+        self.next_start = now
+
+    def done(self, started: float, cpu_s: float) -> None:
+        """A compression that started at `started` took `cpu_s` seconds of a core."""
+        self.next_start = started + max(self._every_s, cpu_s / self._cpu_share)
+
+
+class TrainerLine:
+    """The compressor's line to the trainer: newest weights, and observations now and then."""
+
+    def __init__(
+        self,
+        link: PeerLink,
+        *,
+        observations: int,
+        observations_every_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._link, self._clock = link, clock
+        self._count, self._every_s = observations, observations_every_s
+        self._asked_weights = self._asked_observations = float("-inf")
+        self._waits_for_weights = False
+
+    def poll(
+        self, membership: Membership, known: PolicyVersion, *, wanted: bool
+    ) -> tuple[Weights | None, NDArray[Any] | None]:
+        """Weights newer than `known` and observations, where they have come; asks for more.
+
+        Args:
+            membership: names the trainer.
+            known: the newest version that is here.
+            wanted: whether newer weights are wanted now.
+        """
+        if self._link.follow(membership):
+            self._waits_for_weights = False
+        client, weights, observations = self._link.client, None, None
+        if client is None:
+            return None, None
+        while (envelope := client.receive(0.0)) is not None:
+            message = envelope.message
+            if isinstance(message, RecentObservations):
+                observations = message.observations
+                continue
+            self._waits_for_weights = False
+            if isinstance(message, Weights):
+                if PolicyVersion(message.epoch, message.version) > known:
+                    weights = message
+            elif not isinstance(message, NoNewerWeights):
+                _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
+        now = self._clock()
+        late = now - self._asked_weights > _ANSWER_WITHIN_S
+        pause = now - self._asked_weights > _LOOK_EVERY_S
+        if wanted and weights is None and pause and (late or not self._waits_for_weights):
+            request = WeightsRequest(known.epoch, known.version)
+            self._waits_for_weights = client.send(request)
+            self._asked_weights = now
+        due = now - self._asked_observations >= self._every_s
+        if due and client.send(ObservationsRequest(self._count)):
+            self._asked_observations = now
+        return weights, observations
+
+
+def serve_artifacts(server: Server, compressor: Compressor, timeout_s: float) -> int:
+    """Answer the requests that are there, or wait for one; the number of artifacts sent."""
+    sent = 0
+    replies: dict[PolicyVersion, ArtifactReply] = {}
+    for identity, envelope in server.receive(timeout_s):
+        request = envelope.message
+        assert isinstance(request, ArtifactRequest)  # the server accepts nothing else
+        newer = compressor.newer_than(PolicyVersion(request.epoch, request.version))
+        if newer is None:
+            server.send(identity, NoNewerWeights(request.epoch, request.version))
+            continue
+        reply = replies.get(newer.at) or reply_of(newer)
+        replies[newer.at] = reply
+        sent += server.send(identity, reply)
+    return sent
+
+
+def run_compressor(context: RoleContext) -> None:
+    """Run one compressor until it is told to stop.
+
+    Raises:
+        ChainError: the chain cannot work for this policy.
+    """
+    keep_freed_memory()
+    config = context.config
+    architecture = architecture_of(config)
+    chain = make_chain(config, architecture)
+    stand_back(config.actors.nice)
+    seed = config.run.seed * 1009 + context.index
+    compressor = Compressor(chain, architecture, config.compressor, seed=seed)
+    server, endpoint = context.serve((ArtifactRequest,))
+    line = TrainerLine(
+        PeerLink(context, "trainer", "weights"),
+        observations=max(1, round(config.compressor.observations * _OBSERVATIONS_SHARE)),
+        observations_every_s=config.compressor.observations_every_s,
+    )
+    cadence = Cadence(
+        every_s=config.compressor.every_s,
+        cpu_share=config.compressor.cpu_share,
+        now=time.monotonic(),
+    )
+    meter = WaitMeter()
+    sent = 0
+    cpu_at_start, started_at = time.process_time(), time.monotonic()
+
+    def beat(final: bool) -> Beat:
+        elapsed_s = max(1e-9, time.monotonic() - started_at)
+        gauges = compressor.gauges()
+        gauges["cpu_share"] = (time.process_time() - cpu_at_start) / elapsed_s
+        gauges["refused_messages"] = float(sum(server.refused.values()))
+        return Beat(
+            state="stopping" if final else "compressing",
+            counters={**compressor.counters(), "artifacts_sent": sent},
+            gauges=gauges,
+            dropped={},
+            waits=meter.seconds(),
+            episode_returns=[],
+            episode_lengths=[],
+            final=final,
+            note="",
+        )
+
+    membership = Membership(
+        context.connect(context.monitor),
+        hello=context.hello({"artifacts": endpoint}),
+        beat=beat,
+        beat_every_s=config.monitor.beat_every_s,
+    )
+    known = PolicyVersion()
+    while not context.stop and membership.stop_reason is None:
+        membership.tick()
+        with meter.waiting("requests"):
+            sent += serve_artifacts(server, compressor, _LOOK_EVERY_S)
+        due = time.monotonic() >= cadence.next_start
+        weights, observations = line.poll(membership, known, wanted=due)
+        if observations is not None:
+            compressor.observe(observations)
+        if weights is not None:
+            begun, cpu = time.monotonic(), time.process_time()
+            known = PolicyVersion(weights.epoch, weights.version)
+            compressor.compress(known, weights.tensors)
+            cadence.done(begun, time.process_time() - cpu)
+    membership.leave()

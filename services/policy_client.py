@@ -1,0 +1,204 @@
+"""Pulls policies: "I have this version, give me newer, or nothing"."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from aclearn.errors import AclearnError
+from aclearn.policies import Architecture, PolicyVersion
+from aclearn.wire import (
+    ArtifactReply,
+    ArtifactRequest,
+    ErrorReply,
+    Message,
+    NoNewerWeights,
+    Weights,
+    WeightsRequest,
+)
+from compress import ArtifactPolicy, PolicyRuntime, RefusedArtifact, RefusedTensors
+from services.artifacts import artifact_of
+from services.policies import make_runtime
+from services.role import Membership, PeerLink, RoleContext
+
+_LOGGER = logging.getLogger(__name__)
+
+#: A request that got no answer for so long is asked again.
+_ANSWER_WITHIN_S = 5.0
+#: Least time between two questions.
+_ASK_EVERY_S = 0.05
+#: Swapping policies may take this share of a role's time; with costly swaps it asks less often.
+_SWAP_SHARE = 0.03
+
+
+class PolicySource(Protocol):
+    """What is asked for, and what is done with the answer."""
+
+    @property
+    def chain(self) -> str:
+        """Id of the compressor chain behind the policy that acts."""
+
+    def question(self, known: PolicyVersion) -> Message:
+        """Asks for something newer than `known`."""
+
+    def version(self, message: Message) -> PolicyVersion | None:
+        """The version that an answer brings; None when it brings none."""
+
+    def take(self, message: Message) -> None:
+        """Run what the answer brings from now on.
+
+        Raises:
+            RefusedTensors, RefusedArtifact: it is not what it says; the old policy goes on.
+        """
+
+
+class WeightsSource:
+    """A trainer's weights, for a runtime of the uncompressed policy."""
+
+    def __init__(self, runtime: PolicyRuntime) -> None:
+        self._runtime = runtime
+
+    @property
+    def chain(self) -> str:
+        """Nothing compressed these."""
+        return "none"
+
+    def question(self, known: PolicyVersion) -> Message:
+        """Asks for newer weights."""
+        return WeightsRequest(known.epoch, known.version)
+
+    def version(self, message: Message) -> PolicyVersion | None:
+        """The weights' version."""
+        if isinstance(message, Weights):
+            return PolicyVersion(message.epoch, message.version)
+        return None
+
+    def take(self, message: Message) -> None:
+        """Swap the weights in."""
+        assert isinstance(message, Weights)  # only what has a version is taken
+        self._runtime.swap(message.tensors)
+
+
+class ArtifactSource:
+    """A compressor's artifacts."""
+
+    def __init__(self, runtime: ArtifactPolicy) -> None:
+        self._runtime = runtime
+
+    @property
+    def chain(self) -> str:
+        """Id of the chain of the artifact that acts."""
+        return self._runtime.chain
+
+    def question(self, known: PolicyVersion) -> Message:
+        """Asks for a newer artifact."""
+        return ArtifactRequest(known.epoch, known.version)
+
+    def version(self, message: Message) -> PolicyVersion | None:
+        """The version of the weights that the artifact was made from."""
+        if isinstance(message, ArtifactReply):
+            return PolicyVersion(message.epoch, message.version)
+        return None
+
+    def take(self, message: Message) -> None:
+        """Check the artifact and swap it in."""
+        assert isinstance(message, ArtifactReply)  # only what has a version is taken
+        self._runtime.swap(artifact_of(message))
+
+
+class PolicyClient:
+    """Keeps a runtime at the newest version of its source. `poll` never blocks.
+
+    What does not fit, is damaged or not finite is refused and counted; the old policy goes on.
+
+    Attributes:
+        at: the version that the runtime holds.
+        swaps: how often it was replaced.
+        refused: how often a policy was refused.
+    """
+
+    def __init__(
+        self,
+        link: PeerLink,
+        source: PolicySource,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._link, self._source, self._clock = link, source, clock
+        self._asked_at: float | None = None
+        self._next_ask = clock()
+        self._refused_at: PolicyVersion | None = None
+        self.at = PolicyVersion()
+        self.swaps = 0
+        self.refused = 0
+
+    @property
+    def chain(self) -> str:
+        """Id of the compressor chain behind the policy that acts; "none" for the uncompressed."""
+        return self._source.chain
+
+    def poll(self, membership: Membership) -> None:
+        """Take an answer if there is one, and ask when it is time."""
+        if self._link.follow(membership):
+            self._asked_at = None
+        client = self._link.client
+        if client is None:
+            return
+        while (envelope := client.receive(0.0)) is not None:
+            self._asked_at = None
+            self._next_ask = self._clock() + _ASK_EVERY_S
+            message = envelope.message
+            at = self._source.version(message)
+            if at is not None:
+                self._take(at, message)
+            elif not isinstance(message, NoNewerWeights | ErrorReply):
+                _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
+        now = self._clock()
+        if self._asked_at is not None and now - self._asked_at > _ANSWER_WITHIN_S:
+            self._asked_at = None
+        if self._asked_at is None and now >= self._next_ask:
+            known = max(self.at, self._refused_at or self.at)
+            if client.send(self._source.question(known)):
+                self._asked_at = now
+            else:
+                self._next_ask = now + _ASK_EVERY_S
+
+    def _take(self, at: PolicyVersion, message: Message) -> None:
+        if at <= self.at:
+            return  # an answer that was overtaken
+        started = self._clock()
+        try:
+            self._source.take(message)
+        except (RefusedTensors, RefusedArtifact) as error:
+            self._refuse(at, error)
+            return
+        self.at = at
+        self.swaps += 1
+        now = self._clock()
+        self._next_ask = now + max(_ASK_EVERY_S, (now - started) / _SWAP_SHARE)
+
+    def _refuse(self, at: PolicyVersion, error: AclearnError) -> None:
+        self.refused += 1
+        self._refused_at = at
+        _LOGGER.error("event=policy_refused version=%s reason=%r", at, str(error))
+
+
+def make_policy(
+    context: RoleContext, architecture: Architecture, kind: str, *, threads: int = 1
+) -> tuple[PolicyRuntime | ArtifactPolicy, PolicyClient]:
+    """A runtime and what keeps it up to date: from a compressor if there is one, else the trainer.
+
+    Args:
+        context: of the role that acts.
+        architecture: of the uncompressed policy.
+        kind: "onnx" or "torch", for the uncompressed policy; an artifact brings its own.
+        threads: of the runtime.
+    """
+    if context.config.compressor.chain:
+        compressed = ArtifactPolicy(architecture, threads=threads)
+        link = PeerLink(context, "compressor", "artifacts", context.index)
+        return compressed, PolicyClient(link, ArtifactSource(compressed))
+    runtime = make_runtime(architecture, kind, threads=threads)
+    return runtime, PolicyClient(PeerLink(context, "trainer", "weights"), WeightsSource(runtime))

@@ -1,0 +1,121 @@
+"""`aclearn export` and `aclearn compress` on the checkpoint of a real, short run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from aclearn.config import config_from_yaml
+from aclearn.errors import AclearnError, CheckpointError
+from aclearn.launch import StopFlag
+from aclearn.policies.network import PolicyNetwork, load_tensors
+from compress import ChainError
+from compress.export import run_onnx
+from services.compression import compress_run, export_run
+from services.compression_table import table_of
+from services.play import load_policy
+from services.train import train
+
+_CONFIG = """
+run: {{name: r, dir: {folder}, deterministic: true, max_updates: 3}}
+env: {{id: ALE/Pong-v5, clip_rewards: true}}
+policy: {{architecture: accerl-net3}}
+actors: {{processes: 1, envs_per_group: 2, unroll_length: 4}}
+trainer: {{device: cpu, amp: "off"}}
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of three updates."""
+    folder = tmp_path_factory.mktemp("runs")
+    train(config_from_yaml(_CONFIG.format(folder=folder)), resume=False, stop=StopFlag())
+    return folder / "r"
+
+
+def torch_logits(run: Path, observations: np.ndarray) -> np.ndarray:
+    """What the module that was trained says."""
+    saved = load_policy(run)
+    network = PolicyNetwork(saved.architecture, seed=0)
+    load_tensors(network, saved.tensors)
+    with torch.no_grad():
+        return network(torch.from_numpy(observations))[0].numpy()
+
+
+def some_frames(count: int) -> np.ndarray:
+    return np.random.default_rng(4).integers(0, 256, (count, 4, 84, 84), np.uint8)
+
+
+def test_an_exported_policy_needs_nothing_else_and_answers_as_torch_does(run, tmp_path) -> None:
+    to = tmp_path / "policy.onnx"
+    artifact = export_run(run, to)
+    assert artifact.chain == "onnx"
+    frames = some_frames(5)
+    np.testing.assert_allclose(
+        run_onnx(to.read_bytes(), frames), torch_logits(run, frames), rtol=1e-4, atol=1e-5
+    )
+    model = onnx.load(to)
+    assert all(t.data_location != onnx.TensorProto.EXTERNAL for t in model.graph.initializer)
+    about = {prop.key: prop.value for prop in model.metadata_props}
+    assert about["run"] == "r" and about["environment"] == "ALE/Pong-v5"
+    assert (about["epoch"], about["version"]) == ("0", "3")
+    assert (about["chain"], about["architecture"]) == ("onnx", "accerl-net3")
+    assert len(about["digest"]) == 32
+
+
+def test_an_exported_int8_policy_is_near_and_says_how_near(run, tmp_path) -> None:
+    to = tmp_path / "policy.onnx"
+    artifact = export_run(run, to, words="int8")
+    assert artifact.chain.startswith("int8") and artifact.chain.endswith(">onnx")
+    frames = some_frames(5)
+    exact, answers = torch_logits(run, frames), run_onnx(to.read_bytes(), frames)
+    assert 0.0 < np.abs(answers - exact).max() < 0.1 * np.abs(exact).max() + 0.01
+    about = {prop.key: prop.value for prop in onnx.load(to).metadata_props}
+    assert float(about["fidelity.kl_mean"]) == pytest.approx(artifact.fidelity.kl_mean)
+    assert about["fidelity.observations"] == "512"
+
+
+def test_the_table_compares_a_chain_with_the_policy_itself(run) -> None:
+    rows = compress_run(run, "prune=0.5,int8", episodes=1)
+    assert [row.name for row in rows[:2]] == ["eager torch fp32", "ONNX fp32"]
+    eager, onnx_fp32, chain = (row.artifact for row in rows)
+    # accerl-net3 without its value head: conv 4·4·8² + 4·4·4², dense 324·32, policy 32·6, biases
+    weights = 1_024 + 256 + 10_368 + 192 + (4 + 4 + 32 + 6)
+    assert eager.bytes == onnx_fp32.bytes == 4 * weights
+    assert chain.bytes < weights
+    assert eager.fidelity.kl_max < 1e-6 and chain.fidelity.kl_max > eager.fidelity.kl_max
+    assert chain.fidelity.observations == 512
+    for row in rows:
+        assert set(row.artifact.latency_ms) == {1, 8, 32}
+        assert -21.0 <= row.mean_return <= 21.0
+    assert table_of(rows).row_count == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        ("onyx", ChainError, "did you mean onnx"),
+        ("torchscript", ChainError, "a model to export ends in onnx"),
+        ("onnx,prune=0.5", ChainError, "comes after onnx"),
+    ],
+)
+def test_a_chain_that_cannot_be_exported_writes_nothing(run, tmp_path, words, error, message):
+    to = tmp_path / "policy.onnx"
+    with pytest.raises(error, match=message):
+        export_run(run, to, words=words)
+    assert not to.exists()
+
+
+def test_a_run_without_a_checkpoint_is_told(tmp_path) -> None:
+    with pytest.raises(AclearnError, match="nothing-here"):
+        export_run(tmp_path / "nothing-here", tmp_path / "policy.onnx")
+    folder = tmp_path / "runs"
+    config = config_from_yaml(_CONFIG.format(folder=folder))
+    (folder / "r").mkdir(parents=True)
+    (folder / "r" / "config.yaml").write_text(config.to_yaml())
+    with pytest.raises(CheckpointError, match="no checkpoint yet"):
+        compress_run(folder / "r", "int8")

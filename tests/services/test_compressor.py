@@ -1,0 +1,329 @@
+"""The compressor's steps: what it publishes when links work, fail or lack observations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aclearn.config import CompressorConfig
+from aclearn.policies import PolicyVersion
+from aclearn.wire import (
+    ArtifactReply,
+    ArtifactRequest,
+    NoNewerWeights,
+    ObservationsRequest,
+    Peer,
+    RecentObservations,
+    Weights,
+    WeightsRequest,
+    decode,
+    encode,
+)
+from compress import ArtifactPolicy, CompressorChain, Link, RefusedArtifact, parse_chain
+from services.artifacts import artifact_of, reply_of
+from services.compressor import Cadence, Compressor, TrainerLine, serve_artifacts
+from services.policy_client import ArtifactSource, PolicyClient
+from services.role import PeerLink
+
+
+class Moody(Link):
+    """Works, or raises what it is told to."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+
+    @property
+    def id(self) -> str:
+        return "moody"
+
+    def plan(self, graph):
+        return graph
+
+    def compress(self, policy, context):
+        if self.error is not None:
+            raise self.error
+        return policy
+
+
+def some_tensors(architecture, seed: int):
+    rng = np.random.default_rng(seed)
+    return {
+        name: rng.normal(0, 0.3, shape).astype(np.float32)
+        for name, shape in architecture.tensor_shapes().items()
+    }
+
+
+def some_observations(architecture, count: int, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(count, *architecture.observation_shape)).astype(np.float32)
+
+
+def float64_logits(architecture, tensors, observations):
+    """The mlp by hand."""
+    x = observations.astype(np.float64)
+    for i in range(len(architecture.hidden)):
+        x = np.tanh(x @ tensors[f"hidden.{i}.weight"].T + tensors[f"hidden.{i}.bias"])
+    return x @ tensors["policy.weight"].T + tensors["policy.bias"]
+
+
+def make(tools, items, **changes) -> Compressor:
+    config = CompressorConfig(chain=items, **changes)
+    chain = parse_chain(items, fidelity_observations=config.fidelity_observations)
+    return Compressor(chain, tools.flat, config, seed=1, clock=tools.Clock())
+
+
+def acting(artifact, architecture) -> ArtifactPolicy:
+    runtime = ArtifactPolicy(architecture)
+    runtime.swap(artifact)
+    return runtime
+
+
+def test_before_there_are_observations_the_uncompressed_policy_acts(tools) -> None:
+    compressor = make(tools, ["int8", "onnx"])
+    tensors = some_tensors(tools.flat, 1)
+    compressor.compress(PolicyVersion(0, 1), tensors)
+    plain = compressor.artifact
+    assert (plain.chain, plain.at) == ("onnx", PolicyVersion(0, 1))
+    assert (compressor.made, compressor.plain, compressor.errors) == (0, 1, {})
+    observations = some_observations(tools.flat, 5)
+    expected = float64_logits(tools.flat, tensors, observations)
+    np.testing.assert_allclose(
+        acting(plain, tools.flat).logits(observations), expected, rtol=1e-5, atol=1e-5
+    )
+    compressor.observe(observations)
+    compressor.compress(PolicyVersion(0, 2), some_tensors(tools.flat, 2))
+    assert compressor.artifact.chain.startswith("int8") and compressor.made == 1
+    assert compressor.artifact.at == PolicyVersion(0, 2)
+
+
+def test_the_newest_observations_are_kept(tools) -> None:
+    compressor = make(tools, ["onnx"], observations=6)
+    for k in range(3):
+        compressor.observe(np.full((4, 3), k, np.float32))
+    kept = compressor._context.observations
+    assert kept[:, 0].tolist() == [1, 1, 2, 2, 2, 2]
+
+
+def test_a_failing_link_is_counted_and_the_last_artifact_stays(tools) -> None:
+    link = Moody()
+    config = CompressorConfig(chain=["onnx"])
+    compressor = Compressor(
+        CompressorChain().add(link), tools.flat, config, seed=1, clock=tools.Clock()
+    )
+    compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
+    good = compressor.artifact
+    link.error = ZeroDivisionError("a bug in a link")
+    for version in range(2, 6):
+        compressor.compress(PolicyVersion(0, version), some_tensors(tools.flat, version))
+        assert compressor.artifact is good
+    assert compressor.errors == {"ZeroDivisionError": 4}
+    # a fifth failure: better the uncompressed policy than one that nothing can be learned from
+    compressor.compress(PolicyVersion(0, 6), some_tensors(tools.flat, 6))
+    assert (compressor.artifact.at, compressor.artifact.chain) == (PolicyVersion(0, 6), "onnx")
+    link.error = None
+    compressor.compress(PolicyVersion(0, 7), some_tensors(tools.flat, 7))
+    assert (compressor.artifact.at, compressor.artifact.chain) == (PolicyVersion(0, 7), "moody")
+    assert compressor.counters()["errors"] == 5
+
+
+def test_a_link_that_fails_at_the_very_first_version_leaves_actors_a_policy(tools) -> None:
+    link = Moody()
+    link.error = KeyError("never worked")
+    compressor = Compressor(
+        CompressorChain().add(link),
+        tools.flat,
+        CompressorConfig(chain=["onnx"]),
+        seed=1,
+        clock=tools.Clock(),
+    )
+    compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
+    assert (compressor.artifact.chain, compressor.errors) == ("onnx", {"KeyError": 1})
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_weights_that_are_not_finite_change_nothing(tools, bad) -> None:
+    compressor = make(tools, ["onnx"])
+    tensors = some_tensors(tools.flat, 1)
+    tensors["policy.weight"][0, 0] = bad
+    compressor.compress(PolicyVersion(0, 1), tensors)
+    assert (compressor.artifact, compressor.errors) == (None, {"RefusedTensors": 1})
+    compressor.compress(PolicyVersion(0, 2), some_tensors(tools.flat, 2))
+    kept = compressor.artifact
+    compressor.compress(PolicyVersion(0, 3), tensors)
+    assert compressor.artifact is kept
+
+
+def test_an_artifact_too_far_from_its_policy_is_not_published(tools) -> None:
+    compressor = make(tools, ["int8", "onnx"], max_kl=1e-12)
+    compressor.observe(some_observations(tools.flat, 40))
+    compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
+    assert (compressor.artifact.chain, compressor.plain) == ("onnx", 1)
+    assert compressor.errors == {"unfaithful": 1}
+
+
+def test_gauges_tell_of_the_newest_artifact(tools) -> None:
+    compressor = make(tools, ["int8", "onnx"])
+    assert compressor.gauges() == {}
+    compressor.observe(some_observations(tools.flat, 40))
+    compressor.compress(PolicyVersion(0, 4), some_tensors(tools.flat, 1))
+    gauges = compressor.gauges()
+    assert gauges["artifact_version"] == 4 and gauges["compressed"] == 1
+    assert 0 < gauges["kl_mean"] <= gauges["kl_max"] < 0.1
+    assert gauges["artifact_bytes"] == compressor.artifact.bytes > 0
+
+
+def test_artifacts_pass_over_the_wire_unchanged(tools) -> None:
+    compressor = make(tools, ["int8", "onnx"])
+    compressor.observe(some_observations(tools.flat, 40))
+    compressor.compress(PolicyVersion(2, 4), some_tensors(tools.flat, 1))
+    sent = compressor.artifact
+    frames = [bytes(part) for part in encode(reply_of(sent), run="r", sender="s", sequence=1)]
+    got = artifact_of(decode(frames).message)
+    assert got.computed_digest() == got.digest == sent.digest
+    assert (got.at, got.graph, got.fidelity) == (sent.at, sent.graph, sent.fidelity)
+    observations = some_observations(tools.flat, 6, seed=5)
+    np.testing.assert_array_equal(
+        acting(got, tools.flat).logits(observations), acting(sent, tools.flat).logits(observations)
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"graph": "{}"},
+        {"graph": "not JSON"},
+        {"graph": "[1, 2]"},
+        {"fidelity": {"kl_mean": 0.0}},
+        {"latency_ms": {"eight": 0.1}},
+    ],
+)
+def test_a_message_that_describes_no_artifact_is_refused(tools, changes) -> None:
+    compressor = make(tools, ["onnx"])
+    compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
+    reply = replace(reply_of(compressor.artifact), **changes)
+    with pytest.raises(RefusedArtifact, match="describes none"):
+        artifact_of(reply)
+
+
+@pytest.mark.parametrize(
+    ("cpu_s", "expected"), [(0.01, 100.2), (0.05, 100.2), (0.5, 102.0), (0.0, 100.2)]
+)
+def test_the_next_compression_waits_for_its_share_of_a_core(cpu_s, expected) -> None:
+    cadence = Cadence(every_s=0.2, cpu_share=0.25, now=99.0)
+    assert cadence.next_start == 99.0
+    cadence.done(100.0, cpu_s)
+    assert cadence.next_start == pytest.approx(expected)
+
+
+class Pulling:
+    """An actor's policy client, and the compressor that it asks over a real socket."""
+
+    def __init__(self, roles, tools) -> None:
+        self.tools, self.clock, self.known = tools, tools.Clock(), tools.KnownPeers()
+        context = roles("compressor-0")
+        self.server, endpoint = context.serve((ArtifactRequest,))
+        peer = Peer("compressor", "compressor-0", context.incarnation, {"artifacts": endpoint})
+        self.known.learn(peer)
+        self.runtime = ArtifactPolicy(tools.flat)
+        self.link = PeerLink(roles("actor-0"), "compressor", "artifacts")
+        self.client = PolicyClient(self.link, ArtifactSource(self.runtime), clock=self.clock)
+
+    def poll(self) -> None:
+        self.clock.now += 0.02
+        self.client.poll(self.known)
+
+    def pull(self, compressor: Compressor) -> None:
+        """Until the client has had an answer."""
+        swaps, refused = self.client.swaps, self.client.refused
+
+        def answered() -> bool:
+            self.poll()
+            serve_artifacts(self.server, compressor, 0.01)
+            return (self.client.swaps, self.client.refused) != (swaps, refused)
+
+        self.tools.wait_until(answered, "the actor has taken or refused an artifact")
+
+
+def test_actors_pull_artifacts_and_keep_the_old_one_when_one_is_damaged(roles, tools) -> None:
+    pulling, compressor = Pulling(roles, tools), make(tools, ["int8", "onnx"])
+    observations = some_observations(tools.flat, 40)
+    compressor.observe(observations)
+    compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
+    pulling.pull(compressor)
+    assert pulling.client.at == PolicyVersion(0, 1)
+    assert pulling.client.chain == compressor.artifact.chain != "none"
+    before = pulling.runtime.logits(observations)
+
+    compressor.compress(PolicyVersion(0, 2), some_tensors(tools.flat, 2))
+    whole = compressor.artifact
+    damaged = {name: tensor.copy() for name, tensor in whole.tensors.items()}
+    damaged["hidden.0.weight"].reshape(-1).view(np.uint8)[3] ^= 1
+    compressor.artifact = replace(whole, tensors=damaged)
+    pulling.pull(compressor)
+    assert (pulling.client.at, pulling.client.refused) == (PolicyVersion(0, 1), 1)
+    np.testing.assert_array_equal(pulling.runtime.logits(observations), before)
+
+    # the calibrated ranges still hold for weights that have moved a little
+    old, step = some_tensors(tools.flat, 1), some_tensors(tools.flat, 3)
+    tensors = {name: old[name] + np.float32(0.05) * step[name] for name in old}
+    compressor.compress(PolicyVersion(0, 3), tensors)
+    pulling.pull(compressor)
+    assert pulling.client.at == PolicyVersion(0, 3)
+    expected = float64_logits(tools.flat, tensors, observations)
+    np.testing.assert_allclose(pulling.runtime.logits(observations), expected, atol=0.05)
+    # an artifact of an older epoch or version changes nothing
+    compressor.artifact = whole
+    request = ArtifactRequest(0, 3)
+    assert compressor.newer_than(PolicyVersion(request.epoch, request.version)) is None
+
+
+def test_who_has_the_newest_artifact_gets_nothing(roles, tools) -> None:
+    compressor = make(tools, ["onnx"])
+    server, endpoint = roles("compressor-0").serve((ArtifactRequest,))
+    client = roles("actor-0").connect(endpoint)
+    for known, expected in (((-1, -1), ArtifactReply), ((0, 1), NoNewerWeights)):
+        if compressor.artifact is None:
+            compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
+        assert client.send(ArtifactRequest(*known), timeout_s=tools.deadline_s)
+        tools.wait_until(lambda: server.socket.poll(50), "the request is there")
+        assert serve_artifacts(server, compressor, 0.0) == (expected is ArtifactReply)
+        envelope = client.receive(tools.deadline_s)
+        assert isinstance(envelope.message, expected)
+
+
+def test_the_line_to_the_trainer_asks_for_weights_and_now_and_then_for_observations(
+    roles, tools
+) -> None:
+    clock, known = tools.Clock(), tools.KnownPeers()
+    trainer = roles("trainer-0")
+    server, endpoint = trainer.serve((WeightsRequest, ObservationsRequest))
+    known.learn(Peer("trainer", "trainer-0", trainer.incarnation, {"weights": endpoint}))
+    line = TrainerLine(
+        PeerLink(roles("compressor-0"), "trainer", "weights"),
+        observations=7,
+        observations_every_s=2.0,
+        clock=clock,
+    )
+    got: list = []
+    wanted = False
+
+    def poll() -> None:
+        got.append(line.poll(known, PolicyVersion(0, 3), wanted=wanted))
+
+    identity, envelope = tools.next_message(server, poll)
+    assert envelope.message == ObservationsRequest(7)
+    server.send(identity, RecentObservations(np.ones((2, 3), np.float32)))
+    tools.wait_until(lambda: (poll(), got[-1][1] is not None)[1], "observations have come")
+    assert got[-1][1].shape == (2, 3)
+    assert tools.nothing_comes(server, poll)
+    wanted = True
+    clock.now += 1.0
+    identity, envelope = tools.next_message(server, poll)
+    assert envelope.message == WeightsRequest(0, 3)
+    server.send(identity, Weights(0, 4, {"a": np.ones(2, np.float32)}))
+    tools.wait_until(lambda: (poll(), got[-1][0] is not None)[1], "weights have come")
+    wanted = False
+    clock.now += 1.1
+    assert tools.next_message(server, poll)[1].message == ObservationsRequest(7)
