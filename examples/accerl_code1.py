@@ -1,0 +1,82 @@
+"""AcceRL's Code 1: compress a policy by a chain of methods, and act with the result.
+
+    python examples/accerl_code1.py
+
+The paper (Zhang 2022, Table 1) hands the policy to the links; here it goes through `compress`,
+since the same chain compresses every new version.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from aclearn.acting import sample_actions
+from aclearn.config import EnvConfig
+from aclearn.envs import make_vector_env
+from aclearn.policies import describe_architecture
+from aclearn.policies.network import PolicyNetwork, tensors_of
+from compress import (
+    ONNX,
+    ArtifactPolicy,
+    CompressorChain,
+    Context,
+    Distiller,
+    Policy,
+    Pruning,
+    Quantizer,
+)
+
+
+def main() -> None:
+    """Compress a fresh policy for Pong and play a little with it."""
+    env = make_vector_env(
+        EnvConfig(id="ALE/Pong-v5"), num_envs=8, seed=1, step_timeout_s=30.0, max_faults=0
+    )
+    spec, rng = env.spec, np.random.default_rng(1)
+
+    # The model of the original policy network.
+    architecture = describe_architecture(
+        "accerl-original",
+        observation_shape=spec.observation_shape,
+        observation_dtype=spec.observation_dtype,
+        actions=spec.actions,
+    )
+    policy = Policy.of(architecture, tensors_of(PolicyNetwork(architecture, seed=1)))
+    observations = env.reset()
+    visited = [observations]
+    for _ in range(20):
+        env.send(rng.integers(spec.actions, size=env.num_envs))
+        visited.append(env.recv().observations)
+    context = Context(np.concatenate(visited))
+
+    # The chain of responsibility of different compression methods.
+    chain = (
+        CompressorChain(batch_sizes=(1, 8))
+        .add(Pruning(0.5))
+        .add(Distiller(student="accerl-net1"))
+        .add(Quantizer("INT8"))
+        .add(ONNX())
+    )
+    artifact = chain.compress(policy, context)
+
+    # Actors collect data by using the compressed policy network.
+    actor = ArtifactPolicy(architecture)
+    actor.swap(artifact)
+    for _ in range(20):
+        actions, _ = sample_actions(actor.logits(visited[-1]), rng)
+        env.send(actions.astype(np.int64))
+        visited.append(env.recv().observations)
+    env.close()
+
+    original_bytes = sum(tensor.nbytes for tensor in policy.tensors.values())
+    print(f"chain      {artifact.chain}")
+    print(f"bytes      {original_bytes:,} → {artifact.bytes:,}")
+    print(
+        f"KL         mean {artifact.fidelity.kl_mean:.4g}, max {artifact.fidelity.kl_max:.4g} nats"
+    )
+    for size, ms in artifact.latency_ms.items():
+        print(f"batch {size:<4} {ms:.3f} ms")
+
+
+if __name__ == "__main__":
+    main()

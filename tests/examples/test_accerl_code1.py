@@ -1,0 +1,33 @@
+"""The paper's Code 1 as a user runs it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+_EXAMPLE = Path(__file__).parents[2] / "examples" / "accerl_code1.py"
+
+
+def test_the_papers_chain_compresses_a_policy_that_then_plays() -> None:
+    done = subprocess.run(
+        [sys.executable, str(_EXAMPLE)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    said = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in done.stdout.splitlines())
+    assert re.fullmatch(r"prune=0\.5>distill=accerl-net1>int8(-7bit)?>onnx", said["chain"]), (
+        done.stdout
+    )
+    before, after = (int(size.replace(",", "")) for size in said["bytes"].split(" → "))
+    # conv 32·4·8² + 64·32·4² + 64·64·3², dense 3136·2048, heads 2048·7, and a bias for each unit
+    weights = 8_192 + 32_768 + 36_864 + 6_422_528 + 14_336 + (32 + 64 + 64 + 2048 + 7)
+    assert before == 4 * weights
+    # the student's weights in a byte each (its biases and scales are the little more)
+    student = 16 * 256 + 32 * 256 + 2592 * 256 + 256 * 6
+    assert student < after < 1.01 * student
