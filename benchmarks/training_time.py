@@ -1,0 +1,142 @@
+"""Wall time to the same score with different policies in the actors (AcceRL Figures 8 to 12).
+
+    python benchmarks/training_time.py --game breakout --setting paper --seeds 1 2 3 --out DIR
+
+Whole trainings, one after another on all cores, the variants of a seed in turn: actors on the fp32
+policy in eager torch, (with --onnx) on the fp32 policy in ONNX Runtime, on what the chain makes.
+Prints one JSON line a run and one with the ratios; run folders stay in DIR for `aclearn plot`.
+
+`--setting paper` has actors of one environment each; `--setting batched` two actors of eight.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from aclearn.runs import read_metrics
+
+_ROOT = Path(__file__).resolve().parent.parent
+_NETWORK = ("policy.architecture=accerl-original",)
+SETTINGS = {
+    # Table 5: batches of 160 steps from actors of one environment each
+    "paper": (
+        "actors.processes=8",
+        "actors.envs_per_group=1",
+        "trainer.unrolls_per_batch=8",
+        "trainer.minibatches=1",
+    ),
+    "batched": (
+        "actors.processes=2",
+        "actors.envs_per_group=8",
+        "trainer.unrolls_per_batch=1",
+        "trainer.minibatches=1",
+    ),
+}
+GAMES = {"breakout": 20.0, "pong": 18.0}
+
+
+def variants(chain: str, *, onnx: bool) -> dict[str, tuple[str, ...]]:
+    """Overrides by name; the first one is what the others are compared with."""
+    found = {"fp32 eager": ("actors.runtime=torch",)}
+    if onnx:
+        found["fp32 ONNX"] = ("actors.runtime=onnx",)
+    found[chain] = (f"compressor.chain=[{chain}]",)
+    return found
+
+
+def train(game: str, overrides: tuple[str, ...], name: str, out: Path, limit_s: float) -> None:
+    """One whole training; its output goes beside its folder."""
+    command = [
+        sys.executable,
+        "-m",
+        "services.cli",
+        "train",
+        str(_ROOT / "configs" / f"{game}.yaml"),
+        *_NETWORK,
+        *overrides,
+        f"run.name={name}",
+        f"run.dir={out}",
+        f"run.max_wall_s={limit_s}",
+        f"run.target_return={GAMES[game]}",
+    ]
+    with (out / f"{name}.log").open("w") as log:
+        subprocess.run(
+            command,
+            cwd=_ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            timeout=limit_s + 120,
+            check=True,
+        )
+
+
+def figures(folder: Path) -> dict[str, Any]:
+    """What a run came to."""
+    summary = json.loads((folder / "summary.json").read_text())
+    lines = [line for line in read_metrics(folder / "metrics.jsonl") if line["learned_steps"]]
+    return {
+        "reached_at_s": summary["reached_target_at_s"],
+        "steps": summary["learned_steps"],
+        "return": summary["return_mean_100"],
+        "steps_per_s": round(lines[-1]["learned_steps"] / lines[-1]["time_s"], 1),
+        "lag_mean": round(statistics.fmean(line["lag_mean"] for line in lines), 2),
+        "dropped": summary["dropped_steps"],
+    }
+
+
+def return_at(folder: Path, steps: int) -> float | None:
+    """The mean return when so many steps were learned."""
+    lines = read_metrics(folder / "metrics.jsonl")
+    before = [line for line in lines if line["learned_steps"] <= steps]
+    return before[-1]["return_mean_100"] if before else None
+
+
+def main() -> None:
+    """Train what the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--game", choices=sorted(GAMES), default="breakout")
+    parser.add_argument("--setting", choices=sorted(SETTINGS), default="paper")
+    parser.add_argument("--chain", default="int8,onnx")
+    parser.add_argument("--onnx", action="store_true", help="fp32 in ONNX Runtime too")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--limit-s", type=float, default=3600.0, help="of each training")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for seed in options.seeds:
+        folders = {}
+        for name, overrides in variants(options.chain, onnx=options.onnx).items():
+            label = "".join(c if c.isalnum() else "-" for c in name).strip("-")
+            run = f"{options.game}-{options.setting}-{label}-{seed}"
+            together = (*SETTINGS[options.setting], *overrides, f"run.seed={seed}")
+            train(options.game, together, run, options.out, options.limit_s)
+            folders[name] = options.out / run
+        common = min(figures(folder)["steps"] for folder in folders.values())
+        for name, folder in folders.items():
+            line = {"variant": name, "seed": seed, **figures(folder)}
+            line["return_at_common_steps"] = return_at(folder, common)
+            found.setdefault(name, []).append(line)
+            sys.stdout.write(json.dumps(line) + "\n")
+            sys.stdout.flush()
+    first, *others = found
+    for name in others:
+        shares = [
+            1 - mine["reached_at_s"] / base["reached_at_s"]
+            for mine, base in zip(found[name], found[first], strict=True)
+            if mine["reached_at_s"] and base["reached_at_s"]
+        ]
+        line = {"variant": name, "less_time_than": first, "by_seed": shares}
+        line["median"] = statistics.median(shares) if shares else None
+        sys.stdout.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    main()
