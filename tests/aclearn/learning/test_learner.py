@@ -16,9 +16,17 @@ from correctors import vtrace
 
 
 def plain_gradient(
-    batch: Batch, architecture: Architecture, weights: dict, loss: LossConfig
+    batch: Batch,
+    architecture: Architecture,
+    weights: dict,
+    loss: LossConfig,
+    *,
+    advantage_scale: float = 1.0,
 ) -> tuple[Tensor, dict[str, float]]:
-    """The gradient of the whole batch and the mean losses, one step and environment at a time."""
+    """The gradient of the whole batch and the mean losses, one step and environment at a time.
+
+    The means have the mean squared advantage beside the losses.
+    """
     network = PolicyNetwork(architecture, seed=0)
     load_tensors(network, weights)
     T, B = batch.actions.shape
@@ -45,13 +53,15 @@ def plain_gradient(
         pg_rho_bar=loss.pg_rho_bar,
         lambda_=loss.lambda_,
     )
-    sums = {"policy": torch.zeros(()), "value": torch.zeros(()), "entropy": torch.zeros(())}
+    sums = {name: torch.zeros(()) for name in ("policy", "value", "entropy", "square")}
     for t in range(T):
         for b in range(B):
             if not batch.valid[t, b]:
                 continue
             probabilities = torch.softmax(logits[t][b], 0)
-            sums["policy"] = sums["policy"] - taken[t][b] * returns.advantages[t, b]
+            advantage = returns.advantages[t, b]
+            sums["policy"] = sums["policy"] - taken[t][b] * advantage * advantage_scale
+            sums["square"] = sums["square"] + advantage**2
             sums["value"] = sums["value"] + (returns.targets[t, b] - values[t][b]) ** 2 / 2
             sums["entropy"] = sums["entropy"] - (probabilities * probabilities.log()).sum()
     steps = int(batch.valid.sum())
@@ -78,6 +88,29 @@ def test_the_gradient_is_that_of_a_plain_implementation(make, kind, channels_las
     assert report.entropy == pytest.approx(means["entropy"], rel=1e-4)
     assert report.gradient_norm == pytest.approx(float(expected.norm()), rel=1e-4)
     assert report.applied
+
+
+def test_normalised_advantages_are_divided_by_their_running_root_mean_square(make) -> None:
+    loss = make.loss.model_copy(update={"normalise_advantages": True})
+    learner = make.learner(make.flat, loss=loss)
+    squares = weight = 0.0
+    for seed in (1, 2, 3):
+        batch = make.batch(make.flat, 5, 3, seed=seed)
+        weights = learner.tensors()
+        scale = (weight / squares) ** 0.5 if squares else 1.0
+        learner.update(batch, learned_steps=0)
+        expected, means = plain_gradient(batch, make.flat, weights, loss, advantage_scale=scale)
+        torch.testing.assert_close(make.gradient(learner), expected, rtol=2e-4, atol=2e-6)
+        # a decay of 0.99 an update, of the sum of squares and of the steps behind it alike
+        squares = 0.99 * squares + means["square"] * batch.steps
+        weight = 0.99 * weight + batch.steps
+    # a checkpoint brings the running mean with it
+    loaded = make.learner(make.flat, loss=loss, seed=9)
+    loaded.load_state_tensors(learner.state_tensors())
+    batch = make.batch(make.flat, 5, 3, seed=4)
+    for each in (learner, loaded):
+        each.update(batch, learned_steps=0)
+    torch.testing.assert_close(make.gradient(loaded), make.gradient(learner))
 
 
 @pytest.mark.parametrize("workers", [2, 3, 8])

@@ -69,10 +69,12 @@ def test_the_workers_of_a_loaded_learner_work_on_its_weights(make) -> None:
 def test_state_tensors_have_flat_names_and_the_plain_memory_order(make) -> None:
     learner = make.learner(make.images)
     names = make.images.tensor_shapes()
-    assert set(learner.state_tensors()) == {f"weights/{name}" for name in names}
+    begun = {f"weights/{name}" for name in names} | {"normaliser/advantages"}
+    assert set(learner.state_tensors()) == begun
     learner.update(make.batch(make.images, 4, 3, seed=4), learned_steps=0)
     saved = learner.state_tensors()
     expected = {f"weights/{name}": shape for name, shape in names.items()}
+    expected["normaliser/advantages"] = (2,)
     for name, shape in names.items():
         expected[f"optimiser/{name}/exp_avg"] = shape
         expected[f"optimiser/{name}/exp_avg_sq"] = shape
