@@ -8,23 +8,76 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aclearn.acting import UnrollCounter, sample_actions
 from aclearn.config import Config
 from aclearn.envs import read_spec
 from aclearn.launch import StopFlag
-from aclearn.learning import ParameterStore
+from aclearn.learning import ParameterStore, PublishedWeights, RecentObservations
 from aclearn.monitoring import Goal, open_console
-from aclearn.policies import PolicyVersion
+from aclearn.policies import Architecture, PolicyVersion
 from aclearn.runs import RunFolder
 from aclearn.wire import Beat, Unroll, new_incarnation
-from compress import PolicyRuntime
+from compress import ArtifactPolicy, PolicyRuntime
 from services.actor import Group, make_groups
+from services.compressor import Compressor
 from services.monitor import MonitorFiles, started_seconds_ago
-from services.policies import architecture_of, make_runtime
+from services.policies import architecture_of, make_chain, make_runtime
 from services.trainer import Trainer
+
+#: Observations that a version is compressed with.
+_OBSERVATIONS = 128
+
+
+class LockstepPolicy:
+    """The policy that acts, uncompressed or through the configured chain.
+
+    Args:
+        config: of the run.
+        architecture: of the uncompressed policy.
+    """
+
+    def __init__(self, config: Config, architecture: Architecture) -> None:
+        self.at = PolicyVersion()
+        self.chain = "none"
+        self._runtime: PolicyRuntime | None = None
+        self._compressor: Compressor | None = None
+        self._compressed = ArtifactPolicy(architecture)
+        if config.compressor.chain:
+            self._compressor = Compressor(
+                make_chain(config, architecture),
+                architecture,
+                config.compressor,
+                seed=config.run.seed,
+                clock=lambda: 0.0,  # a budget of time would make the result depend on it
+            )
+        else:
+            self._runtime = make_runtime(architecture, config.actors.runtime)
+
+    def take(self, newest: PublishedWeights, recent: RecentObservations) -> None:
+        """Act on newer weights from now on."""
+        if self._runtime is not None:
+            self._runtime.swap(newest.tensors)
+        elif self._compressor is not None:
+            observations = recent.sample(_OBSERVATIONS)
+            if observations is not None:
+                self._compressor.observe(observations)
+            self._compressor.compress(newest.at, newest.tensors)
+            artifact = self._compressor.newer_than(self.at)
+            if artifact is None:
+                return
+            self._compressed.swap(artifact)
+            self.chain = artifact.chain
+        self.at = newest.at
+
+    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Logits `[N, A]` of observations `[N, *shape]`."""
+        runtime = self._runtime or self._compressed
+        return runtime.logits(observations)
 
 
 @dataclass
@@ -33,12 +86,11 @@ class LockstepActor:
 
     Args:
         config: of the run.
-        runtime: runs the policy.
+        policy: acts.
     """
 
     config: Config
-    runtime: PolicyRuntime
-    at: PolicyVersion = field(default_factory=PolicyVersion)
+    policy: LockstepPolicy
     returns: list[float] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     predictions: int = 0
@@ -62,10 +114,10 @@ class LockstepActor:
         group = self.groups[index]
         while not group.builder.full:
             observations = self._observations[index]
-            actions, log_probs = sample_actions(self.runtime.logits(observations), self._rng)
+            actions, log_probs = sample_actions(self.policy.logits(observations), self._rng)
             group.env.send(actions.astype(np.int64))
             step = group.env.recv()
-            group.builder.add(actions, log_probs, self.at, step)
+            group.builder.add(actions, log_probs, self.policy.at, step, self.policy.chain)
             self.predictions += len(actions)
             self._observations[index] = step.observations
             for episode in group.episodes.update(step):
@@ -112,7 +164,9 @@ def run_lockstep(config: Config, folder: RunFolder, *, stop: StopFlag) -> None:
     trainer.resume(folder)
     trainer.claim_epoch(folder)
     trainer.publish()
-    actor = LockstepActor(config, make_runtime(architecture, config.actors.runtime))
+    recent = RecentObservations(frame_stack=spec.frame_stack, seed=config.run.seed)
+    policy = LockstepPolicy(config, architecture)
+    actor = LockstepActor(config, policy)
     incarnations = new_incarnation(), new_incarnation()
     files = MonitorFiles(folder)
     now = time.monotonic()
@@ -134,16 +188,16 @@ def run_lockstep(config: Config, folder: RunFolder, *, stop: StopFlag) -> None:
     try:
         with open_console(config.run.bounds(), name=folder.name) as console:
             while reason is None:
-                newest = store.newer_than(actor.at)
+                newest = store.newer_than(policy.at)
                 if newest is not None:
-                    actor.runtime.swap(newest.tensors)
-                    actor.at = newest.at
+                    policy.take(newest, recent)
                 unrolls = []
                 for _ in range(config.trainer.unrolls_per_batch):
                     sequence, unroll = actor.collect()
                     refusal = trainer.intake.admit(incarnations[1], sequence, unroll, store.at)
                     if refusal is None:
                         unrolls.append(unroll)
+                        recent.add(unroll)
                 if unrolls:
                     trainer.learn(unrolls)
                 reason = observe() or (str(stop.reason) if stop else None)

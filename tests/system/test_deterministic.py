@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 from system_harness import CARTPOLE, Run, System
 
 from aclearn.runs import Checkpoint, load_newest
@@ -18,11 +21,15 @@ def _finished(run: Run) -> Checkpoint:
     return checkpoint
 
 
+@pytest.mark.parametrize("chain", [[], [{"prune": 0.5}, "distill", "int8", "onnx"]])
 def test_two_runs_with_one_seed_end_with_the_same_bits_and_another_seed_does_not(
-    system: System,
+    system: System, chain: list[Any]
 ) -> None:
+    groups = {"compressor": {"chain": chain}}
     first, again, other = (
-        system.train(system.config(CARTPOLE, name, run=_MODE | {"name": name, "seed": seed}))
+        system.train(
+            system.config(CARTPOLE, name, run=_MODE | {"name": name, "seed": seed}, **groups)
+        )
         for name, seed in (("first", 1), ("again", 1), ("other", 2))
     )
     a, b, c = _finished(first), _finished(again), _finished(other)

@@ -1,0 +1,70 @@
+"""Policies small enough that slow oracles and whole trainings take milliseconds."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from aclearn.policies import Architecture, Convolution, PolicyVersion
+from compress import Policy
+
+_IMAGES = Architecture(
+    "small-images",
+    (2, 12, 12),
+    "uint8",
+    3,
+    (Convolution(5, 4, 2), Convolution(6, 3, 1)),
+    (16, 8),
+)
+_FLAT = Architecture(
+    "small-flat", (5,), "float32", 4, (), (12, 10), activation="tanh", separate_value=True
+)
+
+
+def _spread(shape):
+    return 0.3 if len(shape) == 1 else (2 / np.prod(shape[1:])) ** 0.5
+
+
+def _tensors(architecture, seed):
+    """Weights that keep activations near 1, biases that matter."""
+    rng = np.random.default_rng(seed)
+    return {
+        name: rng.normal(0, _spread(shape), shape).astype(np.float32)
+        for name, shape in architecture.tensor_shapes().items()
+    }
+
+
+def _observations(architecture, count, seed=0):
+    """Images of 4 × 4 blocks, which differ from each other more than noise does; or normal ones."""
+    rng = np.random.default_rng(seed)
+    shape = architecture.observation_shape
+    if architecture.observation_dtype != "uint8":
+        return rng.normal(size=(count, *shape)).astype(np.float32)
+    channels, height, width = shape
+    coarse = rng.integers(0, 256, (count, channels, -(-height // 4), -(-width // 4)), np.uint8)
+    blocks = coarse.repeat(4, axis=2).repeat(4, axis=3)
+    return np.ascontiguousarray(blocks[:, :, :height, :width])
+
+
+def _policy(architecture, seed=1, version=1):
+    return Policy.of(architecture, _tensors(architecture, seed), PolicyVersion(0, version))
+
+
+@pytest.fixture(scope="session")
+def small() -> SimpleNamespace:
+    """Two architectures, and functions that make weights, observations and policies for any."""
+    return SimpleNamespace(
+        images=_IMAGES,
+        flat=_FLAT,
+        tensors=_tensors,
+        observations=_observations,
+        policy=_policy,
+    )
+
+
+@pytest.fixture(params=["images", "flat"])
+def architecture(request, small) -> Architecture:
+    """Both small architectures, one after the other."""
+    return getattr(small, request.param)

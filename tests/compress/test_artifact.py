@@ -1,0 +1,395 @@
+"""Artifacts: what the digest, the check and the probe notice, and what then goes on acting."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from aclearn.policies import PolicyVersion
+from compress import (
+    ONNX,
+    Artifact,
+    ArtifactPolicy,
+    CompressorChain,
+    Context,
+    Fidelity,
+    Link,
+    OnnxPolicy,
+    RefusedArtifact,
+    TorchScript,
+    check_artifact,
+    check_probe,
+    with_floor,
+)
+from compress.artifact import GraphCache
+from compress.quantizer import Quantizer, has_vnni
+
+
+def int8():
+    return Quantizer("int8", reduced_range=not has_vnni())
+
+
+CHAINS = {
+    "none": [],
+    "onnx": [ONNX],
+    "torchscript": [TorchScript],
+    "fp16": [lambda: Quantizer("fp16"), ONNX],
+    "bf16": [lambda: Quantizer("bf16"), ONNX],
+    "int8": [int8, ONNX],
+}
+
+
+def make_chain(name, **options):
+    chain = CompressorChain(**options)
+    for link in CHAINS[name]:
+        chain.add(link())
+    return chain
+
+
+def make_artifact(small, name="onnx", seed=1, *, architecture=None, **options):
+    architecture = architecture or small.images
+    context = Context(small.observations(architecture, 32), seed=4)
+    policy = small.policy(architecture, seed=seed, version=seed)
+    return make_chain(name, **options).compress(policy, context)
+
+
+def sealed(artifact):
+    """With the digest of what it says now: whoever made it is wrong, not the way."""
+    return replace(artifact, digest=artifact.computed_digest())
+
+
+def flipped(array):
+    """The array with one bit of its last byte changed."""
+    data = bytearray(np.ascontiguousarray(array).tobytes())
+    data[-1] ^= 1
+    return np.frombuffer(bytes(data), array.dtype).reshape(array.shape)
+
+
+@pytest.mark.parametrize("name", ["onnx", "fp16", "int8"])
+def test_a_flipped_bit_in_any_tensor_is_noticed(small, name) -> None:
+    artifact = make_artifact(small, name)
+    check_artifact(artifact, small.images)
+    for tensor, value in artifact.tensors.items():
+        spoilt = replace(artifact, tensors={**artifact.tensors, tensor: flipped(value)})
+        with pytest.raises(RefusedArtifact, match="damaged, its digest differs"):
+            check_artifact(spoilt, small.images)
+
+
+def test_every_other_field_is_in_the_digest_too(small) -> None:
+    artifact = make_artifact(small, "int8", batch_sizes=(1, 2))
+    changes = {
+        "at": [PolicyVersion(1, 1), PolicyVersion(0, 2)],
+        "chain": ["int8"],
+        "original": ["0" * 16],
+        "graph": [replace(artifact.graph, runtime="torch")],
+        "tensors": [{n: t for n, t in artifact.tensors.items() if n != "policy.bias"}],
+        "probe_observations": [flipped(artifact.probe_observations)],
+        "probe_logits": [flipped(artifact.probe_logits)],
+        "fidelity": [
+            replace(artifact.fidelity, **{f.name: getattr(artifact.fidelity, f.name) + 1})
+            for f in fields(Fidelity)
+        ],
+        "latency_ms": [{1: 0.1, 2: 0.2}, {1: artifact.latency_ms[1]}],
+        "floor": [0.01],
+    }
+    assert set(changes) == {f.name for f in fields(Artifact)} - {"digest"}
+    digests = [artifact.computed_digest()]
+    for field, values in changes.items():
+        digests += [replace(artifact, **{field: value}).computed_digest() for value in values]
+    assert len(set(digests)) == len(digests)
+    assert digests[0] == artifact.digest and len(artifact.digest) == 32
+
+
+def test_the_same_numbers_of_another_dtype_shape_or_name_are_another_artifact(small) -> None:
+    artifact = make_artifact(small)
+    name, value = next(iter(artifact.tensors.items()))
+    digests = {
+        replace(artifact, tensors={**artifact.tensors, name: other}).computed_digest()
+        for other in (value, value.view(np.int32), value.reshape(-1))
+    }
+    swapped = dict(artifact.tensors)
+    swapped["policy.weight"], swapped["hidden.1.weight"] = (
+        swapped["hidden.1.weight"],
+        swapped["policy.weight"],
+    )
+    digests.add(replace(artifact, tensors=swapped).computed_digest())
+    assert len(digests) == 4
+    # the order in which they came and their memory order say nothing
+    other = {n: np.asfortranarray(artifact.tensors[n]) for n in reversed(artifact.tensors)}
+    assert replace(artifact, tensors=other).computed_digest() == artifact.digest
+
+
+def _another_architecture(artifact, small):
+    return replace(artifact, original=replace(small.images, hidden=(16, 9)).digest())
+
+
+def _other_actions(artifact, small):
+    architecture = replace(artifact.graph.architecture, actions=4)
+    return replace(artifact, graph=artifact.graph.with_architecture(architecture))
+
+
+def _damaged(artifact, small):
+    tensors = {**artifact.tensors, "policy.bias": artifact.tensors["policy.bias"] + 1}
+    return replace(artifact, tensors=tensors)
+
+
+def _missing_tensor(artifact, small):
+    tensors = {n: t for n, t in artifact.tensors.items() if n != "hidden.0.bias"}
+    return sealed(replace(artifact, tensors=tensors))
+
+
+def _nan(artifact, small):
+    spoilt = artifact.tensors["hidden.0.weight"].copy()
+    spoilt[0, 0] = np.nan
+    return sealed(replace(artifact, tensors={**artifact.tensors, "hidden.0.weight": spoilt}))
+
+
+def _another_probe(artifact, small):
+    return sealed(replace(artifact, probe_logits=artifact.probe_logits + 0.05))
+
+
+def _nan_probe(artifact, small):
+    return sealed(replace(artifact, probe_logits=artifact.probe_logits * np.nan))
+
+
+def _too_few_logits(artifact, small):
+    return sealed(replace(artifact, probe_logits=artifact.probe_logits[:1]))
+
+
+def _weights_of_another_version(artifact, small):
+    tensors = dict(artifact.tensors)
+    tensors["convolutions.0.weight"] = small.tensors(small.images, 9)["convolutions.0.weight"]
+    return sealed(replace(artifact, tensors=tensors))
+
+
+def _no_such_runtime_for_int8(artifact, small):
+    # nothing of it is damaged, but torch has no module for it
+    made = make_artifact(small, "int8")
+    return sealed(replace(made, graph=replace(made.graph, runtime="torch")))
+
+
+def _no_such_kernel(artifact, small):
+    # tanh after a convolution in int8: no chain makes it, and ONNX Runtime refuses the graph
+    made = make_artifact(small, "int8")
+    architecture = replace(small.images, activation="tanh")
+    return sealed(replace(made, graph=made.graph.with_architecture(architecture)))
+
+
+def _floor_that_leaves_nothing(artifact, small):
+    return sealed(replace(artifact, floor=0.4))
+
+
+def _floor_that_is_no_number(artifact, small):
+    return sealed(replace(artifact, floor=math.nan))
+
+
+_SPOILS = {
+    _another_architecture: "artifact onnx: of architecture .*, expected",
+    _other_actions: r"uint8 \(2, 12, 12\) → 4 actions, expected uint8 \(2, 12, 12\) → 3",
+    _damaged: "damaged",
+    _missing_tensor: "missing or unknown tensors .*hidden.0.bias",
+    _nan: "weights.'hidden.0.weight'.: not finite",
+    _another_probe: "the probe's logits differ .* by more than 0.00",
+    _nan_probe: "the probe's logits differ",
+    _too_few_logits: "the probe's logits differ",
+    _weights_of_another_version: "the probe's logits differ",
+    _no_such_runtime_for_int8: "cannot be run",
+    _no_such_kernel: "cannot be run",
+    _floor_that_leaves_nothing: "floor 0.4",
+    _floor_that_is_no_number: "floor nan",
+}
+
+
+@pytest.mark.parametrize("spoil", _SPOILS, ids=lambda spoil: spoil.__name__.strip("_"))
+def test_what_is_refused_leaves_the_old_policy_acting(small, spoil) -> None:
+    runtime = ArtifactPolicy(small.images)
+    runtime.swap(make_artifact(small, "fp16", floor=0.05))
+    observations = small.observations(small.images, 5, seed=3)
+    before = runtime.logits(observations)
+    spoilt = spoil(make_artifact(small, seed=2), small)
+    with pytest.raises(RefusedArtifact, match=_SPOILS[spoil]):
+        runtime.swap(spoilt)
+    np.testing.assert_array_equal(runtime.logits(observations), before)
+    assert runtime.chain == "fp16>onnx"
+    # and the next good one is taken
+    runtime.swap(make_artifact(small, "int8"))
+    assert runtime.chain == "int8>onnx"
+
+
+def test_before_the_first_artifact_there_is_nothing_to_act_with(small) -> None:
+    runtime = ArtifactPolicy(small.images)
+    with pytest.raises(RuntimeError, match="call swap first"):
+        runtime.logits(small.observations(small.images, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "largest"),
+    # as shares of the largest logit: half precisions and int8 may round otherwise elsewhere
+    [("onnx", 1e-3), ("fp16", 1e-2), ("bf16", 5e-2), ("int8", 5e-2)],
+)
+def test_probes_may_differ_by_what_another_processor_rounds_otherwise(small, name, largest) -> None:
+    artifact = make_artifact(small, name)
+    executable = GraphCache().executable(artifact.graph, artifact.tensors)
+    size = max(1.0, float(np.abs(artifact.probe_logits).max()))
+    for share, refused in ((0.9, False), (1.1, True)):
+        spoilt = artifact.probe_logits.copy()
+        spoilt[1, 2] += share * largest * size
+        changed = replace(artifact, probe_logits=spoilt)
+        if refused:
+            with pytest.raises(RefusedArtifact, match="does this processor compute int8 otherwise"):
+                check_probe(changed, executable)
+        else:
+            check_probe(changed, executable)
+
+
+def test_a_probe_is_two_visited_observations_and_what_the_runtime_said(small) -> None:
+    visited = small.observations(small.images, 32)
+    artifact = make_artifact(small, "int8")
+    for observation in artifact.probe_observations:
+        assert any(np.array_equal(observation, other) for other in visited)
+    runtime = ArtifactPolicy(small.images)
+    runtime.swap(artifact)
+    answer = runtime.logits(artifact.probe_observations)
+    np.testing.assert_array_equal(answer, artifact.probe_logits)
+    assert answer.shape == (2, 3)
+
+
+def by_loops(original, compressed):
+    """KL of each state and the number of agreements, action by action."""
+    kls, same = [], 0
+    for a, b in zip(original.tolist(), compressed.tolist(), strict=True):
+        p, q = ([math.exp(x - max(row)) for x in row] for row in (a, b))
+        p, q = [x / sum(p) for x in p], [x / sum(q) for x in q]
+        kls.append(sum(x * math.log(x / y) for x, y in zip(p, q, strict=True)))
+        same += a.index(max(a)) == b.index(max(b))
+    return kls, same
+
+
+def test_fidelity_is_what_loops_over_states_and_actions_give() -> None:
+    rng = np.random.default_rng(0)
+    original = rng.normal(0, 2, (50, 6)).astype(np.float32)
+    compressed = (original + rng.normal(0, 0.7, original.shape)).astype(np.float32)
+    kls, same = by_loops(original, compressed)
+    mean = sum(kls) / 50
+    fidelity = Fidelity.of(original, compressed, 7)
+    assert fidelity.kl_mean == pytest.approx(mean, rel=1e-9)
+    assert fidelity.kl_variance == pytest.approx(sum((k - mean) ** 2 for k in kls) / 50, rel=1e-9)
+    assert fidelity.kl_max == pytest.approx(max(kls), rel=1e-9)
+    assert fidelity.agreement == same / 50 and 0 < same < 50
+    assert (fidelity.observations, fidelity.version) == (50, 7)
+
+
+def test_fidelity_of_equal_policies_is_perfect_and_never_negative() -> None:
+    logits = np.random.default_rng(1).normal(0, 30, (200, 4)).astype(np.float32)
+    fidelity = Fidelity.of(logits, logits + np.float32(5), 0)  # a shift changes no policy
+    assert 0.0 <= fidelity.kl_mean <= fidelity.kl_max < 1e-6
+    assert fidelity.agreement == 1.0
+    assert Fidelity.of(logits[:0], logits[:0], 3) == Fidelity(version=3)
+
+
+def test_fidelity_stays_finite_where_probabilities_are_zero_in_float32() -> None:
+    original, compressed = np.float32([[0, 500]]), np.float32([[500, 0]])
+    assert Fidelity.of(original, compressed, 0).kl_max == pytest.approx(500.0)
+
+
+def test_a_chains_fidelity_is_measured_on_what_its_artifact_answers(small) -> None:
+    context = Context(small.observations(small.images, 40))
+    policy = small.policy(small.images, version=6)
+    artifact = make_chain("int8", fidelity_observations=64).compress(policy, context)
+    runtime, original = ArtifactPolicy(small.images), OnnxPolicy(small.images)
+    runtime.swap(artifact)
+    original.swap(policy.tensors)
+    kls, same = by_loops(
+        original.logits(context.observations), runtime.logits(context.observations)
+    )
+    fidelity = artifact.fidelity
+    assert fidelity.kl_mean == pytest.approx(sum(kls) / 40, rel=1e-3, abs=1e-7)
+    assert fidelity.kl_max == pytest.approx(max(kls), rel=1e-3, abs=1e-7)
+    assert fidelity.kl_mean > 1e-7
+    assert (fidelity.agreement, fidelity.observations, fidelity.version) == (same / 40, 40, 6)
+
+
+@pytest.mark.parametrize("floor", [0.0, 1e-4, 0.02, 0.12])
+def test_no_action_is_less_probable_than_the_floor(floor) -> None:
+    logits = np.random.default_rng(2).normal(0, 20, (100, 8)).astype(np.float32)
+    logits[0] = 0
+    mixed = with_floor(logits, floor)
+    assert mixed.dtype == np.float32 and mixed.shape == logits.shape
+    if floor == 0.0:
+        assert mixed is logits
+        return
+    mixed, logits = mixed.astype(np.float64), logits.astype(np.float64)
+    # they are log-probabilities, so what is sampled from them is what the correction is told
+    np.testing.assert_allclose(np.exp(mixed).sum(axis=1), 1.0, atol=1e-5)
+    assert (np.exp(mixed) >= floor * (1 - 1e-5)).all()
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(np.exp(mixed), (1 - 8 * floor) * p + floor, rtol=1e-4)
+    assert (mixed.argmax(axis=1) == logits.argmax(axis=1)).all()
+
+
+def test_actors_act_with_the_floor_of_their_artifact(small) -> None:
+    observations = small.observations(small.images, 8)
+    plain, floored = ArtifactPolicy(small.images), ArtifactPolicy(small.images)
+    plain.swap(make_artifact(small))
+    floored.swap(make_artifact(small, floor=0.2))
+    np.testing.assert_array_equal(
+        floored.logits(observations), with_floor(plain.logits(observations), 0.2)
+    )
+    assert np.exp(floored.logits(observations)).min() >= 0.2 - 1e-6
+    # the probe is compared without it
+    floored.swap(make_artifact(small, seed=2))
+    np.testing.assert_array_equal(
+        floored.logits(observations), make_and_run(small, 2, observations)
+    )
+
+
+def make_and_run(small, seed, observations):
+    runtime = OnnxPolicy(small.images)
+    runtime.swap(small.tensors(small.images, seed))
+    return runtime.logits(observations)
+
+
+def test_bytes_are_those_of_the_tensors(small) -> None:
+    sizes = {name: make_artifact(small, name).bytes for name in ("onnx", "bf16", "int8")}
+    assert sizes["onnx"] == 2 * sizes["bf16"] > 3 * sizes["int8"]
+
+
+class Truncating(Link):
+    """Cuts hidden layers to a few units, fewer in each version."""
+
+    def __init__(self) -> None:
+        self.width = 9
+
+    @property
+    def id(self) -> str:
+        return "truncate"
+
+    def plan(self, graph):
+        return graph.with_architecture(replace(graph.architecture, hidden=(self.width,)))
+
+    def compress(self, policy, context):
+        self.width -= 1
+        graph = self.plan(policy.graph)
+        tensors = {
+            name: np.ascontiguousarray(np.resize(policy.tensors["hidden.0.weight"], spec.shape))
+            for name, spec in graph.tensors(with_value=True).items()
+        }
+        return policy.become(graph, tensors)
+
+
+def test_more_graphs_than_are_kept_still_run_with_their_own_weights(small) -> None:
+    link = Truncating()
+    chain = CompressorChain().add(link).add(ONNX())
+    context, runtime = Context(), ArtifactPolicy(small.images)
+    observations = small.observations(small.images, 3)
+    artifacts = [chain.compress(small.policy(small.images, seed=i), context) for i in range(6)]
+    assert len({artifact.graph.digest() for artifact in artifacts}) == 6
+    for artifact in (*artifacts, *artifacts):
+        runtime.swap(artifact)
+        alone = ArtifactPolicy(small.images)
+        alone.swap(artifact)
+        np.testing.assert_array_equal(runtime.logits(observations), alone.logits(observations))

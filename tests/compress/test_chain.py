@@ -1,0 +1,273 @@
+"""Chains: their ids, the orders that cannot work, and what one version leaves for the next."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from compress import (
+    ONNX,
+    ArtifactPolicy,
+    ChainError,
+    CompressorChain,
+    Context,
+    Link,
+    NeedsObservations,
+    OnnxPolicy,
+    RefusedTensors,
+    TorchScript,
+)
+from compress.distiller import Distiller
+from compress.quantizer import Quantizer
+
+
+def int8(**settings):
+    return Quantizer("INT8", reduced_range=False, **settings)
+
+
+def chain_of(*links, **options):
+    chain = CompressorChain(**options)
+    for link in links:
+        chain.add(link)
+    return chain
+
+
+class Moody(Link):
+    """Halves all weights, or raises what it is told to."""
+
+    error: Exception | None = None
+
+    @property
+    def id(self) -> str:
+        return "moody"
+
+    def plan(self, graph):
+        return graph
+
+    def compress(self, policy, context):
+        memory = context.memory(self.owner)
+        memory["versions"] = [*memory.get("versions", []), policy.at.version]
+        if self.error is not None:
+            raise self.error
+        return policy.become(
+            policy.graph, {name: tensor / np.float32(2) for name, tensor in policy.tensors.items()}
+        )
+
+
+def test_ids_are_the_links_in_order() -> None:
+    assert CompressorChain().id == "none"
+    assert chain_of(Distiller(), int8(), ONNX()).id == "distill>int8>onnx"
+    assert chain_of(Quantizer("bf16"), TorchScript()).id == "bf16>torchscript"
+
+
+@pytest.mark.parametrize(
+    ("links", "reason"),
+    [
+        ([ONNX, int8], "int8: comes after onnx, which makes a static graph; put it before"),
+        ([TorchScript, Distiller], "distill: comes after torchscript"),
+        ([ONNX, ONNX], "onnx: comes after onnx; a chain has one static graph"),
+        ([TorchScript, ONNX], "onnx: comes after torchscript; a chain has one static graph"),
+        ([int8, int8, ONNX], "int8: comes after the quantisation to int8"),
+        ([int8, Distiller, ONNX], "distill: comes after the quantisation to int8"),
+        ([int8], "int8: int8 computes in ONNX Runtime only; end the chain in onnx"),
+        ([int8, TorchScript], "torchscript: int8 computes in ONNX Runtime only"),
+    ],
+)
+def test_orders_that_cannot_work_are_refused_before_the_run(small, links, reason) -> None:
+    with pytest.raises(ChainError, match=reason):
+        chain_of(*(link() for link in links)).plan(small.images)
+
+
+@pytest.mark.parametrize("floor", [-0.1, 1.0, math.nan, math.inf])
+def test_a_floor_that_is_no_probability_is_refused(floor) -> None:
+    with pytest.raises(ChainError, match="floor: expected a probability"):
+        CompressorChain(floor=floor)
+
+
+def test_a_floor_must_leave_something_to_the_policy(small) -> None:
+    assert chain_of(ONNX(), floor=0.33).plan(small.images).static
+    with pytest.raises(ChainError, match=r"floor: 0.34 for each of 3 actions.*less than 0.333"):
+        chain_of(ONNX(), floor=0.34).plan(small.images)
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        [],
+        [ONNX],
+        [TorchScript],
+        [int8, ONNX],
+        [lambda: Quantizer("fp16"), TorchScript],
+        [lambda: Quantizer("bf16"), ONNX],
+        [lambda: Distiller(first_steps=1), int8, ONNX],
+    ],
+    ids=["none", "onnx", "torchscript", "int8", "fp16", "bf16", "distilled"],
+)
+def test_what_is_made_is_what_was_planned(architecture, small, links) -> None:
+    chain = chain_of(*(link() for link in links))
+    planned = chain.plan(architecture)
+    policy = small.policy(architecture, version=4)
+    artifact = chain.compress(policy, Context(small.observations(architecture, 16)))
+    assert artifact.graph == planned
+    assert list(artifact.tensors) == list(planned.tensors())
+    assert artifact.chain == chain.id
+    assert artifact.at == policy.at
+    assert artifact.original == architecture.digest()
+    assert artifact.digest == artifact.computed_digest()
+
+
+def test_the_chain_of_no_links_is_the_policy_itself(small) -> None:
+    policy = small.policy(small.images)
+    artifact = CompressorChain().compress(policy, Context())
+    for name, tensor in artifact.tensors.items():
+        np.testing.assert_array_equal(tensor, policy.tensors[name])
+    runtime, plain = ArtifactPolicy(small.images), OnnxPolicy(small.images)
+    runtime.swap(artifact)
+    plain.swap(policy.tensors)
+    observations = small.observations(small.images, 4)
+    np.testing.assert_allclose(
+        runtime.logits(observations), plain.logits(observations), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_a_link_that_needs_observations_waits_for_them(small) -> None:
+    chain, context = chain_of(int8(), ONNX()), Context()
+    assert chain.needs_observations and not chain_of(ONNX()).needs_observations
+    policy = small.policy(small.images)
+    with pytest.raises(NeedsObservations, match="int8 needs observations that actors visited"):
+        chain.compress(policy, context)
+    context.observations = small.observations(small.images, 8)
+    assert chain.compress(policy, context).fidelity.observations == 8
+
+
+def test_weights_that_are_not_finite_enter_no_link(small) -> None:
+    moody = Moody()
+    chain, context = chain_of(moody, ONNX()), Context()
+    policy = small.policy(small.images)
+    policy.tensors["value.weight"][0, 0] = np.nan
+    with pytest.raises(RefusedTensors, match=r"'value.weight'.: not finite"):
+        chain.compress(policy, context)
+    assert context.memory(moody.owner) == {}
+
+
+def test_what_a_link_of_ones_own_raises_comes_out_and_the_chain_goes_on(small) -> None:
+    moody = Moody()
+    chain = chain_of(moody, int8(calibrate_every=1), ONNX())
+    context = Context(small.observations(small.images, 16), seed=2)
+    chain.compress(small.policy(small.images, version=1), context)
+    moody.error = ZeroDivisionError("of somebody else")
+    with pytest.raises(ZeroDivisionError, match="of somebody else"):
+        chain.compress(small.policy(small.images, version=2), context)
+    moody.error = None
+    later = small.policy(small.images, seed=3, version=3)
+    artifact = chain.compress(later, context)
+    assert context.memory(moody.owner)["versions"] == [1, 2, 3]
+    runtime, plain = ArtifactPolicy(small.images), OnnxPolicy(small.images)
+    runtime.swap(artifact)
+    plain.swap({name: tensor / np.float32(2) for name, tensor in later.tensors.items()})
+    observations = small.observations(small.images, 8, seed=5)
+    expected = plain.logits(observations)
+    difference = np.abs(runtime.logits(observations) - expected).max()
+    assert difference < 0.06 * np.abs(expected).max()
+
+
+def test_a_link_that_makes_no_sense_of_its_tensors_is_found_before_it_travels(small) -> None:
+    class Broken(Moody):
+        def compress(self, policy, context):
+            infinite = policy.tensors["policy.bias"] + np.float32("inf")
+            return policy.become(policy.graph, {**policy.tensors, "policy.bias": infinite})
+
+    with pytest.raises(RefusedTensors, match=r"'policy.bias'.: not finite"):
+        chain_of(Broken(), ONNX()).compress(small.policy(small.images), Context())
+
+
+def test_the_same_link_twice_remembers_apart_and_its_seconds_add_up(small) -> None:
+    first, second = Moody(), Moody()
+    chain, context = chain_of(first, second, ONNX()), Context()
+    assert (first.owner, second.owner) == ("0:moody", "1:moody")
+    chain.compress(small.policy(small.images), context)
+    assert context.memory(first.owner) is not context.memory(second.owner)
+    assert set(chain.seconds) >= {"moody", "onnx"}
+
+
+def test_it_says_how_long_each_link_took_in_the_last_version(small) -> None:
+    import time
+
+    class Slow(Moody):
+        busy_s = 0.02
+
+        def compress(self, policy, context):
+            until = time.perf_counter() + self.busy_s
+            while time.perf_counter() < until:
+                pass
+            return policy
+
+    slow = Slow()
+    chain, context = chain_of(slow, Quantizer("bf16"), ONNX()), Context()
+    for busy_s in (0.05, 0.01):
+        slow.busy_s = busy_s
+        chain.compress(small.policy(small.images), context)
+        assert chain.seconds["moody"] >= busy_s
+        assert {"check", "moody", "bf16", "onnx"} < set(chain.seconds)
+        assert all(seconds >= 0.0 for seconds in chain.seconds.values())
+
+
+def test_fidelity_is_measured_every_so_many_versions(small) -> None:
+    chain = chain_of(Quantizer("bf16"), ONNX(), fidelity_every=3, fidelity_observations=8)
+    context = Context()
+    found = []
+    for version in range(1, 9):
+        if version == 2:  # none is measured before there are observations
+            context.observations = small.observations(small.images, 32)
+        policy = small.policy(small.images, seed=version, version=version)
+        fidelity = chain.compress(policy, context).fidelity
+        found.append((fidelity.version, fidelity.observations))
+    assert found == [(1, 0), (2, 8), (2, 8), (4, 8), (4, 8), (4, 8), (7, 8), (7, 8)]
+
+
+def test_fidelity_can_be_turned_off(small) -> None:
+    chain = chain_of(ONNX(), fidelity_observations=0)
+    context = Context(small.observations(small.images, 8))
+    assert chain.compress(small.policy(small.images), context).fidelity.observations == 0
+
+
+def test_latencies_are_measured_once_a_graph(small) -> None:
+    chain = chain_of(ONNX(), batch_sizes=(1, 4))
+    context = Context(small.observations(small.images, 8))
+    first, second = (
+        chain.compress(small.policy(small.images, seed=seed), context).latency_ms for seed in (1, 2)
+    )
+    assert set(first) == {1, 4} and all(ms > 0.0 for ms in first.values())
+    assert first == second  # two measurements are never equal to the last digit
+    other = replace(small.images, hidden=(9,))
+    assert chain.compress(small.policy(other), context).latency_ms != first
+
+
+def test_one_seed_gives_one_artifact(small) -> None:
+    def made(seed):
+        chain = chain_of(Distiller(first_steps=2), int8(), ONNX(), batch_sizes=())
+        context = Context(small.observations(small.images, 64), seed=seed)
+        return [
+            chain.compress(small.policy(small.images, seed=v, version=v), context).digest
+            for v in (1, 2)
+        ]
+
+    assert made(1) == made(1)
+    assert not set(made(1)) & set(made(2))
+
+
+def test_compression_leaves_the_policy_as_it_was(small) -> None:
+    policy = small.policy(small.images)
+    kept = {name: tensor.copy() for name, tensor in policy.tensors.items()}
+    for tensor in policy.tensors.values():
+        tensor.flags.writeable = False  # as the arrays of a message are
+    observations = small.observations(small.images, 16)
+    observations.flags.writeable = False
+    chain = chain_of(Distiller(first_steps=2), int8(), ONNX())
+    runtime = ArtifactPolicy(small.images)
+    runtime.swap(chain.compress(policy, Context(observations)))
+    runtime.logits(observations)
+    assert all(np.array_equal(policy.tensors[name], kept[name]) for name in kept)

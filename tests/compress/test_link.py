@@ -1,0 +1,227 @@
+"""The check that a link of one's own keeps the contract: what it lets pass and what it finds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aclearn.policies import PolicyVersion
+from compress import ONNX, ChainError, Context, Link, TorchScript, check_compressor
+
+
+class Scale(Link):
+    """Multiplies every weight: a link as small as one can be."""
+
+    @property
+    def id(self) -> str:
+        return "scale=0.5"
+
+    def plan(self, graph):
+        return graph
+
+    def compress(self, policy, context):
+        halves = {name: tensor * np.float32(0.5) for name, tensor in policy.tensors.items()}
+        return policy.become(self.plan(policy.graph), halves)
+
+
+class Noisy(Scale):
+    """Draws from the context's seed, and remembers in the context how often it did."""
+
+    def compress(self, policy, context):
+        memory = context.memory(self.owner)
+        memory["calls"] = memory.get("calls", 0) + 1
+        rng = np.random.default_rng((context.seed, memory["calls"]))
+        observations = context.need_observations(self.id)
+        noise = np.float32(rng.normal() + observations.mean())
+        return policy.become(policy.graph, {n: t + noise for n, t in policy.tensors.items()})
+
+
+class Wider(Scale):
+    """Promises another width and keeps it."""
+
+    def plan(self, graph):
+        return graph.with_architecture(replace(graph.architecture, hidden=(20,)))
+
+    def compress(self, policy, context):
+        graph = self.plan(policy.graph)
+        specs = graph.tensors(with_value=True)
+        return policy.become(graph, {n: np.ones(s.shape, s.dtype) for n, s in specs.items()})
+
+
+@pytest.mark.parametrize("link", [Scale, Noisy, Wider, ONNX, TorchScript])
+def test_links_that_keep_the_contract_pass(architecture, link) -> None:
+    check_compressor(link(), architecture)
+
+
+def test_without_an_architecture_a_small_preset_is_tried() -> None:
+    check_compressor(Scale())
+
+
+class WritesInto(Scale):
+    def compress(self, policy, context):
+        policy.tensors["policy.bias"][0] += 1
+        return policy
+
+
+class WritesTheSame(Scale):
+    """Only the second version shows it."""
+
+    def compress(self, policy, context):
+        if policy.at.version == 2:
+            policy.tensors["value.weight"][...] = 0
+        return policy
+
+
+class Stale(Scale):
+    def compress(self, policy, context):
+        return replace(policy, at=PolicyVersion(0, 1))
+
+
+class Dice(Scale):
+    def compress(self, policy, context):
+        noise = np.float32(np.random.default_rng().normal())
+        return policy.become(policy.graph, {n: t + noise for n, t in policy.tensors.items()})
+
+
+class RemembersInItself(Scale):
+    calls = 0
+
+    def compress(self, policy, context):
+        self.calls += 1
+        shift = np.float32(self.calls)
+        return policy.become(policy.graph, {n: t + shift for n, t in policy.tensors.items()})
+
+
+class PromisesMore(Wider):
+    def compress(self, policy, context):
+        return policy
+
+
+class MorePrecise(Scale):
+    def plan(self, graph):
+        return replace(graph, precision="fp16")
+
+    def compress(self, policy, context):
+        return policy
+
+
+class OtherActions(Wider):
+    def plan(self, graph):
+        return graph.with_architecture(replace(graph.architecture, actions=7))
+
+
+class OtherObservations(Wider):
+    def plan(self, graph):
+        architecture = graph.architecture
+        dtype = "float32" if architecture.observation_dtype == "uint8" else "uint8"
+        return graph.with_architecture(replace(architecture, observation_dtype=dtype))
+
+
+class ForgetsTheValue(Scale):
+    def compress(self, policy, context):
+        acting = {name: policy.tensors[name] for name in policy.graph.tensors()}
+        return policy.become(policy.graph, acting)
+
+
+class NotFinite(Scale):
+    def compress(self, policy, context):
+        broken = {
+            **policy.tensors,
+            "policy.bias": policy.tensors["policy.bias"] * np.float32("nan"),
+        }
+        return policy.become(policy.graph, broken)
+
+
+class Doubles(Scale):
+    def compress(self, policy, context):
+        return policy.become(
+            policy.graph, {n: t.astype(np.float64) for n, t in policy.tensors.items()}
+        )
+
+
+class Nameless(Scale):
+    id = ""
+
+
+class TwoWords(Scale):
+    id = "scale by half"
+
+
+class LooksLikeTwo(Scale):
+    id = "scale>onnx"
+
+
+_BREACHES = {
+    WritesInto: "changed the tensor 'policy.bias' of the policy it was given",
+    WritesTheSame: "changed the tensor 'value.weight' of the policy it was given",
+    Stale: "expected version PolicyVersion.epoch=0, version=2., got .*version=1",
+    Dice: "two runs with one seed gave different .*context.seed",
+    RemembersInItself: "two runs with one seed gave different",
+    PromisesMore: "plan promised .*hidden=.20,.*compress made",
+    MorePrecise: "plan promised .*fp16",
+    OtherActions: "observations and actions must stay as they are",
+    OtherObservations: "observations and actions must stay as they are",
+    ForgetsTheValue: "missing or unknown tensors .*value.bias",
+    NotFinite: "weights.'policy.bias'.: not finite",
+    Doubles: "expected float32 .* got float64",
+    Nameless: "id: expected one printable word without '>', got ''",
+    TwoWords: "id: expected one printable word",
+    LooksLikeTwo: "id: expected one printable word",
+}
+
+
+@pytest.mark.parametrize("link", _BREACHES, ids=lambda link: link.__name__)
+def test_each_breach_of_the_contract_is_found_and_named(small, link) -> None:
+    with pytest.raises(AssertionError, match=_BREACHES[link]):
+        check_compressor(link(), small.images)
+
+
+def test_a_refusal_is_no_breach(small) -> None:
+    class ForImages(Scale):
+        def plan(self, graph):
+            if not graph.architecture.convolutions:
+                raise self.refuse("needs convolutions")
+            return graph
+
+    check_compressor(ForImages(), small.images)
+    with pytest.raises(ChainError, match=r"scale=0\.5: needs convolutions"):
+        check_compressor(ForImages(), small.flat)
+
+
+def test_memory_belongs_to_one_link_at_one_place() -> None:
+    context = Context()
+    context.memory("0:scale")["mask"] = 1
+    assert context.memory("0:scale") == {"mask": 1}
+    assert context.memory("1:scale") == {} == Context().memory("0:scale")
+
+
+def test_samples_of_visited_observations_do_not_repeat(small) -> None:
+    visited = np.arange(50, dtype=np.float32)[:, None]
+    context = Context(visited)
+    drawn = [context.sample("me", 20, np.random.default_rng(seed)) for seed in (1, 1, 2)]
+    assert all(len(np.unique(d)) == 20 and np.isin(d, visited).all() for d in drawn)
+    assert np.array_equal(drawn[0], drawn[1]) and not np.array_equal(drawn[0], drawn[2])
+    assert np.array_equal(context.sample("me", 50, np.random.default_rng(0)), visited)
+    assert np.array_equal(context.sample("me", 99, np.random.default_rng(0)), visited)
+
+
+def test_the_contexts_network_is_the_policy_that_entered_the_chain(small) -> None:
+    import torch
+
+    context = Context()
+    with pytest.raises(RuntimeError, match="no policy has entered the chain yet"):
+        _ = context.network
+    for version in (1, 2):
+        policy = small.policy(small.images, seed=version, version=version)
+        context.begin(policy)
+        network = context.network
+        assert network is context.network
+        for name, parameter in network.named_parameters():
+            assert not parameter.requires_grad
+            np.testing.assert_array_equal(parameter.numpy(), policy.tensors[name])
+    with torch.no_grad():  # a copy: a link that trains it would not write into the policy
+        for parameter in network.parameters():
+            parameter.zero_()
+    assert np.abs(policy.tensors["policy.weight"]).max() > 0

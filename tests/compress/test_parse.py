@@ -1,0 +1,154 @@
+"""Chains as configurations and command lines write them."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import pytest
+
+from compress import LINKS, ONNX, ChainError, CompressorChain, Link, parse_chain, parse_words
+from compress.distiller import Distiller
+from compress.quantizer import Quantizer, has_vnni
+
+INT8 = "int8" if has_vnni() else "int8-7bit"
+
+
+@pytest.mark.parametrize(
+    ("items", "name"),
+    [
+        ([], "none"),
+        (["onnx"], "onnx"),
+        (["int8", "onnx"], f"{INT8}>onnx"),
+        (["bf16", "torchscript"], "bf16>torchscript"),
+        ([{"quantize": "fp16"}], "fp16"),
+        ([{"quantize": {"precision": "int8", "reduced_range": True}}], "int8-7bit"),
+        ([{"int8": {"per_channel": True, "reduced_range": True}}], "int8-channels-7bit"),
+        ([{"int8": None}], INT8),
+        ([{"fp16": {}}], "fp16"),
+        (["quantize"], INT8),
+        (["distill", {"distill": "accerl-net1"}], "distill>distill=accerl-net1"),
+        ([{"distill": {"student": "accerl-net2", "steps": 8}}], "distill=accerl-net2"),
+    ],
+)
+def test_items_become_links_in_their_order(items, name) -> None:
+    assert parse_chain(items).id == name
+
+
+def test_every_name_makes_a_link() -> None:
+    links = [parse_chain([name]).links[0] for name in LINKS]
+    assert all(isinstance(link, Link) for link in links)
+    assert len({type(link) for link in links}) == len(LINKS)
+
+
+def test_settings_reach_their_link() -> None:
+    link = parse_chain([{"int8": {"calibrate_every": 7, "calibration_observations": 9}}]).links[0]
+    assert (link._calibrate_every, link._calibration_observations) == (7, 9)
+    link = parse_chain([{"distill": {"steps": 5, "first_steps": 6, "budget_s": 0.5}}]).links[0]
+    assert (link._steps, link._first_steps, link._budget_s) == (5, 6, 0.5)
+
+
+def test_options_reach_the_chain(small) -> None:
+    with pytest.raises(ChainError, match=r"floor: 0\.5 for each of 3 actions"):
+        parse_chain(["onnx"], floor=0.5).plan(small.images)
+
+
+@pytest.mark.parametrize(
+    ("items", "reason"),
+    [
+        (["onx"], r"the link 'onx' is unknown; expected one of prune, .*; did you mean onnx\?"),
+        (["destill"], r"did you mean distill\?"),
+        (["INT8"], "the link 'INT8' is unknown"),
+        (["sparsify"], "the link 'sparsify' is unknown; expected one of prune, .* or module:Class"),
+        ([{"prun": 0.5}], r"did you mean prune\?"),
+        ([7], "expected a name or one 'name: setting' an item, got '7'"),
+        ([["onnx"]], "expected a name or one 'name: setting' an item"),
+        ([{"prune": 0.5, "onnx": None}], "expected a name or one 'name: setting' an item"),
+        ([{}], "expected a name or one 'name: setting' an item"),
+        ([{7: 8}], "the link '7' is unknown"),
+        ([""], "the link '' is unknown"),
+        ([{"distill": {"step": 4}}], "distill: .*'step'"),
+        ([{"distill": {"steps": "four"}}], "distill: steps: expected a whole number"),
+        ([{"distill": "accerl-nett1"}], r"did you mean accerl-net1\?"),
+        ([{"quantize": "int3"}], "quantize: precision 'int3' is unknown"),
+        ([{"int8": 4}], "quantize: .*argument"),
+        ([{"int8": {"precision": "fp16"}}], "quantize: .*'precision'"),
+        ([{"onnx": 17}], "onnx: .*argument"),
+        ([{"onnx": {"opset": 17}}], "onnx: .*argument"),
+        (["no_such_module:Link"], "'no_such_module:Link' cannot be imported: No module named"),
+        (["compress:Nothing"], "'compress:Nothing' cannot be imported: .*Nothing"),
+        (["compress:"], "'compress:' cannot be imported"),
+        ([":Link"], "':Link' cannot be imported"),
+        ([".here:Link"], "'.here:Link' cannot be imported"),
+        (["builtins:dict"], "builtins:dict: expected a compress.Link, got dict"),
+        (["compress:Link"], "compress:Link: .*abstract"),
+    ],
+)
+def test_what_makes_no_chain_is_refused_with_what_was_expected(items, reason) -> None:
+    with pytest.raises(ChainError, match=reason):
+        parse_chain(["onnx", *items])
+
+
+class Mine(Link):
+    """A user's link."""
+
+    def __init__(self, strength: float = 1.0, *, colour: str = "red") -> None:
+        self.strength, self.colour = strength, colour
+
+    @property
+    def id(self) -> str:
+        return f"mine={self.strength}"
+
+    def plan(self, graph):
+        return graph
+
+    def compress(self, policy, context):
+        return policy
+
+
+def test_a_link_of_ones_own_is_named_by_its_module_and_class(monkeypatch) -> None:
+    module = types.ModuleType("somebodys_links")
+    module.Mine = Mine
+    monkeypatch.setitem(sys.modules, "somebodys_links", module)
+    chain = parse_chain(
+        [
+            "somebodys_links:Mine",
+            {"somebodys_links:Mine": 0.5},
+            {"somebodys_links:Mine": {"strength": 2, "colour": "blue"}},
+        ]
+    )
+    assert chain.id == "mine=1.0>mine=0.5>mine=2"
+    assert [link.colour for link in chain.links] == ["red", "red", "blue"]
+    assert parse_chain(parse_words("somebodys_links:Mine=3,onnx")).id == "mine=3>onnx"
+    with pytest.raises(ChainError, match=r"somebodys_links:Mine: .*'taste'"):
+        parse_chain([{"somebodys_links:Mine": {"taste": "sour"}}])
+
+
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [
+        ("", []),
+        (" , ,", []),
+        ("onnx", ["onnx"]),
+        (
+            "prune=0.5,distill=accerl-net1,int8,onnx",
+            [{"prune": 0.5}, {"distill": "accerl-net1"}, "int8", "onnx"],
+        ),
+        (" low_rank=64 , fp16", [{"low_rank": 64}, "fp16"]),
+        ("low_rank=1e-1", [{"low_rank": 0.1}]),
+        ("distill=", [{"distill": ""}]),
+        ("a:B=c=d", [{"a:B": "c=d"}]),
+    ],
+)
+def test_words_of_a_command_line_become_items(text, items) -> None:
+    found = parse_words(text)
+    assert found == items
+    kinds = [[type(v) for v in i.values()] for i in found if isinstance(i, dict)]
+    assert kinds == [[type(v) for v in i.values()] for i in items if isinstance(i, dict)]
+
+
+def test_a_chain_in_words_is_the_chain_in_python() -> None:
+    written = parse_chain(parse_words("distill=accerl-net2,int8,onnx"))
+    built = CompressorChain().add(Distiller("accerl-net2")).add(Quantizer("INT8")).add(ONNX())
+    assert written.id == built.id
+    assert [link.owner for link in written.links] == [link.owner for link in built.links]

@@ -1,0 +1,516 @@
+"""Quantisation against integer arithmetic written as loops, and rounding against torch's."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from aclearn.policies import Convolution
+from aclearn.policies.network import PolicyNetwork, load_tensors
+from compress import (
+    ONNX,
+    ArtifactPolicy,
+    ChainError,
+    CompressorChain,
+    Context,
+    NeedsObservations,
+    Policy,
+    PolicyGraph,
+    RefusedTensors,
+    check_compressor,
+    check_tensors,
+)
+from compress.graph import stored_as_float32
+from compress.quantizer import (
+    Quantizer,
+    activation_scale,
+    has_vnni,
+    input_ranges,
+    quantise_weight,
+    to_bfloat16,
+    to_float16,
+)
+
+
+def reference(architecture, tensors, observations):
+    """Logits of the trainer's module in float64."""
+    network = PolicyNetwork(architecture, seed=0)
+    load_tensors(network, tensors)
+    network._scale = None
+    x = torch.from_numpy(observations).double()
+    with torch.no_grad():
+        x = x / 255.0 if architecture.observation_dtype == "uint8" else x
+        return network.double()(x)[0].numpy()
+
+
+def product(layer, x, weight):
+    """The layer's sums of integer products, position by position."""
+    if not layer.is_convolution:
+        return np.einsum("ni,oi->no", x.reshape(len(x), -1), weight)
+    kernel, stride = layer.weight[2], layer.stride
+    height, width = ((size - kernel) // stride + 1 for size in x.shape[2:])
+    result = np.zeros((len(x), len(weight), height, width), np.int64)
+    for i, j in itertools.product(range(height), range(width)):
+        window = x[:, :, i * stride : i * stride + kernel, j * stride : j * stride + kernel]
+        result[:, :, i, j] = np.einsum("ncij,ocij->no", window, weight)
+    return result
+
+
+def integer_logits(graph, tensors, observations):
+    """The int8 network with int64 sums, float64 scales and rounding half to even."""
+    layers = graph.layers()
+
+    def quantised(x, layer):
+        scale = float(tensors[f"{layer.name}.input_scale"])
+        return np.clip(np.rint(x / scale) + int(tensors[f"{layer.name}.input_zero"]), 0, 255)
+
+    x = observations
+    if observations.dtype != np.uint8:
+        x = quantised(observations.astype(np.float64), layers[0])
+    for i, layer in enumerate(layers):
+        zero = int(tensors[f"{layer.name}.input_zero"])
+        weight = tensors[f"{layer.name}.weight"].astype(np.int64)
+        sums = product(layer, x.astype(np.int64) - zero, weight)
+        per_row = (1, -1, *(1,) * (sums.ndim - 2))
+        if layer.bias:
+            sums = sums + tensors[f"{layer.name}.bias"].astype(np.int64).reshape(per_row)
+        assert np.abs(sums).max() < 2**31  # what an int32 holds
+        unit = float(tensors[f"{layer.name}.input_scale"]) * tensors[
+            f"{layer.name}.weight_scale"
+        ].astype(np.float64)
+        x = sums * (unit.reshape(per_row) if unit.ndim else unit)
+        if layer.activation == "tanh":
+            x = np.tanh(x)
+        if i + 1 < len(layers):
+            x = quantised(x, layers[i + 1])
+    return x
+
+
+def quantise(link, policy, context):
+    context.begin(policy)
+    return link.compress(policy, context)
+
+
+def run(policy):
+    """The quantised policy in ONNX Runtime, as an actor would run it."""
+    from compress.artifact import GraphCache
+
+    graph = replace(policy.graph, runtime="onnx", static=True)
+    return GraphCache().executable(graph, policy.tensors)
+
+
+def factored(policy):
+    """The same policy with its largest layers as products of two."""
+    ranks, tensors = [], dict(policy.tensors)
+    for name, rank in (("convolutions.1", 4), ("hidden.0", 6)):
+        weight = tensors.pop(f"{name}.weight")
+        u, s, v = np.linalg.svd(weight.reshape(len(weight), -1), full_matrices=False)
+        up, down = u[:, :rank] * s[:rank], v[:rank].reshape(rank, *weight.shape[1:])
+        tensors[f"{name}.up.weight"] = up.reshape(*up.shape, *(1,) * (weight.ndim - 2))
+        tensors[f"{name}.down.weight"] = down
+        tensors[f"{name}.up.bias"] = tensors.pop(f"{name}.bias")
+        ranks.append((name, rank))
+    return policy.become(replace(policy.graph, ranks=tuple(ranks)), tensors)
+
+
+def prepared(name, small):
+    if name == "factored":
+        return factored(small.policy(small.images))
+    return small.policy(getattr(small, name))
+
+
+@pytest.mark.parametrize("per_channel", [False, True], ids=["tensor", "channel"])
+@pytest.mark.parametrize("reduced_range", [False, True], ids=["8bit", "7bit"])
+@pytest.mark.parametrize("name", ["images", "flat", "factored"])
+def test_onnx_runtime_computes_what_integers_say(small, name, reduced_range, per_channel) -> None:
+    if not (reduced_range or has_vnni()):
+        pytest.skip("this processor's int8 products saturate at 16 bits")
+    policy = prepared(name, small)
+    architecture = policy.graph.architecture
+    link = Quantizer(per_channel=per_channel, reduced_range=reduced_range)
+    context = Context(small.observations(architecture, 64, seed=1))
+    result = quantise(link, policy, context)
+    check_tensors(result.graph, result.tensors)
+    observations = small.observations(architecture, 40, seed=2)
+    expected = integer_logits(result.graph, result.tensors, observations)
+    logits = run(result).logits(observations)
+    # one step of one number that enters the last layer
+    last = dict(result.tensors)
+    step = float(last["policy.input_scale"] * np.max(last["policy.weight_scale"])) * 127
+    assert np.abs(logits - expected).max() <= step
+    # all but sums that lie on the edge between two steps are the same
+    assert np.mean(np.abs(logits - expected) > 1e-4 * np.abs(expected).max()) < 0.02
+    # and that is the policy that was quantised
+    x = torch.from_numpy(observations)
+    from compress.network import GraphNetwork
+
+    with torch.no_grad():
+        original = GraphNetwork(policy.graph).load(policy.tensors)(x)[0].numpy()
+    assert np.abs(logits - original).max() < 0.06 * np.abs(original).max()
+
+
+@pytest.mark.parametrize(("reduced_range", "most"), [(False, 127), (True, 63)])
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_weights_are_rounded_to_the_nearest_of_their_steps(
+    small, architecture, per_channel, reduced_range, most
+) -> None:
+    link = Quantizer(per_channel=per_channel, reduced_range=reduced_range)
+    policy = small.policy(architecture)
+    result = quantise(link, policy, Context(small.observations(architecture, 8)))
+    for layer in policy.graph.layers():
+        weight = policy.tensors[f"{layer.name}.weight"].astype(np.float64)
+        scale = result.tensors[f"{layer.name}.weight_scale"].astype(np.float64)
+        integers = result.tensors[f"{layer.name}.weight"].astype(np.int64)
+        rows = weight.reshape(len(weight), -1)
+        largest = np.abs(rows).max(axis=1) if per_channel else np.abs(rows).max()
+        np.testing.assert_allclose(scale, largest / most, rtol=1e-6)
+        column = scale.reshape(-1, *(1,) * (weight.ndim - 1)) if per_channel else scale
+        assert (np.abs(weight - column * integers) <= column * (0.5 + 1e-5)).all()
+        assert np.abs(integers).max() == most
+        bias = policy.tensors[f"{layer.name}.bias"].astype(np.float64)
+        unit = float(result.tensors[f"{layer.name}.input_scale"]) * scale
+        error = np.abs(bias - unit * result.tensors[f"{layer.name}.bias"])
+        assert (error <= unit * (0.5 + 1e-5)).all()
+
+
+def test_a_half_is_rounded_to_even_in_tensors_of_any_width() -> None:
+    rng = np.random.default_rng(0)
+    for shape in ((3, 20_000), (9000, 2), (4, 3, 5, 5), (2, 0)):
+        halves = rng.integers(-254, 255, shape)
+        weight = (halves / 2).astype(np.float32)
+        per_row = np.linspace(1, 2, len(weight), dtype=np.float32)
+        expected = [[round(h / 2) for h in row] for row in halves.reshape(len(weight), -1).tolist()]
+        np.testing.assert_array_equal(
+            quantise_weight(weight, np.array(1.0, np.float32)).reshape(len(weight), -1), expected
+        )
+        scaled = weight * per_row.reshape(-1, *(1,) * (weight.ndim - 1))
+        result = quantise_weight(scaled, per_row)
+        # the product rounds: what was a half may now lie on either side
+        assert np.abs(result.reshape(len(weight), -1) - np.array(expected)).max(initial=0) <= 1
+        assert result.dtype == np.int8 and result.shape == shape
+
+
+@pytest.mark.parametrize(
+    ("values", "scale", "zero"),
+    [
+        ((0.0, 255.0), 1.0, 0),
+        ((-1.0, 3.0), 4 / 255, 64),  # 63.75
+        ((-51.0, 204.0), 1.0, 51),
+        ((-10.0, -5.0), 10 / 255, 255),  # 0 has to be in it
+        ((3.0, 6.0), 6 / 255, 0),
+        ((0.0, 0.0), 1.0, 0),
+        ((0.0, 1e-45), 1.0, 0),  # so small that its scale would be 0
+    ],
+)
+def test_activation_scales_reach_over_the_range_and_zero(values, scale, zero) -> None:
+    result = activation_scale(values)
+    assert result == (pytest.approx(scale, rel=1e-6), zero)
+    assert result[0].dtype == np.float32
+
+
+def test_ranges_are_those_of_what_enters_each_layer(small, architecture) -> None:
+    policy = small.policy(architecture)
+    observations = small.observations(architecture, 9)
+    ranges = input_ranges(policy, observations)
+    x = observations / (255.0 if architecture.observation_dtype == "uint8" else 1.0)
+    for layer in policy.graph.layers():
+        found = ranges.pop(layer.name)
+        np.testing.assert_allclose(found, (x.min(), x.max()), rtol=1e-5, atol=1e-6)
+        weight = policy.tensors[f"{layer.name}.weight"].astype(np.float64)
+        bias = policy.tensors[f"{layer.name}.bias"]
+        if layer.is_convolution:
+            x = torch.conv2d(torch.tensor(x), torch.tensor(weight), stride=layer.stride).numpy()
+            x = x + bias[:, None, None]
+        else:
+            x = x.reshape(len(x), -1) @ weight.T + bias
+        if layer.activation is not None:
+            x = np.maximum(x, 0) if layer.activation == "relu" else np.tanh(x)
+    assert not ranges
+
+
+def test_images_enter_as_they_are(small) -> None:
+    for folded, scale in ((False, 1 / 255), (True, 1.0)):
+        policy = small.policy(small.images)
+        policy = policy.become(replace(policy.graph, scale_folded=folded), policy.tensors)
+        # dim images: a calibrated scale would be smaller
+        result = quantise(Quantizer(), policy, Context(small.observations(small.images, 8) // 4))
+        assert result.tensors["convolutions.0.input_scale"] == np.float32(scale)
+        assert result.tensors["convolutions.0.input_zero"] == 0
+
+
+def spoil_nothing(tensors):
+    pass
+
+
+def dead_filter(tensors):
+    tensors["convolutions.0.weight"][2] = 0
+
+
+def dead_convolution(tensors):
+    tensors["convolutions.1.weight"][...] = 0
+
+
+def dead_units_everywhere(tensors):
+    tensors["hidden.0.weight"][...] = 0
+    tensors["hidden.0.bias"][...] = -1  # relu: the next layer sees nothing but 0
+
+
+def dead_head(tensors):
+    tensors["policy.weight"][...] = 0
+
+
+def everything_zero(tensors):
+    for tensor in tensors.values():
+        tensor[...] = 0
+
+
+def nearly_dead_filter(tensors):
+    tensors["convolutions.1.weight"][3] *= np.float32(1e-12)
+
+
+def nearly_dead_layer(tensors):
+    tensors["hidden.0.weight"] *= np.float32(1e-12)
+
+
+def subnormal_layer(tensors):
+    # their largest over 127 is no number that float32 divides by without loss
+    rng = np.random.default_rng(0)
+    shape = tensors["hidden.1.weight"].shape
+    tensors["hidden.1.weight"][...] = rng.integers(-190, 191, shape) * np.float32(1.4e-45)
+
+
+def small_biases_of_a_dead_layer(tensors):
+    tensors["hidden.1.weight"][...] = 0
+    tensors["hidden.1.bias"] *= np.float32(1e-3)
+    tensors["policy.weight"] *= np.float32(1e3)
+
+
+@pytest.mark.parametrize("per_channel", [False, True], ids=["tensor", "channel"])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        spoil_nothing,
+        dead_filter,
+        dead_convolution,
+        dead_units_everywhere,
+        dead_head,
+        everything_zero,
+        nearly_dead_filter,
+        nearly_dead_layer,
+        subnormal_layer,
+        small_biases_of_a_dead_layer,
+    ],
+    ids=lambda spoil: spoil.__name__,
+)
+def test_dead_and_nearly_dead_layers_keep_their_biases(small, spoil, per_channel) -> None:
+    tensors = small.tensors(small.images, 5)
+    spoil(tensors)
+    policy = Policy.of(small.images, tensors)
+    observations = small.observations(small.images, 32)
+    link = Quantizer(per_channel=per_channel, reduced_range=not has_vnni())
+    result = quantise(link, policy, Context(observations))
+    check_tensors(result.graph, result.tensors)
+    logits = run(result).logits(observations)
+    expected = reference(small.images, tensors, observations)
+    assert np.abs(logits - expected).max() <= 0.06 * np.abs(expected).max()
+    # no sum leaves the range of an int32
+    integer_logits(result.graph, result.tensors, observations)
+
+
+def test_versions_between_calibrations_are_quantised_with_the_known_ranges(small) -> None:
+    architecture = small.images
+    context = Context(small.observations(architecture, 64))
+    link = Quantizer(calibrate_every=3, calibration_observations=16)
+    scales, weights = [], []
+    for version in range(1, 9):
+        policy = small.policy(architecture, seed=version, version=version)
+        result = quantise(link, policy, context)
+        assert result.at == policy.at
+        scales.append(float(result.tensors["policy.input_scale"]))
+        weights.append(result.tensors["policy.weight"])
+        fresh = quantise(
+            Quantizer(calibration_observations=16), policy, Context(context.observations)
+        )
+        np.testing.assert_array_equal(weights[-1], fresh.tensors["policy.weight"])
+        ratio = float(result.tensors["policy.weight_scale"] / fresh.tensors["policy.weight_scale"])
+        assert ratio == 1.0
+    assert [len(set(scales[i:j])) for i, j in ((0, 3), (3, 6), (6, 8))] == [1, 1, 1]
+    assert len(set(scales)) == 3
+    assert all(np.any(a != b) for a, b in itertools.pairwise(weights))
+
+
+def test_another_graph_is_calibrated_at_once(small) -> None:
+    context = Context(small.observations(small.images, 16))
+    link = Quantizer(calibrate_every=100)
+    wide = small.policy(small.images)
+    narrow = small.policy(replace(small.images, hidden=(7, 5)))
+    alone = quantise(Quantizer(), narrow, Context(context.observations))
+    quantise(link, wide, context)
+    result = quantise(link, narrow, context)
+    assert context.memory(link.owner)["calibrations"] == 2
+    for name, tensor in alone.tensors.items():
+        if name.endswith("input_scale"):
+            np.testing.assert_allclose(result.tensors[name], tensor)
+
+
+def test_int8_needs_observations_and_halves_do_not(small) -> None:
+    policy = small.policy(small.flat)
+    with pytest.raises(NeedsObservations, match="int8 needs observations"):
+        quantise(Quantizer(), policy, Context())
+    assert Quantizer().needs_observations
+    for precision in ("FP16", "BF16"):
+        link = Quantizer(precision)
+        assert not link.needs_observations
+        quantise(link, policy, Context())
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp16", "bf16"])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_not_finite_are_not_hidden_by_rounding(small, precision, number) -> None:
+    # a link before may have made them; the weights that enter a chain are checked there
+    for name in ("convolutions.1.weight", "hidden.0.bias", "policy.weight", "policy.bias"):
+        policy = small.policy(small.images)
+        policy.tensors[name].reshape(-1)[-1] = number
+        link, context = Quantizer(precision), Context(small.observations(small.images, 8))
+        with pytest.raises(RefusedTensors, match="not finite"):
+            result = quantise(link, policy, context)
+            check_tensors(result.graph, result.tensors)  # which the chain does after all links
+        # and what was seen in vain is not remembered
+        result = quantise(link, small.policy(small.images), context)
+        check_tensors(result.graph, result.tensors)
+
+
+def test_finite_weights_whose_activations_are_not_finite_are_refused(small) -> None:
+    policy = small.policy(small.images)
+    policy.tensors["convolutions.0.weight"][...] = 3e38
+    link, context = Quantizer(), Context(small.observations(small.images, 8))
+    with pytest.raises(RefusedTensors, match="not finite"):
+        quantise(link, policy, context)
+    quantise(link, small.policy(small.images), context)
+
+
+def finite_floats():
+    """float32 numbers of every exponent, and those next to where bfloat16 rounds the other way."""
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 2**32, 200_000, np.uint32)
+    upper = rng.integers(0, 2**16, 5_000, np.uint32) << 16
+    edges = [upper | lower for lower in (0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF)]
+    numbers = np.concatenate([bits, *edges]).astype(np.uint32).view(np.float32)
+    return numbers[np.isfinite(numbers)]
+
+
+def test_bfloat16_is_torchs_bit_by_bit() -> None:
+    numbers = finite_floats()
+    as_torch = torch.from_numpy(numbers).bfloat16()
+    in_range = torch.isfinite(as_torch).numpy()
+    expected = as_torch.view(torch.int16).numpy().view(np.uint16)
+    np.testing.assert_array_equal(to_bfloat16(numbers)[in_range], expected[in_range])
+    # what torch makes infinite becomes the largest number of that sign
+    assert (~in_range).any()
+    largest = stored_as_float32(to_bfloat16(numbers)[~in_range], "bf16")
+    np.testing.assert_array_equal(np.abs(largest), torch.finfo(torch.bfloat16).max)
+    np.testing.assert_array_equal(np.sign(largest), np.sign(numbers[~in_range]))
+
+
+def test_bfloat16_keeps_shapes_and_takes_any_memory_order() -> None:
+    numbers = np.arange(24, dtype=np.float32).reshape(2, 3, 4) / 7
+    expected = torch.tensor(numbers).bfloat16().view(torch.int16).numpy().view(np.uint16)
+    np.testing.assert_array_equal(to_bfloat16(np.asfortranarray(numbers)), expected)
+    np.testing.assert_array_equal(to_bfloat16(numbers[:, ::-1]), expected[:, ::-1])
+    assert to_bfloat16(np.array(1.5, np.float32)).shape == ()
+
+
+def test_float16_is_torchs_within_its_range_and_its_largest_number_beyond() -> None:
+    numbers = finite_floats()
+    as_torch = torch.from_numpy(numbers).half().numpy()
+    in_range = np.abs(numbers) <= 65504
+    result = to_float16(numbers)
+    assert result.dtype == np.float16
+    np.testing.assert_array_equal(result[in_range], as_torch[in_range])
+    beyond = numbers[~in_range]
+    np.testing.assert_array_equal(result[~in_range], np.sign(beyond) * np.float16(65504))
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_halves_act_as_the_rounded_weights_do(small, architecture, precision) -> None:
+    policy = small.policy(architecture)
+    chain = CompressorChain().add(Quantizer(precision)).add(ONNX())
+    artifact = chain.compress(policy, Context())
+    assert artifact.bytes == sum(
+        2 * t.size for name, t in policy.tensors.items() if not name.startswith("value")
+    )
+    dtype = torch.float16 if precision == "fp16" else torch.bfloat16
+    rounded = {n: torch.tensor(t).to(dtype).float().numpy() for n, t in policy.tensors.items()}
+    observations = small.observations(architecture, 16)
+    runtime = ArtifactPolicy(architecture)
+    runtime.swap(artifact)
+    expected = reference(architecture, rounded, observations)
+    np.testing.assert_allclose(runtime.logits(observations), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"precision": "INT8"},
+        {"precision": "int8", "per_channel": True},
+        {"precision": "int8", "reduced_range": True, "calibrate_every": 1},
+        {"precision": "Fp16"},
+        {"precision": "bf16"},
+    ],
+)
+def test_it_keeps_the_contract_of_a_link(architecture, settings) -> None:
+    check_compressor(Quantizer(**settings), architecture)
+
+
+def test_ids_say_what_changes_the_arithmetic() -> None:
+    full = {"reduced_range": False}
+    assert Quantizer(**full).id == "int8"
+    assert Quantizer(per_channel=True, **full).id == "int8-channels"
+    assert Quantizer(per_channel=True, reduced_range=True).id == "int8-channels-7bit"
+    assert Quantizer("FP16", per_channel=True, reduced_range=True).id == "fp16"
+    assert Quantizer().id == ("int8" if has_vnni() else "int8-7bit")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"precision": "int4"}, "precision 'int4' is unknown; expected one of fp16, bf16, int8"),
+        ({"precision": "fp32"}, "precision 'fp32' is unknown"),
+        ({"precision": 8}, "precision 8 is unknown"),
+        ({"calibrate_every": 0}, "must be 1 or more, got 0 and 64"),
+        ({"calibration_observations": -1}, "must be 1 or more, got 20 and -1"),
+    ],
+)
+def test_wrong_settings_are_refused_with_what_was_expected(arguments, reason) -> None:
+    with pytest.raises(ChainError, match=f"quantize: .*{reason}"):
+        Quantizer(**arguments)
+
+
+def test_what_int8_cannot_compute_is_refused(small) -> None:
+    graph = PolicyGraph(replace(small.images, activation="tanh"))
+    with pytest.raises(ChainError, match=r"convolutions\.0 is a convolution followed by tanh"):
+        Quantizer().plan(graph)
+    assert Quantizer("bf16").plan(graph).precision == "bf16"
+    for wrong in (
+        replace(graph, precision="bf16"),
+        replace(graph, runtime="onnx", static=True),
+    ):
+        with pytest.raises(ChainError, match="put it before"):
+            Quantizer("fp16").plan(wrong)
+
+
+def test_one_by_one_convolutions_and_no_hidden_layers_are_computed_too(small) -> None:
+    architecture = replace(
+        small.images, convolutions=(Convolution(7, 3, 3), Convolution(4, 1, 1)), hidden=()
+    )
+    policy = small.policy(architecture)
+    observations = small.observations(architecture, 16)
+    link = Quantizer(reduced_range=not has_vnni())
+    result = quantise(link, policy, Context(observations))
+    logits = run(result).logits(observations)
+    expected = integer_logits(result.graph, result.tensors, observations)
+    np.testing.assert_allclose(logits, expected, atol=0.01 * np.abs(expected).max())
