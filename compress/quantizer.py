@@ -18,8 +18,8 @@ Range = tuple[float, float]
 
 #: Largest bias in steps of s_in · s_w; the other half of an int32 is for the sum of products.
 _BIAS_MAX = 2**30
-#: Weights that are rounded at a time: what stays in the first-level cache.
-_BLOCK = 8192
+#: Weights that are rounded at a time: what stays in the second-level cache.
+_BLOCK = 131_072
 
 
 class Quantizer(Link):
@@ -226,10 +226,13 @@ def quantise_weight(weight: NDArray[np.float32], scale: NDArray[np.float32]) -> 
     # a few rows at a time: whole arrays of intermediate floats would go through memory twice
     step = max(1, _BLOCK // max(1, rows.shape[1]))
     column = scale.reshape(-1, 1) if scale.ndim else scale
+    room = np.empty((step, rows.shape[1]), np.float32)
     for start in range(0, len(rows), step):
         block = slice(start, start + step)
-        divisor = column[block] if scale.ndim else column
-        np.copyto(out[block], np.rint(rows[block] / divisor), casting="unsafe")
+        quotient = room[: len(rows[block])]
+        np.divide(rows[block], column[block] if scale.ndim else column, out=quotient)
+        np.rint(quotient, out=quotient)
+        np.copyto(out[block], quotient, casting="unsafe")
     return result
 
 
