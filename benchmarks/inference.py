@@ -24,11 +24,20 @@ import numpy as np
 import torch
 from parts import random_weights
 
+from aclearn.allocator import keep_freed_memory
 from aclearn.config import EnvConfig
 from aclearn.envs import make_vector_env
 from aclearn.policies import Architecture, PolicyVersion, describe_architecture
 from aclearn.wire import decode, encode
-from compress import ArtifactPolicy, CompressorChain, Context, Policy, parse_chain, parse_words
+from compress import (
+    ArtifactPolicy,
+    ChainError,
+    CompressorChain,
+    Context,
+    Policy,
+    parse_chain,
+    parse_words,
+)
 from compress.artifact import GraphCache
 from compress.runtime import Executable
 from services.artifacts import artifact_of, reply_of
@@ -88,6 +97,11 @@ def variants(architecture: Architecture, observations: Any) -> dict[str, tuple[E
         if "distill" in words and architecture.name != "accerl-original":
             continue  # the student is no smaller
         chain = parse_chain(parse_words(words), fidelity_observations=0)
+        try:
+            chain.plan(architecture)
+        except ChainError as error:
+            sys.stderr.write(f"{architecture.name}: {error}\n")
+            continue
         artifact = chain.compress(policy_of(architecture, 1), Context(observations))
         executable = GraphCache().executable(artifact.graph, artifact.tensors)
         found[artifact.chain if words else "eager fp32"] = executable, artifact.bytes
@@ -177,6 +191,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--refresh-only", action="store_true")
     options = parser.parse_args()
+    keep_freed_memory()  # as the roles do
     torch.set_num_threads(1)
     observations = visited(256)
     if not options.refresh_only:

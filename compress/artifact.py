@@ -113,7 +113,11 @@ class Artifact:
         # A checksum of each array: it is accidents that are looked for (sockets have keys against
         # anything else), and SHA-256 of all weights would take longer than to quantise them.
         about["arrays"] = {
-            name: [str(array.dtype), list(array.shape), zlib.crc32(np.ascontiguousarray(array).data)]
+            name: [
+                str(array.dtype),
+                list(array.shape),
+                zlib.crc32(np.ascontiguousarray(array).data),
+            ]
             for name, array in arrays.items()
         }
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
@@ -194,8 +198,16 @@ class GraphCache:
         self._threads = threads
         self._skeletons: dict[str, bytes] = {}
 
-    def executable(self, graph: PolicyGraph, tensors: Mapping[str, NDArray[Any]]) -> Executable:
-        """The graph with these tensors, ready to run; they must fit (see `check_tensors`)."""
+    def executable(
+        self, graph: PolicyGraph, tensors: Mapping[str, NDArray[Any]], *, brief: bool = False
+    ) -> Executable:
+        """The graph with these tensors, ready to run; they must fit (see `check_tensors`).
+
+        Args:
+            graph: what to run.
+            tensors: by the names of `graph.tensors()`.
+            brief: for a few observations only: sooner ready, slower to run.
+        """
         if graph.runtime != "onnx":
             # imported here: who runs ONNX never pays for torch
             from compress.torch_runtime import TorchExecutable
@@ -207,7 +219,7 @@ class GraphCache:
             skeleton = self._skeletons[digest] = build_onnx(graph)
             if len(self._skeletons) > _GRAPHS_KEPT:
                 del self._skeletons[next(iter(self._skeletons))]
-        return OnnxExecutable(skeleton, graph, tensors, threads=self._threads)
+        return OnnxExecutable(skeleton, graph, tensors, threads=self._threads, prepacked=not brief)
 
 
 class ArtifactPolicy:

@@ -42,15 +42,24 @@ class OnnxExecutable:
         graph: of the policy.
         tensors: as `graph.tensors()` says; copied by the session.
         threads: intra-operator threads; 1 keeps a process on one core.
+        prepacked: lay the weights out for the kernels first; without, the session is ready several
+            times sooner and each call takes several times longer.
     """
 
     def __init__(
-        self, skeleton: bytes, graph: PolicyGraph, tensors: Tensors, *, threads: int = 1
+        self,
+        skeleton: bytes,
+        graph: PolicyGraph,
+        tensors: Tensors,
+        *,
+        threads: int = 1,
+        prepacked: bool = True,
     ) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.disable_prepacking", str(int(not prepacked)))
         # External initialisers are put in before any optimisation; `add_initializer` would leave
         # the layout pass with the old convolution weights.
         names, values = [], []
