@@ -43,7 +43,9 @@ _NATURE = ("policy.architecture=nature", "trainer.uses=1", "trainer.minibatches=
 SETUPS = {
     "pong-nature-local": Setup(_CONFIGS / "pong.yaml", (*_NATURE, "actors.inference=local")),
     "pong-nature-predictor": Setup(
-        _CONFIGS / "pong.yaml", (*_NATURE, "actors.inference=predictor")
+        # two groups: one steps while the other's actions are on their way
+        _CONFIGS / "pong.yaml",
+        (*_NATURE, "actors.inference=predictor", "actors.groups=2"),
     ),
     "pong-default": Setup(_CONFIGS / "pong.yaml"),
     "cartpole": Setup(_CONFIGS / "cartpole.yaml"),
