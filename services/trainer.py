@@ -41,6 +41,8 @@ _LOGGER = logging.getLogger(__name__)
 _LOOK_EVERY_S = 0.1
 #: Updates in a row whose gradient is not finite before the trainer gives itself up.
 _MOST_REFUSED_UPDATES = 20
+#: Parts of a chain's id that say how a policy is executed, not that it is another one.
+_UNCHANGED = {"none", "onnx", "torchscript"}
 #: Seconds that the goodbye to the monitor may take.
 _CLOSE_WITHIN_S = 3.0
 
@@ -61,6 +63,14 @@ def mean_gauges(reports: Sequence[UpdateReport]) -> dict[str, float]:
         for name, value in report.gauges().items():
             collected.setdefault(name, []).append(value)
     return {name: sum(values) / len(values) for name, values in collected.items()}
+
+
+def compressed_share(unrolls: Sequence[Unroll]) -> float:
+    """Share of the unrolls' steps that were acted on artifacts that a link has changed."""
+    counts = [int(unroll.valid.sum()) for unroll in unrolls]
+    changed = [set(unroll.chain.split(">")) - _UNCHANGED != set() for unroll in unrolls]
+    compressed = sum(c for c, is_changed in zip(counts, changed, strict=True) if is_changed)
+    return compressed / max(1, sum(counts))
 
 
 class Trainer:
@@ -176,6 +186,7 @@ class Trainer:
             "lag_mean": float(lags.mean()),
             "lag_max": float(lags.max()),
             "batch_steps": float(batch.steps),
+            "compressed_share": compressed_share(unrolls),
         }
 
     def _count(self, batch: Batch, report: UpdateReport) -> None:
