@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compress.graph import PolicyGraph
+from compress.graph import PolicyGraph, Tensors
 from compress.link import Link
 from compress.policy import Context, Policy
 from compress.units import sources
@@ -48,18 +48,20 @@ class Fusion(Link):
 
     def compress(self, policy: Policy, context: Context) -> Policy:
         """The same function of the observations in fewer steps."""
-        graph = self.plan(policy.graph)
-        scale = np.float32(policy.graph.input_scale)
-        if scale == 1.0:
-            return policy.become(graph, policy.tensors)
-        tensors = dict(policy.tensors)
-        for layer, source in sources(graph.architecture).items():
-            if source is not None:
-                continue
-            factored = f"{layer}.down.weight"
-            name = factored if factored in tensors else f"{layer}.weight"
-            tensors[name] = tensors[name] * scale
-        return policy.become(graph, tensors)
+        return policy.become(self.plan(policy.graph), fold_scale(policy.graph, policy.tensors))
+
+
+def fold_scale(graph: PolicyGraph, tensors: Tensors) -> dict[str, Array]:
+    """The tensors of an fp32 graph for the same graph with `scale_folded`."""
+    folded, scale = dict(tensors), np.float32(graph.input_scale)
+    if scale == 1.0:
+        return folded
+    for layer, source in sources(graph.architecture).items():
+        factored = f"{layer}.down.weight"
+        name = factored if factored in folded else f"{layer}.weight"
+        if source is None and name in folded:
+            folded[name] = folded[name] * scale
+    return folded
 
 
 def fold_batch_norm(

@@ -9,6 +9,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from aclearn.policies import Architecture
+from compress.fusion import fold_scale
 from compress.graph import PolicyGraph, Tensors, check_tensors, stored_as_float32
 from compress.onnx_graph import build_onnx, onnx_tensors
 
@@ -85,13 +86,17 @@ class OnnxExecutable:
 class OnnxPolicy:
     """A policy in ONNX Runtime on the CPU: one graph for ever, a new session for each version.
 
+    Images are not divided by 255; the first layer's weights are, once a version.
+
     Args:
         architecture: what the weights must fit, those of the value included.
         threads: intra-operator threads; 1 keeps a process on one core.
     """
 
     def __init__(self, architecture: Architecture, *, threads: int = 1) -> None:
-        self._graph = PolicyGraph(architecture, runtime="onnx", static=True)
+        self._given = PolicyGraph(architecture)
+        images = architecture.observation_dtype == "uint8"
+        self._graph = PolicyGraph(architecture, scale_folded=images, runtime="onnx", static=True)
         self._skeleton = build_onnx(self._graph)
         self._threads = threads
         self._executable: OnnxExecutable | None = None
@@ -102,9 +107,9 @@ class OnnxPolicy:
         Raises:
             RefusedTensors: they do not fit or are not finite; the old session goes on.
         """
-        check_tensors(self._graph, tensors, with_value=True)
+        check_tensors(self._given, tensors, with_value=True)
         self._executable = OnnxExecutable(
-            self._skeleton, self._graph, tensors, threads=self._threads
+            self._skeleton, self._graph, fold_scale(self._given, tensors), threads=self._threads
         )
 
     def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:

@@ -32,6 +32,7 @@ from compress import (
     Artifact,
     CompressorChain,
     Context,
+    Fusion,
     NeedsObservations,
     Policy,
     RefusedTensors,
@@ -80,7 +81,7 @@ class Compressor:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._chain, self._architecture, self._config = chain, architecture, config
-        self._plain_chain = CompressorChain(fidelity_observations=0).add(ONNX())
+        self._plain_chain = CompressorChain(fidelity_observations=0).add(Fusion()).add(ONNX())
         self._context = Context(seed=seed, clock=clock)
         self._plain_context = Context(seed=seed, clock=clock)
         self._failures = 0

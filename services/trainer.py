@@ -42,7 +42,7 @@ _LOOK_EVERY_S = 0.1
 #: Updates in a row whose gradient is not finite before the trainer gives itself up.
 _MOST_REFUSED_UPDATES = 20
 #: Parts of a chain's id that say how a policy is executed, not that it is another one.
-_UNCHANGED = {"none", "onnx", "torchscript"}
+_UNCHANGED = {"none", "fuse", "onnx", "torchscript"}
 #: Seconds that the goodbye to the monitor may take.
 _CLOSE_WITHIN_S = 3.0
 

@@ -85,7 +85,7 @@ def test_before_there_are_observations_the_uncompressed_policy_acts(tools) -> No
     tensors = some_tensors(tools.flat, 1)
     compressor.compress(PolicyVersion(0, 1), tensors)
     plain = compressor.artifact
-    assert (plain.chain, plain.at) == ("onnx", PolicyVersion(0, 1))
+    assert (plain.chain, plain.at) == ("fuse>onnx", PolicyVersion(0, 1))
     assert (compressor.made, compressor.plain, compressor.errors) == (0, 1, {})
     observations = some_observations(tools.flat, 5)
     expected = float64_logits(tools.flat, tensors, observations)
@@ -121,7 +121,7 @@ def test_a_failing_link_is_counted_and_the_last_artifact_stays(tools) -> None:
     assert compressor.errors == {"ZeroDivisionError": 4}
     # a fifth failure: better the uncompressed policy than one that nothing can be learned from
     compressor.compress(PolicyVersion(0, 6), some_tensors(tools.flat, 6))
-    assert (compressor.artifact.at, compressor.artifact.chain) == (PolicyVersion(0, 6), "onnx")
+    assert (compressor.artifact.at, compressor.artifact.chain) == (PolicyVersion(0, 6), "fuse>onnx")
     link.error = None
     compressor.compress(PolicyVersion(0, 7), some_tensors(tools.flat, 7))
     assert (compressor.artifact.at, compressor.artifact.chain) == (PolicyVersion(0, 7), "moody")
@@ -139,7 +139,7 @@ def test_a_link_that_fails_at_the_very_first_version_leaves_actors_a_policy(tool
         clock=tools.Clock(),
     )
     compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
-    assert (compressor.artifact.chain, compressor.errors) == ("onnx", {"KeyError": 1})
+    assert (compressor.artifact.chain, compressor.errors) == ("fuse>onnx", {"KeyError": 1})
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -159,7 +159,7 @@ def test_an_artifact_too_far_from_its_policy_is_not_published(tools) -> None:
     compressor = make(tools, ["int8", "onnx"], max_kl=1e-12)
     compressor.observe(some_observations(tools.flat, 40))
     compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
-    assert (compressor.artifact.chain, compressor.plain) == ("onnx", 1)
+    assert (compressor.artifact.chain, compressor.plain) == ("fuse>onnx", 1)
     assert compressor.errors == {"unfaithful": 1}
 
 
