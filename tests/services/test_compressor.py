@@ -26,6 +26,7 @@ from services.artifacts import artifact_of, reply_of
 from services.compressor import Cadence, Compressor, TrainerLine, serve_artifacts
 from services.policy_client import ArtifactSource, PolicyClient
 from services.role import PeerLink
+from services.trainer import compressed_share
 
 
 class Moody(Link):
@@ -215,6 +216,17 @@ def test_the_next_compression_waits_for_its_share_of_a_core(cpu_s, expected) -> 
     assert cadence.next_start == 99.0
     cadence.done(100.0, cpu_s)
     assert cadence.next_start == pytest.approx(expected)
+
+
+def test_the_share_of_compressed_steps_is_that_of_changed_policies(tools) -> None:
+    valid = np.array([[True, False], [True, True], [False, True]])  # four of six
+    chains = [("int8>onnx", 6), ("none", 6), ("fuse>onnx", 6), ("prune=0.5>torchscript", 4)]
+    unrolls = [
+        tools.make_unroll(chain=chain, **({} if steps == 6 else {"valid": valid}))
+        for chain, steps in chains
+    ]
+    assert compressed_share(unrolls) == pytest.approx(10 / 22)
+    assert compressed_share([]) == 0.0
 
 
 class Pulling:
