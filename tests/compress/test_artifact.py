@@ -212,7 +212,7 @@ def test_what_is_refused_leaves_the_old_policy_acting(small, spoil) -> None:
     spoilt = spoil(make_artifact(small, seed=2), small)
     with pytest.raises(RefusedArtifact, match=_SPOILS[spoil]):
         runtime.swap(spoilt)
-    np.testing.assert_array_equal(runtime.logits(observations), before)
+    np.testing.assert_allclose(runtime.logits(observations), before, rtol=1e-5, atol=1e-6)
     assert runtime.chain == "fp16>onnx"
     # and the next good one is taken
     runtime.swap(make_artifact(small, "int8"))
@@ -253,7 +253,7 @@ def test_a_probe_is_two_visited_observations_and_what_the_runtime_said(small) ->
     runtime = ArtifactPolicy(small.images)
     runtime.swap(artifact)
     answer = runtime.logits(artifact.probe_observations)
-    np.testing.assert_array_equal(answer, artifact.probe_logits)
+    np.testing.assert_allclose(answer, artifact.probe_logits, rtol=1e-5, atol=1e-6)
     assert answer.shape == (2, 3)
 
 
@@ -336,14 +336,17 @@ def test_actors_act_with_the_floor_of_their_artifact(small) -> None:
     plain, floored = ArtifactPolicy(small.images), ArtifactPolicy(small.images)
     plain.swap(make_artifact(small))
     floored.swap(make_artifact(small, floor=0.2))
-    np.testing.assert_array_equal(
-        floored.logits(observations), with_floor(plain.logits(observations), 0.2)
+    np.testing.assert_allclose(
+        floored.logits(observations),
+        with_floor(plain.logits(observations), 0.2),
+        rtol=1e-5,
+        atol=1e-6,
     )
     assert np.exp(floored.logits(observations)).min() >= 0.2 - 1e-6
     # the probe is compared without it
     floored.swap(make_artifact(small, seed=2))
-    np.testing.assert_array_equal(
-        floored.logits(observations), make_and_run(small, 2, observations)
+    np.testing.assert_allclose(
+        floored.logits(observations), make_and_run(small, 2, observations), rtol=1e-5, atol=1e-6
     )
 
 
@@ -392,4 +395,6 @@ def test_more_graphs_than_are_kept_still_run_with_their_own_weights(small) -> No
         runtime.swap(artifact)
         alone = ArtifactPolicy(small.images)
         alone.swap(artifact)
-        np.testing.assert_array_equal(runtime.logits(observations), alone.logits(observations))
+        np.testing.assert_allclose(
+            runtime.logits(observations), alone.logits(observations), rtol=1e-5, atol=1e-6
+        )

@@ -134,7 +134,7 @@ def test_the_caller_may_reuse_its_arrays_after_a_swap(make) -> None:
     kept = observations.copy()
     for tensor in tensors.values():
         tensor += 1
-    np.testing.assert_array_equal(runtime.logits(observations), before)
+    np.testing.assert_allclose(runtime.logits(observations), before, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(observations, kept)
 
 
@@ -145,7 +145,9 @@ def test_read_only_observations_of_a_message_are_accepted(make) -> None:
     runtime.swap({name: t.reshape(tensors[name].shape) for name, t in read_only.items()})
     observations = some_observations(SMALL, 2)
     view = np.frombuffer(observations.tobytes(), np.uint8).reshape(observations.shape)
-    np.testing.assert_array_equal(runtime.logits(view), runtime.logits(observations))
+    np.testing.assert_allclose(
+        runtime.logits(view), runtime.logits(observations), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_weights_that_are_not_contiguous_are_taken_as_they_read(make) -> None:
@@ -213,7 +215,7 @@ def test_weights_that_do_not_fit_are_refused_and_the_old_policy_stays(make, spoi
     spoil(tensors)
     with pytest.raises(RefusedTensors, match=_SPOILS[spoil]):
         runtime.swap(tensors)
-    np.testing.assert_array_equal(runtime.logits(observations), before)
+    np.testing.assert_allclose(runtime.logits(observations), before, rtol=1e-5, atol=1e-6)
 
 
 def test_large_finite_weights_are_not_taken_for_infinite_ones() -> None:
@@ -377,7 +379,7 @@ def test_an_artifact_replaces_each_single_tensor(name) -> None:
         changed = {**artifact.tensors, tensor: new}
         fresh = GraphCache().executable(artifact.graph, changed).logits(observations)
         answer = graphs.executable(artifact.graph, changed).logits(observations)
-        np.testing.assert_array_equal(answer, fresh)
+        np.testing.assert_allclose(answer, fresh, rtol=1e-5, atol=1e-6)
         assert np.abs(answer - before).max() > 1e-3, tensor
 
 
@@ -409,7 +411,7 @@ def test_a_session_keeps_its_weights_when_the_artifacts_arrays_are_reused() -> N
         before = executable.logits(observations)
         for tensor in tensors.values():
             tensor[...] = 1
-        np.testing.assert_array_equal(executable.logits(observations), before)
+        np.testing.assert_allclose(executable.logits(observations), before, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("per_channel", [False, True])
