@@ -113,6 +113,10 @@ class Asking:
         _, envelope = self.tools.next_message(self.predictor, self.actions.poll)
         return envelope.message
 
+    def asked_twice(self) -> list[ActRequest]:
+        """Two requests by number: one that could not be sent yet comes after the next."""
+        return sorted((self.asked(), self.asked()), key=lambda request: request.request)
+
     def answer(self, request: int, size: int, version: int = 5) -> None:
         reply = ActReply(
             request,
@@ -145,7 +149,7 @@ def asking(roles, tools) -> Asking:
 def test_the_answers_of_several_groups_find_their_way(asking) -> None:
     asking.request(0, 2)
     asking.request(1, 3)
-    requests = [asking.asked(), asking.asked()]
+    requests = asking.asked_twice()
     assert [len(request.observations) for request in requests] == [2, 3]
     np.testing.assert_array_equal(requests[1].observations, np.ones((3, 3), np.float32))
     asking.answer(requests[1].request, 3, version=8)  # in any order
@@ -222,9 +226,9 @@ def test_a_request_without_an_answer_is_asked_again_and_answered_once(asking) ->
 def test_a_predictor_that_dies_is_replaced_by_the_next_one_at_once(asking) -> None:
     asking.request(0, 2)
     asking.request(1, 1)
-    dead = [asking.asked(), asking.asked()]
+    dead = asking.asked_twice()
     asking.start_predictor()
-    again = [asking.asked(), asking.asked()]
+    again = asking.asked_twice()
     assert [request.request for request in again] == [request.request for request in dead]
     asking.answer(again[0].request, 2)
     asking.answer(again[1].request, 1)
