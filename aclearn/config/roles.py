@@ -215,8 +215,9 @@ class SupervisorConfig(Group):
         default=10.0, ge=0.0, le=3600.0, description="longest pause before a restart, in seconds"
     )
     stop_timeout_s: float = Field(
-        default=10.0,
+        default=8.0,
         gt=0.0,
         le=600.0,
-        description="time a role has to stop before it is killed, in seconds",
+        description="time that the roles have to end in before those that are left are killed, "
+        "in seconds; the run ends within about a second more",
     )
