@@ -26,6 +26,7 @@ from aclearn.wire import (
     Peer,
     Peers,
     Server,
+    SetWorkers,
     bind_router,
     connect_dealer,
     load_keys,
@@ -141,6 +142,8 @@ class Membership:
         self.peers: tuple[Peer, ...] = ()
         self.generation = -1
         self.stop_reason: str | None = None
+        #: How many workers the monitor wants; None as long as it has not said.
+        self.workers: int | None = None
         self._directives: set[str] = set()
 
     def tick(self) -> None:
@@ -191,6 +194,8 @@ class Membership:
                 self._next_hello = self._clock()
             else:
                 self._directives.add(message.action)
+        elif isinstance(message, SetWorkers):
+            self.workers = message.count
         else:
             _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
 

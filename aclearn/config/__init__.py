@@ -14,6 +14,7 @@ from aclearn.config.roles import (
     NetworkConfig,
     PredictorConfig,
     SupervisorConfig,
+    TunerConfig,
 )
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "RunConfig",
     "SupervisorConfig",
     "TrainerConfig",
+    "TunerConfig",
     "config_from_yaml",
     "configuration_page",
     "describe_config",

@@ -19,6 +19,7 @@ def contradictions(config: Config) -> list[str]:
         *_learning(config),
         *_deterministic(config),
         *_roles(config),
+        *_tuner(config),
         *_network(config),
     ]
 
@@ -82,6 +83,11 @@ def _roles(config: Config) -> list[str]:
             f"an actor, which asks for actors.envs_per_group = {actors.envs_per_group} at once; "
             f"set it to {actors.envs_per_group} or more"
         )
+    if predictor.min_batch > predictor.max_batch:
+        found.append(
+            f"predictor.min_batch: {predictor.min_batch} is above predictor.max_batch, which is "
+            f"{predictor.max_batch}; lower it to that or less"
+        )
     supervisor, monitor = config.supervisor, config.monitor
     if supervisor.backoff_max_s < supervisor.backoff_first_s:
         found.append(
@@ -98,6 +104,31 @@ def _roles(config: Config) -> list[str]:
             f"monitor.silent_after_s: {monitor.silent_after_s} s would have an actor killed for a "
             f"step that may take actors.step_timeout_s = {actors.step_timeout_s} s; set it to more"
         )
+    return found
+
+
+def _tuner(config: Config) -> list[str]:
+    tuner, found = config.tuner, []
+    if not tuner.enabled:
+        return []
+    if config.run.deterministic:
+        found.append(
+            "tuner.enabled: a tuner decides by the clock, so run.deterministic cannot hold; "
+            "turn one of them off"
+        )
+    if not tuner.counts:
+        found.append("tuner.counts: expected predictors, trainers or actors; it may change nothing")
+    bounds = {
+        "predictor.workers": (config.predictor.workers, "tuner.max_predictors"),
+        "trainer.workers": (config.trainer.workers, "tuner.max_trainers"),
+        "actors.processes": (config.actors.processes, "tuner.max_actors"),
+    }
+    for key, (count, bound) in bounds.items():
+        most = getattr(tuner, bound.removeprefix("tuner."))
+        if count > most:
+            found.append(
+                f"{key}: {count} is above {bound}, which is {most}; raise that or lower it"
+            )
     return found
 
 

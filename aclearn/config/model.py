@@ -18,6 +18,7 @@ from aclearn.config.roles import (
     NetworkConfig,
     PredictorConfig,
     SupervisorConfig,
+    TunerConfig,
 )
 
 
@@ -93,6 +94,7 @@ class Config(Group):
     trainer: TrainerConfig = Field(default_factory=TrainerConfig)
     loss: LossConfig = Field(default_factory=LossConfig)
     optimiser: OptimiserConfig = Field(default_factory=OptimiserConfig)
+    tuner: TunerConfig = Field(default_factory=TunerConfig)
     monitor: MonitorConfig = Field(default_factory=MonitorConfig)
     network: NetworkConfig = Field(default_factory=NetworkConfig)
     supervisor: SupervisorConfig = Field(default_factory=SupervisorConfig)

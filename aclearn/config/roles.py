@@ -74,10 +74,27 @@ class PredictorConfig(Group):
     """The processes that answer actors in batches; used when actors.inference is predictor."""
 
     processes: Whole = Field(
-        default=1, ge=1, le=256, description="predictor processes that `aclearn train` starts (NP)"
+        default=1, ge=1, le=256, description="predictor processes that `aclearn train` starts"
+    )
+    workers: Whole = Field(
+        default=1, ge=1, le=64, description="predictor workers of each predictor process (NP)"
     )
     max_batch: Whole = Field(
         default=128, ge=1, le=65_536, description="largest batch of a prediction, in observations"
+    )
+    min_batch: Whole = Field(
+        default=1,
+        ge=1,
+        le=65_536,
+        description="smallest batch that a predictor worker waits for, in observations, "
+        "but no longer than batch_timeout_s",
+    )
+    batch_timeout_s: float = Field(
+        default=0.005,
+        ge=0.0,
+        le=10.0,
+        description="longest wait of a request for others to share a batch of min_batch with, "
+        "in seconds",
     )
     runtime: Literal["onnx", "torch", "torch-amp"] = Field(
         default="onnx",
@@ -220,4 +237,64 @@ class SupervisorConfig(Group):
         le=600.0,
         description="time that the roles have to end in before those that are left are killed, "
         "in seconds; the run ends within about a second more",
+    )
+
+
+class TunerConfig(Group):
+    """The annealing tuner, which changes worker counts while the run goes on (GA3C)."""
+
+    enabled: bool = Field(
+        default=False, description="let the tuner change worker counts while the run goes on"
+    )
+    counts: list[Literal["predictors", "trainers", "actors"]] = Field(
+        default_factory=lambda: ["predictors", "trainers"],
+        description="what it may change: workers of each predictor process (predictors, NP), "
+        "workers of the trainer (trainers, NT), actor processes that `aclearn train` runs "
+        "(actors, NA)",
+    )
+    objective: Literal["learned_steps", "tps"] = Field(
+        default="learned_steps",
+        description="rate to raise: agent steps learned per second, those too old to be learned "
+        "left out; or batches per second (GA3C's, which smaller batches raise as well)",
+    )
+    every_s: float = Field(
+        default=15.0,
+        gt=0.0,
+        le=3600.0,
+        description="length of the window in which a setting is measured, in seconds",
+    )
+    settle_s: float = Field(
+        default=3.0,
+        ge=0.0,
+        le=600.0,
+        description="pause between a change and its window, in seconds",
+    )
+    temperature: float = Field(
+        default=0.05,
+        ge=0.0,
+        le=1.0,
+        description="relative loss of rate that a move is still accepted with at a chance of 1/e, "
+        "at the start",
+    )
+    cooling: float = Field(
+        default=0.85,
+        gt=0.0,
+        le=1.0,
+        description="factor of the temperature from one proposal to the next",
+    )
+    thaw_share: float = Field(
+        default=0.2,
+        gt=0.0,
+        lt=1.0,
+        description="fall of the kept setting's rate, as a share, that lets it search again",
+    )
+    max_predictors: Whole = Field(
+        default=8, ge=1, le=64, description="most predictor workers of a process"
+    )
+    max_trainers: Whole = Field(default=8, ge=1, le=64, description="most trainer workers")
+    max_actors: Whole = Field(default=64, ge=1, le=4096, description="most actor processes")
+    remember: bool = Field(
+        default=True,
+        description="write the best setting of this machine and configuration into "
+        "run.dir/tuned.json and start from the one that is there",
     )

@@ -128,6 +128,13 @@ class Directive:
 
 
 @dataclass(frozen=True, slots=True)
+class SetWorkers:
+    """The monitor sets how many workers a predictor or trainer has from now on."""
+
+    count: Count
+
+
+@dataclass(frozen=True, slots=True)
 class StopRun:
     """The supervisor or the command line asks the monitor to end the run."""
 
@@ -313,6 +320,7 @@ Message = (
     | Beat
     | BeatReply
     | Directive
+    | SetWorkers
     | StopRun
     | StatusRequest
     | Status

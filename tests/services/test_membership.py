@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aclearn.wire import Beat, BeatReply, Directive, Hello, Peer, Peers, Status
+from aclearn.wire import Beat, BeatReply, Directive, Hello, Peer, Peers, SetWorkers, Status
 from services.role import Membership
 
 
@@ -201,3 +201,15 @@ def test_episodes_of_a_beat_that_could_not_be_sent_go_with_the_next_one(tools) -
     assert third.episode_lengths == [0, 1, 2]
     assert third.counters == {"episodes": 4}
     assert fourth == beats[3]
+
+
+def test_the_newest_count_of_workers_is_known(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    line.next()
+    assert line.membership.workers is None
+    for count in (4, 2):
+        line.say(SetWorkers(count))
+    tools.wait_until(
+        lambda: line.membership.tick() or line.membership.workers == 2, "the count came"
+    )

@@ -33,6 +33,24 @@ def refusal(text: str) -> str:
             "for instance 10_000_000; or set optimiser.schedule to constant",
         ),
         (
+            "env: {id: a}\ntuner: {enabled: true}\nrun: {deterministic: true}",
+            "tuner.enabled: a tuner decides by the clock, so run.deterministic cannot hold; "
+            "turn one of them off",
+        ),
+        (
+            "env: {id: a}\ntuner: {enabled: true, counts: []}",
+            "tuner.counts: expected predictors, trainers or actors; it may change nothing",
+        ),
+        (
+            "env: {id: a}\ntuner: {enabled: true, max_trainers: 2}\ntrainer: {workers: 3}",
+            "trainer.workers: 3 is above tuner.max_trainers = 2; raise that or lower this",
+        ),
+        (
+            "env: {id: a}\npredictor: {min_batch: 200}",
+            "predictor.min_batch: 200 is above predictor.max_batch, which is 128; "
+            "lower it to that or less",
+        ),
+        (
             "env: {id: a}\ntrainer: {amp: fp16, device: cpu}",
             "trainer.amp: fp16 needs a GPU, and trainer.device is cpu; use bf16, auto or off",
         ),
