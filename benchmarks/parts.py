@@ -134,7 +134,6 @@ def training_cost(config: Config, seconds: float) -> Cost:
         optimiser=config.optimiser,
         device=device,
         amp_dtype=amp_dtype,
-        workers=1,
         channels_last=config.trainer.channels_last,
         compiled=config.trainer.compile,
         seed=0,

@@ -117,7 +117,7 @@ def run_role(role_name: str, name: str, config: Config, monitor: str, stop: Stop
 
             run_monitor(context)
         elif role_name == "trainer":
-            from services.trainer import run_trainer
+            from services.trainer_role import run_trainer
 
             run_trainer(context)
         elif role_name == "predictor":

@@ -215,7 +215,6 @@ def run_lockstep(config: Config, folder: RunFolder, *, stop: StopFlag) -> None:
         files.write_line(line, view)
         files.close(line, goal, reason or "failed")
         actor.close()
-        trainer.learner.close()
 
 
 def _beat(

@@ -4,36 +4,31 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from aclearn.allocator import keep_freed_memory
 from aclearn.config import Config
-from aclearn.envs import EnvSpec, read_spec
+from aclearn.envs import EnvSpec
 from aclearn.errors import CheckpointError
 from aclearn.learning import (
     Batch,
+    GradientWorker,
     Learner,
     ParameterStore,
-    RecentObservations,
-    TrainingQueue,
     UpdateReport,
     assemble_batch,
     choose_amp,
     choose_device,
 )
-from aclearn.monitoring import StepLedger, WaitMeter
+from aclearn.monitoring import StepLedger
 from aclearn.policies import Architecture, PolicyVersion
 from aclearn.runs import RunFolder, load_newest, save_checkpoint
-from aclearn.wire import Beat, Unroll
+from aclearn.wire import Unroll
 from services.intake import Intake
-from services.policies import architecture_of
-from services.role import RoleContext
-from services.trainer_front import TrainerFront
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -76,6 +71,9 @@ def compressed_share(unrolls: Sequence[Unroll]) -> float:
 class Trainer:
     """The policy, its counters, and what one batch does to them. No socket, no thread.
 
+    `learn` may be called by several worker threads at a time, each with a worker of its own: they
+    differentiate at the same time, and what an update changes it changes under `learner.lock`.
+
     Args:
         config: of the run.
         spec: of the environments.
@@ -106,7 +104,6 @@ class Trainer:
             optimiser=config.optimiser,
             device=self._device,
             amp_dtype=choose_amp(trainer.amp, self._device),
-            workers=1 if self._device.type == "cuda" else trainer.workers,
             channels_last=trainer.channels_last,
             compiled=trainer.compile,
             seed=config.run.seed,
@@ -114,6 +111,7 @@ class Trainer:
         self.epoch = 0
         self.counters = TrainerCounters()
         self.intake = self._make_intake(StepLedger())
+        self._worker: GradientWorker | None = None
         self._refused_in_a_row = 0
         self._gauges: dict[str, float] = {}
         self._saved_at = clock()
@@ -149,15 +147,33 @@ class Trainer:
 
     def publish(self) -> None:
         """Publish the weights as they are now; the version is the number of updates."""
-        at = PolicyVersion(self.epoch, self.counters.updates)
-        self._store.publish(at, self.learner.tensors())
+        with self.learner.lock:
+            at = PolicyVersion(self.epoch, self.counters.updates)
+            if at > self._store.at:
+                self._store.publish(at, self.learner.tensors())
 
-    def learn(self, unrolls: list[Unroll]) -> None:
+    def learn(self, unrolls: list[Unroll], worker: GradientWorker | None = None) -> None:
         """Learn from admitted unrolls, then publish.
 
         The batch is cut into `trainer.minibatches` along B, and gone through `trainer.uses` times;
-        each minibatch of each use is one update.
+        each minibatch of each use is one update. When something fails, the steps that have not
+        entered an update by then count as dropped.
+
+        Args:
+            unrolls: of one batch.
+            worker: of the calling thread; None where there is one thread only.
         """
+        unaccounted = sum(int(unroll.valid.sum()) for unroll in unrolls)
+        try:
+            for steps in self._learn(unrolls, worker):
+                unaccounted -= steps
+        except BaseException:
+            if unaccounted > 0:
+                self.intake.dropped("worker_failed", unaccounted)
+            raise
+
+    def _learn(self, unrolls: list[Unroll], worker: GradientWorker | None) -> Iterator[int]:
+        """Yields the number of steps each time some are accounted for, learned or dropped."""
         batch = assemble_batch(unrolls, frame_stack=self._spec.frame_stack, device=self._device)
         minibatches = [m for m in batch.cut(self._config.trainer.minibatches) if m.steps > 0]
         if not minibatches:
@@ -166,39 +182,51 @@ class Trainer:
         reports = []
         for use in range(self._config.trainer.uses):
             for minibatch in list(minibatches):
-                learned_steps = self.intake.learned_steps
-                report = self.learner.update(minibatch, learned_steps=learned_steps)
+                report = self._update(minibatch, worker, first_use=use == 0)
                 if use == 0:
-                    self._count(minibatch, report)
+                    yield minibatch.steps
                 if report.applied:
-                    self._refused_in_a_row = 0
-                    self.counters.updates += 1
                     reports.append(report)
                 else:
                     minibatches.remove(minibatch)
                     self._refuse(report)
-        self.counters.batches += 1
-        if not reports:
-            return
-        self.publish()
-        self._gauges = {
-            **mean_gauges(reports),
-            "lag_mean": float(lags.mean()),
-            "lag_max": float(lags.max()),
-            "batch_steps": float(batch.steps),
-            "compressed_share": compressed_share(unrolls),
-        }
+        with self.learner.lock:
+            self.counters.batches += 1
+            if not reports:
+                return
+            self.publish()
+            self._gauges = {
+                **mean_gauges(reports),
+                "lag_mean": float(lags.mean()),
+                "lag_max": float(lags.max()),
+                "batch_steps": float(batch.steps),
+                "compressed_share": compressed_share(unrolls),
+            }
 
-    def _count(self, batch: Batch, report: UpdateReport) -> None:
-        if report.applied:
-            self.intake.learned(batch.steps)
-        else:
-            self.intake.dropped("nonfinite_gradient", batch.steps)
+    def _update(
+        self, batch: Batch, worker: GradientWorker | None, *, first_use: bool
+    ) -> UpdateReport:
+        learner = self.learner
+        if worker is None:
+            worker = self._worker = self._worker or learner.make_worker()
+        sums = learner.differentiate(batch, worker)
+        with learner.lock:
+            learned_steps = self.intake.learned_steps
+            report = learner.apply(worker, sums, learned_steps=learned_steps)
+            if report.applied:
+                self._refused_in_a_row = 0
+                self.counters.updates += 1
+            if first_use and report.applied:
+                self.intake.learned(batch.steps)
+            elif first_use:
+                self.intake.dropped("nonfinite_gradient", batch.steps)
+        return report
 
     def _refuse(self, report: UpdateReport) -> None:
-        self.counters.refused_updates += 1
-        self._refused_in_a_row += 1
         _LOGGER.error("event=update_refused gradient_norm=%s", report.gradient_norm)
+        with self.learner.lock:
+            self.counters.refused_updates += 1
+            self._refused_in_a_row += 1
         if self._refused_in_a_row >= _MOST_REFUSED_UPDATES:
             raise FloatingPointError(
                 f"{_MOST_REFUSED_UPDATES} updates in a row had a gradient that is not finite: "
@@ -237,20 +265,25 @@ class Trainer:
             _LOGGER.error("event=checkpoint_failed reason=%r", str(error))
 
     def _save(self, folder: RunFolder, *, best: bool) -> None:
-        tensors = self.learner.state_tensors()
+        with (
+            self.learner.lock
+        ):  # weights and counters of one moment; workers wait for the copy only
+            tensors, state = self.learner.state_tensors(), self._state()
         tensors["random/torch"] = np.array(torch.get_rng_state().numpy())
+        updates = state["counters"]["updates"]
         save_checkpoint(
             folder.checkpoints_dir,
             tensors=tensors,
-            state=self._state(),
-            label=self.counters.updates,
+            state=state,
+            label=updates,
             keep=self._config.run.checkpoints_kept,
             best=best,
         )
-        self._saved_updates = self.counters.updates
+        self._saved_updates = updates
 
     def beat_fields(self) -> dict[str, Any]:
         """Counters, dropped steps and gauges of a beat, of one moment."""
+        # not under the lock: a beat must not wait for an update. `updates` may be one ahead.
         counters, dropped = self.intake.counters()
         counters |= vars(self.counters)
         counters |= {"epoch": self.epoch, "policy_version": self.counters.updates}
@@ -273,67 +306,3 @@ class Trainer:
             unroll_length=self._config.actors.unroll_length,
             max_lag_versions=self._config.trainer.max_lag_versions,
         )
-
-
-def run_trainer(context: RoleContext) -> None:
-    """Run the trainer until it is told to stop; its last act is a checkpoint."""
-    keep_freed_memory()
-    config, folder = context.config, context.folder
-    if folder is None:
-        raise ValueError("the trainer needs a run folder for its checkpoints")
-    spec = read_spec(config.env)
-    store = ParameterStore()
-    trainer = Trainer(config, spec, architecture_of(config, spec), store)
-    trainer.resume(folder)
-    trainer.claim_epoch(folder)
-    trainer.publish()
-    queue = TrainingQueue[Unroll](
-        max_bytes=config.trainer.queue_bytes,
-        max_items=config.trainer.queue_batches * config.trainer.unrolls_per_batch,
-    )
-    meter = WaitMeter()
-    failures: list[BaseException] = []
-
-    def beat(final: bool) -> Beat:
-        fields = trainer.beat_fields()
-        fields["gauges"]["queue_fill"] = queue.fill
-        refused = {f"refused.{reason}": count for reason, count in front.refused.items()}
-        fields["gauges"]["refused_messages"] = float(sum(refused.values()))
-        fields["counters"] |= refused
-        return Beat(
-            state="stopping" if final else "learning",
-            waits=meter.seconds(),
-            episode_returns=[],
-            episode_lengths=[],
-            final=final,
-            note="",
-            **fields,
-        )
-
-    front = TrainerFront(
-        context,
-        intake=trainer.intake,
-        queue=queue,
-        store=store,
-        recent=RecentObservations(frame_stack=spec.frame_stack, seed=config.run.seed),
-        beat=beat,
-        on_failure=failures.append,
-    )
-    front.start()
-    try:
-        while not context.stop and front.stop_reason is None and not failures:
-            with meter.waiting("unrolls"):
-                unrolls = queue.take(config.trainer.unrolls_per_batch, timeout_s=_LOOK_EVERY_S)
-            if unrolls:
-                trainer.learn(unrolls)
-            if front.take_best_request():
-                trainer.checkpoint(folder, best=True)
-            trainer.checkpoint_if_due(folder)
-        if failures:
-            raise RuntimeError("the thread of the trainer's sockets died") from failures[0]
-    finally:
-        for unroll in queue.close():
-            trainer.intake.dropped("shutdown", int(unroll.valid.sum()))
-        trainer.checkpoint(folder)
-        front.close(_CLOSE_WITHIN_S)
-        trainer.learner.close()

@@ -75,6 +75,8 @@ class TrainerFront:
         self._endpoints = {"unrolls": unrolls, "weights": weights}
         self._thread = threading.Thread(target=self._run, name="trainer-front", daemon=True)
         self.stop_reason: str | None = None
+        #: How many workers the monitor wants; None as long as it has not said.
+        self.workers: int | None = None
         self._best_requested = threading.Event()
 
     def take_best_request(self) -> bool:
@@ -134,6 +136,7 @@ class TrainerFront:
                     break
             membership.tick()
             self.stop_reason = membership.stop_reason
+            self.workers = membership.workers
             if membership.take_directive("save_best"):
                 self._best_requested.set()
         membership.leave()

@@ -240,14 +240,17 @@ class SupervisorConfig(Group):
     )
 
 
+TunedCount = Literal["predictors", "trainers", "actors"]
+
+
 class TunerConfig(Group):
     """The annealing tuner, which changes worker counts while the run goes on (GA3C)."""
 
     enabled: bool = Field(
         default=False, description="let the tuner change worker counts while the run goes on"
     )
-    counts: list[Literal["predictors", "trainers", "actors"]] = Field(
-        default_factory=lambda: ["predictors", "trainers"],
+    counts: list[TunedCount] = Field(
+        default_factory=lambda: list[TunedCount](("predictors", "trainers")),
         description="what it may change: workers of each predictor process (predictors, NP), "
         "workers of the trainer (trainers, NT), actor processes that `aclearn train` runs "
         "(actors, NA)",

@@ -6,6 +6,7 @@ from aclearn.learning.devices import (
     choose_device,
     cpu_has_bf16,
 )
+from aclearn.learning.gradient import GradientSums, GradientWorker
 from aclearn.learning.learner import Learner, UpdateReport
 from aclearn.learning.loss import ActorCriticLoss, actor_critic_loss
 from aclearn.learning.optimiser import learning_rate, make_optimiser
@@ -16,6 +17,8 @@ from aclearn.learning.recent import RecentObservations
 __all__ = [
     "ActorCriticLoss",
     "Batch",
+    "GradientSums",
+    "GradientWorker",
     "Learner",
     "ParameterStore",
     "PublishedWeights",

@@ -43,7 +43,7 @@ def refusal(text: str) -> str:
         ),
         (
             "env: {id: a}\ntuner: {enabled: true, max_trainers: 2}\ntrainer: {workers: 3}",
-            "trainer.workers: 3 is above tuner.max_trainers = 2; raise that or lower this",
+            "trainer.workers: 3 is above tuner.max_trainers, which is 2; raise that or lower it",
         ),
         (
             "env: {id: a}\npredictor: {min_batch: 200}",

@@ -42,8 +42,8 @@ def test_an_unknown_section_gets_the_sections(path: Path) -> None:
 
     assert message == (
         f"{path}: trainr is not a known key; did you mean trainer? The keys at the top are run, "
-        "env, policy, actors, predictor, compressor, trainer, loss, optimiser, monitor, network, "
-        "supervisor"
+        "env, policy, actors, predictor, compressor, trainer, loss, optimiser, tuner, monitor, "
+        "network, supervisor"
     )
 
 

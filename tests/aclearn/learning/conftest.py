@@ -88,7 +88,6 @@ class Make:
         """The gradient of a fresh learner's first update."""
         learner = cls.learner(architecture, **options)
         learner.update(batch, learned_steps=0)
-        learner.close()
         return cls.gradient(learner)
 
     replace = staticmethod(replace)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from aclearn.config import LossConfig, OptimiserConfig
 from aclearn.learning import Batch, Learner
-from aclearn.learning import learner as learner_module
+from aclearn.learning import gradient as gradient_module
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from correctors import vtrace
@@ -113,43 +113,10 @@ def test_normalised_advantages_are_divided_by_their_running_root_mean_square(mak
     torch.testing.assert_close(make.gradient(loaded), make.gradient(learner))
 
 
-@pytest.mark.parametrize("workers", [2, 3, 8])
-def test_several_workers_give_the_gradient_of_one(make, workers, monkeypatch) -> None:
-    batch = make.batch(make.images, 6, 5, seed=2)
-    alone = make.gradient_of(batch, make.images)
-    # small chunks, so that there are more of them than workers
-    monkeypatch.setattr(learner_module, "CHUNK_SAMPLES", 6)
-    together = make.gradient_of(batch, make.images, workers=workers)
-    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-6)
-
-
-def test_several_workers_report_the_losses_of_one(make) -> None:
-    batch = make.batch(make.images, 6, 5, seed=3)
-    reports = []
-    for workers in (1, 2):
-        learner = make.learner(make.images, workers=workers)
-        reports.append(learner.update(batch, learned_steps=0))
-        learner.close()
-    for name in ("policy_loss", "value_loss", "entropy", "gradient_norm", "clipped_rho_share"):
-        assert getattr(reports[1], name) == pytest.approx(getattr(reports[0], name), rel=1e-4)
-
-
-def test_workers_share_weights_so_that_the_second_update_is_right_too(make) -> None:
-    first, second = (make.batch(make.images, 4, 4, seed=seed) for seed in (4, 5))
-    gradients = []
-    for workers in (1, 2):
-        learner = make.learner(make.images, workers=workers)
-        learner.update(first, learned_steps=0)
-        learner.update(second, learned_steps=0)
-        learner.close()
-        gradients.append(make.gradient(learner))
-    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3, atol=1e-5)
-
-
 def test_cutting_a_large_batch_into_chunks_does_not_change_its_gradient(make, monkeypatch) -> None:
     batch = make.batch(make.images, 5, 7, seed=6)
     whole = make.gradient_of(batch, make.images)
-    monkeypatch.setattr(learner_module, "CHUNK_SAMPLES", 10)
+    monkeypatch.setattr(gradient_module, "CHUNK_SAMPLES", 10)
     torch.testing.assert_close(make.gradient_of(batch, make.images), whole, rtol=1e-4, atol=1e-6)
 
 
@@ -202,13 +169,10 @@ def test_the_learning_rate_follows_the_schedule(make) -> None:
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("junk", [float("nan"), float("inf")])
 @pytest.mark.parametrize("kind", ["adam", "rmsprop"])
-def test_a_gradient_that_is_not_finite_changes_nothing(make, kind, junk, workers) -> None:
-    learner = make.learner(
-        make.images, workers=workers, optimiser=OptimiserConfig(kind=kind, max_grad_norm=0.5)
-    )
+def test_a_gradient_that_is_not_finite_changes_nothing(make, kind, junk) -> None:
+    learner = make.learner(make.images, optimiser=OptimiserConfig(kind=kind, max_grad_norm=0.5))
     good = make.batch(make.images, 4, 3, seed=11)
     learner.update(good, learned_steps=0)
     before = learner.state_tensors()
@@ -226,17 +190,13 @@ def test_a_gradient_that_is_not_finite_changes_nothing(make, kind, junk, workers
         np.testing.assert_array_equal(after[name], before[name])
     assert "gradient_norm" not in report.gauges()
     # and the next good batch is learned as if nothing had happened
-    undisturbed = make.learner(
-        make.images, workers=workers, optimiser=OptimiserConfig(kind=kind, max_grad_norm=0.5)
-    )
+    undisturbed = make.learner(make.images, optimiser=OptimiserConfig(kind=kind, max_grad_norm=0.5))
     undisturbed.update(good, learned_steps=0)
     assert learner.update(good, learned_steps=0).applied
     undisturbed.update(good, learned_steps=0)
     expected = undisturbed.tensors()
     for name, tensor in learner.tensors().items():
         np.testing.assert_allclose(tensor, expected[name], rtol=1e-4, atol=1e-6)
-    learner.close()
-    undisturbed.close()
 
 
 def _with_end(make, batch: Batch, kind: str) -> Batch:

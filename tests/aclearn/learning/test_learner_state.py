@@ -55,14 +55,15 @@ def test_a_learner_that_had_moments_of_its_own_takes_over_those_that_are_loaded(
         np.testing.assert_array_equal(array, expected[name])
 
 
-def test_the_workers_of_a_loaded_learner_work_on_its_weights(make) -> None:
+def test_a_worker_takes_the_weights_that_were_loaded(make) -> None:
     saved = make.learner(make.images, seed=60)
     batch = make.batch(make.images, 4, 4, seed=3)
-    loaded = make.learner(make.images, workers=2, seed=61)
+    loaded = make.learner(make.images, seed=61)
+    worker = loaded.make_worker()
+    loaded.update(batch, learned_steps=0, worker=worker)
     loaded.load_state_tensors(saved.state_tensors())
     saved.update(batch, learned_steps=0)
-    loaded.update(batch, learned_steps=0)
-    loaded.close()
+    loaded.update(batch, learned_steps=0, worker=worker)
     torch.testing.assert_close(make.gradient(loaded), make.gradient(saved), rtol=1e-4, atol=1e-6)
 
 

@@ -1,0 +1,144 @@
+"""The trainer's process: the sockets' thread, the training queue, and workers that empty it."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from aclearn.allocator import keep_freed_memory
+from aclearn.envs import read_spec
+from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
+from aclearn.monitoring import WaitMeter
+from aclearn.wire import Beat, Unroll
+from services.policies import architecture_of
+from services.role import RoleContext
+from services.trainer import Trainer
+from services.trainer_front import TrainerFront
+from services.workers import Step, WorkerPool
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Longest wait of a worker for unrolls before it looks whether it is still wanted, and of the
+#: process before it looks what the monitor wants.
+_LOOK_EVERY_S = 0.1
+#: Most workers that a monitor may ask for, as many as a configuration may.
+_MOST_WORKERS = 64
+#: Seconds that the workers' last updates may take, and the goodbye to the monitor.
+_LAST_UPDATE_WITHIN_S, _CLOSE_WITHIN_S = 5.0, 3.0
+
+
+def make_step(trainer: Trainer, queue: TrainingQueue[Unroll], unrolls_per_batch: int) -> Step:
+    """A worker's step: take a batch from the queue, learn from it. Waits at most a moment."""
+    worker = trainer.learner.make_worker()
+
+    def step(meter: WaitMeter) -> bool:
+        with meter.waiting("unrolls"):
+            unrolls = queue.take(unrolls_per_batch, timeout_s=_LOOK_EVERY_S)
+        if unrolls:
+            trainer.learn(unrolls, worker)
+        return bool(unrolls)
+
+    return step
+
+
+class WantedWorkers:
+    """Follows the number of workers that the monitor wants; refuses what cannot be.
+
+    Args:
+        pool: to resize.
+        most: bound of the count.
+
+    Attributes:
+        refused: counts that were refused.
+    """
+
+    def __init__(self, pool: WorkerPool, *, most: int = _MOST_WORKERS) -> None:
+        self._pool, self._most = pool, most
+        self._told: int | None = None
+        self.refused = 0
+
+    def follow(self, count: int | None) -> None:
+        """Have `count` workers, where it is a new wish."""
+        if count is None or count == self._told:
+            return
+        self._told = count
+        if not 1 <= count <= self._most:
+            self.refused += 1
+            _LOGGER.error("event=workers_refused count=%d expected=1..%d", count, self._most)
+            return
+        if count != self._pool.size:
+            _LOGGER.info("event=workers before=%d now=%d", self._pool.size, count)
+            self._pool.resize(count)
+
+
+def run_trainer(context: RoleContext) -> None:
+    """Run the trainer until it is told to stop; its last act is a checkpoint."""
+    keep_freed_memory()
+    config, folder = context.config, context.folder
+    if folder is None:
+        raise ValueError("the trainer needs a run folder for its checkpoints")
+    spec = read_spec(config.env)
+    store = ParameterStore()
+    trainer = Trainer(config, spec, architecture_of(config, spec), store)
+    trainer.resume(folder)
+    trainer.claim_epoch(folder)
+    trainer.publish()
+    queue = TrainingQueue[Unroll](
+        max_bytes=config.trainer.queue_bytes,
+        max_items=config.trainer.queue_batches * config.trainer.unrolls_per_batch,
+    )
+    pool = WorkerPool(
+        lambda: make_step(trainer, queue, config.trainer.unrolls_per_batch), name="trainer"
+    )
+    wanted = WantedWorkers(pool)
+    failures: list[BaseException] = []
+
+    def beat(final: bool) -> Beat:
+        fields = trainer.beat_fields()
+        refused = {f"refused.{reason}": count for reason, count in front.refused.items()}
+        fields["gauges"] |= {
+            "queue_fill": queue.fill,
+            "workers": float(pool.size),
+            "refused_messages": float(sum(refused.values())),
+        }
+        fields["counters"] |= refused
+        fields["counters"] |= {"worker_failures": pool.failures, "workers_refused": wanted.refused}
+        return Beat(
+            state="stopping" if final else "learning",
+            waits=pool.waits(),
+            episode_returns=[],
+            episode_lengths=[],
+            final=final,
+            note="",
+            **fields,
+        )
+
+    front = TrainerFront(
+        context,
+        intake=trainer.intake,
+        queue=queue,
+        store=store,
+        recent=RecentObservations(frame_stack=spec.frame_stack, seed=config.run.seed),
+        beat=beat,
+        on_failure=failures.append,
+    )
+    front.start()
+    pool.resize(config.trainer.workers)
+    try:
+        while not context.stop and front.stop_reason is None and not failures:
+            time.sleep(_LOOK_EVERY_S)
+            pool.check()
+            wanted.follow(front.workers)
+            if front.take_best_request():
+                trainer.checkpoint(folder, best=True)
+            trainer.checkpoint_if_due(folder)
+        if failures:
+            raise RuntimeError("the thread of the trainer's sockets died") from failures[0]
+    finally:
+        left = queue.close()
+        if not pool.close(_LAST_UPDATE_WITHIN_S):
+            _LOGGER.error("event=worker_hangs what='an update that does not end'")
+        for unroll in left:
+            trainer.intake.dropped("shutdown", int(unroll.valid.sum()))
+        trainer.checkpoint(folder)
+        front.close(_CLOSE_WITHIN_S)

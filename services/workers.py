@@ -1,0 +1,159 @@
+"""Worker threads of one role, whose number changes while they run."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from aclearn.monitoring import WaitMeter
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Failures in a row, over all workers, with which a pool gives itself up.
+MOST_FAILURES = 3
+
+#: Returns whether there was something to do; idle steps are neither failures nor successes.
+Step = Callable[[WaitMeter], bool]
+
+
+class WorkerPool:
+    """Threads that repeat a step each. A failed step is counted and the worker is made anew.
+
+    Steps must not wait longer than a fraction of a second: between two of them a worker looks
+    whether it is still wanted. Three failures without a success between them, of whichever workers,
+    end the pool: `check` raises the last one.
+
+    Args:
+        make_step: makes the step of a new worker, in the worker's thread.
+        name: of the threads.
+        clock: seconds, for the shares of waiting.
+
+    Attributes:
+        failures: steps that raised.
+    """
+
+    def __init__(
+        self,
+        make_step: Callable[[], Step],
+        *,
+        name: str,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._make_step, self._name, self._clock = make_step, name, clock
+        self._lock = threading.Lock()
+        self._threads: dict[int, threading.Thread] = {}
+        self._meters: dict[int, WaitMeter] = {}
+        self._wanted = 0
+        self._in_a_row = 0
+        self._fatal: BaseException | None = None
+        self.failures = 0
+        self._waits = _MeanWaits(clock)
+
+    @property
+    def size(self) -> int:
+        """How many workers there are to be; one that is not wanted any more ends its step first."""
+        return self._wanted
+
+    def resize(self, count: int) -> None:
+        """Have `count` workers from now on. Never blocks.
+
+        Raises:
+            ValueError: `count` is negative.
+        """
+        if count < 0:
+            raise ValueError(f"workers: expected a count of at least 0, got {count}")
+        with self._lock:
+            self._wanted = count
+            for index in range(count):
+                if index not in self._threads:
+                    thread = threading.Thread(
+                        target=self._run, args=(index,), name=f"{self._name}-{index}", daemon=True
+                    )
+                    self._threads[index] = thread
+                    thread.start()
+
+    def check(self) -> None:
+        """Raise what ended the pool, if anything has."""
+        if self._fatal is not None:
+            raise RuntimeError(
+                f"{MOST_FAILURES} steps of {self._name} workers in a row failed"
+            ) from self._fatal
+
+    def waits(self) -> dict[str, float]:
+        """`WaitMeter.seconds()` of the average worker, for a beat."""
+        with self._lock:
+            return self._waits.observe({i: m.seconds() for i, m in self._meters.items()})
+
+    def close(self, timeout_s: float) -> bool:
+        """End all workers after their step; whether they ended within `timeout_s`."""
+        self.resize(0)
+        deadline = time.monotonic() + timeout_s
+        with self._lock:
+            threads = list(self._threads.values())
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in threads)
+
+    def _run(self, index: int) -> None:
+        meter = WaitMeter(self._clock)
+        with self._lock:
+            self._meters[index] = meter
+        step: Step | None = None
+        while self._goes_on(index):
+            try:
+                step = step or self._make_step()
+                worked = step(meter)
+            except Exception as error:
+                step = None
+                self._failed(error)
+            else:
+                if worked:
+                    self._in_a_row = 0
+
+    def _goes_on(self, index: int) -> bool:
+        with self._lock:
+            if index < self._wanted and self._fatal is None:
+                return True
+            # under the lock: `resize` either still counts on this thread or starts another one
+            del self._threads[index], self._meters[index]
+            self._waits.forget(index)
+            return False
+
+    def _failed(self, error: Exception) -> None:
+        _LOGGER.exception("event=worker_failed worker=%s", threading.current_thread().name)
+        with self._lock:
+            self.failures += 1
+            self._in_a_row += 1
+            if self._in_a_row >= MOST_FAILURES:
+                self._fatal = error
+
+
+class _MeanWaits:
+    """Cumulative seconds of the average worker over the meters of workers that come and go."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._began = self._last = clock()
+        self._before: dict[int, dict[str, float]] = {}
+        self._seconds: dict[str, float] = {}
+
+    def forget(self, index: int) -> None:
+        """A worker has ended; the next one of this number has a new meter."""
+        self._before.pop(index, None)
+
+    def observe(self, meters: dict[int, dict[str, float]]) -> dict[str, float]:
+        now = self._clock()
+        elapsed, self._last = now - self._last, now
+        changes: dict[str, float] = {}
+        for index, seconds in meters.items():
+            before = self._before.get(index, {})
+            for label, value in seconds.items():
+                changes[label] = changes.get(label, 0.0) + value - before.get(label, 0.0)
+        self._before = meters
+        total = changes.pop("total", 0.0)
+        for label, change in changes.items():
+            share = change / total if total > 0 else 0.0
+            self._seconds[label] = self._seconds.get(label, 0.0) + share * elapsed
+        return {**self._seconds, "total": now - self._began}

@@ -1,0 +1,133 @@
+"""Several workers on one learner: nothing is lost, applied twice, or torn."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+
+from aclearn.config import OptimiserConfig
+from aclearn.learning import GradientSums, GradientWorker, Learner, UpdateReport
+from aclearn.policies.network import PolicyNetwork
+
+WORKERS, UPDATES_EACH = 4, 40
+OPTIMISER = OptimiserConfig(max_grad_norm=0.0, learning_rate=0.003)
+
+
+class WatchedLearner(Learner):
+    """Keeps each gradient that is applied, in the order of the updates."""
+
+    def __init__(self, *arguments, **options) -> None:
+        super().__init__(*arguments, **options)
+        self.applied: list[list[torch.Tensor]] = []
+        self.threads: set[str] = set()
+
+    def apply(
+        self, worker: GradientWorker, sums: GradientSums, *, learned_steps: int
+    ) -> UpdateReport:
+        with self.lock:
+            self.applied.append([gradient.clone() for gradient in worker.gradients()])
+            self.threads.add(threading.current_thread().name)
+            return super().apply(worker, sums, learned_steps=learned_steps)
+
+
+def test_four_workers_apply_each_gradient_once_and_whole(make) -> None:
+    learner = WatchedLearner(
+        make.images, loss=make.loss, optimiser=OPTIMISER, device=make.cpu, seed=3
+    )
+    first = learner.tensors()
+    batches = [make.batch(make.images, 4, 3, seed=seed) for seed in range(8)]
+    published: dict[int, dict[str, np.ndarray]] = {}
+    at_once = threading.Barrier(WORKERS, timeout=30)
+
+    def work(index: int) -> None:
+        worker = learner.make_worker()
+        at_once.wait()
+        for turn in range(UPDATES_EACH):
+            learner.update(batches[(index + turn) % 8], learned_steps=0, worker=worker)
+            with learner.lock:
+                published[len(learner.applied)] = learner.tensors()
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for future in [pool.submit(work, index) for index in range(WORKERS)]:
+            future.result(timeout=60)
+
+    assert len(learner.applied) == WORKERS * UPDATES_EACH
+    assert len(learner.threads) == WORKERS
+    # Adam by hand, one gradient after the other: every version that was published, and the last
+    weights = {name: array.astype(np.float64) for name, array in first.items()}
+    mean = {name: np.zeros_like(array) for name, array in weights.items()}
+    square = {name: np.zeros_like(array) for name, array in weights.items()}
+    looked_at = 0
+    for t, gradients in enumerate(learner.applied, start=1):
+        for name, gradient in zip(weights, gradients, strict=True):
+            g = gradient.double().numpy()
+            mean[name] = 0.9 * mean[name] + 0.1 * g
+            square[name] = 0.999 * square[name] + 0.001 * g**2
+            root = np.sqrt(square[name] / (1 - 0.999**t)) + 1e-5
+            weights[name] -= 0.003 * mean[name] / (1 - 0.9**t) / root
+        if t in published:
+            looked_at += 1
+            for name, array in published[t].items():
+                np.testing.assert_allclose(array, weights[name], atol=2e-5, err_msg=f"{t} {name}")
+    assert looked_at == len(published) > 0
+    assert max(published) == len(learner.applied)
+
+
+def test_a_worker_differentiates_at_whole_versions(make) -> None:
+    # an update shifts every weight by the same amount; a mixture of versions would show two
+    learner = make.learner(make.flat)
+    weights = list(learner.network.parameters())
+    done = threading.Event()
+
+    def shift() -> None:
+        while not done.is_set():
+            with learner.lock, torch.no_grad():
+                for weight in weights:
+                    weight += 1.0
+
+    with torch.no_grad():
+        for weight in weights:
+            weight.zero_()
+    writer = threading.Thread(target=shift)
+    writer.start()
+    try:
+        worker = learner.make_worker()
+        batch = make.batch(make.flat, 3, 2, seed=1)
+        seen = set()
+        for _ in range(200):
+            learner.differentiate(batch, worker)
+            values = torch.cat([p.detach().reshape(-1) for p in worker.network.parameters()])
+            assert float(values.min()) == float(values.max())
+            seen.add(float(values[0]))
+        assert len(seen) > 1
+    finally:
+        done.set()
+        writer.join(10)
+
+
+def test_two_workers_that_start_together_use_the_same_weights(make) -> None:
+    # what asynchrony means: the second gradient is of the weights before the first was applied
+    learner = make.learner(make.images)
+    batch = make.batch(make.images, 4, 3, seed=5)
+    first, second = learner.make_worker(), learner.make_worker()
+    sums = [learner.differentiate(batch, worker) for worker in (first, second)]
+    assert sums[0] == sums[1]
+    learner.apply(first, sums[0], learned_steps=0)
+    learner.apply(second, sums[1], learned_steps=0)
+    again = learner.differentiate(batch, first)
+    assert again != sums[0]
+    for mine, shared in zip(first.network.parameters(), learner.network.parameters(), strict=True):
+        torch.testing.assert_close(mine, shared, rtol=0, atol=0)
+
+
+def test_a_worker_starts_from_no_weights_of_its_own(make) -> None:
+    learner = make.learner(make.flat, seed=8)
+    worker = learner.make_worker()
+    learner.differentiate(make.batch(make.flat, 3, 2, seed=2), worker)
+    assert isinstance(worker.network, PolicyNetwork)
+    for mine, shared in zip(worker.network.parameters(), learner.network.parameters(), strict=True):
+        torch.testing.assert_close(mine, shared, rtol=0, atol=0)
+        assert mine.data_ptr() != shared.data_ptr()

@@ -1,0 +1,161 @@
+"""Worker threads that come and go."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+import pytest
+
+from services.trainer_role import WantedWorkers
+from services.workers import MOST_FAILURES, WorkerPool
+
+DEADLINE_S = 15.0
+
+
+class Job:
+    """A step that waits a moment for its turn and notes which thread had it."""
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()
+        self.done = itertools.count()
+        self.finished = 0
+        self.turn = threading.Semaphore(0)
+        self.failing = threading.Event()
+        self.lock = threading.Lock()
+        self.made = 0
+
+    def make(self):
+        with self.lock:
+            self.made += 1
+
+        def step(meter) -> bool:
+            with meter.waiting("turns"):
+                mine = self.turn.acquire(timeout=0.02)
+            if not mine:
+                return False
+            if self.failing.is_set():
+                raise ValueError("broken on purpose")
+            with self.lock:
+                self.threads.add(threading.get_ident())
+                self.finished += 1
+            return True
+
+        return step
+
+
+@pytest.fixture
+def job() -> Job:
+    return Job()
+
+
+@pytest.fixture
+def pool(job):
+    pool = WorkerPool(job.make, name="test")
+    yield pool
+    assert pool.close(DEADLINE_S)
+    assert not [t for t in threading.enumerate() if t.name.startswith("test-")]
+
+
+def living() -> set[str]:
+    return {t.name for t in threading.enumerate() if t.name.startswith("test-")}
+
+
+def test_a_pool_has_as_many_threads_as_it_was_told(pool, tools) -> None:
+    for count in (3, 1, 4, 0, 2):
+        pool.resize(count)
+        assert pool.size == count
+        names = {f"test-{index}" for index in range(count)}
+        tools.wait_until(lambda names=names: living() == names, "the threads are there, or gone")
+
+
+def test_every_turn_is_taken_once_while_the_count_changes(pool, job, tools) -> None:
+    counts = itertools.cycle([1, 4, 2, 0, 3])
+    for _ in range(60):
+        pool.resize(next(counts))
+        job.turn.release(5)
+    pool.resize(4)
+    tools.wait_until(lambda: job.finished == 300, "all turns are taken")
+    assert pool.failures == 0
+
+
+def test_a_worker_that_raises_is_made_anew_and_the_others_go_on(pool, job, tools) -> None:
+    pool.resize(2)
+    tools.wait_until(lambda: job.made == 2, "both are made")
+    for failures in (1, 2, 3, 4):  # never three in a row: a success lies between
+        job.failing.set()
+        job.turn.release()
+        tools.wait_until(lambda failures=failures: pool.failures == failures, "it failed")
+        job.failing.clear()
+        before = job.finished
+        job.turn.release()
+        tools.wait_until(lambda before=before: job.finished == before + 1, "and goes on")
+    pool.check()
+    tools.wait_until(lambda: job.made == 6, "each failure made one anew")
+
+
+def test_three_failures_in_a_row_end_the_pool_with_the_reason(pool, job, tools) -> None:
+    pool.resize(2)
+    job.failing.set()
+    for failures in range(1, MOST_FAILURES + 1):
+        # the other worker and idle steps between them do not make it a new row
+        job.turn.release()
+        tools.wait_until(lambda failures=failures: pool.failures == failures, "it failed")
+    with pytest.raises(RuntimeError, match="3 steps of test workers in a row failed") as raised:
+        pool.check()
+    assert isinstance(raised.value.__cause__, ValueError)
+    tools.wait_until(lambda: living() == set(), "nobody goes on")
+
+
+def test_what_makes_a_worker_may_fail_too(tools) -> None:
+    def make():
+        raise OSError("no memory")
+
+    pool = WorkerPool(make, name="test")
+    pool.resize(1)
+    tools.wait_until(lambda: pool.failures == MOST_FAILURES, "it cannot be made")
+    with pytest.raises(RuntimeError):
+        pool.check()
+    assert pool.close(DEADLINE_S)
+
+
+def test_shares_of_waiting_are_those_of_the_average_worker(tools) -> None:
+    clock = tools.Clock(0.0)
+    waits = WorkerPool(lambda: None, name="test", clock=clock)._waits
+    clock.now = 10.0
+    # one worker waited half its 10 s, the other a tenth of its 5
+    first = waits.observe({0: {"total": 10.0, "turns": 5.0}, 1: {"total": 5.0, "turns": 0.5}})
+    assert first == pytest.approx({"total": 10.0, "turns": 10.0 * 5.5 / 15.0})
+    clock.now = 14.0
+    # worker 1 has ended, another with its number begins at 0: nothing falls
+    waits.forget(1)
+    second = waits.observe({0: {"total": 14.0, "turns": 5.0}, 1: {"total": 2.0, "turns": 2.0}})
+    assert second == pytest.approx({"total": 14.0, "turns": first["turns"] + 4.0 * 2.0 / 6.0})
+
+
+def test_a_pool_without_workers_waits_for_nothing(tools) -> None:
+    clock = tools.Clock(0.0)
+    pool = WorkerPool(lambda: None, name="test", clock=clock)
+    clock.now = 3.0
+    assert pool.waits() == {"total": 3.0}
+
+
+def test_a_negative_count_is_refused(pool) -> None:
+    with pytest.raises(ValueError, match="at least 0, got -1"):
+        pool.resize(-1)
+
+
+def test_the_monitor_s_wish_is_followed_once_and_only_within_bounds(pool) -> None:
+    wanted = WantedWorkers(pool, most=8)
+    pool.resize(2)
+    wanted.follow(None)
+    assert pool.size == 2
+    wanted.follow(5)
+    assert pool.size == 5
+    pool.resize(3)
+    wanted.follow(5)  # an old wish, told again
+    assert pool.size == 3
+    for count in (0, 9):
+        wanted.follow(count)
+        assert pool.size == 3
+    assert wanted.refused == 2
