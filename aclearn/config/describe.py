@@ -66,4 +66,6 @@ def _default(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True)
     if value is PydanticUndefined:
         return "required"
+    if isinstance(value, list):
+        return "[" + ", ".join(dump_yaml([item]).removeprefix("- ").strip() for item in value) + "]"
     return dump_yaml([value]).removeprefix("- ").strip()
