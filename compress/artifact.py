@@ -222,6 +222,18 @@ class GraphCache:
         return OnnxExecutable(skeleton, graph, tensors, threads=self._threads, prepacked=not brief)
 
 
+@dataclass(frozen=True, eq=False)
+class FlooredExecutable:
+    """One artifact's executable with its floor mixed in."""
+
+    plain: Executable
+    floor: float
+
+    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Logits `[N, A]` float32 of observations `[N, *shape]`, the floor mixed in."""
+        return with_floor(self.plain.logits(observations), self.floor)
+
+
 class ArtifactPolicy:
     """A runtime for artifacts, whatever their graph.
 
@@ -233,8 +245,7 @@ class ArtifactPolicy:
     def __init__(self, architecture: Architecture, *, threads: int = 1) -> None:
         self._architecture = architecture
         self._graphs = GraphCache(threads=threads)
-        self._executable: Executable | None = None
-        self._floor = 0.0
+        self._executable: FlooredExecutable | None = None
         self.chain = "none"
 
     def swap(self, artifact: Artifact) -> None:
@@ -253,10 +264,16 @@ class ArtifactPolicy:
         except Exception as error:
             # each runtime has errors of its own for a graph that it does not know how to compute
             raise RefusedArtifact(f"artifact {artifact.chain}: cannot be run: {error!r}") from error
-        self._executable, self._floor, self.chain = executable, artifact.floor, artifact.chain
+        self._executable = FlooredExecutable(executable, artifact.floor)
+        self.chain = artifact.chain
+
+    @property
+    def executable(self) -> FlooredExecutable:
+        """The artifact of the last swap; needs a `swap` before."""
+        if self._executable is None:
+            raise RuntimeError("no artifact yet: call swap first")
+        return self._executable
 
     def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """Logits `[N, A]` float32 of observations `[N, *shape]`, the floor mixed in."""
-        if self._executable is None:
-            raise RuntimeError("no artifact yet: call swap first")
-        return with_floor(self._executable.logits(observations), self._floor)
+        return self.executable.logits(observations)

@@ -97,6 +97,15 @@ class CompressorChain:
             )
         return graph
 
+    def gauges(self, context: Context) -> dict[str, float]:
+        """What its links say of the last version, as `<method>_<gauge>`: "distill_kl"."""
+        found = {}
+        for link in self._links:
+            method = link.id.split("=")[0]
+            for name, value in link.gauges(context.memory(link.owner)).items():
+                found[f"{method}_{name}"] = value
+        return found
+
     def compress(self, policy: Policy, context: Context) -> Artifact:
         """The artifact of this version.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -186,6 +186,10 @@ class Distiller(Link):
         memory["steps"] += len(losses)
         memory["loss"], memory["kl"] = float(np.mean(losses)), float(np.mean(divergences))
         return policy.become(graph, tensors)
+
+    def gauges(self, memory: Mapping[str, Any]) -> dict[str, float]:
+        """The last version's mean loss and KL, and the student's steps so far."""
+        return {name: float(memory[name]) for name in ("loss", "kl", "steps") if name in memory}
 
     def _teacher(self, context: Context, memory: dict[str, Any]) -> GraphNetwork:
         """The kept network, or from time to time that of this version."""

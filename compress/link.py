@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -51,6 +53,14 @@ class Link(ABC):
             NeedsObservations: it needs observations and there are none yet.
         """
 
+    def gauges(self, memory: Mapping[str, Any]) -> dict[str, float]:
+        """What is worth seeing of the last version, by name; none unless a link says otherwise.
+
+        Args:
+            memory: the link's own, `context.memory(self.owner)`.
+        """
+        return {}
+
     def refuse(self, reason: str) -> ChainError:
         """The error for `plan` to raise."""
         return ChainError(f"{self.id}: {reason}")
@@ -95,6 +105,7 @@ def check_compressor(link: Link, architecture: Architecture | None = None) -> No
         f"id: expected one printable word without '>', got {name!r}"
     )
     planned = link.plan(policies[0].graph)
+    visited = observations.copy()
     results = []
     for _ in range(2):
         context = Context(observations, seed=3)
@@ -106,6 +117,9 @@ def check_compressor(link: Link, architecture: Architecture | None = None) -> No
             assert np.array_equal(policy.tensors[tensor], old), (
                 f"{name}: compress changed the tensor {tensor!r} of the policy it was given"
             )
+    assert np.array_equal(observations, visited), (
+        f"{name}: compress changed context.observations, which the other links read too"
+    )
     for i, result in enumerate(results):
         _check_result(link, architecture, planned, result, policies[i % 2].at)
     for first, again in zip(results[:2], results[2:], strict=True):

@@ -14,8 +14,22 @@ from compress.graph import PolicyGraph, Tensors, check_tensors, stored_as_float3
 from compress.onnx_graph import build_onnx, onnx_tensors
 
 
+class Executable(Protocol):
+    """One version of a policy, ready to run: never changes, any number of threads may use it."""
+
+    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Logits `[N, A]` float32 of observations `[N, *shape]`."""
+
+
 class PolicyRuntime(Protocol):
     """What acts: logits of the policy version that it holds."""
+
+    @property
+    def executable(self) -> Executable:
+        """The version that it holds now, which later swaps leave as it is; needs a `swap` before.
+
+        For whoever runs a policy in one thread and swaps it in another.
+        """
 
     def swap(self, tensors: Tensors) -> None:
         """Run these weights from the next call on, whole or not at all.
@@ -26,13 +40,6 @@ class PolicyRuntime(Protocol):
 
     def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """Logits `[N, A]` of observations `[N, *shape]`."""
-
-
-class Executable(Protocol):
-    """One version of a policy, ready to run."""
-
-    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Logits `[N, A]` float32 of observations `[N, *shape]`."""
 
 
 class OnnxExecutable:
@@ -112,8 +119,13 @@ class OnnxPolicy:
             self._skeleton, self._graph, fold_scale(self._given, tensors), threads=self._threads
         )
 
-    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Logits `[N, A]` float32 of observations `[N, *shape]`; needs a `swap` before."""
+    @property
+    def executable(self) -> OnnxExecutable:
+        """The session with the weights of the last swap; needs a `swap` before."""
         if self._executable is None:
             raise RuntimeError("no weights yet: call swap first")
-        return self._executable.logits(observations)
+        return self._executable
+
+    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Logits `[N, A]` float32 of observations `[N, *shape]`; needs a `swap` before."""
+        return self.executable.logits(observations)

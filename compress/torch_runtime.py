@@ -119,8 +119,13 @@ class TorchPolicy:
             self._graph, tensors, device=self._device, amp_dtype=self._amp_dtype
         )
 
-    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Logits `[N, A]` float32 of observations `[N, *shape]`; needs a `swap` before."""
+    @property
+    def executable(self) -> TorchExecutable:
+        """The network with the weights of the last swap; needs a `swap` before."""
         if self._executable is None:
             raise RuntimeError("no weights yet: call swap first")
-        return self._executable.logits(observations)
+        return self._executable
+
+    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Logits `[N, A]` float32 of observations `[N, *shape]`; needs a `swap` before."""
+        return self.executable.logits(observations)

@@ -160,6 +160,7 @@ class Compressor:
             "artifact_version": float(artifact.at.version),
             "compress_ms": 1000 * self._seconds,
             "compressed": float(artifact.chain == self._chain.id),
+            **self._chain.gauges(self._context),
             **{f"latency_ms_{size}": ms for size, ms in artifact.latency_ms.items()},
         }
 

@@ -186,6 +186,13 @@ def test_statistics_are_means_over_the_steps_of_the_last_call(small) -> None:
     memory = context.memory(distiller.owner)
     assert memory["kl"] == pytest.approx(kl, rel=1e-4)
     assert memory["loss"] == pytest.approx(loss, rel=1e-4)
+    chain = CompressorChain().add(distiller)
+    again = Context(observations, seed=5)
+    assert chain.gauges(again) == {}
+    for _ in range(2):
+        chain.compress(policy, again)
+    expected = {"distill_kl": kl, "distill_loss": loss, "distill_steps": 2.0}
+    assert chain.gauges(again) == pytest.approx(expected, rel=1e-4)
 
 
 def pruned(policy, small, seed):

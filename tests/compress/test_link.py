@@ -125,6 +125,12 @@ class ForgetsTheValue(Scale):
         return policy.become(policy.graph, acting)
 
 
+class WritesIntoObservations(Scale):
+    def compress(self, policy, context):
+        context.observations[0] = 0
+        return super().compress(policy, context)
+
+
 class NotFinite(Scale):
     def compress(self, policy, context):
         broken = {
@@ -156,6 +162,7 @@ class LooksLikeTwo(Scale):
 _BREACHES = {
     WritesInto: "changed the tensor 'policy.bias' of the policy it was given",
     WritesTheSame: "changed the tensor 'value.weight' of the policy it was given",
+    WritesIntoObservations: "changed context.observations, which the other links read too",
     Stale: "expected version PolicyVersion.epoch=0, version=2., got .*version=1",
     Dice: "two runs with one seed gave different .*context.seed",
     RemembersInItself: "two runs with one seed gave different",
