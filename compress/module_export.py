@@ -55,11 +55,11 @@ def export_module(
         with warnings.catch_warnings():
             # the exporter that needs no further package; upstream prefers the other one
             warnings.simplefilter("ignore", DeprecationWarning)
-            warnings.simplefilter("ignore", torch.jit.TracerWarning)
+            warnings.simplefilter("ignore", torch.jit.TracerWarning)  # type: ignore[attr-defined]
             torch.onnx.export(
                 module,
                 given,
-                buffer,
+                buffer,  # type: ignore[arg-type]
                 dynamo=False,
                 opset_version=opset,
                 input_names=names_in,

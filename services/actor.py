@@ -44,7 +44,7 @@ class Actor:
         counter: gives unrolls their place.
         sender: ships them.
         proceed: called between any two steps and while waiting; False ends the loop.
-        meter: measures the waits.
+        meter: measures where the time goes.
     """
 
     def __init__(
@@ -77,10 +77,17 @@ class Actor:
             self._actions.request(index, observations)
         while True:
             for index, group in enumerate(self._groups):
-                if not (self._step(index, group) and self._proceed()):
+                if not (self._step(index, group) and self._look_around()):
                     return
-                self._actions.poll()
-                self._sender.poll()
+
+    def _look_around(self) -> bool:
+        """What is due between two steps; False when the actor must stop."""
+        with self._meter.part("wire"):
+            if not self._proceed():
+                return False
+            self._sender.poll()
+        self._actions.poll()
+        return True
 
     def _step(self, index: int, group: Group) -> bool:
         """One turn of a group: take its steps' results and ask, or take the answer and step."""
@@ -89,22 +96,24 @@ class Actor:
             if choice is None:
                 return False
             group.choice = choice
-            group.env.send(choice.actions.astype(np.int64))
+            with self._meter.waiting("emulator"):
+                group.env.send(choice.actions.astype(np.int64))
             return True
         with self._meter.waiting("emulator"):
             step = group.env.recv()
-        choice, group.choice = group.choice, None
-        group.builder.add(choice.actions, choice.log_probs, choice.at, step, choice.chain)
-        for episode in group.episodes.update(step):
-            self._returns.append(episode.return_)
-            self._lengths.append(episode.length)
-            self._episodes += 1
         self._actions.request(index, step.observations)
-        if group.builder.full:
+        choice, group.choice = group.choice, None
+        with self._meter.part("encode"):
+            group.builder.add(choice.actions, choice.log_probs, choice.at, step, choice.chain)
+            for episode in group.episodes.update(step):
+                self._returns.append(episode.return_)
+                self._lengths.append(episode.length)
+                self._episodes += 1
+            if not group.builder.full:
+                return True
             sequence, unroll = self._counter.ship(group.builder.take())
-            with self._meter.waiting("training queue"):
-                return self._sender.send(sequence, unroll, self._proceed)
-        return True
+        with self._meter.part("wire"):
+            return self._sender.send(sequence, unroll, self._proceed)
 
     def beat(self, final: bool) -> Beat:
         """What the actor says of itself; hands over the episodes that ended since the last one."""
@@ -128,6 +137,7 @@ class Actor:
             episode_lengths=lengths,
             final=final,
             note="",
+            parts=self._meter.parts(),
         )
 
 
@@ -218,6 +228,7 @@ def run_actor(context: RoleContext) -> None:
             PeerLink(context, "trainer", "unrolls"),
             membership,
             most_unacknowledged=config.actors.unacknowledged_unrolls,
+            meter=meter,
         ),
         proceed=proceed,
         meter=meter,

@@ -205,14 +205,61 @@ def compress(
 
 
 @app.command()
+def top(
+    run: Annotated[Path, typer.Argument(help="run folder, e.g. runs/pong-1")],
+    once: Annotated[
+        bool, typer.Option("--once", help="print the newest figures once, also in a terminal")
+    ] = False,
+) -> None:
+    """Show where a run's time goes, which role holds it up and what to change."""
+    from services.top import top as show
+
+    with install_stop_signals() as stop:
+        show(run, once=once, stream=sys.stdout, stop=stop)
+
+
+@app.command()
+def profile(
+    config: ConfigArgument,
+    overrides: OverridesArgument = None,
+    seconds: Annotated[float, typer.Option(help="how long to measure, once it learns")] = 30.0,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="write every figure there")
+    ] = None,
+) -> None:
+    """Run CONFIG for a while and print what each part of an agent step costs."""
+    os.environ.setdefault(STARTED_AT_VARIABLE, repr(time.time()))
+    from services.profile import check_file, print_budget, write_json
+    from services.profile import profile as measure
+
+    if json_file is not None:
+        check_file(json_file)
+    with install_stop_signals() as stop:
+        budget = measure(config, overrides or [], seconds=seconds, stop=stop, stream=sys.stderr)
+    if budget is None:
+        raise typer.Exit(_EXIT_OF_SIGNAL.get(str(stop.reason), 1))
+    print_budget(budget, sys.stdout)
+    if json_file is not None:
+        write_json(budget, json_file)
+
+
+@app.command()
 def plot(
     runs: Annotated[list[Path], typer.Argument(help="run folders")],
     out: Annotated[Path, typer.Option(help="picture: .png, .pdf or .svg")],
+    tuner: Annotated[
+        bool, typer.Option("--tuner", help="what the tuner of one run tried and kept instead")
+    ] = False,
 ) -> None:
     """Draw the return over time and over steps, several runs in one picture."""
-    from aclearn.monitoring import plot_runs
+    from aclearn.monitoring import plot_runs, plot_tuner
 
-    plot_runs(runs, out)
+    if tuner and len(runs) != 1:
+        raise RunFolderError(f"--tuner draws one run, got {len(runs)}; name one run folder")
+    if tuner:
+        plot_tuner(runs[0], out)
+    else:
+        plot_runs(runs, out)
     typer.echo(f"wrote {out}")
 
 

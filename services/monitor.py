@@ -9,7 +9,6 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from aclearn.monitoring import (
     RunView,
     TensorBoardWriter,
 )
+from aclearn.monitoring.tuner_file import TunedSettings
 from aclearn.runs import (
     MetricsWriter,
     RunFolder,
@@ -45,7 +45,9 @@ from aclearn.wire import (
     StopRun,
     parse_endpoint,
 )
+from services.letters import Letter
 from services.role import RoleContext
+from services.tuning import Tuning, open_tuning, tuned_file
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -70,14 +72,6 @@ class Phase(Enum):
     STOPPING_ACTORS = "stopping actors"
     STOPPING_ALL = "stopping"
     OVER = "over"
-
-
-@dataclass(frozen=True)
-class Letter:
-    """A message to a member, by its routing id."""
-
-    address: bytes
-    message: Message
 
 
 class MonitorBook:
@@ -112,6 +106,10 @@ class MonitorBook:
         self._best_return = best_return
         self._best_at = float("-inf")
         self._best_due = False
+        #: What the tuner says to the parent; see `services.tuning`.
+        self.actors_wanted: int | None = None
+        self._notes: deque[str] = deque(maxlen=50)
+        self._noted = 0
 
     def take(self, address: bytes, envelope: Envelope, now: float) -> list[Letter]:
         """Take one message; returns the answers."""
@@ -185,7 +183,16 @@ class MonitorBook:
             "events": list(self.events)[-10:],
             "silent": list(self._silent),
             "silences": self._silences,
+            "actors_wanted": self.actors_wanted,
+            "notes": list(self._notes),
+            "noted": self._noted,
         }
+
+    def note(self, text: str) -> None:
+        """Say something to the person who watches the run."""
+        self._notes.append(text)
+        self._noted += 1
+        self.events.append(text)
 
     def _hello(self, address: bytes, sender: str, hello: Hello, now: float) -> list[Letter]:
         member = Member(hello.role, hello.name, sender, address, dict(hello.endpoints), now)
@@ -314,18 +321,31 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
     goal = Goal(config.run, reached_target_at_s=last_line.get("reached_target_at_s"))
     registry = Registry(silent_after_s=config.monitor.silent_after_s)
     book = MonitorBook(registry, view, goal, best_return=last_line.get("best_return"))
+    memory = TunedSettings(tuned_file(config))
+    time_base_s = float(last_line.get("time_s") or 0.0)
+    tuning = open_tuning(
+        config, folder, memory, clock=clock, time_s=lambda now: time_base_s + now - begun
+    )
     next_line = clock()  # at once: who looks at a run that starts sees that it does
 
     def write_line() -> dict[str, Any]:
         line = book.make_line(clock())
         line["monitor_refused_messages"] = sum(server.refused.values())
+        if tuning is not None:
+            line |= {**tuning.gauges(), "tuner_file_warnings": memory.warnings}
         files.write_line(line, view)
         return line
 
     while book.phase is not Phase.OVER:
         for address, envelope in server.receive(_LOOK_EVERY_S):
-            _send(server, book.take(address, envelope, clock()))
+            now = clock()
+            member = registry.get(envelope.sender)
+            _send(server, book.take(address, envelope, now))
+            if tuning is not None and book.phase is Phase.RUNNING and member is not None:
+                _tune(tuning, member, envelope.message, book, registry, now)
         now = clock()
+        if tuning is not None and book.phase is Phase.RUNNING:
+            _send(server, tuning.letters(registry.members, now))
         if context.stop:
             book.stop(str(context.stop.reason), now)
         _send(server, book.observe_time(now))
@@ -333,9 +353,27 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
             next_line = now + config.run.metrics_every_s
             write_line()
     files.close(write_line(), goal, book.reason or "stopped")
+    if tuning is not None:
+        tuning.close()
     server.close(linger_s=0.5)
     if not parent_is_alive():
         _remove_socket_directory(context.monitor)
+
+
+def _tune(
+    tuning: Tuning,
+    member: Member,
+    message: Message,
+    book: MonitorBook,
+    registry: Registry,
+    now: float,
+) -> None:
+    """Let the tuner read a beat; what it wants of the parent is in the book's status."""
+    if isinstance(message, Beat):
+        tuning.take(member, message, registry.members, book.line, now)
+    book.actors_wanted = tuning.actors_wanted
+    while tuning.notes:
+        book.note(tuning.notes.popleft())
 
 
 def _remove_socket_directory(address: str) -> None:

@@ -9,8 +9,9 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ _LOOK_EVERY_S = 0.1
 _STATUS_EVERY_S = 1.0
 #: Share of `supervisor.stop_timeout_s` that the monitor gets for an orderly end.
 _ORDERLY_SHARE = 0.75
+#: States of a role that runs or will run again.
+_STAYS = ("new", "running", "waiting")
 
 
 def monitor_address(config: Config, directory: Path) -> str:
@@ -49,26 +52,31 @@ def role_commands(
     if config.compressor.chain:
         counts["compressor"] = config.compressor.processes
     counts["actor"] = config.actors.processes
-    commands = []
-    for role, count in counts.items():
-        threads = config.predictor.threads if role == "predictor" else 1
-        for index in range(count):
-            name = f"{role}-{index}"
-            arguments = ("role", role, str(folder.config_path), "--monitor", monitor)
-            commands.append(
-                RoleCommand(
-                    role,
-                    name,
-                    (sys.executable, "-m", "services.cli", *arguments, "--name", name),
-                    {
-                        # every process is one core's worth; idle pools would fight for the cores
-                        "OMP_NUM_THREADS": str(threads),
-                        STARTED_AT_VARIABLE: repr(started_at),
-                    },
-                    folder.log_path(role, str(index)),
-                )
-            )
-    return commands
+    return [
+        role_command(config, folder, monitor, role, index, started_at=started_at)
+        for role, count in counts.items()
+        for index in range(count)
+    ]
+
+
+def role_command(
+    config: Config, folder: RunFolder, monitor: str, role: str, index: int, *, started_at: float
+) -> RoleCommand:
+    """How one role is started."""
+    threads = config.predictor.threads if role == "predictor" else 1
+    name = f"{role}-{index}"
+    arguments = ("role", role, str(folder.config_path), "--monitor", monitor)
+    return RoleCommand(
+        role,
+        name,
+        (sys.executable, "-m", "services.cli", *arguments, "--name", name),
+        {
+            # every process is one core's worth; idle pools would fight for the cores
+            "OMP_NUM_THREADS": str(threads),
+            STARTED_AT_VARIABLE: repr(started_at),
+        },
+        folder.log_path(role, str(index)),
+    )
 
 
 class MonitorLine:
@@ -102,6 +110,7 @@ class RunParent:
         line: to the monitor.
         console: shows the run.
         stop: set by signals.
+        actor_command: how actor number i is started, for a tuner that wants another number of them.
     """
 
     def __init__(
@@ -111,11 +120,14 @@ class RunParent:
         line: MonitorLine,
         console: RunConsole,
         stop: StopFlag,
+        actor_command: Callable[[int], RoleCommand],
     ) -> None:
         self._config, self._supervisor, self._line = config, supervisor, line
         self._console, self._stop = console, stop
         self._end_by: float | None = None
         self._killed = 0
+        self._noted = 0
+        self._actor_command = actor_command
 
     def run(self) -> None:
         """Until every role has ended by itself, or a signal came.
@@ -156,6 +168,8 @@ class RunParent:
             status = self._line.poll(now)
             if status is not None:
                 self._show(status)
+                if deadline is None and status["phase"] == "running":
+                    self._adjust_actors(status.get("actors_wanted"))
             time.sleep(_LOOK_EVERY_S)
 
     def _end_orderly(self, reason: str) -> None:
@@ -191,6 +205,29 @@ class RunParent:
             if name in names and status["phase"] == "running":
                 self._supervisor.kill(name, "it was silent for too long")
         self._killed = status["silences"]
+        noted = status.get("noted", 0)
+        new = noted - min(self._noted, noted)
+        for text in status["notes"][-new:] if new else ():
+            self._console.note(text)
+        self._noted = noted
+
+    def _adjust_actors(self, wanted: int | None) -> None:
+        """Start or end actors until as many run as the tuner wants; the newest go first."""
+        if wanted is None:
+            return
+        actors = {
+            int(role.name.rsplit("-", 1)[1]): role
+            for role in self._supervisor.roles()
+            if role.role == "actor"
+        }
+        staying = sorted(i for i, role in actors.items() if role.state in _STAYS)
+        for index in staying[wanted:]:
+            self._supervisor.remove(f"actor-{index}")
+        missing = wanted - len(staying)
+        # a name is free again when its process has left; until then the next look adds it
+        free = [index for index in range(wanted) if index not in actors]
+        for index in free[: max(0, missing)]:
+            self._supervisor.add(self._actor_command(index))
 
 
 @contextmanager
@@ -218,8 +255,16 @@ def open_run_folder(config: Config, *, resume: bool) -> RunFolder:
     return folder
 
 
-def train(config: Config, *, resume: bool, stop: StopFlag) -> dict[str, Any] | None:
+def train(
+    config: Config, *, resume: bool, stop: StopFlag, console: RunConsole | None = None
+) -> dict[str, Any] | None:
     """Run `config` on this machine until it is over; the summary, None if there is none.
+
+    Args:
+        config: of the run.
+        resume: go on with the run that is there.
+        stop: set by signals; ends the run.
+        console: shows the run, instead of the one for standard output.
 
     Raises:
         AclearnError: the run cannot be started, or a role died too often.
@@ -244,11 +289,15 @@ def train(config: Config, *, resume: bool, stop: StopFlag) -> dict[str, Any] | N
                 backoff_first_s=config.supervisor.backoff_first_s,
                 backoff_max_s=config.supervisor.backoff_max_s,
             )
+            actor_command = partial(
+                role_command, config, folder, address, "actor", started_at=started_at
+            )
             context = RoleContext("supervisor", "supervisor", 0, config, address, folder, stop)
             try:
                 line = MonitorLine(context.connect(address))
-                with open_console(config.run.bounds(), name=context.run) as console:
-                    RunParent(config, supervisor, line, console, stop).run()
+                shown = console or open_console(config.run.bounds(), name=context.run)
+                with shown as view:
+                    RunParent(config, supervisor, line, view, stop, actor_command).run()
             finally:
                 context.close()
         return folder.read_summary()

@@ -24,7 +24,7 @@ from aclearn.learning import (
     choose_amp,
     choose_device,
 )
-from aclearn.monitoring import StepLedger
+from aclearn.monitoring import StepLedger, part
 from aclearn.policies import Architecture, PolicyVersion
 from aclearn.runs import RunFolder, load_newest, save_checkpoint
 from aclearn.wire import Unroll
@@ -174,8 +174,9 @@ class Trainer:
 
     def _learn(self, unrolls: list[Unroll], worker: GradientWorker | None) -> Iterator[int]:
         """Yields the number of steps each time some are accounted for, learned or dropped."""
-        batch = assemble_batch(unrolls, frame_stack=self._spec.frame_stack, device=self._device)
-        minibatches = [m for m in batch.cut(self._config.trainer.minibatches) if m.steps > 0]
+        with part("batch"):
+            batch = assemble_batch(unrolls, frame_stack=self._spec.frame_stack, device=self._device)
+            minibatches = [m for m in batch.cut(self._config.trainer.minibatches) if m.steps > 0]
         if not minibatches:
             return
         lags = self.counters.updates - batch.versions[batch.valid.cpu().numpy()]
@@ -194,7 +195,8 @@ class Trainer:
             self.counters.batches += 1
             if not reports:
                 return
-            self.publish()
+            with part("publish"):
+                self.publish()
             self._gauges = {
                 **mean_gauges(reports),
                 "lag_mean": float(lags.mean()),
@@ -210,7 +212,7 @@ class Trainer:
         if worker is None:
             worker = self._worker = self._worker or learner.make_worker()
         sums = learner.differentiate(batch, worker)
-        with learner.lock:
+        with part("optimiser"), learner.lock:
             learned_steps = self.intake.learned_steps
             report = learner.apply(worker, sums, learned_steps=learned_steps)
             if report.applied:

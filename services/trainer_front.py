@@ -14,6 +14,7 @@ import zmq
 from aclearn import wire
 from aclearn.errors import WireError
 from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
+from aclearn.monitoring import WaitMeter
 from aclearn.policies import PolicyVersion
 from aclearn.wire import (
     Beat,
@@ -74,6 +75,8 @@ class TrainerFront:
         self._weights, weights = context.serve((WeightsRequest, ObservationsRequest))
         self._endpoints = {"unrolls": unrolls, "weights": weights}
         self._thread = threading.Thread(target=self._run, name="trainer-front", daemon=True)
+        #: Where the thread's time goes.
+        self.meter = WaitMeter()
         self.stop_reason: str | None = None
         #: How many workers the monitor wants; None as long as it has not said.
         self.workers: int | None = None
@@ -125,16 +128,20 @@ class TrainerFront:
                     poller.register(self._unrolls.socket, zmq.POLLIN)
                 else:
                     poller.unregister(self._unrolls.socket)
-            poller.poll(_LOOK_EVERY_MS if reading else _LOOK_EVERY_WHILE_FULL_MS)
-            for identity, envelope in self._weights.receive(0.0):
-                self._answer_weights(identity, envelope)
+            with self.meter.waiting("messages"):
+                poller.poll(_LOOK_EVERY_MS if reading else _LOOK_EVERY_WHILE_FULL_MS)
+            with self.meter.part("wire"):
+                for identity, envelope in self._weights.receive(0.0):
+                    self._answer_weights(identity, envelope)
             while not self._queue.full:
-                received = self._unrolls.receive(0.0, limit=1)
-                for identity, envelope in received:
-                    self._take_unroll(identity, envelope)
+                with self.meter.part("decode"):
+                    received = self._unrolls.receive(0.0, limit=1)
+                    for identity, envelope in received:
+                        self._take_unroll(identity, envelope)
                 if not received:
                     break
-            membership.tick()
+            with self.meter.part("wire"):
+                membership.tick()
             self.stop_reason = membership.stop_reason
             self.workers = membership.workers
             if membership.take_directive("save_best"):

@@ -8,7 +8,7 @@ import time
 from aclearn.allocator import keep_freed_memory
 from aclearn.envs import read_spec
 from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
-from aclearn.monitoring import WaitMeter
+from aclearn.monitoring import WaitMeter, add_up
 from aclearn.wire import Beat, Unroll
 from services.policies import architecture_of
 from services.role import RoleContext
@@ -110,6 +110,7 @@ def run_trainer(context: RoleContext) -> None:
             episode_lengths=[],
             final=final,
             note="",
+            parts=add_up(pool.parts(), front.meter.parts()),
             **fields,
         )
 

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+from aclearn.monitoring import WaitMeter
 from aclearn.wire import Unroll, UnrollReply
 from services.role import Membership, PeerLink
 
@@ -23,6 +24,13 @@ class UnrollSender:
     An answer that does not come within `_ANSWER_WITHIN_S` although the trainer lives is given up:
     the unroll is learned or lost, the trainer knows which, and the actor goes on.
 
+    Args:
+        link: to the trainer.
+        membership: tells of the trainer's restarts.
+        most_unacknowledged: unrolls on the way before it waits.
+        meter: counts the wait for room.
+        clock: monotonic seconds.
+
     Attributes:
         refused: reason → unrolls that the trainer refused.
         unanswered: unrolls whose answer was given up.
@@ -34,9 +42,11 @@ class UnrollSender:
         membership: Membership,
         *,
         most_unacknowledged: int,
+        meter: WaitMeter | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._link, self._membership = link, membership
+        self._meter = WaitMeter() if meter is None else meter
         self._most, self._clock = most_unacknowledged, clock
         self._unacknowledged: dict[int, float] = {}
         self.refused: Counter[str] = Counter()
@@ -77,11 +87,12 @@ class UnrollSender:
         while not self._try_to_send(sequence, unroll):
             if not proceed():
                 return False
-            if self._link.client is not None and not self.has_room():
-                self.poll(_LOOK_EVERY_S)  # an acknowledgement makes room
-            else:
-                time.sleep(_LOOK_EVERY_S)  # no trainer: there is nothing to wait on
-                self.poll()
+            with self._meter.waiting("training queue"):
+                if self._link.client is not None and not self.has_room():
+                    self.poll(_LOOK_EVERY_S)  # an acknowledgement makes room
+                else:
+                    time.sleep(_LOOK_EVERY_S)  # no trainer: there is nothing to wait on
+                    self.poll()
         return True
 
     def _try_to_send(self, sequence: int, unroll: Unroll) -> bool:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from aclearn.monitoring import WaitMeter
+from aclearn.monitoring import TimeBudget, WaitMeter, measure_here
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -44,12 +44,11 @@ class WorkerPool:
         self._make_step, self._name, self._clock = make_step, name, clock
         self._lock = threading.Lock()
         self._threads: dict[int, threading.Thread] = {}
-        self._meters: dict[int, WaitMeter] = {}
         self._wanted = 0
         self._in_a_row = 0
         self._fatal: BaseException | None = None
         self.failures = 0
-        self._waits = _MeanWaits(clock)
+        self._budget = TimeBudget(clock)
 
     @property
     def size(self) -> int:
@@ -82,9 +81,12 @@ class WorkerPool:
             ) from self._fatal
 
     def waits(self) -> dict[str, float]:
-        """`WaitMeter.seconds()` of the average worker, for a beat."""
-        with self._lock:
-            return self._waits.observe({i: m.seconds() for i, m in self._meters.items()})
+        """Thread-seconds of all workers by what they waited for, for a beat."""
+        return self._budget.waits()
+
+    def parts(self) -> dict[str, float]:
+        """Thread-seconds of all workers by part of their work, for a beat."""
+        return self._budget.parts()
 
     def close(self, timeout_s: float) -> bool:
         """End all workers after their step; whether they ended within `timeout_s`."""
@@ -97,11 +99,10 @@ class WorkerPool:
         return not any(thread.is_alive() for thread in threads)
 
     def _run(self, index: int) -> None:
-        meter = WaitMeter(self._clock)
-        with self._lock:
-            self._meters[index] = meter
+        meter = self._budget.meter()
+        measure_here(meter)
         step: Step | None = None
-        while self._goes_on(index):
+        while self._goes_on(index, meter):
             try:
                 step = step or self._make_step()
                 worked = step(meter)
@@ -112,13 +113,13 @@ class WorkerPool:
                 if worked:
                     self._in_a_row = 0
 
-    def _goes_on(self, index: int) -> bool:
+    def _goes_on(self, index: int, meter: WaitMeter) -> bool:
         with self._lock:
             if index < self._wanted and self._fatal is None:
                 return True
             # under the lock: `resize` either still counts on this thread or starts another one
-            del self._threads[index], self._meters[index]
-            self._waits.forget(index)
+            del self._threads[index]
+            self._budget.retire(meter)
             return False
 
     def _failed(self, error: Exception) -> None:
@@ -128,32 +129,3 @@ class WorkerPool:
             self._in_a_row += 1
             if self._in_a_row >= MOST_FAILURES:
                 self._fatal = error
-
-
-class _MeanWaits:
-    """Cumulative seconds of the average worker over the meters of workers that come and go."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._began = self._last = clock()
-        self._before: dict[int, dict[str, float]] = {}
-        self._seconds: dict[str, float] = {}
-
-    def forget(self, index: int) -> None:
-        """A worker has ended; the next one of this number has a new meter."""
-        self._before.pop(index, None)
-
-    def observe(self, meters: dict[int, dict[str, float]]) -> dict[str, float]:
-        now = self._clock()
-        elapsed, self._last = now - self._last, now
-        changes: dict[str, float] = {}
-        for index, seconds in meters.items():
-            before = self._before.get(index, {})
-            for label, value in seconds.items():
-                changes[label] = changes.get(label, 0.0) + value - before.get(label, 0.0)
-        self._before = meters
-        total = changes.pop("total", 0.0)
-        for label, change in changes.items():
-            share = change / total if total > 0 else 0.0
-            self._seconds[label] = self._seconds.get(label, 0.0) + share * elapsed
-        return {**self._seconds, "total": now - self._began}

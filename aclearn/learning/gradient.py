@@ -11,6 +11,7 @@ from torch import Tensor
 from aclearn.config import LossConfig
 from aclearn.learning.batch import Batch, cut_columns
 from aclearn.learning.loss import actor_critic_loss
+from aclearn.monitoring import part
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork
 from correctors import (
@@ -131,6 +132,14 @@ class GradientWorker:
         return [parameter.grad for parameter in self._parameters]
 
     def _differentiate_chunk(self, batch: Batch, columns: slice) -> Tensor:
+        with part("forward"):
+            loss, sums = self._forward(batch, columns)
+        with part("backward"):
+            loss.backward()  # type: ignore[no-untyped-call]
+        return sums
+
+    def _forward(self, batch: Batch, columns: slice) -> tuple[Tensor, Tensor]:
+        """The scaled mean loss of the columns, and the sums that `GradientSums` is made of."""
         observations = batch.observations[:, columns]
         actions, valid = batch.actions[:, columns], batch.valid[:, columns]
         length, width = actions.shape
@@ -168,20 +177,20 @@ class GradientWorker:
         )
         mean = loss.total / max(1, batch.steps)
         scaled = mean * self.loss_scale if self.loss_scale != 1.0 else mean
-        scaled.backward()  # type: ignore[no-untyped-call]
         chunk_steps = valid.sum()
         rhos = importance_weights(log_rhos, rho_bar=None).masked_fill(~valid, 0.0)
-        return torch.stack(
+        sums = torch.stack(
             [
-                loss.policy,
-                loss.value,
-                loss.entropy,
+                loss.policy.detach(),
+                loss.value.detach(),
+                loss.entropy.detach(),
                 rhos.sum(),
                 rhos.square().sum(),
                 clipped_fraction(log_rhos, self._loss.rho_bar, valid) * chunk_steps,
                 advantages.masked_fill(~valid, 0.0).square().sum(),
             ]
         )
+        return scaled, sums
 
 
 def place(network: PolicyNetwork, device: torch.device, channels_last: bool) -> PolicyNetwork:

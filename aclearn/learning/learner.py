@@ -16,6 +16,7 @@ from aclearn.errors import CheckpointError
 from aclearn.learning.batch import Batch
 from aclearn.learning.gradient import GradientSums, GradientWorker, place
 from aclearn.learning.optimiser import learning_rate, make_optimiser
+from aclearn.monitoring import part
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
 
@@ -133,7 +134,7 @@ class Learner:
 
     def differentiate(self, batch: Batch, worker: GradientWorker) -> GradientSums:
         """Let `worker` take the newest weights and differentiate; the lock is free meanwhile."""
-        with self.lock:
+        with part("refresh"), self.lock:
             worker.refresh(
                 self._parameters,
                 advantage_scale=self._advantage_scale,

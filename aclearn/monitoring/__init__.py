@@ -1,22 +1,29 @@
 """Metrics, the account of steps, waits, and the ways to look at a run."""
 
-from aclearn.monitoring.bottleneck import Bottleneck, find_bottleneck, queue_fills
+from aclearn.monitoring.bottleneck import Bottleneck, bottleneck_of, find_bottleneck, queue_fills
+from aclearn.monitoring.budget import TimeBudget, add_up, measure_here, part
 from aclearn.monitoring.console import PlainConsole, RunConsole, open_console
 from aclearn.monitoring.goal import EPISODES_FOR_TARGET, Goal
 from aclearn.monitoring.ledger import LedgerError, StepLedger
-from aclearn.monitoring.metrics import METRIC_NAMES, BeatFields, RunView
+from aclearn.monitoring.metrics import METRIC_NAMES, PART_SECONDS, BeatFields, RunView
 from aclearn.monitoring.plot import Curve, plot_runs, read_curve
 from aclearn.monitoring.progress import Progress, ProgressEstimate
 from aclearn.monitoring.registry import Member, Registry
 from aclearn.monitoring.tensorboard import TensorBoardWriter
+from aclearn.monitoring.tuner import COUNT_OF_ROLE, Tuner
+from aclearn.monitoring.tuner_decision import Decision
+from aclearn.monitoring.tuner_plot import plot_tuner
 from aclearn.monitoring.waits import WaitMeter, shares
 
 __all__ = [
+    "COUNT_OF_ROLE",
     "EPISODES_FOR_TARGET",
     "METRIC_NAMES",
+    "PART_SECONDS",
     "BeatFields",
     "Bottleneck",
     "Curve",
+    "Decision",
     "Goal",
     "LedgerError",
     "Member",
@@ -28,10 +35,17 @@ __all__ = [
     "RunView",
     "StepLedger",
     "TensorBoardWriter",
+    "TimeBudget",
+    "Tuner",
     "WaitMeter",
+    "add_up",
+    "bottleneck_of",
     "find_bottleneck",
+    "measure_here",
     "open_console",
+    "part",
     "plot_runs",
+    "plot_tuner",
     "queue_fills",
     "read_curve",
     "shares",

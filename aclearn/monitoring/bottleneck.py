@@ -22,6 +22,7 @@ _NOTICEABLE = 0.15
 # From this share on a wait is the reason why a role is slow.
 _LARGE = 0.25
 _FULL = 0.8
+_TUNER = "tuner.enabled=true tries such counts by itself"
 
 
 @dataclass(frozen=True)
@@ -58,19 +59,42 @@ def queue_fills(line: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
+def bottleneck_of(line: Mapping[str, Any]) -> Bottleneck:
+    """What a metrics line says of the bottleneck; see `find_bottleneck`."""
+    return find_bottleneck(
+        line.get("wait_share") or {}, queue_fills(line), learned_steps=line.get("learned_steps")
+    )
+
+
 def find_bottleneck(
-    wait_share: Mapping[str, Mapping[str, float]], queue_fill: Mapping[str, float] | None = None
+    wait_share: Mapping[str, Mapping[str, float]],
+    queue_fill: Mapping[str, float] | None = None,
+    *,
+    learned_steps: int | None = None,
 ) -> Bottleneck:
     """The role that holds the run up: follows who waits for whom, from the trainer on.
+
+    Nobody is blamed for the start of a run, when everybody waits for everybody: that is as long as
+    nothing is learned, and as long as actors wait for their first weights.
 
     Args:
         wait_share: role → "working" or what it waited for → share of its time; each role's shares
             add up to 1 (a metrics line's `wait_share`).
         queue_fill: queue → fill between 0 and 1, as `queue_fills` gives it.
+        learned_steps: agent steps learned so far; None where that is not known.
     """
     trainer = wait_share.get("trainer")
     if not trainer:
         return Bottleneck(None, "not known yet: the trainer has not reported")
+    if learned_steps == 0:
+        return Bottleneck(None, f"starting: nothing is learned yet; {_waits_in_words(wait_share)}")
+    weights = wait_share.get("actor", {}).get(WEIGHTS, 0.0)
+    if weights >= _NOTICEABLE:
+        return Bottleneck(
+            None,
+            f"starting: actors wait {percent(weights)} for their first weights; if that lasts, see "
+            "the log of who makes them: the trainer, or with compressor.chain the compressor",
+        )
     if trainer.get(UNROLLS, 0.0) >= _NOTICEABLE:
         return _before_the_trainer(wait_share)
     return _at_the_trainer(trainer, wait_share.get("actor", {}), queue_fill or {})
@@ -94,7 +118,8 @@ def _at_the_trainer(
         return Bottleneck(
             "trainer",
             f"trainer: {works} while {' and '.join(seen)}; "
-            "fewer actors, a smaller network, or a GPU would help",
+            "more trainer.workers where cores are free, fewer actors.processes, a smaller "
+            f"policy.architecture, or a GPU would help; {_TUNER}",
         )
     if not actor:
         return Bottleneck("trainer", f"trainer: {works}; no actor has reported")
@@ -123,12 +148,6 @@ def _before_the_trainer(wait_share: Mapping[str, Mapping[str, float]]) -> Bottle
             f"queue while {starved}; a larger actors.unacknowledged_unrolls or a smaller "
             "trainer.unrolls_per_batch would help",
         )
-    if label == WEIGHTS:
-        return Bottleneck(
-            "trainer",
-            f"trainer: actors wait {percent(share)} for weights while {starved}; "
-            "a smaller network would help",
-        )
     return Bottleneck(
         "actor", f"actor: it waits {percent(share)} of the time for {label} while {starved}"
     )
@@ -140,12 +159,13 @@ def _at_the_actor(actor: Mapping[str, float], starved: str) -> Bottleneck:
         return Bottleneck(
             "actor",
             f"actor: it waits {percent(emulator)} of the time for the emulator while {starved}; "
-            "more actors.processes or actors.emulator_threads would help if there are free cores",
+            "more actors.processes or actors.emulator_threads would help if there are free cores; "
+            f"{_TUNER}",
         )
     return Bottleneck(
         "actor",
         f"actor: it works {percent(working)} of the time while {starved}; more actors.processes "
-        "if there are free cores, or a smaller network, would help",
+        f"if there are free cores, or a smaller policy.architecture, would help; {_TUNER}",
     )
 
 
@@ -158,7 +178,8 @@ def _at_the_predictor(predictor: Mapping[str, float], actions: float, starved: s
         return Bottleneck(
             "predictor",
             f"predictor: it works {percent(working)} of the time while {seen}; more "
-            "predictor.processes, a smaller network, or actors.inference=local would help",
+            "predictor.workers or predictor.processes if there are free cores, a smaller "
+            f"policy.architecture, or actors.inference=local would help; {_TUNER}",
         )
     return Bottleneck(
         None,
@@ -166,6 +187,17 @@ def _at_the_predictor(predictor: Mapping[str, float], actions: float, starved: s
         f"{percent(requests)} for requests; two actors.groups (one steps while the other waits) or "
         "more actors.envs_per_group would help",
     )
+
+
+def _waits_in_words(wait_share: Mapping[str, Mapping[str, float]]) -> str:
+    """Each role's largest wait: "actor waits 62 % for weights, trainer waits …"."""
+    largest = {role: _largest_wait(shares) for role, shares in sorted(wait_share.items())}
+    words = [
+        f"{role} waits {percent(share)} for {label}"
+        for role, (label, share) in largest.items()
+        if share >= _NOTICEABLE
+    ]
+    return ", ".join(words) or "everybody works"
 
 
 def _largest_wait(shares: Mapping[str, float]) -> tuple[str, float]:

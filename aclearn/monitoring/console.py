@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, TextIO
 
-from aclearn.monitoring.bottleneck import find_bottleneck, queue_fills
+from aclearn.monitoring.bottleneck import bottleneck_of, queue_fills
 from aclearn.monitoring.progress import ProgressEstimate
 from aclearn.monitoring.wording import duration, printable
 
@@ -136,8 +136,7 @@ class PlainConsole:
             parts.append(f"restarts={restarts}")
         if progress.fraction is not None:
             parts.append(f'progress="{progress.label}, {progress.remaining()}"')
-        found = find_bottleneck(line.get("wait_share") or {}, queue_fills(line))
-        parts.append(f'bottleneck="{found.sentence}"')
+        parts.append(f'bottleneck="{bottleneck_of(line).sentence}"')
         return " ".join(parts)
 
     def _write(self, text: str) -> None:

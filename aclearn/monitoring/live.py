@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from aclearn.monitoring.bottleneck import find_bottleneck, queue_fills
+from aclearn.monitoring.bottleneck import bottleneck_of, queue_fills
 from aclearn.monitoring.progress import Progress, ProgressEstimate
 from aclearn.monitoring.waits import WORKING
 from aclearn.monitoring.wording import amount, duration, percent, printable
@@ -72,9 +72,14 @@ class LiveConsole:
 
     def update(self, line: Mapping[str, Any], roles: Sequence[Mapping[str, Any]]) -> None:
         """Draw this metrics line and these roles."""
-        self._line, self._roles = line, roles
-        self._progress = self._estimate.observe(line)
+        self._roles = roles
+        self.take_in(line)
         self._live.refresh()
+
+    def take_in(self, line: Mapping[str, Any]) -> None:
+        """Take a metrics line without drawing it, as those from before the view."""
+        self._line = line
+        self._progress = self._estimate.observe(line)
 
     def note(self, text: str) -> None:
         """Put an event below the figures; the last few stay."""
@@ -85,7 +90,7 @@ class LiveConsole:
     def view(self) -> RenderableType:
         """The whole picture of what was last told."""
         shares = self._line.get("wait_share") or {}
-        found = find_bottleneck(shares, queue_fills(self._line))
+        found = bottleneck_of(self._line)
         # The roles come last: they are what a low terminal may cut off.
         parts: list[RenderableType] = [
             self._progress_rows(),

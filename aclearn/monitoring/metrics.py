@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from aclearn.monitoring.budget import add_up
 from aclearn.monitoring.rates import CounterRate, SlidingRate
 from aclearn.monitoring.totals import StepTotals
 from aclearn.monitoring.waits import TOTAL, shares
@@ -31,7 +32,10 @@ METRIC_NAMES: Final = (
     "lag_max",
     "wait_share",
 )
-"""Names that are in every line; other names are gauges."""
+"""Names that are in every line; other names are gauges, or `PART_SECONDS`."""
+PART_SECONDS: Final = "part_seconds"
+"""Role → part of its work → seconds of all its threads, cumulative; in lines with such beats."""
+_PART_DIGITS: Final = 4
 _TRAINER_COUNTS: Final = ("updates", "epoch", "policy_version")
 _PROCESSES_KEPT: Final = 4096
 """Processes whose episode counts are remembered; the one silent longest is forgotten first."""
@@ -62,6 +66,10 @@ class BeatFields(Protocol):
         """Seconds waited, by label, and "total"."""
 
     @property
+    def parts(self) -> Mapping[str, float]:
+        """Seconds of all threads by part of the work, and "total"; may be empty."""
+
+    @property
     def episode_returns(self) -> Sequence[float]:
         """True returns of ended episodes."""
 
@@ -81,6 +89,9 @@ class RunView:
     Counters read: of the trainer `StepLedger.beat_counters()`, `updates`, `batches` (where one
     batch is used more than once), `epoch`, `policy_version`; of the actors `env_steps`, `episodes`;
     of whoever answers observations (actors with local inference, predictors) `predictions`.
+
+    What roles waited for before a trainer's first batch is no part of `wait_share`: then everybody
+    waits for everybody's start.
     """
 
     def __init__(
@@ -123,6 +134,8 @@ class RunView:
             name: int(previous[name]) for name in _TRAINER_COUNTS if name in previous
         }
         self._trainer_gauges: dict[str, float] = {}
+        self._learned_at_start: int | None = None
+        self._parts: dict[str, tuple[str, dict[str, float]]] = {}
         self._env_steps_high = self._totals.totals().env_steps
         self._env_steps_rate = SlidingRate(window_s)
         self._rates = {
@@ -172,6 +185,8 @@ class RunView:
             name: float(value) for name, value in beat.gauges.items() if math.isfinite(value)
         }
         self._observe_waits(process, beat.waits, now)
+        if beat.parts:
+            self._observe_parts(role, incarnation, beat.parts)
         if "predictions" in beat.counters:
             self._rates["predictions"].observe(incarnation, beat.counters["predictions"], now)
         if role == "trainer":
@@ -218,7 +233,8 @@ class RunView:
             "lag_max": self._trainer_gauges.get("lag_max", 0.0),
             "wait_share": self._wait_share(now),
         }
-        return fixed | self.extra
+        parts = self._part_seconds()
+        return fixed | ({PART_SECONDS: parts} if parts else {}) | self.extra
 
     def _observe_trainer(
         self, incarnation: str, process: _Process, beat: BeatFields, now: float
@@ -226,6 +242,7 @@ class RunView:
         if self._trainer is not None and incarnation != self._trainer:
             self._superseded.add(self._trainer)
             self.role_gone(self._trainer, now)
+            self._learned_at_start = None
         self._trainer = incarnation
         self._trainer_gauges = process.gauges
         self._trainer_counters = dict(beat.counters)
@@ -235,6 +252,13 @@ class RunView:
         self._rates["batches"].observe(incarnation, batches, now)
         learned_steps = beat.counters.get("learned_steps", 0)
         self._rates["learned_steps"].observe(incarnation, learned_steps, now)
+        if self._learned_at_start is None:
+            self._learned_at_start = learned_steps
+        if learned_steps <= self._learned_at_start:
+            # Nothing learned yet: forget all but the last beats. Two stay, as after a silence.
+            for each in self._processes.values():
+                while len(each.waits) > 2:
+                    each.waits.popleft()
 
     def _observe_waits(self, process: _Process, waits: Mapping[str, float], now: float) -> None:
         if TOTAL not in waits:
@@ -245,6 +269,23 @@ class RunView:
         else:
             samples.append((now, dict(waits)))
         self._forget_waits(samples, now)
+
+    def _observe_parts(self, role: str, incarnation: str, parts: Mapping[str, float]) -> None:
+        # Kept also when the process is gone, so that the sums of its role never fall.
+        self._parts.pop(incarnation, None)
+        self._parts[incarnation] = (role, dict(parts))
+        if len(self._parts) > _PROCESSES_KEPT:
+            del self._parts[next(iter(self._parts))]
+
+    def _part_seconds(self) -> dict[str, dict[str, float]]:
+        """Role → part → seconds of all its processes' threads since their starts."""
+        sums: dict[str, dict[str, float]] = {}
+        for role, parts in self._parts.values():
+            sums[role] = add_up(sums.get(role, {}), parts)
+        return {
+            role: {part: round(seconds, _PART_DIGITS) for part, seconds in parts.items()}
+            for role, parts in sums.items()
+        }
 
     def _forget_waits(self, samples: deque[tuple[float, dict[str, float]]], now: float) -> None:
         # Two stay, so that a role that has gone quiet still shows what it did last.

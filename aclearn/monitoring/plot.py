@@ -9,7 +9,7 @@ from typing import Any
 
 from aclearn.errors import AclearnError, RunFolderError
 
-_FORMATS = (".png", ".pdf", ".svg")
+PICTURE_FORMATS = (".png", ".pdf", ".svg")
 _RETURN = "return_mean_100"
 # (name of the time unit, its seconds, used from this many seconds on)
 _TIME_UNITS = (("hours", 3600.0, 2 * 3600.0), ("minutes", 60.0, 120.0), ("seconds", 1.0, 0.0))
@@ -82,9 +82,10 @@ def plot_runs(run_dirs: Sequence[Path], out: Path) -> None:
     """
     if not run_dirs:
         raise RunFolderError("no run to plot; name at least one run folder")
-    if out.suffix.lower() not in _FORMATS:
+    if out.suffix.lower() not in PICTURE_FORMATS:
         raise AclearnError(
-            f"{out}: expected a name that ends in one of {', '.join(_FORMATS)} for the picture"
+            f"{out}: expected a name that ends in one of {', '.join(PICTURE_FORMATS)} for the "
+            "picture"
         )
     curves = [read_curve(run_dir) for run_dir in run_dirs]
     if not any(curve.returns for curve in curves):
@@ -98,6 +99,11 @@ def plot_runs(run_dirs: Sequence[Path], out: Path) -> None:
         raise AclearnError(f"the picture {out} cannot be written ({error.strerror})") from error
 
 
+def time_unit(longest_s: float) -> tuple[str, float]:
+    """Name and seconds of the unit in which an axis that long is read most easily."""
+    return next((n, s) for n, s, since_s in _TIME_UNITS if longest_s >= since_s)
+
+
 def _draw(curves: Sequence[Curve], labels: Sequence[str]) -> Any:
     # Imported here for its 0.3 s. A Figure by itself has no window and no global state, and saves
     # through Agg; pyplot would look for a display and keep every figure.
@@ -105,7 +111,7 @@ def _draw(curves: Sequence[Curve], labels: Sequence[str]) -> Any:
     from matplotlib.ticker import EngFormatter
 
     longest_s = max((curve.time_s[-1] for curve in curves if curve.time_s), default=0.0)
-    unit, unit_s = next((n, s) for n, s, since_s in _TIME_UNITS if longest_s >= since_s)
+    unit, unit_s = time_unit(longest_s)
     figure = Figure(figsize=(11.0, 4.5), layout="constrained")
     over_time, over_steps = figure.subplots(1, 2, sharey=True)
     for curve, label in zip(curves, labels, strict=True):

@@ -13,10 +13,13 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from aclearn.errors import RunFolderError
+from aclearn.monitoring.metrics import PART_SECONDS
 
 _LOGGER = logging.getLogger(__name__)
 _NUMBER = itertools.count()
 _AXIS = "env_steps"
+# Sums since the start say nothing as curves; `aclearn top` and `profile` read them.
+_LEFT_OUT = frozenset({_AXIS, PART_SECONDS})
 
 
 class TensorBoardWriter:
@@ -75,8 +78,9 @@ class TensorBoardWriter:
         """
         values = [
             self._new_summary.Value(tag=tag, simple_value=value)  # type: ignore[attr-defined]
-            for tag, value in _scalars("", line)
-            if tag != _AXIS
+            for tag, value in _scalars(
+                "", {name: value for name, value in line.items() if name not in _LEFT_OUT}
+            )
         ]
         step = int(line.get(_AXIS) or 0)
         summary = self._new_summary(value=values)

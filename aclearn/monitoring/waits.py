@@ -1,4 +1,4 @@
-"""Where a thread's time goes: seconds waited by label, the rest is work."""
+"""Where a thread's time goes: seconds by what it waited for and by part of its work."""
 
 from __future__ import annotations
 
@@ -9,20 +9,32 @@ from typing import Final
 
 TOTAL: Final = "total"
 WORKING: Final = "working"
+#: A wait's name among the parts of a meter: "waiting for unrolls".
+WAITING_FOR: Final = "waiting for "
+#: Labels that are waits to the thread, since it does nothing, but work to the process: threads of
+#: the emulator do it.
+WORK_OF_OTHERS: Final = frozenset({"emulator"})
+# After so many the owner is changing all the time; the last reading is off by one span at most.
+_MOST_READS = 1000
 
 
-class _Waiting:
+class Span:
     """One label of a meter, made once so that a use costs little more than two clock reads."""
 
-    __slots__ = ("_clock", "seconds", "started")
+    __slots__ = ("_meter", "seconds")
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, meter: WaitMeter) -> None:
+        self._meter = meter
         self.seconds = 0.0
-        self.started: float | None = None
 
     def __enter__(self) -> None:
-        self.started = self._clock()
+        meter = self._meter
+        meter._changes += 1
+        now = meter._clock()
+        meter._open[-1].seconds += now - meter._since
+        meter._since = now
+        meter._open.append(self)
+        meter._changes += 1
 
     def __exit__(
         self,
@@ -30,51 +42,100 @@ class _Waiting:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        started = self.started
-        if started is not None:
-            self.seconds += self._clock() - started
-            self.started = None
+        meter = self._meter
+        meter._changes += 1
+        now = meter._clock()
+        meter._open.pop().seconds += now - meter._since
+        meter._since = now
+        meter._changes += 1
 
 
 class WaitMeter:
-    """Seconds that one thread has waited since the meter was made, by label.
+    """Seconds of one thread since the meter was made, by wait and by part of its work.
 
-    Not thread-safe: one meter a thread. Waits must not be nested, else they are counted twice.
+    Every moment counts once: a span inside another one takes its time out of the outer one. Spans
+    are entered by one thread; any thread may read.
 
         with meter.waiting("actions"):
             reply = client.receive(timeout_s)
+        with meter.part("inference"):
+            logits = runtime.logits(observations)
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
-        self._began = clock()
-        self._labels: dict[str, _Waiting] = {}
+        self._waits: dict[str, Span] = {}
+        self._parts: dict[str, Span] = {}
+        # What no label explains; the innermost open span is the last one.
+        self._open = [Span(self)]
+        self._began = self._since = clock()
+        self._ended: float | None = None
+        # Odd while the owner changes something: a reader reads again when it moved meanwhile. A
+        # lock would cost the owner as much as the measuring itself.
+        self._changes = 0
 
-    def waiting(self, label: str) -> _Waiting:
+    def waiting(self, label: str) -> Span:
         """A context whose duration counts as waiting for `label`.
 
         Raises:
             ValueError: `label` is "total" or "working", which the meter fills itself.
         """
-        try:
-            return self._labels[label]
-        except KeyError:
-            if label in (TOTAL, WORKING):
-                raise ValueError(f"a wait cannot be called {label!r}: the meter uses it") from None
-            return self._labels.setdefault(label, _Waiting(self._clock))
+        return self._waits.get(label) or self._new(self._waits, label)
+
+    def part(self, label: str) -> Span:
+        """A context whose duration counts as the part `label` of the work.
+
+        Raises:
+            ValueError: `label` is "total" or "working", which the meter fills itself.
+        """
+        return self._parts.get(label) or self._new(self._parts, label)
+
+    def end(self) -> None:
+        """Stop the clock: the thread has ended, its seconds stay."""
+        self._ended = self._clock()
 
     def seconds(self) -> dict[str, float]:
-        """Cumulative seconds by label, and under "total" those since the meter was made.
+        """Cumulative seconds waited by label, and under "total" those since the meter was made.
 
         A wait that goes on counts up to now. This is what goes into a beat's `waits`.
         """
-        now = self._clock()
-        seconds = {
-            label: wait.seconds + (now - wait.started if wait.started is not None else 0.0)
-            for label, wait in self._labels.items()
-        }
-        seconds[TOTAL] = now - self._began
-        return seconds
+        waits, _, total = self._read()
+        return {**waits, TOTAL: total}
+
+    def parts(self) -> dict[str, float]:
+        """Cumulative seconds by part of the work, by "waiting for …", and under "total" all.
+
+        What is missing to the total has no label. This is what goes into a beat's `parts`.
+        """
+        waits, parts, total = self._read()
+        for label, seconds in waits.items():
+            name = label if label in WORK_OF_OTHERS else WAITING_FOR + label
+            parts[name] = parts.get(name, 0.0) + seconds
+        return {**parts, TOTAL: total}
+
+    def _new(self, spans: dict[str, Span], label: str) -> Span:
+        if label in (TOTAL, WORKING):
+            raise ValueError(f"a span cannot be called {label!r}: the meter uses it")
+        return spans.setdefault(label, Span(self))
+
+    def _read(self) -> tuple[dict[str, float], dict[str, float], float]:
+        """Seconds by wait and by part, and the total, all of one moment."""
+        for _ in range(_MOST_READS):
+            changes = self._changes
+            now = self._clock() if self._ended is None else self._ended
+            open_span, lasts_s = self._open[-1], max(0.0, now - self._since)
+            waits, parts = (
+                # a list first: the owner may add a label while it is gone through
+                {
+                    label: span.seconds + (lasts_s if span is open_span else 0.0)
+                    for label, span in list(spans.items())
+                }
+                for spans in (self._waits, self._parts)
+            )
+            if changes == self._changes and changes % 2 == 0:
+                break
+            time.sleep(0)  # let the owner finish its few lines
+        return waits, parts, now - self._began
 
 
 def shares(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:

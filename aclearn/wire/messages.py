@@ -11,7 +11,7 @@ read-only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -96,9 +96,10 @@ class Peers:
 class Beat:
     """A sign of life with metrics.
 
-    `counters`, `dropped` (agent steps by reason) and `waits` (seconds by label) are cumulative
-    since the start of the incarnation; `episode_returns` and `episode_lengths` are the episodes
-    finished since the beat before.
+    `counters`, `dropped` (agent steps by reason), `waits` (seconds by label) and `parts` (seconds
+    of all threads by part of the work, waits and the total among them) are cumulative since the
+    start of the incarnation; `episode_returns` and `episode_lengths` are the episodes finished
+    since the beat before.
     """
 
     state: str
@@ -110,6 +111,7 @@ class Beat:
     episode_lengths: list[int]
     final: bool
     note: Text
+    parts: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

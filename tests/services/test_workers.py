@@ -119,25 +119,17 @@ def test_what_makes_a_worker_may_fail_too(tools) -> None:
     assert pool.close(DEADLINE_S)
 
 
-def test_shares_of_waiting_are_those_of_the_average_worker(tools) -> None:
-    clock = tools.Clock(0.0)
-    waits = WorkerPool(lambda: None, name="test", clock=clock)._waits
-    clock.now = 10.0
-    # one worker waited half its 10 s, the other a tenth of its 5
-    first = waits.observe({0: {"total": 10.0, "turns": 5.0}, 1: {"total": 5.0, "turns": 0.5}})
-    assert first == pytest.approx({"total": 10.0, "turns": 10.0 * 5.5 / 15.0})
-    clock.now = 14.0
-    # worker 1 has ended, another with its number begins at 0: nothing falls
-    waits.forget(1)
-    second = waits.observe({0: {"total": 14.0, "turns": 5.0}, 1: {"total": 2.0, "turns": 2.0}})
-    assert second == pytest.approx({"total": 14.0, "turns": first["turns"] + 4.0 * 2.0 / 6.0})
-
-
-def test_a_pool_without_workers_waits_for_nothing(tools) -> None:
-    clock = tools.Clock(0.0)
-    pool = WorkerPool(lambda: None, name="test", clock=clock)
-    clock.now = 3.0
-    assert pool.waits() == {"total": 3.0}
+def test_the_time_of_workers_that_have_ended_stays(pool, job, tools) -> None:
+    pool.resize(3)
+    job.turn.release(3)
+    tools.wait_until(lambda: job.finished == 3, "each had a turn, or one had them all")
+    pool.resize(0)
+    tools.wait_until(lambda: living() == set(), "they have ended")
+    waits = pool.waits()
+    assert 0.0 < waits["turns"] < waits["total"]
+    assert pool.waits() == waits  # nobody is left whose time passes
+    pool.resize(1)
+    tools.wait_until(lambda: pool.waits()["total"] > waits["total"], "the next one's is added")
 
 
 def test_a_negative_count_is_refused(pool) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from aclearn.monitoring import Bottleneck, find_bottleneck, queue_fills
+from aclearn.monitoring import Bottleneck, bottleneck_of, find_bottleneck, queue_fills
 
 
 def _found(**shares: dict[str, float]) -> Bottleneck:
@@ -21,7 +21,8 @@ def test_a_busy_trainer_that_actors_wait_for_is_the_bottleneck() -> None:
     assert found == Bottleneck(
         "trainer",
         "trainer: it works 97 % of the time while actors wait 40 % for the training queue; "
-        "fewer actors, a smaller network, or a GPU would help",
+        "more trainer.workers where cores are free, fewer actors.processes, a smaller "
+        "policy.architecture, or a GPU would help; tuner.enabled=true tries such counts by itself",
     )
 
 
@@ -43,7 +44,7 @@ def test_working_actors_and_a_waiting_trainer_make_the_actor_the_bottleneck() ->
     assert found.sentence.startswith(
         "actor: it works 90 % of the time while the trainer waits 55 % for unrolls"
     )
-    assert "actors.processes" in found.sentence
+    assert "actors.processes" in found.sentence and "tuner.enabled" in found.sentence
 
 
 def test_a_slow_emulator_is_told_from_a_slow_policy() -> None:
@@ -66,6 +67,7 @@ def test_a_busy_predictor_that_actors_wait_for_is_the_bottleneck() -> None:
         "predictor: it works 92 % of the time while actors wait 60 % for actions and the trainer "
         "waits 60 % for unrolls"
     )
+    assert "predictor.workers" in found.sentence and "tuner.enabled" in found.sentence
 
 
 def test_an_idle_predictor_puts_the_blame_on_the_round_trip() -> None:
@@ -87,10 +89,39 @@ def test_actors_and_trainer_that_wait_for_each_other_blame_the_way_between() -> 
     assert "actors.unacknowledged_unrolls" in found.sentence
 
 
-def test_actors_that_wait_for_weights_blame_the_trainer() -> None:
+def test_actors_that_wait_for_their_first_weights_blame_nobody() -> None:
+    # an actor waits for weights only before it has any: that is a start, not a slow trainer
     found = _found(trainer={"working": 0.3, "unrolls": 0.7}, actor={"working": 0.4, "weights": 0.6})
-    assert found.role == "trainer"
-    assert "actors wait 60 % for weights" in found.sentence
+    assert found.role is None
+    assert found.sentence.startswith("starting: actors wait 60 % for their first weights")
+
+
+def test_a_run_that_has_not_learned_yet_is_starting_whoever_waits() -> None:
+    shares = {
+        "trainer": {"working": 0.2, "unrolls": 0.8},
+        "actor": {"working": 0.38, "weights": 0.62},
+    }
+    found = find_bottleneck(shares, learned_steps=0)
+    assert found == Bottleneck(
+        None,
+        "starting: nothing is learned yet; actor waits 62 % for weights, trainer waits 80 % for "
+        "unrolls",
+    )
+    shares["actor"] = {"working": 0.9, "emulator": 0.1}
+    assert find_bottleneck(shares, learned_steps=1).role == "actor"
+
+
+def test_a_line_brings_its_shares_its_fills_and_what_is_learned() -> None:
+    line = {
+        "wait_share": {"trainer": {"working": 1.0}, "actor": {"working": 1.0}},
+        "queue_fill": 0.9,
+        "learned_steps": 640,
+    }
+    assert "the training queue is 90 % full" in bottleneck_of(line).sentence
+    assert bottleneck_of(line | {"learned_steps": 0}).sentence == (
+        "starting: nothing is learned yet; everybody works"
+    )
+    assert bottleneck_of({}).role is None
 
 
 def test_where_everybody_works_nobody_is_blamed() -> None:

@@ -77,7 +77,9 @@ def test_a_plain_line_has_the_figures_the_goal_and_the_bottleneck() -> None:
         "time=0:12:34 return=12.34 episodes=412 env_steps=1853440 learned_steps=1840000 "
         "learned_steps_per_s=2460 updates=3000 lag=2.3 dropped_steps=1520 training_queue=0.75 "
         'restarts=3 progress="0:12:34 of 1:00:00, 0:47:26 to go" '
-        f'bottleneck="{_BOTTLENECK}; fewer actors, a smaller network, or a GPU would help"',
+        f'bottleneck="{_BOTTLENECK}; more trainer.workers where cores are free, fewer '
+        "actors.processes, a smaller policy.architecture, or a GPU would help; "
+        'tuner.enabled=true tries such counts by itself"',
     ]
 
 

@@ -21,6 +21,7 @@ class _Beat:
     gauges: Mapping[str, float] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
     waits: Mapping[str, float] = field(default_factory=dict)
+    parts: Mapping[str, float] = field(default_factory=dict)
     episode_returns: tuple[float, ...] = ()
 
 
@@ -285,6 +286,35 @@ def test_wait_shares_are_means_over_the_processes_of_a_role_within_the_window() 
     view.role_gone("b", 30.0)
     share = view.line(30.0)["wait_share"]
     assert share["actor"] == pytest.approx({"actions": 0.5, "working": 0.5})
+
+
+def test_waits_before_the_first_learned_batch_are_no_part_of_the_shares() -> None:
+    view = RunView(0.0)
+    for tick in range(1, 10):
+        now, waited = float(tick), min(float(tick), 6.0)
+        waits = {"weights": waited, "total": now}
+        view.observe_beat("actor", "a0", "a", _Beat(waits=waits), now)
+        # as resumed from a checkpoint: what counts is what this trainer learns
+        _trainer(view, "t", now, learned_steps=500 + 20 * max(0, tick - 6))
+    # the window would reach back to the first beat; the last wait ended with the sixth
+    assert view.line(9.0)["wait_share"]["actor"] == pytest.approx(
+        {"weights": 1 / 4, "working": 3 / 4}
+    )
+
+
+def test_seconds_by_part_are_sums_over_the_processes_of_a_role_that_never_fall() -> None:
+    view = RunView(0.0)
+    view.observe_beat("actor", "a0", "a", _Beat(parts={"encode": 1.0, "total": 3.0}), 1.0)
+    view.observe_beat("actor", "a1", "b", _Beat(parts={"encode": 0.5, "total": 2.0}), 1.0)
+    view.observe_beat("trainer", "t", "t", _Beat(parts={"forward": 0.25, "total": 1.0}), 1.0)
+    view.observe_beat("actor", "a0", "a", _Beat(parts={"encode": 1.5, "total": 4.0}), 2.0)
+    assert view.line(2.0)["part_seconds"] == {
+        "actor": {"encode": 2.0, "total": 6.0},
+        "trainer": {"forward": 0.25, "total": 1.0},
+    }
+    view.role_gone("a", 2.0)
+    view.observe_beat("actor", "a0", "c", _Beat(parts={"encode": 0.125, "total": 0.5}), 3.0)
+    assert view.line(3.0)["part_seconds"]["actor"] == {"encode": 2.125, "total": 6.5}
 
 
 def test_the_memory_of_a_view_does_not_grow_with_the_beats() -> None:

@@ -77,6 +77,7 @@ def samples():
             episode_lengths=[800, 95],
             final=False,
             note="two\nlines",
+            parts={"inference": 0.5, "total": 2.0},
         ),
         BeatReply(3),
         Directive("stop", "target reached"),

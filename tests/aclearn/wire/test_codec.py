@@ -127,6 +127,7 @@ def test_peers_come_back_as_they_were(message):
         episode_lengths=st.lists(int64, max_size=5),
         final=st.booleans(),
         note=text,
+        parts=st.dictionaries(short, finite, max_size=5),
     )
 )
 def test_a_beat_comes_back_as_it_was(message):

@@ -1,0 +1,354 @@
+"""The tuner: simulated annealing over worker counts while the run goes on (GA3C, section 4.3).
+
+GA3C's paper anneals, its code compares each window with the last one whatever that was, never runs
+what it reverts to, and has neither windows of one length nor noise nor bounds. Here the setting
+that is kept has an estimate of its own, which every trial is compared with.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+
+from aclearn.monitoring.tuner_decision import Decision, Verdict
+from aclearn.monitoring.tuner_estimates import (
+    CLEAR,
+    MOST_WINDOWS,
+    PRECISE,
+    Estimate,
+    Landscape,
+    Setting,
+)
+from aclearn.monitoring.tuner_window import Discarded, RateWindow, Reading
+
+#: Below this temperature a loss that can be measured is hardly ever accepted.
+FREEZE_AT = 0.005
+#: Shortest part of a window after which a trial that is clearly worse is ended.
+LEAST_WINDOW = 1 / 3
+#: Windows of the kept setting before anything is compared with it.
+_BASELINE_WINDOWS = 2
+#: Standard deviations: of a change that ends a window early, of a deviation that is no noise.
+_EARLY, _OUTLIER = 3.0, 3.0
+#: How much more likely a neighbour is tried first that the waits suggest, or that goes on in the
+#: direction that has just paid.
+_FAVOUR = 4.0
+#: Which count to raise when this role is the bottleneck.
+COUNT_OF_ROLE = {"predictor": "predictors", "trainer": "trainers", "actor": "actors"}
+
+
+class Tuner:
+    """Moves one count by one at a time and keeps what pays. No thread, no file, no socket.
+
+    `propose` gives the counts that should run now; `observe` takes what runs. Call both in turns,
+    several times in a window (a pause of half a window, or 2 s if that is longer, discards it):
+
+        for decision in tuner.observe(learned_steps, counts):
+            log(decision)
+        wanted = tuner.propose(bottleneck)
+
+    A trial runs until the roles have taken it over, `settle_s` more, and then a window of
+    `every_s`. Better is accepted; worse with probability exp(change / temperature) (Metropolis et
+    al. 1953), and the temperature falls with each trial. Of equals the smaller count is better:
+    a worker more must pay. What is rejected is reverted at once, and the kept setting is measured
+    again before the next trial. Estimates are remembered: a neighbour that is known to be worse is
+    decided from memory, which costs nothing. Below `FREEZE_AT`, with every
+    neighbour known not to be better, nothing is tried any more; the kept setting is only watched,
+    and two windows in a row that deviate by more than `thaw_share` make it search anew.
+
+    Args:
+        start: count by name; where the search begins.
+        most: upper bound by name, for the same names; the lower bound is 1.
+        every_s: length of a window, in seconds.
+        settle_s: pause before it, in seconds.
+        temperature: relative loss accepted with probability 1/e at the start; 0 accepts none.
+        cooling: factor of the temperature with each trial.
+        thaw_share: deviation of the kept setting's rate that lets it search again.
+        takeover_s: longest wait for the roles to take counts over, in seconds.
+        clock: seconds.
+        rng: chooses trials and accepts losses.
+
+    Raises:
+        ValueError: a count outside its bounds, or no count at all.
+    """
+
+    def __init__(
+        self,
+        start: Mapping[str, int],
+        most: Mapping[str, int],
+        *,
+        every_s: float,
+        settle_s: float,
+        temperature: float,
+        cooling: float,
+        thaw_share: float,
+        clock: Callable[[], float],
+        rng: random.Random,
+        takeover_s: float = 30.0,
+    ) -> None:
+        if not start or start.keys() != most.keys():
+            raise ValueError(f"counts and bounds must have the same names: {start}, {most}")
+        for name, count in start.items():
+            if not 1 <= count <= most[name]:
+                raise ValueError(f"{name}: {count} is not within 1 and {most[name]}")
+        self._names = tuple(sorted(start))
+        self._most = tuple(most[name] for name in self._names)
+        self._every_s, self._takeover_s, self._thaw_share = every_s, takeover_s, thaw_share
+        self._hot, self._cooling = temperature, cooling
+        self._clock, self._rng = clock, rng
+        self.temperature = temperature
+        self.frozen = False
+        self.rate: float | None = None
+        self._known = Landscape(self._most)
+        self._kept: Setting = tuple(start[name] for name in self._names)
+        self._trial: Setting | None = None
+        self._suspect: Reading | None = None
+        self._paid: tuple[int, int] | None = None
+        self._choose = False
+        self._window = RateWindow(settle_s=settle_s, longest_gap_s=max(2.0, every_s / 2))
+
+    @property
+    def kept(self) -> dict[str, int]:
+        """The best counts known so far."""
+        return self._named(self._kept)
+
+    @property
+    def kept_estimate(self) -> Estimate:
+        """What is known of them; no windows when they have not been measured yet."""
+        return self._known.of(self._kept)
+
+    @property
+    def noise(self) -> float:
+        """Relative standard deviation of a full window."""
+        return self._known.noise.sd
+
+    def best(self) -> tuple[dict[str, int], float] | None:
+        """The counts known to be the best, and their rate per second; None while none are known.
+
+        What is kept, once frozen; before that what was read best, in at least two windows: while
+        it is hot, what is kept may be worse.
+        """
+        known = self._known.measured(_BASELINE_WINDOWS)
+        if not known:
+            return None
+        frozen_at = self.frozen and self._kept in known
+        best = self._kept if frozen_at else max(known, key=self._known.rate)
+        return self._named(best), self._known.rate(best)
+
+    def propose(self, bottleneck: str | None = None) -> dict[str, int]:
+        """The counts that should run now.
+
+        Args:
+            bottleneck: the role that holds the run up, if one is known: a hint only.
+        """
+        if self._choose:
+            self._choose = False
+            self._trial = self._choose_trial(bottleneck)
+            self._window.begin()
+        return self._named(self._trial or self._kept)
+
+    def observe(self, counter: int, counts: Mapping[str, int]) -> list[Decision]:
+        """Take a sample.
+
+        Args:
+            counter: of the objective, cumulative.
+            counts: what the roles run; a name that is not known yet is left out.
+
+        Returns:
+            What was decided, oldest first; most samples decide nothing.
+        """
+        if self._choose:
+            return []  # nothing is measured until somebody asks what should run
+        now = self._clock()
+        measured = self._trial or self._kept
+        running = tuple(counts.get(name, 0) for name in self._names)
+        reading = self._window.observe(now, counter, runs=running == measured)
+        if isinstance(reading, Discarded):
+            return [self._decide("discarded", f"{reading.reason}; measured again", measured, None)]
+        if reading is None:
+            if self._window.waited_s(now) > self._takeover_s:
+                return self._not_taken_over(measured, running)
+            return []
+        if self._trial is None:
+            return self._judge_kept(reading) if reading.window_s >= self._every_s else []
+        return self._judge_trial(self._trial, reading)
+
+    def _not_taken_over(self, measured: Setting, running: Setting) -> list[Decision]:
+        waited = f"the roles run {self._named(running)} after {self._takeover_s:.3g} s"
+        self._window.begin()
+        if self._trial is not None:
+            self._trial = None
+            self._known.unreachable.add(measured)
+            return [self._decide("given up", f"{waited}; reverted", measured, None)]
+        if any(not 1 <= c <= m for c, m in zip(running, self._most, strict=True)):
+            return [self._decide("idle", f"{waited}; still waiting", measured, None)]
+        self._kept, self._suspect, self._paid = running, None, None
+        self.frozen, self.temperature = False, self._hot
+        return [self._decide("adopted", f"{waited}, so these are kept", measured, None)]
+
+    def _judge_kept(self, reading: Reading) -> list[Decision]:
+        kept, estimate = self._kept, self.kept_estimate
+        weight = reading.window_s / self._every_s
+        self.rate = reading.rate
+        self._window.begin(settled=True)
+        known = estimate.windows >= _BASELINE_WINDOWS
+        if not known and reading.rate <= 0.0:
+            return [self._decide("idle", "nothing was counted: no decision", kept, reading)]
+        if known:
+            deviation = reading.rate / estimate.mean - 1.0
+            if abs(deviation) > max(self._thaw_share, _OUTLIER * self._known.noise.sd):
+                return [self._doubt(reading, deviation)]
+        self._suspect = None
+        if not (self.frozen and estimate.windows >= MOST_WINDOWS):
+            # frozen, it stands still in the end: else a slow change would never add up to a thaw
+            self._known.learn(kept, reading.rate, weight)
+        known = self.kept_estimate.windows >= _BASELINE_WINDOWS
+        words = f"{self.kept_estimate.windows:.3g} windows"
+        if known and not self.frozen:
+            words += self._go_on()
+        return [self._decide("kept" if known else "baseline", words, kept, reading)]
+
+    def _doubt(self, reading: Reading, deviation: float) -> Decision:
+        """The kept setting deviates: the first time it may be chance."""
+        words = f"{deviation:+.1%} from its estimate"
+        first, self._suspect = self._suspect, reading
+        baseline = self.kept_estimate.mean
+        if first is None or (first.rate > baseline) != (reading.rate > baseline):
+            return self._decide("suspect", f"{words}; measured again", self._kept, reading)
+        self._suspect = None
+        self._known.forget()
+        self.frozen, self.temperature = False, self._hot
+        for seen in (first, reading):
+            if seen.rate > 0.0:
+                self._known.learn(self._kept, seen.rate, seen.window_s / self._every_s)
+        reason = f"{words}, twice in a row: the machine's load changed, everything is tried anew"
+        return self._decide("thawed", reason, self._kept, reading, baseline=baseline)
+
+    def _judge_trial(self, trial: Setting, reading: Reading) -> list[Decision]:
+        kept, noise = self.kept_estimate, self._known.noise
+        weight = reading.window_s / self._every_s
+        so_far = reading.rate / kept.mean - 1.0
+        early = reading.window_s < self._every_s
+        if early and (
+            weight < LEAST_WINDOW
+            or so_far + _EARLY * noise.of_change(weight, kept.windows)
+            > -max(_EARLY * self.temperature, PRECISE)
+        ):
+            return []
+        self.rate = reading.rate
+        self._known.learn(trial, reading.rate, weight)
+        estimate = self._known.of(trial)
+        change, sd = self._known.compare(self._kept, trial)
+        words = f"{change:+.1%} ± {sd:.1%}"
+        fuzzy = abs(change) < CLEAR * sd and sd > max(self.temperature, PRECISE)
+        if fuzzy and estimate.windows < self._known.enough_windows:
+            self._window.begin(settled=True)
+            reason = f"{words} is within the noise; measured again"
+            return [self._decide("repeat", reason, trial, reading, change=change)]
+        gain = change - self._known.cost(self._kept, trial)
+        chance = self._chance(gain)
+        accepted = gain >= 0.0 or self._rng.random() < chance
+        self.temperature *= self._cooling
+        baseline = kept.mean
+        self._trial = None
+        if not accepted:
+            self._window.begin()
+            reason = f"{words} is worse" + (", seen early" if early else "") + "; reverted"
+            return [self._decide("rejected", reason, trial, reading, change=change)]
+        self._move(trial)
+        if change > self._thaw_share:
+            # may also be another user of the machine who left: what is known may hold no more
+            self._known.forget(but=trial)
+        reason = f"{words} is better" if gain >= 0.0 else f"{words}, accepted by {chance:.0%}"
+        self._window.begin(settled=True)
+        if estimate.windows >= _BASELINE_WINDOWS:
+            reason += self._go_on()
+        return [self._decide("accepted", reason, trial, reading, change=change, baseline=baseline)]
+
+    def _go_on(self) -> str:
+        """What to do next, once the kept setting is known: a trial, a move from memory, nothing."""
+        if self._known.fresh(self._kept):
+            self._choose = True
+            return ""
+        others = [s for s in self._known.neighbours(self._kept) if s not in self._known.unreachable]
+        for other in sorted(others, key=self._known.rate, reverse=True):
+            change, sd = self._known.compare(self._kept, other)
+            if change - self._known.cost(self._kept, other) > sd:
+                return self._move_from_memory(other, "is better after all")
+        while self.temperature >= FREEZE_AT and others:
+            other = self._rng.choice(others)
+            change, _ = self._known.compare(self._kept, other)
+            self.temperature *= self._cooling
+            if self._rng.random() < self._chance(change - self._known.cost(self._kept, other)):
+                return self._move_from_memory(other, "is accepted from memory")
+            if self._cooling >= 1.0:
+                return ""
+        best = max(self._known.measured(0.0), key=self._known.rate)
+        change, sd = self._known.compare(self._kept, best) if best != self._kept else (0.0, 0.0)
+        if change > CLEAR * sd and best not in self._known.unreachable:
+            return self._move_from_memory(best, "was the best")
+        self.frozen = True
+        return "; no neighbour is better: frozen"
+
+    def _move_from_memory(self, other: Setting, why: str) -> str:
+        change, sd = self._known.compare(self._kept, other)
+        self._move(other)
+        self._window.begin()
+        return f"; {self._named(other)} {why} ({change:+.1%} ± {sd:.1%})"
+
+    def _move(self, to: Setting) -> None:
+        """Keep another setting."""
+        steps = [b - a for a, b in zip(self._kept, to, strict=True)]
+        moved = [(i, step) for i, step in enumerate(steps) if step]
+        self._paid = moved[0] if len(moved) == 1 else None
+        self._kept, self._suspect = to, None
+
+    def _choose_trial(self, bottleneck: str | None) -> Setting:
+        fresh = self._known.fresh(self._kept)
+        favoured = COUNT_OF_ROLE.get(bottleneck or "")
+        weights = []
+        for setting in fresh:
+            [(i, step)] = [
+                (i, b - a)
+                for i, (a, b) in enumerate(zip(self._kept, setting, strict=True))
+                if b - a
+            ]
+            weight = _FAVOUR if self._names[i] == favoured and step > 0 else 1.0
+            weights.append(weight * (_FAVOUR if self._paid == (i, step) else 1.0))
+        return self._rng.choices(fresh, weights)[0]
+
+    def _chance(self, gain: float) -> float:
+        """Metropolis' probability of accepting a relative gain."""
+        if gain >= 0.0:
+            return 1.0
+        return math.exp(gain / self.temperature) if self.temperature > 0.0 else 0.0
+
+    def _named(self, setting: Setting) -> dict[str, int]:
+        return dict(zip(self._names, setting, strict=True))
+
+    def _decide(
+        self,
+        verdict: Verdict,
+        reason: str,
+        measured: Setting,
+        reading: Reading | None,
+        *,
+        change: float | None = None,
+        baseline: float | None = None,
+    ) -> Decision:
+        estimate = self.kept_estimate
+        if baseline is None and estimate.windows:
+            baseline = estimate.mean
+        return Decision(
+            verdict=verdict,
+            reason=reason,
+            counts=self._named(measured),
+            kept=self.kept,
+            rate=reading.rate if reading else None,
+            window_s=reading.window_s if reading else None,
+            baseline=baseline,
+            change=change,
+            noise=self._known.noise.sd,
+            temperature=self.temperature,
+            state="frozen" if self.frozen else "searching",
+        )

@@ -1,0 +1,54 @@
+"""What the tuner says: one reading, and what followed from it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Verdict = Literal[
+    "baseline",  # the kept setting's first windows
+    "kept",  # the kept setting was measured again
+    "suspect",  # it deviates; a second window will tell
+    "thawed",  # it does: everything is searched anew
+    "repeat",  # a trial within the noise is measured again
+    "accepted",
+    "rejected",
+    "given up",  # the roles did not take the counts over
+    "adopted",  # nor those that were kept: what runs is kept
+    "discarded",  # the window was broken and begins again
+    "idle",  # nothing was counted: no decision
+]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One reading and what followed from it.
+
+    Attributes:
+        verdict: in a word; `reason` says why.
+        counts: what was measured.
+        kept: what is kept from now on.
+        rate: of the objective, per second; None without a whole window.
+        window_s: length of that window, in seconds.
+        baseline: estimated rate of what was kept until now; None before there is one.
+        change: relative change from the baseline to the trial's estimate.
+        noise: relative standard deviation of a full window.
+        temperature: after this decision.
+        state: searching or frozen, after this decision.
+    """
+
+    verdict: Verdict
+    reason: str
+    counts: dict[str, int]
+    kept: dict[str, int]
+    rate: float | None
+    window_s: float | None
+    baseline: float | None
+    change: float | None
+    noise: float
+    temperature: float
+    state: Literal["searching", "frozen"]
+
+    def as_line(self) -> dict[str, Any]:
+        """JSON-able, without NaN."""
+        return asdict(self)

@@ -1,0 +1,150 @@
+"""What the tuner has learned of the rates: an estimate for each setting, one of the noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+#: One count for each name, in one order.
+Setting = tuple[int, ...]
+
+#: Standard deviations of a change that counts as clear.
+CLEAR = 1.5
+#: A change that is known to this share is known well enough.
+PRECISE = 0.01
+#: Windows of a trial before it is decided although its change is within the noise: as many as make
+#: the mean this exact, within these bounds.
+_EXACT, _FEWEST_REPEATS, _MOST_REPEATS = 0.03, 3, 8
+#: What a count doubled must raise the rate by: of equals the smaller is better.
+_COST_OF_DOUBLING = 0.005
+#: Windows that an estimate remembers; from then on the mean moves exponentially weighted.
+MOST_WINDOWS = 12.0
+#: Assumed before anything was measured: relative standard deviation of a window, and its weight.
+_PRIOR_NOISE, _PRIOR_WEIGHT = 0.05, 1.0
+#: Readings that the noise estimate remembers.
+_MOST_READINGS = 24.0
+#: No window is exact: batches are counted whole.
+_LEAST_NOISE = 0.002
+
+
+@dataclass
+class Estimate:
+    """The rate of one setting: mean per second over `windows` full windows (a part counts less)."""
+
+    mean: float = 0.0
+    windows: float = 0.0
+
+    def add(self, rate: float, weight: float) -> None:
+        """Take a window's rate; `weight` is its length in full windows."""
+        self.windows = min(self.windows + weight, MOST_WINDOWS)
+        self.mean += (rate - self.mean) * min(1.0, weight / self.windows)
+
+
+class Noise:
+    """The relative standard deviation of a full window, from repeated windows of one setting.
+
+    A window of length t that deviates by r from a mean of n full windows has
+    E[r²] = σ² (w/t + 1/n); σ² is the exponentially weighted mean of r² / (w/t + 1/n).
+    """
+
+    def __init__(self) -> None:
+        self._variance, self._weight = _PRIOR_NOISE**2, _PRIOR_WEIGHT
+
+    @property
+    def sd(self) -> float:
+        """σ, as a share of the rate."""
+        return max(_LEAST_NOISE, math.sqrt(self._variance))
+
+    def add(self, estimate: Estimate, rate: float, weight: float) -> None:
+        """Learn from a window of a setting that has an estimate from before it."""
+        if estimate.windows <= 0.0 or estimate.mean <= 0.0:
+            return
+        deviation = rate / estimate.mean - 1.0
+        sample = deviation**2 / (1.0 / weight + 1.0 / estimate.windows)
+        self._weight = min(self._weight + 1.0, _MOST_READINGS)
+        self._variance += (sample - self._variance) / self._weight
+
+    def of_change(self, one: float, other: float) -> float:
+        """Standard deviation of the relative change between means of so many full windows."""
+        return self.sd * math.sqrt(1.0 / one + 1.0 / other)
+
+
+class Landscape:
+    """The settings within the bounds, and what is known of them.
+
+    Args:
+        most: upper bound of each count; the lower is 1.
+
+    Attributes:
+        unreachable: settings that the roles did not take over.
+    """
+
+    def __init__(self, most: Sequence[int]) -> None:
+        self._most = tuple(most)
+        self._estimates: dict[Setting, Estimate] = {}
+        self.noise = Noise()
+        self.unreachable: set[Setting] = set()
+
+    @property
+    def enough_windows(self) -> float:
+        """Windows after which a change within the noise is decided all the same."""
+        wanted = (self.noise.sd / _EXACT) ** 2
+        return min(max(wanted, _FEWEST_REPEATS), _MOST_REPEATS) - 0.5
+
+    def of(self, setting: Setting) -> Estimate:
+        """What is known of a setting; no windows when it has not been measured."""
+        return self._estimates.get(setting, Estimate())
+
+    def rate(self, setting: Setting) -> float:
+        """The estimated rate of a measured setting, per second."""
+        return self._estimates[setting].mean
+
+    def measured(self, windows: float) -> list[Setting]:
+        """The settings measured for at least so many windows."""
+        return [s for s, estimate in self._estimates.items() if estimate.windows >= windows]
+
+    def learn(self, setting: Setting, rate: float, weight: float) -> None:
+        """Take a window's rate; `weight` is its length in full windows."""
+        estimate = self._estimates.setdefault(setting, Estimate())
+        self.noise.add(estimate, rate, weight)
+        estimate.add(rate, weight)
+
+    def forget(self, *, but: Setting | None = None) -> None:
+        """Forget every estimate, or all but one; without exception also what was unreachable."""
+        self._estimates = {s: e for s, e in self._estimates.items() if s == but}
+        if but is None:
+            self.unreachable.clear()
+
+    def neighbours(self, of: Setting) -> list[Setting]:
+        """The settings within the bounds that differ by one in one count."""
+        return [
+            (*of[:i], of[i] + step, *of[i + 1 :])
+            for i in range(len(of))
+            for step in (-1, 1)
+            if 1 <= of[i] + step <= self._most[i]
+        ]
+
+    def compare(self, kept: Setting, other: Setting) -> tuple[float, float]:
+        """Relative change of the rate from one setting to another, and its standard deviation."""
+        one, two = self._estimates[kept], self._estimates[other]
+        return two.mean / one.mean - 1.0, self.noise.of_change(two.windows, one.windows)
+
+    def cost(self, kept: Setting, other: Setting) -> float:
+        """What the rate must rise by for the workers that another setting has more."""
+        grown = sum(math.log2(b / a) for a, b in zip(kept, other, strict=True))
+        return _COST_OF_DOUBLING * grown
+
+    def fresh(self, kept: Setting) -> list[Setting]:
+        """The neighbours that are worth measuring (again)."""
+        return [other for other in self.neighbours(kept) if not self._is_settled(kept, other)]
+
+    def _is_settled(self, kept: Setting, other: Setting) -> bool:
+        """Whether measuring `other` (again) would tell nothing that matters."""
+        if other in self.unreachable:
+            return True
+        if other not in self._estimates:
+            return False
+        change, sd = self.compare(kept, other)
+        known = self._estimates[other].windows >= self.enough_windows or sd <= PRECISE
+        return known or change < -CLEAR * sd

@@ -1,0 +1,167 @@
+"""The tuner on disk: its decisions in the run's folder, the best counts beside the runs.
+
+Imported by name: `aclearn.runs` brings what reads checkpoints, which actors do not need.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from aclearn.config import Config
+from aclearn.errors import RunFolderError
+from aclearn.runs import MetricsWriter, read_metrics, write_atomically
+
+_LOGGER = logging.getLogger(__name__)
+
+TUNER_FILE = "tuner.jsonl"
+TUNED_FILE = "tuned.json"
+#: Settings that are remembered; the oldest is forgotten first.
+_MOST_SETTINGS = 1000
+
+
+def open_tuner_log(run_dir: Path) -> MetricsWriter:
+    """The run's `tuner.jsonl`, new or to go on with; a torn last line is cut off.
+
+    Raises:
+        RunFolderError: it cannot be opened or mended.
+    """
+    return MetricsWriter(run_dir / TUNER_FILE)
+
+
+def read_tuner_log(run_dir: Path) -> list[dict[str, Any]]:
+    """Every whole line of a run's `tuner.jsonl`.
+
+    Raises:
+        RunFolderError: there is no such run, or its tuner was off.
+    """
+    if not run_dir.is_dir():
+        raise RunFolderError(f"there is no run folder {run_dir}; expected runs/<name>")
+    path = run_dir / TUNER_FILE
+    if not path.exists():
+        raise RunFolderError(
+            f"there is no {path}: the tuner of this run was off; start one with tuner.enabled=true"
+        )
+    return read_metrics(path)
+
+
+@dataclass(frozen=True)
+class TunedKey:
+    """For what a setting was the best.
+
+    Attributes:
+        cpus: that this process may use.
+        device: of the trainer, as configured.
+        digest: of the configuration's parts that decide which counts are best.
+    """
+
+    host: str
+    cpus: int
+    device: str
+    digest: str
+
+
+def tuned_key(config: Config) -> TunedKey:
+    """The key of this machine and configuration."""
+    actors, trainer, tuner = config.actors, config.trainer, config.tuner
+    parts: dict[str, Any] = {
+        "env.id": config.env.id,
+        "policy": config.policy.model_dump(mode="json"),
+        "actors": [
+            actors.envs_per_group,
+            actors.groups,
+            actors.unroll_length,
+            actors.inference,
+            # what the tuner leaves alone is part of the question that it answers
+            None if "actors" in tuner.counts else actors.processes,
+        ],
+        "trainer": [trainer.unrolls_per_batch, trainer.minibatches, trainer.uses],
+        "tuner": [sorted(tuner.counts), tuner.objective],
+    }
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return TunedKey(socket.gethostname(), cpus or 1, trainer.device, digest)
+
+
+class TunedSettings:
+    """The best counts found so far, for each machine and configuration, in one JSON file.
+
+    A file that cannot be used is reported, counted and left as it is; the run goes on without it.
+
+    Attributes:
+        warnings: how often the file could not be used.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.warnings = 0
+
+    def find(self, key: TunedKey) -> dict[str, int] | None:
+        """The counts that are remembered for `key`, None when there are none."""
+        settings = self._read()
+        for entry in settings or []:
+            if all(entry.get(name) == value for name, value in asdict(key).items()):
+                return dict(entry["counts"])
+        return None
+
+    def remember(self, key: TunedKey, counts: Mapping[str, int], rate: float) -> bool:
+        """Put the counts in place of what was remembered for `key`; False when that failed.
+
+        Args:
+            key: for what they are the best.
+            counts: by name.
+            rate: estimated rate of the objective, per second; for who reads the file.
+        """
+        settings = self._read()
+        if settings is None:
+            return False
+        named = asdict(key)
+        others = [e for e in settings if any(e.get(n) != value for n, value in named.items())]
+        entry = {**named, "counts": dict(counts), "rate": rate, "written_at": time.time()}
+        content = {"settings": [*others, entry][-_MOST_SETTINGS:]}
+        try:
+            write_atomically(self._path, json.dumps(content, indent=1).encode())
+        except OSError as error:
+            self._warn(f"cannot be written ({error.strerror})")
+            return False
+        return True
+
+    def _read(self) -> list[dict[str, Any]] | None:
+        """Its entries; empty without a file, None when there is one that cannot be used."""
+        try:
+            content = json.loads(self._path.read_bytes())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            self._warn(f"cannot be read ({error.strerror})")
+            return None
+        except ValueError as error:
+            self._warn(f"is no JSON ({error}); remove it, and it will be written anew")
+            return None
+        settings = content.get("settings") if isinstance(content, dict) else None
+        if not isinstance(settings, list) or not all(map(_is_entry, settings)):
+            self._warn(
+                'expected {"settings": [{"host": ..., "counts": {"trainers": 2}}, ...]}; '
+                "remove it, and it will be written anew"
+            )
+            return None
+        return settings
+
+    def _warn(self, reason: str) -> None:
+        self.warnings += 1
+        _LOGGER.warning("event=tuned_not_used path=%s reason=%r", self._path, reason)
+
+
+def _is_entry(entry: Any) -> bool:
+    counts = entry.get("counts") if isinstance(entry, dict) else None
+    return isinstance(counts, dict) and all(
+        isinstance(count, int) and not isinstance(count, bool) for count in counts.values()
+    )

@@ -1,0 +1,102 @@
+"""One measurement of the tuner: wait for the counts, let them settle, then count over a window."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A rate per second and the seconds over which it was measured."""
+
+    rate: float
+    window_s: float
+
+
+@dataclass(frozen=True)
+class Discarded:
+    """A measurement that begins again, and why."""
+
+    reason: str
+
+
+class RateWindow:
+    """Measures the rate of a cumulative counter while a setting runs. Pure: time is given.
+
+    The rate is Δcounter/Δt between two samples of this window alone, so that nothing of the setting
+    before is in it. The window begins with the first sample `settle_s` after the setting was taken
+    over; whatever makes its two ends incomparable begins it again.
+
+    Args:
+        settle_s: pause between taking a setting over and the window, in seconds.
+        longest_gap_s: between two samples; a longer one is a clock that jumped or a sleep.
+    """
+
+    def __init__(self, *, settle_s: float, longest_gap_s: float) -> None:
+        self._settle_s, self._longest_gap_s = settle_s, longest_gap_s
+        self._last: tuple[float, int] | None = None
+        self.begin()
+
+    def begin(self, *, settled: bool = False) -> None:
+        """Begin a measurement; `settled` says that its setting has run already."""
+        self._pause_s = 0.0 if settled else self._settle_s
+        self._asked_at: float | None = None
+        self._taken_at: float | None = None
+        self._from: tuple[float, int] | None = None
+
+    def waited_s(self, now: float) -> float:
+        """Seconds that the setting has been waited for; 0 once it runs."""
+        if self._asked_at is None or self._taken_at is not None:
+            return 0.0
+        return now - self._asked_at
+
+    def observe(self, now: float, counter: int, *, runs: bool) -> Reading | Discarded | None:
+        """Take a sample.
+
+        Args:
+            now: the clock's value, in seconds.
+            counter: the cumulative counter at that time.
+            runs: whether the roles run the setting that is to be measured.
+
+        Returns:
+            The reading so far, which grows with each sample; Discarded when the window began
+            again; None while there is nothing to read yet.
+        """
+        broken = self._why_broken(now, counter, runs)
+        self._last = (now, counter)
+        if broken is not None:
+            measuring = self._from is not None
+            self.begin()
+            self._asked_at = now
+            if measuring:
+                return Discarded(broken)
+        if self._asked_at is None:
+            self._asked_at = now
+        if not runs:
+            return None
+        if self._taken_at is None:
+            self._taken_at = now
+        if self._from is None:
+            if now - self._taken_at >= self._pause_s:
+                self._from = (now, counter)
+            return None
+        began_at, began = self._from
+        window_s = now - began_at
+        if window_s <= 0.0:
+            return None
+        return Reading((counter - began) / window_s, window_s)
+
+    def _why_broken(self, now: float, counter: int, runs: bool) -> str | None:
+        if self._last is None:
+            return None
+        gap_s = now - self._last[0]
+        if not math.isfinite(now) or gap_s < 0.0:
+            return f"the clock went back by {-gap_s:.3g} s"
+        if gap_s > self._longest_gap_s:
+            return f"nothing was heard for {gap_s:.3g} s: a clock that jumped, or a role that died"
+        if counter < self._last[1]:
+            return "the counter fell: the trainer was started again"
+        if self._taken_at is not None and not runs:
+            return "the counts changed while they were measured"
+        return None

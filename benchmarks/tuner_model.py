@@ -1,0 +1,208 @@
+"""The tuner's rule and GA3C's literal one on models of a run, with a simulated clock.
+
+    python benchmarks/tuner_model.py [--seeds 60] [--set key=value ...]
+
+The model: two counts from 1 to 8, a smooth rate with one optimum (100), windows with normal noise.
+Prints one JSON line for each noise and start, and one for each rule in it: the mean rate in the
+second half and the rate of the finally kept counts, both in % of the optimum. README.md beside this
+file says more. Nothing is measured: it says how good a rule is, not how fast anything runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from aclearn.config import TunerConfig
+from aclearn.monitoring import Tuner
+
+MOST = 8
+NAMES = ("predictors", "trainers")
+#: Seconds of GA3C's DYNAMIC_SETTINGS_INITIAL_WAIT and DYNAMIC_SETTINGS_STEP_WAIT.
+GA3C_FIRST_S, GA3C_STEP_S = 10.0, 20.0
+_BEAT_S = 0.5
+
+
+@dataclass
+class Workload:
+    """A rate over two counts with one optimum of 100, and noise of windows.
+
+    The rate falls with the square of the distance in logarithms: too few workers starve somebody,
+    too many get in each other's way.
+
+    Attributes:
+        noise: standard deviation of a window of `noise_window_s`, as a share of the rate; shorter
+            windows have more, by the square root.
+        busy: from when to when (seconds) somebody else takes a share of every rate.
+    """
+
+    best: tuple[int, int]
+    noise: float
+    noise_window_s: float
+    rng: random.Random
+    sharpness: float = 0.6
+    busy: tuple[float, float, float] = (math.inf, math.inf, 0.0)
+    now: float = 0.0
+    counter: float = 0.0
+    produced: list[tuple[float, float]] = field(default_factory=list)
+
+    def rate(self, counts: tuple[int, int]) -> float:
+        """The true rate, in % of the optimum."""
+        far = sum(math.log(c / b) ** 2 for c, b in zip(counts, self.best, strict=True))
+        return 100.0 * math.exp(-self.sharpness * far)
+
+    def run(self, counts: tuple[int, int], seconds: float) -> None:
+        """Let time pass with these counts."""
+        since, until, share = self.busy
+        mean = self.rate(counts) * ((1.0 - share) if since <= self.now < until else 1.0)
+        sd = self.noise * math.sqrt(self.noise_window_s / seconds)
+        self.now += seconds
+        self.counter += max(0.0, mean * seconds * (1.0 + self.rng.gauss(0.0, sd)))
+        self.produced.append((self.now, mean * seconds))
+
+    def share(self, since_s: float) -> float:
+        """True mean rate since then, in % of the optimum."""
+        parts = [amount for at, amount in self.produced if at > since_s]
+        return sum(parts) / (self.now - since_s)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a rule made of a workload, in % of the optimum; when it first kept ≥ 95 % for good."""
+
+    second_half: float
+    final: float
+    good_after_s: float
+
+
+def run_tuner(
+    load: Workload, start: tuple[int, int], total_s: float, config: TunerConfig, seed: int
+) -> Result:
+    """Our rule."""
+    tuner = Tuner(
+        dict(zip(NAMES, start, strict=True)),
+        dict.fromkeys(NAMES, MOST),
+        every_s=config.every_s,
+        settle_s=config.settle_s,
+        temperature=config.temperature,
+        cooling=config.cooling,
+        thaw_share=config.thaw_share,
+        clock=lambda: load.now,
+        rng=random.Random(seed),
+    )
+    good_since = math.inf
+    while load.now < total_s:
+        wanted = tuner.propose()
+        load.run((wanted["predictors"], wanted["trainers"]), _BEAT_S)
+        tuner.observe(round(load.counter * 1000), wanted)
+        kept = tuner.kept
+        good = load.rate((kept["predictors"], kept["trainers"])) >= 95.0
+        good_since = min(good_since, load.now) if good else math.inf
+    kept = tuner.kept
+    final = load.rate((kept["predictors"], kept["trainers"]))
+    return Result(load.share(total_s / 2), final, good_since)
+
+
+def run_ga3c(
+    load: Workload,
+    start: tuple[int, int],
+    total_s: float,
+    seed: int,
+    *,
+    step_s: float = GA3C_STEP_S,
+) -> Result:
+    """The rule of `ThreadDynamicAdjustment.run` in GA3C's released code, defects included.
+
+    Its 20 s a step, unless `step_s` gives it as many steps as another rule has.
+    """
+    rng = random.Random(seed)
+    counts = running = start
+    load.run(running, GA3C_FIRST_S * step_s / GA3C_STEP_S)
+    window = load.counter
+    while load.now < total_s:
+        old = counts
+        moved = [max(1, c - rng.randint(-1, 1)) for c in counts]
+        counts = (min(MOST, moved[0]), min(MOST, moved[1]))
+        if counts == old:
+            continue
+        before, running = window, counts
+        begun = load.counter
+        load.run(running, step_s)
+        window = load.counter - begun
+        if window < before:
+            counts = old
+    return Result(load.share(total_s / 2), load.rate(counts), math.nan)
+
+
+def models(
+    noise: float, seeds: int
+) -> Iterator[tuple[int, Callable[[], Workload], tuple[int, int]]]:
+    """Seed, maker of its workload, start; the optimum differs from seed to seed."""
+    for seed in range(seeds):
+        chosen = random.Random(1000 + seed)
+        best = (chosen.randint(2, 7), chosen.randint(2, 7))
+
+        def make(seed: int = seed, best: tuple[int, int] = best) -> Workload:
+            return Workload(best, noise, GA3C_STEP_S, random.Random(seed))
+
+        yield seed, make, (2, 2)
+
+
+def compare(
+    noise: float, seeds: int, total_s: float, config: TunerConfig
+) -> dict[str, list[Result]]:
+    """Results of both rules for every seed."""
+    results: dict[str, list[Result]] = {"tuner": [], "ga3c": []}
+    for seed, make, start in models(noise, seeds):
+        results["tuner"].append(run_tuner(make(), start, total_s, config, seed))
+        results["ga3c"].append(run_ga3c(make(), start, total_s, seed))
+    return results
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=60)
+    parser.add_argument("--set", nargs="*", default=[], metavar="key=value", help="of tuner")
+    arguments = parser.parse_args()
+    pairs = (text.split("=", 1) for text in arguments.set)
+    config = TunerConfig(**{key: float(value) for key, value in pairs})
+    for noise in (0.0, 0.02, 0.05, 0.10):
+        for rule, results in compare(noise, arguments.seeds, 2400.0, config).items():
+            _print("from (2, 2) for 40 minutes", rule, noise, results)
+    quick = config.model_copy(update={"every_s": 3.0, "settle_s": 1.0})
+    for noise in (0.0, 0.02, 0.05, 0.10):
+        for start in ((1, 1), (4, 4)):
+            for rule in ("tuner", "ga3c", "ga3c, steps of 4 s"):
+                results = []
+                for seed in range(arguments.seeds):
+                    best = ((3, 2), (2, 1), (1, 3), (2, 4))[seed % 4]
+                    load = Workload(best, noise, quick.every_s, random.Random(seed))
+                    step_s = GA3C_STEP_S if rule == "ga3c" else quick.every_s + quick.settle_s
+                    results.append(
+                        run_tuner(load, start, 300.0, quick, seed)
+                        if rule == "tuner"
+                        else run_ga3c(load, start, 300.0, seed, step_s=step_s)
+                    )
+                _print(f"from {start} for 5 minutes, windows of 3 s", rule, noise, results)
+
+
+def _print(model: str, rule: str, noise: float, results: list[Result]) -> None:
+    line = {
+        "model": model,
+        "rule": rule,
+        "noise": noise,
+        "second_half": round(statistics.fmean(r.second_half for r in results), 1),
+        "final": round(statistics.fmean(r.final for r in results), 1),
+        "final_ge_95": round(statistics.fmean(r.final >= 95.0 for r in results), 2),
+    }
+    print(json.dumps(line))
+
+
+if __name__ == "__main__":
+    main()

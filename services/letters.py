@@ -1,0 +1,15 @@
+"""What the monitor sends: a message and to whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aclearn.wire import Message
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A message to a member, by its routing id."""
+
+    address: bytes
+    message: Message

@@ -1,0 +1,211 @@
+"""`aclearn profile`: run the real system for a while and tell what an agent step costs."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+import psutil
+from rich.console import Console
+
+from aclearn.config import Config, load_config
+from aclearn.errors import AclearnError, ConfigError
+from aclearn.launch import StopFlag
+from aclearn.monitoring.wording import printable
+from services.step_budget import Snapshot, StepBudget, render, step_budget
+from services.train import train
+
+#: Longest profile, in seconds.
+MOST_SECONDS = 3600.0
+#: Seconds after the first learned batch that are not measured: caches and allocators fill.
+WARM_UP_S = 5.0
+#: Seconds that the roles have to start, on top of what is measured.
+_START_WITHIN_S = 600.0
+_RUN_NAME = "profile"
+_DONE = "the profile is complete"
+
+
+def check_seconds(seconds: float) -> None:
+    """Raise `ConfigError` unless a profile can last so long."""
+    if not (math.isfinite(seconds) and 0 < seconds <= MOST_SECONDS):
+        raise ConfigError(
+            f"--seconds: {seconds:g} is no time to measure for; expected more than 0 and at most "
+            f"{MOST_SECONDS:g} seconds, e.g. --seconds 30"
+        )
+
+
+def load_profiled(config: Path, overrides: Sequence[str], folder: Path, seconds: float) -> Config:
+    """The configuration with the run put into `folder` and no end but a far one.
+
+    Raises:
+        ConfigError: it cannot be used, or is one of lock-step, which has no roles to measure.
+    """
+    loaded = load_config(
+        config,
+        [
+            *overrides,
+            f"run.dir={folder}",
+            f"run.name={_RUN_NAME}",
+            "run.target_return=null",
+            "run.max_env_steps=null",
+            "run.max_updates=null",
+            f"run.max_wall_s={_START_WITHIN_S + WARM_UP_S + 2 * seconds:g}",
+            "run.metrics_every_s=0.5",
+        ],
+    )
+    if loaded.run.deterministic:
+        raise ConfigError(
+            "run.deterministic: lock-step runs everything in one process, which has no roles to "
+            "measure; profile with run.deterministic=false"
+        )
+    return loaded
+
+
+class ProfileWatch:
+    """Watches a run as its console does, takes the two looks, and ends it after the second.
+
+    Args:
+        seconds: between the two looks.
+        warm_up_s: from the first learned batch to the first look.
+        stop: of the run.
+        stream: where to say how far it is.
+    """
+
+    def __init__(self, seconds: float, *, warm_up_s: float, stop: StopFlag, stream: TextIO) -> None:
+        self._seconds, self._warm_up_s = seconds, warm_up_s
+        self._stop, self._stream = stop, stream
+        self._learned_since_s: float | None = None
+        self._restarts = 0
+        self.first: Snapshot | None = None
+        self.last: Snapshot | None = None
+        self.notes: list[str] = []
+
+    def __enter__(self) -> ProfileWatch:
+        self._say("starting every role")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        return
+
+    def update(self, line: Mapping[str, Any], roles: Sequence[Mapping[str, Any]]) -> None:
+        """Take a look when it is time."""
+        if self.last is not None or not line.get("learned_steps"):
+            return
+        now_s = float(line["time_s"])
+        if self._learned_since_s is None:
+            self._learned_since_s = now_s
+            self._say(f"learning; measuring {self._seconds:g} s after {self._warm_up_s:g} s")
+        if now_s - self._learned_since_s < self._warm_up_s:
+            return
+        restarts = sum(int(role.get("restarts") or 0) for role in roles)
+        if self.first is None:
+            self.first, self._restarts = self._look(line, roles), restarts
+        elif now_s - float(self.first.line["time_s"]) >= self._seconds:
+            self.last = self._look(line, roles)
+            if restarts > self._restarts:
+                self.notes.append("a role was restarted while it was measured")
+            self._stop.set(_DONE)
+
+    def note(self, text: str) -> None:
+        """Show an event."""
+        if self.last is None:
+            self._say(printable(text))
+
+    def _look(self, line: Mapping[str, Any], roles: Sequence[Mapping[str, Any]]) -> Snapshot:
+        cpu_s = {}
+        for role in roles:
+            if not role.get("pid"):
+                continue  # it is just being restarted, which is told
+            try:
+                times = psutil.Process(int(role["pid"])).cpu_times()
+            except psutil.Error:
+                continue  # as above
+            cpu_s[str(role["name"])] = times.user + times.system
+        cpu_s["command"] = time.process_time()
+        return Snapshot(time.monotonic(), line, cpu_s)
+
+    def _say(self, text: str) -> None:
+        print(f"profile: {text}", file=self._stream, flush=True)
+
+
+def profile(
+    config: Path,
+    overrides: Sequence[str],
+    *,
+    seconds: float,
+    stop: StopFlag,
+    stream: TextIO,
+    warm_up_s: float | None = None,
+) -> StepBudget | None:
+    """Run `config` in a temporary folder and measure it; None when `stop` was set before the end.
+
+    Args:
+        config: YAML file.
+        overrides: "key=value" each; goals and bounds of the run are left out.
+        seconds: how long to measure.
+        stop: set by signals; ends the run.
+        stream: where to say how far it is.
+        warm_up_s: unmeasured time after the first learned batch; by default at most `WARM_UP_S`.
+
+    Raises:
+        AclearnError: the run cannot be started, a role died too often, or nothing was learned.
+    """
+    check_seconds(seconds)
+    warm_up_s = min(WARM_UP_S, seconds) if warm_up_s is None else warm_up_s
+    with tempfile.TemporaryDirectory(prefix="aclearn-profile-") as folder:
+        loaded = load_profiled(config, overrides, Path(folder), seconds)
+        watch = ProfileWatch(seconds, warm_up_s=warm_up_s, stop=stop, stream=stream)
+        train(loaded, resume=False, stop=stop, console=watch)
+    if watch.first is None or watch.last is None:
+        if stop:
+            return None
+        raise AclearnError(
+            "the run ended before the profile was complete; see with `aclearn train` why, or "
+            "profile for a shorter time (--seconds)"
+        )
+    return step_budget(watch.first, watch.last, cores=core_count(), notes=watch.notes)
+
+
+def core_count() -> int:
+    """Processor cores that this process and its children may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def print_budget(budget: StepBudget, stream: TextIO) -> None:
+    """Write the tables."""
+    # a file has no width; the tables need 90 columns
+    Console(file=stream, width=None if stream.isatty() else 100).print(render(budget))
+
+
+def check_file(path: Path) -> None:
+    """Raise `AclearnError` where a file could not be written, before a run is spent on it."""
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise AclearnError(
+            f"--json: {path} cannot be written; expected a file in a folder that exists"
+        )
+
+
+def write_json(budget: StepBudget, path: Path) -> None:
+    """Write every figure.
+
+    Raises:
+        AclearnError: the disk refuses.
+    """
+    try:
+        path.write_text(json.dumps(budget.to_dict(), indent=2) + "\n")
+    except OSError as error:
+        raise AclearnError(f"--json: {path} cannot be written ({error.strerror})") from error

@@ -1,0 +1,244 @@
+"""The budget of an agent step: what each part of each role costs, from two looks at a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from aclearn.errors import AclearnError
+from aclearn.monitoring import PART_SECONDS
+from aclearn.monitoring.waits import TOTAL, WAITING_FOR
+
+#: The way of a step, in the order in which the parts are shown; others follow by name.
+PARTS = (
+    "emulator",
+    "inference",
+    "encode",
+    "wire",
+    "decode",
+    "batch",
+    "forward",
+    "backward",
+    "optimiser",
+    "publish",
+    "swap",
+)
+OTHER = "other"
+#: How far the parts of a role may miss its wall time before that is told.
+MOST_MISSING = 0.10
+_ROLES = ("actor", "predictor", "trainer", "compressor", "monitor", "command")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One look at a run.
+
+    Attributes:
+        at_s: monotonic seconds of the look.
+        line: the newest metrics line.
+        cpu_s: process, by its name (actor-0) → CPU time that it has used.
+    """
+
+    at_s: float
+    line: Mapping[str, Any]
+    cpu_s: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class RoleBudget:
+    """One role's time between two looks, all of its processes and threads together.
+
+    Attributes:
+        parts: part → seconds of work on the clock.
+        waits: "waiting for …" → seconds.
+        total_s: seconds that its threads lived; 0 for a role that measures no parts.
+        cpu_s: CPU time of its processes.
+    """
+
+    role: str
+    parts: dict[str, float]
+    waits: dict[str, float]
+    total_s: float
+    cpu_s: float
+
+    @property
+    def accounted(self) -> float:
+        """The parts and waits as a share of the time on the clock."""
+        named_s = sum(self.parts.values()) + sum(self.waits.values())
+        return named_s / self.total_s if self.total_s > 0 else 0.0
+
+    @property
+    def other_s(self) -> float:
+        """Time on the clock that no part explains."""
+        return max(0.0, self.total_s * (1.0 - self.accounted))
+
+    def cpu_of(self, seconds: float) -> float:
+        """CPU time of a part of the work that took `seconds` on the clock.
+
+        CPU time is known of processes only; it is shared out over the work by its time on the
+        clock, as if a thread that is ready were kept waiting for a core in all parts alike.
+        """
+        work_s = sum(self.parts.values()) + self.other_s
+        return self.cpu_s * seconds / work_s if work_s > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class StepBudget:
+    """The budget of a learned agent step.
+
+    Attributes:
+        seconds: between the two looks.
+        learned_steps: agent steps learned in that time; all costs are told per one of them.
+        cores: processor cores that the run may use.
+        roles: in the order of a step's way.
+        cpu_s: CPU time by process.
+        notes: what disturbed the measurement.
+    """
+
+    seconds: float
+    learned_steps: int
+    cores: int
+    roles: tuple[RoleBudget, ...]
+    cpu_s: dict[str, float]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def learned_steps_per_s(self) -> float:
+        """The run's speed."""
+        return self.learned_steps / self.seconds
+
+    def micros(self, seconds: float) -> float:
+        """µs per learned agent step."""
+        return 1e6 * seconds / self.learned_steps
+
+    def core_share(self, cpu_s: float) -> float:
+        """CPU time as a share of what all cores had."""
+        return cpu_s / (self.cores * self.seconds)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every figure, for JSON: µs and shares by role and part."""
+        roles = {}
+        for role in self.roles:
+            work = {**role.parts, **({OTHER: role.other_s} if role.total_s > 0 else {})}
+            roles[role.role] = {
+                "wall_us": {n: self.micros(s) for n, s in {**work, **role.waits}.items()},
+                "cpu_us": {n: self.micros(role.cpu_of(s)) for n, s in work.items()},
+                "accounted": role.accounted if role.total_s > 0 else None,
+                "threads": role.total_s / self.seconds,
+                "cpu_us_all": self.micros(role.cpu_s),
+                "core_share": self.core_share(role.cpu_s),
+            }
+        return {
+            "seconds": self.seconds,
+            "learned_steps": self.learned_steps,
+            "learned_steps_per_s": self.learned_steps_per_s,
+            "cores": self.cores,
+            "core_share": self.core_share(sum(self.cpu_s.values())),
+            "roles": roles,
+            "cpu_cores": {name: used / self.seconds for name, used in self.cpu_s.items()},
+            "notes": list(self.notes),
+        }
+
+
+def step_budget(
+    first: Snapshot, last: Snapshot, *, cores: int, notes: Sequence[str] = ()
+) -> StepBudget:
+    """The budget of the time between two looks at one run.
+
+    Raises:
+        AclearnError: no time passed between the two, or nothing was learned in it.
+    """
+    line_s = float(last.line["time_s"]) - float(first.line["time_s"])
+    learned = int(last.line["learned_steps"]) - int(first.line["learned_steps"])
+    if line_s <= 0 or last.at_s <= first.at_s or learned <= 0:
+        raise AclearnError(
+            f"there is no budget to tell: {learned} agent steps were learned in {line_s:.1f} s; "
+            "profile for longer (--seconds), or see with `aclearn train` what is wrong"
+        )
+    # The looks and the lines are not of the same moments: CPU time is told as its share.
+    scale = line_s / (last.at_s - first.at_s)
+    cpu_s = {
+        name: max(0.0, used - first.cpu_s[name]) * scale
+        for name, used in last.cpu_s.items()
+        if name in first.cpu_s
+    }
+    before, after = first.line.get(PART_SECONDS) or {}, last.line.get(PART_SECONDS) or {}
+    names = {*after, *(_role_of(process) for process in cpu_s)}
+    order = [*(role for role in _ROLES if role in names), *sorted(names - set(_ROLES))]
+    roles = []
+    for role in order:
+        spent = {
+            part: max(0.0, seconds - (before.get(role) or {}).get(part, 0.0))
+            for part, seconds in (after.get(role) or {}).items()
+        }
+        total_s = spent.pop(TOTAL, 0.0)
+        waits = {n: s for n, s in sorted(spent.items()) if n.startswith(WAITING_FOR)}
+        parts = {n: spent[n] for n in sorted(spent, key=_place) if n not in waits}
+        used_s = sum(s for process, s in cpu_s.items() if _role_of(process) == role)
+        roles.append(RoleBudget(role, parts, waits, total_s, used_s))
+    return StepBudget(line_s, learned, cores, tuple(roles), cpu_s, tuple(notes))
+
+
+def render(budget: StepBudget) -> RenderableType:
+    """The budget as tables for a terminal or a text file."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("role", no_wrap=True)
+    table.add_column("part", no_wrap=True)
+    for title in ("clock µs", "of role", "CPU µs", "of cores"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for role in budget.roles:
+        _add_role(table, budget, role)
+    used = sum(budget.cpu_s.values())
+    idle = max(0.0, budget.cores * budget.seconds - used)
+    table.add_row("all", "", "", "", *_cpu_cells(budget, used), style="bold")
+    table.add_row("", "idle, or other programs", "", "", *_cpu_cells(budget, idle))
+    lines = [
+        *(_account(role) for role in budget.roles if role.total_s > 0),
+        "CPU time of each process as a share of the clock: "
+        + ", ".join(f"{name} {used / budget.seconds:.0%}" for name, used in budget.cpu_s.items()),
+        *budget.notes,
+    ]
+    title = (
+        f"Budget of a learned agent step: {budget.learned_steps_per_s:,.0f} a second over "
+        f"{budget.seconds:.1f} s on {budget.cores} cores"
+    )
+    return Group(Text(title, style="bold"), table, *(Text(line) for line in lines))
+
+
+def _add_role(table: Table, budget: StepBudget, role: RoleBudget) -> None:
+    if role.total_s <= 0:
+        # it measures no parts
+        table.add_row(role.role, "", "", "", *_cpu_cells(budget, role.cpu_s), end_section=True)
+        return
+    work = {**role.parts, OTHER: role.other_s}
+    for number, (part, seconds) in enumerate((*work.items(), *role.waits.items())):
+        cpu = _cpu_cells(budget, role.cpu_of(seconds)) if part in work else ("", "")
+        wall = f"{budget.micros(seconds):.1f}", f"{seconds / role.total_s:.1%}"
+        table.add_row("" if number else role.role, part, *wall, *cpu)
+    whole = f"{budget.micros(role.total_s):.1f}", f"{1:.1%}"
+    table.add_row("", "together", *whole, *_cpu_cells(budget, role.cpu_s), end_section=True)
+
+
+def _cpu_cells(budget: StepBudget, cpu_s: float) -> tuple[str, str]:
+    return f"{budget.micros(cpu_s):.1f}", f"{budget.core_share(cpu_s):.1%}"
+
+
+def _account(role: RoleBudget) -> str:
+    words = f"{role.role}: accounted for {role.accounted:.0%} of its time on the clock"
+    if abs(1.0 - role.accounted) > MOST_MISSING:
+        words += "; what is missing is work that no part measures"
+    return words
+
+
+def _place(part: str) -> tuple[int, str]:
+    return (PARTS.index(part) if part in PARTS else len(PARTS), part)
+
+
+def _role_of(process: str) -> str:
+    return process.rpartition("-")[0] or process

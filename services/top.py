@@ -1,0 +1,195 @@
+"""`aclearn top`: where the time of a run goes, from its folder, while it goes on or afterwards."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import yaml
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from aclearn.config import RunConfig
+from aclearn.errors import RunFolderError
+from aclearn.launch import StopFlag
+from aclearn.monitoring import PART_SECONDS
+from aclearn.monitoring.live import LiveConsole
+from aclearn.monitoring.waits import TOTAL, WAITING_FOR
+from aclearn.monitoring.wording import duration, percent
+from aclearn.runs import RunFolder
+from services.metrics_tail import MetricsTail
+
+#: Time between two views, and between two looks at the stop flag.
+_EVERY_S = 1.0
+_LOOK_EVERY_S = 0.1
+#: Silence of the metrics file that is told; lines are due every few seconds.
+_SILENT_AFTER_S = 15.0
+#: How far the parts of the work look back, as the shares in a metrics line do.
+_WINDOW_S = 10.0
+#: Parts below this share of a role's time are not shown.
+_LEAST_SHARE = 0.005
+
+
+class TopView(LiveConsole):
+    """The console's view of a run and, below it, the parts of each role's work."""
+
+    def __init__(
+        self, goal: Mapping[str, float | None], *, name: str, console: Console | None = None
+    ) -> None:
+        self._recent: deque[Mapping[str, Any]] = deque()
+        super().__init__(goal, name=name, console=console)
+
+    def take_in(self, line: Mapping[str, Any]) -> None:
+        """Take a metrics line without drawing it."""
+        super().take_in(line)
+        self._recent.append(line)
+        newest_s = float(line.get("time_s") or 0.0)
+        # the newest line at or before the window's beginning stays
+        while len(self._recent) > 2 and _time_s(self._recent[1]) <= newest_s - _WINDOW_S:
+            self._recent.popleft()
+
+    def view(self) -> RenderableType:
+        """The whole picture."""
+        shares = part_shares(self._recent[0], self._recent[-1]) if self._recent else {}
+        picture = super().view()
+        return Group(picture, _part_rows(shares)) if shares else picture
+
+
+def part_shares(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Role → part of its work → share of its threads' time between two metrics lines.
+
+    Waits are left out: `wait_share` has them. Roles that said nothing between the two are left out.
+    """
+    found: dict[str, dict[str, float]] = {}
+    earlier = before.get(PART_SECONDS) or {}
+    for role, parts in (after.get(PART_SECONDS) or {}).items():
+        old = earlier.get(role) or {}
+        spent = {part: seconds - old.get(part, 0.0) for part, seconds in parts.items()}
+        total = spent.pop(TOTAL, 0.0)
+        if total > 0.0:
+            work = {p: s / total for p, s in spent.items() if not p.startswith(WAITING_FOR)}
+            found[role] = work
+    return found
+
+
+def top(run_dir: Path, *, once: bool, stream: TextIO, stop: StopFlag) -> None:
+    """Show the run in `run_dir`: in a terminal until it is over or `stop` is set, else once.
+
+    Args:
+        run_dir: run folder, of this or another user's run.
+        once: print the newest figures and end.
+        stream: where to write.
+        stop: set by Ctrl-C.
+
+    Raises:
+        RunFolderError: it is no run folder, or has no metrics yet.
+    """
+    folder = RunFolder.open(run_dir)
+    tail = MetricsTail(folder.metrics_path)
+    lines = tail.read()
+    if not lines:
+        raise RunFolderError(
+            f"{folder.metrics_path} is empty: the run has written no metrics yet; wait a few "
+            "seconds, or look into its logs"
+        )
+    goal = read_goal(folder.config_path)
+    console = Console(file=stream)
+    view = TopView(goal, name=folder.name, console=console)
+    for line in lines:
+        view.take_in(line)
+    live = stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "")
+    if once or not live or how_it_ended(folder, lines[-1]) is not None:
+        console.print(view.view())
+        console.print(Text(_state(folder, lines[-1])))
+        return
+    with view:
+        newest = _follow(folder, tail, view, lines[-1], stop)
+    console.print(Text(_state(folder, newest)))
+
+
+def how_it_ended(folder: RunFolder, newest: Mapping[str, Any]) -> str | None:
+    """Why the run is over; None while it goes on, also after a `--resume`."""
+    summary = folder.read_summary()
+    # a resumed run has the summary of its first part until it ends again
+    if summary is None or _time_s(summary) < _time_s(newest):
+        return None
+    return str(summary.get("reason"))
+
+
+def read_goal(config: Path) -> dict[str, float | None]:
+    """The bounds of a run as `ProgressEstimate` takes them; empty where they cannot be read.
+
+    Read as bare YAML, so that a run of an older version, whose keys may differ, can be looked at.
+    """
+    try:
+        run = yaml.safe_load(config.read_text())["run"]
+        return {name: run.get(name) for name in RunConfig().bounds()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
+        return {}
+
+
+def _follow(
+    folder: RunFolder,
+    tail: MetricsTail,
+    view: TopView,
+    newest: Mapping[str, Any],
+    stop: StopFlag,
+) -> Mapping[str, Any]:
+    """Draw each new line until the run is over or `stop` is set; the newest line."""
+    due, told = time.monotonic(), False
+    while not stop:
+        if time.monotonic() < due:
+            time.sleep(_LOOK_EVERY_S)
+            continue
+        due = time.monotonic() + _EVERY_S
+        new = tail.read()
+        if new:
+            *earlier, newest = new
+            for line in earlier:
+                view.take_in(line)
+            view.update(newest, [])
+            told = False
+        elif how_it_ended(folder, newest) is not None:
+            break
+        elif not told and _silent_s(folder) > _SILENT_AFTER_S:
+            told = True
+            view.note(_state(folder, newest))
+    return newest
+
+
+def _state(folder: RunFolder, newest: Mapping[str, Any]) -> str:
+    """One line: how old the figures are."""
+    reason = how_it_ended(folder, newest)
+    if reason is not None:
+        return f"the run is over: {reason}"
+    silent_s = _silent_s(folder)
+    if silent_s > _SILENT_AFTER_S:
+        return f"no new metrics for {duration(silent_s)}: the run was killed, or its monitor hangs"
+    return f"the run goes on; metrics of {silent_s:.0f} s ago"
+
+
+def _silent_s(folder: RunFolder) -> float:
+    try:
+        return max(0.0, time.time() - folder.metrics_path.stat().st_mtime)
+    except OSError:
+        return 0.0
+
+
+def _time_s(line: Mapping[str, Any]) -> float:
+    return float(line.get("time_s") or 0.0)
+
+
+def _part_rows(shares: Mapping[str, Mapping[str, float]]) -> Table:
+    table = Table(box=None, padding=(0, 2), pad_edge=True, header_style="dim")
+    table.add_column("Role", no_wrap=True)
+    table.add_column("Parts of its work, share of its threads' time")
+    for role in sorted(shares):
+        parts = sorted(shares[role].items(), key=lambda item: -item[1])
+        words = "  ".join(f"{part} {percent(s)}" for part, s in parts if s >= _LEAST_SHARE)
+        table.add_row(Text(role, style="bold"), words or "none")
+    return table

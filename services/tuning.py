@@ -1,0 +1,279 @@
+"""What the monitor does with the tuner: reads the beats, tells the roles, writes the decisions."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from aclearn.config import Config
+from aclearn.errors import RunFolderError
+from aclearn.monitoring import Decision, Member, Tuner, bottleneck_of
+from aclearn.monitoring.tuner_file import (
+    TUNED_FILE,
+    TunedKey,
+    TunedSettings,
+    open_tuner_log,
+    tuned_key,
+)
+from aclearn.runs import MetricsWriter, RunFolder
+from aclearn.wire import Beat, SetWorkers
+from services.letters import Letter
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Which role runs the workers of a count.
+_ROLE_OF = {"predictors": "predictor", "trainers": "trainer"}
+#: Seconds between two reminders to a role that has not taken its count over.
+_REMIND_EVERY_S = 1.0
+
+
+class Tuning:
+    """The tuner in its run. No socket, no thread: beats in, letters out.
+
+    Args:
+        tuner: decides.
+        objective: of `tuner.objective`.
+        log: takes the decisions.
+        time_s: the run's clock at a value of the tuner's.
+        remember: takes counts and rate when they have proved the best.
+    """
+
+    def __init__(
+        self,
+        tuner: Tuner,
+        *,
+        objective: str,
+        log: MetricsWriter,
+        time_s: Callable[[float], float],
+        remember: Callable[[Mapping[str, int], float], bool] | None = None,
+    ) -> None:
+        self._tuner, self._objective, self._log = tuner, objective, log
+        self._time_s, self._remember = time_s, remember
+        self._wanted = tuner.propose()
+        self._workers: dict[str, int] = {}
+        self._told: dict[str, tuple[int, float]] = {}
+        self._remembered: dict[str, int] | None = None
+        self._tried = False
+        self._state = "searching"
+        self.notes: deque[str] = deque(maxlen=10)
+
+    @property
+    def actors_wanted(self) -> int | None:
+        """How many actors should run, None when that is not the tuner's to say."""
+        return self._wanted.get("actors")
+
+    def take(
+        self,
+        member: Member,
+        beat: Beat,
+        members: Sequence[Member],
+        line: Mapping[str, Any],
+        now: float,
+    ) -> None:
+        """Take a beat; a trainer's is a sample of the objective.
+
+        Args:
+            member: who beats.
+            beat: its beat.
+            members: the living.
+            line: newest metrics line, for a hint where the run is held up.
+            now: the clock's value.
+        """
+        if beat.final:
+            self._workers.pop(member.incarnation, None)
+            self._told.pop(member.incarnation, None)
+            return
+        workers = beat.gauges.get("workers")
+        if workers is not None:
+            self._workers[member.incarnation] = int(workers)
+        if member.role != "trainer":
+            return
+        for decision in self._tuner.observe(self._counter(beat), self._running(members)):
+            self._write(decision, now)
+        wanted = self._tuner.propose(_bottleneck(line))
+        if wanted != self._wanted:
+            _LOGGER.info("event=tuner_wants counts=%r", wanted)
+        self._wanted = wanted
+
+    def letters(self, members: Sequence[Member], now: float) -> list[Letter]:
+        """What the roles must be told: a count that is not the one they reported."""
+        alive = {member.incarnation for member in members}
+        for known in (self._workers, self._told):
+            for gone in known.keys() - alive:
+                known.pop(gone)
+        letters = []
+        for name, role in _ROLE_OF.items():
+            wanted = self._wanted.get(name)
+            for member in members:
+                if wanted is None or member.role != role:
+                    continue
+                running = self._workers.get(member.incarnation)
+                if running is None or running == wanted:
+                    continue
+                count, at = self._told.get(member.incarnation, (0, 0.0))
+                if count != wanted or now - at >= _REMIND_EVERY_S or now < at:
+                    self._told[member.incarnation] = (wanted, now)
+                    letters.append(Letter(member.address, SetWorkers(wanted)))
+        return letters
+
+    def gauges(self) -> dict[str, float]:
+        """What a metrics line says of the tuner; `tuner_rate` once a window has ended."""
+        named = {f"tuner_{name}": float(count) for name, count in self._wanted.items()}
+        rate = {} if self._tuner.rate is None else {"tuner_rate": self._tuner.rate}
+        return {**named, "tuner_temperature": self._tuner.temperature, **rate}
+
+    def close(self) -> None:
+        """Remember what proved best, and close the log."""
+        if self._tried:
+            self._keep()
+        self._log.close()
+
+    def note(self, text: str) -> None:
+        """Something for the person who watches the run."""
+        self.notes.append(text)
+        _LOGGER.info("event=tuner text=%r", text)
+
+    def _counter(self, beat: Beat) -> int:
+        counters = beat.counters
+        if self._objective == "tps":
+            return counters.get("batches", counters.get("updates", 0))
+        return counters.get("learned_steps", 0)
+
+    def _running(self, members: Sequence[Member]) -> dict[str, int]:
+        """What the roles run, by count; a count of which some role has not told is left out."""
+        running = {"actors": sum(member.role == "actor" for member in members)}
+        for name, role in _ROLE_OF.items():
+            workers = [self._workers.get(m.incarnation) for m in members if m.role == role]
+            # one that is not there yet counts before all others
+            other = [count for count in workers if count != self._wanted.get(name)]
+            count = other[0] if other else self._wanted.get(name)
+            if workers and count is not None and None not in workers:
+                running[name] = count
+        return running
+
+    def _write(self, decision: Decision, now: float) -> None:
+        line = {"time_s": self._time_s(now), **decision.as_line()}
+        try:
+            self._log.write(line)
+        except RunFolderError as error:
+            _LOGGER.error("event=tuner_line_not_written reason=%r", str(error))
+        kept = _words(decision.kept)
+        if decision.verdict in ("accepted", "rejected"):
+            self._tried = True
+        if decision.verdict in ("thawed", "adopted", "given up"):
+            self.note(f"tuner, {_words(decision.counts)} {decision.verdict}: {decision.reason}")
+        if decision.state == "frozen" and self._state != "frozen":
+            self.note(f"tuner: {kept} pay best, {self._tuner.kept_estimate.mean:.4g}/s")
+            self._keep()
+        self._state = decision.state
+
+    def _keep(self) -> None:
+        best = self._tuner.best()
+        if self._remember is None or best is None or best[0] == self._remembered:
+            return
+        if self._remember(*best):
+            self._remembered = best[0]
+
+
+def open_tuning(
+    config: Config,
+    folder: RunFolder,
+    memory: TunedSettings,
+    *,
+    clock: Callable[[], float],
+    time_s: Callable[[float], float],
+) -> Tuning | None:
+    """The tuner of a run; None when it is off, or there is nothing that it may change.
+
+    It begins with what the run kept last, when it is resumed or its monitor was started again, else
+    with what `memory` knows of this machine, else with the configured counts.
+
+    Raises:
+        RunFolderError: its log cannot be opened.
+    """
+    tuner = config.tuner
+    most = {
+        "predictors": tuner.max_predictors,
+        "trainers": tuner.max_trainers,
+        "actors": tuner.max_actors,
+    }
+    most = {name: bound for name, bound in most.items() if name in tuner.counts}
+    if config.actors.inference != "predictor":
+        most.pop("predictors", None)  # there are none
+    if not tuner.enabled or not most:
+        return None
+    configured = {
+        "predictors": config.predictor.workers,
+        "trainers": config.trainer.workers,
+        "actors": config.actors.processes,
+    }
+    start = {name: configured[name] for name in most}
+    log = open_tuner_log(folder.path)
+    key = tuned_key(config)
+    found = memory.find(key) if tuner.remember else None
+    last = log.last_line or {}
+    note = None
+    if _fits(last.get("kept"), most):
+        start = dict(last["kept"])
+    elif _fits(found, most) and found is not None:
+        start = dict(found)
+        note = f"tuner: starts from {_words(start)}, the best of an earlier run ({TUNED_FILE})"
+    made = Tuner(
+        start,
+        most,
+        every_s=tuner.every_s,
+        settle_s=tuner.settle_s,
+        temperature=tuner.temperature,
+        cooling=tuner.cooling,
+        thaw_share=tuner.thaw_share,
+        clock=clock,
+        rng=random.Random(config.run.seed),
+    )
+    temperature = last.get("temperature")
+    if isinstance(temperature, int | float) and 0.0 <= temperature <= tuner.temperature:
+        made.temperature = float(temperature)
+    tuning = Tuning(
+        made,
+        objective=tuner.objective,
+        log=log,
+        time_s=time_s,
+        remember=_remembering(memory, key) if tuner.remember else None,
+    )
+    if note is not None:
+        tuning.note(note)
+    return tuning
+
+
+def tuned_file(config: Config) -> Path:
+    """Where the best counts are remembered: beside the runs, which share it."""
+    return Path(config.run.dir) / TUNED_FILE
+
+
+def _remembering(
+    memory: TunedSettings, key: TunedKey
+) -> Callable[[Mapping[str, int], float], bool]:
+    def remember(counts: Mapping[str, int], rate: float) -> bool:
+        return memory.remember(key, counts, rate)
+
+    return remember
+
+
+def _fits(counts: Any, most: Mapping[str, int]) -> bool:
+    """Whether counts from a file may be used: the same names, within the bounds."""
+    return (
+        isinstance(counts, dict)
+        and counts.keys() == most.keys()
+        and all(isinstance(counts[name], int) and 1 <= counts[name] <= most[name] for name in most)
+    )
+
+
+def _bottleneck(line: Mapping[str, Any]) -> str | None:
+    return bottleneck_of(line).role if line.get("wait_share") else None
+
+
+def _words(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items())

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from matplotlib import image
+
+from aclearn.errors import AclearnError, RunFolderError
+from aclearn.monitoring import plot_tuner
+from aclearn.monitoring.tuner_plot import draw_tuner, read_tuner_history
+
+_LINES = [
+    # verdict, measured trainers, kept trainers, rate
+    ("baseline", 1, 1, 100.0),
+    ("accepted", 2, 2, 150.0),
+    ("rejected", 3, 2, 90.0),
+    ("discarded", 2, 2, None),
+    ("kept", 2, 2, 151.0),
+    ("thawed", 2, 2, 60.0),
+]
+
+
+def _run(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    lines = [
+        {
+            "time_s": 10.0 * n,
+            "verdict": verdict,
+            "counts": {"actors": 5, "trainers": measured},
+            "kept": {"actors": 5, "trainers": kept},
+            "rate": rate,
+            "baseline": None if n == 0 else 120.0,
+        }
+        for n, (verdict, measured, kept, rate) in enumerate(_LINES)
+    ]
+    (folder / "tuner.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def test_the_history_has_every_reading_and_what_was_kept(tmp_path: Path) -> None:
+    history = read_tuner_history(_run(tmp_path / "r"))
+    assert history.time_s == [0.0, 10.0, 20.0, 40.0, 50.0]
+    assert history.counts == {"trainers": [1, 2, 3, 2, 2], "actors": [5] * 5}
+    assert history.kept["trainers"] == [1, 2, 2, 2, 2]
+    assert history.rates == [100.0, 150.0, 90.0, 151.0, 60.0]
+    assert history.baselines == [None, 120.0, 120.0, 120.0, 120.0]
+    assert history.thawed_s == [50.0]
+
+
+def test_a_panel_for_each_count_and_one_for_the_rate_with_the_excursions(tmp_path: Path) -> None:
+    figure = draw_tuner(read_tuner_history(_run(tmp_path / "r")), "r")
+    trainers, actors, rate = figure.axes
+    assert "N_T" in trainers.get_ylabel() and "N_A" in actors.get_ylabel()
+    kept, tried = trainers.lines[:2]
+    assert list(kept.get_ydata()) == [1, 2, 2, 2, 2]
+    assert (list(tried.get_xdata()), list(tried.get_ydata())) == ([20.0], [3])
+    assert list(rate.lines[1].get_ydata()) == [90.0]
+    assert rate.lines[3].get_xdata()[0] == 50.0  # the thaw
+
+
+def test_the_picture_is_written(tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "tuner.png"
+    plot_tuner(_run(tmp_path / "r"), out)
+    assert image.imread(out).std() > 0.02  # something is drawn
+
+
+def test_what_cannot_be_drawn_says_why(tmp_path: Path) -> None:
+    run = _run(tmp_path / "r")
+    with pytest.raises(AclearnError, match=r"ends in one of .png, .pdf, .svg"):
+        plot_tuner(run, tmp_path / "x.gif")
+    with pytest.raises(RunFolderError, match="there is no run folder"):
+        plot_tuner(tmp_path / "nowhere", tmp_path / "x.png")
+    (run / "tuner.jsonl").write_text("")
+    with pytest.raises(RunFolderError, match="has no reading yet"):
+        plot_tuner(run, tmp_path / "x.png")
+    (run / "tuner.jsonl").write_text('{"verdict": "kept", "rate": 3}\n')
+    with pytest.raises(RunFolderError, match="without a usable 'counts'"):
+        plot_tuner(run, tmp_path / "x.png")
+    (run / "tuner.jsonl").unlink()
+    with pytest.raises(RunFolderError, match=r"the tuner of this run was off.*tuner.enabled=true"):
+        plot_tuner(run, tmp_path / "x.png")

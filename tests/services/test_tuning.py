@@ -1,0 +1,259 @@
+"""The tuner in its run: beats in, letters and files out."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from aclearn.config import Config, config_from_yaml
+from aclearn.monitoring import Member
+from aclearn.monitoring.tuner_file import TUNER_FILE, TunedSettings, tuned_key
+from aclearn.runs import RunFolder
+from aclearn.wire import SetWorkers
+from services.letters import Letter
+from services.tuning import open_tuning, tuned_file
+
+_YAML = """
+run: {{name: r, dir: {dir}}}
+env: {{id: CartPole-v1}}
+actors: {{processes: 2, inference: {inference}}}
+tuner:
+  enabled: {enabled}
+  counts: {counts}
+  objective: {objective}
+  every_s: 2.0
+  settle_s: 0.5
+  temperature: 0.0
+  max_trainers: 3
+  max_actors: 4
+"""
+
+
+def _config(
+    folder: Path,
+    counts: str = "[trainers]",
+    inference: str = "local",
+    enabled: str = "true",
+    objective: str = "learned_steps",
+) -> Config:
+    return config_from_yaml(
+        _YAML.format(
+            dir=folder, counts=counts, inference=inference, enabled=enabled, objective=objective
+        )
+    )
+
+
+class World:
+    """A run whose roles do at once what they are told; the rate depends on the counts."""
+
+    def __init__(self, tools, config: Config, rate) -> None:
+        self.tools, self.config, self.rate = tools, config, rate
+        self.clock = tools.Clock(0.0)
+        self.memory = TunedSettings(tuned_file(config))
+        path = Path(config.run.dir) / "r"
+        existed = path.exists()
+        self.folder = (
+            RunFolder.open(path)
+            if existed
+            else RunFolder.create(config.run.dir, "r", config.to_yaml())
+        )
+        self.tuning = open_tuning(
+            config, self.folder, self.memory, clock=self.clock, time_s=lambda now: now + 100.0
+        )
+        self.members = [_member("trainer-0", "t")]
+        self.workers = {"t": 1}
+        self.learned = 0.0
+        self.letters: list[Letter] = []
+        self.deaf = False
+
+    def go_on(self, seconds: float) -> None:
+        end = self.clock.now + seconds
+        while self.clock.now < end:
+            self.clock.now += 0.25
+            actors = sum(m.role == "actor" for m in self.members)
+            self.learned += 0.25 * self.rate(self.workers, actors)
+            for member in self.members:
+                if member.incarnation not in self.workers:
+                    continue
+                beat = self.tools.make_beat(
+                    counters={"learned_steps": int(self.learned), "batches": int(self.learned)},
+                    gauges={"workers": float(self.workers[member.incarnation])},
+                )
+                self.tuning.take(member, beat, self.members, {}, self.clock.now)
+            for letter in self.tuning.letters(self.members, self.clock.now):
+                self.letters.append(letter)
+                if not self.deaf:
+                    self.workers[letter.address.decode()] = letter.message.count
+            wanted = self.tuning.actors_wanted
+            if wanted is not None and not self.deaf:
+                others = [m for m in self.members if m.role != "actor"]
+                self.members = others + [_member(f"actor-{i}", f"a{i}") for i in range(wanted)]
+
+    def lines(self) -> list[dict]:
+        return [json.loads(x) for x in (self.folder.path / TUNER_FILE).read_text().splitlines()]
+
+
+def _member(name: str, incarnation: str) -> Member:
+    return Member(name.split("-")[0], name, incarnation, incarnation.encode(), {}, 0.0)
+
+
+def _two_is_best(workers, actors) -> float:
+    return {1: 600.0, 2: 1000.0, 3: 800.0}[workers["t"]]
+
+
+def test_workers_of_the_trainer_are_told_and_every_decision_is_a_line(tools, tmp_path) -> None:
+    world = World(tools, _config(tmp_path), _two_is_best)
+    world.go_on(60.0)
+    assert world.letters[0] == Letter(b"t", SetWorkers(2))
+    assert world.workers == {"t": 2}
+    lines = world.lines()
+    assert [line["verdict"] for line in lines[:3]] == ["baseline", "kept", "accepted"]
+    assert lines[0]["time_s"] == pytest.approx(100.0 + 2.75)  # first beat, settle_s, every_s
+    assert lines[2]["counts"] == lines[2]["kept"] == {"trainers": 2}
+    # relative change of 1000/s over 600/s
+    assert lines[2]["change"] == pytest.approx(1000 / 600 - 1, abs=0.01)
+    assert lines[-1]["state"] == "frozen"
+    gauges = world.tuning.gauges()
+    assert gauges["tuner_trainers"] == 2.0
+    assert gauges["tuner_rate"] == pytest.approx(1000.0, rel=0.01)
+    assert gauges["tuner_temperature"] == 0.0
+    assert "2 trainers pay best" in world.tuning.notes[-1]
+    world.tuning.close()
+
+
+def test_a_restarted_role_is_told_again_and_a_deaf_one_is_reminded_once_a_second(
+    tools, tmp_path
+) -> None:
+    world = World(tools, _config(tmp_path), _two_is_best)
+    world.go_on(60.0)
+    told = len(world.letters)
+    world.members, world.workers = [_member("trainer-0", "u")], {"u": 1}
+    world.rate = lambda workers, actors: 1000.0
+    world.deaf = True
+    world.go_on(3.0)
+    assert world.letters[told:] == [Letter(b"u", SetWorkers(2))] * 3
+    world.deaf = False
+    world.go_on(2.0)
+    assert world.workers == {"u": 2}
+    world.tuning.close()
+
+
+def test_what_a_role_never_takes_over_is_given_up_and_told_to_the_person(tools, tmp_path) -> None:
+    world = World(tools, _config(tmp_path), _two_is_best)
+    world.deaf = True
+    world.go_on(45.0)
+    assert [line["verdict"] for line in world.lines()][:3] == ["baseline", "kept", "given up"]
+    assert any("2 trainers given up" in note for note in world.tuning.notes)
+    assert world.tuning.gauges()["tuner_trainers"] == 1.0
+    world.tuning.close()
+
+
+def test_predictors_are_told_each_and_counted_when_all_have_it(tools, tmp_path) -> None:
+    config = _config(tmp_path, counts="[predictors]", inference="predictor")
+    world = World(tools, config, lambda workers, actors: 500.0 * min(workers["p"], workers["q"], 2))
+    world.members = [_member("trainer-0", "t"), _member("predictor-0", "p")]
+    world.members.append(_member("predictor-1", "q"))
+    world.workers = {"p": 1, "q": 1, "t": 1}
+    world.go_on(60.0)
+    assert Letter(b"p", SetWorkers(2)) in world.letters
+    assert Letter(b"q", SetWorkers(2)) in world.letters
+    assert all(letter.address != b"t" for letter in world.letters)
+    assert world.workers["p"] == world.workers["q"] == 2
+    world.tuning.close()
+
+
+def test_actors_are_wanted_and_nobody_is_told(tools, tmp_path) -> None:
+    config = _config(tmp_path, counts="[actors]")
+    world = World(tools, config, lambda workers, actors: 100.0 * min(actors, 3) - actors)
+    assert world.tuning.actors_wanted == 2
+    world.go_on(80.0)
+    assert world.tuning.actors_wanted == 3
+    assert world.letters == []
+    world.tuning.close()
+
+
+@pytest.mark.parametrize("objective", ["learned_steps", "tps"])
+def test_the_objective_is_chosen(tools, tmp_path, objective: str) -> None:
+    world = World(tools, _config(tmp_path, objective=objective), lambda workers, actors: 0.0)
+    member, counter = world.members[0], 0
+    for _ in range(8):
+        world.clock.now += 0.5
+        counter += 50
+        other = "batches" if objective == "learned_steps" else "learned_steps"
+        mine = "batches" if objective == "tps" else "learned_steps"
+        beat = tools.make_beat(counters={mine: counter, other: 7}, gauges={"workers": 1.0})
+        world.tuning.take(member, beat, world.members, {}, world.clock.now)
+    assert world.tuning.gauges()["tuner_rate"] == pytest.approx(100.0)
+    world.tuning.close()
+
+
+def test_the_best_is_the_next_start_on_this_machine_only_for_this_configuration(
+    tools, tmp_path
+) -> None:
+    first = World(tools, _config(tmp_path), _two_is_best)
+    first.go_on(60.0)
+    first.tuning.close()
+    (first.folder.path / TUNER_FILE).unlink()
+    again = World(tools, _config(tmp_path), _two_is_best)
+    assert again.tuning.gauges()["tuner_trainers"] == 2.0
+    assert "starts from 2 trainers" in again.tuning.notes[0]
+    again.tuning.close()
+    other = _config(tmp_path, objective="tps")
+    assert again.memory.find(tuned_key(other)) is None
+
+
+def test_a_run_that_goes_on_starts_from_what_it_kept(tools, tmp_path) -> None:
+    config = _config(tmp_path)
+    first = World(tools, config, _two_is_best)
+    first.go_on(60.0)
+    first.tuning.close()
+    tuned_file(config).unlink()
+    with (first.folder.path / TUNER_FILE).open("a") as log:
+        log.write('{"time_s": 1')  # what a kill leaves
+    again = World(tools, config, _two_is_best)
+    assert again.tuning.gauges()["tuner_trainers"] == 2.0
+    again.go_on(10.0)
+    assert len(again.lines()) > 2  # every line is whole
+    again.tuning.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "expected"),
+        ('{"settings": 3}', "expected"),
+        ('{"settings": [{"counts": {"trainers": "x"}}]}', "expected"),
+    ],
+)
+def test_a_corrupt_memory_is_reported_counted_left_alone_and_ignored(
+    tools, tmp_path, caplog, content: str, named: str
+) -> None:
+    config = _config(tmp_path)
+    tuned_file(config).write_text(content)
+    with caplog.at_level(logging.WARNING):
+        world = World(tools, config, _two_is_best)
+        world.go_on(60.0)
+        world.tuning.close()
+    assert world.workers == {"t": 2}
+    assert world.memory.warnings >= 2  # read at the start, before the writing
+    assert str(tuned_file(config)) in caplog.text
+    assert named in caplog.text and "remove it" in caplog.text
+    assert tuned_file(config).read_text() == content
+
+
+def test_a_remembered_count_out_of_bounds_is_not_used(tools, tmp_path) -> None:
+    config = _config(tmp_path)
+    TunedSettings(tuned_file(config)).remember(tuned_key(config), {"trainers": 4}, 1.0)
+    world = World(tools, config, _two_is_best)
+    assert world.tuning.gauges()["tuner_trainers"] == 1.0
+    world.tuning.close()
+
+
+def test_there_is_no_tuner_where_there_is_nothing_to_tune(tools, tmp_path) -> None:
+    assert World(tools, _config(tmp_path / "a", enabled="false"), None).tuning is None
+    assert World(tools, _config(tmp_path / "b", counts="[predictors]"), None).tuning is None
+    assert not (tmp_path / "a" / "r" / TUNER_FILE).exists()

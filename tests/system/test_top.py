@@ -1,0 +1,57 @@
+"""`aclearn top` beside a run and after it, and `aclearn profile` from its start to its end."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+from system_harness import CARTPOLE, System, wait_for
+
+
+def test_top_shows_a_run_of_another_terminal_and_one_that_is_over(system: System) -> None:
+    run = system.train(system.config(CARTPOLE))
+    run.wait_until_learning()
+    during = system.command("top", run.folder)
+    assert during.wait() == 0, during.output
+    assert "the run goes on" in during.output and "Bottleneck" in during.output
+    run.finish()
+    after = system.command("top", run.folder, "--once")
+    assert after.wait() == 0, after.output
+    assert "the run is over: SIGTERM" in after.output
+    for words in ("trainer", "works", "actor", "emulator", "inference"):
+        assert words in after.output, (words, after.output)
+
+
+def test_profile_tells_the_budget_of_a_step_and_leaves_nothing(
+    system: System, tmp_path: Path
+) -> None:
+    figures = tmp_path / "budget.json"
+    config = system.config(CARTPOLE, run={"target_return": 1})
+    profile = system.command("profile", config, "--seconds", "3", "--json", figures)
+    assert profile.wait(within_s=100.0) == 0, profile.output
+    budget = json.loads(figures.read_text())
+    assert budget["seconds"] >= 3.0 and budget["learned_steps"] > 0
+    actor = budget["roles"]["actor"]
+    parts = ("emulator", "inference", "encode", "wire", "waiting for training queue", "other")
+    assert actor["wall_us"].keys() >= set(parts), profile.output
+    # the parts are measured in the role: together they are its time on the clock
+    assert 0.9 <= actor["accounted"] <= 1.0 + 1e-6, profile.output
+    assert {"actor-0", "actor-1", "trainer-0", "monitor-0"} <= budget["cpu_cores"].keys()
+    assert "actor: accounted for" in profile.output
+    assert list(system.sockets.glob("aclearn-profile-*")) == [], "the run's folder is left"
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_profile_that_is_interrupted_ends_its_run_and_prints_nothing(system: System) -> None:
+    profile = system.command("profile", system.config(CARTPOLE), "--seconds", "3000")
+    wait_for(
+        lambda: "learning; measuring" in profile.output,
+        "it learns",
+        within_s=60.0,
+        context=lambda: profile.output,
+    )
+    profile.signal(signal.SIGINT)
+    assert profile.wait(within_s=20.0) == 130, profile.output
+    assert "Budget" not in profile.output
+    assert list(system.sockets.glob("aclearn-profile-*")) == []

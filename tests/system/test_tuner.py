@@ -1,0 +1,79 @@
+"""The tuner in a real run: processes come and go, the account holds, the files are whole."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from system_harness import CARTPOLE, Run, System, check_line
+
+_TINY = {"enabled": True, "every_s": 0.5, "settle_s": 0.2, "temperature": 1.0, "cooling": 1.0}
+_DECIDED = ("accepted", "rejected")
+
+
+def _decisions(run: Run) -> list[dict[str, Any]]:
+    path = run.folder / "tuner.jsonl"
+    return [json.loads(x) for x in path.read_text().split("\n")[:-1]] if path.exists() else []
+
+
+def _decided(run: Run, count: int) -> list[dict[str, Any]]:
+    return run.wait_for(
+        lambda: (
+            (found := [d for d in _decisions(run) if d["verdict"] in _DECIDED])
+            and len(found) >= count
+            and found
+        ),
+        f"{count} trials are decided",
+        within_s=90.0,
+    )
+
+
+def test_actors_come_and_go_and_every_step_is_accounted_for(system: System) -> None:
+    tuner = {**_TINY, "counts": ["actors"], "max_actors": 3}
+    run = system.train(system.config(CARTPOLE, tuner=tuner))
+    seen: set[int] = set()
+
+    def both() -> bool:
+        seen.add(sum(name.startswith("actor-") for name in run.pids()))
+        return len(seen) > 1
+
+    run.wait_for(both, "the number of actors changes", within_s=90.0)
+    decided = _decided(run, 3)
+    assert {tuple(d["counts"]) for d in decided} == {("actors",)}
+    assert all(1 <= d["counts"]["actors"] <= 3 for d in decided)
+    assert all(d["rate"] > 0 and d["window_s"] > 0 and d["reason"] for d in decided)
+    wanted = {line["tuner_actors"] for line in run.lines() if "tuner_actors" in line}
+    assert len(wanted) > 1
+    assert {"tuner_temperature", "tuner_rate", "tuner_file_warnings"} <= run.last().keys()
+    learned = run.last()["learned_steps"]
+    run.wait_for(lambda: run.last()["learned_steps"] > learned, "learning goes on")
+    summary = run.finish()  # checks the account in every line
+    check_line(summary)
+    restarted = [n for n in ("actor-0", "actor-1", "actor-2") if f"{n} died" in run.output]
+    assert restarted == []  # who was let go did not fail
+    remembered = json.loads((run.folder.parent / "tuned.json").read_text())["settings"]
+    assert [set(entry["counts"]) for entry in remembered] == [{"actors"}]
+    picture = system.folder / "tuner.png"
+    drawn = system.command("plot", run.folder, "--tuner", "--out", picture)
+    assert drawn.wait() == 0, drawn.output
+    assert picture.stat().st_size > 10_000
+
+
+def test_workers_of_the_trainer_change_while_it_learns(system: System) -> None:
+    tuner = {**_TINY, "counts": ["trainers"], "max_trainers": 3}
+    run = system.train(system.config(CARTPOLE, tuner=tuner))
+    decided = _decided(run, 3)
+    assert len({d["counts"]["trainers"] for d in decided}) > 1
+    reported = {line["workers"] for line in run.lines() if "workers" in line}
+    assert len(reported) > 1
+    run.finish()
+
+
+def test_a_run_without_a_tuner_has_none_to_draw(system: System) -> None:
+    run = system.train(system.config(CARTPOLE, run={"max_env_steps": 500}))
+    assert run.wait() == 0, run.diagnosis()
+    assert not (run.folder / "tuner.jsonl").exists()
+    drawn = system.command("plot", run.folder, "--tuner", "--out", system.folder / "t.png")
+    assert drawn.wait() != 0
+    assert "the tuner of this run was off" in drawn.output
+    assert "Traceback" not in drawn.output
