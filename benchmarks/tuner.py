@@ -1,0 +1,357 @@
+"""The tuner on real processes: the whole sweep, the tuner's path, and GA3C's literal rule.
+
+    python benchmarks/tuner.py [--workload predictors] [--most 4] [--minutes 5] --out DIR
+
+Every part is one `aclearn train` of the workload in which a rule decides on the counts:
+`sweep` runs each pair (NP, NT) for `--sweeps` windows, in an order drawn anew each time; `tuner` is
+aclearn's, once from (1, 1) and once from the largest counts; `ga3c` is the rule of GA3C's released
+code (`ThreadDynamicAdjustment`), with the same windows. Printed, one JSON line each: the sweep's
+rates; of each rule the path, the kept pair's rate as a share of the best one's by the sweep, and
+the run's learned steps after the first `--minutes` as a share of what the best pair learns.
+
+Workloads: `predictors`, CartPole slowed down by 2 ms a step and a wide network in the predictor, so
+that answers are what actors wait for; `trainers`, the same with unrolls learned from eight times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import yaml
+
+_HERE = Path(__file__).resolve()
+_STEP_S = 0.002
+_COMMON = {
+    "env": {"id": "tuner:slow_cartpole"},
+    "policy": {"architecture": "mlp", "hidden": [512, 512]},
+    "actors": {
+        "processes": 4,
+        "groups": 2,
+        "envs_per_group": 4,
+        "unroll_length": 10,
+        "inference": "predictor",
+    },
+    "trainer": {"device": "cpu", "unrolls_per_batch": 4, "queue_batches": 2},
+    "loss": {"normalise_advantages": True},
+    "monitor": {"beat_every_s": 0.25},
+}
+WORKLOADS: dict[str, dict[str, Any]] = {
+    "predictors": {},
+    "trainers": {"trainer": {"uses": 8}},
+}
+
+
+class SlowCartPole(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An emulator that takes its time but no processor."""
+
+    def step(self, action: Any) -> Any:
+        """As CartPole, later."""
+        time.sleep(_STEP_S / 4)
+        return super().step(action)
+
+
+def slow_cartpole() -> gymnasium.Env[Any, Any]:
+    """What the workloads' `env.id` names."""
+    return SlowCartPole(gymnasium.make("CartPole-v1"))
+
+
+class Rule:
+    """What `services.tuning` asks of a tuner, for rules that only measure windows.
+
+    Args:
+        start: count by name.
+        most: bounds.
+        every_s: length of a window.
+        settle_s: pause before it; GA3C's has none.
+        clock: seconds.
+        rng: draws.
+    """
+
+    temperature, frozen = 0.0, False
+
+    def __init__(
+        self,
+        start: Mapping[str, int],
+        most: Mapping[str, int],
+        *,
+        every_s: float,
+        settle_s: float,
+        clock: Callable[[], float],
+        rng: random.Random,
+        **others: Any,
+    ) -> None:
+        self.counts, self.most, self.rng = dict(start), dict(most), rng
+        self._every_s, self._settle_s, self._clock = every_s, settle_s, clock
+        self.rate: float | None = None
+        self._ready_at: float | None = None
+        self._began: tuple[float, int] | None = None
+
+    def propose(self, bottleneck: str | None = None) -> dict[str, int]:
+        """What should run now."""
+        return dict(self.counts)
+
+    def best(self) -> None:
+        """Nothing is remembered."""
+
+    def observe(self, counter: int, counts: Mapping[str, int]) -> list[Any]:
+        """A sample; at the end of a window `next` decides."""
+        from aclearn.monitoring import Decision
+
+        now = self._clock()
+        if any(counts.get(name) != count for name, count in self.counts.items()):
+            self._ready_at = None
+            return []
+        if self._ready_at is None:
+            self._ready_at, self._began = now + self._settle_s, None
+        if now < self._ready_at:
+            return []
+        if self._began is None:
+            self._began = now, counter
+            return []
+        began, before = self._began
+        if now - began < self._every_s:
+            return []
+        self.rate = (counter - before) / (now - began)
+        measured, self._began, self._ready_at = dict(self.counts), None, None
+        verdict, reason = self.next(counter - before)
+        kept = dict(self.kept())
+        return [
+            Decision(
+                verdict=verdict,
+                reason=reason,
+                counts=measured,
+                kept=kept,
+                rate=self.rate,
+                window_s=now - began,
+                baseline=None,
+                change=None,
+                noise=0.0,
+                temperature=0.0,
+                state="searching",
+            )
+        ]
+
+    def kept(self) -> Mapping[str, int]:
+        """What would be kept if it ended now."""
+        return self.counts
+
+    def next(self, count: int) -> tuple[Any, str]:
+        """Choose the next counts after a window that counted so much."""
+        raise NotImplementedError
+
+
+class Sweep(Rule):
+    """Every pair, again and again."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._left: list[dict[str, int]] = []
+
+    def next(self, count: int) -> tuple[Any, str]:
+        """The next pair of a shuffled round."""
+        if not self._left:
+            ranges = [range(1, most + 1) for most in self.most.values()]
+            self._left = [
+                dict(zip(self.most, pair, strict=True)) for pair in itertools.product(*ranges)
+            ]
+            self.rng.shuffle(self._left)
+        self.counts = self._left.pop()
+        return "kept", "sweep"
+
+
+class Ga3c(Rule):
+    """GA3C's `ThreadDynamicAdjustment`: steps of all counts at once, against the last window."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._settle_s = 0.0
+        self._old_count, self._before = 0, dict(self.counts)
+
+    def next(self, count: int) -> tuple[Any, str]:
+        """Revert when fewer were trained than in the window before; then a random step."""
+        worse = count < self._old_count
+        if worse:
+            self.counts = dict(self._before)  # only the numbers: it never runs before the next step
+        self._old_count, self._before = count, dict(self.counts)
+        while self.counts == self._before:
+            for name, most in self.most.items():
+                self.counts[name] = min(
+                    most, max(1, self.counts[name] - self.rng.choice((-1, 0, 1)))
+                )
+        return ("rejected" if worse else "accepted"), "compared with the last window"
+
+    def kept(self) -> Mapping[str, int]:
+        """The counts before the step that is being tried."""
+        return self._before
+
+
+RULES = {"sweep": Sweep, "ga3c": Ga3c}
+
+
+def run(
+    arguments: argparse.Namespace, rule: str, start: tuple[int, int], seconds: float, name: str
+) -> Path:
+    """One training under a rule; its run folder."""
+    config = {key: dict(value) for key, value in _COMMON.items()}
+    for group, values in WORKLOADS[arguments.workload].items():
+        config.setdefault(group, {}).update(values)
+    config["predictor"] = {"workers": start[0]}
+    config["trainer"]["workers"] = start[1]
+    config["run"] = {"name": name, "dir": str(arguments.out), "max_wall_s": seconds + 15}
+    config["tuner"] = {
+        "enabled": True,
+        "every_s": arguments.window,
+        "settle_s": arguments.settle,
+        "max_predictors": arguments.most,
+        "max_trainers": arguments.most,
+        "remember": False,
+    }
+    file = arguments.out / f"{name}.yaml"
+    file.write_text(yaml.safe_dump(config))
+    print(f"{name}: {seconds:.0f} s", file=sys.stderr)
+    subprocess.run(
+        [sys.executable, str(_HERE), "--train", str(file), "--rule", rule],
+        check=True,
+        stdin=subprocess.DEVNULL,
+        stdout=(arguments.out / f"{name}.log").open("w"),
+        stderr=subprocess.STDOUT,
+        timeout=seconds + 120,
+    )
+    return Path(arguments.out / name)
+
+
+def train(file: Path, rule: str) -> None:
+    """`aclearn train`, whose monitor runs the rule; this file is every role's program."""
+    import services.train
+
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(_HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
+    sys.path.insert(0, str(_HERE.parent))
+    make = services.train.role_command
+
+    def with_rule(role: str, *arguments: Any, **options: Any) -> Any:
+        command = make(role, *arguments, **options)
+        if role != "monitor" or rule not in RULES:
+            return command
+        at = command.argv.index("services.cli")
+        program = ("-c", f"import tuner; tuner.monitor({rule!r})")
+        argv = (*command.argv[: at - 1], *program, *command.argv[at + 1 :])
+        return dataclasses.replace(command, argv=argv)
+
+    services.train.role_command = with_rule
+    from services.cli import main as cli
+
+    sys.argv = ["aclearn", "train", str(file)]
+    cli()
+
+
+def monitor(rule: str) -> None:
+    """The monitor's process with another rule in the tuner's place."""
+    import services.tuning
+    from services.cli import main as cli
+
+    services.tuning.Tuner = RULES[rule]
+    cli()
+
+
+def decisions(folder: Path) -> list[dict[str, Any]]:
+    """The lines of `tuner.jsonl`."""
+    return [json.loads(line) for line in (folder / "tuner.jsonl").read_text().splitlines()]
+
+
+def pair(counts: Mapping[str, int]) -> tuple[int, int]:
+    """(NP, NT)."""
+    return counts["predictors"], counts["trainers"]
+
+
+def sweep_rates(folder: Path) -> dict[tuple[int, int], list[float]]:
+    """Rates by pair."""
+    rates: dict[tuple[int, int], list[float]] = {}
+    for line in decisions(folder):
+        rates.setdefault(pair(line["counts"]), []).append(line["rate"])
+    return rates
+
+
+def learned_per_s(folder: Path, since_s: float) -> float:
+    """Learned steps per second from `since_s` to the end."""
+    from aclearn.runs import read_metrics
+
+    lines = [line for line in read_metrics(folder / "metrics.jsonl") if line["time_s"] >= since_s]
+    first, last = lines[0], lines[-1]
+    return float(
+        (last["learned_steps"] - first["learned_steps"]) / (last["time_s"] - first["time_s"])
+    )
+
+
+def main() -> None:
+    """Sweep, then the rules."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workload", choices=sorted(WORKLOADS), default="predictors")
+    parser.add_argument("--most", type=int, default=4, help="largest NP and NT")
+    parser.add_argument("--window", type=float, default=6.0, help="seconds")
+    parser.add_argument("--settle", type=float, default=1.0, help="seconds")
+    parser.add_argument("--sweeps", type=int, default=2, help="windows of each pair")
+    parser.add_argument("--minutes", type=float, default=5.0, help="time to find it, then as much")
+    parser.add_argument("--rules", nargs="+", default=["tuner", "ga3c"])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--train", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--rule", default="tuner", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.train is not None:
+        train(arguments.train, arguments.rule)
+        return
+    if arguments.out is None:
+        parser.error("--out: expected a folder for the runs")
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    most = arguments.most
+    window_s = arguments.window + arguments.settle + 1.0
+    folder = run(arguments, "sweep", (1, 1), most**2 * arguments.sweeps * window_s, "sweep")
+    rates = {p: statistics.median(r) for p, r in sweep_rates(folder).items()}
+    best = max(rates, key=lambda p: rates[p])
+    shares = {p: round(rate / rates[best], 3) for p, rate in rates.items()}
+    line: dict[str, Any] = {
+        "workload": arguments.workload,
+        "best": best,
+        "best_rate": round(rates[best], 1),
+        "share_of_best": {f"{p[0]},{p[1]}": shares[p] for p in sorted(shares)},
+    }
+    print(json.dumps(line), flush=True)
+    find_s = 60 * arguments.minutes
+    for rule in arguments.rules:
+        for start in ((1, 1), (most, most)):
+            name = f"{rule}-from-{start[0]}-{start[1]}"
+            folder = run(arguments, rule, start, 2 * find_s, name)
+            lines = decisions(folder)
+            path = [(round(d["time_s"]), *pair(d["kept"])) for d in lines]
+            moves = [p for i, p in enumerate(path) if i == 0 or p[1:] != path[i - 1][1:]]
+            at_half = [p for p in path if p[0] <= find_s][-1][1:]
+            line = {
+                "rule": rule,
+                "from": start,
+                "kept_at_half": at_half,
+                "share_at_half": shares[at_half],
+                "kept_at_end": path[-1][1:],
+                "share_at_end": shares[path[-1][1:]],
+                "rate_afterwards": round(learned_per_s(folder, find_s), 1),
+                "of_the_best_rate": round(learned_per_s(folder, find_s) / rates[best], 3),
+                "path": moves,
+            }
+            print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()
