@@ -56,7 +56,7 @@ class LocalActions:
         client: keeps `runtime` up to date.
         rng: samples the actions.
         poll_weights: lets `client` ask and take answers.
-        meter: counts the wait for the first weights.
+        meter: counts the wait for the first weights, and what inference and new weights take.
     """
 
     def __init__(
@@ -74,7 +74,8 @@ class LocalActions:
 
     def poll(self) -> None:
         """Look for newer weights."""
-        self._poll_weights()
+        with self._meter.part("swap"):
+            self._poll_weights()
 
     def request(self, group: int, observations: NDArray[Any]) -> None:
         """Keep the observations until `collect`, when the newest weights act on them."""
@@ -85,12 +86,13 @@ class LocalActions:
         while self._client.at.version < 0:
             if not proceed():
                 return None
-            self._poll_weights()
+            self.poll()
             if self._client.at.version < 0:
                 with self._meter.waiting("weights"):
                     time.sleep(_LOOK_EVERY_S)
         observations = self._waiting.pop(group)
-        actions, log_probs = sample_actions(self._runtime.logits(observations), self._rng)
+        with self._meter.part("inference"):
+            actions, log_probs = sample_actions(self._runtime.logits(observations), self._rng)
         self.predictions += len(observations)
         return Choice(actions, log_probs, self._client.at, self._client.chain)
 
@@ -110,7 +112,7 @@ class PredictedActions:
     Args:
         link: to the predictor.
         follow: lets the link look at the peers; True when the predictor is another one now.
-        meter: counts the wait for replies.
+        meter: counts the wait for replies, and what messages take.
         clock: monotonic seconds.
     """
 
@@ -131,6 +133,10 @@ class PredictedActions:
 
     def poll(self) -> None:
         """Send what could not be sent, ask again what is late, take the replies that are there."""
+        with self._meter.part("wire"):
+            self._poll()
+
+    def _poll(self) -> None:
         if self._follow():
             for request in self._requests.values():
                 request.sent_at = None
@@ -148,7 +154,8 @@ class PredictedActions:
         self._number += 1
         self._replies.pop(group, None)
         self._requests[group] = _Request(self._number, observations, None)
-        self._send(self._requests[group])
+        with self._meter.part("wire"):
+            self._send(self._requests[group])
 
     def collect(self, group: int, proceed: Callable[[], bool]) -> Choice | None:
         """Wait for the reply to the group's request."""

@@ -5,7 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from aclearn.errors import AclearnError
 from aclearn.policies import Architecture, PolicyVersion
@@ -19,6 +23,7 @@ from aclearn.wire import (
     WeightsRequest,
 )
 from compress import ArtifactPolicy, PolicyRuntime, RefusedArtifact, RefusedTensors
+from compress.runtime import Executable
 from services.artifacts import artifact_of
 from services.policies import make_runtime
 from services.role import Membership, PeerLink, RoleContext
@@ -31,14 +36,31 @@ _ANSWER_WITHIN_S = 5.0
 _ASK_EVERY_S = 0.05
 #: Swapping policies may take this share of a role's time; with costly swaps it asks less often.
 _SWAP_SHARE = 0.03
+#: But never less often than this: a swap that was interrupted only looks costly.
+_ASK_AT_LATEST_S = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Acting:
+    """One policy that acts: never changes, so that what it computes is by what it names.
+
+    Attributes:
+        executable: computes its logits.
+        at: its version.
+        chain: id of the compressor chain behind it; "none" for the uncompressed policy.
+    """
+
+    executable: Executable
+    at: PolicyVersion
+    chain: str = "none"
+
+    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Logits `[N, A]` float32 of observations `[N, *shape]`; in any thread."""
+        return self.executable.logits(observations)
 
 
 class PolicySource(Protocol):
     """What is asked for, and what is done with the answer."""
-
-    @property
-    def chain(self) -> str:
-        """Id of the compressor chain behind the policy that acts."""
 
     def question(self, known: PolicyVersion) -> Message:
         """Asks for something newer than `known`."""
@@ -46,8 +68,8 @@ class PolicySource(Protocol):
     def version(self, message: Message) -> PolicyVersion | None:
         """The version that an answer brings; None when it brings none."""
 
-    def take(self, message: Message) -> None:
-        """Run what the answer brings from now on.
+    def take(self, at: PolicyVersion, message: Message) -> Acting:
+        """Swap in what the answer brings, which is of version `at`.
 
         Raises:
             RefusedTensors, RefusedArtifact: it is not what it says; the old policy goes on.
@@ -60,11 +82,6 @@ class WeightsSource:
     def __init__(self, runtime: PolicyRuntime) -> None:
         self._runtime = runtime
 
-    @property
-    def chain(self) -> str:
-        """Nothing compressed these."""
-        return "none"
-
     def question(self, known: PolicyVersion) -> Message:
         """Asks for newer weights."""
         return WeightsRequest(known.epoch, known.version)
@@ -75,10 +92,11 @@ class WeightsSource:
             return PolicyVersion(message.epoch, message.version)
         return None
 
-    def take(self, message: Message) -> None:
+    def take(self, at: PolicyVersion, message: Message) -> Acting:
         """Swap the weights in."""
         assert isinstance(message, Weights)  # only what has a version is taken
         self._runtime.swap(message.tensors)
+        return Acting(self._runtime.executable, at)
 
 
 class ArtifactSource:
@@ -86,11 +104,6 @@ class ArtifactSource:
 
     def __init__(self, runtime: ArtifactPolicy) -> None:
         self._runtime = runtime
-
-    @property
-    def chain(self) -> str:
-        """Id of the chain of the artifact that acts."""
-        return self._runtime.chain
 
     def question(self, known: PolicyVersion) -> Message:
         """Asks for a newer artifact."""
@@ -102,10 +115,12 @@ class ArtifactSource:
             return PolicyVersion(message.epoch, message.version)
         return None
 
-    def take(self, message: Message) -> None:
+    def take(self, at: PolicyVersion, message: Message) -> Acting:
         """Check the artifact and swap it in."""
         assert isinstance(message, ArtifactReply)  # only what has a version is taken
-        self._runtime.swap(artifact_of(message))
+        artifact = artifact_of(message)
+        self._runtime.swap(artifact)
+        return Acting(self._runtime.executable, at, artifact.chain)
 
 
 class PolicyClient:
@@ -114,7 +129,8 @@ class PolicyClient:
     What does not fit, is damaged or not finite is refused and counted; the old policy goes on.
 
     Attributes:
-        at: the version that the runtime holds.
+        acting: the policy that the runtime holds, None before the first; replaced in one
+            assignment, so another thread that reads it once has one policy whole.
         swaps: how often it was replaced.
         refused: how often a policy was refused.
     """
@@ -130,14 +146,19 @@ class PolicyClient:
         self._asked_at: float | None = None
         self._next_ask = clock()
         self._refused_at: PolicyVersion | None = None
-        self.at = PolicyVersion()
+        self.acting: Acting | None = None
         self.swaps = 0
         self.refused = 0
 
     @property
+    def at(self) -> PolicyVersion:
+        """The version that the runtime holds."""
+        return PolicyVersion() if self.acting is None else self.acting.at
+
+    @property
     def chain(self) -> str:
         """Id of the compressor chain behind the policy that acts; "none" for the uncompressed."""
-        return self._source.chain
+        return "none" if self.acting is None else self.acting.chain
 
     def poll(self, membership: Membership) -> None:
         """Take an answer if there is one, and ask when it is time."""
@@ -170,14 +191,14 @@ class PolicyClient:
             return  # an answer that was overtaken
         started = self._clock()
         try:
-            self._source.take(message)
+            self.acting = self._source.take(at, message)
         except (RefusedTensors, RefusedArtifact) as error:
             self._refuse(at, error)
             return
-        self.at = at
         self.swaps += 1
         now = self._clock()
-        self._next_ask = now + max(_ASK_EVERY_S, (now - started) / _SWAP_SHARE)
+        pause_s = (now - started) / _SWAP_SHARE
+        self._next_ask = now + min(max(_ASK_EVERY_S, pause_s), _ASK_AT_LATEST_S)
 
     def _refuse(self, at: PolicyVersion, error: AclearnError) -> None:
         self.refused += 1

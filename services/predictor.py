@@ -1,39 +1,45 @@
-"""The predictor: answers actors' observations in batches, with the newest weights."""
+"""The predictor: answers actors' observations in batches, with the newest weights.
+
+The main thread owns the sockets: it lets requests into the prediction queue, swaps policies and
+sends replies. N_P worker threads take batches from the queue; the network runs outside Python's
+lock, so they compute at the same time.
+"""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections import deque
+from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from aclearn.acting import sample_actions
 from aclearn.allocator import keep_freed_memory
+from aclearn.config import Config
 from aclearn.errors import WireError
-from aclearn.monitoring import WaitMeter
-from aclearn.policies import Architecture, PolicyVersion
-from aclearn.wire import ActReply, ActRequest, Beat, Server
-from compress import ArtifactPolicy, PolicyRuntime
+from aclearn.monitoring import WaitMeter, add_up
+from aclearn.policies import Architecture
+from aclearn.wire import ActRequest, Beat, Envelope, Server
 from services.policies import architecture_of
-from services.policy_client import PolicyClient, make_policy
+from services.policy_client import Acting, make_policy
+from services.prediction_queue import Pending, PredictionQueue
+from services.prediction_workers import Outbox, make_step
 from services.role import Membership, RoleContext
+from services.workers import Step, WantedWorkers, WorkerPool
 
 _LOGGER = logging.getLogger(__name__)
 
 #: Longest wait for a request before the predictor looks at everything else.
 _LOOK_EVERY_S = 0.02
-
-
-@dataclass(frozen=True, eq=False)
-class Pending:
-    """A request that waits for its answer, with its sender's routing id."""
-
-    identity: bytes
-    request: ActRequest
+#: A request's actor asks again after so long, so an older one is not worth computing.
+_ANSWER_WITHIN_S = 3.0
+#: Least bound of the prediction queue, in requests.
+_LEAST_BOUND = 256
+#: Requests whose waiting times the gauges are of.
+_RECENT = 1000
+#: Seconds that the workers' last batches may take.
+_LAST_BATCH_WITHIN_S = 3.0
 
 
 def check_request(request: ActRequest, architecture: Architecture) -> None:
@@ -54,71 +60,81 @@ def check_request(request: ActRequest, architecture: Architecture) -> None:
         raise WireError("bad_request", "observations: not finite")
 
 
-def cut_batches(pending: Sequence[Pending], most: int) -> list[list[Pending]]:
-    """Requests in their order as batches of at most `most` observations; a request stays whole."""
-    batches: list[list[Pending]] = []
-    size = 0
-    for item in pending:
-        count = len(item.request.observations)
-        if not batches or size + count > most:
-            batches.append([])
-            size = 0
-        batches[-1].append(item)
-        size += count
-    return batches
+def make_queue(config: Config, clock: Callable[[], float] = time.monotonic) -> PredictionQueue:
+    """The prediction queue of one predictor process.
 
-
-def answer_batch(
-    batch: Sequence[Pending],
-    runtime: PolicyRuntime | ArtifactPolicy,
-    at: PolicyVersion,
-    rng: np.random.Generator,
-    chain: str = "none",
-) -> list[tuple[bytes, ActReply]]:
-    """The replies to a batch, in its order, all of one policy version."""
-    parts: list[NDArray[Any]] = [item.request.observations for item in batch]
-    observations = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    actions, log_probs = sample_actions(runtime.logits(observations), rng)
-    replies = []
-    start = 0
-    for item in batch:
-        rows = slice(start, start + len(item.request.observations))
-        start = rows.stop
-        reply = ActReply(
-            item.request.request, at.epoch, at.version, actions[rows], log_probs[rows], chain
-        )
-        replies.append((item.identity, reply))
-    return replies
+    Its bound has room for each actor of the configuration to come back once before its dead
+    predecessor's requests have passed their deadline.
+    """
+    actors, predictor = config.actors, config.predictor
+    return PredictionQueue(
+        max_requests=max(_LEAST_BOUND, 2 * actors.processes * actors.groups),
+        max_batch=predictor.max_batch,
+        min_batch=predictor.min_batch,
+        batch_timeout_s=predictor.batch_timeout_s,
+        clock=clock,
+    )
 
 
 class Predictor:
-    """The prediction queue and the worker that empties it.
+    """The sockets' side of the prediction queue, and the count of its workers. One thread's.
 
-    Takes what is there, up to `max_batch` observations a batch. The queue is bounded by the
-    number of actors: each has one request a group out.
+    Args:
+        server: that actors ask.
+        queue: the prediction queue.
+        acting: the policy that acts now; None before the first.
+        architecture: what observations must fit.
+        seed: of the workers' generators.
+        clock: the queue's.
+
+    Attributes:
+        meter: where the sockets' thread spends its time.
     """
 
     def __init__(
         self,
         server: Server,
-        runtime: PolicyRuntime | ArtifactPolicy,
-        policy: PolicyClient,
+        queue: PredictionQueue,
+        acting: Callable[[], Acting | None],
         architecture: Architecture,
         *,
-        max_batch: int,
-        rng: np.random.Generator,
-        meter: WaitMeter,
+        seed: tuple[int, ...],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._server, self._runtime, self._policy = server, runtime, policy
-        self._architecture, self._max_batch = architecture, max_batch
-        self._rng, self._meter = rng, meter
+        self._server, self._queue, self._architecture = server, queue, architecture
+        self._clock = clock
+        self._outbox = Outbox()
+        made = itertools.count()
+
+        def make() -> Step:
+            return make_step(
+                queue, self._outbox, acting, np.random.default_rng((*seed, next(made)))
+            )
+
+        self._workers = WorkerPool(make, name="predictor")
+        self.meter = WaitMeter()
+        self._wanted = WantedWorkers(self._workers)
+        self._waits_s: deque[float] = deque(maxlen=_RECENT)
         self._predictions = self._batches = 0
+        self._queue_full = 0
 
     def serve(self) -> None:
-        """Answer what is waiting, or wait a little for something."""
-        with self._meter.waiting("requests"):
-            received = self._server.receive(_LOOK_EVERY_S)
-        pending = []
+        """Let in what has come and send what is ready, or wait a little for either.
+
+        Raises:
+            RuntimeError: the workers failed three times in a row; its cause is the last failure.
+        """
+        with self.meter.waiting("messages"):
+            received = self._server.receive(_LOOK_EVERY_S, wake=self._outbox.bell)
+        with self.meter.part("decode"):
+            self._let_in(received)
+        with self.meter.part("encode"):
+            self._send()
+        self._workers.check()
+
+    def _let_in(self, received: list[tuple[bytes, Envelope]]) -> None:
+        now = self._clock()
+        requests = []
         for identity, envelope in received:
             request = envelope.message
             assert isinstance(request, ActRequest)  # the server accepts nothing else
@@ -127,37 +143,65 @@ class Predictor:
             except WireError as error:
                 self._server.refuse(identity, error)
                 continue
-            pending.append(Pending(identity, request))
-        for batch in cut_batches(pending, self._max_batch):
-            policy = self._policy
-            replies = answer_batch(batch, self._runtime, policy.at, self._rng, policy.chain)
-            for identity, reply in replies:
-                self._server.send(identity, reply)
-                self._predictions += len(reply.actions)
-            self._batches += 1
+            requests.append(Pending(identity, request, now, now + _ANSWER_WITHIN_S))
+        if requests:
+            for pending in self._queue.offer_all(requests):
+                self._queue_full += 1
+                full = f"the prediction queue is full, {len(self._queue)} requests wait"
+                self._server.refuse(pending.identity, WireError("bad_request", full))
+
+    def want(self, count: int | None) -> None:
+        """Have `count` workers, where that is a new wish; what cannot be is refused and counted."""
+        self._wanted.follow(count)
+
+    def close(self) -> None:
+        """End the workers and send their last replies; requests that still wait get none."""
+        self._queue.close()
+        if not self._workers.close(_LAST_BATCH_WITHIN_S):
+            _LOGGER.error("event=worker_hangs what='a batch that does not end'")
+        self._send()
+        self._outbox.close()
 
     def beat(self, final: bool) -> Beat:
         """What the predictor says of itself."""
         refused = self._server.refused
+        p50_s, p99_s = np.percentile(self._waits_s, [50, 99]) if self._waits_s else (0.0, 0.0)
         return Beat(
             state="stopping" if final else "serving",
             counters={
                 "predictions": self._predictions,
                 "prediction_batches": self._batches,
+                "requests_expired": self._queue.expired,
+                "queue_full": self._queue_full,
+                "worker_failures": self._workers.failures,
+                "workers_refused": self._wanted.refused,
                 "refused": sum(refused.values()),
                 **{f"refused.{reason}": count for reason, count in refused.items()},
             },
             gauges={
                 "batch_mean": self._predictions / max(1, self._batches),
+                "queue_fill": self._queue.fill,
                 "refused_messages": float(sum(refused.values())),
+                "wait_ms_p50": 1000 * float(p50_s),
+                "wait_ms_p99": 1000 * float(p99_s),
+                "workers": float(self._workers.size),
             },
             dropped={},
-            waits=self._meter.seconds(),
+            waits=self._workers.waits(),
             episode_returns=[],
             episode_lengths=[],
             final=final,
             note="",
+            parts=add_up(self._workers.parts(), self.meter.parts()),
         )
+
+    def _send(self) -> None:
+        for answered in self._outbox.take():
+            for pending, reply in answered:
+                self._server.send(pending.identity, reply)
+                self._waits_s.append(self._clock() - pending.came_at)
+                self._predictions += pending.size
+            self._batches += 1
 
 
 def run_predictor(context: RoleContext) -> None:
@@ -165,31 +209,36 @@ def run_predictor(context: RoleContext) -> None:
     keep_freed_memory()
     config = context.config
     architecture = architecture_of(config)
-    runtime, policy = make_policy(
+    _, policy = make_policy(
         context, architecture, config.predictor.runtime, threads=config.predictor.threads
     )
     server, endpoint = context.serve((ActRequest,))
     predictor = Predictor(
         server,
-        runtime,
-        policy,
+        make_queue(config),
+        lambda: policy.acting,
         architecture,
-        max_batch=config.predictor.max_batch,
-        rng=np.random.default_rng((config.run.seed, context.index, 2)),
-        meter=WaitMeter(),
+        seed=(config.run.seed, context.index, 2),
     )
+    predictor.want(config.predictor.workers)
     membership = Membership(
         context.connect(context.monitor),
         hello=context.hello({"predictions": endpoint}),
         beat=predictor.beat,
         beat_every_s=config.monitor.beat_every_s,
     )
-    while not context.stop and membership.stop_reason is None:
-        membership.tick()
-        policy.poll(membership)
-        if policy.at.version >= 0:
-            predictor.serve()
-        else:
-            # requests wait in the socket: whoever asked has no policy to act with anyway
-            time.sleep(_LOOK_EVERY_S)
+    try:
+        while not context.stop and membership.stop_reason is None:
+            with predictor.meter.part("wire"):
+                membership.tick()
+            predictor.want(membership.workers)
+            with predictor.meter.part("swap"):
+                policy.poll(membership)
+            if policy.acting is not None:
+                predictor.serve()
+            else:
+                # requests wait in the socket: whoever asked has no policy to act with anyway
+                time.sleep(_LOOK_EVERY_S)
+    finally:
+        predictor.close()
     membership.leave()

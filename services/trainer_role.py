@@ -14,15 +14,13 @@ from services.policies import architecture_of
 from services.role import RoleContext
 from services.trainer import Trainer
 from services.trainer_front import TrainerFront
-from services.workers import Step, WorkerPool
+from services.workers import Step, WantedWorkers, WorkerPool
 
 _LOGGER = logging.getLogger(__name__)
 
 #: Longest wait of a worker for unrolls before it looks whether it is still wanted, and of the
 #: process before it looks what the monitor wants.
 _LOOK_EVERY_S = 0.1
-#: Most workers that a monitor may ask for, as many as a configuration may.
-_MOST_WORKERS = 64
 #: Seconds that the workers' last updates may take, and the goodbye to the monitor.
 _LAST_UPDATE_WITHIN_S, _CLOSE_WITHIN_S = 5.0, 3.0
 
@@ -39,36 +37,6 @@ def make_step(trainer: Trainer, queue: TrainingQueue[Unroll], unrolls_per_batch:
         return bool(unrolls)
 
     return step
-
-
-class WantedWorkers:
-    """Follows the number of workers that the monitor wants; refuses what cannot be.
-
-    Args:
-        pool: to resize.
-        most: bound of the count.
-
-    Attributes:
-        refused: counts that were refused.
-    """
-
-    def __init__(self, pool: WorkerPool, *, most: int = _MOST_WORKERS) -> None:
-        self._pool, self._most = pool, most
-        self._told: int | None = None
-        self.refused = 0
-
-    def follow(self, count: int | None) -> None:
-        """Have `count` workers, where it is a new wish."""
-        if count is None or count == self._told:
-            return
-        self._told = count
-        if not 1 <= count <= self._most:
-            self.refused += 1
-            _LOGGER.error("event=workers_refused count=%d expected=1..%d", count, self._most)
-            return
-        if count != self._pool.size:
-            _LOGGER.info("event=workers before=%d now=%d", self._pool.size, count)
-            self._pool.resize(count)
 
 
 def run_trainer(context: RoleContext) -> None:

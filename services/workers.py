@@ -11,6 +11,8 @@ from aclearn.monitoring import TimeBudget, WaitMeter, measure_here
 
 _LOGGER = logging.getLogger(__name__)
 
+#: Most workers that a monitor may ask for, as many as a configuration may.
+MOST_WORKERS = 64
 #: Failures in a row, over all workers, with which a pool gives itself up.
 MOST_FAILURES = 3
 
@@ -129,3 +131,33 @@ class WorkerPool:
             self._in_a_row += 1
             if self._in_a_row >= MOST_FAILURES:
                 self._fatal = error
+
+
+class WantedWorkers:
+    """Follows the number of workers that the monitor wants; refuses what cannot be.
+
+    Args:
+        pool: to resize.
+        most: bound of the count.
+
+    Attributes:
+        refused: counts that were refused.
+    """
+
+    def __init__(self, pool: WorkerPool, *, most: int = MOST_WORKERS) -> None:
+        self._pool, self._most = pool, most
+        self._told: int | None = None
+        self.refused = 0
+
+    def follow(self, count: int | None) -> None:
+        """Have `count` workers, where it is a new wish."""
+        if count is None or count == self._told:
+            return
+        self._told = count
+        if not 1 <= count <= self._most:
+            self.refused += 1
+            _LOGGER.error("event=workers_refused count=%d expected=1..%d", count, self._most)
+            return
+        if count != self._pool.size:
+            _LOGGER.info("event=workers before=%d now=%d", self._pool.size, count)
+            self._pool.resize(count)

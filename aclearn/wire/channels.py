@@ -122,19 +122,22 @@ class Server(_Channel):
     ) -> None:
         super().__init__(socket, run, sender)
         self._accepts = None if accepts is None else frozenset(accepts)
+        self._pollers: dict[int | None, zmq.Poller] = {}
 
     def receive(
-        self, timeout_s: float, *, limit: int = DEFAULT_RECEIVE_LIMIT
+        self, timeout_s: float, *, limit: int = DEFAULT_RECEIVE_LIMIT, wake: int | None = None
     ) -> list[tuple[bytes, Envelope]]:
         """The waiting messages with their senders' routing ids, at most `limit`.
 
         Waits up to `timeout_s` seconds for the first. What is refused is counted in `refused`,
         answered with an `ErrorReply` and left out, so the list can be empty before the time is
-        over.
+        over. So it can when the file descriptor `wake` becomes readable, which is how other threads
+        end the wait of the one that owns the socket.
         """
         self._check_owner()
         received: list[tuple[bytes, Envelope]] = []
-        if not self.socket.poll(_milliseconds(timeout_s), zmq.POLLIN):
+        ready = self._poller(wake).poll(_milliseconds(timeout_s))
+        if not any(source is self.socket for source, _ in ready):
             return received
         for _ in range(limit):
             frames = self._take()
@@ -160,6 +163,15 @@ class Server(_Channel):
         """
         self._check_owner()
         return self._transmit([identity, *self._encode(message, sequence)])
+
+    def _poller(self, wake: int | None) -> zmq.Poller:
+        poller = self._pollers.get(wake)
+        if poller is None:
+            poller = self._pollers[wake] = zmq.Poller()
+            poller.register(self.socket, zmq.POLLIN)
+            if wake is not None:
+                poller.register(wake, zmq.POLLIN)
+        return poller
 
     def _open(self, frames: Sequence[zmq.Frame]) -> Envelope:
         envelope = super()._open(frames)

@@ -7,8 +7,7 @@ import threading
 
 import pytest
 
-from services.trainer_role import WantedWorkers
-from services.workers import MOST_FAILURES, WorkerPool
+from services.workers import MOST_FAILURES, WantedWorkers, WorkerPool
 
 DEADLINE_S = 15.0
 

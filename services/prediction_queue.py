@@ -1,0 +1,184 @@
+"""The prediction queue: act requests between the sockets' thread and the predictor's workers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from aclearn.wire import ActRequest
+
+
+@dataclass(frozen=True, eq=False)
+class Pending:
+    """A request that waits for its answer.
+
+    Attributes:
+        identity: its sender's routing id.
+        request: what is asked.
+        came_at: when it came, in seconds of the queue's clock.
+        deadline: until when an answer is worth computing, by the same clock.
+    """
+
+    identity: bytes
+    request: ActRequest
+    came_at: float
+    deadline: float
+
+    @property
+    def key(self) -> tuple[bytes, int]:
+        """What tells it from every other request."""
+        return self.identity, self.request.request
+
+    @property
+    def size(self) -> int:
+        """Its number of observations."""
+        return len(self.request.observations)
+
+
+class PredictionQueue:
+    """A thread-safe queue of requests, from which workers take batches in order of arrival.
+
+    A worker gets what is there, as in GA3C; or with `min_batch`, waits a little for more, as in
+    TorchBeast's dynamic batcher. A request stays whole, and is computed once: one that is offered
+    again takes the place of the older, and one past its deadline is dropped, since its actor has
+    asked again by then.
+
+    Args:
+        max_requests: bound of the queue.
+        max_batch: most observations of a batch; a larger request is a batch alone.
+        min_batch: observations that a batch waits for; above `max_batch` it is taken for that.
+        batch_timeout_s: longest wait for `min_batch`, from when the oldest request came; half of
+            the time to that request's deadline where that is less.
+        clock: monotonic seconds.
+
+    Attributes:
+        expired: requests that were dropped because their deadline had passed.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_requests: int,
+        max_batch: int,
+        min_batch: int = 1,
+        batch_timeout_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if min(max_requests, max_batch, min_batch) < 1 or batch_timeout_s < 0:
+            raise ValueError(
+                f"bounds must be positive, got {max_requests} requests, batches of {min_batch} to "
+                f"{max_batch} observations, a time-out of {batch_timeout_s} s"
+            )
+        self._max_requests, self._max_batch = max_requests, max_batch
+        self._enough, self._batch_timeout_s = min(min_batch, max_batch), batch_timeout_s
+        self._clock = clock
+        self._waiting: OrderedDict[tuple[bytes, int], Pending] = OrderedDict()
+        self._observations = 0
+        self._closed = False
+        self._changed = threading.Condition()
+        self.expired = 0
+
+    def offer(self, pending: Pending) -> bool:
+        """Append a request unless the queue is full or closed; whether it was taken."""
+        return not self.offer_all([pending])
+
+    def offer_all(self, requests: Sequence[Pending]) -> list[Pending]:
+        """Append requests and wake one worker for all of them; returns those not taken."""
+        refused = []
+        with self._changed:
+            for pending in requests:
+                self._remove(pending.key)
+                if len(self._waiting) >= self._max_requests:
+                    self._drop_expired(self._clock())
+                if self._closed or len(self._waiting) >= self._max_requests:
+                    refused.append(pending)
+                else:
+                    self._waiting[pending.key] = pending
+                    self._observations += pending.size
+            self._wake_another()
+        return refused
+
+    def cancel(self, identity: bytes, number: int) -> bool:
+        """Take a request out; False when it is not there (any more)."""
+        with self._changed:
+            return self._remove((identity, number))
+
+    def take(self, *, timeout_s: float) -> list[Pending]:
+        """The next batch; [] when there is none within `timeout_s`, or on close."""
+        with self._changed:
+            now = self._clock()
+            until = now + timeout_s
+            while (due_at := self._due_at(now)) > now:
+                if self._closed or until <= now:
+                    # this worker may have been the one that watched the oldest request
+                    self._wake_another()
+                    return []
+                self._changed.wait(min(due_at, until) - now)
+                now = self._clock()
+            batch = self._cut(now)
+            self._wake_another()
+            return batch
+
+    def close(self) -> list[Pending]:
+        """Refuse everything from now on and end all waits; returns what was still waiting."""
+        with self._changed:
+            self._closed = True
+            left = list(self._waiting.values())
+            self._waiting.clear()
+            self._observations = 0
+            self._changed.notify_all()
+            return left
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def fill(self) -> float:
+        """How full it is, 0 to 1."""
+        return len(self._waiting) / self._max_requests
+
+    def _due_at(self, now: float) -> float:
+        """When a batch can be taken: `now` or before, later, or never."""
+        self._drop_expired(now)
+        if not self._waiting:
+            return float("inf")
+        if self._observations >= self._enough:
+            return now
+        oldest = next(iter(self._waiting.values()))
+        patience_s = min(self._batch_timeout_s, 0.5 * (oldest.deadline - oldest.came_at))
+        return oldest.came_at + patience_s
+
+    def _cut(self, now: float) -> list[Pending]:
+        batch: list[Pending] = []
+        size = 0
+        while self._waiting:
+            oldest = next(iter(self._waiting.values()))
+            if batch and size + oldest.size > self._max_batch:
+                break
+            self._remove(oldest.key)
+            batch.append(oldest)
+            size += oldest.size
+            self._drop_expired(now)
+        return batch
+
+    def _drop_expired(self, now: float) -> None:
+        """Drop the oldest requests as far as their deadlines have passed."""
+        while self._waiting:
+            oldest = next(iter(self._waiting.values()))
+            if oldest.deadline > now:
+                return
+            self._remove(oldest.key)
+            self.expired += 1
+
+    def _remove(self, key: tuple[bytes, int]) -> bool:
+        removed = self._waiting.pop(key, None)
+        if removed is not None:
+            self._observations -= removed.size
+        return removed is not None
+
+    def _wake_another(self) -> None:
+        if self._waiting:
+            self._changed.notify()

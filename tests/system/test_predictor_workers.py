@@ -1,0 +1,216 @@
+"""A predictor process whose workers change as it answers; the test is its monitor and trainer."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+
+import numpy as np
+import psutil
+import pytest
+from system_harness import CARTPOLE, Run, System, wait_for
+
+from aclearn.config import load_config
+from aclearn.launch import StopFlag
+from aclearn.wire import (
+    ActReply,
+    ActRequest,
+    Beat,
+    BeatReply,
+    Client,
+    Directive,
+    Hello,
+    Peer,
+    Peers,
+    SetWorkers,
+    Weights,
+    WeightsRequest,
+)
+from services.policies import architecture_of
+from services.role import RoleContext
+
+_CLIENTS, _OUT = 16, 2
+#: An actor asks again after so long.
+_ASK_AGAIN_S = 3.0
+
+
+def _offset(version: int) -> float:
+    """The weights of a version give the logits [0, offset]; neighbours are 4/1000 apart."""
+    return (version % 1000) / 250 - 2
+
+
+class Asking:
+    """A client that always has some requests out."""
+
+    def __init__(self, client: Client, index: int) -> None:
+        self._client, self._rng = client, np.random.default_rng(index)
+        self._out: dict[int, tuple[float, ActRequest]] = {}
+        self._number = 0
+        self.asked: Counter[int] = Counter()
+        self.answers: list[tuple[int, ActReply]] = []
+        self.goes_on = True
+
+    @property
+    def done(self) -> bool:
+        return not self.goes_on and not self._out
+
+    def step(self) -> None:
+        now = time.monotonic()
+        while self.goes_on and len(self._out) < _OUT:
+            self._number += 1
+            size = int(self._rng.integers(1, 4))
+            observations = self._rng.normal(size=(size, 4)).astype(np.float32)
+            self._out[self._number] = (-math.inf, ActRequest(self._number, observations))
+        for number, (sent_at, request) in self._out.items():
+            if now - sent_at > _ASK_AGAIN_S and self._client.send(request):
+                self._out[number] = (now, request)
+                self.asked[number] += 1
+        while (envelope := self._client.receive(0.0)) is not None:
+            reply = envelope.message
+            assert isinstance(reply, ActReply), reply
+            _, request = self._out.pop(reply.request, (0.0, None))
+            self.answers.append((-1 if request is None else len(request.observations), reply))
+
+
+class Surroundings:
+    """A monitor and a trainer with newer weights for whoever asks."""
+
+    def __init__(self, system: System) -> None:
+        path = system.config(CARTPOLE, predictor={"max_batch": 8, "min_batch": 2})
+        self.config = load_config(path)
+        self.monitor_address = f"ipc://{system.sockets}/m"
+        self.context = self._role("monitor", 0)
+        self._monitor = self.context.serve_at(self.context.monitor, (Hello, Beat))
+        self._weights, endpoint = self.context.serve((WeightsRequest,))
+        self._trainer = Peer(
+            "trainer", "trainer-0", self.context.incarnation, {"weights": endpoint}
+        )
+        shapes = architecture_of(self.config).tensor_shapes().items()
+        self._zeros = {name: np.zeros(shape, np.float32) for name, shape in shapes}
+        self._address = b""
+        self.version = 0
+        self.endpoint: str | None = None
+        self.beat: Beat | None = None
+        self.clients: list[Asking] = []
+        self._contexts = [self.context]
+        self.run: Run = system.role("predictor", path, self.monitor_address)
+
+    def _role(self, role: str, index: int) -> RoleContext:
+        name = f"{role}-{index}"
+        return RoleContext(role, name, index, self.config, self.monitor_address, None, StopFlag())
+
+    def add_client(self) -> None:
+        context = self._role("actor", len(self.clients))
+        self._contexts.append(context)
+        self.clients.append(Asking(context.connect(self.endpoint), len(self.clients)))
+
+    def tell(self, message) -> None:
+        assert self._monitor.send(self._address, message)
+
+    def step(self) -> None:
+        """Answer the predictor and move every client on."""
+        for address, envelope in self._monitor.receive(0.002):
+            if isinstance(envelope.message, Hello):
+                self._address = address
+                self.endpoint = envelope.message.endpoints["predictions"]
+                self.tell(Peers(1, [self._trainer]))
+            else:
+                self.beat = envelope.message
+                if not self.beat.final:  # after its goodbye nobody is there
+                    self.tell(BeatReply(1))
+        for address, _ in self._weights.receive(0.0):
+            self.version += 1
+            bias = np.array([0.0, _offset(self.version)], np.float32)
+            self._weights.send(
+                address, Weights(0, self.version, {**self._zeros, "policy.bias": bias})
+            )
+        for client in self.clients:
+            client.step()
+
+    def until(self, condition, what: str) -> None:
+        def look() -> bool:
+            self.step()
+            assert self.run.process.poll() is None, self.run.output
+            return condition()
+
+        # a plain loop: `wait_for` sleeps between two looks
+        deadline = time.monotonic() + 60.0
+        while not look():
+            assert time.monotonic() < deadline, f"{what}\n{self.run.output}"
+
+    def answered(self) -> int:
+        return sum(len(client.answers) for client in self.clients)
+
+    def threads(self) -> int:
+        return psutil.Process(self.run.process.pid).num_threads()
+
+    def close(self) -> None:
+        for context in self._contexts:
+            context.close()
+
+
+@pytest.fixture
+def surroundings(system: System):
+    surroundings = Surroundings(system)
+    yield surroundings
+    surroundings.close()
+
+
+def test_counts_change_while_requests_and_weights_come_and_nothing_is_lost(surroundings) -> None:
+    around = surroundings
+    around.until(lambda: around.endpoint is not None, "the predictor says hello")
+    for _ in range(_CLIENTS):
+        around.add_client()
+
+    def answer_some(count: int = 300) -> None:
+        enough = around.answered() + count
+        around.until(lambda: around.answered() >= enough, "requests are answered")
+
+    answer_some()
+    alone = around.threads()
+    for count in (4, 2, 1):
+        around.tell(SetWorkers(count))
+        around.until(
+            lambda count=count: (
+                around.beat.gauges["workers"] == count and around.threads() == alone + count - 1
+            ),
+            f"{count} workers",
+        )
+        answer_some()
+    for refused, count in enumerate((0, 65), start=1):
+        around.tell(SetWorkers(count))
+        around.until(
+            lambda refused=refused: around.beat.counters["workers_refused"] == refused,
+            f"a count of {count} is refused",
+        )
+    assert around.beat.gauges["workers"] == 1
+    answer_some()
+
+    # a slow machine takes weights less often
+    around.until(lambda: around.version >= 4, "weights come several times")
+    answer_some()
+    for client in around.clients:
+        client.goes_on = False
+    around.until(lambda: all(client.done for client in around.clients), "the last answers come")
+    versions = set()
+    for client in around.clients:
+        received = Counter(reply.request for _, reply in client.answers)
+        assert received.keys() == client.asked.keys()
+        assert all(received[n] <= client.asked[n] for n in received), (received, client.asked)
+        for size, reply in client.answers:
+            assert size in (-1, len(reply.actions))  # -1: asked again, answered before
+            versions.add(reply.version)
+            assert 1 <= reply.version <= around.version
+            offset = _offset(reply.version)
+            expected = -np.log1p(np.exp(np.where(reply.actions == 1, -offset, offset)))
+            assert reply.log_probs == pytest.approx(expected, abs=2e-6)
+    assert len(versions) > 1
+
+    around.tell(Directive("stop", "enough"))
+    # its goodbye is the last beat
+    wait_for(lambda: around.step() or around.beat.final, "the last beat", context=str)
+    assert around.beat.counters["worker_failures"] == 0
+    assert 0 <= around.beat.gauges["queue_fill"] <= 1
+    assert 0 < around.beat.gauges["wait_ms_p50"] <= around.beat.gauges["wait_ms_p99"]
+    assert around.run.wait(within_s=20.0) == 0, around.run.output
