@@ -1,6 +1,6 @@
 """The tuner on real processes: the whole sweep, the tuner's path, and GA3C's literal rule.
 
-    python benchmarks/tuner.py [--workload predictors] [--most 4] [--minutes 5] --out DIR
+    python benchmarks/tuner.py [--workload trainers] [--most 4] [--minutes 5] --out DIR
 
 Every part is one `aclearn train` of the workload in which a rule decides on the counts:
 `sweep` runs each pair (NP, NT) for `--sweeps` windows, in an order drawn anew each time; `tuner` is
@@ -9,8 +9,9 @@ code (`ThreadDynamicAdjustment`), with the same windows. Printed, one JSON line 
 rates; of each rule the path, the kept pair's rate as a share of the best one's by the sweep, and
 the run's learned steps after the first `--minutes` as a share of what the best pair learns.
 
-Workloads: `predictors`, CartPole slowed down by 2 ms a step and a wide network in the predictor, so
-that answers are what actors wait for; `trainers`, the same with unrolls learned from eight times.
+Workloads: `predictors`, CartPole slowed down by 2 ms a step of a group, with a wide network, so
+that answers are what actors wait for; `trainers`, where each step is learned from eight times, by
+a narrower one.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _COMMON = {
     "monitor": {"beat_every_s": 0.25},
 }
 WORKLOADS: dict[str, dict[str, Any]] = {
-    "predictors": {},
+    "predictors": {"policy": {"hidden": [1536, 1536]}, "actors": {"processes": 8}},
     "trainers": {"trainer": {"uses": 8}},
 }
 
@@ -243,9 +244,9 @@ def train(file: Path, rule: str) -> None:
     sys.path.insert(0, str(_HERE.parent))
     make = services.train.role_command
 
-    def with_rule(role: str, *arguments: Any, **options: Any) -> Any:
-        command = make(role, *arguments, **options)
-        if role != "monitor" or rule not in RULES:
+    def with_rule(*arguments: Any, **options: Any) -> Any:
+        command = make(*arguments, **options)
+        if command.role != "monitor" or rule not in RULES:
             return command
         at = command.argv.index("services.cli")
         program = ("-c", f"import tuner; tuner.monitor({rule!r})")
@@ -300,7 +301,7 @@ def learned_per_s(folder: Path, since_s: float) -> float:
 def main() -> None:
     """Sweep, then the rules."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workload", choices=sorted(WORKLOADS), default="predictors")
+    parser.add_argument("--workload", choices=sorted(WORKLOADS), default="trainers")
     parser.add_argument("--most", type=int, default=4, help="largest NP and NT")
     parser.add_argument("--window", type=float, default=6.0, help="seconds")
     parser.add_argument("--settle", type=float, default=1.0, help="seconds")
