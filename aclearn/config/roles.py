@@ -60,7 +60,8 @@ class ActorsConfig(Group):
         default=30.0,
         gt=0.0,
         le=3600.0,
-        description="longest step of an environment, in seconds; a slower one is made again",
+        description="longest step of an environment, in seconds; a slower one is made again, with "
+        "an Atari game the whole actor",
     )
     max_env_faults: Whole = Field(
         default=5,

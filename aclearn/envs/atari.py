@@ -10,6 +10,7 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv  # its package registers the ALE/ ids too
 from numpy.typing import NDArray
 
+from aclearn.envs.hang import HangWatch
 from aclearn.envs.making import nearest, trace_of
 from aclearn.envs.types import EnvSpec, EnvStep, Observations, check_actions
 from aclearn.errors import EnvironmentFailure
@@ -49,12 +50,14 @@ class AtariEnvs:
     * Seeds must be 0 to 2**31-1: a negative one is ignored in silence.
     * An action outside the set hangs or ends the process, so actions are checked before.
 
-    A hang inside the emulator cannot be interrupted from here: the monitor notices the silence and
-    the supervisor kills the actor. Errors of the emulator end the group, with no attempt to make
-    single games again; `faults` stays empty.
+    A hang inside the emulator cannot be interrupted: after `step_timeout_s` seconds the process
+    ends, and the supervisor starts the actor again. Errors of the emulator end the group, with no
+    attempt to make single games again; `faults` stays empty.
     """
 
-    def __init__(self, env: EnvConfig, *, num_envs: int, seed: int, threads: int) -> None:
+    def __init__(
+        self, env: EnvConfig, *, num_envs: int, seed: int, threads: int, step_timeout_s: float
+    ) -> None:
         arguments = _arguments(env)
         arguments["num_envs"] = num_envs
         arguments["num_threads"] = min(threads, num_envs)
@@ -74,6 +77,7 @@ class AtariEnvs:
             frame_stack=int(space.shape[0]),
         )
         self.num_envs = num_envs
+        self._watch = HangWatch(step_timeout_s, f"environment {env.id}: a step")
         self.faults: dict[str, int] = {}
         self._seeds: NDArray[Any] | None = (seed + np.arange(num_envs)) % 2**31
         self._lives = np.zeros(num_envs, np.int32)
@@ -83,7 +87,8 @@ class AtariEnvs:
 
     def reset(self) -> Observations:
         """First observations [B, S, H, W] uint8; only the first call seeds the games."""
-        observations, info = self._envs.reset(seed=self._seeds)
+        with self._watch:
+            observations, info = self._envs.reset(seed=self._seeds)
         self._seeds = None
         self._lives = info["lives"]
         self._ended = self._nobody
@@ -98,7 +103,8 @@ class AtariEnvs:
     def recv(self) -> EnvStep:
         """Wait for the step that the last `send` began."""
         try:
-            observations, rewards, terminated, truncated, info = self._envs.recv()
+            with self._watch:
+                observations, rewards, terminated, truncated, info = self._envs.recv()
         except Exception as error:
             raise EnvironmentFailure(
                 f"environment {self._name}: the emulator failed ({type(error).__name__}: {error})"
@@ -126,6 +132,7 @@ class AtariEnvs:
         """Stop the emulator's threads."""
         # Its destructor joins them; gymnasium's close() only sets a flag.
         self._envs = None
+        self._watch.close()
 
 
 def _arguments(env: EnvConfig) -> dict[str, Any]:

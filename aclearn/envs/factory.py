@@ -31,7 +31,8 @@ def make_vector_env(
         num_envs: size B of the group.
         seed: environment b starts from seed + b.
         step_timeout_s: longest time of one step of the group, of making one environment and of
-            resetting one. Kept where Python can: see StepDeadline; not for Atari games.
+            resetting one. Kept where Python can: see StepDeadline. An Atari game that hangs ends
+            the process: see HangWatch.
         max_faults: how many faults the group survives in total.
         threads: worker threads of the emulator; Atari only.
 
@@ -43,7 +44,9 @@ def make_vector_env(
     if env.id.startswith("ALE/"):
         from aclearn.envs.atari import AtariEnvs  # the emulator only where it is played
 
-        return AtariEnvs(env, num_envs=num_envs, seed=seed, threads=threads)
+        return AtariEnvs(
+            env, num_envs=num_envs, seed=seed, threads=threads, step_timeout_s=step_timeout_s
+        )
     return SingleEnvs(
         maker(env),
         name=env.id,
