@@ -56,6 +56,22 @@ def test_a_run_ends_at_its_bound_with_summary_checkpoint_and_events(
     assert {"learned_steps", "return_mean_100", "in_flight_steps"} <= tags
 
 
+def test_a_run_ends_at_its_target_and_says_when_it_was_reached(system: System) -> None:
+    # the mean of 100 episodes of the very first policies is above 12 already
+    run = system.train(system.config(CARTPOLE, run={"target_return": 12}))
+    assert run.wait() == 0, run.diagnosis()
+    summary = run.check_books()
+    assert summary["reason"] == "target_reached"
+    assert summary["return_mean_100"] >= 12
+    assert summary["episodes"] >= 100
+    reached = summary["reached_target_at_s"]
+    assert 0 < reached <= summary["wall_s"]
+    first = next(line for line in run.lines() if line["reached_target_at_s"] is not None)
+    assert reached == first["reached_target_at_s"] == first["time_s"]
+    assert first["return_mean_100"] >= 12
+    assert "target 12" in run.output and "reached" in run.output
+
+
 @pytest.mark.parametrize("inference", ["local", "predictor"])
 def test_pong_learns_a_few_updates(system: System, inference: str) -> None:
     config = system.config(PONG, run={"max_updates": 5}, actors={"inference": inference})

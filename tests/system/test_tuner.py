@@ -72,6 +72,7 @@ def test_workers_of_the_trainer_change_while_it_learns(system: System) -> None:
 def test_a_run_without_a_tuner_has_none_to_draw(system: System) -> None:
     run = system.train(system.config(CARTPOLE, run={"max_env_steps": 500}))
     assert run.wait() == 0, run.diagnosis()
+    run.check_books()
     assert not (run.folder / "tuner.jsonl").exists()
     drawn = system.command("plot", run.folder, "--tuner", "--out", system.folder / "t.png")
     assert drawn.wait() != 0

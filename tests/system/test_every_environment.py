@@ -1,0 +1,44 @@
+"""Every kind of environment under both kinds of inference, with the real emulators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from system_harness import CARTPOLE, PONG, System
+
+_FACTORIES = '''
+import ale_py
+import gymnasium
+
+def cartpole(**options):
+    return gymnasium.make("CartPole-v1", **options)
+
+def freeway():
+    """A game through gymnasium's own interface: images of another size, one frame each."""
+    return gymnasium.make("ALE/Freeway-v5", obs_type="grayscale")
+'''
+_BREAKOUT = {**PONG, "env": {"id": "ALE/Breakout-v5", "life_loss_ends": True, "clip_rewards": True}}
+_OWN = {**CARTPOLE, "env": {"id": "made_for_tests:cartpole", "kwargs": {"max_episode_steps": 30}}}
+_IMAGES = {**PONG, "env": {"id": "made_for_tests:freeway", "frame_stack": 2}}
+
+
+@pytest.mark.parametrize("inference", ["local", "predictor"])
+@pytest.mark.parametrize("base", [_BREAKOUT, _OWN, _IMAGES], ids=["breakout", "own", "images"])
+def test_it_learns_a_few_updates(system: System, base: dict[str, Any], inference: str) -> None:
+    (system.folder / "made_for_tests.py").write_text(_FACTORIES)
+    system.environment["PYTHONPATH"] = str(system.folder)
+    config = system.config(
+        base,
+        run={"max_updates": 6},
+        # one group steps while the other waits for its actions
+        actors={"inference": inference, "groups": 2},
+    )
+    run = system.train(config)
+    assert run.wait(within_s=80.0) == 0, run.diagnosis()
+    summary = run.check_books()
+    assert summary["reason"] == "max_updates"
+    assert summary["updates"] >= 6
+    assert summary["learned_steps"] > 0
+    roles = {role for line in run.lines() for role in line["wait_share"]}
+    assert ("predictor" in roles) == (inference == "predictor")
