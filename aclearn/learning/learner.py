@@ -102,6 +102,9 @@ class Learner:
         self._parameters: list[Tensor] = list(self.network.parameters())
         self._optimiser = make_optimiser(self.network.parameters(), optimiser)
         self._scaler = torch.amp.GradScaler(device.type, enabled=amp_dtype is torch.float16)
+        if self._scaler.is_enabled():
+            # it makes its scale with the first loss, which only workers see
+            self._scaler.scale(torch.zeros((), device=device))
         # sum and weight of the squared advantages, older ones decayed
         self._advantage_squares = self._advantage_weight = 0.0
         self.lock = threading.RLock()

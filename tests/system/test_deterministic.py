@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from system_harness import CARTPOLE, Run, System
+from system_harness import CARTPOLE, PONG, Run, System
 
 from aclearn.runs import Checkpoint, load_newest
 
@@ -14,22 +14,28 @@ _MODE = {"deterministic": True, "max_updates": 50}
 
 
 def _finished(run: Run) -> Checkpoint:
-    assert run.wait() == 0, run.diagnosis()
+    assert run.wait(within_s=90.0) == 0, run.diagnosis()
     assert run.check_books()["updates"] == 50
     checkpoint = load_newest(run.folder / "checkpoints")
     assert checkpoint is not None
     return checkpoint
 
 
-@pytest.mark.parametrize("chain", [[], [{"prune": 0.5}, "distill", "int8", "onnx"]])
+_CHAIN: list[Any] = [{"prune": 0.5}, "distill", "int8", "onnx"]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("base", "chain"),
+    [(CARTPOLE, []), (CARTPOLE, _CHAIN), (PONG, [])],
+    ids=["cartpole", "cartpole-chain", "pong"],
+)
 def test_two_runs_with_one_seed_end_with_the_same_bits_and_another_seed_does_not(
-    system: System, chain: list[Any]
+    system: System, base: dict[str, Any], chain: list[Any]
 ) -> None:
     groups = {"compressor": {"chain": chain}}
     first, again, other = (
-        system.train(
-            system.config(CARTPOLE, name, run=_MODE | {"name": name, "seed": seed}, **groups)
-        )
+        system.train(system.config(base, name, run=_MODE | {"name": name, "seed": seed}, **groups))
         for name, seed in (("first", 1), ("again", 1), ("other", 2))
     )
     a, b, c = _finished(first), _finished(again), _finished(other)
