@@ -57,6 +57,11 @@ class StepTotals:
             }
         self._trainer = incarnation
         self._seen = seen
+        for known in (self._live, self._gone):
+            # An unroll may be here before the beat that tells of its steps, or instead of it, when
+            # the actor dies; a later trainer may start from a checkpoint that does not know it.
+            for actor in known.keys() & seen.keys():
+                known[actor] = max(known[actor], seen[actor])
         self._account = Totals(
             env_steps=counters.get("env_steps", 0),
             learned_steps=counters.get("learned_steps", 0),
@@ -66,8 +71,8 @@ class StepTotals:
 
     def observe_actor(self, incarnation: str, env_steps: int) -> None:
         """Take an actor's own count of agent steps; one that was taken for gone lives again."""
-        self._gone.pop(incarnation, None)
-        self._live[incarnation] = env_steps
+        before = max(self._gone.pop(incarnation, 0), self._live.get(incarnation, 0))
+        self._live[incarnation] = max(before, env_steps)
 
     def actor_gone(self, incarnation: str) -> None:
         """From now on, what this actor did and the trainer never saw is lost."""

@@ -131,6 +131,27 @@ def test_what_a_trainer_saw_after_its_checkpoint_is_no_new_step_after_its_restar
     assert line["env_steps_per_s"] == pytest.approx((120 - 80) / 4)
 
 
+@pytest.mark.parametrize("dies", [False, True])
+def test_steps_that_only_a_dead_trainer_saw_stay_counted(dies) -> None:
+    # the unroll was faster than the beat that tells of its steps; then both, or one, are killed
+    view = RunView(0.0)
+    _actor(view, "a", 0.0, env_steps=80)
+    _trainer(view, "t", 1.0, env_steps=100, learned_steps=90, in_flight_steps=10, seen_a=100)
+    if dies:
+        view.role_gone("a", 2.0)
+    _trainer(view, "t2", 3.0, env_steps=50, learned_steps=50, seen_a=50)
+    line = view.line(3.0)
+    assert line["env_steps"] == 100
+    assert (line["in_flight_steps"], line["dropped_steps"]) == (
+        (0, {"actor_lost": 50}) if dies else (50, {})
+    )
+    # an older beat that comes late takes nothing away either
+    if not dies:
+        _actor(view, "a", 4.0, env_steps=90)
+        assert view.line(4.0)["env_steps"] == 100
+    assert _identity_holds(view.line(4.0))
+
+
 def test_a_counter_that_goes_back_within_a_process_is_no_negative_rate() -> None:
     view = RunView(0.0)
     for tick, learned in enumerate((0, 100, 40, 60)):
