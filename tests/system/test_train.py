@@ -31,6 +31,11 @@ def _copy(finished: tuple[System, Path, Run], target: Path) -> Path:
     return target
 
 
+def _beyond(finished: tuple[System, Path, Run], more: int) -> int:
+    """A bound for who goes on: a fast run may have gone far beyond its own."""
+    return int(finished[2].summary()["env_steps"]) + more
+
+
 def test_a_run_ends_at_its_bound_with_summary_checkpoint_and_events(
     finished: tuple[System, Path, Run],
 ) -> None:
@@ -116,8 +121,9 @@ def test_a_resumed_run_goes_on_with_the_same_counters(
 ) -> None:
     folder = _copy(finished, system.folder / "runs")
     before = finished[2].lines()
+    bound = _beyond(finished, 3000)
     run = system.train(
-        finished[1], "--resume", f"run.dir={folder}", "run.name=r", "run.max_env_steps=7000"
+        finished[1], "--resume", f"run.dir={folder}", "run.name=r", f"run.max_env_steps={bound}"
     )
     assert run.wait() == 0, run.diagnosis()
     summary = run.check_books()
@@ -128,9 +134,9 @@ def test_a_resumed_run_goes_on_with_the_same_counters(
         assert values == sorted(values), name
     assert summary["epoch"] == 1
     assert summary["reason"] == "max_env_steps"
-    assert 7000 <= summary["env_steps"] < 10_000
-    assert summary["learned_steps"] > 5500
-    assert "max_env_steps: 7000" in (run.folder / "config.yaml").read_text()
+    assert summary["env_steps"] >= bound
+    assert summary["learned_steps"] > before[-1]["learned_steps"] + 1000
+    assert f"max_env_steps: {bound}" in (run.folder / "config.yaml").read_text()
 
 
 def _damage(path: Path, how: str) -> None:
@@ -151,8 +157,9 @@ def test_a_damaged_checkpoint_is_passed_over_and_if_all_are_the_run_ends(
     assert len(newest_first) >= 2
     for path in newest_first if how == "truncated" else newest_first[:1]:
         _damage(path, how)
+    bound = _beyond(finished, 2000)
     run = system.train(
-        finished[1], "--resume", f"run.dir={folder}", "run.name=r", "run.max_env_steps=6000"
+        finished[1], "--resume", f"run.dir={folder}", "run.name=r", f"run.max_env_steps={bound}"
     )
     status = run.wait()
     if how == "truncated":
