@@ -28,6 +28,8 @@ from services.role import RoleContext
 _LOGGER = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.1
+#: Seconds after the monitor's end in which the others end by themselves.
+_STRAGGLE_S = 10.0
 _STATUS_EVERY_S = 1.0
 #: Share of `supervisor.stop_timeout_s` that the monitor gets for an orderly end.
 _ORDERLY_SHARE = 0.75
@@ -154,10 +156,17 @@ class RunParent:
             raise failure
 
     def _watch(self, deadline: float | None) -> None:
+        monitor_ended_at: float | None = None
         while not self._supervisor.finished:
             now = time.monotonic()
             if deadline is None and self._stop:
                 return
+            if deadline is None and self._monitor_is_done():
+                # The last to go. Who is left came after it, as when a run that has reached its
+                # bound is resumed, and would wait for it for ever.
+                monitor_ended_at = now if monitor_ended_at is None else monitor_ended_at
+                if now - monitor_ended_at > _STRAGGLE_S:
+                    return
             if deadline is not None and (
                 now > deadline or self._stop.forced or self._monitor_is_done()
             ):

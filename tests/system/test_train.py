@@ -139,6 +139,16 @@ def test_a_resumed_run_goes_on_with_the_same_counters(
     assert f"max_env_steps: {bound}" in (run.folder / "config.yaml").read_text()
 
 
+def test_a_run_that_is_over_ends_again_when_it_is_resumed(
+    finished: tuple[System, Path, Run], system: System
+) -> None:
+    # the monitor is gone before the other roles have loaded
+    folder = _copy(finished, system.folder / "runs")
+    run = system.train(finished[1], "--resume", f"run.dir={folder}", "run.name=r")
+    assert run.wait() == 0, run.diagnosis()
+    assert run.check_books()["reason"] == "max_env_steps"
+
+
 def _damage(path: Path, how: str) -> None:
     content = bytearray(path.read_bytes())
     if how == "truncated":
