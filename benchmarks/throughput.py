@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import platform
 import statistics
 import sys
@@ -26,6 +25,7 @@ from parts import PARTS, Cost, measure_part
 from whole_run import START_WITHIN_S, MetricsLine, start_run
 
 from aclearn.config import load_config
+from aclearn.cores import usable_cores
 
 _LOGGER = logging.getLogger("throughput")
 _CONFIGS = Path(__file__).resolve().parent.parent / "configs"
@@ -119,7 +119,7 @@ def run_figures(
     cpu_s = {name: cpu_after[name] - cpu_before[name] for name in cpu_after}
     return {
         "learned_steps_per_s": learned / wall_s,
-        "cpu_share": sum(cpu_s.values()) / (wall_s * core_count()),
+        "cpu_share": sum(cpu_s.values()) / (wall_s * usable_cores()),
         "cpu_ms_per_learned_step": {
             name: 1000 * used_s / learned for name, used_s in sorted(cpu_s.items())
         },
@@ -146,7 +146,7 @@ def measure(
     """All figures of one configuration, once."""
     together = (*setup.overrides, *overrides)
     config = load_config(setup.config, together)
-    uses, cores = config.trainer.uses, core_count()
+    uses, cores = config.trainer.uses, usable_cores()
     costs, busy_costs = {}, {}
     for part in PARTS:
         costs[part] = measure_part(part, setup.config, together, part_s)
@@ -202,19 +202,12 @@ def report(
         }
     return {
         "name": name,
-        "cores": core_count(),
+        "cores": usable_cores(),
         "cpu": cpu_model(),
         **by_speed[(len(by_speed) - 1) // 2],
         "overrides": list(overrides),
         "repeats": spread,
     }
-
-
-def core_count() -> int:
-    """Processor cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def cpu_model() -> str:

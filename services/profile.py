@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TextIO
 
 import psutil
 from rich.console import Console
 
 from aclearn.config import Config, load_config
+from aclearn.cores import usable_cores
 from aclearn.errors import AclearnError, ConfigError
 from aclearn.launch import StopFlag
 from aclearn.monitoring.wording import printable
@@ -91,12 +90,7 @@ class ProfileWatch:
         self._say("starting every role")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         return
 
     def update(self, line: Mapping[str, Any], roles: Sequence[Mapping[str, Any]]) -> None:
@@ -175,14 +169,7 @@ def profile(
             "the run ended before the profile was complete; see with `aclearn train` why, or "
             "profile for a shorter time (--seconds)"
         )
-    return step_budget(watch.first, watch.last, cores=core_count(), notes=watch.notes)
-
-
-def core_count() -> int:
-    """Processor cores that this process and its children may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return step_budget(watch.first, watch.last, cores=usable_cores(), notes=watch.notes)
 
 
 def print_budget(budget: StepBudget, stream: TextIO) -> None:

@@ -21,8 +21,7 @@ from aclearn.monitoring import PART_SECONDS
 from aclearn.monitoring.live import LiveConsole
 from aclearn.monitoring.waits import TOTAL, WAITING_FOR
 from aclearn.monitoring.wording import duration, percent
-from aclearn.runs import RunFolder
-from services.metrics_tail import MetricsTail
+from aclearn.runs import MetricsTail, RunFolder
 
 #: Time between two views, and between two looks at the stop flag.
 _EVERY_S = 1.0

@@ -111,7 +111,6 @@ class Trainer:
         self.epoch = 0
         self.counters = TrainerCounters()
         self.intake = self._make_intake(StepLedger())
-        self._worker: GradientWorker | None = None
         self._refused_in_a_row = 0
         self._gauges: dict[str, float] = {}
         self._saved_at = clock()
@@ -149,7 +148,7 @@ class Trainer:
         """Publish the weights as they are now; the version is the number of updates."""
         with self.learner.lock:
             at = PolicyVersion(self.epoch, self.counters.updates)
-            if at > self._store.at:
+            if at > self._store.at:  # another worker may have published this version
                 self._store.publish(at, self.learner.tensors())
 
     def learn(self, unrolls: list[Unroll], worker: GradientWorker | None = None) -> None:
@@ -210,7 +209,7 @@ class Trainer:
     ) -> UpdateReport:
         learner = self.learner
         if worker is None:
-            worker = self._worker = self._worker or learner.make_worker()
+            worker = learner.own_worker
         sums = learner.differentiate(batch, worker)
         with part("optimiser"), learner.lock:
             learned_steps = self.intake.learned_steps
@@ -267,9 +266,8 @@ class Trainer:
             _LOGGER.error("event=checkpoint_failed reason=%r", str(error))
 
     def _save(self, folder: RunFolder, *, best: bool) -> None:
-        with (
-            self.learner.lock
-        ):  # weights and counters of one moment; workers wait for the copy only
+        # weights and counters of one moment; workers wait for the copy only
+        with self.learner.lock:
             tensors, state = self.learner.state_tensors(), self._state()
         tensors["random/torch"] = np.array(torch.get_rng_state().numpy())
         updates = state["counters"]["updates"]

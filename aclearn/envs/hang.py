@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 import time
-from types import TracebackType
 
 #: Exit status of a process that hung: the supervisor starts it again.
 EXIT_HUNG = 75
@@ -37,12 +36,7 @@ class HangWatch:
     def __enter__(self) -> None:
         self._since = time.monotonic()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._since = None
 
     def close(self) -> None:

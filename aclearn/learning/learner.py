@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,11 @@ class Learner:
         # sum and weight of the squared advantages, older ones decayed
         self._advantage_squares = self._advantage_weight = 0.0
         self.lock = threading.RLock()
-        self._own: GradientWorker | None = None
+
+    @cached_property
+    def own_worker(self) -> GradientWorker:
+        """The worker of whoever has none, for one thread."""
+        return self.make_worker()
 
     def make_worker(self) -> GradientWorker:
         """A worker for `update`, for one thread."""
@@ -132,7 +137,7 @@ class Learner:
             worker: of the calling thread; None takes the learner's own, for one thread only.
         """
         if worker is None:
-            worker = self._own = self._own or self.make_worker()
+            worker = self.own_worker
         return self.apply(worker, self.differentiate(batch, worker), learned_steps=learned_steps)
 
     def differentiate(self, batch: Batch, worker: GradientWorker) -> GradientSums:

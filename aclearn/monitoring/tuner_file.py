@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import socket
 import time
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from aclearn.config import Config
+from aclearn.cores import usable_cores
 from aclearn.errors import RunFolderError
 from aclearn.runs import MetricsWriter, read_metrics, write_atomically
 
@@ -87,8 +87,7 @@ def tuned_key(config: Config) -> TunedKey:
         "tuner": [sorted(tuner.counts), tuner.objective],
     }
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return TunedKey(socket.gethostname(), cpus or 1, trainer.device, digest)
+    return TunedKey(socket.gethostname(), usable_cores(), trainer.device, digest)
 
 
 class TunedSettings:

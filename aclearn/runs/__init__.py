@@ -11,10 +11,12 @@ from aclearn.runs.checkpoint import (
 )
 from aclearn.runs.folder import RunFolder
 from aclearn.runs.metrics_file import MetricsWriter, read_metrics
+from aclearn.runs.metrics_tail import MetricsTail
 from aclearn.runs.summary import read_summary, write_summary
 
 __all__ = [
     "Checkpoint",
+    "MetricsTail",
     "MetricsWriter",
     "RunFolder",
     "list_checkpoints",

@@ -106,7 +106,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         ) from exc
     lines = []
     for number, raw in enumerate(content.split(b"\n")[:-1], start=1):
-        line = _parse(raw)
+        line = parse_line(raw)
         if line is None:
             _log.warning("event=metrics_line_skipped path=%s line=%d", path, number)
         else:
@@ -125,7 +125,7 @@ def _last_whole_line(descriptor: int, size: int) -> tuple[dict[str, Any] | None,
             begin = tail.rfind(b"\n", 0, end - 1) + 1
             if begin == 0 and offset > 0:
                 break
-            line = _parse(tail[begin : end - 1])
+            line = parse_line(tail[begin : end - 1])
             if line is not None:
                 return line, offset + end
             end = begin
@@ -134,7 +134,8 @@ def _last_whole_line(descriptor: int, size: int) -> tuple[dict[str, Any] | None,
         tail_bytes = min(tail_bytes * 2, size)
 
 
-def _parse(raw: bytes) -> dict[str, Any] | None:
+def parse_line(raw: bytes) -> dict[str, Any] | None:
+    """One line of a metrics file; None when it is no JSON object."""
     try:
         line = json.loads(raw)
     except ValueError:

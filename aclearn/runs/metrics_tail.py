@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from aclearn.errors import RunFolderError
+from aclearn.runs.metrics_file import parse_line
 
 #: What is read of a long file at first: some hundred lines, enough for a trend.
 FIRST_BYTES = 1024 * 1024
@@ -52,12 +52,4 @@ class MetricsTail:
             ) from error
         self._offset += len(new)
         *whole, self._torn = (self._torn + new).split(b"\n")
-        return [line for line in map(_parse, whole) if line is not None]
-
-
-def _parse(raw: bytes) -> dict[str, Any] | None:
-    try:
-        line = json.loads(raw)
-    except ValueError:
-        return None
-    return line if isinstance(line, dict) else None
+        return [line for line in map(parse_line, whole) if line is not None]
