@@ -11,7 +11,7 @@ from typing import Any
 
 from aclearn.config import Config
 from aclearn.errors import RunFolderError
-from aclearn.monitoring import Decision, Member, Tuner, bottleneck_of
+from aclearn.monitoring import TUNER_TEMPERATURE, Decision, Member, Tuner, bottleneck_of
 from aclearn.monitoring.tuner_file import (
     TUNED_FILE,
     TunedKey,
@@ -124,7 +124,7 @@ class Tuning:
         """What a metrics line says of the tuner; `tuner_rate` once a window has ended."""
         named = {f"tuner_{name}": float(count) for name, count in self._wanted.items()}
         rate = {} if self._tuner.rate is None else {"tuner_rate": self._tuner.rate}
-        return {**named, "tuner_temperature": self._tuner.temperature, **rate}
+        return {**named, TUNER_TEMPERATURE: self._tuner.temperature, **rate}
 
     def close(self) -> None:
         """Remember what proved best, and close the log."""

@@ -1,6 +1,12 @@
 """Metrics, the account of steps, waits, and the ways to look at a run."""
 
-from aclearn.monitoring.bottleneck import Bottleneck, bottleneck_of, find_bottleneck, queue_fills
+from aclearn.monitoring.bottleneck import (
+    TUNER_TEMPERATURE,
+    Bottleneck,
+    bottleneck_of,
+    find_bottleneck,
+    queue_fills,
+)
 from aclearn.monitoring.budget import TimeBudget, add_up, measure_here, part
 from aclearn.monitoring.console import PlainConsole, RunConsole, open_console
 from aclearn.monitoring.goal import EPISODES_FOR_TARGET, Goal
@@ -10,16 +16,16 @@ from aclearn.monitoring.plot import Curve, plot_runs, read_curve
 from aclearn.monitoring.progress import Progress, ProgressEstimate
 from aclearn.monitoring.registry import Member, Registry
 from aclearn.monitoring.tensorboard import TensorBoardWriter
-from aclearn.monitoring.tuner import COUNT_OF_ROLE, Tuner
+from aclearn.monitoring.tuner import Tuner
 from aclearn.monitoring.tuner_decision import Decision
 from aclearn.monitoring.tuner_plot import plot_tuner
 from aclearn.monitoring.waits import WaitMeter, shares
 
 __all__ = [
-    "COUNT_OF_ROLE",
     "EPISODES_FOR_TARGET",
     "METRIC_NAMES",
     "PART_SECONDS",
+    "TUNER_TEMPERATURE",
     "BeatFields",
     "Bottleneck",
     "Curve",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aclearn.monitoring.waits import WORKING
@@ -16,13 +16,14 @@ ACTIONS = "actions"
 EMULATOR = "emulator"
 REQUESTS = "requests"
 WEIGHTS = "weights"
+#: Gauge of a run whose tuner is on.
+TUNER_TEMPERATURE = "tuner_temperature"
 
 # Below this share a wait is the small change of any program that talks to others.
 _NOTICEABLE = 0.15
 # From this share on a wait is the reason why a role is slow.
 _LARGE = 0.25
 _FULL = 0.8
-_TUNER = "tuner.enabled=true tries such counts by itself"
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,12 @@ class Bottleneck:
     Attributes:
         role: the role to speed up; None when no single one is to blame, or nothing is known yet.
         sentence: what was seen and what would help.
+        counts_help: more or fewer workers or processes may be what helps.
     """
 
     role: str | None
     sentence: str
+    counts_help: bool = False
 
 
 def queue_fills(line: Mapping[str, Any]) -> dict[str, float]:
@@ -62,7 +65,10 @@ def queue_fills(line: Mapping[str, Any]) -> dict[str, float]:
 def bottleneck_of(line: Mapping[str, Any]) -> Bottleneck:
     """What a metrics line says of the bottleneck; see `find_bottleneck`."""
     return find_bottleneck(
-        line.get("wait_share") or {}, queue_fills(line), learned_steps=line.get("learned_steps")
+        line.get("wait_share") or {},
+        queue_fills(line),
+        learned_steps=line.get("learned_steps"),
+        tuned=TUNER_TEMPERATURE in line,
     )
 
 
@@ -71,6 +77,7 @@ def find_bottleneck(
     queue_fill: Mapping[str, float] | None = None,
     *,
     learned_steps: int | None = None,
+    tuned: bool = False,
 ) -> Bottleneck:
     """The role that holds the run up: follows who waits for whom, from the trainer on.
 
@@ -82,7 +89,24 @@ def find_bottleneck(
             add up to 1 (a metrics line's `wait_share`).
         queue_fill: queue → fill between 0 and 1, as `queue_fills` gives it.
         learned_steps: agent steps learned so far; None where that is not known.
+        tuned: the run has a tuner, which tries other counts.
     """
+    found = _find(wait_share, queue_fill or {}, learned_steps)
+    if not found.counts_help:
+        return found
+    hint = (
+        "the tuner is trying such counts"
+        if tuned
+        else "tuner.enabled=true tries such counts by itself"
+    )
+    return replace(found, sentence=f"{found.sentence}; {hint}")
+
+
+def _find(
+    wait_share: Mapping[str, Mapping[str, float]],
+    queue_fill: Mapping[str, float],
+    learned_steps: int | None,
+) -> Bottleneck:
     trainer = wait_share.get("trainer")
     if not trainer:
         return Bottleneck(None, "not known yet: the trainer has not reported")
@@ -97,7 +121,7 @@ def find_bottleneck(
         )
     if trainer.get(UNROLLS, 0.0) >= _NOTICEABLE:
         return _before_the_trainer(wait_share)
-    return _at_the_trainer(trainer, wait_share.get("actor", {}), queue_fill or {})
+    return _at_the_trainer(trainer, wait_share.get("actor", {}), queue_fill)
 
 
 def _at_the_trainer(
@@ -119,7 +143,8 @@ def _at_the_trainer(
             "trainer",
             f"trainer: {works} while {' and '.join(seen)}; "
             "more trainer.workers where cores are free, fewer actors.processes, a smaller "
-            f"policy.architecture, or a GPU would help; {_TUNER}",
+            "policy.architecture, or a GPU would help",
+            counts_help=True,
         )
     if not actor:
         return Bottleneck("trainer", f"trainer: {works}; no actor has reported")
@@ -159,13 +184,14 @@ def _at_the_actor(actor: Mapping[str, float], starved: str) -> Bottleneck:
         return Bottleneck(
             "actor",
             f"actor: it waits {percent(emulator)} of the time for the emulator while {starved}; "
-            "more actors.processes or actors.emulator_threads would help if there are free cores; "
-            f"{_TUNER}",
+            "more actors.processes or actors.emulator_threads would help if there are free cores",
+            counts_help=True,
         )
     return Bottleneck(
         "actor",
         f"actor: it works {percent(working)} of the time while {starved}; more actors.processes "
-        f"if there are free cores, or a smaller policy.architecture, would help; {_TUNER}",
+        "if there are free cores, or a smaller policy.architecture, would help",
+        counts_help=True,
     )
 
 
@@ -179,7 +205,8 @@ def _at_the_predictor(predictor: Mapping[str, float], actions: float, starved: s
             "predictor",
             f"predictor: it works {percent(working)} of the time while {seen}; more "
             "predictor.workers or predictor.processes if there are free cores, a smaller "
-            f"policy.architecture, or actors.inference=local would help; {_TUNER}",
+            "policy.architecture, or actors.inference=local would help",
+            counts_help=True,
         )
     return Bottleneck(
         None,

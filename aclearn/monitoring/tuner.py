@@ -34,7 +34,7 @@ _EARLY, _OUTLIER = 3.0, 3.0
 #: direction that has just paid.
 _FAVOUR = 4.0
 #: Which count to raise when this role is the bottleneck.
-COUNT_OF_ROLE = {"predictor": "predictors", "trainer": "trainers", "actor": "actors"}
+_COUNT_OF_ROLE = {"predictor": "predictors", "trainer": "trainers", "actor": "actors"}
 
 
 class Tuner:
@@ -305,7 +305,7 @@ class Tuner:
 
     def _choose_trial(self, bottleneck: str | None) -> Setting:
         fresh = self._known.fresh(self._kept)
-        favoured = COUNT_OF_ROLE.get(bottleneck or "")
+        favoured = _COUNT_OF_ROLE.get(bottleneck or "")
         weights = []
         for setting in fresh:
             [(i, step)] = [

@@ -23,6 +23,7 @@ def test_a_busy_trainer_that_actors_wait_for_is_the_bottleneck() -> None:
         "trainer: it works 97 % of the time while actors wait 40 % for the training queue; "
         "more trainer.workers where cores are free, fewer actors.processes, a smaller "
         "policy.architecture, or a GPU would help; tuner.enabled=true tries such counts by itself",
+        counts_help=True,
     )
 
 
@@ -122,6 +123,13 @@ def test_a_line_brings_its_shares_its_fills_and_what_is_learned() -> None:
         "starting: nothing is learned yet; everybody works"
     )
     assert bottleneck_of({}).role is None
+
+
+def test_a_run_with_a_tuner_is_not_told_to_have_one() -> None:
+    line = {"wait_share": {"trainer": {"working": 1.0}, "actor": {"training queue": 1.0}}}
+    assert "tuner.enabled=true tries such counts" in bottleneck_of(line).sentence
+    tuned = bottleneck_of(line | {"tuner_temperature": 0.0}).sentence
+    assert "tuner.enabled" not in tuned and "the tuner is trying such counts" in tuned
 
 
 def test_where_everybody_works_nobody_is_blamed() -> None:
