@@ -192,6 +192,67 @@ def test_no_idle_steps_means_none(make_group):
     assert (first == first[0]).all()
 
 
+def test_idle_steps_at_the_start_are_drawn_up_to_their_bound(make_group):
+    # Seaquest's first screen differs from frame to frame
+    B, most = 48, 3
+    group = make_group(
+        "ALE/Seaquest-v5",
+        num_envs=B,
+        atari={"noop_max": most, "fire_reset": False},
+        img_height=210,
+        img_width=160,
+    )
+    game = SlowAtari("seaquest", 0, 1)
+    screens = [game.reset()[-1]]
+    for _ in range(2 * most):
+        game.ale.act(game.actions[0])
+        screens.append(game.ale.getScreenGrayscale())
+    counts = [
+        next(n for n, screen in enumerate(screens) if (screen == first).all())
+        for first in group.reset()[:, -1]
+    ]
+    assert set(counts) == set(range(most + 1))
+
+
+@pytest.mark.parametrize("fire_reset", [True, False])
+def test_fire_at_the_start_brings_the_first_ball_into_play(make_group, fire_reset):
+    # Breakout's ball waits for the button; nobody catches the one that is in play
+    group = make_group("ALE/Breakout-v5", atari={"fire_reset": fire_reset, "noop_max": 0})
+    group.reset()
+    lost = np.zeros(2, bool)
+    for _ in range(100):
+        group.send(np.zeros(2, np.int64))
+        lost |= group.recv().life_lost
+    assert (lost == fire_reset).all()
+
+
+def _area_weights(size, source):
+    """Row i: how much of each source pixel lies under target pixel i, adding up to 1."""
+    edges = np.linspace(0, source, size + 1)
+    pixels = np.arange(source)
+    low = np.maximum(edges[:-1, None], pixels)
+    high = np.minimum(edges[1:, None], pixels + 1)
+    return np.clip(high - low, 0, None) * size / source
+
+
+def test_a_screen_is_made_smaller_by_the_mean_over_the_area_of_each_pixel(make_group):
+    actions = np.random.default_rng(1).integers(0, 6, (25, 2))
+
+    def screens(**size):
+        group = make_group("ALE/Pong-v5", seed=3, **size)
+        shown = [group.reset()[:, -1]]
+        for action in actions:
+            group.send(action)
+            shown.append(group.recv().observations[:, -1])
+        return np.stack(shown)
+
+    whole = screens(img_height=210, img_width=160).astype(np.float64)
+    expected = _area_weights(84, 210) @ whole @ _area_weights(84, 160).T
+    # ale-py rounds along the way
+    assert np.abs(screens() - expected).max() <= 1.0
+    assert expected.std() > 10.0  # there is something to see
+
+
 def test_an_action_beyond_the_set_is_refused_before_the_emulator_sees_it(make_group):
     group = make_group("ALE/Pong-v5")
     group.reset()
