@@ -25,8 +25,6 @@ app = typer.Typer(
 )
 
 ROLES = ("monitor", "trainer", "predictor", "compressor", "actor")
-#: Seconds that another role may take to make the run folder that both need.
-_FOLDER_WITHIN_S = 5.0
 #: Exit status of a run that a signal ended: the shell's custom of 128 + the signal's number.
 _EXIT_OF_SIGNAL = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
 
@@ -104,11 +102,13 @@ def run_role(role_name: str, name: str, config: Config, monitor: str, stop: Stop
         ConfigError: the name does not end in a number.
     """
     from services.role import RoleContext
+    from services.role_folder import role_folder
 
     index = name.rsplit("-", 1)[-1]
     if not index.isdigit():
         raise ConfigError(f"--name: {name!r} must end in a number, e.g. {role_name}-0")
-    folder = _role_folder(role_name, config)
+    # actors and predictors write nothing, and may be on a machine without the folder
+    folder = role_folder(config) if role_name in ("monitor", "trainer") else None
     context = RoleContext(role_name, name, int(index), config, monitor, folder, stop)
     # each role imports only what it needs: an actor never loads torch
     try:
@@ -294,25 +294,6 @@ def _resumed(config: Config, overrides: list[str]) -> Config:
     """The configuration that the run had, with this command's overrides."""
     folder = RunFolder.open(Path(config.run.dir) / str(config.run.name))
     return load_config(folder.config_path, [f"run.name={config.run.name}", *overrides])
-
-
-def _role_folder(role_name: str, config: Config) -> RunFolder | None:
-    """Where a role that writes does so; made if it is not there (the first of several machines)."""
-    if role_name not in ("monitor", "trainer"):
-        return None
-    path = Path(config.run.dir) / str(config.run.name)
-    if (path / "config.yaml").exists():
-        return RunFolder.open(path)
-    try:
-        return RunFolder.create(config.run.dir, str(config.run.name), config.to_yaml())
-    except RunFolderError:
-        # monitor and trainer may start at once; the other one is making it
-        deadline = time.monotonic() + _FOLDER_WITHIN_S
-        while not (path / "config.yaml").exists():
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-    return RunFolder.open(path)
 
 
 def _closing_words(config: Config, summary: dict[str, object]) -> str:

@@ -88,6 +88,44 @@ def test_kills_of_predictor_trainer_and_monitor_with_predictor_inference(
     assert summary["epoch"] == 1
 
 
+_BROKEN = '''
+import gymnasium
+
+
+class Broken(BaseException):
+    """Nothing that an actor may take for a fault of an environment."""
+
+
+class Breaking(gymnasium.Wrapper):
+    def step(self, action):
+        raise Broken("the machine below is gone")
+
+
+def make():
+    return Breaking(gymnasium.make("CartPole-v1"))
+'''
+
+
+def test_a_role_that_dies_too_often_ends_the_run_with_its_last_traceback(system: System) -> None:
+    (system.folder / "broken_env.py").write_text(_BROKEN)
+    config = system.config(
+        CARTPOLE,
+        env={"id": "broken_env:make"},
+        actors={"processes": 1},
+        supervisor={"max_restarts": 2, "backoff_first_s": 0.1},
+    )
+    run = system.train(config)
+    assert run.wait() == 1, run.diagnosis()
+    assert "actor-0: exit status 1; no restart is left after 2" in run.output, run.output
+    told = run.output[run.output.index("no restart is left") :]
+    assert "Traceback (most recent call last)" in told
+    assert "Broken: the machine below is gone" in told
+    # it was started three times, and only the last one's words are told
+    assert run.log("actor-0").count("Traceback (most recent call last)") == 3
+    assert told.count("Traceback (most recent call last)") == 1
+    run.check_books()
+
+
 def _kill_monitor(run: Run) -> None:
     """Kill the monitor; the data goes on, the roles say hello again, the counters go on."""
     before = run.last()

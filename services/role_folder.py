@@ -1,0 +1,85 @@
+"""The run folder of a role that is started by itself: made by the first, found by the others."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from aclearn.config import Config, config_from_yaml
+from aclearn.errors import ConfigError, RunFolderError
+from aclearn.runs import RunFolder
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Seconds that another role may take to fill the run folder that it has begun to make.
+_FILLED_WITHIN_S = 5.0
+#: What the steps in a run's books are steps of: with another of these it is another run.
+_OF_THE_RUN = ("env", "policy")
+
+
+def role_folder(config: Config) -> RunFolder:
+    """The folder of `config`'s run, made if it is not there; the roles may come in any order.
+
+    A folder that is there is gone on with. Settings that have changed since are logged.
+
+    Raises:
+        ConfigError: the run in the folder is one of another environment or policy.
+        RunFolderError: the folder cannot be made, or is no run folder.
+    """
+    path = Path(config.run.dir) / str(config.run.name)
+    if not (path / "config.yaml").exists():
+        try:
+            return RunFolder.create(config.run.dir, str(config.run.name), config.to_yaml())
+        except RunFolderError:
+            # two roles may start at once; the other one is making it
+            deadline = time.monotonic() + _FILLED_WITHIN_S
+            while not (path / "config.yaml").exists():
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+    folder = RunFolder.open(path)
+    there = config_from_yaml(folder.read_config_yaml(), source=str(folder.config_path))
+    _check_same_run(there, config, folder)
+    return folder
+
+
+def _check_same_run(there: Config, here: Config, folder: RunFolder) -> None:
+    differences = [
+        (key, theirs, ours)
+        for key, theirs, ours in _differences(there.model_dump(), here.model_dump())
+        if key not in ("run.dir", "run.name")  # another way to the same folder
+    ]
+    foreign = [d for d in differences if d[0].partition(".")[0] in _OF_THE_RUN]
+    if foreign:
+        words = "; ".join(
+            f"{key} is {theirs!r} there, {ours!r} here" for key, theirs, ours in foreign
+        )
+        raise ConfigError(
+            f"the run folder {folder.path} is of another run: {words}. Start a new one with "
+            "run.name=<another name>, or give this role the configuration of that run"
+        )
+    if differences:
+        _LOGGER.warning(
+            "event=config_differs folder=%s keys=%s",
+            folder.path,
+            ",".join(key for key, _, _ in differences),
+        )
+    if folder.metrics_path.exists():
+        _LOGGER.info("event=run_continued folder=%s", folder.path)
+
+
+def _differences(
+    there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = ""
+) -> list[tuple[str, Any, Any]]:
+    """(dotted key, value there, value here) of every leaf that is not the same."""
+    found: list[tuple[str, Any, Any]] = []
+    for key in sorted(there.keys() | here.keys()):
+        theirs, ours = there.get(key), here.get(key)
+        if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
+            found += _differences(theirs, ours, f"{prefix}{key}.")
+        elif theirs != ours:
+            found.append((f"{prefix}{key}", theirs, ours))
+    return found

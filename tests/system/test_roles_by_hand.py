@@ -1,0 +1,79 @@
+"""Roles started one by one over TCP: they come, go and come back, and find their run's folder."""
+
+from __future__ import annotations
+
+import signal
+
+from system_harness import CARTPOLE, Run, System, free_port
+
+from aclearn.runs import load_newest
+
+
+def _left_in_order(run: Run, number: signal.Signals) -> None:
+    run.signal(number)
+    assert run.wait(within_s=10.0) == 0, run.output
+    assert "Traceback" not in run.output
+
+
+def test_roles_with_local_inference_leave_on_a_signal_and_come_back(system: System) -> None:
+    config = system.config(CARTPOLE, run={"checkpoint_every_s": 3600.0}, actors={"processes": 1})
+    address = f"tcp://127.0.0.1:{free_port()}"
+    roles = {name: system.role(name, config, address) for name in ("actor", "trainer", "monitor")}
+    run = roles["monitor"]
+    run.wait_until_learning(beyond=300)
+
+    # an actor leaves with Ctrl-C at its terminal, and another one takes its place
+    _left_in_order(roles["actor"], signal.SIGINT)
+    before = run.last()["learned_steps"]
+    roles["actor"] = system.role("actor", config, address)
+    run.wait_until_learning(beyond=before + 500)
+    assert run.last()["epoch"] == 0
+
+    # the trainer saves as it leaves; the next one goes on from there under a new epoch
+    _left_in_order(roles["trainer"], signal.SIGTERM)
+    saved = load_newest(run.folder / "checkpoints")
+    assert saved is not None
+    learned = saved.state["ledger"]["learned_steps"]
+    assert learned > before + 500
+    roles["trainer"] = system.role("trainer", config, address)
+    run.wait_for(lambda: run.last()["epoch"] == 1, "the new trainer is known")
+    run.wait_until_learning(beyond=learned + 300)
+
+    # who ends the monitor ends the run
+    _left_in_order(run, signal.SIGINT)
+    for name in ("actor", "trainer"):
+        assert roles[name].wait(within_s=10.0) == 0, roles[name].output
+    summary = run.check_books()
+    assert summary["reason"] == "SIGINT"
+    assert summary["in_flight_steps"] == 0
+    last = load_newest(run.folder / "checkpoints")
+    assert last is not None
+    assert last.state["ledger"]["learned_steps"] == summary["learned_steps"]
+
+
+def test_a_role_refuses_the_folder_of_another_run_and_tells_what_has_changed(
+    system: System,
+) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    config = system.config(CARTPOLE)
+    first = system.role("monitor", config, address)
+    first.wait_for(lambda: first.lines(), "its first line")
+    _left_in_order(first, signal.SIGTERM)
+    before = (first.folder / "metrics.jsonl").read_bytes()
+
+    other = system.config(CARTPOLE, "other", env={"id": "Acrobot-v1"})
+    for name in ("monitor", "trainer"):
+        foreign = system.role(name, other, address)
+        assert foreign.wait() == 64, foreign.output
+        assert "env.id is 'CartPole-v1' there, 'Acrobot-v1' here" in foreign.output
+        assert "run.name=<another name>" in foreign.output and "Traceback" not in foreign.output
+    assert (first.folder / "metrics.jsonl").read_bytes() == before
+
+    changed = system.config(CARTPOLE, "changed", optimiser={"learning_rate": 0.5})
+    again = system.role("monitor", changed, address)
+    again.wait_for(lambda: len(again.lines()) > before.count(b"\n"), "it goes on")
+    _left_in_order(again, signal.SIGTERM)
+    assert "event=config_differs" in again.output
+    assert "keys=optimiser.learning_rate\n" in again.output
+    assert "event=run_continued" in again.output
+    again.check_books()
