@@ -6,7 +6,7 @@ import json
 import signal
 from pathlib import Path
 
-from system_harness import CARTPOLE, System, wait_for
+from system_harness import CARTPOLE, Command, System, check_lines, wait_for
 
 
 def test_top_shows_a_run_of_another_terminal_and_one_that_is_over(system: System) -> None:
@@ -29,6 +29,7 @@ def test_profile_tells_the_budget_of_a_step_and_leaves_nothing(
     figures = tmp_path / "budget.json"
     config = system.config(CARTPOLE, run={"target_return": 1})
     profile = system.command("profile", config, "--seconds", "3", "--json", figures)
+    _check_books_while_it_measures(system, profile)
     assert profile.wait(within_s=100.0) == 0, profile.output
     budget = json.loads(figures.read_text())
     assert budget["seconds"] >= 3.0 and budget["learned_steps"] > 0
@@ -45,13 +46,22 @@ def test_profile_tells_the_budget_of_a_step_and_leaves_nothing(
 
 def test_a_profile_that_is_interrupted_ends_its_run_and_prints_nothing(system: System) -> None:
     profile = system.command("profile", system.config(CARTPOLE), "--seconds", "3000")
+    _check_books_while_it_measures(system, profile)
+    profile.signal(signal.SIGINT)
+    assert profile.wait(within_s=20.0) == 130, profile.output
+    assert "Budget" not in profile.output
+    assert list(system.sockets.glob("aclearn-profile-*")) == []
+
+
+def _check_books_while_it_measures(system: System, profile: Command) -> None:
+    """The run is a real one, in a folder that goes with the profile."""
     wait_for(
         lambda: "learning; measuring" in profile.output,
         "it learns",
         within_s=60.0,
         context=lambda: profile.output,
     )
-    profile.signal(signal.SIGINT)
-    assert profile.wait(within_s=20.0) == 130, profile.output
-    assert "Budget" not in profile.output
-    assert list(system.sockets.glob("aclearn-profile-*")) == []
+    (metrics,) = system.sockets.glob("aclearn-profile-*/profile/metrics.jsonl")
+    lines = [json.loads(line) for line in metrics.read_text().split("\n")[:-1]]
+    check_lines(lines)
+    assert lines[-1]["learned_steps"] > 0
