@@ -76,7 +76,7 @@ def measure_part(part: str, config: Path, overrides: Sequence[str], seconds: flo
 
 def emulator_cost(config: Config, seconds: float) -> Cost:
     """Steps of one group of environments with random actions, one emulator thread."""
-    env = _make_env(config)
+    env = make_env(config)
     rng = np.random.default_rng(0)
     count, width = env.spec.actions, env.num_envs
     actions = rng.integers(count, size=(1024, width))
@@ -94,7 +94,7 @@ def emulator_cost(config: Config, seconds: float) -> Cost:
 
 def inference_cost(config: Config, seconds: float) -> Cost:
     """The policy on one group's observations, and the choice of actions."""
-    env = _make_env(config)
+    env = make_env(config)
     env.reset()
     rng = np.random.default_rng(0)
     for _ in range(_STEPS_INTO_THE_GAME):
@@ -122,7 +122,7 @@ def training_cost(config: Config, seconds: float) -> Cost:
     from aclearn.learning import Learner, assemble_batch, choose_amp, choose_device
 
     torch.set_num_threads(1)
-    env = _make_env(config)
+    env = make_env(config)
     unrolls = collect_unrolls(config, env, config.trainer.unrolls_per_batch)
     frame_stack, architecture = env.spec.frame_stack, architecture_of(config, env.spec)
     env.close()
@@ -183,7 +183,8 @@ def random_weights(architecture: Architecture) -> dict[str, NDArray[np.float32]]
     }
 
 
-def _make_env(config: Config) -> VectorEnv:
+def make_env(config: Config) -> VectorEnv:
+    """One group of environments as the configuration's actors have them, one emulator thread."""
     actors = config.actors
     return make_vector_env(
         config.env,

@@ -3,8 +3,8 @@
     python benchmarks/throughput.py [--only NAME] [--seconds S] [--repeats N] [--set key=value ...]
 
 For each configuration: the emulator, inference and a training step alone, the limit that follows
-for this machine's cores, then the whole system. Prints one JSON line a configuration; README.md
-beside this file says what each figure means.
+for this machine's cores, then the whole system; first of all one unroll's way through the queue.
+Prints one JSON line each; README.md beside this file says what each figure means.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from parts import PARTS, Cost, measure_part
+from unroll_queue import measure as measure_queue
 from whole_run import START_WITHIN_S, MetricsLine, start_run
 
 from aclearn.config import load_config
@@ -50,6 +51,10 @@ SETUPS = {
     "pong-default": Setup(_CONFIGS / "pong.yaml"),
     "cartpole": Setup(_CONFIGS / "cartpole.yaml"),
 }
+
+
+#: The line about one unroll's way through the queue.
+QUEUE = "unroll-queue"
 
 
 def limit_steps_per_s(costs: Mapping[str, Cost], *, uses: int, cores: int) -> float:
@@ -231,7 +236,7 @@ def rounded(value: Any) -> Any:
 def main() -> None:
     """Measure what the command line names."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=sorted(SETUPS), help="one configuration")
+    parser.add_argument("--only", choices=sorted([*SETUPS, QUEUE]), help="one of the lines")
     parser.add_argument(
         "--seconds", type=float, default=40.0, help="steady state of the whole system"
     )
@@ -243,6 +248,11 @@ def main() -> None:
     )
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="time=%(asctime)s %(message)s")
+    if options.only in (None, QUEUE):
+        pong = SETUPS["pong-nature-local"]
+        queue = measure_queue(pong.config, [*pong.overrides, *options.overrides], seconds=3.0)
+        sys.stdout.write(json.dumps({"name": QUEUE, **queue}) + "\n")
+        sys.stdout.flush()
     for name, setup in SETUPS.items():
         if options.only not in (None, name):
             continue
