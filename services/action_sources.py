@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 from aclearn.acting import sample_actions
 from aclearn.monitoring import WaitMeter
 from aclearn.policies import PolicyVersion
-from aclearn.wire import ActReply, ActRequest
+from aclearn.wire import ActCancel, ActReply, ActRequest
 from compress import ArtifactPolicy, PolicyRuntime
 from services.policy_client import PolicyClient
 from services.role import PeerLink
 
 #: A request without a reply for so long is asked again, of whoever answers now.
 _REPLY_WITHIN_S = 3.0
+#: Seconds that cancellations may take to leave the socket.
+_LAST_WORDS_WITHIN_S = 0.5
 #: Longest wait between two looks at everything else.
 _LOOK_EVERY_S = 0.02
 
@@ -46,6 +48,9 @@ class ActionSource(Protocol):
 
     def collect(self, group: int, proceed: Callable[[], bool]) -> Choice | None:
         """The actions of the group's last request; None when `proceed` said to stop."""
+
+    def close(self) -> None:
+        """Want no more actions."""
 
 
 class LocalActions:
@@ -95,6 +100,9 @@ class LocalActions:
             actions, log_probs = sample_actions(self._runtime.logits(observations), self._rng)
         self.predictions += len(observations)
         return Choice(actions, log_probs, self._client.at, self._client.chain)
+
+    def close(self) -> None:
+        """Nobody is asked, so nobody need be told."""
 
 
 @dataclass
@@ -153,6 +161,8 @@ class PredictedActions:
         """Send the observations; they must not change until the reply."""
         self._number += 1
         self._replies.pop(group, None)
+        if group in self._requests:
+            self._cancel(self._requests[group])
         self._requests[group] = _Request(self._number, observations, None)
         with self._meter.part("wire"):
             self._send(self._requests[group])
@@ -167,6 +177,19 @@ class PredictedActions:
                 with self._meter.waiting("actions"):
                     self._receive(_LOOK_EVERY_S)
         return self._replies.pop(group)
+
+    def close(self) -> None:
+        """Take back what is not answered yet, so that nobody computes it."""
+        for request in self._requests.values():
+            self._cancel(request)
+        self._requests.clear()
+        if self._link.client is not None:
+            self._link.client.close(linger_s=_LAST_WORDS_WITHIN_S)
+
+    def _cancel(self, request: _Request) -> None:
+        if self._link.client is not None and request.sent_at is not None:
+            # should it not leave: what is not cancelled is answered, and the answer ignored
+            self._link.client.send(ActCancel(request.number))
 
     def _send(self, request: _Request) -> None:
         client = self._link.client

@@ -80,6 +80,10 @@ class Actor:
                 if not (self._step(index, group) and self._look_around()):
                     return
 
+    def close(self) -> None:
+        """Ask for nothing more; the environments stay open."""
+        self._actions.close()
+
     def _look_around(self) -> bool:
         """What is due between two steps; False when the actor must stop."""
         with self._meter.part("wire"):
@@ -236,6 +240,7 @@ def run_actor(context: RoleContext) -> None:
     try:
         actor.run()
     finally:
+        actor.close()
         membership.leave()
         for group in groups:
             group.env.close()

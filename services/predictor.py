@@ -20,7 +20,7 @@ from aclearn.config import Config
 from aclearn.errors import WireError
 from aclearn.monitoring import WaitMeter, add_up
 from aclearn.policies import Architecture
-from aclearn.wire import ActRequest, Beat, Envelope, Server
+from aclearn.wire import ActCancel, ActRequest, Beat, Envelope, Server
 from services.policies import architecture_of
 from services.policy_client import Acting, make_policy
 from services.prediction_queue import Pending, PredictionQueue
@@ -116,7 +116,7 @@ class Predictor:
         self._wanted = WantedWorkers(self._workers)
         self._waits_s: deque[float] = deque(maxlen=_RECENT)
         self._predictions = self._batches = 0
-        self._queue_full = 0
+        self._queue_full = self._cancelled = 0
 
     def serve(self) -> None:
         """Let in what has come and send what is ready, or wait a little for either.
@@ -134,9 +134,14 @@ class Predictor:
 
     def _let_in(self, received: list[tuple[bytes, Envelope]]) -> None:
         now = self._clock()
-        requests = []
+        requests: list[Pending] = []
         for identity, envelope in received:
             request = envelope.message
+            if isinstance(request, ActCancel):
+                requests = [p for p in requests if p.key != (identity, request.request)]
+                self._queue.cancel(identity, request.request)
+                self._cancelled += 1
+                continue
             assert isinstance(request, ActRequest)  # the server accepts nothing else
             try:
                 check_request(request, self._architecture)
@@ -172,6 +177,7 @@ class Predictor:
                 "predictions": self._predictions,
                 "prediction_batches": self._batches,
                 "requests_expired": self._queue.expired,
+                "requests_cancelled": self._cancelled,
                 "queue_full": self._queue_full,
                 "worker_failures": self._workers.failures,
                 "workers_refused": self._wanted.refused,
@@ -212,7 +218,7 @@ def run_predictor(context: RoleContext) -> None:
     _, policy = make_policy(
         context, architecture, config.predictor.runtime, threads=config.predictor.threads
     )
-    server, endpoint = context.serve((ActRequest,))
+    server, endpoint = context.serve((ActRequest, ActCancel))
     predictor = Predictor(
         server,
         make_queue(config),

@@ -8,6 +8,7 @@ from aclearn.wire.endpoints import Endpoint, parse_endpoint
 from aclearn.wire.keys import ClusterKeys, create_keys, load_keys
 from aclearn.wire.messages import (
     PROTOCOL_VERSION,
+    ActCancel,
     ActReply,
     ActRequest,
     ArtifactReply,
@@ -41,6 +42,7 @@ __all__ = [
     "MAX_HEADER_BYTES",
     "PROTOCOL_VERSION",
     "REASONS",
+    "ActCancel",
     "ActReply",
     "ActRequest",
     "ArtifactReply",

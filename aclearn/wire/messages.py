@@ -293,6 +293,13 @@ class ActRequest:
     observations: Observations
 
 
+@dataclass(frozen=True, slots=True)
+class ActCancel:
+    """An actor wants no reply to its request with that number any more: it leaves."""
+
+    request: Count
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ActReply:
     """Sampled `actions` [B], the log-probabilities [B] they were sampled with, and by what."""
@@ -336,6 +343,7 @@ Message = (
     | ArtifactRequest
     | ArtifactReply
     | ActRequest
+    | ActCancel
     | ActReply
     | ErrorReply
 )

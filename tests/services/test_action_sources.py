@@ -10,7 +10,7 @@ import pytest
 
 from aclearn.monitoring import WaitMeter
 from aclearn.policies import PolicyVersion
-from aclearn.wire import ActReply, ActRequest, ErrorReply, Peer
+from aclearn.wire import ActCancel, ActReply, ActRequest, ErrorReply, Peer
 from services.action_sources import LocalActions, PredictedActions
 from services.role import PeerLink
 
@@ -102,7 +102,7 @@ class Asking:
 
     def start_predictor(self) -> None:
         context = self.roles("predictor-0")
-        self.predictor, endpoint = context.serve((ActRequest,))
+        self.predictor, endpoint = context.serve((ActRequest, ActCancel))
         endpoints = {"predictions": endpoint}
         self.known.learn(Peer("predictor", "predictor-0", context.incarnation, endpoints))
 
@@ -189,12 +189,34 @@ def test_a_late_answer_to_an_older_request_is_ignored(asking) -> None:
     asking.request(0, 2)
     old = asking.asked()
     asking.request(0, 2)  # the group was reset, say, and asks anew
+    assert asking.asked() == ActCancel(old.request)
     new = asking.asked()
     assert new.request > old.request
     asking.answer(old.request, 2, version=3)
     assert asking.collect(0) is None
     asking.answer(new.request, 2, version=4)
     assert asking.collect(0).at == PolicyVersion(1, 4)
+
+
+def test_a_request_that_is_made_anew_takes_the_old_one_back(asking) -> None:
+    asking.request(0, 2)
+    asking.request(1, 2)
+    old, other = asking.asked_twice()
+    asking.request(0, 2)
+    assert asking.asked() == ActCancel(old.request)
+    assert asking.asked().request == other.request + 1
+
+
+def test_an_actor_that_leaves_takes_back_what_is_not_answered(asking) -> None:
+    for group in range(3):
+        asking.request(group, 1)
+    numbers = sorted(asking.asked().request for _ in range(3))
+    asking.answer(numbers[1], 1)
+    asking.actions.close()
+    cancelled = [
+        asking.tools.next_message(asking.predictor, lambda: None)[1].message for _ in range(2)
+    ]
+    assert cancelled == [ActCancel(numbers[0]), ActCancel(numbers[2])]
 
 
 @pytest.mark.parametrize("size", [1, 3])

@@ -14,7 +14,7 @@ import pytest
 from aclearn.acting import log_probs_of
 from aclearn.errors import WireError
 from aclearn.policies import PolicyVersion
-from aclearn.wire import ActReply, ActRequest, ErrorReply
+from aclearn.wire import ActCancel, ActReply, ActRequest, ErrorReply
 from compress import OnnxPolicy
 from services.policy_client import Acting
 from services.prediction_queue import Pending, PredictionQueue
@@ -87,7 +87,7 @@ class Serving:
 
     def __init__(self, roles, tools) -> None:
         self.tools, self.roles = tools, roles
-        self.server, self.endpoint = roles("predictor-0").serve((ActRequest,))
+        self.server, self.endpoint = roles("predictor-0").serve((ActRequest, ActCancel))
         self.acting: Acting | None = _acting(tools, PolicyVersion(3, 40))
         self.predictor: Predictor | None = None
 
@@ -161,6 +161,21 @@ def test_one_bad_request_is_refused_alone(serving) -> None:
     # the refused one is not held against its sender
     assert actors[1].send(_request(1, 8))
     assert serving.reply_to(actors[1]).request == 8
+
+
+def test_a_request_that_is_taken_back_is_not_computed(serving) -> None:
+    serving.start(workers=0)  # so that all wait
+    actor, other = serving.actor(0), serving.actor(1)
+    for message in (_request(2, 1), _request(2, 2), ActCancel(2), _request(1, 3)):
+        assert actor.send(message)
+    assert other.send(_request(3, 1))  # another actor's request 1 is another one
+    serving.until(lambda: len(serving.queue) == 3, "two of the first, one of the other wait")
+    assert actor.send(ActCancel(1))
+    assert actor.send(ActCancel(77))  # answered long ago, say
+    serving.until(lambda: serving.counter("requests_cancelled") == 3, "all are taken in")
+    serving.predictor.want(1)
+    assert [serving.reply_to(client).request for client in (actor, other)] == [3, 1]
+    assert serving.counter("predictions") == 1 + 3
 
 
 def test_a_request_of_another_shape_fails_alone_in_the_batch_that_it_came_with(serving) -> None:

@@ -10,6 +10,7 @@ import pytest
 import zmq
 
 from aclearn.wire import (
+    ActCancel,
     ActReply,
     ActRequest,
     ArtifactReply,
@@ -119,6 +120,7 @@ def samples():
             digest="cd" * 16,
         ),
         ActRequest(5, np.array([[0.5, -1, 2], [3, 4, 5]], np.float32)),
+        ActCancel(5),
         ActReply(5, 1, 9, np.array([2, 0], np.int32), np.array([-0.5, -1.5], np.float32)),
         ErrorReply("bad_header", "3 bytes"),
     ]
