@@ -119,7 +119,7 @@ def training_cost(config: Config, seconds: float) -> Cost:
     """A batch put together and learned `trainer.uses` times, per agent step and use."""
     import torch
 
-    from aclearn.learning import Learner, assemble_batch, choose_amp, choose_device
+    from aclearn.learning import Learner, choose_amp, choose_device
 
     torch.set_num_threads(1)
     env = make_env(config)
@@ -142,7 +142,7 @@ def training_cost(config: Config, seconds: float) -> Cost:
 
     def run(times: int) -> None:
         for _ in range(times):
-            batch = assemble_batch(unrolls, frame_stack=frame_stack, device=device)
+            batch = learner.own_worker.assemble(unrolls, frame_stack=frame_stack)
             for _ in range(uses):
                 learner.update(batch, learned_steps=0)
 

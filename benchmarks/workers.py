@@ -56,7 +56,7 @@ def make_batch(config: Config) -> tuple[Learner, Batch]:
         amp_dtype=choose_amp(config.trainer.amp, cpu),
         seed=0,
     )
-    return learner, assemble_batch(unrolls, frame_stack=frame_stack, device=cpu)
+    return learner, assemble_batch(unrolls, frame_stack=frame_stack)
 
 
 def in_threads(config: Config, count: int, seconds: float) -> float:

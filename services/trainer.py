@@ -20,7 +20,6 @@ from aclearn.learning import (
     Learner,
     ParameterStore,
     UpdateReport,
-    assemble_batch,
     choose_amp,
     choose_device,
 )
@@ -94,7 +93,8 @@ class Trainer:
         self._config, self._spec, self._architecture = config, spec, architecture
         self._store, self._clock = store, clock
         trainer = config.trainer
-        self._device = choose_device(trainer.device)
+        # what is to be bit-reproducible is computed on the CPU, also where auto finds a GPU
+        self._device = choose_device("cpu" if config.run.deterministic else trainer.device)
         # each worker is one thread of its own: torch's pool would only compete with them
         torch.set_num_threads(1)
         torch.manual_seed(config.run.seed)
@@ -173,12 +173,13 @@ class Trainer:
 
     def _learn(self, unrolls: list[Unroll], worker: GradientWorker | None) -> Iterator[int]:
         """Yields the number of steps each time some are accounted for, learned or dropped."""
+        worker = self.learner.own_worker if worker is None else worker
         with part("batch"):
-            batch = assemble_batch(unrolls, frame_stack=self._spec.frame_stack, device=self._device)
+            batch = worker.assemble(unrolls, frame_stack=self._spec.frame_stack)
             minibatches = [m for m in batch.cut(self._config.trainer.minibatches) if m.steps > 0]
         if not minibatches:
             return
-        lags = self.counters.updates - batch.versions[batch.valid.cpu().numpy()]
+        lags = self.counters.updates - batch.versions[batch.mask]
         reports = []
         for use in range(self._config.trainer.uses):
             for minibatch in list(minibatches):
@@ -204,12 +205,8 @@ class Trainer:
                 "compressed_share": compressed_share(unrolls),
             }
 
-    def _update(
-        self, batch: Batch, worker: GradientWorker | None, *, first_use: bool
-    ) -> UpdateReport:
+    def _update(self, batch: Batch, worker: GradientWorker, *, first_use: bool) -> UpdateReport:
         learner = self.learner
-        if worker is None:
-            worker = learner.own_worker
         sums = learner.differentiate(batch, worker)
         with part("optimiser"), learner.lock:
             learned_steps = self.intake.learned_steps

@@ -13,16 +13,20 @@ from aclearn.learning.optimiser import learning_rate, make_optimiser
 from aclearn.learning.parameters import ParameterStore, PublishedWeights
 from aclearn.learning.queue import TrainingQueue
 from aclearn.learning.recent import RecentObservations
+from aclearn.learning.staging import HostStaging, PinnedStaging, Staging
 
 __all__ = [
     "ActorCriticLoss",
     "Batch",
     "GradientSums",
     "GradientWorker",
+    "HostStaging",
     "Learner",
     "ParameterStore",
+    "PinnedStaging",
     "PublishedWeights",
     "RecentObservations",
+    "Staging",
     "TrainingQueue",
     "UpdateReport",
     "actor_critic_loss",

@@ -8,10 +8,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from aclearn.learning.staging import HOST, Staging
 from aclearn.wire import Unroll
 
 
@@ -29,6 +29,7 @@ class Batch:
         truncated: `[T, B]` bool; the episode was cut, the state that was reached keeps its value.
         valid: `[T, B]` bool; what is not valid (autoreset steps, failed episodes) is not learned.
         versions: `[T, B]` int64, the policy version that chose each action.
+        mask: `valid` on the host, so that nobody has to wait for the device to look at it.
         steps: number of valid steps.
     """
 
@@ -40,6 +41,7 @@ class Batch:
     truncated: Tensor
     valid: Tensor
     versions: NDArray[np.int64]
+    mask: NDArray[np.bool_]
     steps: int
 
     @property
@@ -52,13 +54,14 @@ class Batch:
         parts = []
         for columns in cut_columns(self.width, count):
             names = ("actions", "behaviour_log_probs", "rewards", "terminated", "truncated")
-            valid = self.valid[:, columns]
+            mask = self.mask[:, columns]
             parts.append(
                 Batch(
                     observations=self.observations[:, columns],
-                    valid=valid,
+                    valid=self.valid[:, columns],
                     versions=self.versions[:, columns],
-                    steps=int(valid.sum()),
+                    mask=mask,
+                    steps=int(np.count_nonzero(mask)),
                     **{name: getattr(self, name)[:, columns] for name in names},
                 )
             )
@@ -108,8 +111,15 @@ def _history_block(history: NDArray[Any] | None, position: int, channels: int) -
     return np.moveaxis(history[:, position * channels : (position + 1) * channels], 1, -1)
 
 
-def assemble_batch(unrolls: Sequence[Unroll], *, frame_stack: int, device: torch.device) -> Batch:
-    """The unrolls side by side as one batch on `device`.
+def assemble_batch(
+    unrolls: Sequence[Unroll], *, frame_stack: int, staging: Staging = HOST
+) -> Batch:
+    """The unrolls side by side as one batch, where `staging` brings it.
+
+    Args:
+        unrolls: of one length.
+        frame_stack: S.
+        staging: the way to the device; what it brings is in the current stream.
 
     Raises:
         ValueError: unrolls of different lengths.
@@ -123,33 +133,36 @@ def assemble_batch(unrolls: Sequence[Unroll], *, frame_stack: int, device: torch
     if len(shape) == 3:
         channels, height, width_px = shape
         shape = (height, width_px, channels * frame_stack)
-    observations = np.empty((first.shape[0], width, *shape), dtype=first.dtype)
+    observations = staging.empty("observations", (first.shape[0], width, *shape), dtype=first.dtype)
     column = 0
     for unroll in unrolls:
         columns = slice(column, column + unroll.actions.shape[1])
         rebuild_observations(unroll, observations[:, columns], frame_stack=frame_stack)
         column = columns.stop
-    pixels = torch.from_numpy(observations)
+    pixels = staging.upload("observations", observations)
     if len(shape) == 3:
         pixels = pixels.permute(0, 1, 4, 2, 3)
 
-    def side_by_side(name: str, dtype: type[np.generic]) -> Tensor:
+    def side_by_side(name: str, dtype: type[np.generic]) -> NDArray[Any]:
         parts = [getattr(unroll, name) for unroll in unrolls]
-        joined = np.concatenate(parts, axis=1).astype(dtype, copy=False)
-        return torch.from_numpy(joined).to(device, non_blocking=True)
+        return np.concatenate(parts, axis=1).astype(dtype, copy=False)
+
+    def uploaded(name: str, dtype: type[np.generic]) -> Tensor:
+        return staging.upload(name, side_by_side(name, dtype))
 
     versions = [
         np.broadcast_to(unroll.versions[:, None], unroll.actions.shape) for unroll in unrolls
     ]
-    valid = side_by_side("valid", np.bool_)
+    mask = side_by_side("valid", np.bool_)
     return Batch(
-        observations=pixels.to(device, non_blocking=True),
-        actions=side_by_side("actions", np.int64),
-        behaviour_log_probs=side_by_side("behaviour_log_probs", np.float32),
-        rewards=side_by_side("rewards", np.float32),
-        terminated=side_by_side("terminated", np.bool_),
-        truncated=side_by_side("truncated", np.bool_),
-        valid=valid,
+        observations=pixels,
+        actions=uploaded("actions", np.int64),
+        behaviour_log_probs=uploaded("behaviour_log_probs", np.float32),
+        rewards=uploaded("rewards", np.float32),
+        terminated=uploaded("terminated", np.bool_),
+        truncated=uploaded("truncated", np.bool_),
+        valid=staging.upload("valid", mask),
         versions=np.concatenate(versions, axis=1),
-        steps=int(sum(int(np.count_nonzero(unroll.valid)) for unroll in unrolls)),
+        mask=mask,
+        steps=int(np.count_nonzero(mask)),
     )

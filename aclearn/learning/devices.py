@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 
 from aclearn.errors import ConfigError
 
 
-def choose_device(name: str) -> torch.device:
+def choose_device(name: str, *, key: str = "trainer.device") -> torch.device:
     """The device of `auto | cpu | cuda | cuda:N`; auto takes the first GPU, else the CPU.
+
+    Args:
+        name: what the configuration says.
+        key: of the configuration, for the message.
 
     Raises:
         ConfigError: the named GPU is not there.
@@ -19,9 +25,12 @@ def choose_device(name: str) -> torch.device:
     if device.type == "cuda":
         count = torch.cuda.device_count()
         if (device.index or 0) >= count:
+            there = ", ".join(f"cuda:{index}" for index in range(count))
+            if count == 0 and torch.version.cuda is None:
+                there = f"torch {torch.__version__} is built without CUDA"
             raise ConfigError(
-                f"trainer.device: {name} is not there: torch sees {count} CUDA devices; "
-                "use trainer.device: auto or cpu"
+                f"{key}: {name} is not there: torch sees {count} CUDA devices"
+                f"{f' ({there})' if there else ''}; use {key}: auto or cpu"
             )
     return device
 
@@ -45,7 +54,11 @@ def choose_amp(name: str, device: torch.device) -> torch.dtype | None:
         return None
     if device.type == "cuda":
         if name == "auto":
-            name = "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"
+            # asks of the current device: the one that is meant need not be the first
+            named = device.index is not None
+            with torch.cuda.device(device) if named else contextlib.nullcontext():
+                has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+            name = "bf16" if has_bf16 else "fp16"
         return torch.bfloat16 if name == "bf16" else torch.float16
     if name == "fp16":
         raise ConfigError("trainer.amp: fp16 needs a GPU; use auto, off or bf16 on a CPU")

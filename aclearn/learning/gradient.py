@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from aclearn.config import LossConfig
-from aclearn.learning.batch import Batch, cut_columns
+from aclearn.learning.batch import Batch, assemble_batch, cut_columns
 from aclearn.learning.loss import actor_critic_loss
+from aclearn.learning.staging import HOST, PinnedStaging, Staging
 from aclearn.monitoring import part
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork
+from aclearn.wire import Unroll
 from correctors import (
     CorrectionInput,
     CorrectorChain,
@@ -56,6 +59,10 @@ class GradientSums:
 class GradientWorker:
     """Differentiates batches on its own copy of the weights; one thread at a time.
 
+    On a GPU its batches and its gradients are made in a stream of its own, and the copy of the
+    weights in the stream of the weights, the current one of the thread. Who raised is not used
+    again: what it was doing may still be going on.
+
     Args:
         architecture: of the policy.
         loss: discount, bars and costs.
@@ -84,11 +91,15 @@ class GradientWorker:
         if compiled:
             self.network.compile()
         self._parameters: list[Tensor] = list(self.network.parameters())
-        self._stream = (
-            torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            if device.type == "cuda"
-            else None
-        )
+        self._stream: torch.cuda.Stream | None = None
+        self._staging: Staging = HOST
+        if device.type == "cuda":
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self._staging = PinnedStaging(device)
+            for parameter in self._parameters:
+                # Made in the current stream and used in the worker's: when a worker that failed is
+                # thrown away, its memory must not be given to others before that use has ended.
+                parameter.record_stream(self._stream)
         self._chain = (
             CorrectorChain()
             .add(VTrace(rho_bar=loss.rho_bar, c_bar=loss.c_bar, lambda_=loss.lambda_))
@@ -107,29 +118,53 @@ class GradientWorker:
             advantage_scale: factor of the advantages in the policy loss.
             loss_scale: factor of the loss, for fp16 gradients that would vanish.
         """
+        # In the stream of `weights`, where their next update comes after it. Nothing reads the copy
+        # now: `differentiate` has waited for what did.
         with torch.no_grad():
             torch._foreach_copy_(self._parameters, weights)
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream(self._device))
         self._advantage_scale, self.loss_scale = advantage_scale, loss_scale
 
+    def assemble(self, unrolls: Sequence[Unroll], *, frame_stack: int) -> Batch:
+        """The unrolls side by side as a batch for this worker alone, on its device.
+
+        On a GPU it is still on its way when this returns.
+
+        Raises:
+            ValueError: unrolls of different lengths.
+        """
+        with self._on_stream():
+            return assemble_batch(unrolls, frame_stack=frame_stack, staging=self._staging)
+
     def differentiate(self, batch: Batch) -> GradientSums:
-        """Leave the gradient of the batch's mean loss, times `loss_scale`, in the network."""
+        """Leave the gradient of the batch's mean loss, times `loss_scale`, in the network.
+
+        Args:
+            batch: one that `assemble` made, or that was made in the current stream before the last
+                `refresh`.
+        """
         self.network.zero_grad(set_to_none=True)
         length = batch.actions.shape[0]
         count = -(-length * batch.width // CHUNK_SAMPLES) if self._stream is None else 1
-        with torch.cuda.stream(self._stream) if self._stream else contextlib.nullcontext():
+        with self._on_stream():
             parts = [
                 self._differentiate_chunk(batch, columns)
                 for columns in cut_columns(batch.width, count)
             ]
-            sums = torch.stack(parts).sum(0).tolist()  # waits for the stream
+            # waits for the stream, so that gradients and sums are there for any other one, and
+            # nobody reads the batch or the weights any more
+            sums = torch.stack(parts).sum(0).tolist()
         policy, value, entropy, rho, rho_square, clipped, square = sums
         return GradientSums(policy, value, entropy, rho, rho_square, clipped, square, batch.steps)
 
     def gradients(self) -> list[Tensor | None]:
         """The gradients of the last batch in the order of the parameters."""
         return [parameter.grad for parameter in self._parameters]
+
+    def _on_stream(self) -> contextlib.AbstractContextManager[object]:
+        """Enqueue in the worker's stream, on its device; nothing on a CPU."""
+        return torch.cuda.stream(self._stream) if self._stream else contextlib.nullcontext()
 
     def _differentiate_chunk(self, batch: Batch, columns: slice) -> Tensor:
         with part("forward"):

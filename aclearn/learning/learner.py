@@ -160,6 +160,10 @@ class Learner:
         with self.lock:
             for parameter, gradient in zip(self._parameters, worker.gradients(), strict=True):
                 parameter.grad = gradient
+                if gradient is not None and gradient.is_cuda:
+                    # It lies in memory of the worker's stream and is read in this one: freed, it
+                    # must not be given to the worker's next batch before this update has ended.
+                    gradient.record_stream(torch.cuda.current_stream(self._device))
             self._unscale(worker.loss_scale)
             limit = self._optimiser_config.max_grad_norm
             norm = torch.nn.utils.clip_grad_norm_(
@@ -177,9 +181,6 @@ class Learner:
                 self._advantage_squares *= kept
                 self._advantage_squares += sums.advantage_square
                 self._advantage_weight = kept * self._advantage_weight + sums.steps
-            if self._device.type == "cuda":
-                # the gradients belong to the worker's stream, which may reuse their memory
-                torch.cuda.current_stream(self._device).synchronize()
         steps = max(1, sums.steps)
         return UpdateReport(
             applied=finite,

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import torch
 
 from aclearn.config import Config, EnvConfig, RunConfig, TrainerConfig
 from aclearn.envs import read_spec
@@ -21,13 +22,14 @@ from services.workers import WorkerPool
 T, B = 5, 4
 
 
-def make_trainer(**trainer) -> Trainer:
+def make_trainer(*, deterministic: bool = False, **trainer) -> Trainer:
+    trainer = {"device": "cpu", **trainer}
     config = Config(
-        run=RunConfig(name="r", seed=3),
+        run=RunConfig(name="r", seed=3, deterministic=deterministic),
         env=EnvConfig(id="CartPole-v1"),
         policy={"architecture": "mlp", "hidden": [16]},
         actors={"unroll_length": T},
-        trainer=TrainerConfig(device="cpu", amp="off", **trainer),
+        trainer=TrainerConfig(amp="off", **trainer),
     )
     spec = read_spec(config.env)
     trainer = Trainer(config, spec, architecture_of(config, spec), ParameterStore())
@@ -178,3 +180,30 @@ def test_a_checkpoint_is_of_one_moment_while_workers_learn(tmp_path) -> None:
             future.result()
     assert looked_at == sorted(looked_at)
     assert trainer.counters.updates == 200
+
+
+def test_what_is_to_be_reproducible_is_computed_on_the_cpu_also_where_there_is_a_gpu(
+    monkeypatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    trainer = make_trainer(deterministic=True, device="auto")
+    assert {p.device.type for p in trainer.learner.network.parameters()} == {"cpu"}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_four_workers_on_a_gpu_learn_every_batch_once(tools) -> None:
+    trainer = make_trainer(device="cuda", minibatches=2, uses=2)
+    batches = [[admit(trainer, number)] for number in range(12)]
+
+    def work(index: int) -> None:
+        worker = trainer.learner.make_worker()
+        for batch in batches[index::4]:
+            trainer.learn(batch, worker)
+
+    with ThreadPoolExecutor(4) as pool:
+        for future in [pool.submit(work, index) for index in range(4)]:
+            future.result(timeout=60)
+    check_account(trainer, admitted=12, dropped={})
+    assert trainer.counters.updates == 12 * 2 * 2
+    for array in trainer.learner.tensors().values():
+        assert np.isfinite(array).all()

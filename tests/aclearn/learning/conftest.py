@@ -59,6 +59,7 @@ class Make:
             truncated=torch.from_numpy(truncated),
             valid=torch.from_numpy(valid),
             versions=np.zeros((T, B), np.int64),
+            mask=valid,
             steps=int(valid.sum()),
         )
 

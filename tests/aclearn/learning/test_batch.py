@@ -54,7 +54,7 @@ _DTYPES = {
 def test_every_field_of_every_unroll_stands_in_its_columns(image: bool) -> None:
     widths = [2, 1, 3]
     unrolls = [_unroll(4, B, seed, image=image) for seed, B in enumerate(widths)]
-    batch = assemble_batch(unrolls, frame_stack=2 if image else 1, device=CPU)
+    batch = assemble_batch(unrolls, frame_stack=2 if image else 1)
     assert batch.width == 6
     assert batch.steps == sum(int(unroll.valid.sum()) for unroll in unrolls)
     column = 0
@@ -73,8 +73,15 @@ def test_every_field_of_every_unroll_stands_in_its_columns(image: bool) -> None:
             column += 1
 
 
+def test_what_is_valid_is_known_on_the_host_without_a_copy() -> None:
+    batch = assemble_batch([_unroll(4, 3, seed, image=False) for seed in (1, 2)], frame_stack=1)
+    np.testing.assert_array_equal(batch.mask, batch.valid)
+    assert batch.mask.ctypes.data == batch.valid.data_ptr()
+    assert batch.steps == np.count_nonzero(batch.mask)
+
+
 def test_images_lie_in_channels_last_memory() -> None:
-    batch = assemble_batch([_unroll(3, 2, 0, image=True)], frame_stack=2, device=CPU)
+    batch = assemble_batch([_unroll(3, 2, 0, image=True)], frame_stack=2)
     assert batch.observations.shape == (4, 2, 2, 4, 5)
     flat = batch.observations.flatten(0, 1)
     assert flat.is_contiguous(memory_format=torch.channels_last)
@@ -85,20 +92,20 @@ def test_the_batch_may_be_made_of_read_only_arrays_of_a_message() -> None:
     unroll = _unroll(3, 2, 1, image=False)
     for name in (*_DTYPES, "frames"):
         getattr(unroll, name).flags.writeable = False
-    batch = assemble_batch([unroll], frame_stack=1, device=CPU)
+    batch = assemble_batch([unroll], frame_stack=1)
     np.testing.assert_array_equal(batch.rewards, unroll.rewards)
 
 
 def test_unrolls_of_different_lengths_are_refused() -> None:
     unrolls = [_unroll(T, 2, 0, image=False) for T in (3, 4)]
     with pytest.raises(ValueError, match=r"expected one length, got \[3, 4\]"):
-        assemble_batch(unrolls, frame_stack=1, device=CPU)
+        assemble_batch(unrolls, frame_stack=1)
 
 
 @pytest.mark.parametrize(("count", "widths"), [(1, [5]), (2, [2, 3]), (5, [1] * 5), (9, [1] * 5)])
 def test_a_batch_is_cut_into_neighbouring_environments(count: int, widths: list[int]) -> None:
     unrolls = [_unroll(4, B, seed, image=True) for seed, B in enumerate([2, 3])]
-    batch = assemble_batch(unrolls, frame_stack=2, device=CPU)
+    batch = assemble_batch(unrolls, frame_stack=2)
     parts = batch.cut(count)
     assert [part.width for part in parts] == widths
     assert sum(part.steps for part in parts) == batch.steps
@@ -109,6 +116,7 @@ def test_a_batch_is_cut_into_neighbouring_environments(count: int, widths: list[
     np.testing.assert_array_equal(versions, batch.versions)
     for part in parts:
         assert part.steps == int(part.valid.sum())
+        np.testing.assert_array_equal(part.mask, part.valid)
 
 
 def test_the_cpu_is_chosen_by_name() -> None:
@@ -124,10 +132,17 @@ def test_auto_takes_a_gpu_where_there_is_one(monkeypatch) -> None:
 def test_a_gpu_that_is_not_there_is_refused_by_name(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert choose_device("cuda:1") == torch.device("cuda:1")
-    with pytest.raises(ConfigError, match=r"cuda:2 is not there: torch sees 2 CUDA devices"):
+    message = (
+        r"trainer.device: cuda:2 is not there: torch sees 2 CUDA devices \(cuda:0, cuda:1\); "
+        r"use trainer.device: auto or cpu"
+    )
+    with pytest.raises(ConfigError, match=message):
         choose_device("cuda:2")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(ConfigError, match="cuda is not there"):
+    with pytest.raises(ConfigError, match=r"^predictor.device: cuda is not there: torch sees 0"):
+        choose_device("cuda", key="predictor.device")
+    monkeypatch.setattr(torch.version, "cuda", None)
+    with pytest.raises(ConfigError, match=r"torch \S+ is built without CUDA"):
         choose_device("cuda")
 
 

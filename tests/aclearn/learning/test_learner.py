@@ -347,6 +347,7 @@ def test_repeated_updates_on_good_actions_make_them_likely(make) -> None:
                 no,
                 ~no,
                 np.zeros((T, B), np.int64),
+                np.ones((T, B), np.bool_),
                 T * B,
             ),
             learned_steps=0,

@@ -1,0 +1,128 @@
+"""The way of a batch from the host's memory to the device that learns from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+class Staging(Protocol):
+    """Memory in which a batch is put together, and its way to the device."""
+
+    def empty(
+        self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.generic]
+    ) -> NDArray[Any]:
+        """Memory to write one array of a batch into, which `upload` then takes without a copy."""
+
+    def upload(self, name: str, array: NDArray[Any]) -> Tensor:
+        """`array` on the device, or on its way there in the current stream."""
+
+
+class HostStaging:
+    """For the CPU: each batch has memory of its own, and nothing is copied."""
+
+    def empty(
+        self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.generic]
+    ) -> NDArray[Any]:
+        """New memory."""
+        return np.empty(shape, dtype)
+
+    def upload(self, name: str, array: NDArray[Any]) -> Tensor:
+        """The array itself as a tensor."""
+        return torch.from_numpy(array)
+
+
+#: Stateless, so one is enough.
+HOST = HostStaging()
+
+
+class UploadEvent(Protocol):
+    """The end of an upload, as `torch.cuda.Event` tells of it."""
+
+    def record(self) -> None:
+        """The upload that was begun last in the current stream is the one that is meant."""
+
+    def synchronize(self) -> None:
+        """Wait for it; returns at once when there was none."""
+
+
+def _pinned(size_bytes: int) -> Tensor:
+    return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
+
+
+def _cuda_event() -> UploadEvent:
+    event: UploadEvent = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    return event
+
+
+@dataclass
+class _Slot:
+    """The memory of one array of a batch, as bytes and as what it holds now."""
+
+    memory: Tensor
+    uploaded: UploadEvent
+    tensor: Tensor
+    array: NDArray[Any]
+
+
+class PinnedStaging:
+    """Page-locked memory, which a GPU reads by itself while the CPU goes on. One thread's.
+
+    There is one piece of memory for each array of a batch, as large as the largest that it held,
+    and every batch is put together in it. It is handed out again only when the copy of what it held
+    before has ended.
+
+    Args:
+        device: where batches go.
+        allocate: makes memory of so many bytes; the GPU must be able to read it by itself.
+        make_event: makes what tells of the end of an upload.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        allocate: Callable[[int], Tensor] = _pinned,
+        make_event: Callable[[], UploadEvent] = _cuda_event,
+    ) -> None:
+        self._device, self._allocate, self._make_event = device, allocate, make_event
+        self._slots: dict[str, _Slot] = {}
+
+    def empty(
+        self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.generic]
+    ) -> NDArray[Any]:
+        """The memory of `name`, when the upload of what it held last has ended."""
+        size_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+        slot = self._slots.get(name)
+        if slot is not None:
+            slot.uploaded.synchronize()
+        if slot is None or slot.memory.numel() < size_bytes:
+            memory, uploaded = self._allocate(size_bytes), self._make_event()
+        else:
+            memory, uploaded = slot.memory, slot.uploaded
+        element = torch.from_numpy(np.empty(0, dtype)).dtype
+        tensor = memory[:size_bytes].view(element).view(shape)
+        array: NDArray[Any] = tensor.numpy()
+        self._slots[name] = _Slot(memory, uploaded, tensor, array)
+        return array
+
+    def upload(self, name: str, array: NDArray[Any]) -> Tensor:
+        """A copy on the device, begun in the current stream; an array from elsewhere goes through.
+
+        The current stream must be the one in which the copy is used, or that one must wait for it.
+        """
+        slot = self._slots.get(name)
+        if slot is None or array is not slot.array:
+            self.empty(name, array.shape, array.dtype)[...] = array
+            slot = self._slots[name]
+        copy = torch.empty_like(slot.tensor, device=self._device)
+        copy.copy_(slot.tensor, non_blocking=True)
+        slot.uploaded.record()
+        return copy

@@ -1,0 +1,115 @@
+"""Workers on a GPU, each in a stream of its own: what they learn is what a CPU learns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+from aclearn.config import OptimiserConfig
+from aclearn.wire import Unroll
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+T, B = 5, 3
+PLAIN = OptimiserConfig(kind="rmsprop", learning_rate=1e-3, max_grad_norm=0.0)
+
+
+@pytest.fixture(autouse=True)
+def _whole_fp32() -> Iterator[None]:
+    """Convolutions in TF32, the default of newer GPUs, would differ from those of a CPU."""
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield
+
+
+def _unroll(seed: int) -> Unroll:
+    """Of images `[2, 6, 5]`, stacks of two frames."""
+    rng = np.random.default_rng(seed)
+    no = np.zeros((T, B), np.bool_)
+    return Unroll(
+        actor="actor-0",
+        epoch=0,
+        env_steps_before=0,
+        env_steps_after=T * B,
+        dropped={},
+        frames=rng.integers(0, 256, (T + 1, B, 1, 6, 5), np.uint8),
+        history=rng.integers(0, 256, (B, 1, 6, 5), np.uint8),
+        reset_index=None,
+        reset_history=None,
+        actions=rng.integers(0, 3, (T, B)).astype(np.int32),
+        behaviour_log_probs=rng.uniform(-2, -0.5, (T, B)).astype(np.float32),
+        rewards=rng.normal(size=(T, B)).astype(np.float32),
+        terminated=rng.random((T, B)) < 0.1,
+        truncated=no,
+        valid=rng.random((T, B)) < 0.8,
+        versions=np.zeros(T, np.int64),
+    )
+
+
+def test_a_batch_through_pinned_memory_has_the_gradient_that_the_cpu_finds(make) -> None:
+    gradients = []
+    for device in ("cpu", "cuda"):
+        learner = make.learner(make.images, device=torch.device(device), optimiser=PLAIN)
+        worker = learner.make_worker()
+        for seed in (1, 2):  # the second batch goes through the memory of the first
+            batch = worker.assemble([_unroll(seed)], frame_stack=2)
+            learner.differentiate(batch, worker)
+        gradients.append(torch.cat([g.cpu().reshape(-1) for g in worker.gradients()]))
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3, atol=1e-5)
+
+
+def test_parts_of_a_batch_and_several_uses_learn_what_the_cpu_learns(make) -> None:
+    learned = []
+    for device in ("cpu", "cuda"):
+        learner = make.learner(make.images, device=torch.device(device), optimiser=PLAIN)
+        worker = learner.make_worker()
+        batch = worker.assemble([_unroll(1), _unroll(2)], frame_stack=2)
+        for _ in range(2):
+            for part in batch.cut(3):
+                learner.update(part, learned_steps=0, worker=worker)
+        learned.append(learner.tensors())
+    for name, expected in learned[0].items():
+        np.testing.assert_allclose(learned[1][name], expected, rtol=1e-2, atol=2e-3, err_msg=name)
+
+
+def test_several_workers_find_at_the_same_time_what_one_finds_alone(make) -> None:
+    # the weights stay as they are (the rate is nothing), so each batch has one right gradient
+    device = torch.device("cuda")
+    still = OptimiserConfig(kind="rmsprop", learning_rate=1e-30, max_grad_norm=0.0)
+    learner = make.learner(make.images, device=device, optimiser=still)
+
+    def gradient(worker, seed: int) -> torch.Tensor:
+        batch = worker.assemble([_unroll(seed)], frame_stack=2)
+        sums = learner.differentiate(batch, worker)
+        found = torch.cat([g.cpu().reshape(-1) for g in worker.gradients()])
+        learner.apply(worker, sums, learned_steps=0)
+        return found
+
+    alone = learner.make_worker()
+    expected = [gradient(alone, seed) for seed in range(6)]
+
+    def work(index: int) -> None:
+        worker = learner.make_worker()
+        for turn in range(60):
+            seed = (index + turn) % 6
+            torch.testing.assert_close(gradient(worker, seed), expected[seed], rtol=1e-3, atol=1e-5)
+
+    with ThreadPoolExecutor(4) as pool:
+        for future in [pool.submit(work, index) for index in range(4)]:
+            future.result(timeout=100)
+
+
+def test_a_worker_that_is_thrown_away_in_the_midst_of_its_work_harms_no_other(make) -> None:
+    device = torch.device("cuda")
+    learner = make.learner(make.images, device=device, optimiser=PLAIN)
+    expected = {name: array.copy() for name, array in learner.tensors().items()}
+    for seed in range(20):
+        worker = learner.make_worker()
+        worker.assemble([_unroll(seed)], frame_stack=2)
+        worker.refresh(list(learner.network.parameters()))
+        del worker
+    for name, array in learner.tensors().items():
+        np.testing.assert_array_equal(array, expected[name])
