@@ -102,8 +102,9 @@ def inference_cost(config: Config, seconds: float) -> Cost:
         observations = env.recv().observations
     local = config.actors.inference == "local"
     kind = config.actors.runtime if local else config.predictor.runtime
+    device = "auto" if local else config.predictor.device
     architecture = architecture_of(config, env.spec)
-    runtime = make_runtime(architecture, kind, threads=1)
+    runtime = make_runtime(architecture, kind, threads=1, device=device, max_batch=env.num_envs)
     runtime.swap(random_weights(architecture))
 
     def run(times: int) -> None:

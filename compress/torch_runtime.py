@@ -1,4 +1,4 @@
-"""The torch runtimes: for GPUs, and for CPUs whose bf16 beats ONNX Runtime's fp32."""
+"""The torch runtimes on the CPU: for artifacts, and where bf16 beats ONNX Runtime's fp32."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ class TorchExecutable:
     Args:
         graph: fp32, fp16 or bf16; the latter two compute in that precision.
         tensors: as `graph.tensors()` says; copied.
-        device: where it runs.
         amp_dtype: torch.bfloat16 or torch.float16 for autocast of an fp32 graph, None for none.
         script: trace it into a TorchScript graph with frozen weights.
     """
@@ -33,33 +32,32 @@ class TorchExecutable:
         graph: PolicyGraph,
         tensors: Tensors,
         *,
-        device: str = "cpu",
         amp_dtype: torch.dtype | None = None,
         script: bool = False,
     ) -> None:
-        self._device, self._amp_dtype = torch.device(device), amp_dtype
+        self._amp_dtype = amp_dtype
         self._convolutional = bool(graph.architecture.convolutions)
         network = GraphNetwork(graph, with_value=False).load(tensors)
-        network.to(self._device, _DTYPES[graph.precision])
+        network.to(_DTYPES[graph.precision])
         if self._convolutional:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._module: nn.Module = network.eval()
         if script:
-            self._module = _scripted(network, graph.architecture, self._device)
+            self._module = _scripted(network, graph.architecture)
 
     def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """Logits `[N, A]` float32 of observations `[N, *shape]`."""
         # a copy: torch refuses to promise not to write into the read-only views of a message
-        x = torch.from_numpy(np.array(observations)).to(self._device)
+        x = torch.from_numpy(np.array(observations))
         if self._convolutional:
             x = x.contiguous(memory_format=torch.channels_last)
         with (
             torch.inference_mode(),
-            torch.autocast(self._device.type, self._amp_dtype, enabled=self._amp_dtype is not None),
+            torch.autocast("cpu", self._amp_dtype, enabled=self._amp_dtype is not None),
         ):
             logits = self._module(x)
         logits = logits[0] if isinstance(logits, tuple) else logits
-        result: NDArray[np.float32] = logits.float().cpu().numpy()
+        result: NDArray[np.float32] = logits.float().numpy()
         return result
 
 
@@ -75,9 +73,9 @@ class _LogitsOnly(nn.Module):
         return logits
 
 
-def _scripted(network: GraphNetwork, architecture: Architecture, device: torch.device) -> nn.Module:
+def _scripted(network: GraphNetwork, architecture: Architecture) -> nn.Module:
     dtype = torch.uint8 if architecture.observation_dtype == "uint8" else torch.float32
-    example = torch.zeros((2, *architecture.observation_shape), dtype=dtype, device=device)
+    example = torch.zeros((2, *architecture.observation_shape), dtype=dtype)
     with warnings.catch_warnings(), torch.no_grad():
         # TorchScript is deprecated upstream; who chose this runtime has chosen it
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -93,19 +91,11 @@ class TorchPolicy:
 
     Args:
         architecture: what the weights must fit, those of the value included.
-        device: where it runs.
         amp_dtype: torch.bfloat16 or torch.float16 for autocast, None for fp32.
     """
 
-    def __init__(
-        self,
-        architecture: Architecture,
-        *,
-        device: str = "cpu",
-        amp_dtype: torch.dtype | None = None,
-    ) -> None:
-        self._graph = PolicyGraph(architecture)
-        self._device, self._amp_dtype = device, amp_dtype
+    def __init__(self, architecture: Architecture, *, amp_dtype: torch.dtype | None = None) -> None:
+        self._graph, self._amp_dtype = PolicyGraph(architecture), amp_dtype
         self._executable: TorchExecutable | None = None
 
     def swap(self, tensors: Tensors) -> None:
@@ -115,9 +105,7 @@ class TorchPolicy:
             RefusedTensors: they do not fit or are not finite; the old network goes on.
         """
         check_tensors(self._graph, tensors, with_value=True)
-        self._executable = TorchExecutable(
-            self._graph, tensors, device=self._device, amp_dtype=self._amp_dtype
-        )
+        self._executable = TorchExecutable(self._graph, tensors, amp_dtype=self._amp_dtype)
 
     @property
     def executable(self) -> TorchExecutable:

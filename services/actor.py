@@ -190,7 +190,9 @@ def make_actions(
     if actors.inference == "predictor":
         link = PeerLink(context, "predictor", "predictions", context.index)
         return PredictedActions(link, lambda: link.follow(membership), meter)
-    runtime, client = make_policy(context, architecture, actors.runtime)
+    runtime, client = make_policy(
+        context, architecture, actors.runtime, max_batch=actors.envs_per_group
+    )
     rng = np.random.default_rng((context.config.run.seed, context.index, 1))
     return LocalActions(runtime, client, rng, lambda: client.poll(membership), meter)
 

@@ -56,7 +56,7 @@ class LockstepPolicy:
                 clock=lambda: 0.0,  # a budget of time would make the result depend on it
             )
         else:
-            self._runtime = make_runtime(architecture, config.actors.runtime)
+            self._runtime = make_runtime(architecture, config.actors.runtime, device="cpu")
 
     def take(self, newest: PublishedWeights, recent: RecentObservations) -> None:
         """Act on newer weights from now on."""

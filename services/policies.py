@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from aclearn.config import Config
 from aclearn.envs import EnvSpec, read_spec
 from aclearn.policies import Architecture, describe_architecture
@@ -47,17 +49,47 @@ def make_chain(config: Config, architecture: Architecture) -> CompressorChain:
     return chain
 
 
-def make_runtime(architecture: Architecture, kind: str, *, threads: int = 1) -> PolicyRuntime:
-    """The runtime that `actors.runtime` or `predictor.runtime` names."""
+def make_runtime(
+    architecture: Architecture,
+    kind: str,
+    *,
+    threads: int = 1,
+    device: str = "auto",
+    max_batch: int = 128,
+) -> PolicyRuntime:
+    """The runtime that `actors.runtime` or `predictor.runtime` names.
+
+    Args:
+        architecture: of the policy.
+        kind: "onnx", which computes on the CPU, "torch" or "torch-amp".
+        threads: of the CPU.
+        device: where torch computes: auto, cpu, cuda or cuda:N.
+        max_batch: on a GPU, the largest batch that is captured.
+
+    Raises:
+        ConfigError: the named GPU is not there.
+    """
     if kind == "onnx":
         return OnnxPolicy(architecture, threads=threads)
     # imported here: who runs ONNX never pays for torch
     import torch
 
     from aclearn.learning import choose_amp, choose_device
-    from compress.torch_runtime import TorchPolicy
 
     torch.set_num_threads(threads)
-    device = choose_device("auto")
-    amp_dtype = choose_amp("auto" if kind == "torch-amp" else "off", device)
-    return TorchPolicy(architecture, device=str(device), amp_dtype=amp_dtype)
+    chosen = choose_device(device, key="predictor.device")
+    amp_dtype = choose_amp("auto" if kind == "torch-amp" else "off", chosen)
+    if chosen.type == "cuda":
+        from compress.cuda_place import CudaPlace
+        from compress.lanes import LanePolicy
+
+        return LanePolicy(
+            architecture,
+            partial(CudaPlace, chosen),
+            device=chosen,
+            max_batch=max_batch,
+            amp_dtype=amp_dtype,
+        )
+    from compress.torch_runtime import TorchPolicy
+
+    return TorchPolicy(architecture, amp_dtype=amp_dtype)

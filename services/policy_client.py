@@ -207,7 +207,13 @@ class PolicyClient:
 
 
 def make_policy(
-    context: RoleContext, architecture: Architecture, kind: str, *, threads: int = 1
+    context: RoleContext,
+    architecture: Architecture,
+    kind: str,
+    *,
+    max_batch: int,
+    threads: int = 1,
+    device: str = "auto",
 ) -> tuple[PolicyRuntime | ArtifactPolicy, PolicyClient]:
     """A runtime and what keeps it up to date: from a compressor if there is one, else the trainer.
 
@@ -215,11 +221,16 @@ def make_policy(
         context: of the role that acts.
         architecture: of the uncompressed policy.
         kind: "onnx" or "torch", for the uncompressed policy; an artifact brings its own.
+        max_batch: most observations of a batch; what a GPU captures.
         threads: of the runtime.
+        device: where the uncompressed policy runs in torch.
+
+    Raises:
+        ConfigError: the named GPU is not there.
     """
     if context.config.compressor.chain:
         compressed = ArtifactPolicy(architecture, threads=threads)
         link = PeerLink(context, "compressor", "artifacts", context.index)
         return compressed, PolicyClient(link, ArtifactSource(compressed))
-    runtime = make_runtime(architecture, kind, threads=threads)
+    runtime = make_runtime(architecture, kind, threads=threads, device=device, max_batch=max_batch)
     return runtime, PolicyClient(PeerLink(context, "trainer", "weights"), WeightsSource(runtime))

@@ -216,7 +216,12 @@ def run_predictor(context: RoleContext) -> None:
     config = context.config
     architecture = architecture_of(config)
     _, policy = make_policy(
-        context, architecture, config.predictor.runtime, threads=config.predictor.threads
+        context,
+        architecture,
+        config.predictor.runtime,
+        max_batch=config.predictor.max_batch,
+        threads=config.predictor.threads,
+        device=config.predictor.device,
     )
     server, endpoint = context.serve((ActRequest, ActCancel))
     predictor = Predictor(

@@ -88,6 +88,16 @@ def _roles(config: Config) -> list[str]:
             f"predictor.min_batch: {predictor.min_batch} is above predictor.max_batch, which is "
             f"{predictor.max_batch}; lower it to that or less"
         )
+    if predictor.runtime == "onnx" and predictor.device.startswith("cuda"):
+        found.append(
+            f"predictor.device: {predictor.device} needs a torch runtime, and predictor.runtime is "
+            "onnx, which computes on the processor; set that to torch or torch-amp"
+        )
+    elif predictor.device.startswith("cuda") and config.compressor.chain:
+        found.append(
+            f"predictor.device: {predictor.device} would have no effect, since what "
+            "compressor.chain makes runs on the processor; set it to cpu or auto, or empty that"
+        )
     supervisor, monitor = config.supervisor, config.monitor
     if supervisor.backoff_max_s < supervisor.backoff_first_s:
         found.append(

@@ -101,6 +101,12 @@ class PredictorConfig(Group):
         default="onnx",
         description="what executes the policy in the predictor; on a GPU one of the torch ones",
     )
+    device: str = Field(
+        default="auto",
+        pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$",
+        description="where a torch runtime computes: auto (a GPU where there is one), cpu, cuda or "
+        "cuda:N",
+    )
     threads: Whole = Field(
         default=1, ge=1, le=256, description="processor threads of a predictor's network"
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from aclearn.config import Config, EnvConfig, PolicyConfig
 from aclearn.envs import EnvSpec
 from aclearn.errors import ConfigError
 from aclearn.policies import describe_architecture
 from compress import OnnxPolicy
+from compress.lanes import LanePolicy
 from compress.torch_runtime import TorchPolicy
 from services.policies import architecture_of, make_runtime
 
@@ -47,7 +49,7 @@ def test_a_preset_that_does_not_fit_is_refused() -> None:
     [("onnx", OnnxPolicy), ("torch", TorchPolicy), ("torch-amp", TorchPolicy)],
 )
 def test_all_runtimes_answer_alike(tools, kind, runtime) -> None:
-    made = make_runtime(tools.images, kind)
+    made = make_runtime(tools.images, kind, device="cpu")
     assert isinstance(made, runtime)
     rng = np.random.default_rng(3)
     shapes = tools.images.tensor_shapes().items()
@@ -59,3 +61,25 @@ def test_all_runtimes_answer_alike(tools, kind, runtime) -> None:
     # torch-amp computes in bf16 where the processor has it
     atol = 0.05 if kind == "torch-amp" else 1e-5
     np.testing.assert_allclose(made.logits(observations), other.logits(observations), atol=atol)
+
+
+def test_a_gpu_that_is_not_there_is_refused_with_the_predictors_key(tools, monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ConfigError, match=r"^predictor.device: cuda:1 is not there: torch sees 1"):
+        make_runtime(tools.images, "torch", device="cuda:1")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("kind", ["torch", "torch-amp"])
+def test_a_torch_runtime_on_a_gpu_answers_as_the_one_on_the_cpu(tools, kind) -> None:
+    rng = np.random.default_rng(3)
+    shapes = tools.images.tensor_shapes().items()
+    tensors = {name: 0.3 * rng.normal(size=shape).astype(np.float32) for name, shape in shapes}
+    observations = rng.integers(0, 256, (3, 2, 8, 8), np.uint8)
+    logits = []
+    for device in ("cpu", "cuda"):
+        made = make_runtime(tools.images, kind, device=device, max_batch=4)
+        assert isinstance(made, LanePolicy) == (device == "cuda")
+        made.swap(tensors)
+        logits.append(made.logits(observations))
+    np.testing.assert_allclose(logits[1], logits[0], atol=0.05)

@@ -75,6 +75,16 @@ def refusal(text: str) -> str:
             "for actors.envs_per_group = 17 at once; set it to 17 or more",
         ),
         (
+            "env: {id: a}\npredictor: {device: 'cuda:1'}",
+            "predictor.device: cuda:1 needs a torch runtime, and predictor.runtime is onnx, which "
+            "computes on the processor; set that to torch or torch-amp",
+        ),
+        (
+            "env: {id: a}\npredictor: {runtime: torch, device: cuda}\ncompressor: {chain: [onnx]}",
+            "predictor.device: cuda would have no effect, since what compressor.chain makes runs "
+            "on the processor; set it to cpu or auto, or empty that",
+        ),
+        (
             "env: {id: a}\nsupervisor: {backoff_first_s: 3, backoff_max_s: 2}",
             "supervisor.backoff_max_s: 2.0 s is shorter than supervisor.backoff_first_s = 3.0 s; "
             "set it to that or more",
@@ -107,6 +117,7 @@ def test_a_contradiction_is_refused_with_the_way_out(text: str, sentence: str) -
         "env: {id: 'my.module:factory', frame_stack: 4}",
         "env: {id: a}\noptimiser: {schedule: linear, schedule_steps: 1e6}",
         "env: {id: a}\ntrainer: {amp: bf16, device: cpu}",
+        "env: {id: a}\npredictor: {runtime: torch, device: 'cuda:1'}",
         "env: {id: a}\nrun: {deterministic: true}\ntrainer: {device: cpu}",
         "env: {id: a}\nactors: {envs_per_group: 17}\npredictor: {max_batch: 16}",
         "env: {id: a}\nactors: {inference: predictor, envs_per_group: 16}\n"

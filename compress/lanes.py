@@ -1,0 +1,321 @@
+"""Inference for GPUs: steps of fixed sizes, captured once, on weights that change in place."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from aclearn.policies import Architecture
+from compress.graph import PolicyGraph, Tensors, check_tensors
+from compress.network import GraphNetwork
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Most threads that compute at a time; torch has 32 streams a device and would then share them,
+#: and what another lane does would be captured as well.
+_MOST_LANES = 16
+#: Longest wait of a thread for a lane, in seconds; one is free after a batch.
+_LANE_WITHIN_S = 30.0
+
+#: One version's weights on the device, in the order of `PolicyGraph.tensors`; never written.
+DeviceWeights = tuple[Tensor, ...]
+
+
+class Place(Protocol):
+    """A stream of a device, and memory of the host that it reaches by itself."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+
+    def scope(self) -> AbstractContextManager[object]:
+        """What is enqueued within goes into the stream."""
+
+    def host_memory(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Memory of the host that copies need not wait for."""
+
+    def capture(self, step: Callable[[], None]) -> Callable[[], object]:
+        """What repeats `step` on the same memory, at less cost; called within the scope.
+
+        Raises:
+            RuntimeError: the step cannot be captured.
+        """
+
+    def wait(self) -> None:
+        """Until everything in the stream has ended."""
+
+
+def batch_sizes(most: int) -> tuple[int, ...]:
+    """The sizes that batches of up to `most` rows are padded to: powers of two, and `most`.
+
+    Raises:
+        ValueError: `most` is less than 1.
+    """
+    if most < 1:
+        raise ValueError(f"most: expected at least 1, got {most}")
+    sizes = [1]
+    while sizes[-1] < most:
+        sizes.append(min(2 * sizes[-1], most))
+    return tuple(sizes)
+
+
+def padded_size(count: int, sizes: tuple[int, ...]) -> int | None:
+    """The least of the rising `sizes` that holds `count` rows; None when none does."""
+    return next((size for size in sizes if size >= count), None)
+
+
+class Captures:
+    """Whether steps are captured: until the first that cannot be, of whichever lane.
+
+    From then on all steps run operation by operation, which gives the same answers later; it is
+    logged once.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.work = True
+
+    def attempt(self, place: Place, step: Callable[[], None], *, size: int) -> Callable[[], object]:
+        """`step` captured, or as it is."""
+        if not self.work:
+            return step
+        try:
+            return place.capture(step)
+        except RuntimeError as error:
+            with self._lock:
+                first, self.work = self.work, False
+            if first:
+                _LOGGER.warning(
+                    "event=capture_failed device=%s batch=%d reason=%r what='inference runs "
+                    "operation by operation from now on, slower'",
+                    place.device,
+                    size,
+                    str(error),
+                )
+            return step
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """One batch size: its memory, `[size, *shape]` in and `[size, A]` out, and what runs it."""
+
+    host_in: Tensor
+    device_in: Tensor
+    device_out: Tensor
+    host_out: Tensor
+    run: Callable[[], object]
+
+
+class Lane:
+    """One thread's place on the device, with weights of its own that versions are copied into.
+
+    Args:
+        graph: fp32.
+        place: where it computes.
+        sizes: batch sizes that are captured, rising; a larger batch is computed as it is.
+        captures: shared by the lanes of a policy.
+        amp_dtype: torch.bfloat16 or torch.float16 for autocast, None for fp32.
+    """
+
+    def __init__(
+        self,
+        graph: PolicyGraph,
+        place: Place,
+        *,
+        sizes: tuple[int, ...],
+        captures: Captures,
+        amp_dtype: torch.dtype | None,
+    ) -> None:
+        self._architecture, self._place = graph.architecture, place
+        self._sizes, self._captures, self._amp_dtype = sizes, captures, amp_dtype
+        self._steps: dict[int, _Step] = {}
+        with place.scope():
+            self._network = GraphNetwork(graph, with_value=False).eval().to(place.device)
+            if self._architecture.convolutions:
+                self._network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        named = dict(self._network.named_parameters())
+        self._parameters: list[Tensor] = [named[name] for name in graph.tensors()]
+        self._loaded: DeviceWeights | None = None
+
+    def logits(self, weights: DeviceWeights, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Logits `[N, A]` float32 of observations `[N, *shape]` under `weights`.
+
+        Raises:
+            TypeError: observations of another dtype than the architecture's.
+        """
+        count = len(observations)
+        size = padded_size(count, self._sizes)
+        with self._place.scope(), torch.inference_mode():
+            try:
+                self._load(weights)
+                step = self._make_step(count) if size is None else self._captured_step(size)
+                np.copyto(step.host_in.numpy()[:count], observations, casting="equiv")
+                # the rows behind it keep what they held: what becomes of them is thrown away
+                step.device_in[:count].copy_(step.host_in[:count], non_blocking=True)
+                step.run()
+                step.host_out[:count].copy_(step.device_out[:count], non_blocking=True)
+            finally:
+                # also after an error: the next batch writes into memory that copies may still read
+                self._place.wait()
+        return step.host_out[:count].numpy().copy()
+
+    def _load(self, weights: DeviceWeights) -> None:
+        """Copy a version into the parameters, in place: captured steps know their memory only."""
+        if self._loaded is not weights:
+            self._loaded = None
+            torch._foreach_copy_(self._parameters, list(weights))
+            self._loaded = weights  # kept, so that its memory outlives the copy
+
+    def _captured_step(self, size: int) -> _Step:
+        if size not in self._steps:
+            self._steps[size] = self._make_step(size, captured=True)
+        return self._steps[size]
+
+    def _make_step(self, size: int, *, captured: bool = False) -> _Step:
+        device, architecture = self._place.device, self._architecture
+        dtype = torch.uint8 if architecture.observation_dtype == "uint8" else torch.float32
+        shape, actions = (size, *architecture.observation_shape), architecture.actions
+        device_in = torch.zeros(shape, dtype=dtype, device=device)
+        device_out = torch.zeros((size, actions), device=device)
+
+        def run() -> None:
+            device_out.copy_(self._forward(device_in))
+
+        return _Step(
+            self._place.host_memory(shape, dtype),
+            device_in,
+            device_out,
+            self._place.host_memory((size, actions), torch.float32),
+            self._captures.attempt(self._place, run, size=size) if captured else run,
+        )
+
+    def _forward(self, observations: Tensor) -> Tensor:
+        if self._architecture.convolutions:
+            observations = observations.contiguous(memory_format=torch.channels_last)
+        # without the cache, whose tensors would outlive the capture that they were made in
+        with torch.autocast(
+            self._place.device.type,
+            self._amp_dtype,
+            enabled=self._amp_dtype is not None,
+            cache_enabled=False,
+        ):
+            logits: Tensor = self._network(observations)[0]
+        return logits
+
+
+class Lanes:
+    """A policy's lanes: one for each thread that computes at the same time, made when needed.
+
+    Args:
+        make: makes a lane.
+        most: bound of their number; who comes when all are busy waits for one.
+    """
+
+    def __init__(self, make: Callable[[], Lane], *, most: int = _MOST_LANES) -> None:
+        self._make = make
+        self._free = threading.BoundedSemaphore(most)
+        self._idle: list[Lane] = []
+
+    @contextmanager
+    def borrow(self) -> Iterator[Lane]:
+        """A lane that nobody else has meanwhile.
+
+        Raises:
+            TimeoutError: none became free.
+        """
+        if not self._free.acquire(timeout=_LANE_WITHIN_S):
+            raise TimeoutError(f"inference: no lane became free within {_LANE_WITHIN_S} s")
+        try:
+            try:
+                lane = self._idle.pop()  # the last one: its steps are captured already
+            except IndexError:
+                lane = self._make()
+            try:
+                yield lane
+            finally:
+                self._idle.append(lane)
+        finally:
+            self._free.release()
+
+
+@dataclass(frozen=True, eq=False)
+class LaneExecutable:
+    """One version of a policy: its weights, and the lanes of all versions."""
+
+    lanes: Lanes
+    weights: DeviceWeights
+
+    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Logits `[N, A]` float32 of observations `[N, *shape]`; in any thread."""
+        with self.lanes.borrow() as lane:
+            return lane.logits(self.weights, observations)
+
+
+class LanePolicy:
+    """A policy on a GPU: versions share lanes, so that steps are captured once and for all.
+
+    A version is its weights on the device. Whoever computes with it borrows a lane, which copies
+    them into its own (from device to device, once a version) and repeats the captured step of the
+    batch size. An executable thus stays what it was when the next version comes.
+
+    Args:
+        architecture: what the weights must fit, those of the value included; captured steps are
+            of its shapes for ever, another one needs another policy.
+        make_place: makes the place of a lane.
+        device: of all places.
+        max_batch: largest batch that is captured.
+        amp_dtype: torch.bfloat16 or torch.float16 for autocast, None for fp32.
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        make_place: Callable[[], Place],
+        *,
+        device: torch.device,
+        max_batch: int,
+        amp_dtype: torch.dtype | None = None,
+    ) -> None:
+        self._graph, self._device = PolicyGraph(architecture), device
+        sizes, captures = batch_sizes(max_batch), Captures()
+        self._lanes = Lanes(
+            lambda: Lane(
+                self._graph, make_place(), sizes=sizes, captures=captures, amp_dtype=amp_dtype
+            )
+        )
+        self._executable: LaneExecutable | None = None
+
+    def swap(self, tensors: Tensors) -> None:
+        """Run these weights from the next call on, in one reference assignment.
+
+        Raises:
+            RefusedTensors: they do not fit or are not finite; the old ones go on.
+        """
+        check_tensors(self._graph, tensors, with_value=True)
+        # Each copy is waited for, so that lanes may read in streams of their own. From a copy:
+        # torch refuses to promise not to write into the read-only views of a message.
+        weights = tuple(
+            torch.from_numpy(np.array(tensors[name])).to(self._device)
+            for name in self._graph.tensors()
+        )
+        self._executable = LaneExecutable(self._lanes, weights)
+
+    @property
+    def executable(self) -> LaneExecutable:
+        """The weights of the last swap; needs a `swap` before."""
+        if self._executable is None:
+            raise RuntimeError("no weights yet: call swap first")
+        return self._executable
+
+    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Logits `[N, A]` float32 of observations `[N, *shape]`; needs a `swap` before."""
+        return self.executable.logits(observations)
