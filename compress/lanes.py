@@ -150,8 +150,12 @@ class Lane:
         """Logits `[N, A]` float32 of observations `[N, *shape]` under `weights`.
 
         Raises:
-            TypeError: observations of another dtype than the architecture's.
+            ValueError: observations of another shape than the architecture's.
+            TypeError: of another dtype.
         """
+        shape = self._architecture.observation_shape
+        if observations.shape[1:] != shape:
+            raise ValueError(f"observations: expected [N, {shape}], got {observations.shape}")
         count = len(observations)
         size = padded_size(count, self._sizes)
         with self._place.scope(), torch.inference_mode():

@@ -253,6 +253,13 @@ def test_an_error_leaves_a_lane_that_goes_on_with_the_right_weights() -> None:
     assert place.waits == 4  # also after the errors
 
 
+def test_observations_of_another_shape_are_refused_and_not_stretched() -> None:
+    policy = Policy()
+    policy.runtime.swap(_tensors(IMAGES, 1))
+    with pytest.raises(ValueError, match=r"expected \[N, \(2, 8, 8\)\], got \(3, 1, 8, 8\)"):
+        policy.runtime.logits(_observations(IMAGES, 3)[:, :1])
+
+
 def test_weights_that_do_not_fit_are_refused_and_the_old_ones_stay() -> None:
     policy = Policy()
     policy.runtime.swap(_tensors(IMAGES, 1))
