@@ -10,8 +10,8 @@ rates; of each rule the path, the kept pair's rate as a share of the best one's 
 the run's learned steps after the first `--minutes` as a share of what the best pair learns.
 
 Workloads: `predictors`, CartPole slowed down by 2 ms a step of a group, with a wide network, so
-that answers are what actors wait for; `trainers`, where each step is learned from eight times, by
-a narrower one.
+that answers are what actors wait for; `trainers`, where learning takes several times as long as
+everything else: a wide network, and each step is learned from eight times.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ _COMMON = {
 }
 WORKLOADS: dict[str, dict[str, Any]] = {
     "predictors": {"policy": {"hidden": [1536, 1536]}, "actors": {"processes": 8}},
-    "trainers": {"trainer": {"uses": 8}},
+    "trainers": {
+        "policy": {"hidden": [1024, 1024]},
+        "trainer": {"uses": 8},
+    },
 }
 
 
