@@ -40,13 +40,22 @@ class Setup:
     overrides: tuple[str, ...] = ()
 
 
-_NATURE = ("policy.architecture=nature", "trainer.uses=1", "trainer.minibatches=1")
+_ONCE = ("trainer.uses=1", "trainer.minibatches=1")
+_NATURE = ("policy.architecture=nature", *_ONCE)
 SETUPS = {
     "pong-nature-local": Setup(_CONFIGS / "pong.yaml", (*_NATURE, "actors.inference=local")),
     "pong-nature-predictor": Setup(
         # two groups: one steps while the other's actions are on their way
         _CONFIGS / "pong.yaml",
         (*_NATURE, "actors.inference=predictor", "actors.groups=2"),
+    ),
+    "pong-accerl-original": Setup(
+        _CONFIGS / "pong.yaml",
+        ("policy.architecture=accerl-original", *_ONCE, "actors.inference=local"),
+    ),
+    "pong-impala-resnet": Setup(
+        _CONFIGS / "pong.yaml",
+        ("policy.architecture=impala-resnet", *_ONCE, "actors.inference=local"),
     ),
     "pong-default": Setup(_CONFIGS / "pong.yaml"),
     "cartpole": Setup(_CONFIGS / "cartpole.yaml"),

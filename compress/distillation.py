@@ -88,7 +88,7 @@ class Student:
         self._max_grad_norm = max_grad_norm
         self._images = len(graph.architecture.observation_shape) == 3
         self.network = GraphNetwork(graph).load(tensors)
-        if graph.architecture.convolutions:
+        if graph.architecture.convolves:
             self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=learning_rate, fused=True)
 

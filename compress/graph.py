@@ -38,7 +38,11 @@ class TensorSpec(NamedTuple):
 
 @dataclass(frozen=True)
 class Layer:
-    """One matrix product of the policy with what follows it.
+    """One matrix product of the policy with what comes before and after it.
+
+    In order: `input_activation`, product, max-pool, sum, `activation`. A layer with an
+    `input_activation` opens a residual block: what it was given, not yet activated, is kept for the
+    sum of the next layer that closes a block.
 
     Attributes:
         name: tensors are called `<name>.weight` and `<name>.bias`.
@@ -46,6 +50,10 @@ class Layer:
         stride: of a convolution; 1 for dense layers.
         bias: whether it has one; the first half of a factored layer has none.
         activation: "relu", "tanh", or None.
+        padding: zeros on every side of what a convolution reads.
+        input_activation: the same of what it reads, where it opens a residual block; else None.
+        pooled: whether a 3 × 3 max-pool of stride 2, padded by 1, follows.
+        closes_block: whether the input of the residual block is added.
     """
 
     name: str
@@ -53,11 +61,20 @@ class Layer:
     stride: int
     bias: bool
     activation: str | None
+    padding: int = 0
+    input_activation: str | None = None
+    pooled: bool = False
+    closes_block: bool = False
 
     @property
     def is_convolution(self) -> bool:
         """Whether the weight has a kernel."""
         return len(self.weight) == 4
+
+    @property
+    def has_output_scale(self) -> bool:
+        """Whether int8 needs a scale for its output: something else than a product reads that."""
+        return self.pooled or self.closes_block
 
 
 @dataclass(frozen=True)
@@ -86,22 +103,11 @@ class PolicyGraph:
 
     def layers(self) -> tuple[Layer, ...]:
         """The policy's side in order of execution; the last layer gives the logits."""
-        shapes, architecture = self.architecture.tensor_shapes(), self.architecture
-        names = [f"convolutions.{i}" for i in range(len(architecture.convolutions))]
-        names += [f"hidden.{i}" for i in range(len(architecture.hidden))]
-        strides = [conv.stride for conv in architecture.convolutions]
-        strides += [1] * (len(names) + 1 - len(strides))
-        layers = []
-        for name, stride in zip([*names, "policy"], strides, strict=True):
-            weight = shapes[f"{name}.weight"]
-            activation = None if name == "policy" else architecture.activation
-            rank = dict(self.ranks).get(name)
-            if rank is None:
-                layers.append(Layer(name, weight, stride, True, activation))
-                continue
-            up = (weight[0], rank, *((1,) * (len(weight) - 2)))
-            layers.append(Layer(f"{name}.down", (rank, *weight[1:]), stride, False, None))
-            layers.append(Layer(f"{name}.up", up, 1, True, activation))
+        ranks = dict(self.ranks)
+        layers: list[Layer] = []
+        for layer in _layers(self.architecture):
+            rank = ranks.get(layer.name)
+            layers += [layer] if rank is None else _factored(layer, rank)
         return tuple(layers)
 
     def value_layers(self) -> tuple[Layer, ...]:
@@ -132,6 +138,9 @@ class PolicyGraph:
                 specs[f"{layer.name}.input_zero"] = TensorSpec((), "uint8")
                 if layer.bias:
                     specs[f"{layer.name}.bias"] = TensorSpec(out, "int32")
+                if layer.has_output_scale:
+                    specs[f"{layer.name}.output_scale"] = TensorSpec((), "float32")
+                    specs[f"{layer.name}.output_zero"] = TensorSpec((), "uint8")
                 continue
             dtype = _STORED[self.precision]
             specs[f"{layer.name}.weight"] = TensorSpec(layer.weight, dtype)
@@ -147,7 +156,7 @@ class PolicyGraph:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able data; `from_dict` is its inverse."""
-        return asdict(self)
+        return {**asdict(self), "architecture": self.architecture.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PolicyGraph:
@@ -176,6 +185,57 @@ class PolicyGraph:
     def with_architecture(self, architecture: Architecture) -> PolicyGraph:
         """The same with other widths."""
         return replace(self, architecture=architecture)
+
+
+def _layers(architecture: Architecture) -> tuple[Layer, ...]:
+    """The policy's side in order of execution, nothing factored."""
+    shapes, activation = architecture.tensor_shapes(), architecture.activation
+
+    def plain(name: str, **how: Any) -> Layer:
+        given = {"stride": 1, "bias": True, "activation": activation, **how}
+        return Layer(name, shapes[f"{name}.weight"], **given)
+
+    layers = [
+        plain(f"convolutions.{i}", stride=conv.stride)
+        for i, conv in enumerate(architecture.convolutions)
+    ]
+    for i, section in enumerate(architecture.sections):
+        name = f"sections.{i}.convolution"
+        layers.append(plain(name, padding=1, pooled=True, activation=None))
+        for j in range(len(section.blocks)):
+            block = f"sections.{i}.blocks.{j}"
+            layers.append(plain(f"{block}.first", padding=1, input_activation=activation))
+            second = plain(f"{block}.second", padding=1, closes_block=True, activation=None)
+            layers.append(second)
+    if architecture.sections:
+        layers[-1] = replace(layers[-1], activation=activation)
+    layers += [plain(f"hidden.{i}") for i in range(len(architecture.hidden))]
+    return (*layers, plain("policy", activation=None))
+
+
+def _factored(layer: Layer, rank: int) -> list[Layer]:
+    """W ≈ up · down as two layers: `down` reads, `up` is followed by what followed the whole."""
+    up = (layer.weight[0], rank, *((1,) * (len(layer.weight) - 2)))
+    return [
+        Layer(
+            f"{layer.name}.down",
+            (rank, *layer.weight[1:]),
+            layer.stride,
+            False,
+            None,
+            padding=layer.padding,
+            input_activation=layer.input_activation,
+        ),
+        Layer(
+            f"{layer.name}.up",
+            up,
+            1,
+            True,
+            layer.activation,
+            pooled=layer.pooled,
+            closes_block=layer.closes_block,
+        ),
+    ]
 
 
 def check_tensors(graph: PolicyGraph, tensors: Tensors, *, with_value: bool = False) -> None:

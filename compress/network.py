@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from aclearn.policies.network import load_tensors
 from compress.graph import Layer, PolicyGraph, Tensors, stored_as_float32
 
+_ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
+
 
 class GraphNetwork(nn.Module):
     """A policy graph in torch, with or without its value; factored layers are two modules.
@@ -53,10 +55,17 @@ class GraphNetwork(nn.Module):
         return logits, self._run(self._value_layers, flat if separate else features).squeeze(1)
 
     def _run(self, layers: Iterable[Layer], x: Tensor) -> Tensor:
+        kept = x
         for layer in layers:
+            if layer.input_activation is not None:
+                kept, x = x, _ACTIVATIONS[layer.input_activation](x)
             x = self.get_submodule(layer.name)(x)
+            if layer.pooled:
+                x = nn.functional.max_pool2d(x, 3, stride=2, padding=1)
+            if layer.closes_block:
+                x = x + kept
             if layer.activation is not None:
-                x = torch.relu(x) if layer.activation == "relu" else torch.tanh(x)
+                x = _ACTIVATIONS[layer.activation](x)
         return x
 
     def load(self, tensors: Tensors) -> GraphNetwork:
@@ -82,7 +91,9 @@ def _is_head(layer: Layer) -> bool:
 def _module_of(layer: Layer) -> nn.Module:
     if layer.is_convolution:
         out, channels, kernel, _ = layer.weight
-        return nn.Conv2d(channels, out, kernel, layer.stride, bias=layer.bias)
+        return nn.Conv2d(
+            channels, out, kernel, layer.stride, padding=layer.padding, bias=layer.bias
+        )
     out, width = layer.weight
     return nn.Linear(width, out, bias=layer.bias)
 

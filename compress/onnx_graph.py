@@ -81,93 +81,125 @@ def _float_nodes(graph: PolicyGraph) -> list[onnx.NodeProto]:
     if graph.input_scale != 1.0:
         nodes.append(helper.make_node("Mul", [current, "scale"], ["scaled"]))
         current = "scaled"
-    flat = False
+    kept, flat = current, False
     layers = graph.layers()
     for layer in layers:
         if not layer.is_convolution and not flat:
             nodes.append(helper.make_node("Flatten", [current], ["flat"], axis=1))
             current, flat = "flat", True
+        if layer.input_activation is not None:
+            kept, current = current, f"{layer.name}.input"
+            nodes.append(helper.make_node(_ACTIVATIONS[layer.input_activation], [kept], [current]))
         target = "logits" if layer is layers[-1] else layer.name
         inputs = [current, f"{layer.name}.weight", *([f"{layer.name}.bias"] if layer.bias else [])]
         nodes.append(_product(layer, inputs, target))
         current = target
-        if layer.activation is not None:
-            active = f"{layer.name}.active"
-            nodes.append(helper.make_node(_ACTIVATIONS[layer.activation], [current], [active]))
-            current = active
+        if layer.pooled:
+            current = f"{layer.name}.pooled"
+            nodes.append(_pool(target, current))
+        current = _sum_and_activation(nodes, layer, current, kept)
     return nodes
 
 
 def _product(layer: Layer, inputs: list[str], target: str) -> onnx.NodeProto:
     if not layer.is_convolution:
         return helper.make_node("Gemm", inputs, [target], transB=1)
-    kernel = layer.weight[2]
+    return helper.make_node("Conv", inputs, [target], **_geometry(layer))
+
+
+def _geometry(layer: Layer) -> dict[str, list[int]]:
+    return {
+        "strides": [layer.stride] * 2,
+        "kernel_shape": list(layer.weight[2:]),
+        "pads": [layer.padding] * 4,
+    }
+
+
+def _pool(source: str, target: str) -> onnx.NodeProto:
     return helper.make_node(
-        "Conv",
-        inputs,
-        [target],
-        strides=[layer.stride, layer.stride],
-        kernel_shape=[kernel, kernel],
+        "MaxPool", [source], [target], kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4
     )
+
+
+def _sum_and_activation(nodes: list[onnx.NodeProto], layer: Layer, current: str, kept: str) -> str:
+    """What follows a layer in float; returns the name of the result."""
+    if layer.closes_block:
+        nodes.append(helper.make_node("Add", [current, kept], [f"{layer.name}.sum"]))
+        current = f"{layer.name}.sum"
+    if layer.activation is not None:
+        active = f"{layer.name}.active"
+        nodes.append(helper.make_node(_ACTIVATIONS[layer.activation], [current], [active]))
+        current = active
+    return current
 
 
 def _int8_nodes(graph: PolicyGraph) -> list[onnx.NodeProto]:
     """Quantised from the observations to the last product; relu is the clamp at zero.
 
     The output of a layer is quantised with the next layer's input scale. tanh and the logits are
-    computed in float.
+    computed in float, and so are the sums of residual blocks: what enters them is quantised with a
+    scale of its layer's own.
     """
     nodes: list[onnx.NodeProto] = []
     layers = graph.layers()
-    current, flat = "observations", False
+    current, kept, flat = "observations", "observations", False
     quantised = graph.architecture.observation_dtype == "uint8"
     for i, layer in enumerate(layers):
         if not layer.is_convolution and not flat:
             nodes.append(helper.make_node("Flatten", [current], ["flat"], axis=1))
             current, flat = "flat", True
-        input_scale = [f"{layer.name}.input_scale", f"{layer.name}.input_zero"]
+        if layer.input_activation is not None:
+            kept, current = current, f"{layer.name}.activated"
+            nodes.append(helper.make_node(_ACTIVATIONS[layer.input_activation], [kept], [current]))
         if not quantised:
             name = f"{layer.name}.input"
-            nodes.append(helper.make_node("QuantizeLinear", [current, *input_scale], [name]))
+            inputs = [current, *_scale(layer, "input")]
+            nodes.append(helper.make_node("QuantizeLinear", inputs, [name]))
             current = name
-        weight_zero = f"{layer.name}.weight_zero" if graph.per_channel else "weight_zero"
-        weight = [f"{layer.name}.weight", f"{layer.name}.weight_scale", weight_zero]
-        bias = f"{layer.name}.bias" if layer.bias else ""
         last = i == len(layers) - 1
-        floating = last or layer.activation == "tanh"
-        output_scale = (
-            []
-            if floating
-            else [f"{layers[i + 1].name}.input_scale", f"{layers[i + 1].name}.input_zero"]
-        )
         target = "logits" if last else layer.name
-        if layer.is_convolution:
-            kernel = layer.weight[2]
-            nodes.append(
-                helper.make_node(
-                    "QLinearConv",
-                    [current, *input_scale, *weight, *output_scale, *([bias] if bias else [])],
-                    [target],
-                    strides=[layer.stride, layer.stride],
-                    kernel_shape=[kernel, kernel],
-                )
-            )
-        else:
-            nodes.append(
-                helper.make_node(
-                    "QGemm",
-                    [current, *input_scale, *weight, bias, *output_scale],
-                    [target],
-                    domain=_MICROSOFT,
-                    transB=1,
-                )
-            )
-        current, quantised = target, not floating
+        if layer.has_output_scale:
+            nodes.append(_int8_product(graph, layer, current, target, _scale(layer, "output")))
+            current, quantised = _dequantised(nodes, layer, target), False
+            current = _sum_and_activation(nodes, layer, current, kept)
+            continue
+        quantised = not last and layer.activation != "tanh"
+        output = _scale(layers[i + 1], "input") if quantised else []
+        nodes.append(_int8_product(graph, layer, current, target, output))
+        current = target
         if layer.activation == "tanh":
-            active = f"{layer.name}.active"
-            nodes.append(helper.make_node("Tanh", [current], [active]))
-            current = active
+            current = _sum_and_activation(nodes, layer, current, kept)
     return nodes
+
+
+def _int8_product(
+    graph: PolicyGraph, layer: Layer, current: str, target: str, output: list[str]
+) -> onnx.NodeProto:
+    """A product of quantised numbers; with an `output` scale and zero point it gives such too."""
+    weight_zero = f"{layer.name}.weight_zero" if graph.per_channel else "weight_zero"
+    weight = [f"{layer.name}.weight", f"{layer.name}.weight_scale", weight_zero]
+    bias = f"{layer.name}.bias" if layer.bias else ""
+    inputs = [current, *_scale(layer, "input"), *weight]
+    if layer.is_convolution:
+        inputs += [*output, *([bias] if bias else [])]
+        return helper.make_node("QLinearConv", inputs, [target], **_geometry(layer))
+    inputs += [bias, *output]
+    return helper.make_node("QGemm", inputs, [target], domain=_MICROSOFT, transB=1)
+
+
+def _scale(layer: Layer, of: str) -> list[str]:
+    return [f"{layer.name}.{of}_scale", f"{layer.name}.{of}_zero"]
+
+
+def _dequantised(nodes: list[onnx.NodeProto], layer: Layer, current: str) -> str:
+    """The output of a layer with a scale of its own as floats, pooled before where it is pooled."""
+    if layer.pooled:
+        pooled = f"{layer.name}.pooled"
+        nodes.append(_pool(current, pooled))
+        current = pooled
+    inputs, result = [current, *_scale(layer, "output")], f"{layer.name}.as_float"
+    nodes.append(helper.make_node("DequantizeLinear", inputs, [result]))
+    return result
 
 
 def _external(name: str, spec: TensorSpec) -> onnx.TensorProto:

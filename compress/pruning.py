@@ -64,7 +64,8 @@ class Pruning(Link):
     A filter goes with its feature map and with what every later layer made of it, the heads of the
     policy and the value included. Which units stay is the same from version to version, since a
     policy that loses other units every few seconds jumps; they are chosen again every
-    `reselect_every` versions. Their number is decided once for a graph.
+    `reselect_every` versions. Their number is decided once for a graph. A residual section loses
+    filters of each block's first convolution alone: the others are tied together by sums.
 
     Where there are observations, the mean activation of a removed unit times its outgoing weights
     goes into the next layer's bias, which keeps the pruned policy near its original.
@@ -160,6 +161,8 @@ class Pruning(Link):
             if name in layers:
                 continue
             hint = "; the value's own tower follows hidden" if name in counts else ""
+            if name.startswith("sections."):
+                hint = "; sums tie a section's other filters together, so that they stay"
             raise self.refuse(
                 f"per_layer: {name!r} is no layer that can be pruned; expected one of "
                 f"{', '.join(layers)}{hint}"

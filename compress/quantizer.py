@@ -117,7 +117,7 @@ class Quantizer(Link):
         if not known or memory["versions"] >= self._calibrate_every:
             rng = np.random.default_rng((context.seed, memory.get("calibrations", 0)))
             observations = context.sample(self.id, self._calibration_observations, rng)
-            memory["ranges"] = input_ranges(policy, observations)
+            memory["ranges"] = activation_ranges(policy, observations)
             memory["graph"], memory["versions"] = graph, 0
             memory["calibrations"] = memory.get("calibrations", 0) + 1
         memory["versions"] += 1
@@ -125,8 +125,10 @@ class Quantizer(Link):
         return ranges
 
 
-def input_ranges(policy: Policy, observations: NDArray[Any]) -> dict[str, Range]:
+def activation_ranges(policy: Policy, observations: NDArray[Any]) -> dict[str, Range]:
     """Least and largest number that enters each layer of an fp32 policy, by the layer's name.
+
+    And, as `<name>.output`, that a product gives whose output has a scale of its own.
 
     Raises:
         RefusedTensors: they are not finite.
@@ -139,27 +141,35 @@ def input_ranges(policy: Policy, observations: NDArray[Any]) -> dict[str, Range]
     network = GraphNetwork(policy.graph, with_value=False).load(policy.tensors)
     ranges: dict[str, Range] = {}
 
-    def note(name: str) -> Any:
-        def hook(_: Any, inputs: tuple[Any, ...]) -> None:
-            least, largest = torch.aminmax(inputs[0])
-            ranges[name] = float(least), float(largest)
+    def note(name: str, numbers: Any) -> None:
+        least, largest = torch.aminmax(numbers)
+        ranges[name] = float(least), float(largest)
 
-        return hook
+    def enters(name: str) -> Any:
+        return lambda _module, inputs: note(name, inputs[0])
+
+    def leaves(name: str) -> Any:
+        return lambda _module, _inputs, output: note(f"{name}.output", output)
 
     for layer in policy.graph.layers():
-        network.get_submodule(layer.name).register_forward_pre_hook(note(layer.name))
+        module = network.get_submodule(layer.name)
+        module.register_forward_pre_hook(enters(layer.name))
+        if layer.has_output_scale:
+            module.register_forward_hook(leaves(layer.name))
     with torch.inference_mode():
         network(torch.from_numpy(np.array(observations)))
     for name, found in ranges.items():
         if not np.isfinite(found).all():
-            raise RefusedTensors(f"int8: what enters {name} is not finite")
+            what = name.removesuffix(".output")
+            verb = "enters" if what == name else "leaves"
+            raise RefusedTensors(f"int8: what {verb} {what} is not finite")
     return ranges
 
 
 def int8_tensors(
     graph: PolicyGraph, tensors: Any, ranges: dict[str, Range]
 ) -> dict[str, NDArray[Any]]:
-    """All tensors of an int8 graph from fp32 weights and the ranges of what enters each layer.
+    """All tensors of an int8 graph from fp32 weights and what `activation_ranges` measured.
 
     Raises:
         RefusedTensors: weights that are not finite, which rounding would hide.
@@ -190,6 +200,10 @@ def int8_tensors(
             # in float64: s_in · s_w of a nearly dead layer is below the smallest float32
             steps = np.rint(bias / (float(scale) * weight_scale.astype(np.float64)))
             quantised[f"{layer.name}.bias"] = steps.astype(np.int32)
+        if layer.has_output_scale:
+            scale, zero = activation_scale(ranges[f"{layer.name}.output"])
+            quantised[f"{layer.name}.output_scale"] = np.array(scale, np.float32)
+            quantised[f"{layer.name}.output_zero"] = np.array(zero, np.uint8)
     return quantised
 
 

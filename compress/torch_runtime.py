@@ -36,7 +36,7 @@ class TorchExecutable:
         script: bool = False,
     ) -> None:
         self._amp_dtype = amp_dtype
-        self._convolutional = bool(graph.architecture.convolutions)
+        self._convolutional = graph.architecture.convolves
         network = GraphNetwork(graph, with_value=False).load(tensors)
         network.to(_DTYPES[graph.precision])
         if self._convolutional:

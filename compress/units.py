@@ -18,8 +18,15 @@ Activations = Mapping[str, NDArray[np.floating[Any]]]
 
 
 def unit_counts(architecture: Architecture) -> dict[str, int]:
-    """The layers that have units, heads left out, and how many units each has."""
+    """The layers that have units of their own, heads left out, and how many each has.
+
+    The filters of a residual section are not among them: every sum in it ties them together, and
+    what one block does not need the next may. Those between the two products of a block are.
+    """
     counts = {f"convolutions.{i}": conv.filters for i, conv in enumerate(architecture.convolutions)}
+    for i, section in enumerate(architecture.sections):
+        for j, width in enumerate(section.blocks):
+            counts[f"sections.{i}.blocks.{j}.first"] = width
     for tower in ("hidden", "value_hidden")[: 1 + architecture.separate_value]:
         counts |= {f"{tower}.{i}": width for i, width in enumerate(architecture.hidden)}
     return counts
@@ -28,14 +35,21 @@ def unit_counts(architecture: Architecture) -> dict[str, int]:
 def sources(architecture: Architecture) -> dict[str, str | None]:
     """The layer whose units each layer reads, in order of execution; None for the observations.
 
-    A dense layer after a convolution reads height × width numbers of each filter, those of one
-    filter side by side; so `weight.reshape(out, units, -1)` is by unit for every kind of layer.
+    What residual blocks have summed up goes by its section's name ("sections.0"). A dense layer
+    after a convolution reads height × width numbers of each filter, those of one filter side by
+    side; so `weight.reshape(out, units, -1)` is by unit for every kind of layer.
     """
     found: dict[str, str | None] = {}
     flat: str | None = None
     for i in range(len(architecture.convolutions)):
         found[f"convolutions.{i}"] = flat
         flat = f"convolutions.{i}"
+    for i, section in enumerate(architecture.sections):
+        found[f"sections.{i}.convolution"] = flat
+        flat = f"sections.{i}"
+        for j in range(len(section.blocks)):
+            block = f"{flat}.blocks.{j}"
+            found[f"{block}.first"], found[f"{block}.second"] = flat, f"{block}.first"
     towers = {"policy": "hidden", "value": "hidden"}
     if architecture.separate_value:
         towers["value"] = "value_hidden"
@@ -57,6 +71,15 @@ def narrowed(architecture: Architecture, widths: Mapping[str, int]) -> Architect
             for i, conv in enumerate(architecture.convolutions)
         ),
         hidden=tuple(widths[f"hidden.{i}"] for i in range(len(architecture.hidden))),
+        sections=tuple(
+            replace(
+                section,
+                blocks=tuple(
+                    widths[f"sections.{i}.blocks.{j}.first"] for j in range(len(section.blocks))
+                ),
+            )
+            for i, section in enumerate(architecture.sections)
+        ),
     )
 
 
@@ -79,7 +102,7 @@ def keep_units(
         weight, bias = tensors[f"{layer}.weight"], tensors[f"{layer}.bias"]
         if layer in kept:
             weight, bias = weight[kept[layer]], bias[kept[layer]]
-        if source is not None:
+        if source is not None and source in kept:
             weight = weight.reshape(len(weight), counts[source], -1)[:, kept[source]]
         weight = weight.reshape(shapes[f"{layer}.weight"])
         result[f"{layer}.weight"] = np.ascontiguousarray(weight)
@@ -104,7 +127,7 @@ def compensated_biases(
     counts = unit_counts(architecture)
     biases: dict[str, NDArray[np.float32]] = {}
     for layer, source in sources(architecture).items():
-        if source is None or len(kept[source]) == counts[source]:
+        if source is None or source not in counts or len(kept[source]) == counts[source]:
             continue
         removed = np.setdiff1d(np.arange(counts[source]), kept[source])
         weight, bias = tensors[f"{layer}.weight"], tensors[f"{layer}.bias"]
@@ -141,7 +164,7 @@ def activations(policy: Policy, observations: NDArray[Any]) -> dict[str, NDArray
         return hook
 
     for layer, source in sources(architecture).items():
-        if source is not None:
+        if source is not None and source in counts:
             network.get_submodule(layer).register_forward_pre_hook(note(source))
     with torch.inference_mode():
         network(torch.from_numpy(np.array(observations)))

@@ -10,7 +10,13 @@ from aclearn.config._fields import Group, Whole
 
 #: Names that `policy.architecture` may have.
 Architecture = Literal[
-    "nature", "accerl-original", "accerl-net1", "accerl-net2", "accerl-net3", "mlp"
+    "nature",
+    "accerl-original",
+    "accerl-net1",
+    "accerl-net2",
+    "accerl-net3",
+    "impala-resnet",
+    "mlp",
 ]
 
 
@@ -102,7 +108,8 @@ class PolicyConfig(Group):
 
     architecture: Architecture = Field(
         default="nature",
-        description="network: a convolutional one for images, mlp for flat observations",
+        description="network: a convolutional one for images, impala-resnet the deepest and "
+        "slowest of them; mlp for flat observations",
     )
     hidden: (
         Annotated[tuple[Annotated[Whole, Field(ge=1, le=65_536)], ...], Strict(False)] | None

@@ -231,6 +231,6 @@ class GradientWorker:
 def place(network: PolicyNetwork, device: torch.device, channels_last: bool) -> PolicyNetwork:
     """The network on `device`, its convolutions laid out channels-last where asked."""
     network.to(device)
-    if channels_last and network.architecture.convolutions:
+    if channels_last and network.architecture.convolves:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network

@@ -4,6 +4,7 @@ from aclearn.policies.spec import (
     ARCHITECTURES,
     Architecture,
     Convolution,
+    ResidualSection,
     describe_architecture,
 )
 from aclearn.policies.version import PolicyVersion
@@ -13,5 +14,6 @@ __all__ = [
     "Architecture",
     "Convolution",
     "PolicyVersion",
+    "ResidualSection",
     "describe_architecture",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from aclearn.policies.spec import Architecture
+from aclearn.policies.spec import Architecture, ResidualSection
+
+_Activation = Callable[[Tensor], Tensor]
 
 
 class PolicyNetwork(nn.Module):
@@ -18,7 +20,9 @@ class PolicyNetwork(nn.Module):
 
     Its parameters bear the names of `Architecture.tensor_shapes`. Weights start orthogonal
     (gain √2 in the body, 0.01 at the policy so that the first policy is near uniform, 1 at the
-    value), biases at zero.
+    value), biases at zero. In residual sections the gain is 1 where no activation comes before,
+    and √(2 / blocks) where a block of all of these ends: their sums then stay of one size, and
+    the deep network starts with values as small as those of the others.
     """
 
     def __init__(self, architecture: Architecture, *, seed: int | None = None) -> None:
@@ -29,12 +33,17 @@ class PolicyNetwork(nn.Module):
         for conv in architecture.convolutions:
             self.convolutions.append(nn.Conv2d(channels, conv.filters, conv.kernel, conv.stride))
             channels = conv.filters
+        self.sections = nn.ModuleList()
+        for section in architecture.sections:
+            self.sections.append(_Section(channels, section))
+            channels = section.filters
         self.hidden = _tower(architecture)
         self.value_hidden = _tower(architecture) if architecture.separate_value else None
         width = architecture.hidden[-1] if architecture.hidden else architecture.flat_size
         self.policy = nn.Linear(width, architecture.actions)
         self.value = nn.Linear(width, 1)
-        self._activation = torch.relu if architecture.activation == "relu" else torch.tanh
+        relu = architecture.activation == "relu"
+        self._activation: _Activation = torch.relu if relu else torch.tanh
         self._scale = 1.0 / 255.0 if architecture.observation_dtype == "uint8" else None
         self._initialise(seed)
 
@@ -45,6 +54,10 @@ class PolicyNetwork(nn.Module):
             x = x.float().mul_(self._scale)
         for convolution in self.convolutions:
             x = self._activation(convolution(x))
+        for section in self.sections:
+            x = section(x, self._activation)
+        if self.sections:
+            x = self._activation(x)
         body = x = x.flatten(1)
         for layer in self.hidden:
             x = self._activation(layer(x))
@@ -65,8 +78,38 @@ class PolicyNetwork(nn.Module):
             if parameter.ndim == 1:
                 nn.init.zeros_(parameter)
                 continue
-            gain = {"policy": 0.01, "value": 1.0}.get(name.split(".")[0], 2**0.5)
-            nn.init.orthogonal_(parameter, gain, generator=generator)
+            nn.init.orthogonal_(parameter, self._gain(name), generator=generator)
+
+    def _gain(self, name: str) -> float:
+        """Of the weight `name` when it starts."""
+        layer = name.split(".")[-2]  # the last but "weight"
+        blocks = sum(len(section.blocks) for section in self.architecture.sections)
+        if layer == "second":
+            return float((2 / blocks) ** 0.5)
+        return {"policy": 0.01, "value": 1.0, "convolution": 1.0}.get(layer, 2**0.5)
+
+
+class _Block(nn.Module):
+    def __init__(self, filters: int, width: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(filters, width, 3, padding=1)
+        self.second = nn.Conv2d(width, filters, 3, padding=1)
+
+    def forward(self, x: Tensor, activation: _Activation) -> Tensor:
+        return x + self.second(activation(self.first(activation(x))))  # type: ignore[no-any-return]
+
+
+class _Section(nn.Module):
+    def __init__(self, channels: int, section: ResidualSection) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(channels, section.filters, 3, padding=1)
+        self.blocks = nn.ModuleList(_Block(section.filters, width) for width in section.blocks)
+
+    def forward(self, x: Tensor, activation: _Activation) -> Tensor:
+        x = nn.functional.max_pool2d(self.convolution(x), 3, stride=2, padding=1)
+        for block in self.blocks:
+            x = block(x, activation)
+        return x
 
 
 def _tower(architecture: Architecture) -> nn.ModuleList:

@@ -25,6 +25,24 @@ class Convolution:
 
 
 @dataclass(frozen=True)
+class ResidualSection:
+    """A part of IMPALA's deep network (Espeholt et al. 2018, figure 3): halves the image.
+
+    A 3 × 3 convolution, a 3 × 3 max-pool of stride 2, then residual blocks: activation, 3 × 3
+    convolution, activation, 3 × 3 convolution, and the block's input is added. Everything is padded
+    by 1 and the convolutions have stride 1, so that only the max-pool changes the size, to half of
+    it, rounded up. The activation after the last section is what the next layer reads.
+
+    Attributes:
+        filters: of the convolution and of each block's second one, which the sums tie together.
+        blocks: filters of each block's first convolution.
+    """
+
+    filters: int
+    blocks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Architecture:
     """What a policy network is made of: convolutions, hidden layers, a policy and a value head.
 
@@ -37,6 +55,7 @@ class Architecture:
         hidden: widths of the fully connected layers between the (flattened) input and the heads.
         activation: "relu" or "tanh", after every convolution and hidden layer.
         separate_value: the value head has hidden layers of its own (flat observations only).
+        sections: residual ones, applied in order after the convolutions.
     """
 
     name: str
@@ -47,6 +66,7 @@ class Architecture:
     hidden: tuple[int, ...]
     activation: str = "relu"
     separate_value: bool = False
+    sections: tuple[ResidualSection, ...] = ()
 
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
         """Every weight's name and shape, in the order in which they travel."""
@@ -56,6 +76,15 @@ class Architecture:
             shapes[f"convolutions.{i}.weight"] = (conv.filters, channels, conv.kernel, conv.kernel)
             shapes[f"convolutions.{i}.bias"] = (conv.filters,)
             channels = conv.filters
+        for i, section in enumerate(self.sections):
+            kernels = {"convolution": (section.filters, channels)}
+            for j, width in enumerate(section.blocks):
+                kernels[f"blocks.{j}.first"] = (width, section.filters)
+                kernels[f"blocks.{j}.second"] = (section.filters, width)
+            for name, (filters, read) in kernels.items():
+                shapes[f"sections.{i}.{name}.weight"] = (filters, read, 3, 3)
+                shapes[f"sections.{i}.{name}.bias"] = (filters,)
+            channels = section.filters
         towers = ["hidden", "value_hidden"] if self.separate_value else ["hidden"]
         for tower in towers:
             width = self.flat_size
@@ -69,15 +98,23 @@ class Architecture:
         return shapes
 
     @property
+    def convolves(self) -> bool:
+        """Whether it has convolutions of any kind."""
+        return bool(self.convolutions or self.sections)
+
+    @property
     def flat_size(self) -> int:
         """Numbers that enter the first hidden layer."""
-        if not self.convolutions:
+        if not self.convolves:
             return prod(self.observation_shape)
-        _, height, width = self.observation_shape
+        filters, height, width = self.observation_shape
         for conv in self.convolutions:
+            filters = conv.filters
             height = (height - conv.kernel) // conv.stride + 1
             width = (width - conv.kernel) // conv.stride + 1
-        return self.convolutions[-1].filters * height * width
+        for section in self.sections:
+            filters, height, width = section.filters, -(-height // 2), -(-width // 2)
+        return filters * height * width
 
     @property
     def parameters(self) -> int:
@@ -85,13 +122,24 @@ class Architecture:
         return sum(prod(shape) for shape in self.tensor_shapes().values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON-able data; `from_dict` is its inverse."""
-        return asdict(self)
+        """Plain JSON-able data; `from_dict` is its inverse.
+
+        `sections` only where there are any: other architectures keep the digest that their
+        checkpoints name.
+        """
+        data = asdict(self)
+        if not self.sections:
+            del data["sections"]
+        return data
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Architecture:
         """The architecture that `to_dict` described."""
         convolutions = tuple(Convolution(**conv) for conv in data["convolutions"])
+        sections = tuple(
+            ResidualSection(**{**section, "blocks": tuple(section["blocks"])})
+            for section in data.get("sections", ())
+        )
         shape, hidden = tuple(data["observation_shape"]), tuple(data["hidden"])
         return cls(
             **{
@@ -99,6 +147,7 @@ class Architecture:
                 "convolutions": convolutions,
                 "observation_shape": shape,
                 "hidden": hidden,
+                "sections": sections,
             }
         )
 
@@ -115,12 +164,15 @@ def _convolutions(*layers: tuple[int, int, int]) -> tuple[Convolution, ...]:
 
 # nature: Mnih et al. 2015. accerl-*: AcceRL Table 6, which prints filters, kernels and the fully
 # connected width; the strides (4, 2, 1) are those of the Nature network that it starts from.
-_IMAGE_PRESETS: dict[str, tuple[tuple[Convolution, ...], tuple[int, ...]]] = {
+# impala-resnet: Espeholt et al. 2018, figure 3 right, without its LSTM.
+_Body = tuple[Convolution, ...] | tuple[ResidualSection, ...]
+_IMAGE_PRESETS: dict[str, tuple[_Body, tuple[int, ...]]] = {
     "nature": (_convolutions((32, 8, 4), (64, 4, 2), (64, 3, 1)), (512,)),
     "accerl-original": (_convolutions((32, 8, 4), (64, 4, 2), (64, 3, 1)), (2048,)),
     "accerl-net1": (_convolutions((16, 8, 4), (32, 4, 2)), (256,)),
     "accerl-net2": (_convolutions((8, 8, 4), (16, 4, 2)), (128,)),
     "accerl-net3": (_convolutions((4, 8, 4), (4, 4, 2)), (32,)),
+    "impala-resnet": (tuple(ResidualSection(n, (n, n)) for n in (16, 32, 32)), (256,)),
 }
 ARCHITECTURES = (*_IMAGE_PRESETS, "mlp")
 
@@ -165,7 +217,8 @@ def describe_architecture(
             f"policy.architecture: {name!r} needs images (C, H, W), but the environment's "
             f"observations have shape {observation_shape}; use policy.architecture: mlp"
         )
-    convolutions, preset_hidden = _IMAGE_PRESETS[name]
+    body, preset_hidden = _IMAGE_PRESETS[name]
+    convolutions = tuple(part for part in body if isinstance(part, Convolution))
     _, height, width = observation_shape
     for conv in convolutions:
         if min(height, width) < conv.kernel:
@@ -183,4 +236,5 @@ def describe_architecture(
         actions,
         convolutions,
         preset_hidden if hidden is None else tuple(hidden),
+        sections=tuple(part for part in body if isinstance(part, ResidualSection)),
     )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from aclearn.policies import ARCHITECTURES, describe_architecture
+from aclearn.policies import ARCHITECTURES, ResidualSection, describe_architecture
 from aclearn.policies.network import PolicyNetwork
 from compress import PolicyGraph, RefusedTensors, check_tensors
 from compress.graph import Layer, stored_as_float32
@@ -159,12 +159,15 @@ def test_the_digest_differs_when_anything_but_the_presets_name_does(small) -> No
         "hidden": (16, 9),
         "activation": "tanh",
         "separate_value": True,
+        "sections": (ResidualSection(6, (5,)),),
     }
     assert set(changes) == {f.name for f in fields(architecture)} - {"name"}
     others += [
         plain.with_architecture(replace(architecture, **{name: value}))
         for name, value in changes.items()
     ]
+    for section in (ResidualSection(7, (5,)), ResidualSection(6, (4,)), ResidualSection(6, (5, 5))):
+        others.append(plain.with_architecture(replace(architecture, sections=(section,))))
     digests = [graph.digest() for graph in (plain, *others)]
     assert len(set(digests)) == len(digests)
     assert all(len(d) == 16 and int(d, 16) >= 0 for d in digests)

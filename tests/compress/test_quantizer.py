@@ -27,9 +27,9 @@ from compress import (
 from compress.graph import stored_as_float32
 from compress.quantizer import (
     Quantizer,
+    activation_ranges,
     activation_scale,
     has_vnni,
-    input_ranges,
     quantise_weight,
     to_bfloat16,
     to_float16,
@@ -215,7 +215,7 @@ def test_activation_scales_reach_over_the_range_and_zero(values, scale, zero) ->
 def test_ranges_are_those_of_what_enters_each_layer(small, architecture) -> None:
     policy = small.policy(architecture)
     observations = small.observations(architecture, 9)
-    ranges = input_ranges(policy, observations)
+    ranges = activation_ranges(policy, observations)
     x = observations / (255.0 if architecture.observation_dtype == "uint8" else 1.0)
     for layer in policy.graph.layers():
         found = ranges.pop(layer.name)

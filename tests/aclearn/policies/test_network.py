@@ -7,13 +7,29 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from aclearn.policies import ARCHITECTURES, Architecture, Convolution, describe_architecture
+from aclearn.policies import (
+    ARCHITECTURES,
+    Architecture,
+    Convolution,
+    ResidualSection,
+    describe_architecture,
+)
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
 
 _TINY = Architecture(
     "tiny", (2, 7, 6), "uint8", 3, (Convolution(4, 3, 2), Convolution(5, 2, 1)), (6,)
 )
 _FLAT = Architecture("flat", (3,), "float32", 2, (), (5, 4), "tanh", separate_value=True)
+
+_RESIDUAL = Architecture(
+    "residual",
+    (2, 11, 8),
+    "uint8",
+    3,
+    (),
+    (6,),
+    sections=(ResidualSection(4, (3, 5)), ResidualSection(2, (6,)), ResidualSection(3, ())),
+)
 
 
 def _preset(name: str) -> Architecture:
@@ -82,6 +98,25 @@ def test_images_give_what_a_plain_convolution_gives() -> None:
         assert float(values[i]) == pytest.approx(value, rel=1e-4, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    "architecture", [_RESIDUAL, _preset("impala-resnet")], ids=["tiny", "whole"]
+)
+def test_residual_sections_give_what_the_paper_says(architecture, plain_resnet) -> None:
+    tensors = {
+        name: tensor / np.float32(np.prod(tensor.shape[1:]) ** 0.5)
+        for name, tensor in _some_tensors(architecture, 21).items()
+    }
+    network = PolicyNetwork(architecture, seed=0)
+    load_tensors(network, tensors)
+    shape = (3, *architecture.observation_shape)
+    observations = np.random.default_rng(22).integers(0, 256, shape, np.uint8)
+    with torch.no_grad():
+        logits, values = network(torch.from_numpy(observations))
+    expected, expected_values = plain_resnet(tensors, observations)
+    np.testing.assert_allclose(logits.numpy(), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(values.numpy(), expected_values, rtol=1e-4, atol=1e-5)
+
+
 def test_flat_observations_take_a_tower_for_the_policy_and_one_for_the_value() -> None:
     tensors = _some_tensors(_FLAT, 3)
     network = PolicyNetwork(_FLAT, seed=0)
@@ -107,14 +142,16 @@ def test_the_network_does_not_write_into_its_observations() -> None:
     assert bool((observations == 200).all())
 
 
-def test_the_first_policy_is_near_uniform() -> None:
-    network = PolicyNetwork(_preset("nature"), seed=5)
+@pytest.mark.parametrize("name", ["nature", "impala-resnet"])
+def test_the_first_policy_is_near_uniform_and_its_values_are_small(name) -> None:
+    network = PolicyNetwork(_preset(name), seed=5)
     observations = torch.from_numpy(
         np.random.default_rng(6).integers(0, 256, (4, 4, 84, 84), np.uint8)
     )
     with torch.no_grad():
-        probabilities = torch.softmax(network(observations)[0], dim=1)
-    assert float((probabilities - 1 / 6).abs().max()) < 0.02
+        logits, values = network(observations)
+    assert float((torch.softmax(logits, dim=1) - 1 / 6).abs().max()) < 0.02
+    assert float(values.abs().max()) < 3.0
 
 
 def test_weights_start_orthogonal_and_biases_at_zero() -> None:

@@ -6,15 +6,18 @@ import hashlib
 import itertools
 import json
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
+from aclearn.config import PolicyConfig
 from aclearn.errors import ConfigError
 from aclearn.policies import (
     ARCHITECTURES,
     Architecture,
     Convolution,
     PolicyVersion,
+    ResidualSection,
     describe_architecture,
 )
 
@@ -59,7 +62,9 @@ _COUNTS = {
 
 
 def test_the_presets_are_those_that_the_configuration_offers() -> None:
-    assert set(ARCHITECTURES) == {*_LAYERS, "mlp"}
+    offered = get_args(PolicyConfig.model_fields["architecture"].annotation)
+    assert offered == ARCHITECTURES
+    assert set(ARCHITECTURES) == {*_LAYERS, "impala-resnet", "mlp"}
 
 
 @pytest.mark.parametrize("name", _LAYERS)
@@ -78,6 +83,29 @@ def test_an_image_preset_has_as_many_parameters_as_arithmetic_says(name: str) ->
 
 def test_the_nature_network_has_the_known_number_of_parameters() -> None:
     assert _image("nature").parameters == 1_687_719
+
+
+def test_the_resnet_has_the_sections_of_its_paper_and_the_parameters_that_follow() -> None:
+    architecture = _image("impala-resnet")
+    # Espeholt et al. 2018, figure 3 right: 16, 32 and 32 channels, two residual blocks each
+    assert [section.filters for section in architecture.sections] == [16, 32, 32]
+    assert [section.blocks for section in architecture.sections] == [(16, 16), (32, 32), (32, 32)]
+    assert (architecture.convolutions, architecture.hidden) == ((), (256,))
+    assert (architecture.activation, architecture.separate_value) == ("relu", False)
+    first = (4 * 16 * 9 + 16) + 4 * (16 * 16 * 9 + 16)
+    second = (16 * 32 * 9 + 32) + 4 * (32 * 32 * 9 + 32)
+    third = 5 * (32 * 32 * 9 + 32)
+    # 84 pixels become 42, 21 and 11
+    heads = (11 * 11 * 32 * 256 + 256) + (256 * 6 + 6) + (256 + 1)
+    assert architecture.parameters == first + second + third + heads
+
+
+@pytest.mark.parametrize(
+    ("size", "left"), [((84, 84), (11, 11)), ((36, 50), (5, 7)), ((8, 9), (1, 2)), ((1, 2), (1, 1))]
+)
+def test_a_section_halves_any_image_and_rounds_up(size, left) -> None:
+    architecture = _image("impala-resnet", observation_shape=(3, *size))
+    assert architecture.flat_size == 32 * left[0] * left[1]
 
 
 def test_the_mlp_has_two_towers_of_its_own_for_policy_and_value() -> None:
@@ -99,6 +127,24 @@ def test_tensor_shapes_name_every_weight_in_the_order_in_which_they_travel() -> 
         ("policy.weight", (6, 32)),
         ("policy.bias", (6,)),
         ("value.weight", (1, 32)),
+        ("value.bias", (1,)),
+    ]
+    sections = (ResidualSection(3, (2,)), ResidualSection(4, ()))
+    both = Architecture("any", (1, 9, 9), "uint8", 2, (Convolution(5, 2, 1),), (), "relu")
+    assert list(replace(both, sections=sections).tensor_shapes().items()) == [
+        ("convolutions.0.weight", (5, 1, 2, 2)),
+        ("convolutions.0.bias", (5,)),
+        ("sections.0.convolution.weight", (3, 5, 3, 3)),
+        ("sections.0.convolution.bias", (3,)),
+        ("sections.0.blocks.0.first.weight", (2, 3, 3, 3)),
+        ("sections.0.blocks.0.first.bias", (2,)),
+        ("sections.0.blocks.0.second.weight", (3, 2, 3, 3)),
+        ("sections.0.blocks.0.second.bias", (3,)),
+        ("sections.1.convolution.weight", (4, 3, 3, 3)),
+        ("sections.1.convolution.bias", (4,)),
+        ("policy.weight", (2, 4 * 2 * 2)),  # 9 - 1 = 8 pixels, 4, 2
+        ("policy.bias", (2,)),
+        ("value.weight", (1, 4 * 2 * 2)),
         ("value.bias", (1,)),
     ]
     assert list(_flat(hidden=(8,)).tensor_shapes().items()) == [
@@ -152,6 +198,10 @@ def test_digests_differ_when_anything_but_the_name_differs() -> None:
         replace(base, hidden=(128, 128)),
         replace(base, activation="tanh"),
         replace(base, separate_value=True),
+        replace(base, sections=(ResidualSection(8, (8,)),)),
+        replace(base, sections=(ResidualSection(7, (8,)),)),
+        replace(base, sections=(ResidualSection(8, (7,)),)),
+        replace(base, sections=(ResidualSection(8, ()),)),
     ]
     digests = [variant.digest() for variant in variants]
     assert len(set(digests)) == len(variants)
@@ -169,6 +219,8 @@ def test_a_digest_is_the_same_in_every_process_and_release() -> None:
         '"observation_dtype": "float32", "observation_shape": [2], "separate_value": true}'
     )
     assert architecture.digest() == hashlib.sha256(text.encode()).hexdigest()[:16]
+    # and so for images, to which residual sections came later
+    assert _image("nature").digest() == "63c5243934085dc0"
 
 
 def test_an_unknown_preset_is_refused_with_the_names_that_exist() -> None:
