@@ -116,7 +116,8 @@ def compensated_biases(
     """Biases, by tensor, that put the mean contribution of units that are not kept back.
 
     Exact where such a unit always gives its mean. A convolution has one bias for all positions, so
-    it gets the mean over the positions too; a dense layer after it has a mean for each.
+    it gets the mean over the positions too, and at a padded edge as much as elsewhere; a dense
+    layer after it has a mean for each.
 
     Args:
         architecture: of the whole policy, as are the tensors.

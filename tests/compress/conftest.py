@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from aclearn.policies import Architecture, Convolution, PolicyVersion
+from aclearn.policies import Architecture, Convolution, PolicyVersion, ResidualSection
 from compress import Policy
 
 _IMAGES = Architecture(
@@ -20,6 +20,16 @@ _IMAGES = Architecture(
 )
 _FLAT = Architecture(
     "small-flat", (5,), "float32", 4, (), (12, 10), activation="tanh", separate_value=True
+)
+# blocks as wide as their section, wider and narrower; an odd size
+_RESIDUAL = Architecture(
+    "small-residual",
+    (2, 13, 12),
+    "uint8",
+    3,
+    (),
+    (16, 8),
+    sections=(ResidualSection(6, (6, 8)), ResidualSection(5, (4,))),
 )
 
 
@@ -54,17 +64,18 @@ def _policy(architecture, seed=1, version=1):
 
 @pytest.fixture(scope="session")
 def small() -> SimpleNamespace:
-    """Two architectures, and functions that make weights, observations and policies for any."""
+    """Three architectures, and functions that make weights, observations and policies for any."""
     return SimpleNamespace(
         images=_IMAGES,
         flat=_FLAT,
+        residual=_RESIDUAL,
         tensors=_tensors,
         observations=_observations,
         policy=_policy,
     )
 
 
-@pytest.fixture(params=["images", "flat"])
+@pytest.fixture(params=["images", "flat", "residual"])
 def architecture(request, small) -> Architecture:
-    """Both small architectures, one after the other."""
+    """The small architectures, one after the other."""
     return getattr(small, request.param)

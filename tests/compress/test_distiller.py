@@ -33,9 +33,9 @@ from compress.quantizer import Quantizer
 
 def smaller(architecture):
     """A student for the architecture."""
-    if not architecture.convolutions:
+    if not architecture.convolves:
         return replace(architecture, hidden=(6,), separate_value=False)
-    return replace(architecture, convolutions=(Convolution(4, 4, 2),), hidden=(12,))
+    return replace(architecture, convolutions=(Convolution(4, 4, 2),), hidden=(12,), sections=())
 
 
 def outputs(architecture, tensors, observations):

@@ -12,7 +12,7 @@ from torch import nn
 
 from aclearn.policies import Architecture, PolicyVersion
 from aclearn.policies.network import PolicyNetwork, load_tensors
-from aclearn.policies.spec import Convolution
+from aclearn.policies.spec import Convolution, ResidualSection
 from compress import (
     ArtifactPolicy,
     ChainError,
@@ -34,6 +34,7 @@ FLAT = replace(BYTES, observation_dtype="float32")
 ARCHITECTURES = {
     "images": IMAGES,
     "images-without-hidden": replace(IMAGES, hidden=()),
+    "residual": replace(IMAGES, convolutions=(), sections=(ResidualSection(4, (4,)),)),
     "images-with-their-own-value": replace(IMAGES, separate_value=True),
     "bytes-with-their-own-value": BYTES,
     "bytes-shared": replace(BYTES, separate_value=False),

@@ -60,6 +60,34 @@ def test_layers_come_in_order_of_execution(small) -> None:
     )
 
 
+def test_the_layers_of_a_section_say_what_is_before_and_after_them(small) -> None:
+    around = {"stride": 1, "bias": True, "padding": 1}
+    opens, closes = {"input_activation": "relu"}, {"closes_block": True}
+    section, first = "sections.0", "sections.0.blocks.0"
+    layers = {layer.name: layer for layer in PolicyGraph(small.residual).layers()}
+    assert list(layers.values())[:5] == [
+        Layer(f"{section}.convolution", (6, 2, 3, 3), activation=None, pooled=True, **around),
+        Layer(f"{first}.first", (6, 6, 3, 3), activation="relu", **opens, **around),
+        Layer(f"{first}.second", (6, 6, 3, 3), activation=None, **closes, **around),
+        Layer(f"{section}.blocks.1.first", (8, 6, 3, 3), activation="relu", **opens, **around),
+        Layer(f"{section}.blocks.1.second", (6, 8, 3, 3), activation=None, **closes, **around),
+    ]
+    # what follows the last section reads it activated
+    assert layers["sections.1.blocks.0.second"].activation == "relu"
+    assert layers["hidden.0"] == Layer("hidden.0", (16, 5 * 4 * 3), 1, True, "relu")
+    ranks = ((f"{section}.convolution", 2), (f"{first}.first", 3), (f"{first}.second", 4))
+    factored = {layer.name: layer for layer in PolicyGraph(small.residual, ranks=ranks).layers()}
+    for name, rank in ranks:
+        down, up = factored[f"{name}.down"], factored[f"{name}.up"]
+        whole = layers[name]
+        assert (down.padding, down.input_activation) == (1, whole.input_activation)
+        assert (up.padding, up.input_activation) == (0, None)
+        assert (down.activation, down.pooled, down.closes_block) == (None, False, False)
+        assert (up.activation, up.pooled) == (whole.activation, whole.pooled)
+        assert up.closes_block == whole.closes_block
+        assert (down.weight[0], up.weight) == (rank, (6, rank, 1, 1))
+
+
 def test_a_factored_layer_is_two_with_the_activation_after_the_second(small) -> None:
     graph = PolicyGraph(small.images, ranks=(("convolutions.1", 2), ("hidden.0", 4)))
     factored = {layer.name: layer for layer in graph.layers() if layer.name.count(".") == 2}
@@ -74,9 +102,20 @@ def test_a_factored_layer_is_two_with_the_activation_after_the_second(small) -> 
     assert [layer.stride for layer in strided[:2]] == [2, 1]
 
 
-def test_a_factored_network_computes_the_product_of_its_factors(small) -> None:
-    ranks = (("convolutions.0", 3), ("hidden.0", 4), ("policy", 2))
-    graph = PolicyGraph(small.images, ranks=ranks)
+@pytest.mark.parametrize(
+    ("name", "factored"),
+    [
+        ("images", ["convolutions.0"]),
+        (
+            "residual",
+            ["sections.0.blocks.0.first", "sections.0.blocks.1.second", "sections.1.convolution"],
+        ),
+    ],
+)
+def test_a_factored_network_computes_the_product_of_its_factors(small, name, factored) -> None:
+    architecture = getattr(small, name)
+    ranks = (("hidden.0", 4), ("policy", 2), *((layer, 3) for layer in factored))
+    graph = PolicyGraph(architecture, ranks=ranks)
     rng = np.random.default_rng(0)
     tensors = {
         name: rng.normal(0, 0.4, spec.shape).astype(np.float32)
@@ -88,11 +127,11 @@ def test_a_factored_network_computes_the_product_of_its_factors(small) -> None:
         up, down = tensors[f"{name}.up.weight"], tensors[f"{name}.down.weight"]
         product = np.einsum("or,ri...->oi...", up.reshape(len(up), -1), down)
         whole[f"{name}.weight"] = product.astype(np.float32)
-    x = torch.from_numpy(small.observations(small.images, 5))
+    x = torch.from_numpy(small.observations(architecture, 5))
     with torch.no_grad():
         results = [
             GraphNetwork(g).load(t)(x)
-            for g, t in ((graph, tensors), (PolicyGraph(small.images), whole))
+            for g, t in ((graph, tensors), (PolicyGraph(architecture), whole))
         ]
     for mine, expected in zip(*results, strict=True):
         np.testing.assert_allclose(mine.numpy(), expected.numpy(), rtol=1e-4, atol=1e-4)
@@ -118,6 +157,16 @@ def test_int8_tensors_bring_their_scales(small, per_channel) -> None:
         "input_zero": ((), "uint8"),
         "bias": ((16,), "int32"),
     }
+
+
+def test_int8_brings_scales_for_what_is_pooled_or_summed_up(small) -> None:
+    specs = PolicyGraph(small.residual, precision="int8").tensors()
+    own = {name.removesuffix(".output_scale") for name in specs if name.endswith("output_scale")}
+    sections, blocks = {"sections.0", "sections.1"}, {"0.blocks.0", "0.blocks.1", "1.blocks.0"}
+    assert own == {f"{s}.convolution" for s in sections} | {f"sections.{b}.second" for b in blocks}
+    for name in own:
+        assert specs[f"{name}.output_scale"] == ((), "float32")
+        assert specs[f"{name}.output_zero"] == ((), "uint8")
 
 
 def test_images_are_scaled_unless_the_weights_have_the_scale_in_them(small) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from aclearn.policies import Architecture, PolicyVersion
 from aclearn.policies.network import PolicyNetwork, load_tensors
-from aclearn.policies.spec import Convolution
+from aclearn.policies.spec import Convolution, ResidualSection
 from compress import (
     ArtifactPolicy,
     ChainError,
@@ -33,6 +33,7 @@ from compress.low_rank import (
 from compress.network import GraphNetwork
 
 IMAGES = Architecture("images", (3, 8, 8), "uint8", 3, (Convolution(8, 4, 2),), (20, 12))
+RESIDUAL = replace(IMAGES, convolutions=(), sections=(ResidualSection(8, (6,)),), hidden=(20,))
 FLAT = Architecture("flat", (6,), "float32", 3, (), (16, 14), "tanh", separate_value=True)
 
 
@@ -117,6 +118,19 @@ def error_of(policy, name, weight):
             IMAGES,
             LowRank(3, convolutions=True),
             {"convolutions.0": 3, "hidden.0": 3, "hidden.1": 3},
+        ),
+        (
+            RESIDUAL,
+            LowRank(3, convolutions=True),
+            dict.fromkeys(
+                (
+                    "hidden.0",
+                    "sections.0.blocks.0.first",
+                    "sections.0.blocks.0.second",
+                    "sections.0.convolution",
+                ),
+                3,
+            ),
         ),
         (IMAGES, LowRank(8), {"hidden.0": 8}),  # 8 · (12 + 20) would be more than 12 · 20
         (IMAGES, LowRank(1, layers=["policy"]), {"policy": 1}),

@@ -10,7 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aclearn.policies import Architecture, PolicyVersion, describe_architecture
+from aclearn.policies import (
+    Architecture,
+    PolicyVersion,
+    ResidualSection,
+    describe_architecture,
+)
 from aclearn.policies.spec import Convolution
 from compress import (
     ONNX,
@@ -45,6 +50,11 @@ ARCHITECTURES = {
     "images-without-hidden": replace(IMAGES, hidden=()),
     "one-convolution-tanh": replace(
         IMAGES, convolutions=(Convolution(9, 4, 3),), hidden=(6,), activation="tanh"
+    ),
+    "residual": replace(
+        IMAGES,
+        convolutions=(),
+        sections=(ResidualSection(5, (6, 4)), ResidualSection(4, (5,))),
     ),
     "flat-with-its-own-value": FLAT,
     "flat-shared": replace(FLAT, separate_value=False, activation="relu"),
@@ -91,6 +101,32 @@ def slow_forward(architecture, tensors, observations, fixed=None):
             x[:, unit] = value
         return x
 
+    def convolve(name, x, stride, padding=0, source=None):
+        weight, bias = weights(name)
+        x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+        for unit, value in fixed.get(source, {}).items():
+            x[:, unit] = np.where(x[:, unit] == 0.0, value, x[:, unit])  # to the edge and beyond
+        kernel = weight.shape[2]
+        size = (x.shape[2] - kernel) // stride + 1
+        out = np.zeros((len(x), len(weight), size, size))
+        for row in range(size):
+            for column in range(size):
+                top, left = row * stride, column * stride
+                patch = x[:, :, top : top + kernel, left : left + kernel]
+                for unit in range(len(weight)):
+                    out[:, unit, row, column] = (patch * weight[unit]).sum((1, 2, 3)) + bias[unit]
+        return out
+
+    def pool(x):
+        size = (x.shape[2] + 1) // 2
+        out = np.zeros((*x.shape[:2], size, size))
+        for row in range(size):
+            for column in range(size):
+                top, left = max(0, 2 * row - 1), max(0, 2 * column - 1)
+                seen = x[:, :, top : 2 * row + 2, left : 2 * column + 2]
+                out[:, :, row, column] = seen.max((2, 3))
+        return out
+
     def dense(name, x):
         weight, bias = weights(name)
         out = np.zeros((len(x), len(weight)))
@@ -99,16 +135,14 @@ def slow_forward(architecture, tensors, observations, fixed=None):
         return out
 
     for i, conv in enumerate(architecture.convolutions):
-        weight, bias = weights(f"convolutions.{i}")
-        size = (x.shape[2] - conv.kernel) // conv.stride + 1
-        out = np.zeros((len(x), conv.filters, size, size))
-        for row in range(size):
-            for column in range(size):
-                top, left = row * conv.stride, column * conv.stride
-                patch = x[:, :, top : top + conv.kernel, left : left + conv.kernel]
-                for unit in range(conv.filters):
-                    out[:, unit, row, column] = (patch * weight[unit]).sum((1, 2, 3)) + bias[unit]
-        x = hold(f"convolutions.{i}", activate(out))
+        x = hold(f"convolutions.{i}", activate(convolve(f"convolutions.{i}", x, conv.stride)))
+    for i, section in enumerate(architecture.sections):
+        x = pool(convolve(f"sections.{i}.convolution", x, 1, 1))
+        for j in range(len(section.blocks)):
+            first, second = (f"sections.{i}.blocks.{j}.{end}" for end in ("first", "second"))
+            inner = hold(first, activate(convolve(first, activate(x), 1, 1)))
+            x = x + convolve(second, inner, 1, 1, source=first)
+    x = activate(x) if architecture.sections else x
     flat = x.reshape(len(x), -1)
 
     def tower(name):
@@ -130,6 +164,8 @@ def graph_outputs(policy, observations):
 
 def layers_of(architecture):
     names = {f"convolutions.{i}": c.filters for i, c in enumerate(architecture.convolutions)}
+    for i, section in enumerate(architecture.sections):
+        names |= {f"sections.{i}.blocks.{j}.first": n for j, n in enumerate(section.blocks)}
     names |= {f"hidden.{i}": width for i, width in enumerate(architecture.hidden)}
     if architecture.separate_value:
         names |= {f"value_hidden.{i}": width for i, width in enumerate(architecture.hidden)}
@@ -137,7 +173,8 @@ def layers_of(architecture):
 
 
 def widths_of(architecture):
-    return [c.filters for c in architecture.convolutions] + list(architecture.hidden)
+    inner = [width for section in architecture.sections for width in section.blocks]
+    return [c.filters for c in architecture.convolutions] + inner + list(architecture.hidden)
 
 
 def smallest(scores, count):
@@ -283,6 +320,19 @@ def test_the_presets_lose_the_share_that_was_asked() -> None:
     assert planned.flat_size == 32 * 7 * 7
     planned = Pruning(0.5).plan(PolicyGraph(architecture("accerl-net3"))).architecture
     assert widths_of(planned) == [2, 2, 16]
+    planned = Pruning(0.5).plan(PolicyGraph(architecture("impala-resnet"))).architecture
+    assert widths_of(planned) == [8, 8, 16, 16, 16, 16, 128]
+    assert [section.filters for section in planned.sections] == [16, 32, 32]  # tied by sums
+
+
+def test_filters_that_sums_tie_together_are_refused_by_name() -> None:
+    residual = PolicyGraph(ARCHITECTURES["residual"])
+    for layer in ("convolution", "blocks.0.second"):
+        name = f"sections.0.{layer}"
+        with pytest.raises(ChainError, match=rf"'{name}' is no layer .*first.* they stay$"):
+            Pruning(0.5, per_layer={name: 0.5}).plan(residual)
+    own = Pruning(0.5, per_layer={"sections.0.blocks.1.first": 0.25}, round_to=1)
+    assert widths_of(own.plan(residual).architecture) == [3, 3, 3, 5, 4]
 
 
 def test_a_unit_that_never_answers_goes_first_by_activation() -> None:
@@ -317,9 +367,11 @@ def test_importance_by_activation_is_what_the_next_layer_of_the_policy_loses(
     sizes = layers_of(pruned.graph.architecture)
     fixed = {}
     for layer, units in layers_of(architecture).items():
-        tower, _, index = layer.partition(".")
+        tower, index = layer.split(".")[:2]
         reader = f"{tower}.{int(index) + 1}"
-        if f"{reader}.weight" not in tensors:
+        if layer.endswith(".first"):
+            reader = layer.replace("first", "second")
+        elif f"{reader}.weight" not in tensors:
             ends = {"value_hidden": "value", "hidden": "policy"}
             reader = ends.get(tower) or ("hidden.0" if architecture.hidden else "policy")
         weight = tensors[f"{reader}.weight"].astype(np.float64)

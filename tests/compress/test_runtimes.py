@@ -10,7 +10,13 @@ import onnx
 import pytest
 import torch
 
-from aclearn.policies import ARCHITECTURES, Convolution, PolicyVersion, describe_architecture
+from aclearn.policies import (
+    ARCHITECTURES,
+    Convolution,
+    PolicyVersion,
+    ResidualSection,
+    describe_architecture,
+)
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from compress import (
     ONNX,
@@ -266,6 +272,39 @@ def test_the_graph_is_valid_and_carries_no_weights(name) -> None:
     onnx.checker.check_model(model, full_check=True)
 
 
+@pytest.mark.parametrize("name", ["impala-resnet", "small"])
+def test_residual_networks_give_what_the_paper_says_after_every_swap(
+    make, name, small, plain_resnet
+) -> None:
+    architecture = small.residual if name == "small" else preset(name)
+    architecture = replace(architecture, hidden=(24,))
+    runtime, observations = make(architecture), some_observations(architecture, 2)
+    for seed in (1, 2):
+        tensors = some_tensors(architecture, seed)
+        runtime.swap(tensors)
+        expected, _ = plain_resnet(tensors, observations)
+        np.testing.assert_allclose(runtime.logits(observations), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("hidden", [(), (9,)])
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_residual_sections_after_convolutions_and_with_other_activations_run(
+    make, small, activation, hidden
+) -> None:
+    architecture = replace(
+        small.residual,
+        convolutions=(Convolution(4, 3, 1),),
+        activation=activation,
+        hidden=hidden,
+    )
+    tensors = some_tensors(architecture, 12)
+    observations = some_observations(architecture, 2)
+    runtime = make(architecture)
+    runtime.swap(tensors)
+    expected = reference_logits(architecture, tensors, observations)
+    np.testing.assert_allclose(runtime.logits(observations), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_an_architecture_without_hidden_layers_and_with_other_activations_runs() -> None:
     # tanh after convolutions, heads straight on the flattened image
     architecture = replace(SMALL, hidden=(), activation="tanh")
@@ -301,6 +340,15 @@ IMAGES = replace(
 )
 
 
+RESIDUAL = replace(
+    SMALL,
+    observation_shape=(2, 21, 20),
+    convolutions=(),
+    hidden=(24,),
+    sections=(ResidualSection(8, (8, 6)), ResidualSection(12, (12,))),
+)
+
+
 def make_chain(name):
     chain = CompressorChain(fidelity_observations=0, batch_sizes=())
     for link in _CHAINS[name][0]:
@@ -308,7 +356,9 @@ def make_chain(name):
     return chain
 
 
-@pytest.mark.parametrize("architecture", [IMAGES, preset("mlp")], ids=["images", "mlp"])
+@pytest.mark.parametrize(
+    "architecture", [IMAGES, RESIDUAL, preset("mlp")], ids=["images", "residual", "mlp"]
+)
 @pytest.mark.parametrize("name", _CHAINS)
 def test_after_every_swap_of_an_artifact_the_outputs_are_those_of_the_new_weights(
     name, architecture
@@ -353,10 +403,10 @@ def test_swaps_between_graphs_never_mix_them() -> None:
         before = answer
 
 
+@pytest.mark.parametrize("architecture", [IMAGES, RESIDUAL], ids=["images", "residual"])
 @pytest.mark.parametrize("name", ["onnx", "bf16", "int8", "int8-channels"])
-def test_an_artifact_replaces_each_single_tensor(name) -> None:
+def test_an_artifact_replaces_each_single_tensor(name, architecture) -> None:
     # at the optimisation level that actors use: the layout pass once kept old convolution weights
-    architecture = IMAGES
     context = Context(some_observations(architecture, 64, seed=1))
     policy = Policy.of(architecture, some_tensors(architecture, 3))
     artifact = make_chain(name).compress(policy, context)
@@ -367,8 +417,9 @@ def test_an_artifact_replaces_each_single_tensor(name) -> None:
         new = np.array(old)
         if tensor.endswith("scale"):
             new *= np.float32(1.25)
-        elif tensor.endswith("input_zero"):
-            new += np.uint8(9)
+        elif tensor.endswith("_zero"):
+            # by so much that something clips: in pairs, as around a sum, zeros cancel out
+            new += np.uint8(128)
         elif name == "bf16":
             # numbers whose exponents are one larger are twice as large; zero stays zero
             new = np.where(new & 0x7F80, new + 0x80, new).astype(np.uint16)
@@ -415,7 +466,9 @@ def test_a_session_keeps_its_weights_when_the_artifacts_arrays_are_reused() -> N
 
 
 @pytest.mark.parametrize("per_channel", [False, True])
-@pytest.mark.parametrize("architecture", [IMAGES, preset("mlp")], ids=["images", "mlp"])
+@pytest.mark.parametrize(
+    "architecture", [IMAGES, RESIDUAL, preset("mlp")], ids=["images", "residual", "mlp"]
+)
 def test_an_int8_graph_is_valid_and_carries_no_weights(architecture, per_channel) -> None:
     graph = PolicyGraph(architecture, precision="int8", per_channel=per_channel)
     serialised = build_onnx(graph)
@@ -426,11 +479,14 @@ def test_an_int8_graph_is_valid_and_carries_no_weights(architecture, per_channel
         if t.data_location == onnx.TensorProto.EXTERNAL
     }
     assert external == {name: spec.shape for name, spec in graph.tensors().items()}
-    assert len(serialised) < 8_192
+    assert len(serialised) < 16_384
     inlined = [t for t in model.graph.initializer if t.name not in external]
     # nothing but the zero points of symmetric weights
     assert all(not onnx.numpy_helper.to_array(t).any() for t in inlined)
     kinds = [node.op_type for node in model.graph.node]
-    assert kinds.count("QLinearConv") == len(architecture.convolutions)
+    convolutions = [layer for layer in graph.layers() if layer.is_convolution]
+    assert kinds.count("QLinearConv") == len(convolutions)
+    assert "Conv" not in kinds and "Gemm" not in kinds
     assert kinds.count("QGemm") == len(architecture.hidden) + 1
-    assert "QuantizeLinear" not in kinds or architecture.observation_dtype == "float32"
+    if not architecture.sections:
+        assert "QuantizeLinear" not in kinds or architecture.observation_dtype == "float32"

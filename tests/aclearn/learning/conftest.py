@@ -10,11 +10,17 @@ import torch
 
 from aclearn.config import LossConfig, OptimiserConfig
 from aclearn.learning import Batch, Learner
-from aclearn.policies import Architecture, Convolution
+from aclearn.policies import Architecture, Convolution, ResidualSection
 
 CPU = torch.device("cpu")
 IMAGES = Architecture(
     "tiny", (2, 6, 5), "uint8", 3, (Convolution(4, 3, 2), Convolution(5, 2, 1)), (6,)
+)
+RESIDUAL = replace(
+    IMAGES,
+    name="residual",
+    convolutions=(),
+    sections=(ResidualSection(4, (4, 3)), ResidualSection(3, (3,))),
 )
 FLAT = Architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True)
 LOSS = LossConfig(
@@ -32,7 +38,8 @@ UNCLIPPED = OptimiserConfig(max_grad_norm=0.0)
 class Make:
     """What the tests of the learner are made of."""
 
-    images, flat, loss, unclipped, cpu = IMAGES, FLAT, LOSS, UNCLIPPED, CPU
+    images, residual, flat = IMAGES, RESIDUAL, FLAT
+    loss, unclipped, cpu = LOSS, UNCLIPPED, CPU
 
     @staticmethod
     def batch(architecture: Architecture, T: int, B: int, seed: int) -> Batch:

@@ -74,7 +74,7 @@ def plain_gradient(
 
 
 @pytest.mark.parametrize("channels_last", [True, False])
-@pytest.mark.parametrize("kind", ["images", "flat"])
+@pytest.mark.parametrize("kind", ["images", "residual", "flat"])
 def test_the_gradient_is_that_of_a_plain_implementation(make, kind, channels_last) -> None:
     architecture = getattr(make, kind)
     batch = make.batch(architecture, 5, 3, seed=1)
@@ -318,13 +318,17 @@ def test_on_policy_data_are_worth_all_their_steps(make) -> None:
     assert make.learner(make.flat).update(above, learned_steps=0).clipped_rho_share == 1.0
 
 
-def test_repeated_updates_on_good_actions_make_them_likely(make) -> None:
+@pytest.mark.parametrize("kind", ["flat", "residual"])
+def test_repeated_updates_on_good_actions_make_them_likely(make, kind) -> None:
     # one state, action 2 pays 1 and the others 0: a policy that learns must come to prefer it
+    architecture = getattr(make, kind)
     T, B = 8, 4
     rng = np.random.default_rng(18)
-    observations = torch.ones(T + 1, B, 3)
+    images = architecture.observation_dtype == "uint8"
+    shape = (T + 1, B, *architecture.observation_shape)
+    observations = torch.full(shape, 200, dtype=torch.uint8) if images else torch.ones(shape)
     learner = Learner(
-        make.flat,
+        architecture,
         loss=LossConfig(discount=0.0, entropy_cost=0.0),
         optimiser=OptimiserConfig(learning_rate=0.03),
         device=make.cpu,
@@ -335,7 +339,7 @@ def test_repeated_updates_on_good_actions_make_them_likely(make) -> None:
             logits = learner.network(observations[0, :1])[0][0]
         log_probs = torch.log_softmax(logits, 0)
         p = torch.softmax(logits.double(), 0).numpy()
-        actions = torch.from_numpy(rng.choice(4, (T, B), p=p))
+        actions = torch.from_numpy(rng.choice(architecture.actions, (T, B), p=p))
         no = torch.zeros(T, B, dtype=torch.bool)
         learner.update(
             Batch(

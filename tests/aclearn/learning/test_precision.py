@@ -14,7 +14,7 @@ def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
 
 
-@pytest.mark.parametrize("kind", ["images", "flat"])
+@pytest.mark.parametrize("kind", ["images", "residual", "flat"])
 def test_a_gradient_under_bf16_is_near_that_in_fp32(make, kind) -> None:
     architecture = getattr(make, kind)
     batch = make.batch(architecture, 6, 8, seed=1)
