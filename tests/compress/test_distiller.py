@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from aclearn.policies import Convolution, PolicyVersion
+from aclearn.policies import Convolution, PolicyVersion, ResidualSection
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from compress import (
     ONNX,
@@ -110,7 +110,9 @@ def test_the_gradient_pulls_probabilities_and_values_to_the_teacher() -> None:
     np.testing.assert_allclose(values.grad.numpy(), np.arange(4.0) / 4, atol=1e-6)
 
 
-def test_the_student_comes_near_to_the_teacher_on_states_it_never_saw(architecture, small) -> None:
+@pytest.mark.parametrize("name", ["images", "flat"])
+def test_the_student_comes_near_to_the_teacher_on_states_it_never_saw(name, small) -> None:
+    architecture = getattr(small, name)
     policy, student = small.policy(architecture), smaller(architecture)
     context = Context(small.observations(architecture, 256, seed=1), seed=2)
     distiller = Distiller(student, steps=100, first_steps=1, learning_rate=1e-2)
@@ -129,6 +131,26 @@ def test_the_student_comes_near_to_the_teacher_on_states_it_never_saw(architectu
     assert first_kl > 0.1
     assert kl < first_kl / 10
     assert value < first_value / 10
+
+
+@pytest.mark.parametrize("deep", ["teacher", "student", "both"])
+def test_residual_networks_teach_and_learn_on_the_states_they_visit(small, deep) -> None:
+    architecture = small.images if deep == "student" else small.residual
+    student = smaller(architecture)
+    if deep != "teacher":
+        student = replace(student, convolutions=(), sections=(ResidualSection(6, (4,)),))
+    policy, visited = small.policy(architecture), small.observations(architecture, 64, seed=1)
+    context = Context(visited, seed=2)
+    distiller = Distiller(student, steps=200, first_steps=1, learning_rate=1e-2)
+    teacher_logits, _ = outputs(architecture, policy.tensors, visited)
+    distances = []
+    for _ in range(2):
+        result = compress(distiller, policy, context)
+        assert result.graph == PolicyGraph(student)
+        logits, _ = outputs(student, result.tensors, visited)
+        distances.append(kl_by_loops(teacher_logits, logits))
+    assert distances[0] > 0.1
+    assert distances[1] < distances[0] / 5
 
 
 def test_the_entropy_cost_keeps_the_student_from_the_certainty_of_its_teacher(small) -> None:

@@ -9,7 +9,7 @@ import onnx
 import pytest
 import torch
 
-from aclearn.config import config_from_yaml
+from aclearn.config import Config, config_from_yaml
 from aclearn.errors import AclearnError, CheckpointError
 from aclearn.launch import StopFlag
 from aclearn.policies.network import PolicyNetwork, load_tensors
@@ -17,13 +17,14 @@ from compress import ChainError
 from compress.export import run_onnx
 from services.compression import compress_run, export_run
 from services.compression_table import table_of
+from services.evaluate import evaluate
 from services.play import load_policy
 from services.train import train
 
 _CONFIG = """
 run: {{name: r, dir: {folder}, deterministic: true, max_updates: 3}}
-env: {{id: ALE/Pong-v5, clip_rewards: true}}
-policy: {{architecture: accerl-net3}}
+env: {{id: ALE/Pong-v5, clip_rewards: true, atari: {{max_episode_frames: {frames}}}}}
+policy: {{architecture: {architecture}}}
 actors: {{processes: 1, envs_per_group: 2, unroll_length: 4}}
 trainer: {{device: cpu, amp: "off"}}
 """
@@ -32,8 +33,16 @@ trainer: {{device: cpu, amp: "off"}}
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of three updates."""
-    folder = tmp_path_factory.mktemp("runs")
-    train(config_from_yaml(_CONFIG.format(folder=folder)), resume=False, stop=StopFlag())
+    return _run_of("accerl-net3", tmp_path_factory.mktemp("runs"))
+
+
+def _config(folder: Path, architecture: str = "accerl-net3", frames: int = 108_000) -> Config:
+    text = _CONFIG.format(folder=folder, architecture=architecture, frames=frames)
+    return config_from_yaml(text)
+
+
+def _run_of(architecture: str, folder: Path, frames: int = 108_000) -> Path:
+    train(_config(folder, architecture, frames), resume=False, stop=StopFlag())
     return folder / "r"
 
 
@@ -79,6 +88,19 @@ def test_an_exported_int8_policy_is_near_and_says_how_near(run, tmp_path) -> Non
     assert about["fidelity.observations"] == "512"
 
 
+def test_a_run_of_a_residual_network_repeats_itself_and_is_exported_and_played(tmp_path) -> None:
+    run, again = (_run_of("impala-resnet", tmp_path / name, frames=400) for name in ("a", "b"))
+    saved, other = load_policy(run), load_policy(again)
+    assert saved.at.version == 3
+    assert all(saved.tensors[n].tobytes() == other.tensors[n].tobytes() for n in other.tensors)
+    artifact = export_run(run, tmp_path / "policy.onnx")
+    assert artifact.original == saved.architecture.digest()
+    frames = some_frames(3)
+    answers = run_onnx((tmp_path / "policy.onnx").read_bytes(), frames)
+    np.testing.assert_allclose(answers, torch_logits(run, frames), rtol=1e-4, atol=1e-5)
+    assert evaluate(run, episodes=2).lengths == [100, 100]
+
+
 def test_the_table_compares_a_chain_with_the_policy_itself(run) -> None:
     rows = compress_run(run, "prune=0.5,int8", episodes=1)
     assert [row.name for row in rows[:2]] == ["eager torch fp32", "ONNX fp32"]
@@ -114,7 +136,7 @@ def test_a_run_without_a_checkpoint_is_told(tmp_path) -> None:
     with pytest.raises(AclearnError, match="nothing-here"):
         export_run(tmp_path / "nothing-here", tmp_path / "policy.onnx")
     folder = tmp_path / "runs"
-    config = config_from_yaml(_CONFIG.format(folder=folder))
+    config = _config(folder)
     (folder / "r").mkdir(parents=True)
     (folder / "r" / "config.yaml").write_text(config.to_yaml())
     with pytest.raises(CheckpointError, match="no checkpoint yet"):
