@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from aclearn.wire import (
+    MAX_FRAMES,
+    MAX_HEADER_BYTES,
     ActRequest,
     Beat,
     BeatReply,
@@ -189,6 +192,13 @@ def test_decoded_arrays_are_read_only_views_of_their_frames():
     assert np.shares_memory(view, np.frombuffer(parts[1], np.uint8))
 
 
+def test_a_decoded_array_without_elements_is_read_only_too():
+    decoded = round_trip(ActRequest(1, np.ones((0, 3), np.float32))).observations
+
+    assert decoded.shape == (0, 3)
+    assert not decoded.flags.writeable
+
+
 def test_an_array_at_an_odd_address_is_moved_to_an_aligned_one():
     header, data = as_bytes(encode(ActRequest(1, np.ones((2, 3), np.float32)), **HEADER))
     padded = bytes(1) + data
@@ -230,10 +240,17 @@ def test_numpy_scalars_and_ints_for_floats_are_converted_by_the_sender():
         (Hello("a\nb", "", "", 1, {}), "Hello.role: expected one line"),
         (Hello("r" * 1025, "", "", 1, {}), "Hello.role: expected at most 1024 bytes"),
         (Hello("", "", "", 1, {"a" * 1000 + str(i): "b" * 1000 for i in range(40)}), "header of"),
+        (Hello("é" * 513, "", "", 1, {}), "Hello.role: expected at most 1024 bytes"),
+        (Peers(1, [{"role": "actor"}]), "Peers.peers: expected a Peer, got dict"),
+        (Peers(1, [Peer("actor", "a", 7, {})]), "Peers.peers: expected a str, got int"),
         (ActRequest(1, [[1.0]]), "ActRequest.observations: expected an array, got list"),
+        (ActRequest(1, None), "ActRequest.observations: expected an array, got NoneType"),
+        (ActRequest(1, np.ones((2, 2), np.int32)), "expected dtype float32 or uint8, got int32"),
+        (ActRequest(1, np.ones((1,) * 6, np.uint8)), "expected 2 to 5 dimensions, got shape"),
         (ActRequest(1, np.ones((2, 2))), "expected dtype float32 or uint8, got float64"),
         (ActRequest(1, np.ones((2, 2), ">f4")), "expected dtype float32 or uint8, got >f4"),
         (ActRequest(1, np.ones(2, np.float32)), "expected 2 to 5 dimensions, got shape"),
+        (Weights(0, 0, {"a\nb": np.zeros(1, np.float32)}), "expected one line"),
         (Weights(0, 0, {str(i): np.zeros(1, np.float32) for i in range(256)}), "257 frames"),
     ],
 )
@@ -242,8 +259,51 @@ def test_a_message_that_the_receiver_would_refuse_is_not_sent(message, words):
         encode(message, **HEADER)
 
 
-def test_a_gauge_that_is_not_a_number_is_not_sent(samples):
-    beat = dataclasses.replace(samples["Beat"], gauges={"loss": float("nan")})
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"gauges": {"loss": float("nan")}}, r"Beat\.gauges: expected a finite float"),
+        ({"gauges": {"loss": True}}, r"Beat\.gauges: expected a float, got bool"),
+        ({"final": 1}, r"Beat\.final: expected a bool, got int"),
+    ],
+)
+def test_a_beat_with_another_type_of_value_is_not_sent(samples, changes, words):
+    with pytest.raises(ValueError, match=words):
+        encode(dataclasses.replace(samples["Beat"], **changes), **HEADER)
 
-    with pytest.raises(ValueError, match=r"Beat\.gauges: expected a finite float"):
-        encode(beat, **HEADER)
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"run": "a\nb"}, "BeatReply.header: expected one line"),
+        ({"sender": "s" * 1025}, "BeatReply.header: expected at most 1024 bytes"),
+        ({"sequence": -1}, "BeatReply.header: expected an int from 0"),
+    ],
+)
+def test_a_header_that_the_receiver_would_refuse_is_not_sent(changes, words):
+    with pytest.raises(ValueError, match=words):
+        encode(BeatReply(3), **{**HEADER, **changes})
+
+
+def test_a_counter_is_sent_as_the_mapping_that_it_is(samples):
+    beat = dataclasses.replace(samples["Beat"], dropped=Counter(lag=20))
+
+    assert type(round_trip(beat).dropped) is dict
+    assert round_trip(beat) == samples["Beat"]
+
+
+def test_as_many_frames_and_as_long_a_header_as_may_be_are_sent_and_read():
+    tensors = {str(i): np.full(1, i, np.float32) for i in range(MAX_FRAMES - 1)}
+    assert len(encode(Weights(0, 0, tensors), **HEADER)) == MAX_FRAMES
+    assert_same(round_trip(Weights(0, 0, tensors)), Weights(0, 0, tensors))
+
+    def hello(last):
+        values = {str(i): "v" * 1010 for i in range(64)}
+        return Hello("", "", "", 1, {**values, "last": "v" * last})
+
+    # from 256 bytes on, each more makes the header one longer
+    missing = MAX_HEADER_BYTES - len(encode(hello(256), **HEADER)[0])
+    longest = hello(256 + missing)
+    assert 0 < missing <= 1024 - 256
+    assert len(encode(longest, **HEADER)[0]) == MAX_HEADER_BYTES
+    assert round_trip(longest) == longest
