@@ -13,12 +13,13 @@ import pytest
 
 from aclearn.acting import log_probs_of
 from aclearn.errors import WireError
+from aclearn.monitoring import WaitMeter
 from aclearn.policies import PolicyVersion
 from aclearn.wire import ActCancel, ActReply, ActRequest, ErrorReply
 from compress import OnnxPolicy
 from services.policy_client import Acting
 from services.prediction_queue import Pending, PredictionQueue
-from services.prediction_workers import Outbox, answer_batch
+from services.prediction_workers import Outbox, answer_batch, make_step
 from services.predictor import Predictor, check_request
 
 
@@ -80,6 +81,22 @@ def test_a_batch_gets_the_answers_that_each_request_would_get_alone(tools, sizes
         np.testing.assert_allclose(
             reply.log_probs, log_probs_of(logits, reply.actions), rtol=1e-5, atol=1e-6
         )
+
+
+def test_a_worker_s_step_tells_whether_there_was_a_batch(tools) -> None:
+    acting = _acting(tools, PolicyVersion(2, 17))
+    queue, outbox = PredictionQueue(max_requests=8, max_batch=8, clock=tools.Clock(0.5)), Outbox()
+    try:
+        step = make_step(queue, outbox, lambda: acting, np.random.default_rng(5))
+        pending = _pending([1, 2])
+        assert queue.offer_all(pending) == []
+        assert step(WaitMeter()) is True
+        queue.close()
+        assert step(WaitMeter()) is False
+        [answered] = outbox.take()
+        assert [item for item, _ in answered] == pending
+    finally:
+        outbox.close()
 
 
 class Serving:

@@ -12,6 +12,7 @@ import torch
 from aclearn.config import Config, EnvConfig, RunConfig, TrainerConfig
 from aclearn.envs import read_spec
 from aclearn.learning import ParameterStore, TrainingQueue
+from aclearn.monitoring import WaitMeter
 from aclearn.policies import PolicyVersion
 from aclearn.wire import Unroll
 from services.policies import architecture_of
@@ -106,6 +107,17 @@ def test_four_workers_learn_every_batch_once_and_publish_rising_versions(tools) 
     newest = trainer._store.newer_than(PolicyVersion())
     for name, array in trainer.learner.tensors().items():
         np.testing.assert_array_equal(newest.tensors[name], array)
+
+
+def test_a_worker_s_step_tells_whether_there_was_a_batch() -> None:
+    trainer, queue = make_trainer(), TrainingQueue[Unroll](max_bytes=1 << 26, max_items=8)
+    step = make_step(trainer, queue, 2)
+    for number in range(2):
+        queue.offer(admit(trainer, number), 1)
+    assert step(WaitMeter()) is True
+    queue.close()
+    assert step(WaitMeter()) is False
+    assert trainer.counters.batches == 1
 
 
 def test_a_batch_whose_worker_fails_counts_as_dropped_and_the_next_is_learned(tools) -> None:

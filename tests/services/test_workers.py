@@ -106,6 +106,44 @@ def test_three_failures_in_a_row_end_the_pool_with_the_reason(pool, job, tools) 
     tools.wait_until(lambda: living() == set(), "nobody goes on")
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "ends"),
+    [
+        (["fails", "idle", "fails", "idle", "fails"], True),  # to be idle is no success
+        (["works", "fails", "fails", "fails"], True),
+        (["fails", "fails", "works", "fails", "fails"], False),
+        (["fails", "works", "fails", "fails", "idle", "works", "fails", "fails"], False),
+    ],
+)
+def test_only_a_step_that_did_something_ends_a_row_of_failures(tools, outcomes, ends) -> None:
+    left, never = iter(outcomes), threading.Event()
+    exhausted = threading.Event()
+
+    def step(meter) -> bool:
+        outcome = next(left, None)
+        if outcome is None:
+            exhausted.set()
+            never.wait(0.02)
+        if outcome == "fails":
+            raise ValueError("broken on purpose")
+        return outcome == "works"
+
+    pool = WorkerPool(lambda: step, name="test")
+    pool.resize(1)
+    try:
+        if ends:
+            tools.wait_until(lambda: living() == set(), "the pool ends")
+            assert list(left) == []
+            with pytest.raises(RuntimeError, match="in a row failed"):
+                pool.check()
+        else:
+            assert exhausted.wait(DEADLINE_S)
+            pool.check()
+        assert pool.failures == outcomes.count("fails")
+    finally:
+        assert pool.close(DEADLINE_S)
+
+
 def test_what_makes_a_worker_may_fail_too(tools) -> None:
     def make():
         raise OSError("no memory")
