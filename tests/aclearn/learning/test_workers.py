@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from aclearn.config import OptimiserConfig
 from aclearn.learning import GradientSums, GradientWorker, Learner, UpdateReport
@@ -106,6 +107,42 @@ def test_a_worker_differentiates_at_whole_versions(make) -> None:
     finally:
         done.set()
         writer.join(10)
+
+
+def test_weights_and_optimiser_are_changed_and_copied_under_the_lock(make, monkeypatch) -> None:
+    learner, kept_out = make.learner(make.flat), []
+
+    def another_thread_looks(*_, **__) -> None:
+        def look() -> None:
+            free = learner.lock.acquire(blocking=False)
+            if free:
+                learner.lock.release()
+            kept_out.append(not free)
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join(30)
+
+    def looking_first(named_parameters=learner.network.named_parameters):
+        another_thread_looks()
+        return named_parameters()
+
+    worker, batch = learner.make_worker(), make.batch(make.flat, 3, 2, seed=1)
+    another_thread_looks()
+    assert kept_out.pop() is False  # nobody holds it now
+    sums = learner.differentiate(batch, worker)
+    hook = register_optimizer_step_pre_hook(another_thread_looks)
+    try:
+        learner.apply(worker, sums, learned_steps=0)
+    finally:
+        hook.remove()
+    assert kept_out == [True]
+
+    monkeypatch.setattr(learner.network, "named_parameters", looking_first)
+    learner.tensors()
+    assert kept_out == [True] * 2
+    learner.state_tensors()
+    assert kept_out == [True] * 4  # for the weights and for the optimiser's moments
 
 
 def test_two_workers_that_start_together_use_the_same_weights(make) -> None:
