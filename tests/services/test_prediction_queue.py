@@ -42,10 +42,12 @@ def _offer(queue: PredictionQueue, sizes: list[int]) -> None:
         assert queue.offer(_pending(number, size=size))
 
 
-@pytest.mark.parametrize("bad", ["max_requests", "max_batch", "min_batch"])
+@pytest.mark.parametrize(
+    "bad", [{"max_requests": 0}, {"max_batch": 0}, {"min_batch": 0}, {"batch_timeout_s": -0.001}]
+)
 def test_bounds_must_be_positive(bad) -> None:
     with pytest.raises(ValueError, match="must be positive, got"):
-        _queue(**{bad: 0})
+        _queue(**bad)
 
 
 def test_a_batch_is_what_is_there_in_the_order_in_which_it_came() -> None:
