@@ -265,32 +265,32 @@ def test_actors_pull_artifacts_and_keep_the_old_one_when_one_is_damaged(roles, t
     pulling, compressor = Pulling(roles, tools), make(tools, ["int8", "onnx"])
     observations = some_observations(tools.flat, 40)
     compressor.observe(observations)
-    compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
+    compressor.compress(PolicyVersion(2, 1), some_tensors(tools.flat, 1))
     pulling.pull(compressor)
-    assert pulling.client.at == PolicyVersion(0, 1)
+    assert pulling.client.at == PolicyVersion(2, 1)
     assert pulling.client.chain == compressor.artifact.chain != "none"
     before = pulling.runtime.logits(observations)
 
-    compressor.compress(PolicyVersion(0, 2), some_tensors(tools.flat, 2))
+    compressor.compress(PolicyVersion(2, 2), some_tensors(tools.flat, 2))
     whole = compressor.artifact
     damaged = {name: tensor.copy() for name, tensor in whole.tensors.items()}
     damaged["hidden.0.weight"].reshape(-1).view(np.uint8)[3] ^= 1
     compressor.artifact = replace(whole, tensors=damaged)
     pulling.pull(compressor)
-    assert (pulling.client.at, pulling.client.refused) == (PolicyVersion(0, 1), 1)
+    assert (pulling.client.at, pulling.client.refused) == (PolicyVersion(2, 1), 1)
     np.testing.assert_allclose(pulling.runtime.logits(observations), before, rtol=1e-5, atol=1e-6)
 
     # the calibrated ranges still hold for weights that have moved a little
     old, step = some_tensors(tools.flat, 1), some_tensors(tools.flat, 3)
     tensors = {name: old[name] + np.float32(0.05) * step[name] for name in old}
-    compressor.compress(PolicyVersion(0, 3), tensors)
+    compressor.compress(PolicyVersion(2, 3), tensors)
     pulling.pull(compressor)
-    assert pulling.client.at == PolicyVersion(0, 3)
+    assert pulling.client.at == PolicyVersion(2, 3)
     expected = float64_logits(tools.flat, tensors, observations)
     np.testing.assert_allclose(pulling.runtime.logits(observations), expected, atol=0.05)
     # an artifact of an older epoch or version changes nothing
     compressor.artifact = whole
-    request = ArtifactRequest(0, 3)
+    request = ArtifactRequest(2, 3)
     assert compressor.newer_than(PolicyVersion(request.epoch, request.version)) is None
 
 

@@ -106,12 +106,12 @@ def test_refused_weights_are_counted_and_the_old_ones_go_on(pulling) -> None:
     assert pulling.asked() == WeightsRequest(0, 5)
 
 
-@pytest.mark.parametrize("late", [(0, 7), (0, 6), (0, 1)])
+@pytest.mark.parametrize("late", [(1, 7), (1, 6), (1, 1), (0, 7), (0, 500)])
 def test_an_answer_that_was_overtaken_changes_nothing(pulling, late) -> None:
     pulling.asked()
-    pulling.answer(_weights(0, 7))
+    pulling.answer(_weights(1, 7))
     pulling.answer(_weights(*late))
-    assert (pulling.client.at, pulling.client.swaps) == (PolicyVersion(0, 7), 1)
+    assert (pulling.client.at, pulling.client.swaps) == (PolicyVersion(1, 7), 1)
 
 
 def test_a_trainer_that_was_started_again_is_asked_at_once_and_its_epoch_counts(pulling) -> None:
