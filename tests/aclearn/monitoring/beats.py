@@ -1,0 +1,34 @@
+"""Beats of actors and trainers as a run's view gets them, for the tests of the view."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from aclearn.monitoring import RunView
+
+
+@dataclass(frozen=True)
+class Beat:
+    counters: Mapping[str, int] = field(default_factory=dict)
+    gauges: Mapping[str, float] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    waits: Mapping[str, float] = field(default_factory=dict)
+    parts: Mapping[str, float] = field(default_factory=dict)
+    episode_returns: tuple[float, ...] = ()
+
+
+def actor_beat(view: RunView, incarnation: str, now: float, **counters: int) -> None:
+    view.observe_beat("actor", "actor-0", incarnation, Beat(counters), now)
+
+
+def trainer_beat(view: RunView, incarnation: str, now: float, **counters: int) -> None:
+    named = {name.replace("seen_", "seen."): value for name, value in counters.items()}
+    view.observe_beat("trainer", "trainer", incarnation, Beat(named), now)
+
+
+def identity_holds(line: Mapping[str, object]) -> bool:
+    dropped = line["dropped_steps"]
+    assert isinstance(dropped, dict)
+    parts = line["learned_steps"], sum(dropped.values()), line["in_flight_steps"]
+    return line["env_steps"] == sum(parts)  # type: ignore[arg-type]
