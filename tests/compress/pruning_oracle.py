@@ -1,0 +1,184 @@
+"""Small architectures and a slow forward pass that can hold units fixed: what pruning must give."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from aclearn.policies import Architecture, ResidualSection
+from aclearn.policies.spec import Convolution
+from compress import Policy
+from compress.network import GraphNetwork
+
+IMAGES = Architecture(
+    "images", (2, 9, 9), "uint8", 3, (Convolution(6, 3, 2), Convolution(5, 2, 1)), (10, 7)
+)
+FLAT = Architecture("flat", (5,), "float32", 3, (), (12, 9), "tanh", separate_value=True)
+ARCHITECTURES = {
+    "images": IMAGES,
+    "images-without-hidden": replace(IMAGES, hidden=()),
+    "one-convolution-tanh": replace(
+        IMAGES, convolutions=(Convolution(9, 4, 3),), hidden=(6,), activation="tanh"
+    ),
+    "residual": replace(
+        IMAGES,
+        convolutions=(),
+        sections=(ResidualSection(5, (6, 4)), ResidualSection(4, (5,))),
+    ),
+    "flat-with-its-own-value": FLAT,
+    "flat-shared": replace(FLAT, separate_value=False, activation="relu"),
+    "flat-uint8": replace(FLAT, observation_dtype="uint8", hidden=(8,)),
+}
+
+
+def some_tensors(architecture, seed):
+    """Weights of a size that keeps activations near 1, biases that matter."""
+    rng = np.random.default_rng(seed)
+    return {
+        name: rng.normal(0, 0.5 if len(shape) == 1 else np.prod(shape[1:]) ** -0.5, shape).astype(
+            np.float32
+        )
+        for name, shape in architecture.tensor_shapes().items()
+    }
+
+
+def some_observations(architecture, count, seed=0):
+    rng = np.random.default_rng(seed)
+    shape = (count, *architecture.observation_shape)
+    if architecture.observation_dtype == "uint8":
+        return rng.integers(0, 256, shape, np.uint8)
+    return rng.normal(size=shape).astype(np.float32)
+
+
+def slow_forward(architecture, tensors, observations, fixed=None):
+    """Logits, values and every layer's activations by plain loops in float64.
+
+    `fixed` is layer → unit → what it gives instead: a number, or one for each position.
+    """
+    fixed, given = fixed or {}, {}
+    activate = np.tanh if architecture.activation == "tanh" else lambda x: np.maximum(x, 0.0)
+    x = observations.astype(np.float64)
+    if architecture.observation_dtype == "uint8":
+        x = x / 255.0
+
+    def weights(name):
+        return (tensors[f"{name}.{kind}"].astype(np.float64) for kind in ("weight", "bias"))
+
+    def hold(name, x):
+        given[name] = x.copy()
+        for unit, value in fixed.get(name, {}).items():
+            x[:, unit] = value
+        return x
+
+    def convolve(name, x, stride, padding=0, source=None):
+        weight, bias = weights(name)
+        x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+        for unit, value in fixed.get(source, {}).items():
+            x[:, unit] = np.where(x[:, unit] == 0.0, value, x[:, unit])  # to the edge and beyond
+        kernel = weight.shape[2]
+        size = (x.shape[2] - kernel) // stride + 1
+        out = np.zeros((len(x), len(weight), size, size))
+        for row in range(size):
+            for column in range(size):
+                top, left = row * stride, column * stride
+                patch = x[:, :, top : top + kernel, left : left + kernel]
+                for unit in range(len(weight)):
+                    out[:, unit, row, column] = (patch * weight[unit]).sum((1, 2, 3)) + bias[unit]
+        return out
+
+    def pool(x):
+        size = (x.shape[2] + 1) // 2
+        out = np.zeros((*x.shape[:2], size, size))
+        for row in range(size):
+            for column in range(size):
+                top, left = max(0, 2 * row - 1), max(0, 2 * column - 1)
+                seen = x[:, :, top : 2 * row + 2, left : 2 * column + 2]
+                out[:, :, row, column] = seen.max((2, 3))
+        return out
+
+    def dense(name, x):
+        weight, bias = weights(name)
+        out = np.zeros((len(x), len(weight)))
+        for unit in range(len(weight)):
+            out[:, unit] = (x * weight[unit]).sum(axis=1) + bias[unit]
+        return out
+
+    for i, conv in enumerate(architecture.convolutions):
+        x = hold(f"convolutions.{i}", activate(convolve(f"convolutions.{i}", x, conv.stride)))
+    for i, section in enumerate(architecture.sections):
+        x = pool(convolve(f"sections.{i}.convolution", x, 1, 1))
+        for j in range(len(section.blocks)):
+            first, second = (f"sections.{i}.blocks.{j}.{end}" for end in ("first", "second"))
+            inner = hold(first, activate(convolve(first, activate(x), 1, 1)))
+            x = x + convolve(second, inner, 1, 1, source=first)
+    x = activate(x) if architecture.sections else x
+    flat = x.reshape(len(x), -1)
+
+    def tower(name):
+        x = flat
+        for i in range(len(architecture.hidden)):
+            x = hold(f"{name}.{i}", activate(dense(f"{name}.{i}", x)))
+        return x
+
+    policy = tower("hidden")
+    value = tower("value_hidden") if architecture.separate_value else policy
+    return dense("policy", policy), dense("value", value)[:, 0], given
+
+
+def graph_outputs(policy, observations):
+    with torch.inference_mode():
+        outputs = GraphNetwork(policy.graph).load(policy.tensors)(torch.from_numpy(observations))
+    return tuple(output.numpy() for output in outputs)
+
+
+def layers_of(architecture):
+    names = {f"convolutions.{i}": c.filters for i, c in enumerate(architecture.convolutions)}
+    for i, section in enumerate(architecture.sections):
+        names |= {f"sections.{i}.blocks.{j}.first": n for j, n in enumerate(section.blocks)}
+    names |= {f"hidden.{i}": width for i, width in enumerate(architecture.hidden)}
+    if architecture.separate_value:
+        names |= {f"value_hidden.{i}": width for i, width in enumerate(architecture.hidden)}
+    return names
+
+
+def widths_of(architecture):
+    inner = [width for section in architecture.sections for width in section.blocks]
+    return [c.filters for c in architecture.convolutions] + inner + list(architecture.hidden)
+
+
+def smallest(scores, count):
+    """The `count` units with the smallest scores; of equal ones the later."""
+    return sorted(range(len(scores)), key=lambda unit: (scores[unit], -unit))[:count]
+
+
+def norms(tensors, layer):
+    weight, bias = tensors[f"{layer}.weight"], tensors[f"{layer}.bias"]
+    return [
+        float(np.sqrt((weight[u].astype(np.float64) ** 2).sum() + float(bias[u]) ** 2))
+        for u in range(len(bias))
+    ]
+
+
+def least_important(architecture, small, tensors):
+    """Layer → the units that pruning by magnitude must have removed to get that small."""
+    before, after = layers_of(architecture), layers_of(small)
+    return {
+        name: smallest(norms(tensors, name), before[name] - after[name])
+        for name in before
+        if after[name] < before[name]
+    }
+
+
+def mean_of(architecture, given, layer, unit):
+    """A unit's mean activation; for each position where a dense layer reads them one by one."""
+    last = f"convolutions.{len(architecture.convolutions) - 1}"
+    axis = 0 if layer == last else None
+    return given[layer][:, unit].mean(axis=axis)
+
+
+def compress(link, architecture, tensors, context):
+    policy = Policy.of(architecture, tensors)
+    context.begin(policy)
+    return link.compress(policy, context)

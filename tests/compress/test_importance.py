@@ -1,0 +1,220 @@
+"""Importance and rankings: which units go first, how many of a layer, and what is left of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pruning_oracle import (
+    ARCHITECTURES,
+    FLAT,
+    IMAGES,
+    compress,
+    graph_outputs,
+    layers_of,
+    least_important,
+    mean_of,
+    slow_forward,
+    smallest,
+    some_observations,
+    some_tensors,
+    widths_of,
+)
+
+from compress import Context, Policy, Pruning
+from compress.importance import (
+    globally_removed,
+    influences,
+    kept_width,
+    most_important,
+    removed_count,
+)
+
+
+@pytest.mark.parametrize(
+    ("count", "sparsity", "round_to", "width"),
+    [
+        (64, 0.5, 8, 32),
+        (64, 0.9, 8, 8),  # 57 may go, 7 stay
+        (100, 0.29, 1, 71),
+        (10, 0.7, 1, 3),
+        (12, 0.5, 8, 8),  # 6 may go, 4 do
+        (8, 0.5, 8, 4),  # rounding to 8 would leave nothing to remove
+        (32, 0.1, 8, 30),  # 29 stay; 32 is no less, 30 the next even width
+        (4, 0.5, 8, 2),
+        (3, 0.5, 8, 2),
+        (3, 0.99, 8, 2),  # one may stay; 2 is the width that rounds
+        (3, 0.99, 1, 1),
+        (1, 0.99, 8, 1),
+        (2, 0.4, 8, 2),
+        (10, 0.999999999999, 1, 1),
+    ],
+)
+def test_widths_are_round_and_never_less_than_asked(count, sparsity, round_to, width) -> None:
+    assert kept_width(count, removed_count(count, sparsity), round_to) == width
+
+
+def test_a_unit_that_never_answers_goes_first_by_activation() -> None:
+    # magnitude would keep it: its weights are the largest, but its bias keeps relu at zero
+    architecture = replace(FLAT, hidden=(4,), separate_value=False, activation="relu")
+    tensors = some_tensors(architecture, 4)
+    tensors["hidden.0.weight"][2] *= 10.0
+    tensors["hidden.0.bias"][2] = -1000.0
+    tensors["hidden.0.bias"][[0, 1, 3]] = 1.0
+    visited = some_observations(architecture, 30)
+    by_magnitude = compress(Pruning(0.25), architecture, tensors, Context(visited))
+    by_activation = compress(
+        Pruning(0.25, importance="activation"), architecture, tensors, Context(visited)
+    )
+    assert -1000.0 in by_magnitude.tensors["hidden.0.bias"]
+    np.testing.assert_array_equal(
+        by_activation.tensors["hidden.0.weight"], tensors["hidden.0.weight"][[0, 1, 3]]
+    )
+
+
+@pytest.mark.parametrize("compensate", [False, True])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_importance_by_activation_is_what_the_next_layer_of_the_policy_loses(
+    name, compensate
+) -> None:
+    architecture = ARCHITECTURES[name]
+    tensors = some_tensors(architecture, 5)
+    visited = some_observations(architecture, 30, seed=6)
+    _, _, given = slow_forward(architecture, tensors, visited)
+    link = Pruning(0.5, importance="activation", compensate=compensate)
+    pruned = compress(link, architecture, tensors, Context(visited))
+    sizes = layers_of(pruned.graph.architecture)
+    fixed = {}
+    for layer, units in layers_of(architecture).items():
+        tower, index = layer.split(".")[:2]
+        reader = f"{tower}.{int(index) + 1}"
+        if layer.endswith(".first"):
+            reader = layer.replace("first", "second")
+        elif f"{reader}.weight" not in tensors:
+            ends = {"value_hidden": "value", "hidden": "policy"}
+            reader = ends.get(tower) or ("hidden.0" if architecture.hidden else "policy")
+        weight = tensors[f"{reader}.weight"].astype(np.float64)
+        by_unit = np.split(weight, units, axis=1)  # the inputs of one unit are side by side
+        scores = []
+        for unit in range(units):
+            lost = given[layer][:, unit]
+            if compensate:
+                lost = lost - mean_of(architecture, given, layer, unit)
+            scores.append(np.abs(lost).mean() * np.linalg.norm(by_unit[unit]))
+        removed = smallest(scores, units - sizes[layer])
+        fixed[layer] = {
+            unit: mean_of(architecture, given, layer, unit) if compensate else 0.0
+            for unit in removed
+        }
+    observations = some_observations(architecture, 5)
+    logits, values, _ = slow_forward(architecture, tensors, observations, fixed)
+    answers = graph_outputs(pruned, observations)
+    np.testing.assert_allclose(answers[0], logits, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(answers[1], values, rtol=1e-4, atol=1e-5)
+
+
+def test_what_compensation_puts_back_does_not_count() -> None:
+    tensors = {name: np.ones(s, np.float32) for name, s in IMAGES.tensor_shapes().items()}
+    policy = Policy.of(IMAGES, tensors)
+    rng = np.random.default_rng(1)
+    _, _, shapes = slow_forward(IMAGES, tensors, some_observations(IMAGES, 2))
+    given = {layer: np.zeros((2, a.shape[1], a[0, 0].size)) for layer, a in shapes.items()}
+    for layer, array in given.items():
+        array[:, 0] = rng.normal(size=array.shape[2])  # in time the same, not over the positions
+        array[0, 1], array[1, 1] = 0.9, 1.1  # over the positions the same, not in time
+        assert array.shape[2] == {"convolutions.0": 16, "convolutions.1": 9}.get(layer, 1)
+    plain = influences(policy, given, compensated=False)
+    scores = influences(policy, given, compensated=True)
+    # outgoing weights of 1: their norm is the root of their number
+    assert plain["convolutions.1"][1] == pytest.approx(1.0 * (10 * 9) ** 0.5)
+    assert scores["convolutions.1"][:2] == pytest.approx([0.0, 0.1 * (10 * 9) ** 0.5])
+    assert scores["hidden.0"][:2] == pytest.approx([0.0, 0.1 * 7**0.5])
+    assert scores["hidden.1"][:2] == pytest.approx([0.0, 0.1 * 3**0.5])  # not the value's
+    # one bias serves all positions of a convolution
+    first = given["convolutions.0"][0, 0]
+    lost = np.abs(first - first.mean()).mean()
+    assert scores["convolutions.0"][:2] == pytest.approx(
+        [lost * (5 * 4) ** 0.5, 0.1 * (5 * 4) ** 0.5]
+    )
+
+
+def test_a_ranking_over_all_layers_takes_from_where_least_is_needed() -> None:
+    # by hand: means are 1 and 2.5, so in means the scores are 1 × 4 and 0.4, 0.4, 0.4, 2.8 (× 2)
+    scores = {
+        "a": np.array([1.0, 1.0, 1.0, 1.0]),
+        "b": np.array([1.0, 7.0, 1.0, 1.0, 1.0, 7.0, 1.0, 1.0]),
+    }
+    assert globally_removed(scores, 0.5) == {"a": 0, "b": 6}
+    # 8 of 12: six of b, then two of the equal ones of a
+    assert globally_removed(scores, 0.67) == {"a": 2, "b": 6}
+    # 11 of 12, but a keeps one of 4 and b one of 8
+    assert globally_removed(scores, 0.99) == {"a": 3, "b": 7}
+    # a tenth of 40, rounded up, stays even in a layer of nothing but zeros
+    dead = {"dead": np.zeros(40), "a": np.arange(1.0, 41.0)}
+    assert globally_removed(dead, 0.5) == {"dead": 36, "a": 4}
+
+
+def test_global_widths_are_decided_once() -> None:
+    link, context = Pruning(0.5, scope="global", round_to=1, reselect_every=1), Context()
+    tensors = some_tensors(FLAT, 13)
+    for tower in ("hidden", "value_hidden"):
+        tensors[f"{tower}.1.weight"][:7] *= 0.01
+        tensors[f"{tower}.1.bias"][:7] *= 0.01
+    first = compress(link, FLAT, tensors, context)
+    # 10 of 21 go: the 7 small ones of hidden.1, and 3 more
+    widths = first.graph.architecture.hidden
+    assert sum(widths) == 11 and widths[1] <= 2
+    later = compress(link, FLAT, some_tensors(FLAT, 14), context)
+    assert later.graph == first.graph
+    fixed = {
+        layer: dict.fromkeys(units, 0.0)
+        for layer, units in least_important(
+            FLAT, later.graph.architecture, some_tensors(FLAT, 14)
+        ).items()
+    }
+    observations = some_observations(FLAT, 4)
+    logits, values, _ = slow_forward(FLAT, some_tensors(FLAT, 14), observations, fixed)
+    answers = graph_outputs(later, observations)
+    np.testing.assert_allclose(answers[0], logits, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(answers[1], values, rtol=1e-4, atol=1e-5)
+
+
+def test_a_layer_with_its_own_share_is_not_in_the_ranking() -> None:
+    link = Pruning(0.5, scope="global", per_layer={"hidden.1": 0.3}, round_to=1)
+    result = compress(link, FLAT, some_tensors(FLAT, 15), Context())
+    assert result.graph.architecture.hidden == (6, 7)  # 2 of 9; 6 of 12, ranked alone
+
+
+@pytest.mark.parametrize("scope", ["layer", "global"])
+@pytest.mark.parametrize("importance", ["magnitude", "activation"])
+@pytest.mark.parametrize("value", [0.0, 1.0, -3.0, 1e30])
+def test_weights_that_are_all_equal_keep_the_first_units(value, importance, scope) -> None:
+    tensors = {
+        name: np.full(shape, value, np.float32) for name, shape in IMAGES.tensor_shapes().items()
+    }
+    link = Pruning(0.5, importance=importance, scope=scope, round_to=1, compensate=False)
+    # dark images: 1e30 times a bright one would leave float32
+    context = Context(np.zeros((4, *IMAGES.observation_shape), np.uint8))
+    if value == 1e30:
+        tensors = {n: t if n.startswith("convolutions.0") else t * 0 for n, t in tensors.items()}
+    result = compress(link, IMAGES, tensors, context)
+    assert all(np.isfinite(tensor).all() for tensor in result.tensors.values())
+    assert all(width >= 1 for width in widths_of(result.graph.architecture))
+
+
+def test_of_equal_units_the_first_stay() -> None:
+    scores = np.random.default_rng(2).integers(0, 3, 200).astype(np.float64)
+    by_hand = sorted(range(200), key=lambda unit: (-scores[unit], unit))[:100]
+    np.testing.assert_array_equal(most_important(scores, 100), sorted(by_hand))
+
+
+def test_dead_channels_go_first() -> None:
+    tensors = some_tensors(IMAGES, 16)
+    dead = [0, 2, 5]
+    tensors["convolutions.0.weight"][dead] = 0.0
+    tensors["convolutions.0.bias"][dead] = 0.0
+    result = compress(Pruning(0.5, round_to=1), IMAGES, tensors, Context())
+    np.testing.assert_array_equal(
+        result.tensors["convolutions.0.weight"], tensors["convolutions.0.weight"][[1, 3, 4]]
+    )
