@@ -140,7 +140,7 @@ class Lane:
         self._steps: dict[int, _Step] = {}
         with place.scope():
             self._network = GraphNetwork(graph, with_value=False).eval().to(place.device)
-            if self._architecture.convolutions:
+            if self._architecture.convolves:
                 self._network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         named = dict(self._network.named_parameters())
         self._parameters: list[Tensor] = [named[name] for name in graph.tensors()]
@@ -203,7 +203,7 @@ class Lane:
         )
 
     def _forward(self, observations: Tensor) -> Tensor:
-        if self._architecture.convolutions:
+        if self._architecture.convolves:
             observations = observations.contiguous(memory_format=torch.channels_last)
         # without the cache, whose tensors would outlive the capture that they were made in
         with torch.autocast(
