@@ -6,8 +6,9 @@ Every part is one `aclearn train` of the workload in which a rule decides on the
 `sweep` runs each pair (NP, NT) for `--sweeps` windows, in an order drawn anew each time; `tuner` is
 aclearn's, once from (1, 1) and once from the largest counts; `ga3c` is the rule of GA3C's released
 code (`ThreadDynamicAdjustment`), with the same windows. Printed, one JSON line each: the sweep's
-rates; of each rule the path, the kept pair's rate as a share of the best one's by the sweep, and
-the run's learned steps after the first `--minutes` as a share of what the best pair learns.
+rates; of each rule the path, the kept pair's rate as a share of the best one's by the sweep, the
+run's learned steps after the first `--minutes` as a share of what the best pair learns, and what
+excursions cost in that time; in the end the shares by all windows of all runs.
 
 Workloads: `predictors`, CartPole slowed down by 2 ms a step of a group, with a wide network, so
 that answers are what actors wait for; `trainers`, where learning takes several times as long as
@@ -26,7 +27,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +291,25 @@ def sweep_rates(folder: Path) -> dict[tuple[int, int], list[float]]:
     return rates
 
 
+def pooled_rates(folders: Iterable[Path]) -> dict[tuple[int, int], float]:
+    """Mean rate by pair over all windows of all runs: less noisy than the sweep alone."""
+    rates: dict[tuple[int, int], list[float]] = {}
+    for folder in folders:
+        for line in decisions(folder):
+            if line["rate"] is not None:
+                rates.setdefault(pair(line["counts"]), []).append(line["rate"])
+    return {p: statistics.fmean(found) for p, found in sorted(rates.items())}
+
+
+def lost_to_exploring(lines: Sequence[Mapping[str, Any]], since_s: float) -> float:
+    """Share of the rate of the kept counts that windows with other counts cost after `since_s`."""
+    read = [line for line in lines if line["rate"] is not None and line["time_s"] > since_s]
+    seconds = sum(line["window_s"] for line in read)
+    learned = sum(line["rate"] * line["window_s"] for line in read)
+    at_home = [line["rate"] for line in read if line["counts"] == line["kept"]]
+    return 1 - learned / seconds / statistics.fmean(at_home)
+
+
 def learned_per_s(folder: Path, since_s: float) -> float:
     """Learned steps per second from `since_s` to the end."""
     from aclearn.runs import read_metrics
@@ -335,6 +355,7 @@ def main() -> None:
     }
     print(json.dumps(line), flush=True)
     find_s = 60 * arguments.minutes
+    folders, ends = [folder], {}
     for rule in arguments.rules:
         for start in ((1, 1), (most, most)):
             name = f"{rule}-from-{start[0]}-{start[1]}"
@@ -343,6 +364,8 @@ def main() -> None:
             path = [(round(d["time_s"]), *pair(d["kept"])) for d in lines]
             moves = [p for i, p in enumerate(path) if i == 0 or p[1:] != path[i - 1][1:]]
             at_half = [p for p in path if p[0] <= find_s][-1][1:]
+            folders.append(folder)
+            ends[name] = at_half, path[-1][1:]
             line = {
                 "rule": rule,
                 "from": start,
@@ -352,9 +375,18 @@ def main() -> None:
                 "share_at_end": shares[path[-1][1:]],
                 "rate_afterwards": round(learned_per_s(folder, find_s), 1),
                 "of_the_best_rate": round(learned_per_s(folder, find_s) / rates[best], 3),
+                "lost_to_exploring": round(lost_to_exploring(lines, find_s), 3),
                 "path": moves,
             }
             print(json.dumps(line), flush=True)
+    rates = pooled_rates(folders)
+    best = max(rates, key=lambda p: rates[p])
+    shares = {p: round(rate / rates[best], 3) for p, rate in rates.items()}
+    line = {
+        "all_windows_share_of_best": {f"{p[0]},{p[1]}": share for p, share in shares.items()},
+        "share_at_half_and_end": {n: [shares[p] for p in pairs] for n, pairs in ends.items()},
+    }
+    print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":
