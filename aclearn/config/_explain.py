@@ -132,6 +132,11 @@ def nearest(model: type[BaseModel], dotted: str) -> str | None:
     close = difflib.get_close_matches(leaf, siblings, n=1)
     if close:
         return f"{prefix}{close[0]}"
+    # the beginning of a longer one: "unrols" for "unrolls_per_batch"
+    beginnings = {name[: len(leaf)]: name for name in siblings}
+    close = difflib.get_close_matches(leaf, list(beginnings), n=1, cutoff=0.8)
+    if close:
+        return f"{prefix}{beginnings[close[0]]}"
     close = difflib.get_close_matches(leaf, list(known.values()), n=1, cutoff=0.8)
     return next((key for key, name in known.items() if close and name == close[0]), None)
 

@@ -79,6 +79,12 @@ def test_the_name_that_python_has_for_lambda_is_no_key(path: Path) -> None:
     assert message.startswith(f"{path}: loss.lambda_ is not a known key; did you mean loss.lambda?")
 
 
+def test_the_misspelt_beginning_of_a_long_key_is_enough(path: Path) -> None:
+    message = message_of("env: {id: a}\ntrainer: {unrols: 3}", path=path)
+
+    assert "trainer.unrols is not a known key; did you mean trainer.unrolls_per_batch?" in message
+
+
 @pytest.mark.parametrize(
     ("key", "value", "sentence"),
     [
