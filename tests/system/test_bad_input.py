@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from system_harness import CARTPOLE, System
+from system_harness import CARTPOLE, System, check_lines
 
 _WRONG = {
     "unknown key": (
@@ -51,6 +51,7 @@ def test_an_environment_that_cannot_be_made_ends_the_run_with_the_reason(
 ) -> None:
     run = system.train(system.config(CARTPOLE, env={"id": env_id}))
     assert run.wait(within_s=40.0) in (1, 64), run.diagnosis()
+    check_lines(run.lines())
     for word in words:
         assert word in run.output, run.output
 

@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from system_harness import CARTPOLE, PATIENCE, Run, System
+from system_harness import CARTPOLE, PATIENCE, Run, System, check_lines
 
 from aclearn.runs import load_newest
 
@@ -36,6 +36,7 @@ def test_a_signal_during_the_start_ends_it_too(system: System) -> None:
     run.wait_for(lambda: len(run.pids()) == 4, "every role is started")
     run.signal(signal.SIGTERM)
     assert run.wait(within_s=10.0) == 143, run.diagnosis()
+    check_lines(run.lines())
 
 
 def test_roles_end_within_ten_seconds_when_the_parent_is_killed(system: System) -> None:

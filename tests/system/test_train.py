@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 from conftest import leaving_nothing
-from system_harness import CARTPOLE, NEVER_FALL, PATIENCE, PONG, WITHIN_AN_EPOCH, Run, System
+from system_harness import (
+    CARTPOLE,
+    NEVER_FALL,
+    PATIENCE,
+    PONG,
+    WITHIN_AN_EPOCH,
+    Run,
+    System,
+    check_lines,
+)
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from aclearn.runs import load_newest
@@ -175,6 +184,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_if_all_are_the_run_ends(
     if how == "truncated":
         assert status in (1, 64), run.diagnosis()
         assert "damaged" in run.output and str(newest_first[0]) in run.output
+        check_lines(run.lines())
     else:
         assert status == 0, run.diagnosis()
         assert newest_first[0].stem in run.log("trainer-0")
@@ -192,4 +202,5 @@ def test_a_checkpoint_of_another_architecture_is_refused_with_a_reason(
     )
     assert run.wait() in (1, 64), run.diagnosis()
     assert "another architecture" in run.output and "policy" in run.output
+    check_lines(run.lines())
     assert sorted(p.name for p in (folder / "r" / "checkpoints").iterdir()) == checkpoints
