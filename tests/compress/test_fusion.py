@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from random_policies import some_observations, some_tensors
 from torch import nn
 
 from aclearn.policies import Architecture, PolicyVersion
@@ -41,25 +42,6 @@ ARCHITECTURES = {
     "bytes-without-hidden": replace(BYTES, hidden=()),
     "bytes-without-hidden-shared": replace(BYTES, hidden=(), separate_value=False),
 }
-
-
-def some_tensors(architecture, seed):
-    """Weights of a size that keeps activations near 1, biases that matter."""
-    rng = np.random.default_rng(seed)
-    return {
-        name: rng.normal(0, 0.5 if len(shape) == 1 else np.prod(shape[1:]) ** -0.5, shape).astype(
-            np.float32
-        )
-        for name, shape in architecture.tensor_shapes().items()
-    }
-
-
-def some_observations(architecture, count, seed=0):
-    rng = np.random.default_rng(seed)
-    shape = (count, *architecture.observation_shape)
-    if architecture.observation_dtype == "uint8":
-        return rng.integers(0, 256, shape, np.uint8)
-    return rng.normal(size=shape).astype(np.float32)
 
 
 def reference(architecture, tensors, observations):

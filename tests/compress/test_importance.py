@@ -17,10 +17,9 @@ from pruning_oracle import (
     mean_of,
     slow_forward,
     smallest,
-    some_observations,
-    some_tensors,
     widths_of,
 )
+from random_policies import some_observations, some_tensors
 
 from compress import Context, Policy, Pruning
 from compress.importance import (

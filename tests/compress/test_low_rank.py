@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from random_policies import some_observations, some_tensors
 
 from aclearn.policies import Architecture, PolicyVersion
 from aclearn.policies.network import PolicyNetwork, load_tensors
@@ -37,17 +38,6 @@ RESIDUAL = replace(IMAGES, convolutions=(), sections=(ResidualSection(8, (6,)),)
 FLAT = Architecture("flat", (6,), "float32", 3, (), (16, 14), "tanh", separate_value=True)
 
 
-def some_tensors(architecture, seed):
-    """Weights of a size that keeps activations near 1, biases that matter."""
-    rng = np.random.default_rng(seed)
-    return {
-        name: rng.normal(0, 0.5 if len(shape) == 1 else np.prod(shape[1:]) ** -0.5, shape).astype(
-            np.float32
-        )
-        for name, shape in architecture.tensor_shapes().items()
-    }
-
-
 def moved(tensors, by, seed):
     """The same weights after a small step of learning."""
     rng = np.random.default_rng(seed)
@@ -55,14 +45,6 @@ def moved(tensors, by, seed):
         name: (t + by * t.std() * rng.normal(size=t.shape)).astype(np.float32)
         for name, t in tensors.items()
     }
-
-
-def some_observations(architecture, count, seed=0):
-    rng = np.random.default_rng(seed)
-    shape = (count, *architecture.observation_shape)
-    if architecture.observation_dtype == "uint8":
-        return rng.integers(0, 256, shape, np.uint8)
-    return rng.normal(size=shape).astype(np.float32)
 
 
 def truncated(weight, rank):

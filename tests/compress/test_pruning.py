@@ -17,10 +17,9 @@ from pruning_oracle import (
     least_important,
     mean_of,
     slow_forward,
-    some_observations,
-    some_tensors,
     widths_of,
 )
+from random_policies import some_observations, some_tensors
 
 from aclearn.policies import (
     Architecture,

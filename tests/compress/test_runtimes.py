@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from random_policies import some_observations, some_tensors
 
 from aclearn.policies import (
     ARCHITECTURES,
@@ -48,25 +49,6 @@ def preset(name):
 
 
 SMALL = preset("accerl-net3")
-
-
-def some_tensors(architecture, seed):
-    """Weights of a size that keeps activations near 1, biases that matter."""
-    rng = np.random.default_rng(seed)
-    return {
-        name: rng.normal(0, (1 / np.prod(shape[1:])) ** 0.5, shape).astype(np.float32)
-        if len(shape) > 1
-        else rng.normal(0, 0.5, shape).astype(np.float32)
-        for name, shape in architecture.tensor_shapes().items()
-    }
-
-
-def some_observations(architecture, count, seed=0):
-    rng = np.random.default_rng(seed)
-    shape = (count, *architecture.observation_shape)
-    if architecture.observation_dtype == "uint8":
-        return rng.integers(0, 256, shape, np.uint8)
-    return rng.normal(size=shape).astype(np.float32)
 
 
 def reference_logits(architecture, tensors, observations):

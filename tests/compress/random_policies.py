@@ -1,0 +1,25 @@
+"""Random weights and observations of any architecture, for tests that compare two ways."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def some_tensors(architecture, seed):
+    """Weights of a size that keeps activations near 1, biases that matter."""
+    rng = np.random.default_rng(seed)
+    return {
+        name: rng.normal(0, 0.5 if len(shape) == 1 else np.prod(shape[1:]) ** -0.5, shape).astype(
+            np.float32
+        )
+        for name, shape in architecture.tensor_shapes().items()
+    }
+
+
+def some_observations(architecture, count, seed=0):
+    """Pixels of any value, or normal numbers."""
+    rng = np.random.default_rng(seed)
+    shape = (count, *architecture.observation_shape)
+    if architecture.observation_dtype == "uint8":
+        return rng.integers(0, 256, shape, np.uint8)
+    return rng.normal(size=shape).astype(np.float32)
