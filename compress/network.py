@@ -16,8 +16,9 @@ _ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 class GraphNetwork(nn.Module):
     """A policy graph in torch, with or without its value; factored layers are two modules.
 
-    Its parameters bear the names of `PolicyGraph.tensors`. int8 graphs have no module: they run in
-    ONNX Runtime.
+    Its parameters bear the names of `PolicyGraph.tensors` and hold nothing before `load`: to draw
+    random first weights took longer than to load real ones. int8 graphs have no module: they run
+    in ONNX Runtime.
 
     Args:
         graph: fp32, fp16 or bf16.
@@ -91,11 +92,21 @@ def _is_head(layer: Layer) -> bool:
 def _module_of(layer: Layer) -> nn.Module:
     if layer.is_convolution:
         out, channels, kernel, _ = layer.weight
-        return nn.Conv2d(
-            channels, out, kernel, layer.stride, padding=layer.padding, bias=layer.bias
+        convolution: nn.Module = nn.utils.skip_init(  # type: ignore[no-untyped-call]
+            nn.Conv2d,
+            channels,
+            out,
+            kernel,
+            stride=layer.stride,
+            padding=layer.padding,
+            bias=layer.bias,
         )
+        return convolution
     out, width = layer.weight
-    return nn.Linear(width, out, bias=layer.bias)
+    linear: nn.Module = nn.utils.skip_init(  # type: ignore[no-untyped-call]
+        nn.Linear, width, out, bias=layer.bias
+    )
+    return linear
 
 
 def _place(root: nn.Module, dotted: str, module: nn.Module) -> None:
