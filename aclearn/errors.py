@@ -7,6 +7,7 @@ AclearnError
 ├── CheckpointError      a checkpoint that cannot be written or read
 ├── RunFolderError       a run folder that exists already, is missing, or is no run folder
 ├── EndpointError        an address that cannot be bound or reached
+├── SharingError         memory that processes cannot share; they send each other messages instead
 └── RoleFailure          a role that died more often than the supervisor may restart it
 """
 
@@ -48,6 +49,10 @@ class RunFolderError(AclearnError):
 
 class EndpointError(AclearnError):
     """An address that cannot be bound, is in use, or must not be bound without keys."""
+
+
+class SharingError(AclearnError):
+    """Memory that cannot be shared between processes."""
 
 
 class RoleFailure(AclearnError):

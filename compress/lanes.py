@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aclearn.policies import Architecture
+from compress.errors import RefusedTensors
 from compress.graph import PolicyGraph, Tensors, check_tensors
 from compress.network import GraphNetwork
 
@@ -312,6 +313,27 @@ class LanePolicy:
             for name in self._graph.tensors()
         )
         self._executable = LaneExecutable(self._lanes, weights)
+
+    def swap_on_device(self, tensors: Mapping[str, Tensor]) -> None:
+        """The same with weights that lie on the device, complete, and are never written again.
+
+        Args:
+            tensors: float32 of the architecture's shapes, by name; those of the value are left.
+
+        Raises:
+            RefusedTensors: they are not finite; the old ones go on.
+        """
+        weights = {name: tensors[name] for name in self._graph.tensors()}
+        finite = torch.stack([torch.isfinite(weight).all() for weight in weights.values()])
+        if not bool(finite.all()):  # waits for the device
+            bad = [name for name, fine in zip(weights, finite.tolist(), strict=True) if not fine]
+            raise RefusedTensors(f"tensors: not finite: {', '.join(bad)}")
+        self._executable = LaneExecutable(self._lanes, tuple(weights.values()))
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self._device
 
     @property
     def executable(self) -> LaneExecutable:

@@ -5,122 +5,26 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from aclearn.errors import AclearnError
 from aclearn.policies import Architecture, PolicyVersion
-from aclearn.wire import (
-    ArtifactReply,
-    ArtifactRequest,
-    ErrorReply,
-    Message,
-    NoNewerWeights,
-    Weights,
-    WeightsRequest,
-)
+from aclearn.wire import ErrorReply, NoNewerWeights
 from compress import ArtifactPolicy, PolicyRuntime, RefusedArtifact, RefusedTensors
-from compress.runtime import Executable
-from services.artifacts import artifact_of
 from services.policies import make_runtime
+from services.policy_sources import Acting, ArtifactSource, PolicySource, make_weights_source
 from services.role import Membership, PeerLink, RoleContext
 
 _LOGGER = logging.getLogger(__name__)
 
 #: A request that got no answer for so long is asked again.
 _ANSWER_WITHIN_S = 5.0
-#: Least time between two questions.
-_ASK_EVERY_S = 0.05
+#: Least time between two questions, and between two looks where nobody has to be asked.
+_ASK_EVERY_S, _LOOK_EVERY_S = 0.05, 0.01
 #: Swapping policies may take this share of a role's time; with costly swaps it asks less often.
 _SWAP_SHARE = 0.03
 #: But never less often than this: a swap that was interrupted only looks costly.
 _ASK_AT_LATEST_S = 1.0
-
-
-@dataclass(frozen=True, eq=False)
-class Acting:
-    """One policy that acts: never changes, so that what it computes is by what it names.
-
-    Attributes:
-        executable: computes its logits.
-        at: its version.
-        chain: id of the compressor chain behind it; "none" for the uncompressed policy.
-    """
-
-    executable: Executable
-    at: PolicyVersion
-    chain: str = "none"
-
-    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Logits `[N, A]` float32 of observations `[N, *shape]`; in any thread."""
-        return self.executable.logits(observations)
-
-
-class PolicySource(Protocol):
-    """What is asked for, and what is done with the answer."""
-
-    def question(self, known: PolicyVersion) -> Message:
-        """Asks for something newer than `known`."""
-
-    def version(self, message: Message) -> PolicyVersion | None:
-        """The version that an answer brings; None when it brings none."""
-
-    def take(self, at: PolicyVersion, message: Message) -> Acting:
-        """Swap in what the answer brings, which is of version `at`.
-
-        Raises:
-            RefusedTensors, RefusedArtifact: it is not what it says; the old policy goes on.
-        """
-
-
-class WeightsSource:
-    """A trainer's weights, for a runtime of the uncompressed policy."""
-
-    def __init__(self, runtime: PolicyRuntime) -> None:
-        self._runtime = runtime
-
-    def question(self, known: PolicyVersion) -> Message:
-        """Asks for newer weights."""
-        return WeightsRequest(known.epoch, known.version)
-
-    def version(self, message: Message) -> PolicyVersion | None:
-        """The weights' version."""
-        if isinstance(message, Weights):
-            return PolicyVersion(message.epoch, message.version)
-        return None
-
-    def take(self, at: PolicyVersion, message: Message) -> Acting:
-        """Swap the weights in."""
-        assert isinstance(message, Weights)  # only what has a version is taken
-        self._runtime.swap(message.tensors)
-        return Acting(self._runtime.executable, at)
-
-
-class ArtifactSource:
-    """A compressor's artifacts."""
-
-    def __init__(self, runtime: ArtifactPolicy) -> None:
-        self._runtime = runtime
-
-    def question(self, known: PolicyVersion) -> Message:
-        """Asks for a newer artifact."""
-        return ArtifactRequest(known.epoch, known.version)
-
-    def version(self, message: Message) -> PolicyVersion | None:
-        """The version of the weights that the artifact was made from."""
-        if isinstance(message, ArtifactReply):
-            return PolicyVersion(message.epoch, message.version)
-        return None
-
-    def take(self, at: PolicyVersion, message: Message) -> Acting:
-        """Check the artifact and swap it in."""
-        assert isinstance(message, ArtifactReply)  # only what has a version is taken
-        artifact = artifact_of(message)
-        self._runtime.swap(artifact)
-        return Acting(self._runtime.executable, at, artifact.chain)
 
 
 class PolicyClient:
@@ -161,9 +65,11 @@ class PolicyClient:
         return "none" if self.acting is None else self.acting.chain
 
     def poll(self, membership: Membership) -> None:
-        """Take an answer if there is one, and ask when it is time."""
+        """Take an answer if there is one, and look or ask when it is time."""
         if self._link.follow(membership):
             self._asked_at = None
+            if self._link.peer is not None:
+                self._source.follow(self._link.peer)
         client = self._link.client
         if client is None:
             return
@@ -181,24 +87,30 @@ class PolicyClient:
             self._asked_at = None
         if self._asked_at is None and now >= self._next_ask:
             known = max(self.at, self._refused_at or self.at)
-            if client.send(self._source.question(known)):
+            if self._source.silent:
+                self._next_ask = now + _LOOK_EVERY_S
+                found = self._source.look(known)
+                if found is not None:
+                    self._take(*found)
+            elif client.send(self._source.question(known)):
                 self._asked_at = now
             else:
                 self._next_ask = now + _ASK_EVERY_S
 
-    def _take(self, at: PolicyVersion, message: Message) -> None:
+    def _take(self, at: PolicyVersion, found: Any) -> None:
         if at <= self.at:
             return  # an answer that was overtaken
         started = self._clock()
         try:
-            self.acting = self._source.take(at, message)
+            self.acting = self._source.take(at, found)
         except (RefusedTensors, RefusedArtifact) as error:
             self._refuse(at, error)
             return
         self.swaps += 1
         now = self._clock()
         pause_s = (now - started) / _SWAP_SHARE
-        self._next_ask = now + min(max(_ASK_EVERY_S, pause_s), _ASK_AT_LATEST_S)
+        least_s = _LOOK_EVERY_S if self._source.silent else _ASK_EVERY_S
+        self._next_ask = now + min(max(least_s, pause_s), _ASK_AT_LATEST_S)
 
     def _refuse(self, at: PolicyVersion, error: AclearnError) -> None:
         self.refused += 1
@@ -233,4 +145,5 @@ def make_policy(
         link = PeerLink(context, "compressor", "artifacts", context.index)
         return compressed, PolicyClient(link, ArtifactSource(compressed))
     runtime = make_runtime(architecture, kind, threads=threads, device=device, max_batch=max_batch)
-    return runtime, PolicyClient(PeerLink(context, "trainer", "weights"), WeightsSource(runtime))
+    source = make_weights_source(context.config, architecture, runtime, kind)
+    return runtime, PolicyClient(PeerLink(context, "trainer", "weights"), source)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from aclearn.acting import sample_actions
 from aclearn.monitoring import WaitMeter, part
 from aclearn.wire import ActReply
-from services.policy_client import Acting
+from services.policy_sources import Acting
 from services.prediction_queue import Pending, PredictionQueue
 from services.workers import Step
 

@@ -22,7 +22,8 @@ from aclearn.monitoring import WaitMeter, add_up
 from aclearn.policies import Architecture
 from aclearn.wire import ActCancel, ActRequest, Beat, Envelope, Server
 from services.policies import architecture_of
-from services.policy_client import Acting, make_policy
+from services.policy_client import make_policy
+from services.policy_sources import Acting
 from services.prediction_queue import Pending, PredictionQueue
 from services.prediction_workers import Outbox, make_step
 from services.role import Membership, RoleContext

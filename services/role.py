@@ -216,6 +216,10 @@ class PeerLink:
         role: the peer's role.
         endpoint: the name of the peer's endpoint.
         index: which of several peers of that role, modulo their number.
+
+    Attributes:
+        client: of the peer's endpoint; None before there was a peer.
+        peer: as the monitor named it when the client connected.
     """
 
     def __init__(self, context: RoleContext, role: str, endpoint: str, index: int = 0) -> None:
@@ -223,6 +227,7 @@ class PeerLink:
         self._incarnation: str | None = None
         self._told: tuple[Peer, ...] | None = None
         self.client: Client | None = None
+        self.peer: Peer | None = None
 
     def follow(self, membership: Membership) -> bool:
         """Connect to the peer that the monitor names now; True when it is another one."""
@@ -239,6 +244,7 @@ class PeerLink:
         if self.client is not None:
             self.client.close()
         self._incarnation = peer.incarnation
+        self.peer = peer
         self.client = self._context.connect(peer.endpoints[self._endpoint])
         _LOGGER.info("event=connected role=%s name=%s", self._role, peer.name)
         return True

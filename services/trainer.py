@@ -26,6 +26,7 @@ from aclearn.learning import (
 from aclearn.monitoring import StepLedger, part
 from aclearn.policies import Architecture, PolicyVersion
 from aclearn.runs import RunFolder, load_newest, save_checkpoint
+from aclearn.sharing import WeightBoard
 from aclearn.wire import Unroll
 from services.intake import Intake
 
@@ -79,7 +80,13 @@ class Trainer:
         architecture: of the policy.
         store: where new weights are published.
         clock: monotonic seconds, for the cadence of checkpoints.
+
+    Attributes:
+        device: that it learns on.
+        board: where weights are posted as well, for those who can read it; None where nobody can.
     """
+
+    board: WeightBoard | None = None
 
     def __init__(
         self,
@@ -94,7 +101,7 @@ class Trainer:
         self._store, self._clock = store, clock
         trainer = config.trainer
         # what is to be bit-reproducible is computed on the CPU, also where auto finds a GPU
-        self._device = choose_device("cpu" if config.run.deterministic else trainer.device)
+        self.device = choose_device("cpu" if config.run.deterministic else trainer.device)
         # each worker is one thread of its own: torch's pool would only compete with them
         torch.set_num_threads(1)
         torch.manual_seed(config.run.seed)
@@ -102,8 +109,8 @@ class Trainer:
             architecture,
             loss=config.loss,
             optimiser=config.optimiser,
-            device=self._device,
-            amp_dtype=choose_amp(trainer.amp, self._device),
+            device=self.device,
+            amp_dtype=choose_amp(trainer.amp, self.device),
             channels_last=trainer.channels_last,
             compiled=trainer.compile,
             seed=config.run.seed,
@@ -149,7 +156,9 @@ class Trainer:
         with self.learner.lock:
             at = PolicyVersion(self.epoch, self.counters.updates)
             if at > self._store.at:  # another worker may have published this version
-                self._store.publish(at, self.learner.tensors())
+                if self.board is not None:
+                    self.board.post(at, self.learner.parameters)
+                self._store.publish(at, self.learner.snapshot())
 
     def learn(self, unrolls: list[Unroll], worker: GradientWorker | None = None) -> None:
         """Learn from admitted unrolls, then publish.

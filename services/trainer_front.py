@@ -28,6 +28,7 @@ from aclearn.wire import (
 )
 from services.intake import Intake
 from services.role import Membership, RoleContext
+from services.shared_weights import BOARD
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class TrainerFront:
         store: of the published weights.
         recent: what actors visited lately, for compressors.
         beat: makes a beat; called in this thread.
+        board: endpoint of the board that weights are posted on, if there is one.
         on_failure: called when the thread dies of an exception.
     """
 
@@ -65,6 +67,7 @@ class TrainerFront:
         recent: RecentObservations,
         beat: Callable[[bool], Beat],
         on_failure: Callable[[BaseException], None],
+        board: str | None = None,
     ) -> None:
         self._context, self._intake, self._queue, self._store = context, intake, queue, store
         self._recent = recent
@@ -74,6 +77,8 @@ class TrainerFront:
         self._unrolls, unrolls = context.serve((Unroll,))
         self._weights, weights = context.serve((WeightsRequest, ObservationsRequest))
         self._endpoints = {"unrolls": unrolls, "weights": weights}
+        if board is not None:
+            self._endpoints[BOARD] = board
         self._thread = threading.Thread(target=self._run, name="trainer-front", daemon=True)
         #: Where the thread's time goes.
         self.meter = WaitMeter()

@@ -12,6 +12,7 @@ from aclearn.monitoring import WaitMeter, add_up
 from aclearn.wire import Beat, Unroll
 from services.policies import architecture_of
 from services.role import RoleContext
+from services.shared_weights import allocator_for, post_weights
 from services.trainer import Trainer
 from services.trainer_front import TrainerFront
 from services.workers import Step, WantedWorkers, WorkerPool
@@ -46,10 +47,14 @@ def run_trainer(context: RoleContext) -> None:
     if folder is None:
         raise ValueError("the trainer needs a run folder for its checkpoints")
     spec = read_spec(config.env)
+    architecture = architecture_of(config, spec)
     store = ParameterStore()
-    trainer = Trainer(config, spec, architecture_of(config, spec), store)
+    trainer = Trainer(config, spec, architecture, store)
     trainer.resume(folder)
     trainer.claim_epoch(folder)
+    posted = post_weights(allocator_for(config, trainer.device), architecture, context.monitor)
+    if posted is not None:
+        trainer.board = posted.board
     trainer.publish()
     queue = TrainingQueue[Unroll](
         max_bytes=config.trainer.queue_bytes,
@@ -90,6 +95,7 @@ def run_trainer(context: RoleContext) -> None:
         recent=RecentObservations(frame_stack=spec.frame_stack, seed=config.run.seed),
         beat=beat,
         on_failure=failures.append,
+        board=None if posted is None else posted.endpoint,
     )
     front.start()
     pool.resize(config.trainer.workers)
@@ -111,3 +117,5 @@ def run_trainer(context: RoleContext) -> None:
             trainer.intake.dropped("shutdown", int(unroll.valid.sum()))
         trainer.checkpoint(folder)
         front.close(_CLOSE_WITHIN_S)
+        if posted is not None:
+            posted.close()

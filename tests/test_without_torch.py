@@ -13,6 +13,7 @@ _MODULES = [
     "aclearn.monitoring",
     "aclearn.policies",
     "aclearn.runs",
+    "aclearn.sharing",
     "aclearn.wire",
     "compress",
     "services.actor",

@@ -32,6 +32,12 @@ class TrainerConfig(Group):
     workers: Whole = Field(
         default=1, ge=1, le=64, description="trainer workers of the one trainer process (NT)"
     )
+    share_weights: Literal["auto", "host", "off"] = Field(
+        default="auto",
+        description="memory in which roles of this machine find new weights without asking: auto "
+        "takes the trainer's GPU where predictors compute on it, host the machine's memory; with "
+        "off, and on other machines, they come over sockets",
+    )
     unrolls_per_batch: Whole = Field(
         default=2, ge=1, le=1024, description="unrolls that one update learns from, in unrolls"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,6 +18,7 @@ from aclearn.errors import CheckpointError
 from aclearn.learning.batch import Batch
 from aclearn.learning.gradient import GradientSums, GradientWorker, place
 from aclearn.learning.optimiser import learning_rate, make_optimiser
+from aclearn.learning.snapshot import DeviceSnapshot
 from aclearn.monitoring import part
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
@@ -101,6 +103,8 @@ class Learner:
         self._channels_last, self._compiled = channels_last, compiled
         self.network = place(PolicyNetwork(architecture, seed=seed), device, channels_last)
         self._parameters: list[Tensor] = list(self.network.parameters())
+        named = dict(self.network.named_parameters())
+        self._ordered: list[Tensor] = [named[name] for name in architecture.tensor_shapes()]
         self._optimiser = make_optimiser(self.network.parameters(), optimiser)
         self._scaler = torch.amp.GradScaler(device.type, enabled=amp_dtype is torch.float16)
         if self._scaler.is_enabled():
@@ -195,9 +199,21 @@ class Learner:
         )
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
-        """A copy of the weights, to publish; all of one version."""
+        """A copy of the weights; all of one version."""
         with self.lock:
             return tensors_of(self.network)
+
+    def snapshot(self) -> Mapping[str, NDArray[np.float32]]:
+        """The same to publish: from a GPU it comes to the host only when somebody looks at it."""
+        if self._device.type == "cpu":
+            return self.tensors()
+        with self.lock:
+            return DeviceSnapshot(dict(self.network.named_parameters()))
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """The weights themselves, in the order of `architecture.tensor_shapes`; see `lock`."""
+        return self._ordered
 
     def state_tensors(self) -> dict[str, NDArray[Any]]:
         """Weights and optimiser state under flat names, to save."""

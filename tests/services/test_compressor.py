@@ -24,7 +24,8 @@ from aclearn.wire import (
 from compress import ArtifactPolicy, CompressorChain, Link, RefusedArtifact, parse_chain
 from services.artifacts import artifact_of, reply_of
 from services.compressor import Cadence, Compressor, TrainerLine, serve_artifacts
-from services.policy_client import ArtifactSource, PolicyClient
+from services.policy_client import PolicyClient
+from services.policy_sources import ArtifactSource
 from services.role import PeerLink
 from services.trainer import compressed_share
 

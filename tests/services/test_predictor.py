@@ -17,7 +17,7 @@ from aclearn.monitoring import WaitMeter
 from aclearn.policies import PolicyVersion
 from aclearn.wire import ActCancel, ActReply, ActRequest, ErrorReply
 from compress import OnnxPolicy
-from services.policy_client import Acting
+from services.policy_sources import Acting
 from services.prediction_queue import Pending, PredictionQueue
 from services.prediction_workers import Outbox, answer_batch, make_step
 from services.predictor import Predictor, check_request

@@ -14,7 +14,7 @@ from aclearn.policies import PolicyVersion
 from aclearn.wire import ActReply, ActRequest
 from compress import OnnxPolicy
 from services import predictor as predictor_module
-from services.policy_client import Acting
+from services.policy_sources import Acting
 from services.prediction_queue import PredictionQueue
 from services.predictor import Predictor
 

@@ -1,0 +1,253 @@
+"""Memory of a GPU that processes map together, by CUDA's virtual memory management.
+
+An allocation of that kind is handed over as a file descriptor and counted by the driver: it lives
+until the last process that has it mapped is gone, also when the one that made it was killed. (The
+older IPC handles want the process that made them to live until every reader is done.)
+CUDA driver API, "Virtual Memory Management": cuMemCreate, cuMemExportToShareableHandle.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aclearn.errors import SharingError
+
+_FLOAT_BYTES = 4
+
+#: Makes a tensor `[floats]` of a device over an address; the object that says so is kept by it.
+MakeTensor = Callable[[int, int, torch.device], Tensor]
+
+
+def place_of(device: torch.device) -> str:
+    """The GPU's id, which is the same in every process."""
+    return f"cuda:{torch.cuda.get_device_properties(device).uuid}"
+
+
+def load_driver() -> ModuleType:
+    """NVIDIA's binding of the driver, which torch's builds for CUDA bring along (since 2.10).
+
+    Raises:
+        SharingError: it is not installed.
+    """
+    try:
+        from cuda.bindings import driver
+    except ImportError as error:
+        raise SharingError(f"{error}; pip install cuda-bindings") from error
+    module: ModuleType = driver
+    return module
+
+
+class _Address:
+    """What torch reads an address from."""
+
+    def __init__(self, address: int, floats: int) -> None:
+        # data: (address, read-only); torch takes no read-only ones
+        self.__cuda_array_interface__ = {
+            "shape": (floats,),
+            "typestr": "<f4",
+            "data": (address, False),
+            "strides": None,
+            "version": 3,
+        }
+
+
+def tensor_at(address: int, floats: int, device: torch.device) -> Tensor:
+    """Float32 `[floats]` of the device's memory at `address`; nobody frees it with the tensor."""
+    return torch.as_tensor(_Address(address, floats), device=device)
+
+
+class CudaMemory:
+    """Memory of one GPU; see `SharedMemory`.
+
+    Copies go through the current stream of the calling thread and are waited for.
+
+    Args:
+        handle: of the allocation, which is the object's from now on.
+        floats: how many numbers are used of it.
+        device: which GPU.
+        driver: NVIDIA's binding.
+        writable: whether this process writes; a reader's writes would be faults of its own.
+        make_tensor: makes a tensor over the address.
+
+    Raises:
+        SharingError: it cannot be mapped.
+    """
+
+    def __init__(
+        self,
+        handle: Any,
+        floats: int,
+        device: torch.device,
+        driver: ModuleType,
+        *,
+        writable: bool,
+        make_tensor: MakeTensor = tensor_at,
+    ) -> None:
+        self._handle, self._device, self._driver = handle, device, driver
+        self._mapped = False
+        self._address: Any = None
+        try:
+            properties = _properties(driver, device)
+            self._size, granularity = _rounded(driver, properties, floats)
+            self._address = _call(
+                driver, "cuMemAddressReserve", self._size, granularity, driver.CUdeviceptr(0), 0
+            )
+            _call(driver, "cuMemMap", self._address, self._size, 0, handle, 0)
+            self._mapped = True
+            access = driver.CUmemAccessDesc()
+            access.location = properties.location
+            flags = driver.CUmemAccess_flags
+            access.flags = (
+                flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                if writable
+                else flags.CU_MEM_ACCESS_FLAGS_PROT_READ
+            )
+            _call(driver, "cuMemSetAccess", self._address, self._size, [access], 1)
+            self._tensor: Tensor | None = make_tensor(int(self._address), floats, device)
+        except BaseException:
+            self._release()
+            raise
+
+    @classmethod
+    def create(
+        cls,
+        floats: int,
+        device: torch.device,
+        *,
+        driver: ModuleType | None = None,
+        make_tensor: MakeTensor = tensor_at,
+    ) -> CudaMemory:
+        """New memory for `floats` numbers, which nobody has written yet.
+
+        Raises:
+            SharingError: the driver has none of that kind, or not so much.
+        """
+        driver = driver or load_driver()
+        _begin(device)
+        properties = _properties(driver, device)
+        size, _ = _rounded(driver, properties, floats)
+        handle = _call(driver, "cuMemCreate", size, properties, 0)
+        return cls(handle, floats, device, driver, writable=True, make_tensor=make_tensor)
+
+    @classmethod
+    def open(
+        cls,
+        fd: int,
+        floats: int,
+        device: torch.device,
+        *,
+        driver: ModuleType | None = None,
+        make_tensor: MakeTensor = tensor_at,
+    ) -> CudaMemory:
+        """The memory behind a file descriptor, which stays the caller's.
+
+        Raises:
+            SharingError: it is no such memory, or of another size or GPU.
+        """
+        driver = driver or load_driver()
+        _begin(device)
+        kind = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+        handle = _call(driver, "cuMemImportFromShareableHandle", fd, kind)
+        return cls(handle, floats, device, driver, writable=False, make_tensor=make_tensor)
+
+    @property
+    def place(self) -> str:
+        """The GPU's id."""
+        return place_of(self._device)
+
+    @property
+    def tensor(self) -> Tensor:
+        """The memory itself, `[floats]` float32."""
+        if self._tensor is None:
+            raise ValueError("the shared memory is closed")
+        return self._tensor
+
+    @torch.no_grad()
+    def write(self, offset: int, tensors: Sequence[Tensor]) -> None:
+        """Write float32 tensors one behind the other from float `offset` on."""
+        targets = []
+        for tensor in tensors:
+            stop = offset + tensor.numel()
+            targets.append(self.tensor[offset:stop].view(tensor.shape))
+            offset = stop
+        torch._foreach_copy_(targets, list(tensors))
+        self._wait()
+
+    def read(self, offset: int, count: int) -> Tensor:
+        """A copy `[count]` float32 on the same GPU."""
+        copy = self.tensor[offset : offset + count].clone()
+        self._wait()
+        return copy
+
+    def share(self) -> int:
+        """A new file descriptor of it; the caller closes it."""
+        kind = self._driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+        fd = int(_call(self._driver, "cuMemExportToShareableHandle", self._handle, kind, 0))
+        os.set_inheritable(fd, False)
+        return fd
+
+    def close(self) -> None:
+        """Unmap it; nobody may use tensors over it any more."""
+        if self._tensor is not None:
+            self._tensor = None
+            self._wait()
+            self._release()
+
+    def _wait(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()
+
+    def _release(self) -> None:
+        """Give back what was taken, in reverse; errors here would hide the first one."""
+        if self._mapped:
+            self._driver.cuMemUnmap(self._address, self._size)
+        if self._address is not None:
+            self._driver.cuMemAddressFree(self._address, self._size)
+        self._driver.cuMemRelease(self._handle)
+
+
+def _begin(device: torch.device) -> None:
+    """Have torch make its context of the device before the driver is asked for anything."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+
+
+def _properties(driver: ModuleType, device: torch.device) -> Any:
+    properties = driver.CUmemAllocationProp()
+    properties.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    location = driver.CUmemLocation()
+    location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    location.id = device.index if device.index is not None else torch.cuda.current_device()
+    properties.location = location
+    properties.requestedHandleTypes = (
+        driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+    )
+    return properties
+
+
+def _rounded(driver: ModuleType, properties: Any, floats: int) -> tuple[int, int]:
+    """Bytes of an allocation for so many numbers, and what they are a multiple of."""
+    least = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+    granularity = int(_call(driver, "cuMemGetAllocationGranularity", properties, least))
+    return -(-_FLOAT_BYTES * floats // granularity) * granularity, granularity
+
+
+def _call(driver: ModuleType, name: str, *arguments: Any) -> Any:
+    """What a function of the driver gives beside its error.
+
+    Raises:
+        SharingError: it gave an error, or there is no driver.
+    """
+    try:
+        error, *values = getattr(driver, name)(*arguments)
+    except RuntimeError as missing:
+        raise SharingError(f"{name}: {missing}") from missing
+    if error != driver.CUresult.CUDA_SUCCESS:
+        raise SharingError(f"{name}: {getattr(error, 'name', error)}")
+    return values[0] if values else None

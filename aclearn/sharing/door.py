@@ -1,0 +1,117 @@
+"""A door at which other processes of the machine get file descriptors: memory has no address."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from aclearn.errors import SharingError
+
+_LOGGER = logging.getLogger(__name__)
+
+_LENGTH = struct.Struct("!I")
+#: Most bytes of a description; that of `impala-resnet` has 3 000.
+_MOST_BYTES = 64 * 1024
+_MOST_FDS = 8
+#: Longest wait of the door's thread before it looks whether it is closed.
+_LOOK_EVERY_S = 0.2
+#: Longest time that one who knocks may take.
+_SERVE_WITHIN_S = 1.0
+_BACKLOG = 64
+
+
+class Door:
+    """Hands a description and file descriptors to everybody who connects.
+
+    Args:
+        path: of the socket file, in a directory that is only ours.
+        describe: the description.
+        share: makes the file descriptors for one who connects; closed when they are sent.
+
+    Raises:
+        SharingError: nothing can be bound there.
+    """
+
+    def __init__(
+        self, path: Path, describe: Callable[[], bytes], share: Callable[[], Sequence[int]]
+    ) -> None:
+        self._path, self._describe, self._share = path, describe, share
+        self._closing = threading.Event()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.bind(str(path))
+            os.chmod(path, 0o600)
+            self._socket.listen(_BACKLOG)
+        except OSError as error:
+            self._socket.close()
+            raise SharingError(f"cannot bind {path}: {error}") from error
+        self._socket.settimeout(_LOOK_EVERY_S)
+        self._thread = threading.Thread(target=self._serve, name="board-door", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Hand out nothing any more."""
+        self._closing.set()
+        self._thread.join(2 * _SERVE_WITHIN_S)
+        self._socket.close()
+        self._path.unlink(missing_ok=True)
+
+    def _serve(self) -> None:
+        while not self._closing.is_set():
+            try:
+                connection, _ = self._socket.accept()
+            except TimeoutError:
+                continue
+            with connection:
+                connection.settimeout(_SERVE_WITHIN_S)
+                try:
+                    self._hand_over(connection)
+                except (OSError, SharingError) as error:
+                    _LOGGER.warning("event=door_failed reason=%r", str(error))
+
+    def _hand_over(self, connection: socket.socket) -> None:
+        fds = self._share()
+        try:
+            description = self._describe()
+            socket.send_fds(connection, [_LENGTH.pack(len(description))], fds)
+            connection.sendall(description)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+
+def knock(path: Path, *, timeout_s: float = 1.0) -> tuple[bytes, list[int]]:
+    """The description and the file descriptors of the door at `path`; the caller closes them.
+
+    Raises:
+        SharingError: nobody is there, or what came is not what a door gives.
+    """
+    fds: list[int] = []
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(timeout_s)
+            connection.connect(str(path))
+            head, fds, _, _ = socket.recv_fds(connection, _LENGTH.size, _MOST_FDS)
+            if len(head) != _LENGTH.size:
+                raise SharingError(f"{path}: nobody hands anything over")
+            (length,) = _LENGTH.unpack(head)
+            if length > _MOST_BYTES:
+                raise SharingError(f"{path}: a description of {length} bytes")
+            description = b""
+            while len(description) < length:
+                more = connection.recv(length - len(description))
+                if not more:
+                    raise SharingError(f"{path}: the description ended early")
+                description += more
+            return description, list(fds)
+    except BaseException as error:
+        for fd in fds:
+            os.close(fd)
+        if isinstance(error, OSError):
+            raise SharingError(f"{path}: {error}") from error
+        raise
