@@ -190,8 +190,10 @@ def make_actions(
     if actors.inference == "predictor":
         link = PeerLink(context, "predictor", "predictions", context.index)
         return PredictedActions(link, lambda: link.follow(membership), meter)
+    # on the processor: a GPU is for predictors, which share it; each actor would take its own
+    # half gigabyte of it and wait for the others
     runtime, client = make_policy(
-        context, architecture, actors.runtime, max_batch=actors.envs_per_group
+        context, architecture, actors.runtime, max_batch=actors.envs_per_group, device="cpu"
     )
     rng = np.random.default_rng((context.config.run.seed, context.index, 1))
     return LocalActions(runtime, client, rng, lambda: client.poll(membership), meter)

@@ -37,8 +37,8 @@ class ActorsConfig(Group):
     )
     runtime: Literal["onnx", "torch", "torch-amp"] = Field(
         default="onnx",
-        description="what executes the policy in the actor when inference is local: ONNX Runtime, "
-        "torch in fp32, or torch in bf16 or fp16 where the device has it",
+        description="what executes the policy, on the actor's processor, when inference is local: "
+        "ONNX Runtime, torch in fp32, or torch in bf16 where the processor has it",
     )
     emulator_threads: Whole = Field(
         default=1, ge=1, le=256, description="threads of the Atari emulator in an actor"

@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from aclearn.config import Config, EnvConfig, PolicyConfig
+from aclearn.config import ActorsConfig, Config, EnvConfig, PolicyConfig
 from aclearn.envs import EnvSpec
 from aclearn.errors import ConfigError
+from aclearn.monitoring import WaitMeter
 from aclearn.policies import describe_architecture
 from compress import OnnxPolicy
 from compress.lanes import LanePolicy
 from compress.torch_runtime import TorchPolicy
+from services.actor import make_actions
 from services.policies import architecture_of, make_runtime
 
 _IMAGES = EnvSpec((4, 84, 84), "uint8", 6, 4)
@@ -75,6 +77,20 @@ def test_a_gpu_that_is_not_there_is_refused_with_the_predictors_key(tools, monke
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ConfigError, match=r"^predictor.device: cuda:1 is not there: torch sees 1"):
         make_runtime(tools.images, "torch", device="cuda:1")
+
+
+def test_an_actor_computes_on_its_processor_whatever_gpu_there_is(
+    roles, tools, monkeypatch
+) -> None:
+    asked = {}
+
+    def record(architecture, kind, **settings):
+        asked.update(settings, kind=kind)
+        return OnnxPolicy(architecture)
+
+    monkeypatch.setattr("services.policy_client.make_runtime", record)
+    make_actions(ActorsConfig(runtime="torch"), roles("actor-0"), None, tools.flat, WaitMeter())
+    assert (asked["kind"], asked["device"]) == ("torch", "cpu")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
