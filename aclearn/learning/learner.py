@@ -25,6 +25,8 @@ from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
 
 #: Memory of the running mean square of advantages: about a hundred updates.
 _ADVANTAGE_DECAY = 0.99
+#: What changes in the loss scale of fp16.
+_SCALER_STATE = ("scale", "_growth_tracker")
 #: What an optimiser keeps of each weight.
 _OPTIMISER_STATE = {
     "adam": {"step", "exp_avg", "exp_avg_sq"},
@@ -228,6 +230,9 @@ class Learner:
                     saved[f"optimiser/{name}/{key}"] = array
             advantages = [self._advantage_squares, self._advantage_weight]
             saved["normaliser/advantages"] = np.array(advantages, np.float64)
+            if self._scaler.is_enabled():
+                scaler = self._scaler.state_dict()
+                saved["scaler"] = np.array([scaler[key] for key in _SCALER_STATE], np.float64)
             return saved
 
     def load_state_tensors(self, saved: dict[str, NDArray[Any]]) -> None:
@@ -247,6 +252,10 @@ class Learner:
             raise CheckpointError(f"the checkpoint is of another architecture: {error}") from error
         squares, weight = saved.get("normaliser/advantages", np.zeros(2)).tolist()
         self._advantage_squares, self._advantage_weight = squares, weight
+        if self._scaler.is_enabled() and "scaler" in saved:
+            scale, growth_tracker = saved["scaler"].tolist()
+            mine = dict(zip(_SCALER_STATE, (scale, int(growth_tracker)), strict=True))
+            self._scaler.load_state_dict(self._scaler.state_dict() | mine)
         for name, parameter in self.network.named_parameters():
             prefix = f"optimiser/{name}/"
             state = {

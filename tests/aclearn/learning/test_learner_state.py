@@ -149,3 +149,27 @@ def test_a_learner_on_a_gpu_continues_from_what_it_saved(make, kind) -> None:
     expected = learner.state_tensors()
     for name, array in loaded.state_tensors().items():
         np.testing.assert_allclose(array, expected[name], rtol=1e-4, atol=1e-6)
+
+
+def test_the_loss_scale_of_fp16_goes_on_where_it_was(make, monkeypatch) -> None:
+    class Scaler(torch.amp.GradScaler):
+        def __init__(self, device: str, enabled: bool) -> None:
+            super().__init__("cpu", enabled=True, init_scale=256.0, growth_interval=3)
+
+    monkeypatch.setattr("aclearn.learning.learner.torch.amp.GradScaler", Scaler)
+    batches = [make.batch(make.images, 4, 3, seed=seed) for seed in range(6)]
+    learner = make.learner(make.images)
+    for batch in batches[:5]:  # doubled after three updates, then two more
+        learner.update(batch, learned_steps=0)
+    saved = learner.state_tensors()
+    assert saved["scaler"].tolist() == [512.0, 2.0]
+    loaded = make.learner(make.images, seed=7)
+    loaded.load_state_tensors(saved)
+    for one in (learner, loaded):
+        one.update(batches[5], learned_steps=0)
+        assert one.state_tensors()["scaler"].tolist() == [1024.0, 0.0]
+    # a checkpoint that has none, of fp32 or of an earlier version, starts with its own
+    del saved["scaler"]
+    other = make.learner(make.images)
+    other.load_state_tensors(saved)
+    assert other.state_tensors()["scaler"].tolist() == [256.0, 0.0]
