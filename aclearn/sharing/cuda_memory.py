@@ -109,7 +109,10 @@ class CudaMemory:
                 else flags.CU_MEM_ACCESS_FLAGS_PROT_READ
             )
             _call(driver, "cuMemSetAccess", self._address, self._size, [access], 1)
-            self._tensor: Tensor | None = make_tensor(int(self._address), floats, device)
+            try:
+                self._tensor: Tensor | None = make_tensor(int(self._address), floats, device)
+            except (RuntimeError, TypeError, ValueError) as error:
+                raise SharingError(f"torch takes no memory of another process: {error}") from error
         except BaseException:
             self._release()
             raise

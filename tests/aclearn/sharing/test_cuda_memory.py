@@ -195,6 +195,17 @@ def test_memory_that_is_not_to_be_had_is_refused(call) -> None:
     assert driver.taken == 0
 
 
+def test_memory_that_torch_does_not_take_is_given_back() -> None:
+    driver = StandInDriver()
+
+    def refuse(address, floats, device):
+        raise RuntimeError("invalid device pointer")
+
+    with pytest.raises(SharingError, match="torch takes no memory .*: invalid device pointer"):
+        CudaMemory.create(10, CPU, driver=driver, make_tensor=refuse)
+    assert driver.taken == 0
+
+
 def test_a_machine_without_a_driver_is_told_so() -> None:
     class NoDriver(StandInDriver):
         def cuMemGetAllocationGranularity(self, properties, option):
