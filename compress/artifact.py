@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,9 @@ from aclearn.policies import Architecture, PolicyVersion
 from compress.errors import RefusedArtifact, RefusedTensors
 from compress.graph import PolicyGraph, check_tensors
 from compress.onnx_graph import build_onnx
-from compress.runtime import Executable, OnnxExecutable
+from compress.runtime import BriefSession, Executable, OnnxExecutable
+
+_Made = TypeVar("_Made")
 
 #: How far a probe's logits may be from what the compressor saw, as a share of their largest (or of
 #: 1): other processors round otherwise, and in int8 a rounding is a whole step.
@@ -197,6 +199,7 @@ class GraphCache:
     def __init__(self, *, threads: int = 1) -> None:
         self._threads = threads
         self._skeletons: dict[str, bytes] = {}
+        self._brief: dict[str, BriefSession] = {}
 
     def executable(
         self, graph: PolicyGraph, tensors: Mapping[str, NDArray[Any]], *, brief: bool = False
@@ -206,20 +209,31 @@ class GraphCache:
         Args:
             graph: what to run.
             tensors: by the names of `graph.tensors()`.
-            brief: for a few observations only: sooner ready, slower to run.
+            brief: for a few observations only: ready at once, slower to run; the tensors must not
+                be written any more.
         """
         if graph.runtime != "onnx":
             # imported here: who runs ONNX never pays for torch
             from compress.torch_runtime import TorchExecutable
 
             return TorchExecutable(graph, tensors, script=graph.runtime == "torchscript")
+        if brief:
+            session = self._kept(
+                self._brief, graph, lambda: BriefSession(graph, threads=self._threads)
+            )
+            return session.executable(tensors)
+        skeleton = self._kept(self._skeletons, graph, lambda: build_onnx(graph))
+        return OnnxExecutable(skeleton, graph, tensors, threads=self._threads)
+
+    @staticmethod
+    def _kept(made: dict[str, _Made], graph: PolicyGraph, make: Callable[[], _Made]) -> _Made:
+        """What was made for the graph, or is made now; the one made first is forgotten."""
         digest = graph.digest()
-        skeleton = self._skeletons.get(digest)
-        if skeleton is None:
-            skeleton = self._skeletons[digest] = build_onnx(graph)
-            if len(self._skeletons) > _GRAPHS_KEPT:
-                del self._skeletons[next(iter(self._skeletons))]
-        return OnnxExecutable(skeleton, graph, tensors, threads=self._threads, prepacked=not brief)
+        if digest not in made:
+            made[digest] = make()
+            if len(made) > _GRAPHS_KEPT:
+                del made[next(iter(made))]
+        return made[digest]
 
 
 @dataclass(frozen=True, eq=False)

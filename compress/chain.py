@@ -138,7 +138,7 @@ class CompressorChain:
         self._versions += 1
         compared = self._comparison_is_due(context)
         timed = self._measured is None or self._measured[0] != graph.digest()
-        # the probe alone is answered sooner without laying all weights out for the kernels
+        # to answer the probe alone, no session of its own is worth its making
         brief = not (compared or timed)
         executable = self._graphs.executable(graph, tensors, brief=brief)
         self.seconds["session"], started = perf_counter() - started, perf_counter()

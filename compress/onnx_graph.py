@@ -25,16 +25,23 @@ _ONNX_TYPES = {
 _ACTIVATIONS = {"relu": "Relu", "tanh": "Tanh"}
 
 
-def build_onnx(graph: PolicyGraph) -> bytes:
+def build_onnx(graph: PolicyGraph, *, tensors_as_inputs: bool = False) -> bytes:
     """A serialised ONNX model `observations [N, *shape] → logits [N, A]` without its weights.
 
     Every tensor that `onnx_tensors` lists is an initialiser that says "external", so a session can
-    only be made with all of them given. uint8 observations go in raw: an fp32 graph casts and
-    scales them itself, an int8 graph computes with them as they are. The value head is left out,
-    since who acts does not need it.
+    only be made with all of them given; or, with `tensors_as_inputs`, an input of each call.
+
+    uint8 observations go in raw: an fp32 graph casts and scales them itself, an int8 graph computes
+    with them as they are. The value head is left out, since who acts does not need it.
     """
     nodes = _int8_nodes(graph) if graph.precision == "int8" else _float_nodes(graph)
-    initialisers = [_external(name, spec) for name, spec in onnx_tensors(graph).items()]
+    initialisers, inputs = [], []
+    for name, spec in onnx_tensors(graph).items():
+        if tensors_as_inputs:
+            kind = _ONNX_TYPES[spec.dtype]
+            inputs.append(helper.make_tensor_value_info(name, kind, spec.shape))
+        else:
+            initialisers.append(_external(name, spec))
     if graph.precision == "int8":
         zeros = {f"{layer.name}.": layer.weight[:1] for layer in graph.layers()}
         for prefix, shape in (zeros if graph.per_channel else {"": ()}).items():
@@ -53,7 +60,9 @@ def build_onnx(graph: PolicyGraph) -> bytes:
     )
     logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", architecture.actions])
     model = helper.make_model(
-        helper.make_graph(nodes, architecture.name, [observations], [logits], initialisers),
+        helper.make_graph(
+            nodes, architecture.name, [observations, *inputs], [logits], initialisers
+        ),
         opset_imports=[helper.make_opsetid("", _OPSET), helper.make_opsetid(_MICROSOFT, 1)],
         ir_version=_IR_VERSION,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -42,6 +43,29 @@ class PolicyRuntime(Protocol):
         """Logits `[N, A]` of observations `[N, *shape]`."""
 
 
+def _session_options(threads: int) -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # An arena for each of the sessions that come and go tears holes into the process's memory:
+    # a predictor grew by a third. The process's own allocator keeps what is freed anyway.
+    options.enable_cpu_mem_arena = False
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+def _given_tensors(graph: PolicyGraph, tensors: Tensors) -> dict[str, NDArray[Any]]:
+    """The tensors as ONNX Runtime takes them."""
+    given = {}
+    for name, spec in onnx_tensors(graph).items():
+        tensor = tensors[name]
+        if graph.precision in ("fp16", "bf16"):
+            tensor = stored_as_float32(tensor, graph.precision)
+        # reshaped: a scalar must stay one, which ascontiguousarray forgets
+        given[name] = np.ascontiguousarray(tensor).reshape(spec.shape)
+    return given
+
+
 class OnnxExecutable:
     """A session of ONNX Runtime on the CPU with one version's tensors.
 
@@ -50,39 +74,17 @@ class OnnxExecutable:
         graph: of the policy.
         tensors: as `graph.tensors()` says; copied by the session.
         threads: intra-operator threads; 1 keeps a process on one core.
-        prepacked: lay the weights out for the kernels first; without, the session is ready several
-            times sooner and each call takes several times longer.
     """
 
     def __init__(
-        self,
-        skeleton: bytes,
-        graph: PolicyGraph,
-        tensors: Tensors,
-        *,
-        threads: int = 1,
-        prepacked: bool = True,
+        self, skeleton: bytes, graph: PolicyGraph, tensors: Tensors, *, threads: int = 1
     ) -> None:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        # An arena for each of the sessions that come and go tears holes into the process's memory:
-        # a predictor grew by a third. The process's own allocator keeps what is freed anyway.
-        options.enable_cpu_mem_arena = False
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.add_session_config_entry("session.disable_prepacking", str(int(not prepacked)))
+        options = _session_options(threads)
         # External initialisers are put in before any optimisation; `add_initializer` would leave
         # the layout pass with the old convolution weights.
-        names, values = [], []
-        for name, spec in onnx_tensors(graph).items():
-            tensor = tensors[name]
-            if graph.precision in ("fp16", "bf16"):
-                tensor = stored_as_float32(tensor, graph.precision)
-            # reshaped: a scalar must stay one, which ascontiguousarray forgets
-            tensor = np.ascontiguousarray(tensor).reshape(spec.shape)
-            names.append(name)
-            values.append(onnxruntime.OrtValue.ortvalue_from_numpy(tensor))
-        options.add_external_initializers(names, values)
+        given = _given_tensors(graph, tensors)
+        values = [onnxruntime.OrtValue.ortvalue_from_numpy(tensor) for tensor in given.values()]
+        options.add_external_initializers(list(given), values)
         self._session = onnxruntime.InferenceSession(
             skeleton, options, providers=["CPUExecutionProvider"]
         )
@@ -90,6 +92,46 @@ class OnnxExecutable:
     def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """Logits `[N, A]` float32 of observations `[N, *shape]`."""
         result: NDArray[np.float32] = self._session.run(None, {"observations": observations})[0]
+        return result
+
+
+class BriefSession:
+    """One session of ONNX Runtime for all versions of a graph: each call brings its tensors.
+
+    A version is ready at once, where a session of its own takes milliseconds; each call takes
+    several times longer, since weights that may change are not laid out for the kernels. For
+    whoever asks a version a few questions only.
+
+    Args:
+        graph: of the policies.
+        threads: intra-operator threads.
+    """
+
+    def __init__(self, graph: PolicyGraph, *, threads: int = 1) -> None:
+        self._graph = graph
+        self._session = onnxruntime.InferenceSession(
+            build_onnx(graph, tensors_as_inputs=True),
+            _session_options(threads),
+            providers=["CPUExecutionProvider"],
+        )
+
+    def executable(self, tensors: Tensors) -> BriefExecutable:
+        """A version; `tensors`, as `graph.tensors()` says, must not be written any more."""
+        return BriefExecutable(self._session, _given_tensors(self._graph, tensors))
+
+
+class BriefExecutable:
+    """One version's tensors with the session of all versions; see `BriefSession`."""
+
+    def __init__(
+        self, session: onnxruntime.InferenceSession, tensors: Mapping[str, NDArray[Any]]
+    ) -> None:
+        self._session, self._tensors = session, tensors
+
+    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Logits `[N, A]` float32 of observations `[N, *shape]`."""
+        inputs = {"observations": observations, **self._tensors}
+        result: NDArray[np.float32] = self._session.run(None, inputs)[0]
         return result
 
 

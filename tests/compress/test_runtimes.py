@@ -413,6 +413,8 @@ def test_an_artifact_replaces_each_single_tensor(name, architecture) -> None:
         fresh = GraphCache().executable(artifact.graph, changed).logits(observations)
         answer = graphs.executable(artifact.graph, changed).logits(observations)
         np.testing.assert_allclose(answer, fresh, rtol=1e-5, atol=1e-6)
+        brief = graphs.executable(artifact.graph, changed, brief=True).logits(observations)
+        np.testing.assert_allclose(brief, fresh, rtol=1e-4, atol=1e-5)
         assert np.abs(answer - before).max() > 1e-3, tensor
 
 

@@ -201,7 +201,7 @@ def test_memory_that_torch_does_not_take_is_given_back() -> None:
     def refuse(address, floats, device):
         raise RuntimeError("invalid device pointer")
 
-    with pytest.raises(SharingError, match="torch takes no memory .*: invalid device pointer"):
+    with pytest.raises(SharingError, match=r"torch takes no memory .*: invalid device pointer"):
         CudaMemory.create(10, CPU, driver=driver, make_tensor=refuse)
     assert driver.taken == 0
 
