@@ -28,7 +28,9 @@ _ASK_AT_LATEST_S = 1.0
 
 
 class PolicyClient:
-    """Keeps a runtime at the newest version of its source. `poll` never blocks.
+    """Keeps a runtime at the newest version of its source.
+
+    `poll` waits for nobody, but for a fifth of a second at the door of a trainer that is new.
 
     What does not fit, is damaged or not finite is refused and counted; the old policy goes on.
 
@@ -79,7 +81,7 @@ class PolicyClient:
             message = envelope.message
             at = self._source.version(message)
             if at is not None:
-                self._take(at, message)
+                self._take(at, message, since=self._clock())
             elif not isinstance(message, NoNewerWeights | ErrorReply):
                 _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
         now = self._clock()
@@ -87,20 +89,20 @@ class PolicyClient:
             self._asked_at = None
         if self._asked_at is None and now >= self._next_ask:
             known = max(self.at, self._refused_at or self.at)
-            if self._source.silent:
-                self._next_ask = now + _LOOK_EVERY_S
-                found = self._source.look(known)
-                if found is not None:
-                    self._take(*found)
+            found = self._source.look(known)
+            if found is not None:
+                self._take(*found, since=now)
+            elif self._source.silent:
+                self._next_ask = self._clock() + _LOOK_EVERY_S
             elif client.send(self._source.question(known)):
                 self._asked_at = now
             else:
                 self._next_ask = now + _ASK_EVERY_S
 
-    def _take(self, at: PolicyVersion, found: Any) -> None:
+    def _take(self, at: PolicyVersion, found: Any, *, since: float) -> None:
+        """Swap it in; the next one comes after a pause for all that was done `since`."""
         if at <= self.at:
             return  # an answer that was overtaken
-        started = self._clock()
         try:
             self.acting = self._source.take(at, found)
         except (RefusedTensors, RefusedArtifact) as error:
@@ -108,7 +110,7 @@ class PolicyClient:
             return
         self.swaps += 1
         now = self._clock()
-        pause_s = (now - started) / _SWAP_SHARE
+        pause_s = (now - since) / _SWAP_SHARE
         least_s = _LOOK_EVERY_S if self._source.silent else _ASK_EVERY_S
         self._next_ask = now + min(max(least_s, pause_s), _ASK_AT_LATEST_S)
 

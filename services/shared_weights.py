@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 
+#: How often a role knocks for a trainer's board before it asks for weights for good, with what
+#: pause between, and how long it may wait each time.
+_KNOCKS, _KNOCK_EVERY_S, _KNOCK_WITHIN_S = 5, 1.0, 0.2
 #: Name of the board's address among a trainer's endpoints.
 BOARD = "board"
 
@@ -92,19 +96,24 @@ def post_weights(
         architecture: of the policy.
         monitor: its endpoint; only a run whose sockets are files has a place for the door.
     """
+    if allocate is None:
+        return None
     address = parse_endpoint(monitor)
-    if allocate is None or address.transport != "ipc":
+    if address.transport != "ipc":
+        _LOGGER.info("event=weights_not_shared reason='the roles talk over tcp'")
         return None
     shapes = architecture.tensor_shapes()
+    path = Path(address.path).parent / f"{uuid.uuid4().hex[:8]}.door"
+    board: WeightBoard | None = None
     try:
-        board = WeightBoard(shapes, allocate(WeightBoard.floats_needed(shapes)))
-        path = Path(address.path).parent / f"{uuid.uuid4().hex[:8]}.door"
         endpoint = str(parse_endpoint(f"ipc://{path}"))
-        door = Door(path, board.describe, board.share)
+        board = WeightBoard(shapes, allocate(WeightBoard.floats_needed(shapes)))
+        return PostedWeights(board, endpoint, Door(path, board.describe, board.share))
     except (SharingError, EndpointError) as error:
+        if board is not None:
+            board.close()
         _LOGGER.warning("event=weights_not_shared reason=%r", str(error))
         return None
-    return PostedWeights(board, endpoint, door)
 
 
 # ---- the reader's end ---------------------------------------------------------------------------
@@ -117,12 +126,22 @@ class BoardLink:
         architecture: of the policy.
         place: where the role uses weights; see `SharedMemory.place`.
         open_memory: maps memory of that place.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, architecture: Architecture, place: str, open_memory: OpenMemory) -> None:
+    def __init__(
+        self,
+        architecture: Architecture,
+        place: str,
+        open_memory: OpenMemory,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._shapes, self._place = architecture.tensor_shapes(), place
-        self._open_memory = open_memory
+        self._open_memory, self._clock = open_memory, clock
         self._reader: BoardReader | None = None
+        self._door: Path | None = None  # where to knock next
+        self._knocks, self._next_knock = 0, 0.0
 
     @property
     def open(self) -> bool:
@@ -130,13 +149,40 @@ class BoardLink:
         return self._reader is not None
 
     def follow(self, trainer: Peer) -> None:
-        """Leave the board of an earlier trainer and take this one's, if it has one for us."""
+        """Leave the board of an earlier trainer, and knock for this one's at the next look."""
         self.close()
         endpoint = trainer.endpoints.get(BOARD)
-        if endpoint is None:
+        if endpoint is not None:
+            try:
+                self._door = Path(parse_endpoint(endpoint).path)
+            except EndpointError as error:
+                self._give_up(error)
+        self._knocks, self._next_knock = 0, self._clock()
+
+    def newer_than(self, known: PolicyVersion) -> tuple[PolicyVersion, Mapping[str, Any]] | None:
+        """A copy of the newest weights, in the place, if they are newer than `known`."""
+        if self._door is not None and self._clock() >= self._next_knock:
+            self._knock(self._door)
+        return None if self._reader is None else self._reader.newer_than(known)
+
+    def close(self) -> None:
+        """Leave the board."""
+        self._door = None
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def _knock(self, door: Path) -> None:
+        self._knocks += 1
+        self._next_knock = self._clock() + _KNOCK_EVERY_S
+        try:
+            description, fds = knock(door, timeout_s=_KNOCK_WITHIN_S)
+        except SharingError as error:
+            # a trainer that is just starting answers late, one that everybody asks turns some away
+            if self._knocks >= _KNOCKS:
+                self._give_up(error)
             return
         try:
-            description, fds = knock(Path(parse_endpoint(endpoint).path))
             self._reader = BoardReader(
                 description,
                 fds,
@@ -144,17 +190,12 @@ class BoardLink:
                 place=self._place,
                 open_memory=self._open_memory,
             )
-        except (SharingError, EndpointError) as error:
-            _LOGGER.warning("event=weights_not_shared reason=%r", str(error))
+        except SharingError as error:
+            self._give_up(error)
         else:
+            self._door = None
             _LOGGER.info("event=weights_shared place=%s", self._place)
 
-    def newer_than(self, known: PolicyVersion) -> tuple[PolicyVersion, Mapping[str, Any]] | None:
-        """A copy of the newest weights, in the place, if they are newer than `known`."""
-        return None if self._reader is None else self._reader.newer_than(known)
-
-    def close(self) -> None:
-        """Leave the board."""
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
+    def _give_up(self, error: Exception) -> None:
+        self._door = None
+        _LOGGER.warning("event=weights_not_shared reason=%r", str(error))

@@ -111,11 +111,12 @@ def run_trainer(context: RoleContext) -> None:
             raise RuntimeError("the thread of the trainer's sockets died") from failures[0]
     finally:
         left = queue.close()
-        if not pool.close(_LAST_UPDATE_WITHIN_S):
+        ended = pool.close(_LAST_UPDATE_WITHIN_S)
+        if not ended:
             _LOGGER.error("event=worker_hangs what='an update that does not end'")
         for unroll in left:
             trainer.intake.dropped("shutdown", int(unroll.valid.sum()))
         trainer.checkpoint(folder)
         front.close(_CLOSE_WITHIN_S)
-        if posted is not None:
+        if posted is not None and ended:  # who hangs may still post; it ends with the process
             posted.close()

@@ -86,7 +86,12 @@ class WeightBoard:
 
     def share(self) -> list[int]:
         """New file descriptors of the head and of the weights; the caller closes them."""
-        return [self._head_memory.share(), self._memory.share()]
+        head = self._head_memory.share()
+        try:
+            return [head, self._memory.share()]
+        except BaseException:
+            os.close(head)
+            raise
 
     def close(self) -> None:
         """Post no more; readers keep what they have mapped."""

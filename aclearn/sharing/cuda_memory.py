@@ -113,6 +113,8 @@ class CudaMemory:
                 self._tensor: Tensor | None = make_tensor(int(self._address), floats, device)
             except (RuntimeError, TypeError, ValueError) as error:
                 raise SharingError(f"torch takes no memory of another process: {error}") from error
+            if self._tensor.data_ptr() != int(self._address):
+                raise SharingError("torch makes a copy of another process's memory")
         except BaseException:
             self._release()
             raise

@@ -67,6 +67,10 @@ class Door:
                 connection, _ = self._socket.accept()
             except TimeoutError:
                 continue
+            except OSError as error:  # too many open files, say: it passes
+                _LOGGER.warning("event=door_failed reason=%r", str(error))
+                self._closing.wait(_LOOK_EVERY_S)
+                continue
             with connection:
                 connection.settimeout(_SERVE_WITHIN_S)
                 try:

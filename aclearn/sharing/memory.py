@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import platform
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _FLOAT_BYTES = 4
+#: Processors that show stores to others in the order in which they were made, and load in order:
+#: what readers conclude from the head of a board stands on it.
+_MACHINES = ("x86_64", "AMD64")
 
 
 class SharedMemory(Protocol):
@@ -56,6 +60,7 @@ class HostMemory:
     Args:
         fd: of the memory; a duplicate is kept.
         floats: how many numbers it has.
+        writable: whether this process writes; a reader's writes would be faults of its own.
 
     Raises:
         SharingError: it has another size, or cannot be mapped.
@@ -63,16 +68,16 @@ class HostMemory:
 
     place = "host"
 
-    def __init__(self, fd: int, floats: int) -> None:
+    def __init__(self, fd: int, floats: int, *, writable: bool = False) -> None:
         size_bytes = _FLOAT_BYTES * floats
-        there = os.fstat(fd).st_size
-        if there != size_bytes:
-            raise SharingError(f"shared memory: expected {size_bytes} bytes, got {there}")
-        self._fd = os.dup(fd)
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         try:
-            mapped = mmap.mmap(self._fd, size_bytes)
+            there = os.fstat(fd).st_size
+            if there != size_bytes:
+                raise SharingError(f"shared memory: expected {size_bytes} bytes, got {there}")
+            mapped = mmap.mmap(fd, size_bytes, access=access)
+            self._fd = os.dup(fd)
         except OSError as error:
-            os.close(self._fd)
             raise SharingError(f"shared memory of {size_bytes} bytes: {error.strerror}") from error
         # the arrays keep the mapping: it goes with the last of them
         self._floats: NDArray[np.float32] | None = np.frombuffer(mapped, np.float32)
@@ -84,18 +89,22 @@ class HostMemory:
         Raises:
             SharingError: this system has none, or not so much.
         """
-        if not hasattr(os, "memfd_create"):
-            raise SharingError("shared memory needs Linux's memfd_create, which is not here")
+        if not hasattr(os, "memfd_create") or platform.machine() not in _MACHINES:
+            raise SharingError(
+                f"shared memory needs Linux on {' or '.join(_MACHINES)}, this is "
+                f"{platform.system()} on {platform.machine()}"
+            )
         try:
             fd = os.memfd_create("aclearn", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         except OSError as error:
             raise SharingError(f"shared memory: {error.strerror}") from error
         try:
-            os.ftruncate(fd, _FLOAT_BYTES * floats)
+            os.posix_fallocate(fd, 0, _FLOAT_BYTES * floats)  # taken now, not at the first write
+            memory = cls(fd, floats, writable=True)
             # who maps it must never be killed because somebody has made it shorter
             seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
-            return cls(fd, floats)
+            return memory
         except OSError as error:
             raise SharingError(f"shared memory of {floats} numbers: {error.strerror}") from error
         finally:
@@ -114,7 +123,7 @@ class HostMemory:
             stop = offset + tensor.numel()
             # reshaped first: a channels-last weight is written in the plain order of its axes
             target = self.floats[offset:stop].reshape(tuple(tensor.shape))
-            np.copyto(target, tensor.detach().numpy(), casting="equiv")
+            np.copyto(target, tensor.detach().cpu().numpy(), casting="equiv")
             offset = stop
 
     def read(self, offset: int, count: int) -> NDArray[np.float32]:

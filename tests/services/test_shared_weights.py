@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,12 @@ import pytest
 import torch
 
 from aclearn.config import Config, EnvConfig, RunConfig
+from aclearn.errors import SharingError
 from aclearn.learning import Learner
 from aclearn.policies import PolicyVersion
 from aclearn.policies.network import PolicyNetwork, tensors_of
-from aclearn.sharing import HostMemory
-from aclearn.wire import Peer, Weights, WeightsRequest, parse_endpoint
+from aclearn.sharing import HostMemory, knock
+from aclearn.wire import NoNewerWeights, Peer, Weights, WeightsRequest, parse_endpoint
 from compress import OnnxPolicy
 from services.policy_client import PolicyClient
 from services.policy_sources import WeightsSource, make_weights_source
@@ -30,7 +32,8 @@ class Sharing:
         self.architecture = tools.flat
         self.runtime = OnnxPolicy(self.architecture)
         self.link = PeerLink(roles("actor-0"), "trainer", "weights")
-        source = WeightsSource(self.runtime, BoardLink(self.architecture, "host", HostMemory))
+        board = BoardLink(self.architecture, "host", HostMemory, clock=self.clock)
+        source = WeightsSource(self.runtime, board)
         self.client = PolicyClient(self.link, source, clock=self.clock)
         self.posted = None
         self.start_trainer()
@@ -125,7 +128,56 @@ def test_a_trainer_whose_board_cannot_be_read_is_asked(sharing, tools, why, capl
     tools.wait_until(
         lambda: sharing.poll() or sharing.client.swaps == 1, "the weights of the answer act"
     )
-    assert ("event=weights_not_shared" in caplog.text) == (why != "none")
+    for _ in range(5):  # as often as it knocks
+        identity, _ = tools.next_message(sharing.trainer, lambda: sharing.poll(1.1))
+        assert sharing.trainer.send(identity, NoNewerWeights(0, 3))
+        assert sharing.link.client.socket.poll(5000)
+        sharing.poll()
+    assert caplog.text.count("event=weights_not_shared") == (why != "none")
+    assert not sharing.client._source.silent
+
+
+def test_a_door_that_is_late_is_knocked_at_again_and_weights_are_asked_for_meanwhile(
+    sharing, tools, monkeypatch, caplog
+) -> None:
+    failures = [SharingError("nobody hands anything over")] * 2
+
+    def late(path, *, timeout_s):
+        if failures:
+            raise failures.pop()
+        return knock(path, timeout_s=timeout_s)
+
+    monkeypatch.setattr("services.shared_weights.knock", late)
+    sharing.post(0, 5)
+    identity, envelope = tools.next_message(sharing.trainer, sharing.poll)
+    assert envelope.message == WeightsRequest(-1, -1)
+    assert sharing.trainer.send(identity, NoNewerWeights(-1, -1))
+    tools.wait_until(
+        lambda: sharing.poll(0.1) or sharing.client.swaps == 1, "the third knock is answered"
+    )
+    assert sharing.client.at == PolicyVersion(0, 5)
+    assert not failures and not caplog.records
+
+
+@pytest.mark.parametrize(("cost_s", "pause_s"), [(0.0001, 0.01), (0.006, 0.2), (0.5, 1.0)])
+def test_looks_that_cost_more_come_less_often(sharing, monkeypatch, cost_s, pause_s) -> None:
+    sharing.poll()
+    board = sharing.client._source._board
+    copy = board.newer_than
+
+    def slow(known):
+        sharing.clock.now += cost_s
+        return copy(known)
+
+    monkeypatch.setattr(board, "newer_than", slow)
+    sharing.post(0, 1)
+    sharing.poll(1.1)
+    assert sharing.client.swaps == 1
+    sharing.post(0, 2)
+    sharing.poll(pause_s - 0.002)
+    assert sharing.client.swaps == 1
+    sharing.poll(0.004)
+    assert sharing.client.swaps == 2
 
 
 def test_weights_that_are_not_finite_are_refused_once_and_the_next_ones_taken(sharing) -> None:
@@ -165,6 +217,7 @@ _ON_GPU = {"actors": {"inference": "predictor"}, "predictor": {"runtime": "torch
         ("cpu", _ON_GPU, False),
         ("cpu", {"trainer": {"share_weights": "host"}}, True),
         ("cuda", _ON_GPU, True),
+        ("cuda", {"trainer": {"share_weights": "host"}}, True),
         ("cuda", {}, False),
         ("cuda", {**_ON_GPU, "trainer": {"share_weights": "off"}}, False),
         ("cuda", {**_ON_GPU, "predictor": {"runtime": "onnx"}}, False),
@@ -177,13 +230,32 @@ def test_a_board_is_made_only_where_somebody_would_read_it(device, groups, wante
     assert (allocate is not None) == wanted
 
 
-def test_without_a_place_for_the_door_or_memory_the_weights_are_sent(tools, caplog) -> None:
-    make = HostMemory.create
-    assert post_weights(make, tools.flat, "tcp://127.0.0.1:5555") is None
+def test_a_board_that_nobody_wants_is_not_made(tools, roles, caplog) -> None:
+    assert post_weights(None, tools.flat, roles.monitor) is None
     assert not caplog.records
-    assert post_weights(make, tools.flat, "ipc:///nowhere/at/all/m.sock") is None
-    assert "event=weights_not_shared" in caplog.text
-    assert post_weights(None, tools.flat, "ipc:///tmp/m.sock") is None
+
+
+def _no_memory(floats: int):
+    raise SharingError(f"shared memory of {floats} numbers: No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("make", "monitor", "reason"),
+    [
+        (HostMemory.create, "tcp://127.0.0.1:5555", "the roles talk over tcp"),
+        (HostMemory.create, "ipc:///nowhere/at/all/m.sock", "cannot bind /nowhere/at/all/"),
+        (HostMemory.create, f"ipc:///tmp/{'x' * 90}/m.sock", "the socket path"),
+        (_no_memory, "ipc:///tmp/m.sock", "No space left on device"),
+    ],
+)
+def test_a_board_that_cannot_be_is_told_and_leaves_nothing_open(
+    tools, caplog, make, monitor, reason
+) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with caplog.at_level("INFO"):
+        assert post_weights(make, tools.flat, monitor) is None
+    assert "event=weights_not_shared" in caplog.text and reason in caplog.text
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.parametrize(("share", "reads"), [("auto", False), ("off", False), ("host", True)])
@@ -191,6 +263,7 @@ def test_on_the_cpu_only_host_memory_is_read(sharing, share, reads) -> None:
     config = _config(trainer={"share_weights": share})
     source = make_weights_source(config, sharing.architecture, sharing.runtime, "onnx")
     source.follow(sharing.known.peers[0])
+    assert source.look(PolicyVersion()) is None
     assert source.silent == reads
 
 

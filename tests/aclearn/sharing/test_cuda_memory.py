@@ -206,6 +206,17 @@ def test_memory_that_torch_does_not_take_is_given_back() -> None:
     assert driver.taken == 0
 
 
+def test_memory_that_torch_would_only_copy_is_refused() -> None:
+    driver = StandInDriver()
+
+    def copy(address, floats, device):
+        return _tensor_at(address, floats, device).clone()
+
+    with pytest.raises(SharingError, match="makes a copy"):
+        CudaMemory.create(10, CPU, driver=driver, make_tensor=copy)
+    assert driver.taken == 0
+
+
 def test_a_machine_without_a_driver_is_told_so() -> None:
     class NoDriver(StandInDriver):
         def cuMemGetAllocationGranularity(self, properties, option):
