@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from made_unrolls import random_unroll
 
 from aclearn.errors import ConfigError
 from aclearn.learning import assemble_batch, choose_amp, choose_device, cpu_has_bf16
@@ -14,30 +15,7 @@ CPU = torch.device("cpu")
 
 
 def _unroll(T: int, B: int, seed: int, *, image: bool) -> Unroll:
-    rng = np.random.default_rng(seed)
-    if image:
-        frames = rng.integers(0, 256, (T + 1, B, 1, 4, 5), np.uint8)
-        history = rng.integers(0, 256, (B, 1, 4, 5), np.uint8)
-    else:
-        frames, history = rng.normal(size=(T + 1, B, 3)).astype(np.float32), None
-    return Unroll(
-        actor="actor-0",
-        epoch=0,
-        env_steps_before=0,
-        env_steps_after=T * B,
-        dropped={},
-        frames=frames,
-        history=history,
-        reset_index=None,
-        reset_history=None,
-        actions=rng.integers(0, 4, (T, B)).astype(np.int32),
-        behaviour_log_probs=-rng.random((T, B), np.float32),
-        rewards=rng.normal(size=(T, B)).astype(np.float32),
-        terminated=rng.random((T, B)) < 0.3,
-        truncated=rng.random((T, B)) < 0.3,
-        valid=rng.random((T, B)) < 0.7,
-        versions=rng.integers(0, 50, T),
-    )
+    return random_unroll(seed, T, B, frame=(1, 4, 5) if image else (3,))
 
 
 _DTYPES = {

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
+from made_unrolls import random_unroll
 
 from aclearn.config import OptimiserConfig
 from aclearn.wire import Unroll
@@ -26,27 +27,7 @@ def _whole_fp32() -> Iterator[None]:
 
 
 def _unroll(seed: int) -> Unroll:
-    """Of images `[2, 6, 5]`, stacks of two frames."""
-    rng = np.random.default_rng(seed)
-    no = np.zeros((T, B), np.bool_)
-    return Unroll(
-        actor="actor-0",
-        epoch=0,
-        env_steps_before=0,
-        env_steps_after=T * B,
-        dropped={},
-        frames=rng.integers(0, 256, (T + 1, B, 1, 6, 5), np.uint8),
-        history=rng.integers(0, 256, (B, 1, 6, 5), np.uint8),
-        reset_index=None,
-        reset_history=None,
-        actions=rng.integers(0, 3, (T, B)).astype(np.int32),
-        behaviour_log_probs=rng.uniform(-2, -0.5, (T, B)).astype(np.float32),
-        rewards=rng.normal(size=(T, B)).astype(np.float32),
-        terminated=rng.random((T, B)) < 0.1,
-        truncated=no,
-        valid=rng.random((T, B)) < 0.8,
-        versions=np.zeros(T, np.int64),
-    )
+    return random_unroll(seed, T, B, frame=(1, 6, 5), actions=3)
 
 
 def test_a_batch_through_pinned_memory_has_the_gradient_that_the_cpu_finds(make) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_unrolls import quiet_unroll
 from numpy.typing import NDArray
 
 from aclearn.acting import UnrollBuilder, UnrollCounter
@@ -52,17 +52,15 @@ class Film:
 
     def as_unroll(self, order: list[tuple[int, int]] | None = None) -> Unroll:
         """The unroll by its definition; resets in any order."""
-        T, B = self.stacks.shape[0] - 1, self.stacks.shape[1]
-        older = self.stacks[:, :, : -self.channels]
+        older, B = self.stacks[:, :, : -self.channels], self.stacks.shape[1]
         stacked = older.shape[2] > 0
         order = sorted(self.resets) if order is None else order
         has_resets = stacked and bool(order)
-        return make_unroll(
-            frames=np.ascontiguousarray(self.stacks[:, :, -self.channels :]),
+        return quiet_unroll(
+            np.ascontiguousarray(self.stacks[:, :, -self.channels :]),
             history=older[0].copy() if stacked else None,
             reset_index=np.array([t * B + b for t, b in order], np.int32) if has_resets else None,
             reset_history=np.stack([older[t, b] for t, b in order]) if has_resets else None,
-            actions=np.zeros((T, B), np.int32),
         )
 
     def check(self, unroll: Unroll, S: int) -> None:
@@ -70,29 +68,6 @@ class Film:
         out = np.full((T_plus_1, B, H, W, stacked_channels), 77, np.uint8)
         rebuild_observations(unroll, out, frame_stack=S)
         np.testing.assert_array_equal(np.moveaxis(out, -1, 2), self.stacks)
-
-
-def make_unroll(**fields: Any) -> Unroll:
-    T, B = fields["actions"].shape
-    no = np.zeros((T, B), np.bool_)
-    zeros = np.zeros((T, B), np.float32)
-    plain = {
-        "actor": "actor-0",
-        "epoch": 0,
-        "env_steps_before": 0,
-        "env_steps_after": T * B,
-        "dropped": {},
-        "history": None,
-        "reset_index": None,
-        "reset_history": None,
-        "behaviour_log_probs": zeros,
-        "rewards": zeros,
-        "terminated": no,
-        "truncated": no,
-        "valid": ~no,
-        "versions": np.zeros(T, np.int64),
-    }
-    return Unroll(**{**plain, **fields})
 
 
 @settings(max_examples=150, deadline=None)
@@ -168,15 +143,11 @@ def test_what_the_builder_collects_is_rebuilt_over_several_unrolls(data: st.Data
 def test_flat_observations_are_taken_as_they_are() -> None:
     frames = np.random.default_rng(1).normal(size=(4, 2, 5)).astype(np.float32)
     out = np.zeros((4, 2, 5), np.float32)
-    rebuild_observations(
-        make_unroll(frames=frames, actions=np.zeros((3, 2), np.int32)), out, frame_stack=1
-    )
+    rebuild_observations(quiet_unroll(frames), out, frame_stack=1)
     np.testing.assert_array_equal(out, frames)
 
 
 def test_stacks_cannot_be_rebuilt_without_the_older_frames() -> None:
-    unroll = make_unroll(
-        frames=np.zeros((3, 1, 1, H, W), np.uint8), actions=np.zeros((2, 1), np.int32)
-    )
+    unroll = quiet_unroll(np.zeros((3, 1, 1, H, W), np.uint8))
     with pytest.raises(ValueError, match="without the older frames"):
         rebuild_observations(unroll, np.zeros((3, 1, H, W, 4), np.uint8), frame_stack=4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from made_unrolls import quiet_unroll
 
 from aclearn.learning import RecentObservations
 from aclearn.wire import Unroll
@@ -11,35 +12,12 @@ from aclearn.wire import Unroll
 T, B, S = 3, 2, 2
 
 
-def unroll(frames, history=None, valid=None, **changes) -> Unroll:
-    no = np.zeros((T, B), np.bool_)
-    fields = {
-        "actor": "actor-0",
-        "epoch": 0,
-        "env_steps_before": 0,
-        "env_steps_after": T * B,
-        "dropped": {},
-        "frames": frames,
-        "history": history,
-        "reset_index": None,
-        "reset_history": None,
-        "actions": np.zeros((T, B), np.int32),
-        "behaviour_log_probs": np.zeros((T, B), np.float32),
-        "rewards": np.zeros((T, B), np.float32),
-        "terminated": no,
-        "truncated": no,
-        "valid": ~no if valid is None else valid,
-        "versions": np.zeros(T, np.int64),
-    }
-    return Unroll(**{**fields, **changes})
-
-
 def images(start: int) -> Unroll:
     """Frame t of environment b is all start + 10 t + b, its history start + 100 + b."""
     value = start + 10 * np.arange(T + 1)[:, None] + np.arange(B)
     frames = np.broadcast_to(value[..., None, None, None], (T + 1, B, 1, 2, 3)).astype(np.uint8)
     history = np.broadcast_to((start + 100 + np.arange(B))[:, None, None, None], (B, 1, 2, 3))
-    return unroll(np.ascontiguousarray(frames), history.astype(np.uint8))
+    return quiet_unroll(np.ascontiguousarray(frames), history=history.astype(np.uint8))
 
 
 def test_nothing_is_there_before_the_first_unroll() -> None:
@@ -83,7 +61,7 @@ def test_steps_that_are_not_learned_are_not_drawn() -> None:
     recent = RecentObservations(frame_stack=1)
     frames = np.arange((T + 1) * B * 3, dtype=np.float32).reshape(T + 1, B, 3)
     valid = np.array([[True, False], [False, False], [False, True]])
-    recent.add(unroll(frames, valid=valid))
+    recent.add(quiet_unroll(frames, valid=valid))
     np.testing.assert_array_equal(recent.sample(10), frames[[0, 2], [0, 1]])
 
 
@@ -91,5 +69,5 @@ def test_steps_that_are_not_learned_are_not_drawn() -> None:
 def test_without_valid_steps_or_without_a_count_there_is_nothing(count) -> None:
     recent = RecentObservations(frame_stack=1)
     frames = np.zeros((T + 1, B, 3), np.float32)
-    recent.add(unroll(frames, valid=np.zeros((T, B), np.bool_)))
+    recent.add(quiet_unroll(frames, valid=np.zeros((T, B), np.bool_)))
     assert recent.sample(count) is None

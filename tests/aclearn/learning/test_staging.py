@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from made_unrolls import random_unroll
 
 from aclearn.learning import HostStaging, PinnedStaging, assemble_batch
-from aclearn.wire import Unroll
 
 T, B = 4, 3
 FIELDS = ("actions", "behaviour_log_probs", "rewards", "terminated", "truncated", "valid")
@@ -66,31 +66,10 @@ def copies(monkeypatch) -> Copies:
     return Copies(monkeypatch)
 
 
-def _unroll(seed: int, length: int = T) -> Unroll:
-    rng = np.random.default_rng(seed)
-    shape = (length, B)
-    return Unroll(
-        actor="actor-0",
-        epoch=0,
-        env_steps_before=0,
-        env_steps_after=length * B,
-        dropped={},
-        frames=rng.integers(0, 256, (length + 1, B, 1, 4, 5), np.uint8),
-        history=rng.integers(0, 256, (B, 1, 4, 5), np.uint8),
-        reset_index=None,
-        reset_history=None,
-        actions=rng.integers(0, 4, shape).astype(np.int32),
-        behaviour_log_probs=-rng.random(shape, np.float32),
-        rewards=rng.normal(size=shape).astype(np.float32),
-        terminated=rng.random(shape) < 0.3,
-        truncated=rng.random(shape) < 0.3,
-        valid=rng.random(shape) < 0.7,
-        versions=rng.integers(0, 50, length),
-    )
-
-
 def _batch(seed: int, staging):
-    return assemble_batch([_unroll(seed), _unroll(seed + 1)], frame_stack=2, staging=staging)
+    return assemble_batch(
+        [random_unroll(seed, T, B), random_unroll(seed + 1, T, B)], frame_stack=2, staging=staging
+    )
 
 
 def _assert_same(batch, expected) -> None:
