@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -25,6 +26,8 @@ Tensors = Mapping[str, NDArray[Any]]
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16", "bf16", "int8")
 RUNTIMES: tuple[Runtime, ...] = ("torch", "torchscript", "onnx")
+#: Graphs whose layers and digests are kept.
+_GRAPHS_REMEMBERED = 64
 #: What a weight is stored as. bfloat16 is unknown to numpy: its 16 bits travel as uint16.
 _STORED = {"fp32": "float32", "fp16": "float16", "bf16": "uint16"}
 
@@ -103,12 +106,7 @@ class PolicyGraph:
 
     def layers(self) -> tuple[Layer, ...]:
         """The policy's side in order of execution; the last layer gives the logits."""
-        ranks = dict(self.ranks)
-        layers: list[Layer] = []
-        for layer in _layers(self.architecture):
-            rank = ranks.get(layer.name)
-            layers += [layer] if rank is None else _factored(layer, rank)
-        return tuple(layers)
+        return _layers_of(self)
 
     def value_layers(self) -> tuple[Layer, ...]:
         """The layers of the value alone; what it shares with the policy is in `layers`."""
@@ -174,17 +172,34 @@ class PolicyGraph:
         )
         if graph.precision not in PRECISIONS or graph.runtime not in RUNTIMES:
             raise ValueError(f"unknown precision {graph.precision!r} or runtime {graph.runtime!r}")
+        hash(graph)  # a list somewhere inside: TypeError here, not where the graph is looked up
         return graph
 
     def digest(self) -> str:
         """16 hexadecimal digits that differ when anything but the preset's name differs."""
-        data = self.to_dict()
-        data["architecture"].pop("name")
-        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+        return _digest_of(self)
 
     def with_architecture(self, architecture: Architecture) -> PolicyGraph:
         """The same with other widths."""
         return replace(self, architecture=architecture)
+
+
+# Every version of a policy asks for these several times, and its graph stays the same.
+@lru_cache(maxsize=_GRAPHS_REMEMBERED)
+def _digest_of(graph: PolicyGraph) -> str:
+    data = graph.to_dict()
+    data["architecture"].pop("name")
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=_GRAPHS_REMEMBERED)
+def _layers_of(graph: PolicyGraph) -> tuple[Layer, ...]:
+    ranks = dict(graph.ranks)
+    layers: list[Layer] = []
+    for layer in _layers(graph.architecture):
+        rank = ranks.get(layer.name)
+        layers += [layer] if rank is None else _factored(layer, rank)
+    return tuple(layers)
 
 
 def _layers(architecture: Architecture) -> tuple[Layer, ...]:

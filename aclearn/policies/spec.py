@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -153,9 +154,14 @@ class Architecture:
 
     def digest(self) -> str:
         """16 hexadecimal digits that differ when anything but the name differs."""
-        data = {key: value for key, value in self.to_dict().items() if key != "name"}
-        text = json.dumps(data, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return _digest_of(self)
+
+
+@lru_cache(maxsize=64)  # every artifact asks for it, at both ends
+def _digest_of(architecture: Architecture) -> str:
+    data = {key: value for key, value in architecture.to_dict().items() if key != "name"}
+    text = json.dumps(data, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _convolutions(*layers: tuple[int, int, int]) -> tuple[Convolution, ...]:

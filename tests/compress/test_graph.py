@@ -244,6 +244,10 @@ def _ranks_that_are_no_pairs(data):
     data["ranks"] = [["hidden.0"]]
 
 
+def _width_that_is_a_list(data):
+    data["architecture"]["hidden"] = [[24]]
+
+
 def _rank_that_is_no_number(data):
     data["ranks"] = [["hidden.0", "few"]]
 
@@ -257,6 +261,7 @@ def _rank_that_is_no_number(data):
         _unknown_field,
         _ranks_that_are_no_pairs,
         _rank_that_is_no_number,
+        _width_that_is_a_list,
     ],
     ids=lambda spoil: spoil.__name__.strip("_"),
 )
