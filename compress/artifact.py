@@ -106,7 +106,7 @@ class Artifact:
             "at": [self.at.epoch, self.at.version],
             "chain": self.chain,
             "original": self.original,
-            "graph": self.graph.to_dict(),
+            "graph": [self.graph.architecture.name, self.graph.digest()],
             "fidelity": vars(self.fidelity),
             "latency_ms": {str(size): ms for size, ms in sorted(self.latency_ms.items())},
             "floor": self.floor,

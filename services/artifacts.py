@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 
 from aclearn.policies import PolicyVersion
 from aclearn.wire import ArtifactReply
 from compress import Artifact, Fidelity, PolicyGraph, RefusedArtifact
+
+
+# Every version of a policy brings its graph along, and it stays the same.
+@lru_cache(maxsize=16)
+def _text_of(graph: PolicyGraph) -> str:
+    return json.dumps(graph.to_dict())
+
+
+@lru_cache(maxsize=16)
+def _graph_of(text: str) -> PolicyGraph:
+    return PolicyGraph.from_dict(json.loads(text))
 
 
 def reply_of(artifact: Artifact) -> ArtifactReply:
@@ -16,7 +28,7 @@ def reply_of(artifact: Artifact) -> ArtifactReply:
         version=artifact.at.version,
         chain=artifact.chain,
         original=artifact.original,
-        graph=json.dumps(artifact.graph.to_dict()),
+        graph=_text_of(artifact.graph),
         tensors=dict(artifact.tensors),
         probe_observations=artifact.probe_observations,
         probe_logits=artifact.probe_logits,
@@ -40,7 +52,7 @@ def artifact_of(reply: ArtifactReply) -> Artifact:
             at=PolicyVersion(reply.epoch, reply.version),
             chain=reply.chain,
             original=reply.original,
-            graph=PolicyGraph.from_dict(json.loads(reply.graph)),
+            graph=_graph_of(reply.graph),
             tensors=reply.tensors,
             probe_observations=reply.probe_observations,
             probe_logits=reply.probe_logits,
