@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from math import prod
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from aclearn.policies import split_flat
 
 
 class DeviceSnapshot(Mapping[str, NDArray[np.float32]]):
@@ -46,10 +47,5 @@ class DeviceSnapshot(Mapping[str, NDArray[np.float32]]):
         with self._lock:
             if self._on_device is not None:
                 flat: NDArray[np.float32] = self._on_device.cpu().numpy()
-                start = 0
-                for name, shape in self._shapes.items():
-                    stop = start + prod(shape)
-                    self._on_host[name] = flat[start:stop].reshape(shape)
-                    start = stop
-                self._on_device = None
+                self._on_host, self._on_device = split_flat(flat, self._shapes), None
             return self._on_host

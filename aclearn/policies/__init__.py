@@ -1,5 +1,6 @@
 """Policies: architectures as plain data (free of torch); `network` builds the torch module."""
 
+from aclearn.policies.flat import Shapes, flat_size, split_flat
 from aclearn.policies.spec import (
     ARCHITECTURES,
     Architecture,
@@ -15,5 +16,8 @@ __all__ = [
     "Convolution",
     "PolicyVersion",
     "ResidualSection",
+    "Shapes",
     "describe_architecture",
+    "flat_size",
+    "split_flat",
 ]

@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 
 from aclearn.errors import ConfigError
+from aclearn.policies.flat import flat_size
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class Architecture:
     @property
     def parameters(self) -> int:
         """Trainable numbers."""
-        return sum(prod(shape) for shape in self.tensor_shapes().values())
+        return flat_size(self.tensor_shapes())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able data; `from_dict` is its inverse.

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from math import prod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.errors import SharingError
-from aclearn.policies import PolicyVersion
+from aclearn.policies import PolicyVersion, Shapes, flat_size, split_flat
 from aclearn.sharing.memory import HostMemory, OpenMemory, SharedMemory
 
 if TYPE_CHECKING:
@@ -31,12 +30,6 @@ SLOTS = 3
 _FIELDS = 3
 #: A copy that was overtaken so often in a row is left for the next time.
 _ATTEMPTS = 3
-
-Shapes = Mapping[str, tuple[int, ...]]
-
-
-def _floats_of(shapes: Shapes) -> int:
-    return sum(prod(shape) for shape in shapes.values())
 
 
 def _head_view(memory: HostMemory, slots: int) -> NDArray[np.int64]:
@@ -53,7 +46,7 @@ class WeightBoard:
 
     def __init__(self, shapes: Shapes, memory: SharedMemory) -> None:
         self._shapes, self._memory = dict(shapes), memory
-        self._floats = _floats_of(shapes)
+        self._floats = flat_size(shapes)
         self._head_memory = HostMemory.create(2 * SLOTS * _FIELDS)
         self._head = _head_view(self._head_memory, SLOTS)
         self._posts = 0
@@ -61,7 +54,7 @@ class WeightBoard:
     @staticmethod
     def floats_needed(shapes: Shapes) -> int:
         """How many numbers the memory of a board for such weights has."""
-        return SLOTS * _floats_of(shapes)
+        return SLOTS * flat_size(shapes)
 
     def post(self, at: PolicyVersion, tensors: Sequence[Tensor]) -> None:
         """Make `tensors` the newest weights; one thread at a time.
@@ -127,7 +120,7 @@ class BoardReader:
             self._shapes, slots = _checked(description, shapes, place)
             if len(fds) != 2:
                 raise SharingError(f"a board: expected 2 file descriptors, got {len(fds)}")
-            self._floats = _floats_of(self._shapes)
+            self._floats = flat_size(self._shapes)
             head = HostMemory(fds[0], 2 * slots * _FIELDS)
             try:
                 self._memory = open_memory(fds[1], slots * self._floats)
@@ -152,7 +145,7 @@ class BoardReader:
                 return None
             copy = self._memory.read(slot * self._floats, self._floats)
             if int(self._head[slot, 0]) == post:
-                return at, self._split(copy)
+                return at, split_flat(copy, self._shapes)
         return None
 
     def close(self) -> None:
@@ -160,14 +153,6 @@ class BoardReader:
         self._head = self._head.copy()  # the view would keep the mapping
         self._head_memory.close()
         self._memory.close()
-
-    def _split(self, copy: Any) -> dict[str, Any]:
-        tensors, start = {}, 0
-        for name, shape in self._shapes.items():
-            stop = start + prod(shape)
-            tensors[name] = copy[start:stop].reshape(shape)
-            start = stop
-        return tensors
 
 
 def _checked(description: bytes, shapes: Shapes, place: str) -> tuple[Shapes, int]:
