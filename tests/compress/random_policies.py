@@ -1,8 +1,11 @@
-"""Random weights and observations of any architecture, for tests that compare two ways."""
+"""Random weights and observations of any architecture, and what torch makes of them in float64."""
 
 from __future__ import annotations
 
 import numpy as np
+import torch
+
+from aclearn.policies.network import PolicyNetwork, load_tensors
 
 
 def some_tensors(architecture, seed):
@@ -23,3 +26,17 @@ def some_observations(architecture, count, seed=0):
     if architecture.observation_dtype == "uint8":
         return rng.integers(0, 256, shape, np.uint8)
     return rng.normal(size=shape).astype(np.float32)
+
+
+def reference_logits(architecture, tensors, observations):
+    """What the torch network says, in float64: independent of kernels and memory layouts."""
+    network = PolicyNetwork(architecture, seed=0)
+    load_tensors(network, tensors)
+    network = network.double()
+    with torch.no_grad():
+        x = torch.from_numpy(observations)
+        if architecture.observation_dtype == "uint8":
+            # the module divides by 255 itself; leave only that to it
+            network._scale = None
+            x = x.double() / 255.0
+        return network(x.double())[0].numpy()

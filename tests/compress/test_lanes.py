@@ -174,6 +174,20 @@ def test_new_weights_go_into_the_steps_that_are_captured_already() -> None:
     assert policy.captured == 1
 
 
+def test_weights_that_lie_on_the_device_act_as_those_that_were_carried_there() -> None:
+    policy = Policy()
+    observations = _observations(IMAGES, 3)
+    for seed in (1, 2):
+        there = {name: torch.tensor(tensor) for name, tensor in _tensors(IMAGES, seed).items()}
+        policy.runtime.swap_on_device(there)
+        _assert_close(policy.runtime.logits(observations), _expected(IMAGES, seed, observations))
+    there["hidden.0.weight"] = there["hidden.0.weight"].clone()
+    there["hidden.0.weight"][2, 3] = float("nan")
+    with pytest.raises(RefusedTensors, match=r"not finite: hidden\.0\.weight$"):
+        policy.runtime.swap_on_device(there)
+    _assert_close(policy.runtime.logits(observations), _expected(IMAGES, 2, observations))
+
+
 def test_an_executable_stays_what_it_was_when_the_next_version_comes() -> None:
     policy = Policy()
     observations = _observations(IMAGES, 4)

@@ -8,14 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from random_policies import reference_logits
 
 from aclearn.policies import Convolution
-from aclearn.policies.network import PolicyNetwork, load_tensors
 from compress import (
-    ONNX,
-    ArtifactPolicy,
     ChainError,
-    CompressorChain,
     Context,
     NeedsObservations,
     Policy,
@@ -24,27 +21,13 @@ from compress import (
     check_compressor,
     check_tensors,
 )
-from compress.graph import stored_as_float32
 from compress.quantizer import (
     Quantizer,
     activation_ranges,
     activation_scale,
     has_vnni,
     quantise_weight,
-    to_bfloat16,
-    to_float16,
 )
-
-
-def reference(architecture, tensors, observations):
-    """Logits of the trainer's module in float64."""
-    network = PolicyNetwork(architecture, seed=0)
-    load_tensors(network, tensors)
-    network._scale = None
-    x = torch.from_numpy(observations).double()
-    with torch.no_grad():
-        x = x / 255.0 if architecture.observation_dtype == "uint8" else x
-        return network.double()(x)[0].numpy()
 
 
 def product(layer, x, weight):
@@ -347,7 +330,7 @@ def test_dead_and_nearly_dead_layers_keep_their_biases(small, spoil, per_channel
     result = quantise(link, policy, Context(observations))
     check_tensors(result.graph, result.tensors)
     logits = run(result).logits(observations)
-    expected = reference(small.images, tensors, observations)
+    expected = reference_logits(small.images, tensors, observations)
     assert np.abs(logits - expected).max() <= 0.06 * np.abs(expected).max()
     # no sum leaves the range of an int32
     integer_logits(result.graph, result.tensors, observations)
@@ -423,65 +406,6 @@ def test_finite_weights_whose_activations_are_not_finite_are_refused(small) -> N
     with pytest.raises(RefusedTensors, match="not finite"):
         quantise(link, policy, context)
     quantise(link, small.policy(small.images), context)
-
-
-def finite_floats():
-    """float32 numbers of every exponent, and those next to where bfloat16 rounds the other way."""
-    rng = np.random.default_rng(0)
-    bits = rng.integers(0, 2**32, 200_000, np.uint32)
-    upper = rng.integers(0, 2**16, 5_000, np.uint32) << 16
-    edges = [upper | lower for lower in (0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF)]
-    numbers = np.concatenate([bits, *edges]).astype(np.uint32).view(np.float32)
-    return numbers[np.isfinite(numbers)]
-
-
-def test_bfloat16_is_torchs_bit_by_bit() -> None:
-    numbers = finite_floats()
-    as_torch = torch.from_numpy(numbers).bfloat16()
-    in_range = torch.isfinite(as_torch).numpy()
-    expected = as_torch.view(torch.int16).numpy().view(np.uint16)
-    np.testing.assert_array_equal(to_bfloat16(numbers)[in_range], expected[in_range])
-    # what torch makes infinite becomes the largest number of that sign
-    assert (~in_range).any()
-    largest = stored_as_float32(to_bfloat16(numbers)[~in_range], "bf16")
-    np.testing.assert_array_equal(np.abs(largest), torch.finfo(torch.bfloat16).max)
-    np.testing.assert_array_equal(np.sign(largest), np.sign(numbers[~in_range]))
-
-
-def test_bfloat16_keeps_shapes_and_takes_any_memory_order() -> None:
-    numbers = np.arange(24, dtype=np.float32).reshape(2, 3, 4) / 7
-    expected = torch.tensor(numbers).bfloat16().view(torch.int16).numpy().view(np.uint16)
-    np.testing.assert_array_equal(to_bfloat16(np.asfortranarray(numbers)), expected)
-    np.testing.assert_array_equal(to_bfloat16(numbers[:, ::-1]), expected[:, ::-1])
-    assert to_bfloat16(np.array(1.5, np.float32)).shape == ()
-
-
-def test_float16_is_torchs_within_its_range_and_its_largest_number_beyond() -> None:
-    numbers = finite_floats()
-    as_torch = torch.from_numpy(numbers).half().numpy()
-    in_range = np.abs(numbers) <= 65504
-    result = to_float16(numbers)
-    assert result.dtype == np.float16
-    np.testing.assert_array_equal(result[in_range], as_torch[in_range])
-    beyond = numbers[~in_range]
-    np.testing.assert_array_equal(result[~in_range], np.sign(beyond) * np.float16(65504))
-
-
-@pytest.mark.parametrize("precision", ["fp16", "bf16"])
-def test_halves_act_as_the_rounded_weights_do(small, architecture, precision) -> None:
-    policy = small.policy(architecture)
-    chain = CompressorChain().add(Quantizer(precision)).add(ONNX())
-    artifact = chain.compress(policy, Context())
-    assert artifact.bytes == sum(
-        2 * t.size for name, t in policy.tensors.items() if not name.startswith("value")
-    )
-    dtype = torch.float16 if precision == "fp16" else torch.bfloat16
-    rounded = {n: torch.tensor(t).to(dtype).float().numpy() for n, t in policy.tensors.items()}
-    observations = small.observations(architecture, 16)
-    runtime = ArtifactPolicy(architecture)
-    runtime.swap(artifact)
-    expected = reference(architecture, rounded, observations)
-    np.testing.assert_allclose(runtime.logits(observations), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from random_policies import some_observations, some_tensors
+from random_policies import reference_logits, some_observations, some_tensors
 
 from aclearn.policies import (
     ARCHITECTURES,
@@ -18,7 +18,6 @@ from aclearn.policies import (
     ResidualSection,
     describe_architecture,
 )
-from aclearn.policies.network import PolicyNetwork, load_tensors
 from compress import (
     ONNX,
     ArtifactPolicy,
@@ -49,20 +48,6 @@ def preset(name):
 
 
 SMALL = preset("accerl-net3")
-
-
-def reference_logits(architecture, tensors, observations):
-    """What the torch network says, in float64: independent of kernels and memory layouts."""
-    network = PolicyNetwork(architecture, seed=0)
-    load_tensors(network, tensors)
-    network = network.double()
-    with torch.no_grad():
-        x = torch.from_numpy(observations)
-        if architecture.observation_dtype == "uint8":
-            # the module divides by 255 itself; leave only that to it
-            network._scale = None
-            x = x.double() / 255.0
-        return network(x.double())[0].numpy()
 
 
 @pytest.fixture(params=["onnx", "torch"])

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from made_unrolls import quiet_unroll
 
 from aclearn.config import Config, EnvConfig, MonitorConfig, RunConfig
 from aclearn.launch import StopFlag
@@ -177,26 +178,13 @@ def make_unroll(architecture: Architecture = FLAT, T: int = 3, B: int = 2, **cha
         history = rng.integers(0, 256, (B, 1, 8, 8), np.uint8)
     else:
         frames = rng.normal(size=(T + 1, B, 3)).astype(np.float32)
-    no = np.zeros((T, B), np.bool_)
     fields = {
-        "actor": "actor-0",
-        "epoch": 0,
-        "env_steps_before": 0,
-        "env_steps_after": T * B,
-        "dropped": {},
-        "frames": frames,
         "history": history,
-        "reset_index": None,
-        "reset_history": None,
         "actions": rng.integers(0, architecture.actions, (T, B)).astype(np.int32),
         "behaviour_log_probs": np.full((T, B), -1.0, np.float32),
         "rewards": np.ones((T, B), np.float32),
-        "terminated": no,
-        "truncated": no,
-        "valid": ~no,
-        "versions": np.zeros(T, np.int64),
     }
-    return Unroll(**{**fields, **changes})
+    return quiet_unroll(frames, **{**fields, **changes})
 
 
 @pytest.fixture(scope="session")
