@@ -122,6 +122,35 @@ def test_a_copy_that_was_overtaken_is_made_again_and_never_a_mixture(times, vers
     board.close()
 
 
+def test_a_slot_that_a_writer_died_in_is_not_taken_for_what_it_held(monkeypatch) -> None:
+    board = _board()
+    board.post(PolicyVersion(0, 10), _tensors(10))
+    writing = board._memory.write
+
+    def die_half_way(offset, tensors) -> None:
+        writing(offset, tensors[:1])
+        raise RuntimeError("killed")
+
+    class Dying(Interrupted):
+        """While a reader copies, the writer posts twice and dies in the slot that is copied."""
+
+        def read(self, offset: int, count: int):
+            first = self._memory.read(offset, 1)
+            if self._times:
+                self._times = 0
+                for version in (11, 12):
+                    board.post(PolicyVersion(0, version), _tensors(version))
+                monkeypatch.setattr(board._memory, "write", die_half_way)
+                with pytest.raises(RuntimeError, match="killed"):
+                    board.post(PolicyVersion(0, 13), _tensors(13))
+            return np.concatenate([first, self._memory.read(offset + 1, count - 1)])
+
+    reader = _reader(board, lambda fd, floats: Dying(HostMemory(fd, floats), board, 1))
+    assert _values(reader.newer_than(PolicyVersion())) == (PolicyVersion(0, 12), {12.0})
+    reader.close()
+    board.close()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
