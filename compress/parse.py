@@ -7,6 +7,8 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import yaml
+
 from compress.chain import CompressorChain
 from compress.distiller import Distiller
 from compress.errors import ChainError
@@ -50,7 +52,20 @@ def parse_chain(items: Sequence[Any], **options: Any) -> CompressorChain:
 
 
 def parse_words(text: str) -> list[Any]:
-    """The items of a chain written on a command line: "prune=0.5,distill=accerl-net1,int8,onnx"."""
+    """The items of a chain written on a command line: "prune=0.5,distill=accerl-net1,int8,onnx".
+
+    Links with several settings are written as in a configuration file, the whole chain then:
+    "prune: {sparsity: 0.75, per_layer: {convolutions: 0}}, int8, onnx".
+
+    Raises:
+        ChainError: neither of the two.
+    """
+    if ": " in text:
+        try:
+            listed = yaml.safe_load(f"[{text}]")
+        except yaml.YAMLError as error:
+            raise ChainError(f"chain: {text!r} is not YAML: {error}") from error
+        return list(listed)
     items: list[Any] = []
     for word in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = word.partition("=")

@@ -110,37 +110,6 @@ def keep_units(
     return small, result
 
 
-def compensated_biases(
-    architecture: Architecture, tensors: Tensors, kept: Units, means: Activations
-) -> dict[str, NDArray[np.float32]]:
-    """Biases, by tensor, that put the mean contribution of units that are not kept back.
-
-    Exact where such a unit always gives its mean. A convolution has one bias for all positions, so
-    it gets the mean over the positions too, and at a padded edge as much as elsewhere; a dense
-    layer after it has a mean for each.
-
-    Args:
-        architecture: of the whole policy, as are the tensors.
-        tensors: by the names of `architecture.tensor_shapes()`.
-        kept: as for `keep_units`.
-        means: mean activations `[units, positions]` by layer.
-    """
-    counts = unit_counts(architecture)
-    biases: dict[str, NDArray[np.float32]] = {}
-    for layer, source in sources(architecture).items():
-        if source is None or source not in counts or len(kept[source]) == counts[source]:
-            continue
-        removed = np.setdiff1d(np.arange(counts[source]), kept[source])
-        weight, bias = tensors[f"{layer}.weight"], tensors[f"{layer}.bias"]
-        mean = means[source][removed].astype(np.float64)
-        if weight.ndim == 4:
-            mean = mean.mean(axis=1, keepdims=True)
-        outgoing = weight.reshape(len(weight), counts[source], -1)[:, removed]
-        added = np.sum(outgoing * mean, axis=(1, 2))  # in float64, as the mean is
-        biases[f"{layer}.bias"] = (bias + added).astype(np.float32)
-    return biases
-
-
 def activations(policy: Policy, observations: NDArray[Any]) -> dict[str, NDArray[np.float32]]:
     """What the units of each layer of `unit_counts` give: `[N, units, positions]`.
 

@@ -11,6 +11,7 @@ from aclearn.policies import Architecture, ResidualSection
 from aclearn.policies.spec import Convolution
 from compress import Policy
 from compress.network import GraphNetwork
+from compress.units import keep_units, sources
 
 IMAGES = Architecture(
     "images", (2, 9, 9), "uint8", 3, (Convolution(6, 3, 2), Convolution(5, 2, 1)), (10, 7)
@@ -163,3 +164,62 @@ def compress(link, architecture, tensors, context):
     policy = Policy.of(architecture, tensors)
     context.begin(policy)
     return link.compress(policy, context)
+
+
+def patches_of(x, kernel, stride, padding):
+    """What a convolution reads: `[N · positions, channels · kernel²]`, position by position."""
+    x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    size = (x.shape[2] - kernel) // stride + 1
+    rows = []
+    for row in range(size):
+        for column in range(size):
+            top, left = row * stride, column * stride
+            rows.append(x[:, :, top : top + kernel, left : left + kernel].reshape(len(x), -1))
+    return np.concatenate(rows)
+
+
+def reconstructed(architecture, tensors, removed, visited, ridge=0.03):
+    """The narrow policy after `reconstruction`, by a least-squares solver and the slow forward.
+
+    Args:
+        removed: layer → the units that go.
+    """
+    kept = {
+        layer: np.array([unit for unit in range(width) if unit not in removed.get(layer, ())])
+        for layer, width in layers_of(architecture).items()
+    }
+    small, narrow = keep_units(architecture, tensors, kept)
+    _, _, whole = slow_forward(architecture, tensors, visited)
+    for layer, source in sources(architecture).items():
+        if not removed.get(source):
+            continue
+        weight = tensors[f"{layer}.weight"].astype(np.float64)
+        reads = [whole[source], slow_forward(small, narrow, visited)[2][source]]
+        if weight.ndim == 4:
+            inner = layer.startswith("sections")
+            stride = 1 if inner else architecture.convolutions[int(layer.split(".")[1])].stride
+            reads = [patches_of(x, weight.shape[2], stride, int(inner)) for x in reads]
+        given, read = (x.reshape(len(x), -1) for x in reads)
+        units = kept.get(layer, slice(None))
+        wanted = (given @ weight.reshape(len(weight), -1).T + tensors[f"{layer}.bias"])[:, units]
+        now = narrow[f"{layer}.weight"].astype(np.float64)
+        missing = wanted - read @ now.reshape(len(now), -1).T - narrow[f"{layer}.bias"]
+        mean = read.mean(0)
+        centred = read - mean
+        penalty = ridge * (centred**2).sum() / min(read.shape)
+        change = np.linalg.lstsq(
+            np.concatenate([centred, np.sqrt(penalty) * np.eye(read.shape[1])]),
+            np.concatenate([missing - missing.mean(0), np.zeros((read.shape[1], len(now)))]),
+            rcond=None,
+        )[0].T
+        narrow[f"{layer}.weight"] = (now + change.reshape(now.shape)).astype(np.float32)
+        narrow[f"{layer}.bias"] = (
+            narrow[f"{layer}.bias"] + missing.mean(0) - change @ mean
+        ).astype(np.float32)
+    return narrow
+
+
+def assert_tensors_close(found, expected, **options):
+    assert set(found) == set(expected)
+    for name, tensor in expected.items():
+        np.testing.assert_allclose(found[name], tensor, err_msg=name, **options)

@@ -10,11 +10,13 @@ from pruning_oracle import (
     ARCHITECTURES,
     FLAT,
     IMAGES,
+    assert_tensors_close,
     compress,
     graph_outputs,
     layers_of,
     least_important,
     mean_of,
+    reconstructed,
     slow_forward,
     smallest,
     widths_of,
@@ -102,10 +104,15 @@ def test_importance_by_activation_is_what_the_next_layer_of_the_policy_loses(
                 lost = lost - mean_of(architecture, given, layer, unit)
             scores.append(np.abs(lost).mean() * np.linalg.norm(by_unit[unit]))
         removed = smallest(scores, units - sizes[layer])
-        fixed[layer] = {
-            unit: mean_of(architecture, given, layer, unit) if compensate else 0.0
-            for unit in removed
-        }
+        fixed[layer] = dict.fromkeys(removed, 0.0)
+    if compensate:
+        assert_tensors_close(
+            pruned.tensors,
+            reconstructed(architecture, tensors, fixed, visited),
+            rtol=1e-2,
+            atol=1e-4,
+        )
+        return
     observations = some_observations(architecture, 5)
     logits, values, _ = slow_forward(architecture, tensors, observations, fixed)
     answers = graph_outputs(pruned, observations)

@@ -138,6 +138,11 @@ def test_a_link_of_ones_own_is_named_by_its_module_and_class(monkeypatch) -> Non
         ("low_rank=1e-1", [{"low_rank": 0.1}]),
         ("distill=", [{"distill": ""}]),
         ("a:B=c=d", [{"a:B": "c=d"}]),
+        ("fuse, prune: 0.5,onnx", ["fuse", {"prune": 0.5}, "onnx"]),
+        (
+            "prune: {sparsity: 0.75, per_layer: {convolutions: 0}}, onnx",
+            [{"prune": {"sparsity": 0.75, "per_layer": {"convolutions": 0}}}, "onnx"],
+        ),
     ],
 )
 def test_words_of_a_command_line_become_items(text, items) -> None:
@@ -145,6 +150,11 @@ def test_words_of_a_command_line_become_items(text, items) -> None:
     assert found == items
     kinds = [[type(v) for v in i.values()] for i in found if isinstance(i, dict)]
     assert kinds == [[type(v) for v in i.values()] for i in items if isinstance(i, dict)]
+
+
+def test_words_that_are_meant_as_yaml_and_are_none_are_refused() -> None:
+    with pytest.raises(ChainError, match=r"chain: 'prune: \{sparsity: 0\.5, onnx' is not YAML"):
+        parse_words("prune: {sparsity: 0.5, onnx")
 
 
 def test_a_chain_in_words_is_the_chain_in_python() -> None:
