@@ -16,7 +16,7 @@ from aclearn.acting import log_softmax
 from aclearn.policies import Architecture, PolicyVersion
 from compress.errors import RefusedArtifact, RefusedTensors
 from compress.graph import PolicyGraph, check_tensors
-from compress.onnx_graph import build_onnx
+from compress.optimised import Skeleton, skeleton_of
 from compress.runtime import BriefSession, Executable, OnnxExecutable
 
 _Made = TypeVar("_Made")
@@ -199,7 +199,7 @@ class GraphCache:
 
     def __init__(self, *, threads: int = 1) -> None:
         self._threads = threads
-        self._skeletons: dict[str, bytes] = {}
+        self._skeletons: dict[str, Skeleton] = {}
         self._brief: dict[str, BriefSession] = {}
 
     def executable(
@@ -223,7 +223,7 @@ class GraphCache:
                 self._brief, graph, lambda: BriefSession(graph, threads=self._threads)
             )
             return session.executable(tensors)
-        skeleton = self._kept(self._skeletons, graph, lambda: build_onnx(graph))
+        skeleton = self._kept(self._skeletons, graph, lambda: skeleton_of(graph))
         return OnnxExecutable(skeleton, graph, tensors, threads=self._threads)
 
     @staticmethod

@@ -216,7 +216,14 @@ def _external(name: str, spec: TensorSpec) -> onnx.TensorProto:
     tensor.name = name
     tensor.data_type = _ONNX_TYPES[spec.dtype]
     tensor.dims.extend(spec.shape)
+    mark_external(tensor)
+    return tensor
+
+
+def mark_external(tensor: onnx.TensorProto) -> None:
+    """Take the numbers of an initialiser out: they are given with the session."""
+    for numbers in ("raw_data", "float_data", "int32_data"):
+        tensor.ClearField(numbers)
     tensor.data_location = TensorProto.EXTERNAL
     location = tensor.external_data.add()
     location.key, location.value = "location", "given-with-the-session"
-    return tensor

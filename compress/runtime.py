@@ -13,6 +13,7 @@ from aclearn.policies import Architecture
 from compress.fusion import fold_scale
 from compress.graph import PolicyGraph, Tensors, check_tensors, stored_as_float32
 from compress.onnx_graph import build_onnx, onnx_tensors
+from compress.optimised import Skeleton
 
 
 class Executable(Protocol):
@@ -70,23 +71,25 @@ class OnnxExecutable:
     """A session of ONNX Runtime on the CPU with one version's tensors.
 
     Args:
-        skeleton: what `build_onnx(graph)` gave.
+        skeleton: of the graph (`skeleton_of`, or a `Skeleton` of `build_onnx`).
         graph: of the policy.
         tensors: as `graph.tensors()` says; copied by the session.
         threads: intra-operator threads; 1 keeps a process on one core.
     """
 
     def __init__(
-        self, skeleton: bytes, graph: PolicyGraph, tensors: Tensors, *, threads: int = 1
+        self, skeleton: Skeleton, graph: PolicyGraph, tensors: Tensors, *, threads: int = 1
     ) -> None:
         options = _session_options(threads)
+        if skeleton.finished:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         # External initialisers are put in before any optimisation; `add_initializer` would leave
         # the layout pass with the old convolution weights.
         given = _given_tensors(graph, tensors)
         values = [onnxruntime.OrtValue.ortvalue_from_numpy(tensor) for tensor in given.values()]
         options.add_external_initializers(list(given), values)
         self._session = onnxruntime.InferenceSession(
-            skeleton, options, providers=["CPUExecutionProvider"]
+            skeleton.model, options, providers=["CPUExecutionProvider"]
         )
 
     def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
@@ -149,7 +152,7 @@ class OnnxPolicy:
         self._given = PolicyGraph(architecture)
         images = architecture.observation_dtype == "uint8"
         self._graph = PolicyGraph(architecture, scale_folded=images, runtime="onnx", static=True)
-        self._skeleton = build_onnx(self._graph)
+        self._skeleton = Skeleton(build_onnx(self._graph))
         self._threads = threads
         self._executable: OnnxExecutable | None = None
 

@@ -15,6 +15,7 @@ from compress.export import run_onnx
 from compress.module_export import export_module
 from compress.module_pruning import prune_module
 from compress.network import GraphNetwork
+from compress.optimised import Skeleton
 from compress.runtime import OnnxExecutable
 
 torch.manual_seed(0)
@@ -160,7 +161,7 @@ def test_our_graphs_compute_what_torch_s_exporter_writes(architecture) -> None:
     policy.swap(tensors)
     np.testing.assert_allclose(policy.logits(x), expected, rtol=1e-3, atol=1e-4)
     graph = PolicyGraph(architecture, runtime="onnx", static=True)
-    executable = OnnxExecutable(build_onnx(graph), graph, tensors)
+    executable = OnnxExecutable(Skeleton(build_onnx(graph)), graph, tensors)
     np.testing.assert_allclose(executable.logits(x), expected, rtol=1e-3, atol=1e-4)
     # and the module of the graph, exported in its turn
     module = GraphNetwork(PolicyGraph(architecture), with_value=False).eval()
