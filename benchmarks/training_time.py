@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -118,7 +119,7 @@ def main() -> None:
     for seed in options.seeds:
         folders = {}
         for name, overrides in variants(options.chain, onnx=options.onnx).items():
-            label = "".join(c if c.isalnum() else "-" for c in name).strip("-")
+            label = re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")
             run = f"{options.game}-{options.setting}-{label}-{seed}"
             together = (*SETTINGS[options.setting], *overrides, f"run.seed={seed}")
             train(options.game, together, run, options.out, options.limit_s)

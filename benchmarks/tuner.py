@@ -10,9 +10,10 @@ rates; of each rule the path, the kept pair's rate as a share of the best one's 
 run's learned steps after the first `--minutes` as a share of what the best pair learns, and what
 excursions cost in that time; in the end the shares by all windows of all runs.
 
-Workloads: `predictors`, CartPole slowed down by 2 ms a step of a group, with a wide network, so
-that answers are what actors wait for; `trainers`, where learning takes several times as long as
-everything else: a wide network, and each step is learned from eight times.
+Workloads: `predictors`, an emulator that only sleeps (2 ms a step), eight actors of one environment
+each and one observation an answer, with a network that answers one at a time four times as slowly
+as it learns one in a batch; `trainers`, where learning takes several times as long as everything
+else: a wide network, and each step is learned from eight times.
 """
 
 from __future__ import annotations
@@ -32,13 +33,14 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import yaml
 
 _HERE = Path(__file__).resolve()
 _STEP_S = 0.002
 _COMMON = {
     "env": {"id": "tuner:slow_cartpole"},
-    "policy": {"architecture": "mlp", "hidden": [512, 512]},
+    "policy": {"architecture": "mlp"},
     "actors": {
         "processes": 4,
         "groups": 2,
@@ -51,7 +53,13 @@ _COMMON = {
     "monitor": {"beat_every_s": 0.25},
 }
 WORKLOADS: dict[str, dict[str, Any]] = {
-    "predictors": {"policy": {"hidden": [1536, 1536]}, "actors": {"processes": 8}},
+    "predictors": {
+        "env": {"id": "tuner:slow_screens", "frame_stack": 4},
+        "policy": {"architecture": "accerl-original"},
+        "actors": {"processes": 8, "groups": 1, "envs_per_group": 1},
+        "predictor": {"runtime": "torch", "max_batch": 1},
+        "trainer": {"unrolls_per_batch": 16},
+    },
     "trainers": {
         "policy": {"hidden": [1024, 1024]},
         "trainer": {"uses": 8},
@@ -68,9 +76,36 @@ class SlowCartPole(gymnasium.Wrapper[Any, Any, Any, Any]):
         return super().step(action)
 
 
+class SlowScreens(gymnasium.Env[Any, Any]):
+    """Screens of noise, each step after a sleep; episodes of 200 steps, a reward in every tenth."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (84, 84), np.uint8)
+    action_space = gymnasium.spaces.Discrete(4)
+
+    def __init__(self) -> None:
+        self._screens = np.random.default_rng(0).integers(0, 256, (16, 84, 84), np.uint8)
+        self._t = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        """The first screen."""
+        self._t = 0
+        return self._screens[0], {}
+
+    def step(self, action: Any) -> Any:
+        """The next screen, later."""
+        time.sleep(_STEP_S)
+        self._t += 1
+        return self._screens[self._t % 16], float(self._t % 10 == 0), False, self._t >= 200, {}
+
+
 def slow_cartpole() -> gymnasium.Env[Any, Any]:
     """What the workloads' `env.id` names."""
     return SlowCartPole(gymnasium.make("CartPole-v1"))
+
+
+def slow_screens() -> gymnasium.Env[Any, Any]:
+    """As `slow_cartpole`, for networks that look at screens."""
+    return SlowScreens()
 
 
 class Rule:
@@ -213,7 +248,7 @@ def run(
     config = {key: dict(value) for key, value in _COMMON.items()}
     for group, values in WORKLOADS[arguments.workload].items():
         config.setdefault(group, {}).update(values)
-    config["predictor"] = {"workers": start[0]}
+    config.setdefault("predictor", {})["workers"] = start[0]
     config["trainer"]["workers"] = start[1]
     config["run"] = {"name": name, "dir": str(arguments.out), "max_wall_s": seconds + 15}
     config["tuner"] = {

@@ -99,6 +99,21 @@ def test_a_graph_that_depends_on_the_weights_is_not_kept(monkeypatch) -> None:
     assert skeleton_of(graph) == Skeleton(build_onnx(graph), finished=False)
 
 
+def test_a_graph_whose_weights_were_written_anew_under_their_names_is_not_kept(monkeypatch) -> None:
+    graph = PolicyGraph(ARCHITECTURES["images"], precision="int8")
+    load = onnx.load_model
+
+    def load_with_another_bias(path):
+        model = load(path)
+        weight = next(t for t in model.graph.initializer if t.name == "hidden.0.bias")
+        numbers = onnx.numpy_helper.to_array(weight)
+        weight.CopyFrom(onnx.numpy_helper.from_array(numbers + 1, weight.name))
+        return model
+
+    monkeypatch.setattr("compress.optimised.onnx.load_model", load_with_another_bias)
+    assert not skeleton_of(graph).finished
+
+
 def test_a_graph_is_rewritten_once(monkeypatch) -> None:
     architecture = ARCHITECTURES["images"]
     context, link = Context(some_observations(architecture, 20)), parse_chain(["int8", "onnx"])
