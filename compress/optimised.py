@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from compress.graph import PolicyGraph
 from compress.onnx_graph import build_onnx, mark_external, onnx_tensors
 
+_LOGGER = logging.getLogger(__name__)
 _ERRORS_ONLY = 3
 
 
@@ -57,17 +59,23 @@ def _numbers(graph: PolicyGraph, start: int) -> dict[str, NDArray[np.generic]]:
 
 
 def _rewritten(plain: bytes, tensors: dict[str, NDArray[np.generic]]) -> bytes | None:
-    """What a session with these tensors computes, without them; None where they were changed."""
+    """What a session with these tensors computes, without them; None where it cannot be kept."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = _ERRORS_ONLY  # it warns that other processors want other graphs
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(tensor) for tensor in tensors.values()]
     options.add_external_initializers(list(tensors), values)
-    with tempfile.TemporaryDirectory(prefix="aclearn-") as folder:
-        path = Path(folder) / "rewritten.onnx"
-        options.optimized_model_filepath = str(path)
-        onnxruntime.InferenceSession(plain, options, providers=["CPUExecutionProvider"])
-        model = onnx.load_model(str(path))
+    try:
+        with tempfile.TemporaryDirectory(prefix="aclearn-") as folder:
+            path = Path(folder) / "rewritten.onnx"
+            options.optimized_model_filepath = str(path)
+            onnxruntime.InferenceSession(plain, options, providers=["CPUExecutionProvider"])
+            model = onnx.load_model(str(path))
+    except Exception as error:
+        # a full disk, or none to write to (ONNX Runtime has no common error for it), costs time
+        # only; of a graph that cannot be computed the session itself will say so
+        _LOGGER.warning("event=graph_not_kept reason=%r", str(error))
+        return None
     kept = {tensor.name: tensor for tensor in model.graph.initializer}
     for name, tensor in tensors.items():
         if name not in kept or not np.array_equal(onnx.numpy_helper.to_array(kept[name]), tensor):

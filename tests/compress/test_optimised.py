@@ -74,7 +74,7 @@ def test_a_rewritten_graph_carries_no_weights(name) -> None:
 def test_what_lays_weights_out_anew_is_left_to_the_sessions() -> None:
     graph = PolicyGraph(ARCHITECTURES["images"])
     assert skeleton_of(graph) == Skeleton(build_onnx(graph), finished=False)
-    # not for the name of its precision alone: the weights of its convolutions are another tensor
+    # not for its precision's name alone: eight channels of float weights are laid out in blocks
     graph = PolicyGraph(replace(ARCHITECTURES["images"], observation_shape=(8, 9, 9)))
     found = [
         optimised._rewritten(build_onnx(graph), optimised._numbers(graph, start))
@@ -112,6 +112,15 @@ def test_a_graph_whose_weights_were_written_anew_under_their_names_is_not_kept(m
 
     monkeypatch.setattr("compress.optimised.onnx.load_model", load_with_another_bias)
     assert not skeleton_of(graph).finished
+
+
+def test_without_a_disk_to_write_to_sessions_do_it_themselves(
+    monkeypatch, tmp_path, caplog
+) -> None:
+    graph = PolicyGraph(ARCHITECTURES["images"], precision="int8")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "not-there"))
+    assert skeleton_of(graph) == Skeleton(build_onnx(graph), finished=False)
+    assert "event=graph_not_kept" in caplog.text and "not-there" in caplog.text
 
 
 def test_a_graph_is_rewritten_once(monkeypatch) -> None:

@@ -37,8 +37,11 @@ def test_the_narrow_policy_is_fitted_layer_by_layer_to_the_whole(name, count) ->
     assert len(changed) > 2
 
 
-@pytest.mark.parametrize("name", ["images", "one-convolution-tanh", "residual", "flat-shared"])
-def test_a_corrected_policy_is_nearer_to_its_original_where_it_was_not_fitted(name) -> None:
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [("images", 0.3), ("one-convolution-tanh", 0.25), ("residual", 0.3), ("flat-shared", 0.4)],
+)
+def test_a_corrected_policy_is_nearer_to_its_original_where_it_was_not_fitted(name, share) -> None:
     # a scene that changes a little, as between frames
     architecture = ARCHITECTURES[name]
     tensors = some_tensors(architecture, 8)
@@ -56,7 +59,7 @@ def test_a_corrected_policy_is_nearer_to_its_original_where_it_was_not_fitted(na
             Pruning(0.5, compensate=compensate), architecture, tensors, Context(visited)
         )
         errors.append(np.abs(graph_outputs(pruned, observations)[0] - original).mean())
-    assert errors[1] < 0.5 * errors[0]
+    assert errors[1] < share * errors[0]
 
 
 def test_what_the_units_that_stay_know_is_put_back_exactly() -> None:
@@ -162,8 +165,8 @@ def test_a_wide_image_is_fitted_on_some_of_its_positions() -> None:
     ]
     name = "convolutions.1.weight"
     np.testing.assert_array_equal(drawn[0][name], drawn[1][name])
-    assert 0.0 < np.abs(drawn[0][name] - drawn[2][name]).max() < 0.3 * np.abs(drawn[0][name]).max()
+    assert 0.0 < np.abs(drawn[0][name] - drawn[2][name]).max() < 0.15 * np.abs(drawn[0][name]).max()
     narrow = keep_units(IMAGES, tensors, kept)[1]
     removed = {"convolutions.0": [3, 4, 5]}
     expected = reconstructed(IMAGES, tensors, removed, visited)[name] - narrow[name]
-    np.testing.assert_allclose(drawn[0][name], expected, atol=0.3 * np.abs(expected).max())
+    np.testing.assert_allclose(drawn[0][name], expected, atol=0.15 * np.abs(expected).max())
