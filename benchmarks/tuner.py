@@ -20,21 +20,20 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
 import json
 import os
-import random
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import yaml
+from tuner_rules import RULES
 
 _HERE = Path(__file__).resolve()
 _STEP_S = 0.002
@@ -106,139 +105,6 @@ def slow_cartpole() -> gymnasium.Env[Any, Any]:
 def slow_screens() -> gymnasium.Env[Any, Any]:
     """As `slow_cartpole`, for networks that look at screens."""
     return SlowScreens()
-
-
-class Rule:
-    """What `services.tuning` asks of a tuner, for rules that only measure windows.
-
-    Args:
-        start: count by name.
-        most: bounds.
-        every_s: length of a window.
-        settle_s: pause before it; GA3C's has none.
-        clock: seconds.
-        rng: draws.
-    """
-
-    temperature, frozen = 0.0, False
-
-    def __init__(
-        self,
-        start: Mapping[str, int],
-        most: Mapping[str, int],
-        *,
-        every_s: float,
-        settle_s: float,
-        clock: Callable[[], float],
-        rng: random.Random,
-        **others: Any,
-    ) -> None:
-        self.counts, self.most, self.rng = dict(start), dict(most), rng
-        self._every_s, self._settle_s, self._clock = every_s, settle_s, clock
-        self.rate: float | None = None
-        self._ready_at: float | None = None
-        self._began: tuple[float, int] | None = None
-
-    def propose(self, bottleneck: str | None = None) -> dict[str, int]:
-        """What should run now."""
-        return dict(self.counts)
-
-    def best(self) -> None:
-        """Nothing is remembered."""
-
-    def observe(self, counter: int, counts: Mapping[str, int]) -> list[Any]:
-        """A sample; at the end of a window `next` decides."""
-        from aclearn.monitoring import Decision
-
-        now = self._clock()
-        if any(counts.get(name) != count for name, count in self.counts.items()):
-            self._ready_at = None
-            return []
-        if self._ready_at is None:
-            self._ready_at, self._began = now + self._settle_s, None
-        if now < self._ready_at:
-            return []
-        if self._began is None:
-            self._began = now, counter
-            return []
-        began, before = self._began
-        if now - began < self._every_s:
-            return []
-        self.rate = (counter - before) / (now - began)
-        measured, self._began, self._ready_at = dict(self.counts), None, None
-        verdict, reason = self.next(counter - before)
-        kept = dict(self.kept())
-        return [
-            Decision(
-                verdict=verdict,
-                reason=reason,
-                counts=measured,
-                kept=kept,
-                rate=self.rate,
-                window_s=now - began,
-                baseline=None,
-                change=None,
-                noise=0.0,
-                temperature=0.0,
-                state="searching",
-            )
-        ]
-
-    def kept(self) -> Mapping[str, int]:
-        """What would be kept if it ended now."""
-        return self.counts
-
-    def next(self, count: int) -> tuple[Any, str]:
-        """Choose the next counts after a window that counted so much."""
-        raise NotImplementedError
-
-
-class Sweep(Rule):
-    """Every pair, again and again."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._left: list[dict[str, int]] = []
-
-    def next(self, count: int) -> tuple[Any, str]:
-        """The next pair of a shuffled round."""
-        if not self._left:
-            ranges = [range(1, most + 1) for most in self.most.values()]
-            self._left = [
-                dict(zip(self.most, pair, strict=True)) for pair in itertools.product(*ranges)
-            ]
-            self.rng.shuffle(self._left)
-        self.counts = self._left.pop()
-        return "kept", "sweep"
-
-
-class Ga3c(Rule):
-    """GA3C's `ThreadDynamicAdjustment`: steps of all counts at once, against the last window."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._settle_s = 0.0
-        self._old_count, self._before = 0, dict(self.counts)
-
-    def next(self, count: int) -> tuple[Any, str]:
-        """Revert when fewer were trained than in the window before; then a random step."""
-        worse = count < self._old_count
-        if worse:
-            self.counts = dict(self._before)  # only the numbers: it never runs before the next step
-        self._old_count, self._before = count, dict(self.counts)
-        while self.counts == self._before:
-            for name, most in self.most.items():
-                self.counts[name] = min(
-                    most, max(1, self.counts[name] - self.rng.choice((-1, 0, 1)))
-                )
-        return ("rejected" if worse else "accepted"), "compared with the last window"
-
-    def kept(self) -> Mapping[str, int]:
-        """The counts before the step that is being tried."""
-        return self._before
-
-
-RULES = {"sweep": Sweep, "ga3c": Ga3c}
 
 
 def run(
