@@ -59,6 +59,7 @@ def run_trainer(context: RoleContext) -> None:
     queue = TrainingQueue[Unroll](
         max_bytes=config.trainer.queue_bytes,
         max_items=config.trainer.queue_batches * config.trainer.unrolls_per_batch,
+        batch_items=config.trainer.unrolls_per_batch,
     )
     pool = WorkerPool(
         lambda: make_step(trainer, queue, config.trainer.unrolls_per_batch), name="trainer"

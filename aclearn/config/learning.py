@@ -51,7 +51,8 @@ class TrainerConfig(Group):
     queue_bytes: Whole = Field(
         default=64 * 1024 * 1024,
         ge=1024 * 1024,
-        description="bound of the training queue, in bytes; actors wait when it is full",
+        description="bound of the training queue, in bytes; actors wait when it is full; one "
+        "batch always fits",
     )
     queue_batches: Whole = Field(
         default=1,

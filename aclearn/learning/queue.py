@@ -15,12 +15,14 @@ class TrainingQueue(Generic[Item]):
     """A thread-safe queue bounded in bytes and items; when full, the producer keeps its item.
 
     The bound in bytes caps memory, the bound in items caps staleness: every waiting unroll is lag
-    for those behind it. An item is taken whenever a bound is not yet reached, so memory stays below
-    `max_bytes` plus one item, and one large unroll cannot stop a run.
+    for those behind it. An item is taken whenever a bound is not yet reached, and the bound in
+    bytes holds only once a batch is there: memory stays below one item more than the larger of
+    `max_bytes` and a batch, and neither a large unroll nor a large batch can stop a run.
 
     Args:
         max_bytes: sum of the sizes given to `offer`.
         max_items: number of items.
+        batch_items: the most that `take` will be asked for.
         clock: monotonic seconds.
     """
 
@@ -29,10 +31,14 @@ class TrainingQueue(Generic[Item]):
         *,
         max_bytes: int,
         max_items: int,
+        batch_items: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if max_bytes < 1 or max_items < 1:
             raise ValueError(f"bounds must be positive, got {max_bytes} bytes, {max_items} items")
+        if not 1 <= batch_items <= max_items:
+            raise ValueError(f"a batch of {batch_items} items never fits into {max_items}")
+        self._batch_items = batch_items
         self._max_bytes, self._max_items, self._clock = max_bytes, max_items, clock
         self._items: deque[tuple[Item, int]] = deque()
         self._bytes = 0
@@ -75,7 +81,9 @@ class TrainingQueue(Generic[Item]):
     @property
     def full(self) -> bool:
         """Whether nothing more would be taken now."""
-        return len(self._items) >= self._max_items or self._bytes >= self._max_bytes
+        items = len(self._items)
+        too_many_bytes = items >= self._batch_items and self._bytes >= self._max_bytes
+        return items >= self._max_items or too_many_bytes
 
     @property
     def fill(self) -> float:

@@ -69,6 +69,19 @@ def test_one_item_larger_than_the_bound_cannot_stop_a_run() -> None:
     assert not queue.full
 
 
+def test_a_batch_larger_than_the_bound_in_bytes_cannot_stop_a_run() -> None:
+    queue = _queue(max_bytes=100, max_items=6, batch_items=4)
+    assert [queue.offer(item, 60) for item in range(6)] == [True, True, True, True, False, False]
+    assert queue.take(4, timeout_s=0) == [0, 1, 2, 3]
+    # small items: the bound in bytes holds as soon as a batch is there
+    assert [queue.offer(item, 30) for item in range(6)] == [True, True, True, True, False, False]
+
+
+def test_a_batch_that_the_bound_in_items_never_lets_in_is_refused() -> None:
+    with pytest.raises(ValueError, match="a batch of 5 items never fits into 4"):
+        _queue(max_items=4, batch_items=5)
+
+
 def test_fill_is_the_share_of_the_nearer_bound() -> None:
     queue = _queue(max_bytes=100, max_items=4)
     assert queue.fill == 0
@@ -84,15 +97,17 @@ def test_fill_is_the_share_of_the_nearer_bound() -> None:
 @given(
     st.integers(1, 60),
     st.integers(1, 6),
+    st.integers(1, 6),
     st.lists(st.tuples(st.sampled_from(["offer", "take"]), st.integers(1, 40)), max_size=40),
 )
-def test_bounds_and_order_hold_after_any_history(max_bytes, max_items, history) -> None:
-    queue = _queue(max_bytes, max_items)
+def test_bounds_and_order_hold_after_any_history(max_bytes, max_items, batch, history) -> None:
+    batch = min(batch, max_items)
+    queue = _queue(max_bytes, max_items, batch_items=batch)
     model: list[tuple[int, int]] = []
     for number, (what, size) in enumerate(history):
         held = sum(size for _, size in model)
         if what == "offer":
-            room = len(model) < max_items and held < max_bytes
+            room = len(model) < max_items and (len(model) < batch or held < max_bytes)
             assert queue.offer(number, size) == room
             if room:
                 model.append((number, size))
@@ -103,8 +118,9 @@ def test_bounds_and_order_hold_after_any_history(max_bytes, max_items, history) 
             model = model[len(expected) :]
         held = sum(size for _, size in model)
         assert len(queue) == len(model) <= max_items
-        assert held < max_bytes + 40
-        assert queue.full == (len(model) >= max_items or held >= max_bytes)
+        assert held < max(max_bytes, 40 * (batch - 1)) + 40
+        enough = len(model) >= batch and held >= max_bytes
+        assert queue.full == (len(model) >= max_items or enough)
 
 
 def test_too_few_items_are_left_where_they_are() -> None:
