@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -49,7 +50,7 @@ def train(
     with install_stop_signals() as stop:
         loaded = load_config(config, overrides or [])
         if resume:
-            loaded = _resumed(loaded, overrides or [])
+            loaded = _resumed(config, loaded, overrides or [])
         summary = run(loaded, resume=resume, stop=stop)
         if summary is not None:
             typer.echo(_closing_words(loaded, summary))
@@ -275,6 +276,9 @@ def keys(
 
 def main() -> NoReturn:
     """Run the command line; a mistake of the user's is a message, not a traceback."""
+    # an environment or a link of the user's own lies here more often than not; at the end, so that
+    # a folder that has the name of a package hides none
+    sys.path.append(str(Path.cwd()))
     try:
         app(standalone_mode=True)
     except RoleFailure as error:
@@ -290,10 +294,23 @@ def _fail(error: AclearnError, status: int) -> NoReturn:
     sys.exit(status)
 
 
-def _resumed(config: Config, overrides: list[str]) -> Config:
-    """The configuration that the run had, with this command's overrides."""
-    folder = RunFolder.open(Path(config.run.dir) / str(config.run.name))
-    return load_config(folder.config_path, [f"run.name={config.run.name}", *overrides])
+def _resumed(path: Path, given: Config, overrides: list[str]) -> Config:
+    """The configuration that the run had, with this command's overrides.
+
+    Says which keys of the file at `path` the run has other values of: they are not taken over.
+    """
+    from services.role_folder import differences
+
+    folder = RunFolder.open(Path(given.run.dir) / str(given.run.name))
+    place = [f"run.dir={json.dumps(given.run.dir)}", f"run.name={given.run.name}"]
+    config = load_config(folder.config_path, [*overrides, *place])
+    if keys := [key for key, _, _ in differences(config, given)]:
+        typer.echo(
+            f"aclearn: the run keeps its own configuration; not taken from {path}: "
+            f"{', '.join(keys)}. To change one for the rest of the run, give it as key=value",
+            err=True,
+        )
+    return config
 
 
 def _closing_words(config: Config, summary: dict[str, object]) -> str:

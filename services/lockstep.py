@@ -157,7 +157,7 @@ def run_lockstep(config: Config, folder: RunFolder, *, stop: StopFlag) -> None:
     Raises:
         AclearnError: the environment, a checkpoint or the disk cannot be used.
     """
-    spec = read_spec(config.env)
+    spec = read_spec(config.env, timeout_s=config.actors.step_timeout_s)
     architecture = architecture_of(config, spec)
     store = ParameterStore()
     trainer = Trainer(config, spec, architecture, store)

@@ -195,6 +195,12 @@ class MonitorBook:
         self.events.append(text)
 
     def _hello(self, address: bytes, sender: str, hello: Hello, now: float) -> list[Letter]:
+        refusal = self._registry.refusal(sender, hello.name)
+        if refusal is not None:
+            self._event(
+                f"{hello.name} at {hello.host} (process {hello.pid}) is sent away: {refusal}"
+            )
+            return [Letter(address, Directive("leave", refusal))]
         member = Member(hello.role, hello.name, sender, address, dict(hello.endpoints), now)
         for replaced in self._registry.hello(member):
             self._view.role_gone(replaced.incarnation, now)

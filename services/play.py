@@ -13,6 +13,7 @@ from aclearn.acting import greedy_actions, sample_actions
 from aclearn.config import Config, config_from_yaml
 from aclearn.envs import EpisodeTracker, VectorEnv, make_vector_env
 from aclearn.errors import CheckpointError
+from aclearn.monitoring import EPISODES_FOR_TARGET
 from aclearn.policies import Architecture, PolicyVersion
 from aclearn.runs import Checkpoint, RunFolder, load_best, load_newest
 from services.policies import architecture_of
@@ -57,10 +58,15 @@ def load_policy(path: Path, *, best: bool = False) -> SavedPolicy:
         AclearnError: the run, its checkpoint or its environment cannot be used.
     """
     folder = RunFolder.open(path)
-    config: Config = config_from_yaml(folder.read_config_yaml())
+    config: Config = config_from_yaml(folder.read_config_yaml(), source=str(folder.config_path))
     architecture = architecture_of(config)
     load = load_best if best else load_newest
     checkpoint = load(folder.checkpoints_dir, expect_architecture=architecture.digest())
+    if checkpoint is None and best:
+        raise CheckpointError(
+            f"{folder.checkpoints_dir}: no checkpoint was saved as the best, which takes a mean of "
+            f"{EPISODES_FOR_TARGET} episodes; leave out --best for the newest"
+        )
     if checkpoint is None:
         raise CheckpointError(f"{folder.checkpoints_dir}: no checkpoint yet; train first")
     tensors = {

@@ -21,7 +21,7 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
         ConfigError: the preset does not fit.
         EnvironmentFailure: the environment cannot be made.
     """
-    spec = spec or read_spec(config.env)
+    spec = spec or read_spec(config.env, timeout_s=config.actors.step_timeout_s)
     return describe_architecture(
         config.policy.architecture,
         observation_shape=spec.observation_shape,

@@ -13,6 +13,7 @@ from pathlib import Path
 import zmq
 
 from aclearn.config import Config
+from aclearn.errors import ConfigError
 from aclearn.launch import StopFlag
 from aclearn.runs import RunFolder
 from aclearn.wire import (
@@ -21,6 +22,7 @@ from aclearn.wire import (
     Client,
     ClusterKeys,
     Directive,
+    ErrorReply,
     Hello,
     Message,
     Peer,
@@ -32,12 +34,15 @@ from aclearn.wire import (
     load_keys,
     new_incarnation,
     parse_endpoint,
+    tcp_endpoint,
 )
 
 _LOGGER = logging.getLogger(__name__)
 
 #: Seconds between two hellos to a monitor that has not answered.
 _HELLO_EVERY_S = 0.5
+#: Seconds without an answer after which a role says so in its log, once until it is answered.
+_SAY_UNANSWERED_AFTER_S = 5.0
 #: Seconds that a goodbye may take to leave the socket.
 _GOODBYE_LINGER_S = 1.0
 
@@ -80,11 +85,16 @@ class RoleContext:
 
     def serve(self, accepts: Sequence[type[Message]]) -> tuple[Server, str]:
         """A bound server and its endpoint, on the monitor's transport."""
-        monitor = parse_endpoint(self.monitor)
+        monitor, host = parse_endpoint(self.monitor), self.config.network.bind_host
+        if not monitor.is_loopback and tcp_endpoint(host).is_loopback:
+            raise ConfigError(
+                f"network.bind_host: {host} cannot be reached by roles on other machines, and the "
+                f"monitor is at {self.monitor}; set it to this machine's address, or to 0.0.0.0"
+            )
         socket_, endpoint = bind_router(
             self.zmq_context,
             monitor.transport,
-            host=self.config.network.bind_host,
+            host=host,
             directory=Path(monitor.path).parent if monitor.transport == "ipc" else None,
             keys=self.keys,
         )
@@ -138,10 +148,14 @@ class Membership:
         self._beat_every_s, self._clock = beat_every_s, clock
         self._known = False
         self._next_hello = self._next_beat = clock()
+        self._say_unanswered_at = clock() + _SAY_UNANSWERED_AFTER_S
+        self._refusals: set[str] = set()
         self._unsent: Beat | None = None
         self.peers: tuple[Peer, ...] = ()
         self.generation = -1
         self.stop_reason: str | None = None
+        #: Whether this process is no part of the run (any more).
+        self.sent_away = False
         #: How many workers the monitor wants; None as long as it has not said.
         self.workers: int | None = None
         self._directives: set[str] = set()
@@ -154,6 +168,13 @@ class Membership:
         if not self._known and now >= self._next_hello:
             self._client.send(self._hello)
             self._next_hello = now + _HELLO_EVERY_S
+        if not self._known and now >= self._say_unanswered_at:
+            self._say_unanswered_at = float("inf")
+            _LOGGER.warning(
+                "event=monitor_does_not_answer after_s=%g detail='is it running, at the address of "
+                "--monitor, with the same run.name and the same keys (network.keys_dir)?'",
+                _SAY_UNANSWERED_AFTER_S,
+            )
         if self._known and now >= self._next_beat:
             self._next_beat = now + self._beat_every_s
             self._send_beat(self._make_beat(False))
@@ -182,12 +203,16 @@ class Membership:
     def _take(self, message: Message) -> None:
         if isinstance(message, Peers):
             self._known = True
+            self._say_unanswered_at = float("inf")
             self.peers, self.generation = tuple(message.peers), message.generation
         elif isinstance(message, BeatReply):
             if message.generation != self.generation:
                 self._known = False  # the monitor knows more: ask again
         elif isinstance(message, Directive):
-            if message.action == "stop":
+            if message.action in ("stop", "leave"):
+                self.sent_away |= message.action == "leave"
+                if self.stop_reason is None:
+                    _LOGGER.info("event=told_to_stop reason=%r", message.reason)
                 self.stop_reason = message.reason or "stop"
             elif message.action == "hello":
                 self._known = False
@@ -196,8 +221,19 @@ class Membership:
                 self._directives.add(message.action)
         elif isinstance(message, SetWorkers):
             self.workers = message.count
+        elif isinstance(message, ErrorReply):
+            say_refusal(self._refusals, "monitor", message)
         else:
             _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
+
+
+def say_refusal(said: set[str], by: str, refusal: ErrorReply) -> None:
+    """Log why a peer has refused a message, once for each reason; `said` remembers them."""
+    if refusal.reason not in said:
+        said.add(refusal.reason)
+        _LOGGER.warning(
+            "event=message_refused by=%s reason=%s detail=%r", by, refusal.reason, refusal.detail
+        )
 
 
 def _with_earlier_episodes(earlier: Beat, beat: Beat, most: int = 1000) -> Beat:

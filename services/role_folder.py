@@ -41,45 +41,52 @@ def role_folder(config: Config) -> RunFolder:
                     raise
                 time.sleep(0.05)
     folder = RunFolder.open(path)
-    there = config_from_yaml(folder.read_config_yaml(), source=str(folder.config_path))
-    _check_same_run(there, config, folder)
+    changed = check_same_run(config, folder)
+    if changed:
+        _LOGGER.warning("event=config_differs folder=%s keys=%s", folder.path, ",".join(changed))
+    if folder.metrics_path.exists():
+        _LOGGER.info("event=run_continued folder=%s", folder.path)
     return folder
 
 
-def _check_same_run(there: Config, here: Config, folder: RunFolder) -> None:
-    differences = [
-        (key, theirs, ours)
-        for key, theirs, ours in _differences(there.model_dump(), here.model_dump())
-        if key not in ("run.dir", "run.name")  # another way to the same folder
-    ]
-    foreign = [d for d in differences if d[0].partition(".")[0] in _OF_THE_RUN]
+def check_same_run(here: Config, folder: RunFolder) -> list[str]:
+    """The keys in which `here` differs from the configuration of the run in `folder`.
+
+    Raises:
+        ConfigError: the run in the folder is one of another environment or policy.
+        RunFolderError: its configuration cannot be read.
+    """
+    there = config_from_yaml(folder.read_config_yaml(), source=str(folder.config_path))
+    found = differences(there, here)
+    foreign = [each for each in found if each[0].partition(".")[0] in _OF_THE_RUN]
     if foreign:
         words = "; ".join(
             f"{key} is {theirs!r} there, {ours!r} here" for key, theirs, ours in foreign
         )
         raise ConfigError(
             f"the run folder {folder.path} is of another run: {words}. Start a new one with "
-            "run.name=<another name>, or give this role the configuration of that run"
+            "run.name=<another name>, or leave these keys as that run has them"
         )
-    if differences:
-        _LOGGER.warning(
-            "event=config_differs folder=%s keys=%s",
-            folder.path,
-            ",".join(key for key, _, _ in differences),
-        )
-    if folder.metrics_path.exists():
-        _LOGGER.info("event=run_continued folder=%s", folder.path)
+    return [key for key, _, _ in found]
 
 
-def _differences(
+def differences(there: Config, here: Config) -> list[tuple[str, Any, Any]]:
+    """(dotted key, value there, value here) of every leaf that is not the same."""
+    return [
+        found
+        for found in _different_leaves(there.model_dump(), here.model_dump())
+        if found[0] not in ("run.dir", "run.name")  # another way to the same folder
+    ]
+
+
+def _different_leaves(
     there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = ""
 ) -> list[tuple[str, Any, Any]]:
-    """(dotted key, value there, value here) of every leaf that is not the same."""
     found: list[tuple[str, Any, Any]] = []
     for key in sorted(there.keys() | here.keys()):
         theirs, ours = there.get(key), here.get(key)
         if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
-            found += _differences(theirs, ours, f"{prefix}{key}.")
+            found += _different_leaves(theirs, ours, f"{prefix}{key}.")
         elif theirs != ours:
             found.append((f"{prefix}{key}", theirs, ours))
     return found

@@ -20,10 +20,11 @@ from aclearn.errors import RoleFailure
 from aclearn.launch import RoleCommand, StopFlag, Supervisor
 from aclearn.monitoring import RunConsole, open_console
 from aclearn.runs import RunFolder
-from aclearn.wire import Client, Status, StatusRequest, StopRun
+from aclearn.wire import Client, Status, StatusRequest, StopRun, tcp_endpoint
 from services.monitor import SOCKET_DIRECTORY_PREFIX, STARTED_AT_VARIABLE
 from services.policies import architecture_of, make_chain
 from services.role import RoleContext
+from services.role_folder import check_same_run
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -37,17 +38,33 @@ _ORDERLY_SHARE = 0.75
 _STAYS = ("new", "running", "waiting")
 
 
-def monitor_address(config: Config, directory: Path) -> str:
-    """Where the monitor listens: its configured port, else a socket file in `directory`."""
-    if config.monitor.port is not None:
-        return f"tcp://{config.network.bind_host}:{config.monitor.port}"
-    return f"ipc://{directory}/monitor.sock"
+def monitor_addresses(config: Config, directory: Path) -> tuple[str, str]:
+    """Where the monitor listens, and where the roles of this machine find it.
+
+    That is its configured port, else a socket file in `directory`.
+    """
+    if config.monitor.port is None:
+        address = f"ipc://{directory}/monitor.sock"
+        return address, address
+    bound = tcp_endpoint(config.network.bind_host, config.monitor.port)
+    if not bound.is_wildcard:
+        return str(bound), str(bound)
+    loopback = "::1" if ":" in bound.host else "127.0.0.1"
+    return str(bound), str(tcp_endpoint(loopback, config.monitor.port))
 
 
 def role_commands(
-    config: Config, folder: RunFolder, monitor: str, *, started_at: float
+    config: Config, folder: RunFolder, bound: str, monitor: str, *, started_at: float
 ) -> list[RoleCommand]:
-    """How every role of the run is started, the monitor first."""
+    """How every role of the run is started, the monitor first.
+
+    Args:
+        config: of the run.
+        folder: of the run.
+        bound: where the monitor listens.
+        monitor: where the others find it.
+        started_at: when the command was started, in seconds since the epoch.
+    """
     counts = {"monitor": 1, "trainer": 1}
     if config.actors.inference == "predictor":
         counts["predictor"] = config.predictor.processes
@@ -55,7 +72,14 @@ def role_commands(
         counts["compressor"] = config.compressor.processes
     counts["actor"] = config.actors.processes
     return [
-        role_command(config, folder, monitor, role, index, started_at=started_at)
+        role_command(
+            config,
+            folder,
+            bound if role == "monitor" else monitor,
+            role,
+            index,
+            started_at=started_at,
+        )
         for role, count in counts.items()
         for index in range(count)
     ]
@@ -71,7 +95,8 @@ def role_command(
     return RoleCommand(
         role,
         name,
-        (sys.executable, "-m", "services.cli", *arguments, "--name", name),
+        # -P: a folder named services in the current one is somebody else's
+        (sys.executable, "-P", "-m", "services.cli", *arguments, "--name", name),
         {
             # every process is one core's worth; idle pools would fight for the cores
             "OMP_NUM_THREADS": str(threads),
@@ -253,6 +278,7 @@ def open_run_folder(config: Config, *, resume: bool) -> RunFolder:
     """The run's folder, locked: a new one, or with `resume` the one that is there.
 
     Raises:
+        ConfigError: the run that is there is one of another environment or policy.
         RunFolderError: it exists already (or, to resume, does not).
     """
     name = config.run.name
@@ -260,7 +286,12 @@ def open_run_folder(config: Config, *, resume: bool) -> RunFolder:
     if not resume:
         return RunFolder.create(config.run.dir, name, config.to_yaml())
     folder = RunFolder.open(Path(config.run.dir) / name, lock=True)
-    folder.write_config_yaml(config.to_yaml())
+    try:
+        check_same_run(config, folder)
+        folder.write_config_yaml(config.to_yaml())
+    except BaseException:
+        folder.close()
+        raise
     return folder
 
 
@@ -290,9 +321,9 @@ def train(
             run_lockstep(config, folder, stop=stop)
             return folder.read_summary()
         with socket_directory() as directory:
-            address = monitor_address(config, directory)
+            bound, address = monitor_addresses(config, directory)
             supervisor = Supervisor(
-                role_commands(config, folder, address, started_at=started_at),
+                role_commands(config, folder, bound, address, started_at=started_at),
                 max_restarts=config.supervisor.max_restarts,
                 restart_window_s=config.supervisor.restart_window_s,
                 backoff_first_s=config.supervisor.backoff_first_s,

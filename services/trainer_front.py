@@ -83,6 +83,8 @@ class TrainerFront:
         #: Where the thread's time goes.
         self.meter = WaitMeter()
         self.stop_reason: str | None = None
+        #: Whether another trainer has taken this one's place.
+        self.sent_away = False
         #: How many workers the monitor wants; None as long as it has not said.
         self.workers: int | None = None
         self._best_requested = threading.Event()
@@ -147,6 +149,7 @@ class TrainerFront:
                     break
             with self.meter.part("wire"):
                 membership.tick()
+            self.sent_away = membership.sent_away
             self.stop_reason = membership.stop_reason
             self.workers = membership.workers
             if membership.take_directive("save_best"):

@@ -13,6 +13,7 @@ from aclearn.wire import Beat, Unroll
 from services.policies import architecture_of
 from services.role import RoleContext
 from services.shared_weights import allocator_for, post_weights
+from services.sizes import check_sizes
 from services.trainer import Trainer
 from services.trainer_front import TrainerFront
 from services.workers import Step, WantedWorkers, WorkerPool
@@ -46,8 +47,9 @@ def run_trainer(context: RoleContext) -> None:
     config, folder = context.config, context.folder
     if folder is None:
         raise ValueError("the trainer needs a run folder for its checkpoints")
-    spec = read_spec(config.env)
+    spec = read_spec(config.env, timeout_s=config.actors.step_timeout_s)
     architecture = architecture_of(config, spec)
+    check_sizes(config, spec, architecture)
     store = ParameterStore()
     trainer = Trainer(config, spec, architecture, store)
     trainer.resume(folder)
@@ -117,7 +119,8 @@ def run_trainer(context: RoleContext) -> None:
             _LOGGER.error("event=worker_hangs what='an update that does not end'")
         for unroll in left:
             trainer.intake.dropped("shutdown", int(unroll.valid.sum()))
-        trainer.checkpoint(folder)
+        if not front.sent_away:  # else the newest checkpoint would be an old one
+            trainer.checkpoint(folder)
         front.close(_CLOSE_WITHIN_S)
         if posted is not None and ended:  # who hangs may still post; it ends with the process
             posted.close()

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from aclearn.monitoring import WaitMeter
-from aclearn.wire import Unroll, UnrollReply
-from services.role import Membership, PeerLink
+from aclearn.wire import ErrorReply, Unroll, UnrollReply
+from services.role import Membership, PeerLink, say_refusal
 
 _LOOK_EVERY_S = 0.02
 #: A trainer that is busy or stopped may take long; a minute of silence is a lost answer.
@@ -51,6 +51,7 @@ class UnrollSender:
         self._unacknowledged: dict[int, float] = {}
         self.refused: Counter[str] = Counter()
         self.unanswered = 0
+        self._refusals: set[str] = set()
 
     @property
     def unacknowledged(self) -> int:
@@ -71,7 +72,8 @@ class UnrollSender:
                 self._unacknowledged.pop(reply.unroll, None)
                 if not reply.accepted:
                     self.refused[reply.reason] += 1
-
+            elif isinstance(reply, ErrorReply):
+                say_refusal(self._refusals, "trainer", reply)
         given_up = self._clock() - _ANSWER_WITHIN_S
         for sequence in [s for s, sent in self._unacknowledged.items() if sent < given_up]:
             del self._unacknowledged[sequence]

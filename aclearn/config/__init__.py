@@ -8,6 +8,7 @@ from aclearn.config.learning import LossConfig, OptimiserConfig, TrainerConfig
 from aclearn.config.load import config_from_yaml, load_config
 from aclearn.config.model import Config, RunConfig
 from aclearn.config.roles import (
+    MOST_PROCESSES,
     ActorsConfig,
     CompressorConfig,
     MonitorConfig,
@@ -18,6 +19,7 @@ from aclearn.config.roles import (
 )
 
 __all__ = [
+    "MOST_PROCESSES",
     "ActorsConfig",
     "AtariConfig",
     "CompressorConfig",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING
 
+from aclearn.config.roles import MOST_PROCESSES
+
 if TYPE_CHECKING:
     from aclearn.config.model import Config
 
@@ -30,6 +32,11 @@ def _env(config: Config) -> list[str]:
         found.append(
             f"env.frame_stack: {env.id} stacks its frames in the emulator; leave this at 1 and set "
             f"env.atari.frame_stack to {env.frame_stack}"
+        )
+    if not env.is_atari and env.life_loss_ends:
+        found.append(
+            f"env.life_loss_ends: {env.id} is not an Atari game (their ids start with ALE/), and "
+            "only those tell of lives; remove it"
         )
     if not env.is_atari and env.atari != type(env.atari)():
         found.append(
@@ -97,6 +104,17 @@ def _roles(config: Config) -> list[str]:
         found.append(
             f"predictor.device: {predictor.device} would have no effect, since what "
             "compressor.chain makes runs on the processor; set it to cpu or auto, or empty that"
+        )
+    processes = {"trainer": 1, "actors.processes": actors.processes}
+    if actors.inference == "predictor":
+        processes["predictor.processes"] = predictor.processes
+    if config.compressor.chain:
+        processes["compressor.processes"] = config.compressor.processes
+    if (together := sum(processes.values())) > MOST_PROCESSES:
+        words = ", ".join(f"{key} {count}" for key, count in processes.items())
+        found.append(
+            f"actors.processes: the run would have {together} processes ({words}), at most "
+            f"{MOST_PROCESSES} are possible; raise actors.envs_per_group instead"
         )
     supervisor, monitor = config.supervisor, config.monitor
     if supervisor.backoff_max_s < supervisor.backoff_first_s:

@@ -8,12 +8,15 @@ from pydantic import Field
 
 from aclearn.config._fields import Group, Whole
 
+MOST_PROCESSES = 512
+"""Processes that a run may have at once: one message of the monitor names them all."""
+
 
 class ActorsConfig(Group):
     """The processes that step environments."""
 
     processes: Whole = Field(
-        default=2, ge=1, le=4096, description="actor processes that `aclearn train` starts (NA)"
+        default=2, ge=1, le=500, description="actor processes that `aclearn train` starts (NA)"
     )
     groups: Whole = Field(
         default=1,
@@ -60,14 +63,16 @@ class ActorsConfig(Group):
         default=30.0,
         gt=0.0,
         le=3600.0,
-        description="longest step of an environment, in seconds; a slower one is made again, with "
-        "an Atari game the whole actor",
+        description="longest step of a group, all its environments together, and longest time in "
+        "which one is made or reset, in seconds; the one that is late is made again, with an Atari "
+        "game the whole actor",
     )
     max_env_faults: Whole = Field(
         default=5,
         ge=0,
         le=1_000_000,
-        description="faults of its environments that an actor mends before it gives up",
+        description="faults of its environments that a group mends; with one more the actor gives "
+        "up and the run ends",
     )
 
 
@@ -207,8 +212,8 @@ class NetworkConfig(Group):
         default="127.0.0.1",
         min_length=1,
         max_length=255,
-        description="address or interface at which roles listen on TCP; anything but loopback "
-        "needs keys_dir",
+        description="address at which roles listen on TCP, 0.0.0.0 for all of this machine, whose "
+        "name the others are told then; anything but loopback needs keys_dir",
     )
     keys_dir: str | None = Field(
         default=None,
@@ -302,7 +307,7 @@ class TunerConfig(Group):
         default=8, ge=1, le=64, description="most predictor workers of a process"
     )
     max_trainers: Whole = Field(default=8, ge=1, le=64, description="most trainer workers")
-    max_actors: Whole = Field(default=64, ge=1, le=4096, description="most actor processes")
+    max_actors: Whole = Field(default=64, ge=1, le=500, description="most actor processes")
     remember: bool = Field(
         default=True,
         description="write the best setting of this machine and configuration into "

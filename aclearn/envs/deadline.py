@@ -95,7 +95,9 @@ class _Alarm:
 
     def _on_alarm(self, signum: int, frame: FrameType | None) -> None:
         if self.armed is not None:
-            raise StepHungError(f"no answer within {self.armed.timeout_s:g} s")
+            raise StepHungError(
+                f"no answer within {self.armed.timeout_s:g} s (actors.step_timeout_s)"
+            )
         if callable(self._outer_handler):
             self._outer_handler(signum, frame)
 

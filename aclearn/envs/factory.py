@@ -11,7 +11,7 @@ from aclearn.envs.types import EnvSpec, VectorEnv
 if TYPE_CHECKING:
     from aclearn.config import EnvConfig
 
-#: Seconds that `read_spec` gives an environment to be made in.
+#: Seconds that `read_spec` gives an environment to be made in, at least.
 _SPEC_TIMEOUT_S = 60.0
 
 
@@ -58,13 +58,18 @@ def make_vector_env(
     )
 
 
-def read_spec(env: EnvConfig) -> EnvSpec:
+def read_spec(env: EnvConfig, *, timeout_s: float = _SPEC_TIMEOUT_S) -> EnvSpec:
     """Shape of observations and number of actions, from one environment made and closed again.
+
+    Args:
+        env: what to make.
+        timeout_s: longest time that it may take to be made, raised to a minute where shorter.
 
     Raises:
         EnvironmentFailure: it cannot be made or is of a kind that is not supported.
     """
-    made = make_vector_env(env, num_envs=1, seed=0, step_timeout_s=_SPEC_TIMEOUT_S, max_faults=0)
+    timeout_s = max(_SPEC_TIMEOUT_S, timeout_s)
+    made = make_vector_env(env, num_envs=1, seed=0, step_timeout_s=timeout_s, max_faults=0)
     try:
         return made.spec
     finally:

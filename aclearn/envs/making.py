@@ -50,10 +50,13 @@ def _registered_maker(env_id: str, name: str, kwargs: dict[str, Any]) -> Callabl
     try:
         spec = copy.copy(gymnasium.spec(name))
     except gymnasium.error.Error as error:
+        known_ids = [known for known in _known_ids() if known != name]
         raise EnvironmentFailure(
-            f"env.id {env_id!r}: gymnasium knows no such environment{nearest(name, _known_ids())} "
+            f"env.id {env_id!r}: gymnasium knows no such environment"
+            f"{nearest(name, known_ids) or '.'} "
             "An environment of another package needs the package's name in front "
-            f"(package:{name}), your own a factory (module:factory)"
+            f"(package:{name}), your own a factory (module:factory), an Atari game its id of today "
+            "(ALE/Pong-v5)"
         ) from error
     # The two checking wrappers cost 2 µs a step and check what the loop around checks itself.
     spec.order_enforce = False
@@ -104,5 +107,6 @@ def _import(env_id: str, module: str) -> Any:
     except Exception as error:
         raise EnvironmentFailure(
             f"env.id {env_id!r}: module {module!r} cannot be imported "
-            f"({type(error).__name__}: {error}). Is its folder on PYTHONPATH?\n{trace_of(error)}"
+            f"({type(error).__name__}: {error}). Is its folder the current one, "
+            f"or on PYTHONPATH?\n{trace_of(error)}"
         ) from error

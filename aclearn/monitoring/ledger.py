@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from aclearn.config import MOST_PROCESSES
 from aclearn.errors import CheckpointError
 
 _MAX_STEPS: Final = 2**53
 """Largest count that JSON readers and msgpack carry exactly; a claim beyond it is a lie."""
 _MAX_REASONS: Final = 64
 """Reasons come from actors: beyond this many they are counted together as "other"."""
+_OPEN_KEPT: Final = MOST_PROCESSES
+"""Open incarnations; one more closes the one that has been quiet longest."""
 _CLOSED_KEPT: Final = 4096
 """Closed incarnations that stay fenced; the oldest is forgotten first."""
 _CLOSED_REPORTED: Final = 256
@@ -82,7 +85,8 @@ class StepLedger:
         Steps between the last unroll seen and `env_steps_before` are counted as dropped: under the
         actor's own reasons as far as `actor_dropped` explains them, the rest as "lost". An unknown
         incarnation starts at zero, so a trainer that was restarted counts what it missed the same
-        way. A refusal counts nothing and changes nothing.
+        way; where it is one more than a run may have processes, the incarnation that has been quiet
+        longest is closed. A refusal counts nothing and changes nothing.
 
         Args:
             incarnation: the actor's process start.
@@ -117,7 +121,11 @@ class StepLedger:
         )
         if not consistent:
             return "inconsistent_counter"
+        # put last: the first is the one that has been quiet longest
+        self._open.pop(incarnation, None)
         self._open[incarnation] = _Seen(unroll_sequence, env_steps_after, dict(actor_dropped))
+        while len(self._open) > _OPEN_KEPT:
+            self.close(next(iter(self._open)))
         self._env_steps += gap + in_unroll
         self._in_flight_steps += steps
         for reason, count in newly_dropped.items():

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+from aclearn.config import MOST_PROCESSES
+
+_REPLACED_KEPT: Final = 4096
+"""Replaced processes that are remembered; the oldest is forgotten first."""
 
 
 @dataclass(frozen=True)
@@ -25,13 +31,15 @@ class Member:
 class Registry:
     """Members by incarnation. Pure: the clock's value is given.
 
-    A second process of one name replaces the first: it is the same role started again.
+    A second process of one name replaces the first: it is the same role started again. Should the
+    first still live, `refusal` says so when it comes back.
     `generation` grows with every change of the membership, never with a beat.
     """
 
     def __init__(self, *, silent_after_s: float) -> None:
         self._silent_after_s = silent_after_s
         self._members: dict[str, Member] = {}
+        self._replaced: dict[str, None] = {}
         self.generation = 0
 
     @property
@@ -43,8 +51,23 @@ class Registry:
         """The member of that incarnation, None when it is not known."""
         return self._members.get(incarnation)
 
+    def refusal(self, incarnation: str, name: str) -> str | None:
+        """Why that process cannot be taken in, in words for its log; None where it can."""
+        if incarnation in self._replaced:
+            return (
+                f"another process was started under the name {name} and has taken this one's "
+                "place; give each process a --name of its own"
+            )
+        known = incarnation in self._members or any(m.name == name for m in self.members)
+        if not known and len(self._members) >= MOST_PROCESSES:
+            return (
+                f"the run has {MOST_PROCESSES} processes, as many as it may; put more environments "
+                "into each actor (actors.envs_per_group)"
+            )
+        return None
+
     def hello(self, member: Member) -> list[Member]:
-        """Take a member in; returns those that it replaces."""
+        """Take a member in that is not refused; returns those that it replaces."""
         replaced = [
             other
             for other in self._members.values()
@@ -52,6 +75,9 @@ class Registry:
         ]
         for other in replaced:
             del self._members[other.incarnation]
+            self._replaced[other.incarnation] = None
+            if len(self._replaced) > _REPLACED_KEPT:
+                del self._replaced[next(iter(self._replaced))]
         known = self._members.get(member.incarnation)
         self._members[member.incarnation] = member
         if replaced or known is None or known.endpoints != member.endpoints:

@@ -222,7 +222,9 @@ def describe_architecture(
     if len(observation_shape) != 3:
         raise ConfigError(
             f"policy.architecture: {name!r} needs images (C, H, W), but the environment's "
-            f"observations have shape {observation_shape}; use policy.architecture: mlp"
+            f"observations have shape {observation_shape}; use policy.architecture: mlp. (An image "
+            "is a Box of uint8 with two or three axes; everything else is flattened. Wrap an "
+            "environment that shows pixels as floats so that it shows them as uint8.)"
         )
     body, preset_hidden = _IMAGE_PRESETS[name]
     convolutions = tuple(part for part in body if isinstance(part, Convolution))

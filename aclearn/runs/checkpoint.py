@@ -140,6 +140,12 @@ def list_checkpoints(dir: Path) -> list[Path]:
     return [path for _, path in sorted(_committed(dir), reverse=True)]
 
 
+def saved_labels(dir: Path) -> list[int]:
+    """The labels of the checkpoints in `dir`, newest first, not verified."""
+    matches = (_NAME.fullmatch(path.stem) for path in list_checkpoints(dir))
+    return [int(match["label"]) for match in matches if match]
+
+
 def _load_first_whole(
     dir: Path, paths: list[Path], expect_architecture: str | None
 ) -> Checkpoint | None:
@@ -162,8 +168,8 @@ def _fitting(checkpoint: Checkpoint, expect_architecture: str | None) -> Checkpo
     if expect_architecture is not None and found != expect_architecture:
         raise CheckpointError(
             f"{checkpoint.path} belongs to another architecture: expected {expect_architecture!r}, "
-            f"found {found!r}; set policy.architecture as the run had it, or start under another "
-            "run.name"
+            f"found {found!r}; set policy and env as the run had them (its config.yaml says how), "
+            "or start under another run.name"
         )
     return checkpoint
 

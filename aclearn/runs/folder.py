@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 from aclearn.errors import RunFolderError
 from aclearn.runs.atomic import write_atomically
+from aclearn.runs.checkpoint import saved_labels
+from aclearn.runs.metrics_file import read_metrics
 from aclearn.runs.summary import read_summary
 
+_log = logging.getLogger(__name__)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SUBFOLDERS: Final = ("checkpoints", "logs", "tensorboard")
 
@@ -33,6 +38,9 @@ class RunFolder:
     def create(cls, dir: str | Path, name: str, config_yaml: str) -> RunFolder:
         """A new, locked run folder that holds `config_yaml`.
 
+        A run of that name that never learned anything, as when its environment could not be made,
+        makes way: its folder is renamed to `<name>.1`, `.2`, …
+
         Raises:
             RunFolderError: the folder exists, the name cannot be a folder's name, or the disk
                 refuses.
@@ -45,6 +53,8 @@ class RunFolder:
         path = Path(dir) / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            if (path / "config.yaml").is_file() and not _has_learned(path):
+                _move_aside(path)
             path.mkdir()
         except FileExistsError as exc:
             if not path.parent.is_dir():
@@ -193,6 +203,23 @@ def _already_there(path: Path) -> str:
         f"{path} exists already and is not a run folder; choose another run.name or run.dir, or "
         "remove it"
     )
+
+
+def _has_learned(path: Path) -> bool:
+    if any(label > 0 for label in saved_labels(path / "checkpoints")):
+        return True
+    metrics = path / "metrics.jsonl"
+    return metrics.exists() and any(line.get("learned_steps") for line in read_metrics(metrics))
+
+
+def _move_aside(path: Path) -> None:
+    """Rename a run folder that nobody runs to the first free `<name>.<number>`."""
+    with RunFolder(path, _lock(path)):
+        aside = next(
+            other for n in count(1) if not (other := path.with_name(f"{path.name}.{n}")).exists()
+        )
+        path.rename(aside)
+    _log.warning("%s had learned nothing; its files are in %s now", path, aside)
 
 
 def _lock(path: Path) -> int:

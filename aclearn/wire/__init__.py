@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from aclearn.wire.channels import Client, Server
-from aclearn.wire.codec import MAX_FRAMES, MAX_HEADER_BYTES, REASONS, decode, encode
-from aclearn.wire.endpoints import Endpoint, parse_endpoint
+from aclearn.wire.codec import (
+    MAX_FRAME_BYTES,
+    MAX_FRAMES,
+    MAX_HEADER_BYTES,
+    REASONS,
+    decode,
+    encode,
+)
+from aclearn.wire.endpoints import Endpoint, parse_endpoint, tcp_endpoint
 from aclearn.wire.keys import ClusterKeys, create_keys, load_keys
 from aclearn.wire.messages import (
     PROTOCOL_VERSION,
@@ -39,6 +46,7 @@ from aclearn.wire.unrolls import check_unroll
 
 __all__ = [
     "MAX_FRAMES",
+    "MAX_FRAME_BYTES",
     "MAX_HEADER_BYTES",
     "PROTOCOL_VERSION",
     "REASONS",
@@ -80,4 +88,5 @@ __all__ = [
     "load_keys",
     "new_incarnation",
     "parse_endpoint",
+    "tcp_endpoint",
 ]

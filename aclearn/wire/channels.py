@@ -97,8 +97,12 @@ class _Channel:
 
     def _open(self, frames: Sequence[zmq.Frame]) -> Envelope:
         envelope = decode(frames)
-        if envelope.run != self._run:
-            raise WireError("wrong_run", "the message belongs to another run")
+        if envelope.run != self._run and not isinstance(envelope.message, ErrorReply):
+            raise WireError(
+                "wrong_run",
+                f"the message belongs to run {envelope.run!r}, this is run {self._run!r}; all "
+                "roles of a run need one run.name",
+            )
         return envelope
 
 

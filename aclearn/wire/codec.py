@@ -25,6 +25,8 @@ from aclearn.wire.schema import COUNT, SCHEMAS, SHORT_TEXT, ArrayField, Schema
 
 MAX_HEADER_BYTES = 64 * 1024
 MAX_FRAMES = 256
+MAX_FRAME_BYTES = 256 * 1024 * 1024
+"""Of one array. Sockets end the connection that brings more, so nothing longer may be sent."""
 
 REASONS = frozenset(
     {
@@ -102,6 +104,11 @@ def encode(message: Message, *, run: str, sender: str, sequence: int) -> list[Pa
     if len(parts) > MAX_FRAMES:
         raise ValueError(f"{schema.kind}: {len(parts)} frames, at most {MAX_FRAMES} are allowed")
     parts[0] = header
+    longest = max(len(part) for part in parts)
+    if longest > MAX_FRAME_BYTES:
+        raise ValueError(
+            f"{schema.kind}: an array of {longest} bytes, at most {MAX_FRAME_BYTES} are allowed"
+        )
     return parts
 
 

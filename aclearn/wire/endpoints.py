@@ -17,6 +17,7 @@ IPC_PATH_MAX_BYTES = 103 if sys.platform == "darwin" else 107
 #: How long a plain connect may take that asks whether somebody listens at a path.
 _PROBE_TIMEOUT_S = 1.0
 
+_WILDCARD_HOSTS = ("*", "0.0.0.0", "::")
 _FORMS = "expected ipc:///absolute/path, tcp://host:port or tcp://host:*"
 
 
@@ -52,6 +53,21 @@ class Endpoint:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+    @property
+    def is_wildcard(self) -> bool:
+        """Whether it stands for every interface of this machine: to bind, not to connect to."""
+        return self.host in _WILDCARD_HOSTS
+
+
+def tcp_endpoint(host: str, port: int = 0) -> Endpoint:
+    """The TCP address of a host, which may be an IPv6 address with or without its brackets.
+
+    Raises:
+        EndpointError: that is no host.
+    """
+    bare = host.removeprefix("[").removesuffix("]")
+    return parse_endpoint(str(Endpoint("tcp", host=bare, port=port)))
 
 
 def parse_endpoint(text: str) -> Endpoint:

@@ -123,7 +123,10 @@ class BeatReply:
 
 @dataclass(frozen=True, slots=True)
 class Directive:
-    """What the monitor asks a role to do: "stop", "hello" or "save_best"."""
+    """What the monitor asks a role to do: "stop", "leave", "hello" or "save_best".
+
+    Who is to leave is no part of the run and stops without writing anything.
+    """
 
     action: str
     reason: Text

@@ -17,11 +17,10 @@ from typing import Any
 import zmq
 
 from aclearn.errors import EndpointError
-from aclearn.wire.endpoints import Endpoint, claim_ipc_path, parse_endpoint
+from aclearn.wire.codec import MAX_FRAME_BYTES
+from aclearn.wire.endpoints import Endpoint, claim_ipc_path, parse_endpoint, tcp_endpoint
 from aclearn.wire.keys import ClusterKeys, apply_client_keys, apply_server_keys
 
-#: Bytes of one frame. An Atari unroll of 20 steps and 16 environments is 2.4 MB.
-DEFAULT_MAX_FRAME_BYTES = 64 * 1024 * 1024
 #: Messages that wait per peer and direction. More than the unrolls an actor may have out: on tcp a
 #: full queue stops libzmq from reading heartbeats, and the connection would be cut.
 DEFAULT_QUEUE_MESSAGES = 16
@@ -29,7 +28,6 @@ DEFAULT_QUEUE_MESSAGES = 16
 _HANDSHAKE_MS = 3_000  # libzmq: 30 s, in which a silent peer holds a file descriptor
 _RECONNECT_FIRST_MS, _RECONNECT_MAX_MS = 50, 2_000
 _HEARTBEAT_EVERY_MS, _HEARTBEAT_TIMEOUT_MS = 2_000, 8_000
-_WILDCARD_HOSTS = ("*", "0.0.0.0", "::")
 
 
 def new_incarnation() -> str:
@@ -44,7 +42,7 @@ def bind_router(
     host: str = "127.0.0.1",
     directory: str | Path | None = None,
     keys: ClusterKeys | None = None,
-    max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+    max_frame_bytes: int = MAX_FRAME_BYTES,
     queue_messages: int = DEFAULT_QUEUE_MESSAGES,
 ) -> tuple[zmq.Socket[bytes], str]:
     """A bound ROUTER and the address under which others reach it.
@@ -86,7 +84,7 @@ def bind_router(
     except BaseException:
         socket.close(linger=0)
         raise
-    if bound.host in _WILDCARD_HOSTS:
+    if bound.is_wildcard:
         bound = Endpoint("tcp", host=system_socket.gethostname(), port=bound.port)
     return socket, str(bound)
 
@@ -97,7 +95,7 @@ def connect_dealer(
     *,
     identity: bytes,
     keys: ClusterKeys | None = None,
-    max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+    max_frame_bytes: int = MAX_FRAME_BYTES,
     queue_messages: int = DEFAULT_QUEUE_MESSAGES,
 ) -> zmq.Socket[bytes]:
     """A DEALER that connects, and connects again, to a router's address.
@@ -116,7 +114,7 @@ def connect_dealer(
         EndpointError: the address is malformed, has no port, or is off loopback without keys.
     """
     parsed = parse_endpoint(endpoint)
-    if parsed.transport == "tcp" and (parsed.port == 0 or parsed.host in _WILDCARD_HOSTS):
+    if parsed.transport == "tcp" and (parsed.port == 0 or parsed.is_wildcard):
         raise EndpointError(f"cannot connect to {endpoint}: it names no single host and port")
     _require_keys(parsed, keys)
     if not 1 <= len(identity) <= 255 or identity[0] == 0:
@@ -139,8 +137,7 @@ def connect_dealer(
 
 def _resolve(address: str, host: str, directory: str | Path | None) -> Endpoint:
     if address == "tcp":
-        bracketed = f"[{host}]" if ":" in host else host
-        return parse_endpoint(f"tcp://{bracketed}:*")
+        return tcp_endpoint(host)
     if address == "ipc":
         if directory is None:
             raise EndpointError('the address "ipc" needs a directory for its socket file')

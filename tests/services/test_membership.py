@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aclearn.wire import Beat, BeatReply, Directive, Hello, Peer, Peers, SetWorkers, Status
+from aclearn.wire import Beat, BeatReply, Directive, Hello, Peer, Peers, Server, SetWorkers, Status
 from services.role import Membership
 
 
@@ -78,6 +78,53 @@ def test_hello_is_said_at_once_and_again_every_half_second_until_it_is_answered(
     assert line.quiet()
 
 
+def _events(caplog, name: str) -> list[str]:
+    return [text for text in caplog.messages if text.startswith(f"event={name} ")]
+
+
+def test_a_monitor_that_does_not_answer_for_five_seconds_is_said_once(roles, tools, caplog) -> None:
+    line = Line(roles, tools)
+    assert line.next() == line.hello
+    line.clock.now += 4.9
+    assert line.next() == line.hello
+    assert _events(caplog, "monitor_does_not_answer") == []
+    line.clock.now += 0.2
+    line.membership.tick()
+    line.clock.now += 100.0
+    line.membership.tick()
+    [text] = _events(caplog, "monitor_does_not_answer")
+    assert "run.name" in text
+    assert "network.keys_dir" in text
+
+
+def test_a_monitor_that_answers_is_not_complained_of(roles, tools, caplog) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    line.clock.now += 100.0
+    line.membership.tick()
+    assert _events(caplog, "monitor_does_not_answer") == []
+
+
+def test_a_monitor_of_another_run_says_so_and_the_role_logs_it_once(roles, tools, caplog) -> None:
+    line = Line(roles, tools)
+    other = Server(line.monitor.socket, "another-run", "m")
+    for number in (1, 2):
+        tools.wait_until(
+            lambda: line.membership.tick() or other.receive(0.05) or other.refused.total(),
+            "it is refused",
+        )
+        assert other.refused == {"wrong_run": 1}, number
+        other.refused.clear()
+        assert line.client.socket.poll(15_000), "the refusal comes"
+        line.membership.tick()
+        line.clock.now += 1.0
+    [text] = _events(caplog, "message_refused")
+    assert "reason=wrong_run" in text
+    assert f"belongs to run '{line.context.run}', this is run 'another-run'" in text.replace(
+        "\\", ""
+    )
+
+
 def test_beats_go_out_at_their_cadence(roles, tools) -> None:
     line = Line(roles, tools)
     line.introduce()
@@ -124,6 +171,18 @@ def test_stop_is_remembered_with_its_reason(roles, tools) -> None:
     tools.wait_until(
         lambda: line.membership.tick() or line.membership.stop_reason == "stop", "stop is known"
     )
+
+
+def test_who_is_sent_away_knows_that_it_is_no_part_of_the_run(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    line.next()
+    line.say(Directive("stop", "target_reached"))
+    tools.wait_until(lambda: line.membership.tick() or line.membership.stop_reason, "stop is known")
+    assert not line.membership.sent_away
+    line.say(Directive("leave", "the name is taken"))
+    tools.wait_until(lambda: line.membership.tick() or line.membership.sent_away, "it is known")
+    assert line.membership.stop_reason == "the name is taken"
 
 
 def test_other_directives_are_handed_out_once(roles, tools) -> None:

@@ -81,6 +81,19 @@ def test_a_beat_is_answered_with_the_generation(monitor) -> None:
     assert monitor.book.make_line(1.0)["env_steps"] == 120
 
 
+def test_a_replaced_process_that_comes_back_is_sent_away_and_its_successor_stays(monitor) -> None:
+    monitor.hello("actor-0", "a")
+    monitor.hello("actor-0", "b")
+    [letter] = monitor.beat("a", counters={"env_steps": 120})
+    assert letter.message == Directive("hello", "the monitor does not know you")
+    [letter] = monitor.hello("actor-0", "a")
+    assert letter.address == b"a"
+    assert letter.message.action == "leave"
+    assert "under the name actor-0" in letter.message.reason
+    assert [member.incarnation for member in monitor.registry.members] == ["b"]
+    assert any("actor-0 at box (process 1) is sent away" in text for text in monitor.book.events)
+
+
 def test_whoever_beats_without_a_hello_is_asked_for_one_and_not_counted(monitor) -> None:
     [letter] = monitor.beat("ghost", counters={"env_steps": 120})
     assert letter.address == b"ghost"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from aclearn.errors import ConfigError
 from aclearn.wire import Peer, StatusRequest
 from services.role import PeerLink
 
@@ -23,6 +24,17 @@ def _reaches(tools, link, server) -> bool:
 
     _, envelope = tools.next_message(server, send)
     return envelope.message == StatusRequest()
+
+
+@pytest.mark.parametrize("monitor", ["tcp://10.0.0.7:5555", "tcp://some-host:5555"])
+def test_what_other_machines_cannot_reach_is_refused_when_the_monitor_is_on_one(
+    roles, monitor
+) -> None:
+    context = roles("trainer-0")
+    context.monitor = monitor
+    words = rf"network\.bind_host: 127\.0\.0\.1 cannot be reached .* monitor is at {monitor}"
+    with pytest.raises(ConfigError, match=words):
+        context.serve((StatusRequest,))
 
 
 def test_a_link_connects_to_the_endpoint_that_the_monitor_names(roles, tools) -> None:

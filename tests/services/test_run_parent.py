@@ -6,10 +6,38 @@ from types import SimpleNamespace
 
 import pytest
 
-from aclearn.config import Config, EnvConfig
+from aclearn.config import Config, EnvConfig, MonitorConfig, NetworkConfig
 from aclearn.launch import Event, RoleStatus, StopFlag
 from services import train as module
-from services.train import RunParent
+from services.train import RunParent, monitor_addresses
+
+
+@pytest.mark.parametrize(
+    ("host", "bound", "found"),
+    [
+        ("127.0.0.1", "tcp://127.0.0.1:5555", "tcp://127.0.0.1:5555"),
+        ("10.0.0.7", "tcp://10.0.0.7:5555", "tcp://10.0.0.7:5555"),
+        ("0.0.0.0", "tcp://0.0.0.0:5555", "tcp://127.0.0.1:5555"),
+        ("::1", "tcp://[::1]:5555", "tcp://[::1]:5555"),
+        ("[::1]", "tcp://[::1]:5555", "tcp://[::1]:5555"),
+        ("::", "tcp://[::]:5555", "tcp://[::1]:5555"),
+    ],
+)
+def test_the_roles_of_this_machine_find_the_monitor_wherever_it_listens(
+    tmp_path, host: str, bound: str, found: str
+) -> None:
+    config = Config(
+        env=EnvConfig(id="CartPole-v1"),
+        monitor=MonitorConfig(port=5555),
+        network=NetworkConfig(bind_host=host, keys_dir=str(tmp_path)),
+    )
+    assert monitor_addresses(config, tmp_path) == (bound, found)
+
+
+def test_without_a_port_the_monitor_has_a_socket_file(tmp_path) -> None:
+    config = Config(env=EnvConfig(id="CartPole-v1"))
+    address = f"ipc://{tmp_path}/monitor.sock"
+    assert monitor_addresses(config, tmp_path) == (address, address)
 
 
 class Supervised:

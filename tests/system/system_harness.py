@@ -121,11 +121,19 @@ def free_port() -> int:
 class Command:
     """One `aclearn` command as a process; its output goes to a file."""
 
-    def __init__(self, arguments: list[str], environment: dict[str, str], output: Path) -> None:
+    def __init__(
+        self,
+        arguments: list[str],
+        environment: dict[str, str],
+        output: Path,
+        cwd: Path | None = None,
+    ) -> None:
         self._output = output
         with output.open("ab") as sink:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "services.cli", *arguments],
+                # as the installed command does, which has not the current folder first on its path
+                [sys.executable, "-P", "-m", "services.cli", *arguments],
+                cwd=cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
@@ -155,10 +163,15 @@ class Run(Command):
     """`aclearn train` and the run folder that it writes."""
 
     def __init__(
-        self, arguments: list[str], environment: dict[str, str], output: Path, folder: Path
+        self,
+        arguments: list[str],
+        environment: dict[str, str],
+        output: Path,
+        folder: Path,
+        cwd: Path | None = None,
     ) -> None:
         self.folder = folder
-        super().__init__(arguments, environment, output)
+        super().__init__(arguments, environment, output, cwd)
 
     def lines(self) -> list[dict[str, Any]]:
         """Every whole line of metrics.jsonl."""
@@ -279,11 +292,13 @@ class System:
     Attributes:
         folder: of the test's own files.
         sockets: TMPDIR of every process: what is left there is a leak.
+        cwd: where `aclearn train` and `aclearn role` are called; None for where the tests are.
     """
 
     def __init__(self, folder: Path, sockets: Path, mark: str) -> None:
         self.folder, self.sockets, self._mark = folder, sockets, mark
         self._commands: list[Command] = []
+        self.cwd: Path | None = None
         self.environment = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
@@ -352,7 +367,7 @@ class System:
             command.wait(within_s=10.0)
 
     def _run(self, arguments: list[str], folder: Path) -> Run:
-        run = Run(arguments, self.environment, self._next_output(), folder)
+        run = Run(arguments, self.environment, self._next_output(), folder, self.cwd)
         self._commands.append(run)
         return run
 
@@ -372,6 +387,7 @@ class Visitor:
         self.context: zmq.Context[Any] = zmq.Context()
         self._sockets: list[zmq.Socket[bytes]] = []
         self.incarnation = new_incarnation()
+        self.name = f"visitor-{self.incarnation}"
         self.run, self.monitor = run, monitor
         self.control = self.connect(monitor)
 
@@ -391,7 +407,7 @@ class Visitor:
 
     def peers(self) -> Peers:
         """Who is there."""
-        hello = Hello("visitor", "visitor-0", "here", os.getpid(), {})
+        hello = Hello("visitor", self.name, "here", os.getpid(), {})
         return self.ask(self.control, hello, Peers)
 
     def endpoints(self) -> dict[str, str]:

@@ -56,6 +56,33 @@ def test_an_environment_that_cannot_be_made_ends_the_run_with_the_reason(
         assert word in run.output, run.output
 
 
+def test_a_run_that_failed_at_its_start_makes_way_for_the_one_that_is_mended(
+    system: System,
+) -> None:
+    failed = system.train(system.config(CARTPOLE, env={"id": "Pendulum-v1"}))
+    assert failed.wait(within_s=40.0) in (1, 64), failed.diagnosis()
+    run = system.train(system.config(CARTPOLE, run={"max_updates": 3}))
+    assert run.wait() == 0, run.diagnosis()
+    assert run.check_books()["reason"] == "max_updates"
+    aside = run.folder.with_name(f"{run.folder.name}.1")
+    assert f"{run.folder} had learned nothing; its files are in {aside} now" in run.output
+    assert "Pendulum-v1" in (aside / "config.yaml").read_text()
+
+
+def test_a_folder_that_has_the_name_of_a_package_of_ours_is_in_nobodys_way(system: System) -> None:
+    system.cwd = system.folder / "project"
+    (system.cwd / "services").mkdir(parents=True)
+    (system.cwd / "services" / "__init__.py").write_text("raise RuntimeError('not this one')")
+    (system.cwd / "own.py").write_text(
+        "import gymnasium\n\n\ndef make():\n    return gymnasium.make('CartPole-v1')\n"
+    )
+    system.environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+    config = system.config(CARTPOLE, env={"id": "own:make"}, run={"max_updates": 3})
+    run = system.train(config)
+    assert run.wait() == 0, run.diagnosis()
+    assert run.check_books()["reason"] == "max_updates"
+
+
 def test_a_monitor_port_in_use_is_told(system: System) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

@@ -141,7 +141,7 @@ def _kill_monitor(run: Run) -> None:
     assert run.pids() == pids
     visitor = Visitor(run.monitor_address())
     try:
-        names = {peer.name for peer in visitor.peers().peers} - {"visitor-0"}
+        names = {peer.name for peer in visitor.peers().peers} - {visitor.name}
     finally:
         visitor.close()
     assert names == pids.keys() - {"monitor-0"}

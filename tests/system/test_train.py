@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import yaml
 from conftest import leaving_nothing
 from system_harness import (
     CARTPOLE,
@@ -156,6 +157,23 @@ def test_a_run_that_is_over_ends_again_when_it_is_resumed(
     run = system.train(finished[1], "--resume", f"run.dir={folder}", "run.name=r")
     assert run.wait() == 0, run.diagnosis()
     assert run.check_books()["reason"] == "max_env_steps"
+    assert "not taken from" not in run.output
+
+
+def test_a_resumed_run_keeps_its_configuration_and_says_what_the_file_would_have_changed(
+    finished: tuple[System, Path, Run], system: System
+) -> None:
+    folder = _copy(finished, system.folder / "runs")
+    before = (folder / "r" / "config.yaml").read_text()
+    edited = yaml.safe_load(finished[1].read_text()) | {"optimiser": {"learning_rate": 0.5}}
+    path = system.folder / "edited.yaml"
+    path.write_text(yaml.safe_dump(edited))
+    run = system.train(path, "--resume", f"run.dir={folder}", "run.name=r")
+    assert run.wait() == 0, run.diagnosis()
+    words = f"the run keeps its own configuration; not taken from {path}: optimiser.learning_rate."
+    assert words in run.output
+    after = (folder / "r" / "config.yaml").read_text()
+    assert yaml.safe_load(after)["optimiser"] == yaml.safe_load(before)["optimiser"]
 
 
 def _damage(path: Path, how: str) -> None:
@@ -192,15 +210,17 @@ def test_a_damaged_checkpoint_is_passed_over_and_if_all_are_the_run_ends(
         run.check_books()
 
 
-def test_a_checkpoint_of_another_architecture_is_refused_with_a_reason(
+def test_another_policy_than_the_runs_own_is_refused_and_changes_nothing(
     finished: tuple[System, Path, Run], system: System
 ) -> None:
     folder = _copy(finished, system.folder / "runs")
+    config = (folder / "r" / "config.yaml").read_bytes()
     checkpoints = sorted(p.name for p in (folder / "r" / "checkpoints").iterdir())
     run = system.train(
         finished[1], "--resume", f"run.dir={folder}", "run.name=r", "policy.hidden=[8]"
     )
-    assert run.wait() in (1, 64), run.diagnosis()
-    assert "another architecture" in run.output and "policy" in run.output
+    assert run.wait() == 64, run.diagnosis()
+    assert "is of another run: policy.hidden is" in run.output
+    assert (folder / "r" / "config.yaml").read_bytes() == config
     check_lines(run.lines())
     assert sorted(p.name for p in (folder / "r" / "checkpoints").iterdir()) == checkpoints

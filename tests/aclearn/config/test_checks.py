@@ -100,6 +100,18 @@ def refusal(text: str) -> str:
             "actors.step_timeout_s = 20.0 s; set it to more",
         ),
         (
+            "env: {id: a, life_loss_ends: true}",
+            "env.life_loss_ends: a is not an Atari game (their ids start with ALE/), and only "
+            "those tell of lives; remove it",
+        ),
+        (
+            "env: {id: a}\nactors: {processes: 500, inference: predictor}\n"
+            "predictor: {processes: 12}",
+            "actors.processes: the run would have 513 processes (trainer 1, actors.processes 500, "
+            "predictor.processes 12), at most 512 are possible; raise actors.envs_per_group "
+            "instead",
+        ),
+        (
             "env: {id: a}\nnetwork: {bind_host: 0.0.0.0}",
             "network.bind_host: 0.0.0.0 can be reached from other machines, so network.keys_dir "
             "must name a folder with keys; or set it to 127.0.0.1",
@@ -123,6 +135,7 @@ def test_a_contradiction_is_refused_with_the_way_out(text: str, sentence: str) -
         "env: {id: a}\nactors: {inference: predictor, envs_per_group: 16}\n"
         "predictor: {max_batch: 16}",
         "env: {id: a}\nnetwork: {bind_host: 0.0.0.0, keys_dir: keys}",
+        "env: {id: a}\nactors: {processes: 500}\npredictor: {processes: 12}",
         "env: {id: a}\nnetwork: {bind_host: '::1'}",
         "env: {id: a}\nnetwork: {bind_host: localhost}",
     ],

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from aclearn.errors import CheckpointError
 from aclearn.monitoring import LedgerError, StepLedger
+from aclearn.wire import Beat, decode, encode
 
 
 def _numbers(ledger: StepLedger) -> tuple[int, int, dict[str, int], int]:
@@ -217,6 +218,26 @@ def test_memory_is_bounded_and_the_account_exact_with_many_incarnations_and_reas
     assert ledger.dropped_steps["actor_lost"] == 5000
     assert ledger.env_steps == 5100
     ledger.check()
+
+
+def test_actors_that_come_and_go_for_ever_leave_the_account_exact_and_the_beat_small() -> None:
+    ledger = StepLedger()
+    ledger.admit("stays", 0, 0, 1, {}, 1)
+    for number in range(2000):
+        assert ledger.admit(f"{number:032x}", 0, 5, 25, {}, 20) is None
+        assert ledger.admit("stays", number + 1, number + 1, number + 2, {}, 1) is None
+    assert len(ledger.open_incarnations()) == 512
+    assert "stays" in ledger.open_incarnations()
+    # the one that was quiet longest is closed: the newest 511 and the one that went on are open
+    assert ledger.admit(f"{1489:032x}", 1, 25, 45, {}, 20) is None
+    assert ledger.admit(f"{1488:032x}", 1, 25, 45, {}, 20) == "closed_incarnation"
+    ledger.check()
+    assert ledger.env_steps == 2000 * 25 + 2001 + 20
+    assert ledger.dropped_steps == {"lost": 2000 * 5}
+    beat = Beat("", ledger.beat_counters(), {}, ledger.dropped_steps, {}, [], [], False, "")
+    decode(encode(beat, run="r" * 100, sender="s" * 32, sequence=1))
+    again = StepLedger.from_state(ledger.state())
+    assert again.beat_counters()["seen.stays"] == 2001
 
 
 _small = st.integers(-3, 60)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aclearn.monitoring import Member, Registry
+from aclearn.wire import Peer, Peers, decode, encode
 
 
 def _member(name: str, incarnation: str, heard_at: float = 0.0, **changes: object) -> Member:
@@ -47,6 +48,39 @@ def test_a_second_process_of_one_name_replaces_the_first() -> None:
     assert registry.get("a") is None
     assert not registry.heard("a", 1.0)
     assert registry.generation == 3
+
+
+def test_a_replaced_process_that_lives_is_told_who_took_its_place() -> None:
+    registry = Registry(silent_after_s=10)
+    registry.hello(_member("actor-0", "a"))
+    assert registry.refusal("a", "actor-0") is None
+    registry.hello(_member("actor-0", "c"))
+    refusal = registry.refusal("a", "actor-0")
+    assert refusal is not None
+    assert "under the name actor-0" in refusal
+    assert "--name" in refusal
+    assert registry.refusal("c", "actor-0") is None
+
+
+def test_a_run_is_full_with_512_processes_but_takes_one_that_was_started_again() -> None:
+    registry = Registry(silent_after_s=10)
+    for number in range(512):
+        assert registry.refusal(f"i{number}", f"actor-{number}") is None
+        registry.hello(_member(f"actor-{number}", f"i{number}"))
+    refusal = registry.refusal("late", "actor-512")
+    assert refusal is not None
+    assert "512 processes" in refusal
+    assert registry.refusal("again", "actor-7") is None
+    assert registry.refusal("i7", "actor-7") is None
+    registry.leave("i3")
+    assert registry.refusal("late", "actor-512") is None
+
+
+def test_the_longest_list_of_peers_can_be_sent() -> None:
+    endpoints = {"actions": "tcp://node-123.cluster.example.org:54321"}
+    peers = [Peer("actor", f"actor-{i}", f"{i:032x}", {}) for i in range(256)]
+    peers += [Peer("predictor", f"predictor-{i}", f"{i:032x}", endpoints) for i in range(256)]
+    decode(encode(Peers(1, peers), run="r" * 100, sender="s" * 32, sequence=1))
 
 
 def test_saying_hello_again_changes_the_generation_only_with_other_endpoints() -> None:

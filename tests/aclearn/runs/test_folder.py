@@ -12,7 +12,7 @@ import pytest
 
 import aclearn
 from aclearn.errors import RunFolderError
-from aclearn.runs import RunFolder
+from aclearn.runs import RunFolder, save_checkpoint
 
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(aclearn.__file__).parents[1])}
 
@@ -32,10 +32,39 @@ def test_a_new_folder_holds_the_configuration_and_the_places_of_a_run(tmp_path: 
 
 
 def test_a_folder_that_is_a_run_already_is_refused_with_both_ways_on(tmp_path: Path) -> None:
-    RunFolder.create(tmp_path, "pong", "first\n").close()
+    with RunFolder.create(tmp_path, "pong", "first\n") as folder:
+        save_checkpoint(folder.checkpoints_dir, tensors={}, state={}, label=1, keep=1)
     with pytest.raises(RunFolderError, match=r"pong exists already.*--resume.*run\.name="):
         RunFolder.create(tmp_path, "pong", "second\n")
     assert RunFolder.open(tmp_path / "pong").read_config_yaml() == "first\n"
+
+
+def test_a_run_with_metrics_of_learning_and_no_checkpoint_is_refused_too(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path, "pong", "first\n") as folder:
+        folder.metrics_path.write_text('{"learned_steps": 0}\n{"learned_steps": 320}\n')
+    with pytest.raises(RunFolderError, match="pong exists already"):
+        RunFolder.create(tmp_path, "pong", "second\n")
+
+
+def test_a_run_that_never_learned_makes_way_and_keeps_its_files(tmp_path: Path) -> None:
+    for number in range(3):
+        with RunFolder.create(tmp_path, "pong", f"{number}\n") as folder:
+            # a trainer saves its epoch before anything is learned
+            save_checkpoint(folder.checkpoints_dir, tensors={}, state={}, label=0, keep=1)
+            folder.metrics_path.write_text('{"learned_steps": 0}\n')
+            folder.log_path("actor", "0").write_text(f"log {number}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pong", "pong.1", "pong.2"]
+    for number, name in enumerate(["pong.1", "pong.2", "pong"]):
+        folder = RunFolder.open(tmp_path / name)
+        assert folder.read_config_yaml() == f"{number}\n"
+        assert folder.log_path("actor", "0").read_text() == f"log {number}"
+
+
+def test_a_run_that_has_just_begun_does_not_make_way(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path, "pong", "first\n"):
+        with pytest.raises(RunFolderError, match=f"is being run by process {os.getpid()}"):
+            RunFolder.create(tmp_path, "pong", "second\n")
+        assert [path.name for path in tmp_path.iterdir()] == ["pong"]
 
 
 def test_another_thing_in_the_folders_place_is_refused_and_left_alone(tmp_path: Path) -> None:

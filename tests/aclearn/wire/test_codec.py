@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from aclearn.wire import (
+    MAX_FRAME_BYTES,
     MAX_FRAMES,
     MAX_HEADER_BYTES,
     ActRequest,
@@ -77,6 +78,13 @@ def test_golden_bytes_of_every_kind_are_read(kind, samples):
 
     assert (envelope.run, envelope.sender, envelope.sequence) == ("run-1", "ab12", 12)
     assert_same(envelope.message, samples[kind])
+
+
+def test_an_array_that_no_socket_would_carry_is_not_sent():
+    zeros = np.zeros(MAX_FRAME_BYTES // 4 + 1, np.float32)  # pages that nobody touches
+    encode(Weights(0, 0, {"w": zeros[1:]}), **HEADER)
+    with pytest.raises(ValueError, match=f"Weights: an array of {MAX_FRAME_BYTES + 4} bytes"):
+        encode(Weights(0, 0, {"w": zeros}), **HEADER)
 
 
 def test_a_message_written_by_hand_after_the_msgpack_specification_is_read():

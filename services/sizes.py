@@ -1,0 +1,60 @@
+"""Whether what a run sends fits into the frames of its sockets, asked before anything is sent."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from aclearn.config import Config
+from aclearn.envs import EnvSpec
+from aclearn.errors import ConfigError
+from aclearn.policies import Architecture
+from aclearn.wire import MAX_FRAME_BYTES
+
+_MIB = 1024 * 1024
+
+
+def check_sizes(
+    config: Config, spec: EnvSpec, architecture: Architecture, *, most_bytes: int = MAX_FRAME_BYTES
+) -> None:
+    """Refuse a run whose unrolls, observations or weights no socket would take.
+
+    Args:
+        config: gives T and B.
+        spec: of the environment.
+        architecture: of the policy.
+        most_bytes: of one array.
+
+    Raises:
+        ConfigError: one of them is longer; names the keys that make it so.
+    """
+    B, T = config.actors.envs_per_group, config.actors.unroll_length
+    observation = prod(spec.observation_shape) * np.dtype(spec.observation_dtype).itemsize
+    # an unroll has each frame once, a request for actions has the whole stack
+    unroll = (T + 1) * B * observation // spec.frame_stack
+    request = B * observation if config.actors.inference == "predictor" else 0
+    weights = {name: 4 * prod(shape) for name, shape in architecture.tensor_shapes().items()}
+    largest = max(weights, key=weights.__getitem__)
+    for what, size, mend in (
+        (
+            f"actors.unroll_length: the frames of an unroll of {T} steps of {B} environments",
+            unroll,
+            "lower it or actors.envs_per_group",
+        ),
+        (
+            f"actors.envs_per_group: the observations of {B} environments",
+            request,
+            "lower it",
+        ),
+        (
+            f"policy.architecture: the weights {largest} of {architecture.name}",
+            weights[largest],
+            "choose a smaller policy.hidden, another architecture or smaller observations",
+        ),
+    ):
+        if size > most_bytes:
+            raise ConfigError(
+                f"{what} are {size / _MIB:.0f} MiB, and one message carries arrays of at most "
+                f"{most_bytes / _MIB:.0f} MiB; {mend}"
+            )
