@@ -133,7 +133,8 @@ class CompressorChain:
     def _artifact(self, original: Policy, compressed: Policy, context: Context) -> Artifact:
         started = perf_counter()
         graph = compressed.graph
-        tensors = {name: compressed.tensors[name] for name in graph.tensors()}
+        given = compressed.tensors
+        tensors = {name: given[name] for name in graph.tensors() if name in given}
         check_tensors(graph, tensors)
         self._versions += 1
         compared = self._comparison_is_due(context)

@@ -35,7 +35,6 @@ from compress import (
     Fusion,
     NeedsObservations,
     Policy,
-    RefusedTensors,
 )
 from services.artifacts import reply_of
 from services.policies import architecture_of, make_chain
@@ -69,6 +68,7 @@ class Compressor:
         errors: what a link or a check raised, by its class → count.
         made: artifacts of the chain.
         plain: uncompressed policies that were published instead.
+        known: the newest version that nothing more is to be made of.
     """
 
     def __init__(
@@ -90,6 +90,7 @@ class Compressor:
         self.errors: Counter[str] = Counter()
         self.made = 0
         self.plain = 0
+        self.known = PolicyVersion()
 
     def observe(self, observations: NDArray[Any]) -> None:
         """Keep observations that actors visited, the newest ones."""
@@ -98,29 +99,34 @@ class Compressor:
         self._context.observations = joined[-self._config.observations :]
 
     def compress(self, at: PolicyVersion, tensors: Mapping[str, NDArray[np.float32]]) -> None:
-        """Make the artifact of a new version; when that fails the last one stays.
+        """Make the artifact of a new version; when a link fails the last one stays.
 
-        The uncompressed policy is published where the chain needs observations and there are none
-        yet, where the artifact is further away than `compressor.max_kl`, and after several
-        failures in a row.
+        `known` then stays too, so that these weights, or newer ones, are tried again. The
+        uncompressed policy is published where the chain needs observations and there are none yet,
+        where the artifact is further away than `compressor.max_kl`, and where a link fails before
+        there is any artifact or several times in a row.
         """
         policy = Policy.of(self._architecture, tensors, at)
+        before, self.known = self.known, at
         started = time.perf_counter()
         try:
             artifact = self._chain.compress(policy, self._context)
         except NeedsObservations:
             self._publish_plain(policy)
             return
-        except RefusedTensors as error:
-            # no chain could make anything of these weights
-            self._fail(error)
-            return
         except Exception as error:
+            if self._context.original is not policy:
+                # refused before the first link: no chain could make anything of these weights
+                self._report(error)
+                return
             # a link may be anybody's code: whatever it raises, the run goes on
             _LOGGER.exception("event=link_failed chain=%s version=%s", self._chain.id, at)
-            self._fail(error)
+            self._failures += 1
+            self._report(error)
             if self.artifact is None or self._failures >= _MOST_FAILURES:
                 self._publish_plain(policy)
+            else:
+                self.known = before
             return
         finally:
             self._seconds = time.perf_counter() - started
@@ -164,8 +170,7 @@ class Compressor:
             **{f"latency_ms_{size}": ms for size, ms in artifact.latency_ms.items()},
         }
 
-    def _fail(self, error: Exception) -> None:
-        self._failures += 1
+    def _report(self, error: Exception) -> None:
         self.errors[type(error).__name__] += 1
         _LOGGER.error("event=not_compressed failures=%d reason=%r", self._failures, str(error))
 
@@ -247,6 +252,26 @@ class TrainerLine:
         return weights, observations
 
 
+def refresh(
+    compressor: Compressor,
+    line: TrainerLine,
+    cadence: Cadence,
+    membership: Membership,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    cpu_clock: Callable[[], float] = time.process_time,
+) -> None:
+    """Take what the trainer has sent, compress it where that is weights; ask for more when due."""
+    due = clock() >= cadence.next_start
+    weights, observations = line.poll(membership, compressor.known, wanted=due)
+    if observations is not None:
+        compressor.observe(observations)
+    if weights is not None:
+        begun, cpu_s = clock(), cpu_clock()
+        compressor.compress(PolicyVersion(weights.epoch, weights.version), weights.tensors)
+        cadence.done(begun, cpu_clock() - cpu_s)
+
+
 def serve_artifacts(server: Server, compressor: Compressor, timeout_s: float) -> int:
     """Answer the requests that are there, or wait for one; the number of artifacts sent."""
     sent = 0
@@ -315,18 +340,9 @@ def run_compressor(context: RoleContext) -> None:
         beat=beat,
         beat_every_s=config.monitor.beat_every_s,
     )
-    known = PolicyVersion()
     while not context.stop and membership.stop_reason is None:
         membership.tick()
         with meter.waiting("requests"):
             sent += serve_artifacts(server, compressor, _LOOK_EVERY_S)
-        due = time.monotonic() >= cadence.next_start
-        weights, observations = line.poll(membership, known, wanted=due)
-        if observations is not None:
-            compressor.observe(observations)
-        if weights is not None:
-            begun, cpu = time.monotonic(), time.process_time()
-            known = PolicyVersion(weights.epoch, weights.version)
-            compressor.compress(known, weights.tensors)
-            cadence.done(begun, time.process_time() - cpu)
+        refresh(compressor, line, cadence, membership)
     membership.leave()

@@ -23,7 +23,7 @@ from aclearn.wire import (
 )
 from compress import ArtifactPolicy, CompressorChain, Link, RefusedArtifact, parse_chain
 from services.artifacts import artifact_of, reply_of
-from services.compressor import Cadence, Compressor, TrainerLine, serve_artifacts
+from services.compressor import Cadence, Compressor, TrainerLine, refresh, serve_artifacts
 from services.policy_client import PolicyClient
 from services.policy_sources import ArtifactSource
 from services.role import PeerLink
@@ -31,10 +31,12 @@ from services.trainer import compressed_share
 
 
 class Moody(Link):
-    """Works, or raises what it is told to."""
+    """Works, or raises what it is told to, or hands on what `spoil` makes of the tensors."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
+        self.spoil = lambda tensors: tensors
+        self.calls = 0
 
     @property
     def id(self) -> str:
@@ -44,9 +46,10 @@ class Moody(Link):
         return graph
 
     def compress(self, policy, context):
+        self.calls += 1
         if self.error is not None:
             raise self.error
-        return policy
+        return policy.become(policy.graph, self.spoil(dict(policy.tensors)))
 
 
 def some_tensors(architecture, seed: int):
@@ -74,6 +77,12 @@ def make(tools, items, **changes) -> Compressor:
     config = CompressorConfig(chain=items, **changes)
     chain = parse_chain(items, fidelity_observations=config.fidelity_observations)
     return Compressor(chain, tools.flat, config, seed=1, clock=tools.Clock())
+
+
+def make_moody(tools, **changes) -> tuple[Moody, Compressor]:
+    link, config = Moody(), CompressorConfig(chain=["onnx"], **changes)
+    chain = CompressorChain(fidelity_observations=config.fidelity_observations).add(link)
+    return link, Compressor(chain, tools.flat, config, seed=1, clock=tools.Clock())
 
 
 def acting(artifact, architecture) -> ArtifactPolicy:
@@ -109,11 +118,7 @@ def test_the_newest_observations_are_kept(tools) -> None:
 
 
 def test_a_failing_link_is_counted_and_the_last_artifact_stays(tools) -> None:
-    link = Moody()
-    config = CompressorConfig(chain=["onnx"])
-    compressor = Compressor(
-        CompressorChain().add(link), tools.flat, config, seed=1, clock=tools.Clock()
-    )
+    link, compressor = make_moody(tools)
     compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
     good = compressor.artifact
     link.error = ZeroDivisionError("a bug in a link")
@@ -131,17 +136,41 @@ def test_a_failing_link_is_counted_and_the_last_artifact_stays(tools) -> None:
 
 
 def test_a_link_that_fails_at_the_very_first_version_leaves_actors_a_policy(tools) -> None:
-    link = Moody()
+    link, compressor = make_moody(tools)
     link.error = KeyError("never worked")
-    compressor = Compressor(
-        CompressorChain().add(link),
-        tools.flat,
-        CompressorConfig(chain=["onnx"]),
-        seed=1,
-        clock=tools.Clock(),
-    )
     compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
     assert (compressor.artifact.chain, compressor.errors) == ("fuse>onnx", {"KeyError": 1})
+
+
+def doubled(tensors):
+    return {name: tensor.astype(np.float64) for name, tensor in tensors.items()}
+
+
+def beheaded(tensors):
+    return {name: tensor for name, tensor in tensors.items() if name != "policy.weight"}
+
+
+def spoilt(tensors):
+    return {**tensors, "policy.bias": tensors["policy.bias"] * np.float32("nan")}
+
+
+@pytest.mark.parametrize("spoil", [doubled, beheaded, spoilt])
+def test_a_link_whose_tensors_are_refused_is_a_failing_link(tools, spoil) -> None:
+    link, compressor = make_moody(tools)
+    link.spoil = spoil
+    compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
+    assert (compressor.artifact.at, compressor.artifact.chain) == (PolicyVersion(0, 1), "fuse>onnx")
+    link.spoil = lambda tensors: tensors
+    compressor.compress(PolicyVersion(0, 2), some_tensors(tools.flat, 2))
+    good = compressor.artifact
+    assert good.chain == "moody"
+    link.spoil = spoil
+    for version in range(3, 7):
+        compressor.compress(PolicyVersion(0, version), some_tensors(tools.flat, version))
+        assert compressor.artifact is good
+    compressor.compress(PolicyVersion(0, 7), some_tensors(tools.flat, 7))
+    assert (compressor.artifact.at, compressor.artifact.chain) == (PolicyVersion(0, 7), "fuse>onnx")
+    assert compressor.errors == {"RefusedTensors": 6}
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -153,8 +182,10 @@ def test_weights_that_are_not_finite_change_nothing(tools, bad) -> None:
     assert (compressor.artifact, compressor.errors) == (None, {"RefusedTensors": 1})
     compressor.compress(PolicyVersion(0, 2), some_tensors(tools.flat, 2))
     kept = compressor.artifact
-    compressor.compress(PolicyVersion(0, 3), tensors)
-    assert compressor.artifact is kept
+    for _ in range(6):  # no number of them says anything of the chain
+        compressor.compress(PolicyVersion(0, 3), tensors)
+        assert compressor.artifact is kept
+    assert compressor.known == PolicyVersion(0, 3)
 
 
 def test_an_artifact_too_far_from_its_policy_is_not_published(tools) -> None:
@@ -343,3 +374,41 @@ def test_the_line_to_the_trainer_asks_for_weights_and_now_and_then_for_observati
     wanted = False
     clock.now += 1.1
     assert tools.next_message(server, poll)[1].message == ObservationsRequest(7)
+
+
+def test_a_failing_chain_ends_in_the_uncompressed_policy_though_no_newer_weights_come(
+    roles, tools
+) -> None:
+    clock, known = tools.Clock(), tools.KnownPeers()
+    trainer = roles("trainer-0")
+    server, endpoint = trainer.serve((WeightsRequest, ObservationsRequest))
+    known.learn(Peer("trainer", "trainer-0", trainer.incarnation, {"weights": endpoint}))
+    peer = PeerLink(roles("compressor-0"), "trainer", "weights")
+    line = TrainerLine(peer, observations=7, observations_every_s=1e9, clock=clock)
+    cadence = Cadence(every_s=0.2, cpu_share=0.5, now=clock.now)
+    link, compressor = make_moody(tools)
+    compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
+    link.error = ZeroDivisionError("in every version from now on")
+    last, starts = Weights(0, 2, some_tensors(tools.flat, 2)), []
+
+    def step() -> None:
+        clock.now += 0.05
+        calls = link.calls
+        refresh(compressor, line, cadence, known, clock=clock, cpu_clock=lambda: 0.0)
+        starts.extend([clock.now] * (link.calls - calls))
+        for identity, envelope in server.receive(0.01):
+            asked = envelope.message
+            if isinstance(asked, WeightsRequest):
+                newer = (asked.epoch, asked.version) < (0, 2)
+                server.send(identity, last if newer else NoNewerWeights(0, 2))
+
+    def acts() -> bool:
+        step()
+        return compressor.artifact.at == PolicyVersion(0, 2)
+
+    tools.wait_until(acts, "the last version acts")
+    assert (compressor.artifact.chain, compressor.errors["ZeroDivisionError"]) == ("fuse>onnx", 5)
+    assert np.diff(starts).min() > 0.2 - 1e-9 and len(starts) == 5
+    for _ in range(10):  # and nothing more is to be made of it
+        step()
+    assert len(starts) == 5 and compressor.known == PolicyVersion(0, 2)
