@@ -86,6 +86,7 @@ class Compressor:
         self._plain_context = Context(seed=seed, clock=clock)
         self._failures = 0
         self._seconds = 0.0
+        self._newest: Artifact | None = None
         self.artifact: Artifact | None = None
         self.errors: Counter[str] = Counter()
         self.made = 0
@@ -139,9 +140,14 @@ class Compressor:
         self.artifact = artifact
         self.made += 1
 
-    def newer_than(self, known: PolicyVersion) -> Artifact | None:
-        """The newest artifact if its version is newer than `known`."""
-        artifact = self.artifact
+    def newer_than(self, known: PolicyVersion, *, plain: bool = False) -> Artifact | None:
+        """The newest artifact if its version is newer than `known`.
+
+        Args:
+            known: what the asker has.
+            plain: of the uncompressed policy.
+        """
+        artifact = self._newest_plain() if plain else self.artifact
         return artifact if artifact is not None and artifact.at > known else None
 
     def counters(self) -> dict[str, int]:
@@ -175,8 +181,15 @@ class Compressor:
         _LOGGER.error("event=not_compressed failures=%d reason=%r", self._failures, str(error))
 
     def _publish_plain(self, policy: Policy) -> None:
-        self.artifact = self._plain_chain.compress(policy, self._plain_context)
+        self.artifact = self._newest = self._plain_chain.compress(policy, self._plain_context)
         self.plain += 1
+
+    def _newest_plain(self) -> Artifact | None:
+        """The uncompressed policy that entered the chain last, made when somebody asks for it."""
+        policy = self._context.original
+        if policy is not None and (self._newest is None or self._newest.at != policy.at):
+            self._newest = self._plain_chain.compress(policy, self._plain_context)
+        return self._newest
 
 
 class Cadence:
@@ -275,16 +288,17 @@ def refresh(
 def serve_artifacts(server: Server, compressor: Compressor, timeout_s: float) -> int:
     """Answer the requests that are there, or wait for one; the number of artifacts sent."""
     sent = 0
-    replies: dict[PolicyVersion, ArtifactReply] = {}
+    replies: dict[str, ArtifactReply] = {}
     for identity, envelope in server.receive(timeout_s):
         request = envelope.message
         assert isinstance(request, ArtifactRequest)  # the server accepts nothing else
-        newer = compressor.newer_than(PolicyVersion(request.epoch, request.version))
+        known = PolicyVersion(request.epoch, request.version)
+        newer = compressor.newer_than(known, plain=request.plain)
         if newer is None:
             server.send(identity, NoNewerWeights(request.epoch, request.version))
             continue
-        reply = replies.get(newer.at) or reply_of(newer)
-        replies[newer.at] = reply
+        reply = replies.get(newer.digest) or reply_of(newer)
+        replies[newer.digest] = reply
         sent += server.send(identity, reply)
     return sent
 

@@ -23,7 +23,8 @@ _ANSWER_WITHIN_S = 5.0
 _ASK_EVERY_S, _LOOK_EVERY_S = 0.05, 0.01
 #: Swapping policies may take this share of a role's time; with costly swaps it asks less often.
 _SWAP_SHARE = 0.03
-#: But never less often than this: a swap that was interrupted only looks costly.
+#: But never less often than this: a swap that was interrupted only looks costly. After a refusal it
+#: waits so long, since what comes next may be refused too.
 _ASK_AT_LATEST_S = 1.0
 
 
@@ -32,7 +33,9 @@ class PolicyClient:
 
     `poll` waits for nobody, but for a fifth of a second at the door of a trainer that is new.
 
-    What does not fit, is damaged or not finite is refused and counted; the old policy goes on.
+    What does not fit, is damaged or not finite is refused and counted; the old policy goes on. In
+    place of a refused artifact the uncompressed policy is asked for: there may be no newer version
+    before somebody acts on this one.
 
     Attributes:
         acting: the policy that the runtime holds, None before the first; replaced in one
@@ -52,6 +55,7 @@ class PolicyClient:
         self._asked_at: float | None = None
         self._next_ask = clock()
         self._refused_at: PolicyVersion | None = None
+        self._wants_plain = False
         self.acting: Acting | None = None
         self.swaps = 0
         self.refused = 0
@@ -94,7 +98,7 @@ class PolicyClient:
                 self._take(*found, since=now)
             elif self._source.silent:
                 self._next_ask = self._clock() + _LOOK_EVERY_S
-            elif client.send(self._source.question(known)):
+            elif client.send(self._source.question(known, plain=self._wants_plain)):
                 self._asked_at = now
             else:
                 self._next_ask = now + _ASK_EVERY_S
@@ -109,6 +113,7 @@ class PolicyClient:
             self._refuse(at, error)
             return
         self.swaps += 1
+        self._wants_plain = False
         now = self._clock()
         pause_s = (now - since) / _SWAP_SHARE
         least_s = _LOOK_EVERY_S if self._source.silent else _ASK_EVERY_S
@@ -116,7 +121,11 @@ class PolicyClient:
 
     def _refuse(self, at: PolicyVersion, error: AclearnError) -> None:
         self.refused += 1
-        self._refused_at = at
+        self._next_ask = self._clock() + _ASK_AT_LATEST_S
+        if self._source.compressed:
+            self._wants_plain = True
+        else:
+            self._refused_at = at  # the same again would be refused again
         _LOGGER.error("event=policy_refused version=%s reason=%r", at, str(error))
 
 

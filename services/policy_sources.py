@@ -46,14 +46,18 @@ class PolicySource(Protocol):
     def silent(self) -> bool:
         """Whether `look` finds what is new, so that nobody has to be asked."""
 
+    @property
+    def compressed(self) -> bool:
+        """Whether the uncompressed policy can be asked for in place of a refused one."""
+
     def follow(self, peer: Peer) -> None:
         """The policies are `peer`'s from now on."""
 
     def look(self, known: PolicyVersion) -> tuple[PolicyVersion, Any] | None:
         """Something newer than `known` that can be had without asking, and its version."""
 
-    def question(self, known: PolicyVersion) -> Message:
-        """Asks for something newer than `known`."""
+    def question(self, known: PolicyVersion, *, plain: bool) -> Message:
+        """Asks for something newer than `known`, and that it be the uncompressed policy."""
 
     def version(self, message: Message) -> PolicyVersion | None:
         """The version that an answer brings; None when it brings none."""
@@ -74,6 +78,8 @@ class WeightsSource:
         board: where they may be found without asking.
         swap: puts what the board has into the runtime; None takes the runtime's own.
     """
+
+    compressed = False
 
     def __init__(
         self,
@@ -98,8 +104,8 @@ class WeightsSource:
         """Newer weights on the board."""
         return None if self._board is None else self._board.newer_than(known)
 
-    def question(self, known: PolicyVersion) -> Message:
-        """Asks for newer weights."""
+    def question(self, known: PolicyVersion, *, plain: bool) -> Message:
+        """Asks for newer weights, which are never compressed."""
         return WeightsRequest(known.epoch, known.version)
 
     def version(self, message: Message) -> PolicyVersion | None:
@@ -121,6 +127,7 @@ class ArtifactSource:
     """A compressor's artifacts."""
 
     silent = False
+    compressed = True
 
     def __init__(self, runtime: ArtifactPolicy) -> None:
         self._runtime = runtime
@@ -131,9 +138,9 @@ class ArtifactSource:
     def look(self, known: PolicyVersion) -> None:
         """Artifacts are asked for."""
 
-    def question(self, known: PolicyVersion) -> Message:
-        """Asks for a newer artifact."""
-        return ArtifactRequest(known.epoch, known.version)
+    def question(self, known: PolicyVersion, *, plain: bool) -> Message:
+        """Asks for a newer artifact, of the chain or of the uncompressed policy."""
+        return ArtifactRequest(known.epoch, known.version, plain)
 
     def version(self, message: Message) -> PolicyVersion | None:
         """The version of the weights that the artifact was made from."""

@@ -255,10 +255,15 @@ class RecentObservations:
 
 @dataclass(frozen=True, slots=True)
 class ArtifactRequest:
-    """Asks for an artifact newer than this epoch and version (-1: none yet)."""
+    """Asks for an artifact newer than this epoch and version (-1: none yet).
+
+    Attributes:
+        plain: of the uncompressed policy, since the asker has refused the newest artifact.
+    """
 
     epoch: VersionOrNone
     version: VersionOrNone
+    plain: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

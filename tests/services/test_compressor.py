@@ -326,6 +326,47 @@ def test_actors_pull_artifacts_and_keep_the_old_one_when_one_is_damaged(roles, t
     assert compressor.newer_than(PolicyVersion(request.epoch, request.version)) is None
 
 
+def test_who_refuses_the_last_artifact_acts_on_the_uncompressed_policy(roles, tools) -> None:
+    pulling, compressor = Pulling(roles, tools), make(tools, ["int8", "onnx"])
+    observations, tensors = some_observations(tools.flat, 40), some_tensors(tools.flat, 1)
+    compressor.observe(observations)
+    compressor.compress(PolicyVersion(0, 1), tensors)
+    # as on a processor that computes int8 otherwise: sealed, but its probe fails
+    other = replace(compressor.artifact, probe_logits=compressor.artifact.probe_logits + 1)
+    compressor.artifact = replace(other, digest=other.computed_digest())
+    pulling.pull(compressor)
+    assert (pulling.client.at, pulling.client.refused) == (PolicyVersion(), 1)
+    pulling.pull(compressor)
+    assert (pulling.client.at, pulling.client.chain) == (PolicyVersion(0, 1), "fuse>onnx")
+    np.testing.assert_allclose(
+        pulling.runtime.logits(observations),
+        float64_logits(tools.flat, tensors, observations),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+    # the next version is tried as the chain makes it
+    compressor.compress(PolicyVersion(0, 2), tensors)
+    pulling.pull(compressor)
+    assert (pulling.client.at, pulling.client.chain) == (
+        PolicyVersion(0, 2),
+        compressor.artifact.chain,
+    )
+    assert pulling.client.chain.startswith("int8")
+
+
+def test_an_uncompressed_policy_that_is_refused_is_asked_for_once_a_second(roles, tools) -> None:
+    pulling, compressor = Pulling(roles, tools), make(tools, ["onnx"])
+    compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
+    damaged = replace(compressor.artifact, digest="0" * 32)
+    compressor.newer_than = lambda known, plain: damaged if damaged.at > known else None
+    begun = pulling.clock.now
+    for _ in range(5):
+        pulling.pull(compressor)
+    assert pulling.clock.now - begun > 4.0
+    assert (pulling.client.refused, pulling.client.swaps) == (5, 0)
+    assert pulling.client.at == PolicyVersion()
+
+
 def test_who_has_the_newest_artifact_gets_nothing(roles, tools) -> None:
     compressor = make(tools, ["onnx"])
     server, endpoint = roles("compressor-0").serve((ArtifactRequest,))

@@ -97,7 +97,7 @@ def samples():
         NoNewerWeights(1, 9),
         ObservationsRequest(64),
         RecentObservations(np.arange(8, dtype=np.uint8).reshape(2, 1, 2, 2)),
-        ArtifactRequest(0, -1),
+        ArtifactRequest(0, -1, plain=True),
         ArtifactReply(
             epoch=1,
             version=9,
