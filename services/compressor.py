@@ -32,6 +32,7 @@ from compress import (
     Artifact,
     CompressorChain,
     Context,
+    Fidelity,
     Fusion,
     NeedsObservations,
     Policy,
@@ -87,6 +88,7 @@ class Compressor:
         self._failures = 0
         self._seconds = 0.0
         self._newest: Artifact | None = None
+        self._fidelity: Fidelity | None = None
         self.artifact: Artifact | None = None
         self.errors: Counter[str] = Counter()
         self.made = 0
@@ -104,8 +106,8 @@ class Compressor:
 
         `known` then stays too, so that these weights, or newer ones, are tried again. The
         uncompressed policy is published where the chain needs observations and there are none yet,
-        where the artifact is further away than `compressor.max_kl`, and where a link fails before
-        there is any artifact or several times in a row.
+        where the artifact is further away than `compressor.max_kl` or nobody knows how far, and
+        where a link fails before there is any artifact or several times in a row.
         """
         policy = Policy.of(self._architecture, tensors, at)
         before, self.known = self.known, at
@@ -132,13 +134,17 @@ class Compressor:
         finally:
             self._seconds = time.perf_counter() - started
         self._failures = 0
+        measured = artifact.fidelity.observations > 0
+        self._fidelity = artifact.fidelity if measured else None
         most = self._config.max_kl
-        if most is not None and artifact.fidelity.kl_mean > most:
-            self.errors["unfaithful"] += 1
-            self._publish_plain(policy)
+        # not as `kl > most`: nothing is near that was not measured, or was measured as NaN
+        if most is None or (measured and artifact.fidelity.kl_mean <= most):
+            self.artifact = artifact
+            self.made += 1
             return
-        self.artifact = artifact
-        self.made += 1
+        if measured:
+            self.errors["unfaithful"] += 1
+        self._publish_plain(policy)
 
     def newer_than(self, known: PolicyVersion, *, plain: bool = False) -> Artifact | None:
         """The newest artifact if its version is newer than `known`.
@@ -160,14 +166,17 @@ class Compressor:
         }
 
     def gauges(self) -> dict[str, float]:
-        """For a beat: what is known of the newest artifact, and what its making took."""
-        if self.artifact is None:
+        """For a beat: what is known of the newest artifact, and what its making took.
+
+        The distances are those of what the chain made last, published or not; none are there where
+        it was compared with nothing.
+        """
+        artifact, fidelity = self.artifact, self._fidelity
+        if artifact is None:
             return {}
-        fidelity, artifact = self.artifact.fidelity, self.artifact
+        near = ("kl_mean", "kl_max", "agreement") if fidelity is not None else ()
         return {
-            "kl_mean": fidelity.kl_mean,
-            "kl_max": fidelity.kl_max,
-            "agreement": fidelity.agreement,
+            **{name: getattr(fidelity, name) for name in near},
             "artifact_bytes": float(artifact.bytes),
             "artifact_version": float(artifact.at.version),
             "compress_ms": 1000 * self._seconds,

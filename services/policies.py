@@ -43,7 +43,8 @@ def make_chain(config: Config, architecture: Architecture) -> CompressorChain:
         floor=compressor.floor,
         batch_sizes=(config.actors.envs_per_group,),
         fidelity_observations=compressor.fidelity_observations,
-        fidelity_every=compressor.fidelity_every,
+        # a bound holds for each artifact, not for one in ten
+        fidelity_every=compressor.fidelity_every if compressor.max_kl is None else 1,
     )
     chain.plan(architecture)
     return chain

@@ -21,6 +21,7 @@ def contradictions(config: Config) -> list[str]:
         *_learning(config),
         *_deterministic(config),
         *_roles(config),
+        *_compressor(config),
         *_tuner(config),
         *_network(config),
     ]
@@ -133,6 +134,17 @@ def _roles(config: Config) -> list[str]:
             f"step that may take actors.step_timeout_s = {actors.step_timeout_s} s; set it to more"
         )
     return found
+
+
+def _compressor(config: Config) -> list[str]:
+    compressor = config.compressor
+    if compressor.max_kl is not None and compressor.fidelity_observations == 0:
+        return [
+            f"compressor.max_kl: {compressor.max_kl} nats cannot be held, since "
+            "compressor.fidelity_observations is 0, which compares nothing; set that to 32 or so, "
+            "or max_kl to null"
+        ]
+    return []
 
 
 def _tuner(config: Config) -> list[str]:

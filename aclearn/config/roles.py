@@ -164,16 +164,20 @@ class CompressorConfig(Group):
         ge=0,
         le=100_000,
         description="observations on which an artifact is compared with the policy it was made "
-        "from; 0 compares nothing",
+        "from; 0 compares nothing, which max_kl rules out",
     )
     fidelity_every: Whole = Field(
-        default=10, ge=1, le=1_000_000, description="artifacts from one comparison to the next"
+        default=10,
+        ge=1,
+        le=1_000_000,
+        description="artifacts from one comparison to the next; with max_kl each one is compared",
     )
     max_kl: float | None = Field(
         default=None,
         gt=0.0,
         description="largest mean KL divergence from the policy to an artifact, in nats; one that "
-        "is further away is not published, the uncompressed policy is; null: any",
+        "is further away, or was not compared, is not published, the uncompressed policy is; null: "
+        "any",
     )
     floor: float = Field(
         default=0.0,

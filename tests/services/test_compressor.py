@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aclearn.config import CompressorConfig
+from aclearn.config import CompressorConfig, Config, EnvConfig, RunConfig
 from aclearn.policies import PolicyVersion
 from aclearn.wire import (
     ArtifactReply,
@@ -24,6 +24,7 @@ from aclearn.wire import (
 from compress import ArtifactPolicy, CompressorChain, Link, RefusedArtifact, parse_chain
 from services.artifacts import artifact_of, reply_of
 from services.compressor import Cadence, Compressor, TrainerLine, refresh, serve_artifacts
+from services.policies import make_chain
 from services.policy_client import PolicyClient
 from services.policy_sources import ArtifactSource
 from services.role import PeerLink
@@ -194,6 +195,54 @@ def test_an_artifact_too_far_from_its_policy_is_not_published(tools) -> None:
     compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
     assert (compressor.artifact.chain, compressor.plain) == ("fuse>onnx", 1)
     assert compressor.errors == {"unfaithful": 1}
+
+
+def flipped(tensors):
+    """The opposite policy: all logits times −1."""
+    return {n: -t if n.startswith("policy.") else t for n, t in tensors.items()}
+
+
+def test_every_version_is_held_to_the_bound(tools) -> None:
+    config = Config(
+        run=RunConfig(name="r"),
+        env=EnvConfig(id="CartPole-v1"),
+        compressor=CompressorConfig(chain=["onnx"], max_kl=0.01, fidelity_every=10),
+    )
+    link = Moody()
+    compressor = Compressor(
+        make_chain(config, tools.flat).add(link),
+        tools.flat,
+        config.compressor,
+        seed=1,
+        clock=tools.Clock(),
+    )
+    compressor.observe(some_observations(tools.flat, 40))
+    compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
+    assert compressor.artifact.chain == "onnx>moody"
+    link.spoil = flipped
+    tensors = some_tensors(tools.flat, 2)
+    compressor.compress(PolicyVersion(0, 2), tensors)
+    assert (compressor.artifact.at, compressor.artifact.chain) == (PolicyVersion(0, 2), "fuse>onnx")
+    assert compressor.errors == {"unfaithful": 1}
+    # the gauges say how far what was not published is
+    logits = float64_logits(tools.flat, tensors, compressor._context.observations)
+    log_pi, log_mu = (z - np.log(np.exp(z).sum(1, keepdims=True)) for z in (logits, -logits))
+    kl = (np.exp(log_pi) * (log_pi - log_mu)).sum(1)
+    gauges = compressor.gauges()
+    assert gauges["compressed"] == 0.0 and kl.min() < gauges["kl_mean"] < kl.max()
+
+
+@pytest.mark.parametrize("observed", [0, 40])
+def test_what_was_compared_with_nothing_is_within_no_bound_and_has_no_gauges(
+    tools, observed
+) -> None:
+    for bound, chain in ((0.5, "fuse>onnx"), (None, "moody")):
+        _, compressor = make_moody(tools, max_kl=bound, fidelity_observations=0)
+        if observed:
+            compressor.observe(some_observations(tools.flat, observed))
+        compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
+        assert (compressor.artifact.chain, compressor.errors["unfaithful"]) == (chain, 0)
+        assert not {"kl_mean", "kl_max", "agreement"} & set(compressor.gauges())
 
 
 def test_gauges_tell_of_the_newest_artifact(tools) -> None:

@@ -85,6 +85,11 @@ def refusal(text: str) -> str:
             "on the processor; set it to cpu or auto, or empty that",
         ),
         (
+            "env: {id: a}\ncompressor: {max_kl: 0.1, fidelity_observations: 0}",
+            "compressor.max_kl: 0.1 nats cannot be held, since compressor.fidelity_observations "
+            "is 0, which compares nothing; set that to 32 or so, or max_kl to null",
+        ),
+        (
             "env: {id: a}\nsupervisor: {backoff_first_s: 3, backoff_max_s: 2}",
             "supervisor.backoff_max_s: 2.0 s is shorter than supervisor.backoff_first_s = 3.0 s; "
             "set it to that or more",
@@ -134,6 +139,8 @@ def test_a_contradiction_is_refused_with_the_way_out(text: str, sentence: str) -
         "env: {id: a}\nactors: {envs_per_group: 17}\npredictor: {max_batch: 16}",
         "env: {id: a}\nactors: {inference: predictor, envs_per_group: 16}\n"
         "predictor: {max_batch: 16}",
+        "env: {id: a}\ncompressor: {max_kl: 0.1, fidelity_observations: 1}",
+        "env: {id: a}\ncompressor: {fidelity_observations: 0}",
         "env: {id: a}\nnetwork: {bind_host: 0.0.0.0, keys_dir: keys}",
         "env: {id: a}\nactors: {processes: 500}\npredictor: {processes: 12}",
         "env: {id: a}\nnetwork: {bind_host: '::1'}",
