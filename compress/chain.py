@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from aclearn.policies import Architecture
 from compress.artifact import Artifact, Fidelity, GraphCache
-from compress.errors import ChainError
+from compress.errors import ChainError, RefusedTensors
 from compress.graph import PolicyGraph, check_tensors
 from compress.link import Link
 from compress.policy import Context, Policy
@@ -116,7 +116,7 @@ class CompressorChain:
             context: the same one for every version: links keep their state in it.
 
         Raises:
-            RefusedTensors: the weights do not fit or are not finite.
+            RefusedTensors: the weights, or logits that they give, do not fit or are not finite.
             NeedsObservations: a link needs observations and there are none yet.
         """
         started = perf_counter()
@@ -154,7 +154,7 @@ class CompressorChain:
             graph=graph,
             tensors=tensors,
             probe_observations=probe,
-            probe_logits=executable.logits(probe),
+            probe_logits=_finite(executable.logits(probe), "the compressed policy"),
             fidelity=fidelity,
             latency_ms=self._latency(graph, executable, context, rng),
             floor=self._floor,
@@ -188,8 +188,8 @@ class CompressorChain:
             return known[1] if known is not None else Fidelity(version=original.at.version)
         observations = context.sample("fidelity", self._fidelity_observations, rng)
         fidelity = Fidelity.of(
-            original_logits(context, observations),
-            executable.logits(observations),
+            _finite(original_logits(context, observations), "the policy"),
+            _finite(executable.logits(observations), "the compressed policy"),
             original.at.version,
         )
         self._fidelity = (self.id, fidelity)
@@ -227,6 +227,13 @@ def original_logits(context: Context, observations: NDArray[np.generic]) -> NDAr
         logits, _ = context.network(torch.from_numpy(np.array(observations)))
     result: NDArray[np.float32] = logits.numpy()
     return result
+
+
+def _finite(logits: NDArray[np.float32], whose: str) -> NDArray[np.float32]:
+    """The logits; weights may be finite and what they give overflow all the same."""
+    if not np.isfinite(logits).all():
+        raise RefusedTensors(f"weights: {whose} gives logits that are not finite")
+    return logits
 
 
 def median_ms(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -36,6 +37,7 @@ from compress import (
     Fusion,
     NeedsObservations,
     Policy,
+    RefusedTensors,
 )
 from services.artifacts import reply_of
 from services.policies import architecture_of, make_chain
@@ -87,7 +89,8 @@ class Compressor:
         self._plain_context = Context(seed=seed, clock=clock)
         self._failures = 0
         self._seconds = 0.0
-        self._newest: Artifact | None = None
+        self._plain_made_of: Policy | None = None
+        self._plain: Artifact | None = None
         self._fidelity: Fidelity | None = None
         self.artifact: Artifact | None = None
         self.errors: Counter[str] = Counter()
@@ -153,7 +156,9 @@ class Compressor:
             known: what the asker has.
             plain: of the uncompressed policy.
         """
-        artifact = self._newest_plain() if plain else self.artifact
+        artifact, entered = self.artifact, self._context.original
+        if plain and entered is not None:
+            artifact = self._plain_of(entered)
         return artifact if artifact is not None and artifact.at > known else None
 
     def counters(self) -> dict[str, int]:
@@ -181,7 +186,7 @@ class Compressor:
             "artifact_version": float(artifact.at.version),
             "compress_ms": 1000 * self._seconds,
             "compressed": float(artifact.chain == self._chain.id),
-            **self._chain.gauges(self._context),
+            **self._link_gauges(),
             **{f"latency_ms_{size}": ms for size, ms in artifact.latency_ms.items()},
         }
 
@@ -190,15 +195,32 @@ class Compressor:
         _LOGGER.error("event=not_compressed failures=%d reason=%r", self._failures, str(error))
 
     def _publish_plain(self, policy: Policy) -> None:
-        self.artifact = self._newest = self._plain_chain.compress(policy, self._plain_context)
-        self.plain += 1
+        plain = self._plain_of(policy)
+        if plain is not None:
+            self.artifact = plain
+            self.plain += 1
 
-    def _newest_plain(self) -> Artifact | None:
-        """The uncompressed policy that entered the chain last, made when somebody asks for it."""
-        policy = self._context.original
-        if policy is not None and (self._newest is None or self._newest.at != policy.at):
-            self._newest = self._plain_chain.compress(policy, self._plain_context)
-        return self._newest
+    def _plain_of(self, policy: Policy) -> Artifact | None:
+        """The uncompressed policy as an artifact; None where nobody could act by its logits."""
+        if self._plain_made_of is not policy:
+            self._plain_made_of, self._plain = policy, None
+            try:
+                self._plain = self._plain_chain.compress(policy, self._plain_context)
+            except RefusedTensors as error:
+                self._report(error)
+        return self._plain
+
+    def _link_gauges(self) -> dict[str, float]:
+        """What links say of themselves, finite numbers only; nothing where they cannot."""
+        try:
+            said = {name: float(x) for name, x in self._chain.gauges(self._context).items()}
+        except Exception as error:
+            # a link may be anybody's code; said once, since there are several beats a second
+            if not self.errors["gauges"]:
+                _LOGGER.exception("event=no_gauges chain=%s reason=%r", self._chain.id, str(error))
+            self.errors["gauges"] = 1
+            return {}
+        return {name: value for name, value in said.items() if math.isfinite(value)}
 
 
 class Cadence:

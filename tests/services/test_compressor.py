@@ -232,6 +232,53 @@ def test_every_version_is_held_to_the_bound(tools) -> None:
     assert gauges["compressed"] == 0.0 and kl.min() < gauges["kl_mean"] < kl.max()
 
 
+def enormous(tensors):
+    """Finite weights whose logits are not: each is the sum of five times 3e38."""
+    large = {"hidden.0.bias": 9.0, "policy.weight": 3e38, "policy.bias": 3e38}
+    return {n: np.full_like(t, large[n]) if n in large else t for n, t in tensors.items()}
+
+
+@pytest.mark.parametrize("observed", [0, 40])
+def test_a_link_whose_logits_are_not_finite_is_a_failing_link(roles, tools, observed) -> None:
+    link, compressor = make_moody(tools)
+    link.spoil = enormous
+    if observed:
+        compressor.observe(some_observations(tools.flat, observed))
+    compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
+    assert compressor.errors == {"RefusedTensors": 1}
+    assert compressor.artifact.chain == "fuse>onnx"
+    pulling = Pulling(roles, tools)
+    pulling.pull(compressor)
+    assert pulling.client.at == PolicyVersion(0, 1)
+
+
+def test_a_policy_whose_own_logits_are_not_finite_is_not_published_at_all(tools) -> None:
+    _, compressor = make_moody(tools)
+    compressor.observe(some_observations(tools.flat, 40))
+    compressor.compress(PolicyVersion(0, 1), enormous(some_tensors(tools.flat, 1)))
+    assert compressor.artifact is None and compressor.known == PolicyVersion(0, 1)
+    assert compressor.newer_than(PolicyVersion(), plain=True) is None
+    compressor.compress(PolicyVersion(0, 2), some_tensors(tools.flat, 1))
+    assert (compressor.artifact.chain, compressor.artifact.at) == ("moody", PolicyVersion(0, 2))
+
+
+def test_what_links_say_of_themselves_stops_nothing(tools, caplog) -> None:
+    link, compressor = make_moody(tools)
+    compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
+    link.gauges = lambda memory: {"loss": 0.5, "kl": float("nan"), "norm": np.float32("inf")}
+    gauges = compressor.gauges()
+    assert gauges["moody_loss"] == 0.5 and not {"moody_kl", "moody_norm"} & set(gauges)
+    for said in (
+        lambda memory: {"steps": memory["no such thing"]},
+        lambda memory: None,
+        lambda memory: {"loss": "much"},
+    ):
+        link.gauges = said
+        assert compressor.gauges()["artifact_version"] == 1
+    assert compressor.errors == {"gauges": 1}
+    assert sum("event=no_gauges" in record.msg for record in caplog.records) == 1
+
+
 @pytest.mark.parametrize("observed", [0, 40])
 def test_what_was_compared_with_nothing_is_within_no_bound_and_has_no_gauges(
     tools, observed
