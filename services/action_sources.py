@@ -49,6 +49,9 @@ class ActionSource(Protocol):
     def collect(self, group: int, proceed: Callable[[], bool]) -> Choice | None:
         """The actions of the group's last request; None when `proceed` said to stop."""
 
+    def gauges(self) -> dict[str, float]:
+        """For the actor's beat."""
+
     def close(self) -> None:
         """Want no more actions."""
 
@@ -100,6 +103,10 @@ class LocalActions:
             actions, log_probs = sample_actions(self._runtime.logits(observations), self._rng)
         self.predictions += len(observations)
         return Choice(actions, log_probs, self._client.at, self._client.chain)
+
+    def gauges(self) -> dict[str, float]:
+        """What became of the policies that came."""
+        return self._client.gauges()
 
     def close(self) -> None:
         """Nobody is asked, so nobody need be told."""
@@ -177,6 +184,10 @@ class PredictedActions:
                 with self._meter.waiting("actions"):
                     self._receive(_LOOK_EVERY_S)
         return self._replies.pop(group)
+
+    def gauges(self) -> dict[str, float]:
+        """Nothing: the predictor speaks for itself."""
+        return {}
 
     def close(self) -> None:
         """Take back what is not answered yet, so that nobody computes it."""

@@ -134,7 +134,10 @@ class Actor:
         return Beat(
             state="stopping" if final else "acting",
             counters=counters,
-            gauges={"unacknowledged_unrolls": float(self._sender.unacknowledged)},
+            gauges={
+                "unacknowledged_unrolls": float(self._sender.unacknowledged),
+                **self._actions.gauges(),
+            },
             dropped=dict(self._counter.dropped),
             waits=self._meter.seconds(),
             episode_returns=returns,

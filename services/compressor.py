@@ -366,10 +366,12 @@ def run_compressor(context: RoleContext) -> None:
         elapsed_s = max(1e-9, time.monotonic() - started_at)
         gauges = compressor.gauges()
         gauges["cpu_share"] = (time.process_time() - cpu_at_start) / elapsed_s
+        counters = compressor.counters()
+        gauges |= {name: float(counters[name]) for name in ("errors", "plain_artifacts")}
         gauges["refused_messages"] = float(sum(server.refused.values()))
         return Beat(
             state="stopping" if final else "compressing",
-            counters={**compressor.counters(), "artifacts_sent": sent},
+            counters={**counters, "artifacts_sent": sent},
             gauges=gauges,
             dropped={},
             waits=meter.seconds(),

@@ -70,6 +70,10 @@ class PolicyClient:
         """Id of the compressor chain behind the policy that acts; "none" for the uncompressed."""
         return "none" if self.acting is None else self.acting.chain
 
+    def gauges(self) -> dict[str, float]:
+        """For a beat of the role that acts: policies swapped in and refused since its start."""
+        return {"policy_swaps": float(self.swaps), "policy_refused": float(self.refused)}
+
     def poll(self, membership: Membership) -> None:
         """Take an answer if there is one, and look or ask when it is time."""
         if self._link.follow(membership):

@@ -12,6 +12,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -233,10 +234,15 @@ def run_predictor(context: RoleContext) -> None:
         seed=(config.run.seed, context.index, 2),
     )
     predictor.want(config.predictor.workers)
+
+    def beat(final: bool) -> Beat:
+        said = predictor.beat(final)
+        return replace(said, gauges={**said.gauges, **policy.gauges()})
+
     membership = Membership(
         context.connect(context.monitor),
         hello=context.hello({"predictions": endpoint}),
-        beat=predictor.beat,
+        beat=beat,
         beat_every_s=config.monitor.beat_every_s,
     )
     try:

@@ -22,7 +22,7 @@ class Local:
 
     def __init__(self, tools, *, weights_at_look: int = 0) -> None:
         self.runtime = tools.RecordingRuntime()
-        self.weights = SimpleNamespace(at=PolicyVersion(), chain="none")
+        self.weights = SimpleNamespace(at=PolicyVersion(), chain="none", gauges=lambda: {"a": 1.0})
         self.looks, self._weights_at_look = 0, weights_at_look
         self.meter = WaitMeter()
         rng = np.random.default_rng(1)
@@ -49,6 +49,7 @@ def test_local_actions_come_with_their_probability_and_version(tools) -> None:
     np.testing.assert_allclose(choice.log_probs, expected, rtol=1e-5)
     assert 250 < int(choice.actions.sum()) < 350  # 300 expected, 8.7 standard deviation
     assert local.actions.predictions == 400
+    assert local.actions.gauges() == {"a": 1.0}  # those of the policy's client
 
 
 def test_the_newest_weights_act_and_not_those_of_the_request(tools) -> None:

@@ -98,6 +98,7 @@ def test_refused_weights_are_counted_and_the_old_ones_go_on(pulling) -> None:
     pulling.asked()
     pulling.answer(_weights(0, 4))
     assert (pulling.client.at, pulling.client.refused) == (PolicyVersion(0, 3), 1)
+    assert pulling.client.gauges() == {"policy_swaps": 1.0, "policy_refused": 1.0}
     assert len(pulling.runtime.swapped) == 1
     # the refused version is not asked for again and again, but what comes after it is
     assert pulling.asked() == WeightsRequest(0, 4)

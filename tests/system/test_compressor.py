@@ -29,6 +29,8 @@ def test_a_run_on_int8_learns_and_outlives_its_compressor(system: System) -> Non
     line = _compressed(run)
     assert 0.0 < line["compressor_kl_max"] < 1.0
     assert 0.0 < line["compressor_cpu_share"] <= 1.0
+    assert line["compressor_errors"] == 0.0 <= line["compressor_plain_artifacts"]
+    assert line["actor_policy_refused"] == 0.0 < line["actor_policy_swaps"]
     pids = run.pids()
     compressors, actors = {"compressor-0", "compressor-1"}, {"actor-0", "actor-1"}
     assert pids.keys() == {"monitor-0", "trainer-0"} | compressors | actors
@@ -73,6 +75,8 @@ def test_predictors_answer_with_artifacts_too(system: System) -> None:
     run.wait_for(
         lambda: run.last().get("compressed_share") == 1.0, "predictions of artifacts are learned"
     )
+    line = run.last()
+    assert line["predictor_policy_refused"] == 0.0 < line["predictor_policy_swaps"]
     run.finish()
 
 
