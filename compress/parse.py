@@ -31,7 +31,9 @@ LINKS: dict[str, Callable[..., Link]] = {
 _SHORT = {"int8": ("quantize", "int8"), "fp16": ("quantize", "fp16"), "bf16": ("quantize", "bf16")}
 
 
-def parse_chain(items: Sequence[Any], **options: Any) -> CompressorChain:
+def parse_chain(
+    items: Sequence[Any], *, any_processor: bool = False, **options: Any
+) -> CompressorChain:
     """The chain that a configuration describes.
 
     An item is a name ("onnx", "int8"), a name with its main setting ({"prune": 0.5}), or a name
@@ -40,6 +42,8 @@ def parse_chain(items: Sequence[Any], **options: Any) -> CompressorChain:
 
     Args:
         items: in order.
+        any_processor: artifacts run on processors that nobody knows here: int8 in 7 bits, unless
+            an item says otherwise.
         options: of `CompressorChain`.
 
     Raises:
@@ -47,7 +51,7 @@ def parse_chain(items: Sequence[Any], **options: Any) -> CompressorChain:
     """
     chain = CompressorChain(**options)
     for item in items:
-        chain.add(_link(item))
+        chain.add(_link(item, any_processor))
     return chain
 
 
@@ -82,7 +86,7 @@ def _number(text: str) -> Any:
     return text
 
 
-def _link(item: Any) -> Link:
+def _link(item: Any, any_processor: bool) -> Link:
     if isinstance(item, str):
         name, value = item, None
     elif isinstance(item, Mapping) and len(item) == 1:
@@ -97,6 +101,8 @@ def _link(item: Any) -> Link:
         arguments = [main, *arguments]
     make = LINKS.get(name) or _users_link(str(name))
     settings = dict(value) if isinstance(value, Mapping) else {}
+    if any_processor and make is Quantizer:
+        settings.setdefault("reduced_range", True)
     try:
         link = make(*arguments, **settings)
     except TypeError as error:

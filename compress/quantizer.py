@@ -36,7 +36,8 @@ class Quantizer(Link):
         calibrate_every: versions between two calibrations.
         calibration_observations: how many each looks at.
         reduced_range: 7-bit weights; None decides by this machine's processor: without VNNI the
-            multiply-add of uint8 and int8 saturates at 16 bits.
+            multiply-add of uint8 and int8 saturates at 16 bits. For artifacts that run elsewhere,
+            True.
 
     Raises:
         ChainError: an unknown precision or a count below 1.

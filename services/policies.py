@@ -7,6 +7,7 @@ from functools import partial
 from aclearn.config import Config
 from aclearn.envs import EnvSpec, read_spec
 from aclearn.policies import Architecture, describe_architecture
+from aclearn.wire import Endpoint
 from compress import CompressorChain, OnnxPolicy, PolicyRuntime, parse_chain
 
 
@@ -38,8 +39,10 @@ def make_chain(config: Config, architecture: Architecture) -> CompressorChain:
         ChainError: it cannot work; says which link and why.
     """
     compressor = config.compressor
+    bound_at = Endpoint("tcp", config.network.bind_host.strip("[]"))
     chain = parse_chain(
         compressor.chain,
+        any_processor=not bound_at.is_loopback,  # actors may be on other machines
         floor=compressor.floor,
         batch_sizes=(config.actors.envs_per_group,),
         fidelity_observations=compressor.fidelity_observations,

@@ -6,16 +6,24 @@ import numpy as np
 import pytest
 import torch
 
-from aclearn.config import ActorsConfig, Config, EnvConfig, PolicyConfig
+from aclearn.config import (
+    ActorsConfig,
+    CompressorConfig,
+    Config,
+    EnvConfig,
+    NetworkConfig,
+    PolicyConfig,
+)
 from aclearn.envs import EnvSpec
 from aclearn.errors import ConfigError
 from aclearn.monitoring import WaitMeter
 from aclearn.policies import describe_architecture
-from compress import OnnxPolicy
+from compress import OnnxPolicy, PolicyGraph
 from compress.lanes import LanePolicy
+from compress.quantizer import has_vnni
 from compress.torch_runtime import TorchPolicy
 from services.actor import make_actions
-from services.policies import architecture_of, make_runtime
+from services.policies import architecture_of, make_chain, make_runtime
 
 _IMAGES = EnvSpec((4, 84, 84), "uint8", 6, 4)
 
@@ -107,3 +115,23 @@ def test_a_torch_runtime_on_a_gpu_answers_as_the_one_on_the_cpu(tools, kind) -> 
         made.swap(tensors)
         logits.append(made.logits(observations))
     np.testing.assert_allclose(logits[1], logits[0], atol=0.05)
+
+
+@pytest.mark.parametrize("item", ["int8", {"int8": {}}, {"quantize": "INT8"}])
+@pytest.mark.parametrize(
+    ("host", "here"), [("127.0.0.1", True), ("[::1]", True), ("0.0.0.0", False), ("eth0", False)]
+)
+def test_int8_for_actors_elsewhere_has_7_bits_unless_told_otherwise(
+    tools, item, host, here
+) -> None:
+    def graph_of(item: object) -> PolicyGraph:
+        config = Config(
+            env=EnvConfig(id="a"),
+            network=NetworkConfig(bind_host=host, keys_dir="keys"),
+            compressor=CompressorConfig(chain=[item, "onnx"]),
+        )
+        return make_chain(config, tools.flat).plan(tools.flat)
+
+    assert graph_of(item).reduced_range == (not has_vnni() if here else True)
+    for told in (True, False):
+        assert graph_of({"int8": {"reduced_range": told}}).reduced_range is told
