@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from time import perf_counter
 
@@ -212,9 +213,10 @@ class CompressorChain:
         """Measured once a graph: other weights take the same time."""
         if self._measured is None or self._measured[0] != graph.digest():
             found = {}
-            for size in self._batch_sizes:
-                batch = self._observations(graph.architecture, context, size, rng)
-                found[size] = median_ms(executable, batch)
+            with _one_thread(graph):
+                for size in self._batch_sizes:
+                    batch = self._observations(graph.architecture, context, size, rng)
+                    found[size] = median_ms(executable, batch)
             self._measured = (graph.digest(), found)
         return self._measured[1]
 
@@ -227,6 +229,16 @@ def original_logits(context: Context, observations: NDArray[np.generic]) -> NDAr
         logits, _ = context.network(torch.from_numpy(np.array(observations)))
     result: NDArray[np.float32] = logits.numpy()
     return result
+
+
+def _one_thread(graph: PolicyGraph) -> AbstractContextManager[None]:
+    """In this block the graph's runtime has one thread; sessions of ONNX Runtime have no more."""
+    if graph.runtime == "onnx":
+        return nullcontext()
+    # imported here: who runs ONNX never pays for torch
+    from compress.torch_runtime import one_thread
+
+    return one_thread()
 
 
 def _finite(logits: NDArray[np.float32], whose: str) -> NDArray[np.float32]:

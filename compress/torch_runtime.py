@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -59,6 +61,17 @@ class TorchExecutable:
         logits = logits[0] if isinstance(logits, tuple) else logits
         result: NDArray[np.float32] = logits.float().numpy()
         return result
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """In this block torch computes with one thread of the process."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 class _LogitsOnly(nn.Module):

@@ -10,8 +10,8 @@ from services.compression import BATCH_SIZES, TableRow
 
 
 def table_of(rows: Sequence[TableRow]) -> Table:
-    """One line a way to run the policy; latencies are medians in ms a call, one thread."""
-    table = Table(title="policy")
+    """One line a way to run the policy; latencies are medians in ms a call."""
+    table = Table(title="ways to run the policy, each with one thread")
     for name in ("policy", "bytes", *(f"batch {size}, ms" for size in BATCH_SIZES)):
         table.add_column(name, justify="left" if name == "policy" else "right")
     for name in ("KL mean", "KL max", "same action", "greedy return"):

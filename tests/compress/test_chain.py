@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from compress import (
     ONNX,
@@ -244,6 +245,23 @@ def test_latencies_are_measured_once_a_graph(small) -> None:
     assert first == second  # two measurements are never equal to the last digit
     other = replace(small.images, hidden=(9,))
     assert chain.compress(small.policy(other), context).latency_ms != first
+
+
+def test_latencies_are_those_of_one_thread(small, monkeypatch) -> None:
+    seen, threads = [], torch.get_num_threads()
+
+    def measured(executable, batch):
+        seen.append(torch.get_num_threads())
+        return 1.0
+
+    monkeypatch.setattr("compress.chain.median_ms", measured)
+    torch.set_num_threads(2)
+    try:
+        for links in ([], [TorchScript()]):
+            chain_of(*links).compress(small.policy(small.images), Context())
+        assert (seen, torch.get_num_threads()) == ([1, 1], 2)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_one_seed_gives_one_artifact(small) -> None:

@@ -114,7 +114,8 @@ def test_the_table_compares_a_chain_with_the_policy_itself(run) -> None:
     for row in rows:
         assert set(row.artifact.latency_ms) == {1, 8, 32}
         assert -21.0 <= row.mean_return <= 21.0
-    assert table_of(rows).row_count == 3
+    table = table_of(rows)
+    assert table.row_count == 3 and "one thread" in table.title
 
 
 @pytest.mark.parametrize(
