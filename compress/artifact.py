@@ -77,7 +77,7 @@ class Artifact:
         tensors: by the names of `graph.tensors()`.
         probe_observations: `[P, *shape]`.
         probe_logits: `[P, A]` float32 that the compressor's runtime gave for them.
-        fidelity: to the original, on visited observations.
+        fidelity: to the original, on visited observations, floor included.
         latency_ms: milliseconds a call by batch size, one thread, where it was made.
         floor: least probability that every action keeps.
         digest: of all of the above.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.policies import Architecture
-from compress.artifact import Artifact, Fidelity, GraphCache
+from compress.artifact import Artifact, Fidelity, GraphCache, with_floor
 from compress.errors import ChainError, RefusedTensors
 from compress.graph import PolicyGraph, check_tensors
 from compress.link import Link
@@ -190,7 +190,10 @@ class CompressorChain:
         observations = context.sample("fidelity", self._fidelity_observations, rng)
         fidelity = Fidelity.of(
             _finite(original_logits(context, observations), "the policy"),
-            _finite(executable.logits(observations), "the compressed policy"),
+            # of what acts: the floor is mixed in
+            with_floor(
+                _finite(executable.logits(observations), "the compressed policy"), self._floor
+            ),
             original.at.version,
         )
         self._fidelity = (self.id, fidelity)

@@ -235,6 +235,18 @@ def test_fidelity_can_be_turned_off(small) -> None:
     assert chain.compress(small.policy(small.images), context).fidelity.observations == 0
 
 
+def test_fidelity_is_that_of_what_acts_floor_included(small) -> None:
+    policy = small.policy(small.flat)
+    policy.tensors["policy.weight"][...] = 0
+    policy.tensors["policy.bias"][:] = np.log([0.7, 0.1, 0.1, 0.1])
+    # 0.1 for each of four actions: 0.6 · 0.7 + 0.1 and 0.6 · 0.1 + 0.1
+    expected = 0.7 * math.log(0.7 / 0.52) + 0.3 * math.log(0.1 / 0.16)
+    context = Context(small.observations(small.flat, 8))
+    fidelity = chain_of(ONNX(), floor=0.1).compress(policy, context).fidelity
+    assert fidelity.kl_mean == pytest.approx(expected, rel=1e-5)
+    assert chain_of(ONNX()).compress(policy, context).fidelity.kl_mean < 1e-6
+
+
 def test_latencies_are_measured_once_a_graph(small) -> None:
     chain = chain_of(ONNX(), batch_sizes=(1, 4))
     context = Context(small.observations(small.images, 8))
