@@ -15,7 +15,7 @@ import typer
 from aclearn.config import Config, load_config
 from aclearn.errors import AclearnError, ConfigError, RoleFailure, RunFolderError
 from aclearn.launch import EXIT_GIVE_UP, StopFlag, die_with_parent, install_stop_signals
-from aclearn.runs import RunFolder
+from aclearn.runs import RunFolder, check_file
 from services.monitor import STARTED_AT_VARIABLE
 
 app = typer.Typer(
@@ -179,7 +179,8 @@ def export(
     typer.echo(
         f"wrote {to}: {artifact.chain}, version {artifact.at.version}, {artifact.bytes:,} bytes of "
         f"weights, KL {artifact.fidelity.kl_mean:.3g} nats, same action on "
-        f"{artifact.fidelity.agreement:.1%} of {artifact.fidelity.observations} observations"
+        f"{artifact.fidelity.agreement:.1%} of {artifact.fidelity.observations} observations that "
+        "no link was fitted on"
     )
 
 
@@ -230,11 +231,11 @@ def profile(
 ) -> None:
     """Run CONFIG for a while and print what each part of an agent step costs."""
     os.environ.setdefault(STARTED_AT_VARIABLE, repr(time.time()))
-    from services.profile import check_file, print_budget, write_json
+    from services.profile import print_budget, write_json
     from services.profile import profile as measure
 
     if json_file is not None:
-        check_file(json_file)
+        check_file(json_file, "--json")
     with install_stop_signals() as stop:
         budget = measure(config, overrides or [], seconds=seconds, stop=stop, stream=sys.stderr)
     if budget is None:

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from aclearn.errors import CheckpointError
-from aclearn.runs import write_atomically
+from aclearn.errors import AclearnError
+from aclearn.runs import check_file, write_atomically
 from compress import (
     Artifact,
     ArtifactPolicy,
     ChainError,
     CompressorChain,
     Context,
+    Fidelity,
     OnnxPolicy,
     Policy,
+    PolicyGraph,
+    RefusedArtifact,
     parse_chain,
     parse_words,
 )
-from compress.chain import original_logits
 from compress.export import export_onnx, run_onnx
+from compress.network import GraphNetwork
 from services.play import SavedPolicy, load_policy, play, visit
 
-#: Observations that chains are calibrated on and compared on.
+#: Observations that chains are fitted on, and as many others that they are compared on.
 _OBSERVATIONS = 512
 #: Batch sizes of the table's latencies.
 BATCH_SIZES = (1, 8, 32)
@@ -78,11 +82,9 @@ def compress_run(
     rows = []
     plain = {"eager torch fp32": _chain([]), "ONNX fp32": _chain(["onnx"])}
     for name, each in {**plain, chain.id: chain}.items():
-        artifact = _compressed(saved, each, visited, passes if each is chain else 1)
+        artifact, runtime = _compressed(saved, each, visited, passes if each is chain else 1)
         returns: Sequence[float] = ()
         if episodes:
-            runtime = ArtifactPolicy(saved.architecture)
-            runtime.swap(artifact)
             returns, _ = play(saved.config, runtime, episodes=episodes, greedy=True, seed=_SEED)
         rows.append(TableRow(name, artifact, returns))
     return rows
@@ -93,56 +95,99 @@ def export_run(
 ) -> Artifact:
     """Write the run's policy, through a chain if one is given, as a self-contained ONNX model.
 
-    The file is read back and run. Without compression its logits must be torch's; with compression
-    they must be those of the artifact, whose distance to the policy is in the metadata.
+    Before it is written the model is run: its logits must be those that torch computes of the same
+    graph and tensors, for int8 those that the artifact's runtime computes. How far they are from
+    the policy's is in the metadata.
 
     Raises:
-        AclearnError: the run or the chain cannot be used, or the model does not answer as it must.
+        AclearnError: the file, the run or the chain cannot be used, or the model does not answer as
+            it must.
     """
+    check_file(to, "--to")
     saved = load_policy(path, best=best)
     items = _with_runtime(words) or ["onnx"]
     chain = _chain(items)
     if chain.plan(saved.architecture).runtime != "onnx":
         raise ChainError(f"{chain.id}: a model to export ends in onnx")
     visited = _visited(saved)
-    artifact = _compressed(saved, chain, visited, passes)
+    artifact, runtime = _compressed(saved, chain, visited, passes)
     metadata = {"run": str(saved.config.run.name), "environment": saved.config.env.id}
-    write_atomically(to, export_onnx(artifact, metadata))
-    answers = run_onnx(to.read_bytes(), visited)
-    runtime = ArtifactPolicy(saved.architecture)
-    runtime.swap(artifact)
-    expected = _torch_logits(saved, visited) if chain.id == "onnx" else runtime.logits(visited)
+    model = export_onnx(artifact, metadata)
+    _check_model(model, artifact, runtime, visited.others)
+    try:
+        write_atomically(to, model)
+    except OSError as error:
+        raise AclearnError(f"--to: {to} cannot be written ({error.strerror})") from error
+    return artifact
+
+
+def _check_model(
+    model: bytes, artifact: Artifact, runtime: ArtifactPolicy, observations: NDArray[Any]
+) -> None:
+    """Raise `RefusedArtifact` unless the model computes what its graph and tensors say."""
+    graph = artifact.graph
+    if graph.precision == "int8":
+        expected = runtime.logits(observations)  # torch computes no int8
+    else:
+        expected = _torch_logits(graph, artifact.tensors, observations)
+    answers = run_onnx(model, observations)
     allowed = _TOLERANCE * max(1.0, float(np.abs(expected).max()))
     if not np.allclose(answers, expected, rtol=0.0, atol=allowed):
         worst = float(np.abs(answers - expected).max())
-        raise CheckpointError(f"{to}: the model's logits are off by {worst:.3g}; do not use it")
-    return artifact
+        raise RefusedArtifact(
+            f"{artifact.chain}: the model's logits are off by {worst:.3g}, allowed are "
+            f"{allowed:.3g}; it was not written"
+        )
 
 
 def _chain(items: Sequence[Any]) -> CompressorChain:
-    return parse_chain(items, batch_sizes=BATCH_SIZES, fidelity_observations=_OBSERVATIONS)
+    # compared in the end, on other observations than those that links are fitted on
+    return parse_chain(items, batch_sizes=BATCH_SIZES, fidelity_observations=0)
 
 
 def _compressed(
-    saved: SavedPolicy, chain: CompressorChain, visited: NDArray[Any], passes: int
-) -> Artifact:
-    context = Context(visited, seed=_SEED)
+    saved: SavedPolicy, chain: CompressorChain, visited: _Visited, passes: int
+) -> tuple[Artifact, ArtifactPolicy]:
+    """The artifact, with its distance to the policy on other observations, and what runs it."""
+    context = Context(visited.for_links, seed=_SEED)
     policy = Policy.of(saved.architecture, saved.tensors, saved.at)
     for _ in range(passes):
         artifact = chain.compress(policy, context)
-    return artifact
+    runtime = ArtifactPolicy(saved.architecture)
+    runtime.swap(artifact)
+    fidelity = Fidelity.of(
+        _torch_logits(policy.graph, policy.tensors, visited.others),
+        runtime.logits(visited.others),
+        saved.at.version,
+    )
+    compared = replace(artifact, fidelity=fidelity)
+    return replace(compared, digest=compared.computed_digest()), runtime
 
 
-def _visited(saved: SavedPolicy) -> NDArray[Any]:
+class _Visited(NamedTuple):
+    """Observations of different games: links are fitted on the ones, compared on the others."""
+
+    for_links: NDArray[Any]
+    others: NDArray[Any]
+
+
+def _visited(saved: SavedPolicy) -> _Visited:
     policy = OnnxPolicy(saved.architecture)
     policy.swap(saved.tensors)
-    return visit(saved.config, policy, count=_OBSERVATIONS, seed=_SEED)
+    visited = visit(saved.config, policy, count=2 * _OBSERVATIONS, seed=_SEED)
+    # environments take turns, and there is an even number of them
+    return _Visited(visited[::2], visited[1::2])
 
 
-def _torch_logits(saved: SavedPolicy, visited: NDArray[Any]) -> NDArray[np.float32]:
-    context = Context()
-    context.begin(Policy.of(saved.architecture, saved.tensors, saved.at))
-    return original_logits(context, visited)
+def _torch_logits(
+    graph: PolicyGraph, tensors: Mapping[str, NDArray[Any]], observations: NDArray[Any]
+) -> NDArray[np.float32]:
+    # what is stored in halves is computed in fp32, as in the model
+    network = GraphNetwork(graph, with_value=False).load(tensors).eval()
+    with torch.inference_mode():
+        logits, _ = network(torch.from_numpy(observations.copy()))
+    result: NDArray[np.float32] = logits.numpy()
+    return result
 
 
 def _with_runtime(words: str) -> list[Any]:

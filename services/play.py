@@ -119,7 +119,10 @@ def play(
 
 
 def visit(config: Config, policy: Acts, *, count: int, seed: int) -> NDArray[Any]:
-    """`count` observations `[N, *shape]` that the sampling policy visits, spread over its games."""
+    """`count` observations `[N, *shape]` that the sampling policy visits, spread over its games.
+
+    They are in order of time, one of each of 16 games after the other.
+    """
     rng = np.random.default_rng(seed)
     env = _make(config, _MOST_ENVS, seed)
     every = 5  # neighbouring frames say the same

@@ -178,14 +178,6 @@ def print_budget(budget: StepBudget, stream: TextIO) -> None:
     Console(file=stream, width=None if stream.isatty() else 100).print(render(budget))
 
 
-def check_file(path: Path) -> None:
-    """Raise `AclearnError` where a file could not be written, before a run is spent on it."""
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise AclearnError(
-            f"--json: {path} cannot be written; expected a file in a folder that exists"
-        )
-
-
 def write_json(budget: StepBudget, path: Path) -> None:
     """Write every figure.
 

@@ -1,6 +1,6 @@
 """What a run leaves on disk: its folder, metrics, summary and checkpoints."""
 
-from aclearn.runs.atomic import write_atomically
+from aclearn.runs.atomic import check_file, write_atomically
 from aclearn.runs.checkpoint import (
     Checkpoint,
     list_checkpoints,
@@ -19,6 +19,7 @@ __all__ = [
     "MetricsTail",
     "MetricsWriter",
     "RunFolder",
+    "check_file",
     "list_checkpoints",
     "load_best",
     "load_checkpoint",

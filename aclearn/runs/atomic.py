@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from aclearn.errors import ConfigError
+
 TEMPORARY_SUFFIX: Final = ".tmp"
 
 
@@ -31,6 +33,22 @@ def write_atomically(path: Path, data: bytes | memoryview) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def check_file(path: Path, option: str) -> None:
+    """Raise `ConfigError` where a file could not be put, before work is spent on it.
+
+    Args:
+        path: the file.
+        option: of the command line that names it.
+    """
+    folder = path.absolute().parent
+    if path.is_dir() or not folder.is_dir():
+        raise ConfigError(
+            f"{option}: {path} cannot be written; expected a file in a folder that exists"
+        )
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"{option}: {path} cannot be written; the folder may only be read")
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:

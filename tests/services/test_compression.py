@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,18 @@ import pytest
 import torch
 
 from aclearn.config import Config, config_from_yaml
-from aclearn.errors import AclearnError, CheckpointError
+from aclearn.errors import AclearnError, CheckpointError, ConfigError
 from aclearn.launch import StopFlag
 from aclearn.policies.network import PolicyNetwork, load_tensors
-from compress import ChainError
-from compress.export import run_onnx
+from compress import (
+    ArtifactPolicy,
+    ChainError,
+    Context,
+    Fidelity,
+    RefusedArtifact,
+    build_onnx,
+)
+from compress.export import export_onnx, run_onnx
 from services.compression import compress_run, export_run
 from services.compression_table import table_of
 from services.evaluate import evaluate
@@ -34,6 +42,16 @@ trainer: {{device: cpu, amp: "off"}}
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of three updates."""
     return _run_of("accerl-net3", tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture
+def no_games(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Visits cost seconds: random frames instead."""
+
+    def visit(config: Config, policy: object, *, count: int, seed: int) -> np.ndarray:
+        return some_frames(count)
+
+    monkeypatch.setattr("services.compression.visit", visit)
 
 
 def _config(folder: Path, architecture: str = "accerl-net3", frames: int = 108_000) -> Config:
@@ -86,6 +104,70 @@ def test_an_exported_int8_policy_is_near_and_says_how_near(run, tmp_path) -> Non
     about = {prop.key: prop.value for prop in onnx.load(to).metadata_props}
     assert float(about["fidelity.kl_mean"]) == pytest.approx(artifact.fidelity.kl_mean)
     assert about["fidelity.observations"] == "512"
+
+
+@pytest.mark.parametrize("words", ["", "prune=0.5", "low_rank=4", "bf16", "prune=0.5,fp16"])
+def test_a_model_that_is_not_what_torch_computes_is_not_written(
+    run, tmp_path, words, monkeypatch, no_games
+) -> None:
+    to = tmp_path / "policy.onnx"
+    export_run(run, to, words=words)
+    good = to.read_bytes()
+
+    def undivided(graph, **how):
+        """A graph that forgets to divide pixels by 255, wherever one is built."""
+        return build_onnx(replace(graph, scale_folded=True), **how)
+
+    for user in ("compress.export", "compress.optimised"):
+        monkeypatch.setattr(f"{user}.build_onnx", undivided)
+    with pytest.raises(RefusedArtifact, match=r"logits are off by .*it was not written"):
+        export_run(run, to, words=words)
+    assert to.read_bytes() == good
+
+
+def test_an_int8_model_that_is_not_what_its_runtime_computes_is_not_written(
+    run, tmp_path, monkeypatch, no_games
+) -> None:
+    to = tmp_path / "policy.onnx"
+
+    def shifted(artifact, metadata):
+        tensors = dict(artifact.tensors)
+        tensors["policy.bias"] = tensors["policy.bias"] + np.int32(10**6)
+        return export_onnx(replace(artifact, tensors=tensors), metadata)
+
+    monkeypatch.setattr("services.compression.export_onnx", shifted)
+    with pytest.raises(RefusedArtifact, match="logits are off by"):
+        export_run(run, to, words="int8")
+    assert not to.exists()
+
+
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_done(tmp_path) -> None:
+    for to in (tmp_path, tmp_path / "missing" / "policy.onnx"):
+        with pytest.raises(ConfigError, match=r"--to: .* expected a file in a folder that exists"):
+            export_run(tmp_path / "no-run-either", to)
+
+
+def test_a_chain_is_compared_on_other_observations_than_it_was_fitted_on(run, monkeypatch) -> None:
+    frames, fitted = some_frames(1024), []
+
+    def visited(config, policy, *, count, seed):
+        assert count == len(frames)
+        return frames
+
+    def context(observations, *, seed):
+        fitted.append(observations)
+        return Context(observations, seed=seed)
+
+    monkeypatch.setattr("services.compression.visit", visited)
+    monkeypatch.setattr("services.compression.Context", context)
+    *_, row = compress_run(run, "int8")
+    others = frames[1::2]
+    assert all(np.array_equal(observations, frames[0::2]) for observations in fitted)
+    policy = ArtifactPolicy(load_policy(run).architecture)
+    policy.swap(row.artifact)
+    expected = Fidelity.of(torch_logits(run, others), policy.logits(others), 3)
+    assert row.artifact.fidelity.observations == 512
+    assert row.artifact.fidelity.kl_mean == pytest.approx(expected.kl_mean, rel=1e-3)
 
 
 def test_a_run_of_a_residual_network_repeats_itself_and_is_exported_and_played(tmp_path) -> None:

@@ -13,7 +13,8 @@ from rich.console import Console
 
 from aclearn.errors import AclearnError, ConfigError
 from aclearn.launch import StopFlag
-from services.profile import ProfileWatch, check_file, check_seconds, load_profiled, write_json
+from aclearn.runs import check_file
+from services.profile import ProfileWatch, check_seconds, load_profiled, write_json
 from services.step_budget import Snapshot, StepBudget, render, step_budget
 
 
@@ -117,10 +118,10 @@ def test_every_figure_is_written_as_json(tmp_path: Path) -> None:
     path = tmp_path / "budget.json"
     write_json(_budget(), path)
     assert json.loads(path.read_text())["roles"]["trainer"]["wall_us"]["forward"] == 3000.0
-    check_file(path)
+    check_file(path, "--json")
     for wrong in (tmp_path, tmp_path / "missing" / "budget.json"):
-        with pytest.raises(AclearnError, match="expected a file in a folder that exists"):
-            check_file(wrong)
+        with pytest.raises(ConfigError, match=r"--json: .*in a folder that exists"):
+            check_file(wrong, "--json")
 
 
 @pytest.mark.parametrize("seconds", [0.0, -3.0, float("nan"), float("inf"), 1e9])
