@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from compress.errors import ChainError
 
-#: Rows of the second run, so that a batch size that was frozen is found.
-_OTHER_ROWS = 3
+#: Rows that the second run has more than the first, so that a batch size that was frozen is found.
+_MORE_ROWS = 2
 
 
 def export_module(
@@ -43,9 +44,11 @@ def export_module(
         tolerance: largest difference to torch, relative to the largest output.
 
     Raises:
-        ChainError: it cannot be exported, or the model computes something else.
+        ChainError: the example has no rows, it cannot be exported, or the model computes something
+            else, or NaN.
     """
     given = example if isinstance(example, tuple) else (example,)
+    _check_rows(module, given)
     module = copy.deepcopy(module).eval()
     expected = _outputs(module, given)
     names_in = _names(inputs, len(given), "observations", "input")
@@ -84,7 +87,8 @@ def _check(
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    rows = torch.arange(_OTHER_ROWS) % given[0].shape[0]
+    count = len(given[0])
+    rows = torch.arange(count + _MORE_ROWS) % count
     for arguments in (given, tuple(tensor[rows] for tensor in given)):
         expected = _outputs(module, arguments)
         feeds = {n: t.cpu().numpy() for n, t in zip(names, arguments, strict=True)}
@@ -96,15 +100,32 @@ def _check(
                 f"{error}"
             ) from error
         for index, (mine, theirs) in enumerate(zip(found, expected, strict=True)):
-            reference = theirs.float().numpy()
-            largest = float(np.abs(reference).max(initial=1.0))
-            if mine.shape != reference.shape or (
-                float(np.abs(mine - reference).max(initial=0.0)) > tolerance * largest
-            ):
+            if not _is_near(mine, theirs.float().numpy(), tolerance):
                 raise ChainError(
                     f"{type(module).__name__}: output {index} of its model differs from torch's on "
                     f"{len(arguments[0])} rows; does it branch on its input or on the batch size?"
                 )
+
+
+def _check_rows(module: nn.Module, given: tuple[Tensor, ...]) -> None:
+    counts = [tensor.shape[0] if tensor.ndim else 0 for tensor in given]
+    if not counts or min(counts) < 1 or len(set(counts)) > 1:
+        raise ChainError(
+            f"{type(module).__name__}: example: expected inputs of one number of rows, 1 or more, "
+            f"got {[tuple(tensor.shape) for tensor in given]}"
+        )
+
+
+def _is_near(found: NDArray[Any], reference: NDArray[np.float32], tolerance: float) -> bool:
+    """Whether every number is, relative to the largest; infinite ones must be equal, NaN is not."""
+    if found.shape != reference.shape:
+        return False
+    finite = np.isfinite(reference)
+    largest = float(np.abs(reference[finite]).max(initial=1.0))
+    equal = np.array_equal(found[~finite], reference[~finite])
+    difference = float(np.abs(found[finite] - reference[finite]).max(initial=0.0))
+    # not as `difference > …`: NaN is no small difference
+    return equal and difference <= tolerance * largest
 
 
 def _outputs(module: nn.Module, arguments: tuple[Tensor, ...]) -> list[Tensor]:

@@ -12,7 +12,7 @@ from aclearn.policies import ARCHITECTURES, describe_architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from compress import ChainError, OnnxPolicy, PolicyGraph, build_onnx
 from compress.export import run_onnx
-from compress.module_export import export_module
+from compress.module_export import _is_near, export_module
 from compress.module_pruning import prune_module
 from compress.network import GraphNetwork
 from compress.optimised import Skeleton
@@ -94,7 +94,7 @@ def test_a_module_that_branches_on_the_batch_size_is_found() -> None:
         def forward(self, x):
             return x * 2 if x.shape[0] == 4 else x
 
-    with pytest.raises(ChainError, match="differs from torch's on 3 rows; does it branch"):
+    with pytest.raises(ChainError, match="differs from torch's on 6 rows; does it branch"):
         export_module(Branches(), torch.ones(4, 2))
 
 
@@ -103,8 +103,63 @@ def test_a_module_for_one_batch_size_is_found() -> None:
         def forward(self, x):
             return x.reshape(4, 2)
 
-    with pytest.raises(ChainError, match="Freezes: it does not run on 3 rows"):
+    with pytest.raises(ChainError, match="Freezes: it does not run on 6 rows"):
         export_module(Freezes(), torch.ones(4, 2))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4])
+def test_a_batch_size_that_the_exporter_froze_is_found_whatever_the_example_has(rows) -> None:
+    class Folds(nn.Module):
+        def forward(self, x):
+            return x.reshape(int(x.shape[0]), -1) * 2  # a constant to the exporter
+
+    with pytest.raises(ChainError, match=f"on {rows + 2} rows"):
+        export_module(Folds(), torch.ones(rows, 2, 2))
+
+
+def test_not_a_number_is_no_small_difference_and_equal_infinities_are_none() -> None:
+    class Roots(nn.Module):
+        def forward(self, x):
+            return torch.sqrt(x)
+
+    class Masks(nn.Module):
+        def forward(self, x):
+            return torch.where(x > 0, x, torch.tensor(float("-inf")))
+
+    x = torch.tensor([[-1.0, 2.0], [3.0, -4.0]])
+    with pytest.raises(ChainError, match="output 0 of its model differs from torch's on 2 rows"):
+        export_module(Roots(), x)
+    np.testing.assert_array_equal(
+        run(export_module(Masks(), x), observations=x.numpy())[0],
+        [[-np.inf, 2.0], [3.0, -np.inf]],
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "reference", "near"),
+    [
+        ([1.0, 3.002], [1.0, 3.0], True),  # 0.001 of the largest is allowed
+        ([1.0, 3.004], [1.0, 3.0], False),
+        ([1.0, np.nan], [1.0, 3.0], False),
+        ([1.0, np.nan], [1.0, np.nan], False),
+        ([1.0, np.inf], [1.0, 3.0], False),
+        ([1.0, -np.inf], [1.0, -np.inf], True),
+        ([1.0, np.inf], [1.0, -np.inf], False),
+        ([1.0], [1.0, 1.0], False),
+    ],
+)
+def test_outputs_are_near_where_every_number_is(found, reference, near) -> None:
+    assert _is_near(np.array(found), np.array(reference), 1e-3) is near
+
+
+@pytest.mark.parametrize(
+    "example",
+    [torch.ones(0, 2), torch.tensor(1.0), (torch.ones(2, 2), torch.ones(3, 2)), ()],
+    ids=["empty", "number", "uneven", "none"],
+)
+def test_an_example_without_rows_of_one_number_is_refused(example) -> None:
+    with pytest.raises(ChainError, match="Linear: example: expected inputs of one number of rows"):
+        export_module(nn.Linear(2, 2), example)
 
 
 def test_what_torch_cannot_export_is_told() -> None:
