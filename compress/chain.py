@@ -73,11 +73,6 @@ class CompressorChain:
         """The links' ids in order; "none" without links."""
         return ">".join(link.id for link in self._links) or "none"
 
-    @property
-    def needs_observations(self) -> bool:
-        """Whether a link cannot work before actors have visited observations."""
-        return any(link.needs_observations for link in self._links)
-
     def plan(self, architecture: Architecture) -> PolicyGraph:
         """The graph that comes out for a policy of this architecture.
 
@@ -123,6 +118,10 @@ class CompressorChain:
         started = perf_counter()
         check_tensors(policy.graph, policy.tensors, with_value=True)
         context.begin(policy)
+        for link in self._links:
+            if link.needs_observations:
+                # before the first link works in vain
+                context.need_observations(link.id)
         self.seconds = {"check": perf_counter() - started}
         current = policy
         for link in self._links:

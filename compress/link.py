@@ -23,7 +23,7 @@ class Link(ABC):
     of activations) belongs in `context.memory(self.owner)`.
 
     Attributes:
-        needs_observations: it cannot work before actors have visited some.
+        needs_observations: it cannot work before actors have visited some, and is not asked to.
         widths_from_weights: the widths follow from the weights; those of `plan` are an estimate.
         owner: names the link's memory; the chain sets it to the link's place and id.
     """
@@ -50,7 +50,8 @@ class Link(ABC):
         """The compressed policy; `policy` and its tensors stay as they are.
 
         Raises:
-            NeedsObservations: it needs observations and there are none yet.
+            NeedsObservations: it needs observations and there are none yet; `needs_observations`
+                says so.
         """
 
     def gauges(self, memory: Mapping[str, Any]) -> dict[str, float]:
@@ -128,6 +129,23 @@ def check_compressor(link: Link, architecture: Architecture | None = None) -> No
                 f"{name}: two runs with one seed gave different {tensor!r}; draw what is random "
                 "from context.seed"
             )
+    if not link.needs_observations:
+        result = _without_observations(link, policies[0])
+        _check_result(link, architecture, planned, result, policies[0].at)
+
+
+def _without_observations(link: Link, policy: Policy) -> Policy:
+    """What the link makes before actors have visited anything."""
+    context = Context(seed=3)
+    context.begin(policy)
+    try:
+        return link.compress(policy, context)
+    except Exception as error:
+        # whatever the user's own code raises
+        raise AssertionError(
+            f"{link.id}: before there are observations compress raised {error!r}; if it cannot "
+            "work without, set needs_observations = True"
+        ) from error
 
 
 def _check_result(

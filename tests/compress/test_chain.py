@@ -135,11 +135,12 @@ def test_the_chain_of_no_links_is_the_policy_itself(small) -> None:
 
 
 def test_a_link_that_needs_observations_waits_for_them(small) -> None:
-    chain, context = chain_of(int8(), ONNX()), Context()
-    assert chain.needs_observations and not chain_of(ONNX()).needs_observations
+    moody = Moody()
+    chain, context = chain_of(moody, int8(), ONNX()), Context()
     policy = small.policy(small.images)
     with pytest.raises(NeedsObservations, match="int8 needs observations that actors visited"):
         chain.compress(policy, context)
+    assert context.memory(moody.owner) == {}  # nor did the link before it work in vain
     context.observations = small.observations(small.images, 8)
     assert chain.compress(policy, context).fidelity.observations == 8
 

@@ -29,6 +29,8 @@ class Scale(Link):
 class Noisy(Scale):
     """Draws from the context's seed, and remembers in the context how often it did."""
 
+    needs_observations = True
+
     def compress(self, policy, context):
         memory = context.memory(self.owner)
         memory["calls"] = memory.get("calls", 0) + 1
@@ -147,6 +149,23 @@ class Doubles(Scale):
         )
 
 
+class Blind(Scale):
+    def compress(self, policy, context):
+        context.need_observations(self.id)
+        return super().compress(policy, context)
+
+
+class BlindWithoutACheck(Scale):
+    def compress(self, policy, context):
+        shift = np.float32(context.observations.mean())
+        return policy.become(policy.graph, {n: t + shift for n, t in policy.tensors.items()})
+
+
+class OtherwiseWithoutObservations(Wider):
+    def compress(self, policy, context):
+        return policy if context.observations is None else super().compress(policy, context)
+
+
 class Nameless(Scale):
     id = ""
 
@@ -173,6 +192,9 @@ _BREACHES = {
     ForgetsTheValue: "missing or unknown tensors .*value.bias",
     NotFinite: "weights.'policy.bias'.: not finite",
     Doubles: "expected float32 .* got float64",
+    Blind: "before there are observations compress raised NeedsObservations.*set needs_obs",
+    BlindWithoutACheck: "before there are observations compress raised AttributeError",
+    OtherwiseWithoutObservations: "plan promised .*hidden=.20,.*compress made",
     Nameless: "id: expected one printable word without '>', got ''",
     TwoWords: "id: expected one printable word",
     LooksLikeTwo: "id: expected one printable word",
