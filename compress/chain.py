@@ -73,6 +73,16 @@ class CompressorChain:
         """The links' ids in order; "none" without links."""
         return ">".join(link.id for link in self._links) or "none"
 
+    @property
+    def without_effect(self) -> tuple[Link, ...]:
+        """Links before one that takes nothing of theirs: planned, but not run."""
+        anew = (i for i, link in enumerate(self._links) if link.starts_anew)
+        return self.links[: max(anew, default=0)]
+
+    @property
+    def _working(self) -> tuple[Link, ...]:
+        return self.links[len(self.without_effect) :]
+
     def plan(self, architecture: Architecture) -> PolicyGraph:
         """The graph that comes out for a policy of this architecture.
 
@@ -96,7 +106,7 @@ class CompressorChain:
     def gauges(self, context: Context) -> dict[str, float]:
         """What its links say of the last version, as `<method>_<gauge>`: "distill_kl"."""
         found = {}
-        for link in self._links:
+        for link in self._working:
             method = link.id.split("=")[0]
             for name, value in link.gauges(context.memory(link.owner)).items():
                 found[f"{method}_{name}"] = value
@@ -118,13 +128,13 @@ class CompressorChain:
         started = perf_counter()
         check_tensors(policy.graph, policy.tensors, with_value=True)
         context.begin(policy)
-        for link in self._links:
+        for link in self._working:
             if link.needs_observations:
                 # before the first link works in vain
                 context.need_observations(link.id)
         self.seconds = {"check": perf_counter() - started}
         current = policy
-        for link in self._links:
+        for link in self._working:
             started = perf_counter()
             current = link.compress(current, context)
             self.seconds[link.id] = self.seconds.get(link.id, 0.0) + perf_counter() - started

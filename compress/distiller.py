@@ -38,8 +38,9 @@ class Distiller(Link):
     student's steps so far.
 
     Args:
-        student: a preset's name or an architecture; None trains the incoming graph, from the
-            incoming tensors whenever that graph is another than before.
+        student: a preset's name or an architecture, to which the links before contribute nothing;
+            None trains the incoming graph, from the incoming tensors whenever that graph is another
+            than before.
         steps: steps of Adam a version.
         batch: observations a step.
         learning_rate: of Adam.
@@ -93,6 +94,7 @@ class Distiller(Link):
         if amp not in ("auto", "bf16", "off"):
             raise ChainError(f"distill: amp: expected auto, bf16 or off, got {amp!r}")
         self._student = student
+        self.starts_anew = student is not None
         self._hidden = None if hidden is None else tuple(hidden)
         self._steps, self._batch, self._renew_every = steps, batch, renew_every
         self._first_steps = _FIRST * steps if first_steps is None else first_steps

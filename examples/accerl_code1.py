@@ -3,7 +3,8 @@
     python examples/accerl_code1.py
 
 The paper (Zhang 2022, Table 1) hands the policy to the links; here it goes through `compress`,
-since the same chain compresses every new version.
+since the same chain compresses every new version. A student that is named takes nothing from the
+pruned policy, so that pruning is not even run; `Distiller()` trains the pruned policy instead.
 """
 
 from __future__ import annotations

@@ -84,6 +84,9 @@ class Compressor:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._chain, self._architecture, self._config = chain, architecture, config
+        if chain.without_effect:
+            idle = ", ".join(link.id for link in chain.without_effect)
+            _LOGGER.warning("event=links_without_effect chain=%s links=%r", chain.id, idle)
         self._plain_chain = CompressorChain(fidelity_observations=0).add(Fusion()).add(ONNX())
         self._context = Context(seed=seed, clock=clock)
         self._plain_context = Context(seed=seed, clock=clock)

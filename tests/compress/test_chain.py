@@ -18,6 +18,7 @@ from compress import (
     Link,
     NeedsObservations,
     OnnxPolicy,
+    Pruning,
     RefusedTensors,
     TorchScript,
 )
@@ -143,6 +144,22 @@ def test_a_link_that_needs_observations_waits_for_them(small) -> None:
     assert context.memory(moody.owner) == {}  # nor did the link before it work in vain
     context.observations = small.observations(small.images, 8)
     assert chain.compress(policy, context).fidelity.observations == 8
+
+
+def test_links_before_a_named_student_are_not_run_since_they_have_no_effect(small) -> None:
+    student, made = replace(small.flat, hidden=(6, 6)), []
+    for before in ([], [Moody(), Pruning(importance="activation")]):
+        chain = chain_of(*before, Distiller(student, first_steps=2), ONNX(), batch_sizes=())
+        context = Context(small.observations(small.flat, 64), seed=2)
+        artifact = chain.compress(small.policy(small.flat), context)
+        assert chain.without_effect == tuple(before)
+        assert all(context.memory(link.owner) == {} for link in before)
+        made.append(artifact.tensors)
+        assert set(chain.gauges(context)) == {"distill_loss", "distill_kl", "distill_steps"}
+    for name, tensor in made[0].items():
+        np.testing.assert_array_equal(made[1][name], tensor)
+    # whoever trains what comes in needs who made it
+    assert chain_of(Moody(), Distiller(), ONNX()).without_effect == ()
 
 
 def test_weights_that_are_not_finite_enter_no_link(small) -> None:

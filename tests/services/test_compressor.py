@@ -292,6 +292,13 @@ def test_what_was_compared_with_nothing_is_within_no_bound_and_has_no_gauges(
         assert not {"kl_mean", "kl_max", "agreement"} & set(compressor.gauges())
 
 
+def test_links_that_have_no_effect_are_told_once(tools, caplog) -> None:
+    make(tools, [{"prune": 0.5}, {"distill": "mlp"}, "onnx"])
+    make(tools, [{"prune": 0.5}, "distill", "onnx"])
+    [record] = caplog.records
+    assert "event=links_without_effect" in record.message and "prune=0.5" in record.message
+
+
 def test_gauges_tell_of_the_newest_artifact(tools) -> None:
     compressor = make(tools, ["int8", "onnx"])
     assert compressor.gauges() == {}
