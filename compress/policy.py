@@ -54,12 +54,15 @@ class Context:
         seed: of everything random.
         clock: seconds, for budgets.
         original: the uncompressed policy that the chain was given last; the teacher.
+        breaks: how often a link has made something else of its numbers than in the version before
+            (other units, say), so that what later links measured on them holds no more.
     """
 
     observations: NDArray[Any] | None = None
     seed: int = 0
     clock: Callable[[], float] = perf_counter
     original: Policy | None = None
+    breaks: int = 0
     _memory: dict[str, dict[str, Any]] = field(default_factory=dict)
     _network: GraphNetwork | None = None
 

@@ -212,6 +212,10 @@ class Pruning(Link):
             scores = self._scores(policy, visited)
             widths = known.widths if known is not None else self._first_widths(scores, policy)
             kept = {name: most_important(scores[name], widths[name]) for name in scores}
+            if known is not None and any(
+                not np.array_equal(kept[name], known.kept[name]) for name in kept
+            ):
+                context.breaks += 1
             known = _Choice(graph, widths, kept)
         if measured:
             # imported here: to read and plan a chain needs no torch

@@ -10,13 +10,16 @@ import pytest
 import torch
 from random_policies import reference_logits
 
-from aclearn.policies import Convolution
+from aclearn.policies import Convolution, PolicyVersion
 from compress import (
+    ONNX,
     ChainError,
+    CompressorChain,
     Context,
     NeedsObservations,
     Policy,
     PolicyGraph,
+    Pruning,
     RefusedTensors,
     check_compressor,
     check_tensors,
@@ -353,9 +356,46 @@ def test_versions_between_calibrations_are_quantised_with_the_known_ranges(small
         np.testing.assert_array_equal(weights[-1], fresh.tensors["policy.weight"])
         ratio = float(result.tensors["policy.weight_scale"] / fresh.tensors["policy.weight_scale"])
         assert ratio == 1.0
-    assert [len(set(scales[i:j])) for i, j in ((0, 3), (3, 6), (6, 8))] == [1, 1, 1]
-    assert len(set(scales)) == 3
+    # calibrated at versions 1, 2 and 4, then every three
+    assert [len(set(scales[i:j])) for i, j in ((0, 1), (1, 3), (3, 6), (6, 8))] == [1, 1, 1, 1]
+    assert len(set(scales)) == 4
     assert all(np.any(a != b) for a, b in itertools.pairwise(weights))
+
+
+def calibrated_at(link, context, policies) -> list[int]:
+    """The places of the policies for which the ranges were measured."""
+    counts = [0]
+    for policy in policies:
+        quantise(link, policy, context)
+        counts.append(context.memory(link.owner)["calibrations"])
+    return [place for place, (old, new) in enumerate(itertools.pairwise(counts), 1) if new > old]
+
+
+def test_calibrations_are_frequent_at_first_and_again_in_a_new_epoch(small) -> None:
+    context = Context(small.observations(small.flat, 16))
+    policy = small.policy(small.flat)
+    versions = [replace(policy, at=PolicyVersion(0, v)) for v in range(1, 61)]
+    resumed = [replace(policy, at=PolicyVersion(1, v)) for v in range(1, 7)]
+    found = calibrated_at(Quantizer(calibrate_every=20), context, [*versions, *resumed])
+    assert found == [1, 2, 4, 8, 16, 32, 52, 61, 62, 64]
+
+
+def test_other_units_after_pruning_are_calibrated_at_once(small) -> None:
+    chain = CompressorChain(batch_sizes=(), fidelity_observations=0)
+    chain.add(Pruning(0.5, reselect_every=10)).add(Quantizer(calibrate_every=1000)).add(ONNX())
+    context = Context(small.observations(small.images, 16))
+    *_, quantizer, _ = chain.links
+    counts = []
+    for version in range(1, 31):
+        # other weights from version 15 on: the choice of version 21 is another one, that of 11 not
+        policy = small.policy(small.images, seed=1 if version < 15 else 2, version=version)
+        chain.compress(policy, context)
+        counts.append(context.memory(quantizer.owner)["calibrations"])
+    assert context.breaks == 1
+    # at 1, 2, 4, 8, 16; then 21, 22, 24 and 28
+    assert [counts[v - 1] for v in (1, 2, 4, 8, 16, 20, 21, 22, 24, 28, 30)] == [
+        1, 2, 3, 4, 5, 5, 6, 7, 8, 9, 9,
+    ]  # fmt: skip
 
 
 def test_another_graph_is_calibrated_at_once(small) -> None:
