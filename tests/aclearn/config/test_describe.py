@@ -88,6 +88,13 @@ def test_every_key_of_a_shipped_configuration_is_commented_where_its_meaning_is_
     assert [key for key in keys if "#" not in key and not key.startswith(plain)] == []
 
 
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_student_acts_only_near_its_policy(path: Path) -> None:
+    compressor = load_config(path, []).compressor
+
+    assert "distill" not in str(compressor.chain) or compressor.max_kl is not None
+
+
 def test_pong_breakout_and_cartpole_are_shipped() -> None:
     assert {"breakout", "cartpole", "pong"} <= {path.stem for path in SHIPPED}
 
