@@ -22,11 +22,7 @@ from aclearn.wire import (
     ArtifactRequest,
     Beat,
     NoNewerWeights,
-    ObservationsRequest,
-    RecentObservations,
     Server,
-    Weights,
-    WeightsRequest,
 )
 from compress import (
     ONNX,
@@ -42,13 +38,12 @@ from compress import (
 from services.artifacts import reply_of
 from services.policies import architecture_of, make_chain
 from services.role import Membership, PeerLink, RoleContext
+from services.trainer_line import TrainerLine
 
 _LOGGER = logging.getLogger(__name__)
 
 #: Longest wait for a request before the compressor looks at everything else.
 _LOOK_EVERY_S = 0.02
-#: A question that got no answer for so long is asked again.
-_ANSWER_WITHIN_S = 5.0
 #: Failures in a row after which the uncompressed policy is published: with an artifact that stays
 #: for ever, actors would fall behind until nothing of theirs is learned.
 _MOST_FAILURES = 5
@@ -242,61 +237,6 @@ class Cadence:
     def done(self, started: float, cpu_s: float) -> None:
         """A compression that started at `started` took `cpu_s` seconds of a core."""
         self.next_start = started + max(self._every_s, cpu_s / self._cpu_share)
-
-
-class TrainerLine:
-    """The compressor's line to the trainer: newest weights, and observations now and then."""
-
-    def __init__(
-        self,
-        link: PeerLink,
-        *,
-        observations: int,
-        observations_every_s: float,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._link, self._clock = link, clock
-        self._count, self._every_s = observations, observations_every_s
-        self._asked_weights = self._asked_observations = float("-inf")
-        self._waits_for_weights = False
-
-    def poll(
-        self, membership: Membership, known: PolicyVersion, *, wanted: bool
-    ) -> tuple[Weights | None, NDArray[Any] | None]:
-        """Weights newer than `known` and observations, where they have come; asks for more.
-
-        Args:
-            membership: names the trainer.
-            known: the newest version that is here.
-            wanted: whether newer weights are wanted now.
-        """
-        if self._link.follow(membership):
-            self._waits_for_weights = False
-        client, weights, observations = self._link.client, None, None
-        if client is None:
-            return None, None
-        while (envelope := client.receive(0.0)) is not None:
-            message = envelope.message
-            if isinstance(message, RecentObservations):
-                observations = message.observations
-                continue
-            self._waits_for_weights = False
-            if isinstance(message, Weights):
-                if PolicyVersion(message.epoch, message.version) > known:
-                    weights = message
-            elif not isinstance(message, NoNewerWeights):
-                _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
-        now = self._clock()
-        late = now - self._asked_weights > _ANSWER_WITHIN_S
-        pause = now - self._asked_weights > _LOOK_EVERY_S
-        if wanted and weights is None and pause and (late or not self._waits_for_weights):
-            request = WeightsRequest(known.epoch, known.version)
-            self._waits_for_weights = client.send(request)
-            self._asked_weights = now
-        due = now - self._asked_observations >= self._every_s
-        if due and client.send(ObservationsRequest(self._count)):
-            self._asked_observations = now
-        return weights, observations
 
 
 def refresh(

@@ -23,12 +23,13 @@ from aclearn.wire import (
 )
 from compress import ArtifactPolicy, CompressorChain, Link, RefusedArtifact, parse_chain
 from services.artifacts import artifact_of, reply_of
-from services.compressor import Cadence, Compressor, TrainerLine, refresh, serve_artifacts
+from services.compressor import Cadence, Compressor, refresh, serve_artifacts
 from services.policies import make_chain
 from services.policy_client import PolicyClient
 from services.policy_sources import ArtifactSource
 from services.role import PeerLink
 from services.trainer import compressed_share
+from services.trainer_line import TrainerLine
 
 
 class Moody(Link):
@@ -277,6 +278,24 @@ def test_what_links_say_of_themselves_stops_nothing(tools, caplog) -> None:
         assert compressor.gauges()["artifact_version"] == 1
     assert compressor.errors == {"gauges": 1}
     assert sum("event=no_gauges" in record.msg for record in caplog.records) == 1
+
+
+def test_a_new_student_acts_once_it_is_near_its_policy(tools) -> None:
+    student = {"student": "mlp", "hidden": [16], "learning_rate": 0.01}
+    distill = {"distill": {**student, "first_steps": 1, "steps": 40}}
+    compressor = make(tools, [distill, "onnx"], max_kl=0.1)
+    compressor.observe(some_observations(tools.flat, 256))
+    tensors = some_tensors(tools.flat, 1)
+    tensors["policy.weight"] *= 10  # a policy that has learned to prefer actions
+    chains, distances = [], []
+    for version in range(1, 31):
+        compressor.compress(PolicyVersion(0, version), tensors)
+        chains.append(compressor.artifact.chain)
+        distances.append(compressor.gauges()["kl_mean"])
+    assert chains[0] == "fuse>onnx" and distances[0] > 0.1
+    assert chains[-1].startswith("distill=mlp") and distances[-1] <= 0.1
+    for chain, distance in zip(chains, distances, strict=True):
+        assert (chain == "fuse>onnx") == (distance > 0.1)
 
 
 @pytest.mark.parametrize("observed", [0, 40])
