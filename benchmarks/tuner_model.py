@@ -15,7 +15,7 @@ import json
 import math
 import random
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from aclearn.config import TunerConfig
@@ -26,6 +26,15 @@ NAMES = ("predictors", "trainers")
 #: Seconds of GA3C's DYNAMIC_SETTINGS_INITIAL_WAIT and DYNAMIC_SETTINGS_STEP_WAIT.
 GA3C_FIRST_S, GA3C_STEP_S = 10.0, 20.0
 _BEAT_S = 0.5
+#: Rates that `tuner.py --workload predictors` measured on two cores, in % of the best: a row for
+#: each NP, a column for each NT, both from 1.
+MEASURED = {
+    (np, nt): share
+    for np, row in enumerate(
+        ((83, 100, 79, 90), (93, 98, 94, 95), (88, 95, 92, 92), (85, 90, 85, 82)), start=1
+    )
+    for nt, share in enumerate(row, start=1)
+}
 
 
 @dataclass
@@ -39,6 +48,7 @@ class Workload:
         noise: standard deviation of a window of `noise_window_s`, as a share of the rate; shorter
             windows have more, by the square root.
         busy: from when to when (seconds) somebody else takes a share of every rate.
+        rates: counts → % of the optimum, where they were measured; instead of the formula.
     """
 
     best: tuple[int, int]
@@ -47,12 +57,15 @@ class Workload:
     rng: random.Random
     sharpness: float = 0.6
     busy: tuple[float, float, float] = (math.inf, math.inf, 0.0)
+    rates: Mapping[tuple[int, int], float] | None = None
     now: float = 0.0
     counter: float = 0.0
     produced: list[tuple[float, float]] = field(default_factory=list)
 
     def rate(self, counts: tuple[int, int]) -> float:
         """The true rate, in % of the optimum."""
+        if self.rates is not None:
+            return self.rates[counts]
         far = sum(math.log(c / b) ** 2 for c, b in zip(counts, self.best, strict=True))
         return 100.0 * math.exp(-self.sharpness * far)
 
@@ -81,14 +94,21 @@ class Result:
 
 
 def run_tuner(
-    load: Workload, start: tuple[int, int], total_s: float, config: TunerConfig, seed: int
+    load: Workload,
+    start: tuple[int, int],
+    total_s: float,
+    config: TunerConfig,
+    seed: int,
+    *,
+    most: int = MOST,
 ) -> Result:
     """Our rule."""
     tuner = Tuner(
         dict(zip(NAMES, start, strict=True)),
-        dict.fromkeys(NAMES, MOST),
+        dict.fromkeys(NAMES, most),
         every_s=config.every_s,
         settle_s=config.settle_s,
+        longest_gap_s=config.longest_gap_s,
         temperature=config.temperature,
         cooling=config.cooling,
         thaw_share=config.thaw_share,
@@ -153,6 +173,23 @@ def models(
         yield seed, make, (2, 2)
 
 
+def measured_results(
+    start: tuple[int, int], noise: float, seeds: int, config: TunerConfig, total_s: float = 300.0
+) -> list[Result]:
+    """Our rule on the measured rates, once a seed; `noise` is that of a window."""
+    return [
+        run_tuner(
+            Workload((1, 2), noise, config.every_s, random.Random(seed), rates=MEASURED),
+            start,
+            total_s,
+            config,
+            seed,
+            most=4,
+        )
+        for seed in range(seeds)
+    ]
+
+
 def compare(
     noise: float, seeds: int, total_s: float, config: TunerConfig
 ) -> dict[str, list[Result]]:
@@ -190,6 +227,12 @@ def main() -> None:
                         else run_ga3c(load, start, 300.0, seed, step_s=step_s)
                     )
                 _print(f"from {start} for 5 minutes, windows of 3 s", rule, noise, results)
+
+    for noise in (0.05, 0.10):
+        for start in ((1, 1), (4, 4)):
+            steady = config.model_copy(update={"every_s": 10.0, "settle_s": 1.0})
+            found = measured_results(start, noise, arguments.seeds, steady)
+            _print(f"measured rates from {start} for 5 minutes", "tuner", noise, found)
 
 
 def _print(model: str, rule: str, noise: float, results: list[Result]) -> None:

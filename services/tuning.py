@@ -29,6 +29,8 @@ _LOGGER = logging.getLogger(__name__)
 _ROLE_OF = {"predictors": "predictor", "trainers": "trainer"}
 #: Seconds between two reminders to a role that has not taken its count over.
 _REMIND_EVERY_S = 1.0
+#: Longest wait for all actors, from the trainer's first beat, before the tuner begins without them.
+_ACTORS_WITHIN_S = 60.0
 
 
 class Tuning:
@@ -37,6 +39,7 @@ class Tuning:
     Args:
         tuner: decides.
         objective: of `tuner.objective`.
+        actors: how many there will be; before that nothing is measured, for a minute at most.
         log: takes the decisions.
         time_s: the run's clock at a value of the tuner's.
         remember: takes counts and rate when they have proved the best.
@@ -47,6 +50,7 @@ class Tuning:
         tuner: Tuner,
         *,
         objective: str,
+        actors: int,
         log: MetricsWriter,
         time_s: Callable[[float], float],
         remember: Callable[[Mapping[str, int], float], bool] | None = None,
@@ -54,6 +58,9 @@ class Tuning:
         self._tuner, self._objective, self._log = tuner, objective, log
         self._time_s, self._remember = time_s, remember
         self._wanted = tuner.propose()
+        self._actors = self._wanted.get("actors", actors)
+        self._trainer_at: float | None = None
+        self._complete = False
         self._workers: dict[str, int] = {}
         self._told: dict[str, tuple[int, float]] = {}
         self._remembered: dict[str, int] | None = None
@@ -90,7 +97,7 @@ class Tuning:
         workers = beat.gauges.get("workers")
         if workers is not None:
             self._workers[member.incarnation] = int(workers)
-        if member.role != "trainer":
+        if member.role != "trainer" or not self._is_complete(members, now):
             return
         for decision in self._tuner.observe(self._counter(beat), self._running(members)):
             self._write(decision, now)
@@ -136,6 +143,18 @@ class Tuning:
         """Something for the person who watches the run."""
         self.notes.append(text)
         _LOGGER.info("event=tuner text=%r", text)
+
+    def _is_complete(self, members: Sequence[Member], now: float) -> bool:
+        """Whether everybody has been there once; until then a rate would be that of a start."""
+        if not self._complete:
+            if self._trainer_at is None or now < self._trainer_at:
+                self._trainer_at = now
+            there = _count_actors(members)
+            self._complete = there >= self._actors
+            if not self._complete and now - self._trainer_at >= _ACTORS_WITHIN_S:
+                self._complete = True
+                self.note(f"tuner: begins with {there} of {self._actors} actors, see their logs")
+        return self._complete
 
     def _counter(self, beat: Beat) -> int:
         counters = beat.counters
@@ -227,6 +246,7 @@ def open_tuning(
         most,
         every_s=tuner.every_s,
         settle_s=tuner.settle_s,
+        longest_gap_s=tuner.longest_gap_s,
         temperature=tuner.temperature,
         cooling=tuner.cooling,
         thaw_share=tuner.thaw_share,
@@ -239,6 +259,7 @@ def open_tuning(
     tuning = Tuning(
         made,
         objective=tuner.objective,
+        actors=config.actors.processes,
         log=log,
         time_s=time_s,
         remember=_remembering(memory, key) if tuner.remember else None,
@@ -273,6 +294,10 @@ def _fits(counts: Any, most: Mapping[str, int]) -> bool:
 
 def _bottleneck(line: Mapping[str, Any]) -> str | None:
     return bottleneck_of(line).role if line.get("wait_share") else None
+
+
+def _count_actors(members: Sequence[Member]) -> int:
+    return sum(member.role == "actor" for member in members)
 
 
 def _words(counts: Mapping[str, int]) -> str:

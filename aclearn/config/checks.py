@@ -158,6 +158,14 @@ def _tuner(config: Config) -> list[str]:
         )
     if not tuner.counts:
         found.append("tuner.counts: expected predictors, trainers or actors; it may change nothing")
+    beat_s = config.monitor.beat_every_s
+    if 2 * beat_s > tuner.longest_gap_s:
+        found.append(
+            f"monitor.beat_every_s: {beat_s:g} s is too slow for windows of tuner.every_s = "
+            f"{tuner.every_s:g} s, since one late beat throws a window away; lower it to "
+            f"{tuner.longest_gap_s / 2:g} s or less, or raise tuner.every_s to {4 * beat_s:g} s or "
+            "more"
+        )
     bounds = {
         "predictor.workers": (config.predictor.workers, "tuner.max_predictors"),
         "trainer.workers": (config.trainer.workers, "tuner.max_trainers"),

@@ -317,3 +317,8 @@ class TunerConfig(Group):
         description="write the best setting of this machine and configuration into "
         "run.dir/tuned.json and start from the one that is there",
     )
+
+    @property
+    def longest_gap_s(self) -> float:
+        """Longest time between two beats of the trainer that a window survives, in seconds."""
+        return max(2.0, self.every_s / 2)

@@ -15,6 +15,7 @@ from aclearn.monitoring.tuner_decision import Decision, Verdict
 from aclearn.monitoring.tuner_estimates import (
     CLEAR,
     MOST_WINDOWS,
+    OUTLIER,
     PRECISE,
     Estimate,
     Landscape,
@@ -28,8 +29,8 @@ FREEZE_AT = 0.005
 LEAST_WINDOW = 1 / 3
 #: Windows of the kept setting before anything is compared with it.
 _BASELINE_WINDOWS = 2
-#: Standard deviations: of a change that ends a window early, of a deviation that is no noise.
-_EARLY, _OUTLIER = 3.0, 3.0
+#: Standard deviations of a change that ends a window early.
+_EARLY = 3.0
 #: How much more likely a neighbour is tried first that the waits suggest, or that goes on in the
 #: direction that has just paid.
 _FAVOUR = 4.0
@@ -41,26 +42,29 @@ class Tuner:
     """Moves one count by one at a time and keeps what pays. No thread, no file, no socket.
 
     `propose` gives the counts that should run now; `observe` takes what runs. Call both in turns,
-    several times in a window (a pause of half a window, or 2 s if that is longer, discards it):
+    several times in a window:
 
         for decision in tuner.observe(learned_steps, counts):
             log(decision)
         wanted = tuner.propose(bottleneck)
 
-    A trial runs until the roles have taken it over, `settle_s` more, and then a window of
-    `every_s`. Better is accepted; worse with probability exp(change / temperature) (Metropolis et
-    al. 1953), and the temperature falls with each trial. Of equals the smaller count is better:
-    a worker more must pay. What is rejected is reverted at once, and the kept setting is measured
-    again before the next trial. Estimates are remembered: a neighbour that is known to be worse is
-    decided from memory, which costs nothing. Below `FREEZE_AT`, with every
-    neighbour known not to be better, nothing is tried any more; the kept setting is only watched,
-    and two windows in a row that deviate by more than `thaw_share` make it search anew.
+    Nothing is measured before the counter has risen, and nothing is compared with the kept setting
+    before two windows of it agree. A trial runs until the roles have taken it over, `settle_s`
+    more, and then a window of `every_s`. Better is accepted; worse with probability
+    exp(change / temperature) (Metropolis et al. 1953), and the temperature falls with each trial.
+    Of equals the smaller count is better: a worker more must pay. What is rejected is reverted at
+    once, and the kept setting is measured again before the next trial. Estimates are remembered: a
+    neighbour that is known to be worse is decided from memory, which costs nothing. Below
+    `FREEZE_AT`, with every neighbour known not to be better, nothing is tried any more; the kept
+    setting is only watched, and two windows in a row that deviate by more than `thaw_share` make it
+    search anew.
 
     Args:
         start: count by name; where the search begins.
         most: upper bound by name, for the same names; the lower bound is 1.
         every_s: length of a window, in seconds.
         settle_s: pause before it, in seconds.
+        longest_gap_s: between two samples; a longer one discards the window.
         temperature: relative loss accepted with probability 1/e at the start; 0 accepts none.
         cooling: factor of the temperature with each trial.
         thaw_share: deviation of the kept setting's rate that lets it search again.
@@ -79,6 +83,7 @@ class Tuner:
         *,
         every_s: float,
         settle_s: float,
+        longest_gap_s: float,
         temperature: float,
         cooling: float,
         thaw_share: float,
@@ -105,7 +110,7 @@ class Tuner:
         self._suspect: Reading | None = None
         self._paid: tuple[int, int] | None = None
         self._choose = False
-        self._window = RateWindow(settle_s=settle_s, longest_gap_s=max(2.0, every_s / 2))
+        self._window = RateWindow(settle_s=settle_s, longest_gap_s=longest_gap_s)
 
     @property
     def kept(self) -> dict[str, int]:
@@ -175,12 +180,15 @@ class Tuner:
 
     def _not_taken_over(self, measured: Setting, running: Setting) -> list[Decision]:
         waited = f"the roles run {self._named(running)} after {self._takeover_s:.3g} s"
+        if running == measured:
+            waited = f"nothing was counted for {self._takeover_s:.3g} s"
         self._window.begin()
         if self._trial is not None:
             self._trial = None
             self._known.unreachable.add(measured)
             return [self._decide("given up", f"{waited}; reverted", measured, None)]
-        if any(not 1 <= c <= m for c, m in zip(running, self._most, strict=True)):
+        within = all(1 <= c <= m for c, m in zip(running, self._most, strict=True))
+        if running == measured or not within:
             return [self._decide("idle", f"{waited}; still waiting", measured, None)]
         self._kept, self._suspect, self._paid = running, None, None
         self.frozen, self.temperature = False, self._hot
@@ -194,10 +202,15 @@ class Tuner:
         known = estimate.windows >= _BASELINE_WINDOWS
         if not known and reading.rate <= 0.0:
             return [self._decide("idle", "nothing was counted: no decision", kept, reading)]
-        if known:
+        if estimate.windows:
             deviation = reading.rate / estimate.mean - 1.0
-            if abs(deviation) > max(self._thaw_share, _OUTLIER * self._known.noise.sd):
-                return [self._doubt(reading, deviation)]
+            noise = self._known.noise.of_change(1.0, estimate.windows)
+            if abs(deviation) > max(self._thaw_share, OUTLIER * noise):
+                if known:
+                    return [self._doubt(reading, deviation)]
+                self._known.restart(kept, reading.rate, weight)
+                reason = f"{deviation:+.1%} from the window before, which is forgotten"
+                return [self._decide("baseline", reason, kept, reading)]
         self._suspect = None
         if not (self.frozen and estimate.windows >= MOST_WINDOWS):
             # frozen, it stands still in the end: else a slow change would never add up to a thaw

@@ -26,6 +26,8 @@ _PRIOR_NOISE, _PRIOR_WEIGHT = 0.05, 1.0
 _MOST_READINGS = 24.0
 #: No window is exact: batches are counted whole.
 _LEAST_NOISE = 0.002
+#: Standard deviations from which on a deviation is no noise.
+OUTLIER = 3.0
 
 
 @dataclass
@@ -45,7 +47,9 @@ class Noise:
     """The relative standard deviation of a full window, from repeated windows of one setting.
 
     A window of length t that deviates by r from a mean of n full windows has
-    E[r²] = σ² (w/t + 1/n); σ² is the exponentially weighted mean of r² / (w/t + 1/n).
+    E[r²] = σ² (w/t + 1/n); σ² is the exponentially weighted mean of r² / (w/t + 1/n), each taken
+    for at most (3 σ)²: one window that a start, a checkpoint or another program spoiled must not
+    make everything look like noise for the next twenty.
     """
 
     def __init__(self) -> None:
@@ -63,6 +67,7 @@ class Noise:
         deviation = rate / estimate.mean - 1.0
         sample = deviation**2 / (1.0 / weight + 1.0 / estimate.windows)
         self._weight = min(self._weight + 1.0, _MOST_READINGS)
+        sample = min(sample, (OUTLIER * self.sd) ** 2)
         self._variance += (sample - self._variance) / self._weight
 
     def of_change(self, one: float, other: float) -> float:
@@ -109,6 +114,11 @@ class Landscape:
         estimate = self._estimates.setdefault(setting, Estimate())
         self.noise.add(estimate, rate, weight)
         estimate.add(rate, weight)
+
+    def restart(self, setting: Setting, rate: float, weight: float) -> None:
+        """Begin the estimate of a setting anew with a window that contradicts it."""
+        self.noise.add(self.of(setting), rate, weight)
+        self._estimates[setting] = Estimate(rate, weight)
 
     def forget(self, *, but: Setting | None = None) -> None:
         """Forget every estimate, or all but one; without exception also what was unreachable."""

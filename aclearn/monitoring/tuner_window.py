@@ -26,7 +26,9 @@ class RateWindow:
 
     The rate is Δcounter/Δt between two samples of this window alone, so that nothing of the setting
     before is in it. The window begins with the first sample `settle_s` after the setting was taken
-    over; whatever makes its two ends incomparable begins it again.
+    over; whatever makes its two ends incomparable begins it again. No setting counts as taken over
+    before the counter has risen, at the start and again after each break: a role says how many
+    workers it runs long before it has anything to do.
 
     Args:
         settle_s: pause between taking a setting over and the window, in seconds.
@@ -36,6 +38,7 @@ class RateWindow:
     def __init__(self, *, settle_s: float, longest_gap_s: float) -> None:
         self._settle_s, self._longest_gap_s = settle_s, longest_gap_s
         self._last: tuple[float, int] | None = None
+        self._rises = False
         self.begin()
 
     def begin(self, *, settled: bool = False) -> None:
@@ -64,6 +67,8 @@ class RateWindow:
             again; None while there is nothing to read yet.
         """
         broken = self._why_broken(now, counter, runs)
+        rose = self._last is not None and counter > self._last[1]
+        self._rises = rose or (self._rises and broken is None)
         self._last = (now, counter)
         if broken is not None:
             measuring = self._from is not None
@@ -73,7 +78,7 @@ class RateWindow:
                 return Discarded(broken)
         if self._asked_at is None:
             self._asked_at = now
-        if not runs:
+        if not (runs and self._rises):
             return None
         if self._taken_at is None:
             self._taken_at = now

@@ -63,11 +63,12 @@ class World:
         self.tuning = open_tuning(
             config, self.folder, self.memory, clock=self.clock, time_s=lambda now: now + 100.0
         )
-        self.members = [_member("trainer-0", "t")]
+        self.members = [_member("trainer-0", "t"), *_actors(config.actors.processes)]
         self.workers = {"t": 1}
         self.learned = 0.0
         self.letters: list[Letter] = []
         self.deaf = False
+        self.by_hand: list[Member] = []
 
     def go_on(self, seconds: float) -> None:
         end = self.clock.now + seconds
@@ -90,7 +91,7 @@ class World:
             wanted = self.tuning.actors_wanted
             if wanted is not None and not self.deaf:
                 others = [m for m in self.members if m.role != "actor"]
-                self.members = others + [_member(f"actor-{i}", f"a{i}") for i in range(wanted)]
+                self.members = others + _actors(wanted) + self.by_hand
 
     def lines(self) -> list[dict]:
         return [json.loads(x) for x in (self.folder.path / TUNER_FILE).read_text().splitlines()]
@@ -98,6 +99,10 @@ class World:
 
 def _member(name: str, incarnation: str) -> Member:
     return Member(name.split("-")[0], name, incarnation, incarnation.encode(), {}, 0.0)
+
+
+def _actors(count: int) -> list[Member]:
+    return [_member(f"actor-{i}", f"a{i}") for i in range(count)]
 
 
 def _two_is_best(workers, actors) -> float:
@@ -111,7 +116,8 @@ def test_workers_of_the_trainer_are_told_and_every_decision_is_a_line(tools, tmp
     assert world.workers == {"t": 2}
     lines = world.lines()
     assert [line["verdict"] for line in lines[:3]] == ["baseline", "kept", "accepted"]
-    assert lines[0]["time_s"] == pytest.approx(100.0 + 2.75)  # first beat, settle_s, every_s
+    # the second beat is the first with more learned steps, settle_s, every_s
+    assert lines[0]["time_s"] == pytest.approx(100.0 + 0.5 + 0.5 + 2.0)
     assert lines[2]["counts"] == lines[2]["kept"] == {"trainers": 2}
     # relative change of 1000/s over 600/s
     assert lines[2]["change"] == pytest.approx(1000 / 600 - 1, abs=0.01)
@@ -124,13 +130,36 @@ def test_workers_of_the_trainer_are_told_and_every_decision_is_a_line(tools, tmp
     world.tuning.close()
 
 
+def test_nothing_is_measured_before_every_actor_is_there(tools, tmp_path) -> None:
+    world = World(tools, _config(tmp_path), _two_is_best)
+    late = world.members.pop()
+    world.go_on(40.0)
+    assert world.lines() == []
+    world.members.append(late)
+    world.go_on(10.0)
+    # the beat at 40.25 s is the first to be looked at, the next rises; settle_s, every_s
+    assert world.lines()[0]["time_s"] == pytest.approx(100.0 + 40.5 + 0.5 + 2.0)
+    assert not world.tuning.notes
+    world.tuning.close()
+
+
+def test_an_actor_that_never_comes_keeps_the_tuner_off_for_a_minute(tools, tmp_path) -> None:
+    world = World(tools, _config(tmp_path), _two_is_best)
+    world.members.pop()
+    world.go_on(70.0)
+    # the first beat at 0.25 s, a minute; the next beat rises, settle_s, every_s
+    assert world.lines()[0]["time_s"] == pytest.approx(100.0 + 60.25 + 0.25 + 0.5 + 2.0)
+    assert "begins with 1 of 2 actors" in world.tuning.notes[0]
+    world.tuning.close()
+
+
 def test_a_restarted_role_is_told_again_and_a_deaf_one_is_reminded_once_a_second(
     tools, tmp_path
 ) -> None:
     world = World(tools, _config(tmp_path), _two_is_best)
     world.go_on(60.0)
     told = len(world.letters)
-    world.members, world.workers = [_member("trainer-0", "u")], {"u": 1}
+    world.members[0], world.workers = _member("trainer-0", "u"), {"u": 1}
     world.rate = lambda workers, actors: 1000.0
     world.deaf = True
     world.go_on(3.0)
@@ -154,8 +183,7 @@ def test_what_a_role_never_takes_over_is_given_up_and_told_to_the_person(tools, 
 def test_predictors_are_told_each_and_counted_when_all_have_it(tools, tmp_path) -> None:
     config = _config(tmp_path, counts="[predictors]", inference="predictor")
     world = World(tools, config, lambda workers, actors: 500.0 * min(workers["p"], workers["q"], 2))
-    world.members = [_member("trainer-0", "t"), _member("predictor-0", "p")]
-    world.members.append(_member("predictor-1", "q"))
+    world.members += [_member("predictor-0", "p"), _member("predictor-1", "q")]
     world.workers = {"p": 1, "q": 1, "t": 1}
     world.go_on(60.0)
     assert Letter(b"p", SetWorkers(2)) in world.letters

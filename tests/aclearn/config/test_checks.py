@@ -42,6 +42,18 @@ def refusal(text: str) -> str:
             "tuner.counts: expected predictors, trainers or actors; it may change nothing",
         ),
         (
+            "env: {id: a}\ntuner: {enabled: true, every_s: 10}\nmonitor: {beat_every_s: 4}",
+            "monitor.beat_every_s: 4 s is too slow for windows of tuner.every_s = 10 s, since "
+            "one late beat throws a window away; lower it to 2.5 s or less, or raise tuner.every_s "
+            "to 16 s or more",
+        ),
+        (
+            "env: {id: a}\ntuner: {enabled: true, every_s: 1}\nmonitor: {beat_every_s: 1.5}",
+            "monitor.beat_every_s: 1.5 s is too slow for windows of tuner.every_s = 1 s, since "
+            "one late beat throws a window away; lower it to 1 s or less, or raise tuner.every_s "
+            "to 6 s or more",
+        ),
+        (
             "env: {id: a}\ntuner: {enabled: true, max_trainers: 2}\ntrainer: {workers: 3}",
             "trainer.workers: 3 is above tuner.max_trainers, which is 2; raise that or lower it",
         ),
@@ -141,6 +153,8 @@ def test_a_contradiction_is_refused_with_the_way_out(text: str, sentence: str) -
         "predictor: {max_batch: 16}",
         "env: {id: a}\ncompressor: {max_kl: 0.1, fidelity_observations: 1}",
         "env: {id: a}\ncompressor: {fidelity_observations: 0}",
+        "env: {id: a}\ntuner: {enabled: true, every_s: 16}\nmonitor: {beat_every_s: 4}",
+        "env: {id: a}\ntuner: {every_s: 10}\nmonitor: {beat_every_s: 4}",
         "env: {id: a}\nnetwork: {bind_host: 0.0.0.0, keys_dir: keys}",
         "env: {id: a}\nactors: {processes: 500}\npredictor: {processes: 12}",
         "env: {id: a}\nnetwork: {bind_host: '::1'}",
