@@ -164,7 +164,9 @@ class Tuning:
 
     def _running(self, members: Sequence[Member]) -> dict[str, int]:
         """What the roles run, by count; a count of which some role has not told is left out."""
-        running = {"actors": sum(member.role == "actor" for member in members)}
+        # more than are wanted are leaving, or were started by hand: the launcher, which adds and
+        # removes its own only, would follow a count that has them in it for ever
+        running = {"actors": min(_count_actors(members), self._wanted.get("actors", 0))}
         for name, role in _ROLE_OF.items():
             workers = [self._workers.get(m.incarnation) for m in members if m.role == role]
             # one that is not there yet counts before all others

@@ -203,6 +203,20 @@ def test_actors_are_wanted_and_nobody_is_told(tools, tmp_path) -> None:
     world.tuning.close()
 
 
+def test_an_actor_that_was_started_by_hand_is_not_the_launcher_s_to_follow(tools, tmp_path) -> None:
+    config = _config(tmp_path, counts="[actors]")
+    world = World(tools, config, lambda workers, actors: 100.0 * min(actors, 4) - actors)
+    world.by_hand = [_member("actor-70", "h")]
+    world.members += world.by_hand
+    world.go_on(300.0)
+    lines = world.lines()
+    assert "adopted" not in {line["verdict"] for line in lines}
+    # three of the launcher's and the one by hand
+    assert world.tuning.actors_wanted == 3
+    assert max(line["counts"]["actors"] for line in lines) == 4
+    world.tuning.close()
+
+
 @pytest.mark.parametrize("objective", ["learned_steps", "tps"])
 def test_the_objective_is_chosen(tools, tmp_path, objective: str) -> None:
     world = World(tools, _config(tmp_path, objective=objective), lambda workers, actors: 0.0)
