@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import logging
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from aclearn.config import Config
 from aclearn.errors import RunFolderError
-from aclearn.monitoring import TUNER_TEMPERATURE, Decision, Member, Tuner, bottleneck_of
+from aclearn.monitoring import (
+    TUNER_FROZEN,
+    TUNER_TEMPERATURE,
+    Decision,
+    Member,
+    Tuner,
+    bottleneck_of,
+)
 from aclearn.monitoring.tuner_file import (
     TUNED_FILE,
     TunedKey,
@@ -66,6 +73,9 @@ class Tuning:
         self._remembered: dict[str, int] | None = None
         self._tried = False
         self._state = "searching"
+        self._verdicts: Counter[str] = Counter()
+        self._baseline: float | None = None
+        self._noise = 0.0
         self.notes: deque[str] = deque(maxlen=10)
 
     @property
@@ -127,11 +137,20 @@ class Tuning:
                     letters.append(Letter(member.address, SetWorkers(wanted)))
         return letters
 
-    def gauges(self) -> dict[str, float]:
-        """What a metrics line says of the tuner; `tuner_rate` once a window has ended."""
+    def gauges(self) -> dict[str, Any]:
+        """What a metrics line says of the tuner: numbers, and how often each verdict was given.
+
+        `tuner_rate` and `tuner_baseline` are there once they are known.
+        """
         named = {f"tuner_{name}": float(count) for name, count in self._wanted.items()}
-        rate = {} if self._tuner.rate is None else {"tuner_rate": self._tuner.rate}
-        return {**named, TUNER_TEMPERATURE: self._tuner.temperature, **rate}
+        rates = {"tuner_rate": self._tuner.rate, "tuner_baseline": self._baseline}
+        state = {
+            TUNER_TEMPERATURE: self._tuner.temperature,
+            TUNER_FROZEN: float(self._tuner.frozen),
+            "tuner_noise": self._noise,
+            "tuner_verdicts": dict(self._verdicts),
+        }
+        return named | state | {name: rate for name, rate in rates.items() if rate is not None}
 
     def close(self) -> None:
         """Remember what proved best, and close the log."""
@@ -182,6 +201,8 @@ class Tuning:
             self._log.write(line)
         except RunFolderError as error:
             _LOGGER.error("event=tuner_line_not_written reason=%r", str(error))
+        self._verdicts[decision.verdict.replace(" ", "_")] += 1
+        self._baseline, self._noise = decision.baseline, decision.noise
         kept = _words(decision.kept)
         if decision.verdict in ("accepted", "rejected"):
             self._tried = True

@@ -1,8 +1,11 @@
 """Metrics, the account of steps, waits, and the ways to look at a run."""
 
 from aclearn.monitoring.bottleneck import (
+    OTHER_WORKERS,
+    TUNER_FROZEN,
     TUNER_TEMPERATURE,
     Bottleneck,
+    TunerState,
     bottleneck_of,
     find_bottleneck,
     queue_fills,
@@ -24,7 +27,9 @@ from aclearn.monitoring.waits import WaitMeter, shares
 __all__ = [
     "EPISODES_FOR_TARGET",
     "METRIC_NAMES",
+    "OTHER_WORKERS",
     "PART_SECONDS",
+    "TUNER_FROZEN",
     "TUNER_TEMPERATURE",
     "BeatFields",
     "Bottleneck",
@@ -43,6 +48,7 @@ __all__ = [
     "TensorBoardWriter",
     "TimeBudget",
     "Tuner",
+    "TunerState",
     "WaitMeter",
     "add_up",
     "bottleneck_of",

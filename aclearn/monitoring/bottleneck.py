@@ -16,8 +16,10 @@ ACTIONS = "actions"
 EMULATOR = "emulator"
 REQUESTS = "requests"
 WEIGHTS = "weights"
-#: Gauge of a run whose tuner is on.
+OTHER_WORKERS = "the other workers"
+#: Gauges of a run whose tuner is on; for each count that it may change one more, `tuner_<count>`.
 TUNER_TEMPERATURE = "tuner_temperature"
+TUNER_FROZEN = "tuner_frozen"
 
 # Below this share a wait is the small change of any program that talks to others.
 _NOTICEABLE = 0.15
@@ -33,12 +35,21 @@ class Bottleneck:
     Attributes:
         role: the role to speed up; None when no single one is to blame, or nothing is known yet.
         sentence: what was seen and what would help.
-        counts_help: more or fewer workers or processes may be what helps.
+        count: the tuner's name of what there may be too many or too few of: predictors, trainers or
+            actors; None where another number of them would not help.
     """
 
     role: str | None
     sentence: str
-    counts_help: bool = False
+    count: str | None = None
+
+
+@dataclass(frozen=True)
+class TunerState:
+    """What a run's tuner does: which counts it may change, and whether it has stopped trying."""
+
+    counts: frozenset[str]
+    frozen: bool
 
 
 def queue_fills(line: Mapping[str, Any]) -> dict[str, float]:
@@ -68,7 +79,7 @@ def bottleneck_of(line: Mapping[str, Any]) -> Bottleneck:
         line.get("wait_share") or {},
         queue_fills(line),
         learned_steps=line.get("learned_steps"),
-        tuned=TUNER_TEMPERATURE in line,
+        tuner=_tuner_state(line),
     )
 
 
@@ -77,7 +88,7 @@ def find_bottleneck(
     queue_fill: Mapping[str, float] | None = None,
     *,
     learned_steps: int | None = None,
-    tuned: bool = False,
+    tuner: TunerState | None = None,
 ) -> Bottleneck:
     """The role that holds the run up: follows who waits for whom, from the trainer on.
 
@@ -89,17 +100,32 @@ def find_bottleneck(
             add up to 1 (a metrics line's `wait_share`).
         queue_fill: queue → fill between 0 and 1, as `queue_fills` gives it.
         learned_steps: agent steps learned so far; None where that is not known.
-        tuned: the run has a tuner, which tries other counts.
+        tuner: of the run; None where it is off.
     """
     found = _find(wait_share, queue_fill or {}, learned_steps)
-    if not found.counts_help:
+    if found.count is None:
         return found
-    hint = (
-        "the tuner is trying such counts"
-        if tuned
-        else "tuner.enabled=true tries such counts by itself"
-    )
-    return replace(found, sentence=f"{found.sentence}; {hint}")
+    return replace(found, sentence=f"{found.sentence}; {_hint(found.count, tuner)}")
+
+
+def _hint(count: str, tuner: TunerState | None) -> str:
+    """What a tuner does about a count, or would do."""
+    if tuner is None:
+        # predictors and trainers are what tuner.counts has when nobody says anything else
+        also = " with actors in tuner.counts" if count == "actors" else ""
+        return f"tuner.enabled=true{also} tries such counts by itself"
+    if count not in tuner.counts:
+        return f"the tuner would try such counts with {count} in tuner.counts"
+    if tuner.frozen:
+        return "the tuner has tried such counts and keeps what paid best"
+    return "the tuner is trying such counts"
+
+
+def _tuner_state(line: Mapping[str, Any]) -> TunerState | None:
+    if TUNER_TEMPERATURE not in line:
+        return None
+    counts = frozenset(c for c in ("predictors", "trainers", "actors") if f"tuner_{c}" in line)
+    return TunerState(counts, frozen=bool(line.get(TUNER_FROZEN)))
 
 
 def _find(
@@ -128,6 +154,13 @@ def _at_the_trainer(
     trainer: Mapping[str, float], actor: Mapping[str, float], queue_fill: Mapping[str, float]
 ) -> Bottleneck:
     label, share = _largest_wait(trainer)
+    if share >= _LARGE and label == OTHER_WORKERS:
+        return Bottleneck(
+            None,
+            f"the trainer's workers wait {percent(share)} of the time for each other, since one "
+            "update at a time changes the weights; fewer trainer.workers would help",
+            count="trainers",
+        )
     if share >= _LARGE:
         return Bottleneck("trainer", f"trainer: it waits {percent(share)} of the time for {label}")
     pressure = actor.get(TRAINING_QUEUE, 0.0)
@@ -144,7 +177,7 @@ def _at_the_trainer(
             f"trainer: {works} while {' and '.join(seen)}; "
             "more trainer.workers where cores are free, fewer actors.processes, a smaller "
             "policy.architecture, or a GPU would help",
-            counts_help=True,
+            count="trainers",
         )
     if not actor:
         return Bottleneck("trainer", f"trainer: {works}; no actor has reported")
@@ -185,13 +218,13 @@ def _at_the_actor(actor: Mapping[str, float], starved: str) -> Bottleneck:
             "actor",
             f"actor: it waits {percent(emulator)} of the time for the emulator while {starved}; "
             "more actors.processes or actors.emulator_threads would help if there are free cores",
-            counts_help=True,
+            count="actors",
         )
     return Bottleneck(
         "actor",
         f"actor: it works {percent(working)} of the time while {starved}; more actors.processes "
         "if there are free cores, or a smaller policy.architecture, would help",
-        counts_help=True,
+        count="actors",
     )
 
 
@@ -206,7 +239,7 @@ def _at_the_predictor(predictor: Mapping[str, float], actions: float, starved: s
             f"predictor: it works {percent(working)} of the time while {seen}; more "
             "predictor.workers or predictor.processes if there are free cores, a smaller "
             "policy.architecture, or actors.inference=local would help",
-            counts_help=True,
+            count="predictors",
         )
     return Bottleneck(
         None,

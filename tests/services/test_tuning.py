@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,10 @@ def test_workers_of_the_trainer_are_told_and_every_decision_is_a_line(tools, tmp
     assert gauges["tuner_trainers"] == 2.0
     assert gauges["tuner_rate"] == pytest.approx(1000.0, rel=0.01)
     assert gauges["tuner_temperature"] == 0.0
+    assert gauges["tuner_frozen"] == 1.0
+    assert gauges["tuner_baseline"] == lines[-1]["baseline"]
+    assert gauges["tuner_noise"] == lines[-1]["noise"]
+    assert gauges["tuner_verdicts"] == Counter(line["verdict"] for line in lines)
     assert "2 trainers pay best" in world.tuning.notes[-1]
     world.tuning.close()
 

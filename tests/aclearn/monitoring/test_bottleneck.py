@@ -23,7 +23,7 @@ def test_a_busy_trainer_that_actors_wait_for_is_the_bottleneck() -> None:
         "trainer: it works 97 % of the time while actors wait 40 % for the training queue; "
         "more trainer.workers where cores are free, fewer actors.processes, a smaller "
         "policy.architecture, or a GPU would help; tuner.enabled=true tries such counts by itself",
-        counts_help=True,
+        count="trainers",
     )
 
 
@@ -125,11 +125,57 @@ def test_a_line_brings_its_shares_its_fills_and_what_is_learned() -> None:
     assert bottleneck_of({}).role is None
 
 
-def test_a_run_with_a_tuner_is_not_told_to_have_one() -> None:
-    line = {"wait_share": {"trainer": {"working": 1.0}, "actor": {"training queue": 1.0}}}
-    assert "tuner.enabled=true tries such counts" in bottleneck_of(line).sentence
-    tuned = bottleneck_of(line | {"tuner_temperature": 0.0}).sentence
-    assert "tuner.enabled" not in tuned and "the tuner is trying such counts" in tuned
+_TRAINER_BUSY = {"trainer": {"working": 1.0}, "actor": {"training queue": 1.0}}
+_ACTORS_BUSY = {"trainer": {"working": 0.4, "unrolls": 0.6}, "actor": {"working": 1.0}}
+_TUNER = {"tuner_temperature": 0.0, "tuner_predictors": 1.0, "tuner_trainers": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("shares", "gauges", "hint"),
+    [
+        (_TRAINER_BUSY, {}, "tuner.enabled=true tries such counts by itself"),
+        (_TRAINER_BUSY, _TUNER | {"tuner_frozen": 0.0}, "the tuner is trying such counts"),
+        (
+            _TRAINER_BUSY,
+            _TUNER | {"tuner_frozen": 1.0},
+            "the tuner has tried such counts and keeps what paid best",
+        ),
+        # by itself a tuner leaves the number of actors alone
+        (
+            _ACTORS_BUSY,
+            {},
+            "tuner.enabled=true with actors in tuner.counts tries such counts by itself",
+        ),
+        (
+            _ACTORS_BUSY,
+            _TUNER | {"tuner_frozen": 0.0},
+            "the tuner would try such counts with actors in tuner.counts",
+        ),
+        (_ACTORS_BUSY, _TUNER | {"tuner_actors": 3.0}, "the tuner is trying such counts"),
+        (
+            _TRAINER_BUSY,
+            {"tuner_temperature": 0.0, "tuner_actors": 3.0},
+            "the tuner would try such counts with trainers in tuner.counts",
+        ),
+    ],
+)
+def test_the_hint_is_what_the_run_s_tuner_does(shares, gauges, hint) -> None:
+    sentence = bottleneck_of({"wait_share": shares, **gauges}).sentence
+    assert sentence.rpartition("; ")[2] == hint
+
+
+def test_workers_that_wait_for_each_other_are_too_many() -> None:
+    found = _found(
+        trainer={"working": 0.6, "the other workers": 0.35, "unrolls": 0.05},
+        actor={"working": 0.7, "training queue": 0.3},
+    )
+    assert found == Bottleneck(
+        None,
+        "the trainer's workers wait 35 % of the time for each other, since one update at a time "
+        "changes the weights; fewer trainer.workers would help; tuner.enabled=true tries such "
+        "counts by itself",
+        count="trainers",
+    )
 
 
 def test_where_everybody_works_nobody_is_blamed() -> None:
