@@ -24,6 +24,15 @@ _LOGGER = logging.getLogger(__name__)
 
 TUNER_FILE = "tuner.jsonl"
 TUNED_FILE = "tuned.json"
+#: Groups of the configuration that say what is computed and by whom: they decide which counts are
+#: best, where the others (loss, optimiser, run and so on) do not.
+_DECIDING_GROUPS = ("env", "policy", "actors", "predictor", "compressor", "trainer")
+#: Where a tuned count is configured.
+_CONFIGURED_AT = {
+    "predictors": ("predictor", "workers"),
+    "trainers": ("trainer", "workers"),
+    "actors": ("actors", "processes"),
+}
 #: Settings that are remembered; the oldest is forgotten first.
 _MOST_SETTINGS = 1000
 
@@ -71,23 +80,16 @@ class TunedKey:
 
 def tuned_key(config: Config) -> TunedKey:
     """The key of this machine and configuration."""
-    actors, trainer, tuner = config.actors, config.trainer, config.tuner
     parts: dict[str, Any] = {
-        "env.id": config.env.id,
-        "policy": config.policy.model_dump(mode="json"),
-        "actors": [
-            actors.envs_per_group,
-            actors.groups,
-            actors.unroll_length,
-            actors.inference,
-            # what the tuner leaves alone is part of the question that it answers
-            None if "actors" in tuner.counts else actors.processes,
-        ],
-        "trainer": [trainer.unrolls_per_batch, trainer.minibatches, trainer.uses],
-        "tuner": [sorted(tuner.counts), tuner.objective],
+        name: getattr(config, name).model_dump(mode="json") for name in _DECIDING_GROUPS
     }
+    for count in config.tuner.counts:
+        # what the tuner leaves alone is part of the question that it answers, this is the answer
+        group, key = _CONFIGURED_AT[count]
+        parts[group].pop(key, None)
+    parts["tuner"] = [sorted(set(config.tuner.counts)), config.tuner.objective]
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
-    return TunedKey(socket.gethostname(), usable_cores(), trainer.device, digest)
+    return TunedKey(socket.gethostname(), usable_cores(), config.trainer.device, digest)
 
 
 class TunedSettings:

@@ -11,7 +11,7 @@ import pytest
 
 from aclearn.config import Config, config_from_yaml
 from aclearn.monitoring import Member
-from aclearn.monitoring.tuner_file import TUNER_FILE, TunedSettings, tuned_key
+from aclearn.monitoring.tuner_file import TUNER_FILE, TunedKey, TunedSettings, tuned_key
 from aclearn.runs import RunFolder
 from aclearn.wire import SetWorkers
 from services.letters import Letter
@@ -250,6 +250,52 @@ def test_the_best_is_the_next_start_on_this_machine_only_for_this_configuration(
     again.tuning.close()
     other = _config(tmp_path, objective="tps")
     assert again.memory.find(tuned_key(other)) is None
+
+
+def _key(**groups: dict) -> TunedKey:
+    return tuned_key(Config.model_validate({"env": {"id": "CartPole-v1"}, **groups}))
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        {"env": {"id": "CartPole-v1", "kwargs": {"sutton_barto_reward": True}}},
+        {"env": {"id": "CartPole-v1", "frame_stack": 4}},
+        {"policy": {"hidden": [512]}},
+        {"actors": {"processes": 7}},
+        {"actors": {"emulator_threads": 2}},
+        {"predictor": {"runtime": "torch"}},
+        {"predictor": {"processes": 2}},
+        {"predictor": {"max_batch": 1}},
+        {"compressor": {"chain": ["int8", "onnx"]}},
+        {"trainer": {"amp": "off"}},
+        {"trainer": {"unrolls_per_batch": 7}},
+        {"tuner": {"objective": "tps"}},
+        {"tuner": {"counts": ["trainers"]}},
+    ],
+)
+def test_what_decides_which_counts_are_best_has_an_entry_of_its_own(groups) -> None:
+    assert _key(**groups) != _key()
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        {"predictor": {"workers": 3}, "trainer": {"workers": 2}},  # the answers
+        {"run": {"seed": 5}},
+        {"optimiser": {"learning_rate": 1e-5}},
+        {"tuner": {"every_s": 60.0}},
+    ],
+)
+def test_what_does_not_decide_it_shares_the_entry(groups) -> None:
+    assert _key(**groups) == _key()
+
+
+def test_a_count_that_the_tuner_leaves_alone_is_part_of_the_key() -> None:
+    tuner = {"counts": ["trainers"]}
+    assert _key(tuner=tuner, predictor={"workers": 2}) != _key(tuner=tuner)
+    tuner = {"counts": ["actors"]}
+    assert _key(tuner=tuner, actors={"processes": 5}) == _key(tuner=tuner)
 
 
 def test_a_run_that_goes_on_starts_from_what_it_kept(tools, tmp_path) -> None:
