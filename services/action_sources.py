@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,13 +14,18 @@ from numpy.typing import NDArray
 from aclearn.acting import sample_actions
 from aclearn.monitoring import WaitMeter
 from aclearn.policies import PolicyVersion
-from aclearn.wire import ActCancel, ActReply, ActRequest
+from aclearn.wire import ActCancel, ActReply, ActRequest, ErrorReply
 from compress import ArtifactPolicy, PolicyRuntime
 from services.policy_client import PolicyClient
+from services.prediction_queue import REPLY_WITHIN_S
 from services.role import PeerLink
 
-#: A request without a reply for so long is asked again, of whoever answers now.
-_REPLY_WITHIN_S = 3.0
+#: A predictor of which nothing was heard for so long is passed over. Twice the time after which it
+#: is asked again: one that is only slow keeps the request's place then, the next has the end of its
+#: queue.
+_SILENT_AFTER_S = 2 * REPLY_WITHIN_S
+#: A request that found the prediction queue full is asked again after so long.
+_NO_ROOM_PAUSE_S = 0.5
 #: Seconds that cancellations may take to leave the socket.
 _LAST_WORDS_WITHIN_S = 0.5
 #: Longest wait between two looks at everything else.
@@ -114,13 +120,23 @@ class LocalActions:
 
 @dataclass
 class _Request:
+    """A request without a reply.
+
+    Attributes:
+        since: from when on the predictor that is asked now could have been heard.
+        sent: whether it has left for that predictor.
+        again_at: when to send it (again).
+    """
+
     number: int
     observations: NDArray[Any]
-    sent_at: float | None
+    since: float
+    sent: bool = False
+    again_at: float = -math.inf
 
 
 class PredictedActions:
-    """GA3C: a predictor answers. A predictor that dies or is late is asked again.
+    """GA3C: a predictor answers. One that is late is asked again, one that is silent passed over.
 
     Replies are matched by request number, so what comes too late is ignored.
 
@@ -143,6 +159,7 @@ class PredictedActions:
         self._number = 0
         self._requests: dict[int, _Request] = {}
         self._replies: dict[int, Choice] = {}
+        self._heard_at = -math.inf
         self.predictions = 0
         self.asked_again = 0
 
@@ -152,17 +169,17 @@ class PredictedActions:
             self._poll()
 
     def _poll(self) -> None:
+        self._receive(0.0)  # first: what came while the environments stepped was no silence
+        now = self._clock()
+        oldest = min((request.since for request in self._requests.values()), default=now)
+        if now - max(oldest, self._heard_at) > _SILENT_AFTER_S:
+            self._link.pass_over()
         if self._follow():
             for request in self._requests.values():
-                request.sent_at = None
-        now = self._clock()
+                request.since, request.sent, request.again_at = now, False, -math.inf
         for request in self._requests.values():
-            if request.sent_at is not None and now - request.sent_at > _REPLY_WITHIN_S:
-                request.sent_at = None
-                self.asked_again += 1
-            if request.sent_at is None:
+            if now > request.again_at:
                 self._send(request)
-        self._receive(0.0)
 
     def request(self, group: int, observations: NDArray[Any]) -> None:
         """Send the observations; they must not change until the reply."""
@@ -170,7 +187,7 @@ class PredictedActions:
         self._replies.pop(group, None)
         if group in self._requests:
             self._cancel(self._requests[group])
-        self._requests[group] = _Request(self._number, observations, None)
+        self._requests[group] = _Request(self._number, observations, self._clock())
         with self._meter.part("wire"):
             self._send(self._requests[group])
 
@@ -198,14 +215,15 @@ class PredictedActions:
             self._link.client.close(linger_s=_LAST_WORDS_WITHIN_S)
 
     def _cancel(self, request: _Request) -> None:
-        if self._link.client is not None and request.sent_at is not None:
+        if self._link.client is not None and request.sent:
             # should it not leave: what is not cancelled is answered, and the answer ignored
             self._link.client.send(ActCancel(request.number))
 
     def _send(self, request: _Request) -> None:
         client = self._link.client
         if client is not None and client.send(ActRequest(request.number, request.observations)):
-            request.sent_at = self._clock()
+            self.asked_again += request.sent
+            request.sent, request.again_at = True, self._clock() + REPLY_WITHIN_S
 
     def _receive(self, timeout_s: float) -> None:
         client = self._link.client
@@ -215,9 +233,12 @@ class PredictedActions:
             return
         while (envelope := client.receive(timeout_s)) is not None:
             timeout_s = 0.0
+            self._heard_at = self._clock()
             reply = envelope.message
+            if isinstance(reply, ErrorReply) and reply.reason == "queue_full":
+                self._ask_soon()
             if not isinstance(reply, ActReply):
-                continue  # an ErrorReply: the request is asked again when it is late
+                continue  # any other refusal: the request is asked again when it is late
             for group, request in self._requests.items():
                 fits = reply.request == request.number
                 if fits and len(reply.actions) == len(request.observations):
@@ -226,3 +247,9 @@ class PredictedActions:
                     self.predictions += len(reply.actions)
                     del self._requests[group]
                     break
+
+    def _ask_soon(self) -> None:
+        """Some request had no room: whichever it was, one that has keeps its place."""
+        soon = self._clock() + _NO_ROOM_PAUSE_S
+        for request in self._requests.values():
+            request.again_at = min(request.again_at, soon)

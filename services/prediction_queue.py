@@ -6,9 +6,12 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aclearn.wire import ActRequest
+
+#: An actor asks again when a request has no answer for so many seconds.
+REPLY_WITHIN_S = 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +46,8 @@ class PredictionQueue:
 
     A worker gets what is there, as in GA3C; or with `min_batch`, waits a little for more, as in
     TorchBeast's dynamic batcher. A request stays whole, and is computed once: one that is offered
-    again takes the place of the older, and one past its deadline is dropped, since its actor has
-    asked again by then.
+    again while it waits keeps its place, however often, and gets the new deadline; one past its
+    deadline is dropped, since its actor has gone or asks somebody else.
 
     Args:
         max_requests: bound of the queue.
@@ -56,6 +59,7 @@ class PredictionQueue:
 
     Attributes:
         expired: requests that were dropped because their deadline had passed.
+        failed: requests that were dropped with the batch in which a worker failed.
     """
 
     def __init__(
@@ -79,7 +83,7 @@ class PredictionQueue:
         self._observations = 0
         self._closed = False
         self._changed = threading.Condition()
-        self.expired = 0
+        self.expired = self.failed = 0
 
     def offer(self, pending: Pending) -> bool:
         """Append a request unless the queue is full or closed; whether it was taken."""
@@ -90,14 +94,8 @@ class PredictionQueue:
         refused = []
         with self._changed:
             for pending in requests:
-                self._remove(pending.key)
-                if len(self._waiting) >= self._max_requests:
-                    self._drop_expired(self._clock())
-                if self._closed or len(self._waiting) >= self._max_requests:
+                if not self._take_in(pending):
                     refused.append(pending)
-                else:
-                    self._waiting[pending.key] = pending
-                    self._observations += pending.size
             self._wake_another()
         return refused
 
@@ -122,6 +120,11 @@ class PredictionQueue:
             self._wake_another()
             return batch
 
+    def give_up(self, batch: Sequence[Pending]) -> None:
+        """Count the requests of a batch that a worker failed on."""
+        with self._changed:
+            self.failed += len(batch)
+
     def close(self) -> list[Pending]:
         """Refuse everything from now on and end all waits; returns what was still waiting."""
         with self._changed:
@@ -139,6 +142,21 @@ class PredictionQueue:
     def fill(self) -> float:
         """How full it is, 0 to 1."""
         return len(self._waiting) / self._max_requests
+
+    def _take_in(self, pending: Pending) -> bool:
+        known = self._waiting.get(pending.key)
+        if known is not None:
+            # in its place: at the end it would be overtaken each time that it is asked again
+            self._waiting[pending.key] = replace(pending, came_at=known.came_at)
+            self._observations += pending.size - known.size
+            return True
+        if len(self._waiting) >= self._max_requests:
+            self._drop_expired(self._clock())
+        if self._closed or len(self._waiting) >= self._max_requests:
+            return False
+        self._waiting[pending.key] = pending
+        self._observations += pending.size
+        return True
 
     def _due_at(self, now: float) -> float:
         """When a batch can be taken: `now` or before, later, or never."""

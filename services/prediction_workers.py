@@ -112,7 +112,8 @@ def make_step(
 ) -> Step:
     """A worker's step: take a batch from the queue, answer it. Waits at most a moment.
 
-    When it raises, the requests of its batch stay without an answer: their actors ask again.
+    When it raises, the requests of its batch are counted and stay without an answer: their actors
+    ask again.
 
     Args:
         queue: where batches come from.
@@ -128,7 +129,12 @@ def make_step(
             policy = acting()  # once a batch: the sockets' thread may swap policies meanwhile
             if policy is None:
                 raise RuntimeError("a request was let in before the first policy")
-            outbox.put(answer_batch(batch, policy, rng))
+            try:
+                answered = answer_batch(batch, policy, rng)
+            except Exception:
+                queue.give_up(batch)
+                raise
+            outbox.put(answered)
         return bool(batch)
 
     return step

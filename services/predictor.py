@@ -25,7 +25,7 @@ from aclearn.wire import ActCancel, ActRequest, Beat, Envelope, Server
 from services.policies import architecture_of
 from services.policy_client import make_policy
 from services.policy_sources import Acting
-from services.prediction_queue import Pending, PredictionQueue
+from services.prediction_queue import REPLY_WITHIN_S, Pending, PredictionQueue
 from services.prediction_workers import Outbox, make_step
 from services.role import Membership, RoleContext
 from services.workers import Step, WantedWorkers, WorkerPool
@@ -34,8 +34,9 @@ _LOGGER = logging.getLogger(__name__)
 
 #: Longest wait for a request before the predictor looks at everything else.
 _LOOK_EVERY_S = 0.02
-#: A request's actor asks again after so long, so an older one is not worth computing.
-_ANSWER_WITHIN_S = 3.0
+#: A request waits so many seconds more than its actor does before it asks again: who asks again
+#: keeps his place, and only who has left is dropped.
+_ASKED_AGAIN_WITHIN_S = 1.0
 #: Least bound of the prediction queue, in requests.
 _LEAST_BOUND = 256
 #: Requests whose waiting times the gauges are of.
@@ -65,12 +66,15 @@ def check_request(request: ActRequest, architecture: Architecture) -> None:
 def make_queue(config: Config, clock: Callable[[], float] = time.monotonic) -> PredictionQueue:
     """The prediction queue of one predictor process.
 
-    Its bound has room for each actor of the configuration to come back once before its dead
+    Its bound has room for each actor, of as many as there may be, to come back once before its dead
     predecessor's requests have passed their deadline.
     """
-    actors, predictor = config.actors, config.predictor
+    actors, predictor, tuner = config.actors, config.predictor, config.tuner
+    processes = actors.processes
+    if tuner.enabled and "actors" in tuner.counts:
+        processes = max(processes, tuner.max_actors)
     return PredictionQueue(
-        max_requests=max(_LEAST_BOUND, 2 * actors.processes * actors.groups),
+        max_requests=max(_LEAST_BOUND, 2 * processes * actors.groups),
         max_batch=predictor.max_batch,
         min_batch=predictor.min_batch,
         batch_timeout_s=predictor.batch_timeout_s,
@@ -136,6 +140,7 @@ class Predictor:
 
     def _let_in(self, received: list[tuple[bytes, Envelope]]) -> None:
         now = self._clock()
+        deadline = now + REPLY_WITHIN_S + _ASKED_AGAIN_WITHIN_S
         requests: list[Pending] = []
         for identity, envelope in received:
             request = envelope.message
@@ -150,12 +155,12 @@ class Predictor:
             except WireError as error:
                 self._server.refuse(identity, error)
                 continue
-            requests.append(Pending(identity, request, now, now + _ANSWER_WITHIN_S))
+            requests.append(Pending(identity, request, now, deadline))
         if requests:
             for pending in self._queue.offer_all(requests):
                 self._queue_full += 1
                 full = f"the prediction queue is full, {len(self._queue)} requests wait"
-                self._server.refuse(pending.identity, WireError("bad_request", full))
+                self._server.refuse(pending.identity, WireError("queue_full", full))
 
     def want(self, count: int | None) -> None:
         """Have `count` workers, where that is a new wish; what cannot be is refused and counted."""
@@ -179,6 +184,7 @@ class Predictor:
                 "predictions": self._predictions,
                 "prediction_batches": self._batches,
                 "requests_expired": self._queue.expired,
+                "requests_dropped.worker_failed": self._queue.failed,
                 "requests_cancelled": self._cancelled,
                 "queue_full": self._queue_full,
                 "worker_failures": self._workers.failures,

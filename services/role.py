@@ -262,6 +262,8 @@ class PeerLink:
         self._context, self._role, self._endpoint, self._index = context, role, endpoint, index
         self._incarnation: str | None = None
         self._told: tuple[Peer, ...] | None = None
+        self._there: list[str] = []
+        self._passed_over = 0
         self.client: Client | None = None
         self.peer: Peer | None = None
 
@@ -274,7 +276,11 @@ class PeerLink:
         peers = [p for p in membership.of_role(self._role) if self._endpoint in p.endpoints]
         if not peers:
             return False  # keep the old connection: the peer may live although the monitor is new
-        peer = peers[self._index % len(peers)]
+        there = [p.incarnation for p in peers]
+        if there != self._there:
+            # who was passed over may be another one now, or gone: everybody to his own again
+            self._there, self._passed_over = there, 0
+        peer = peers[(self._index + self._passed_over) % len(peers)]
         if peer.incarnation == self._incarnation:
             return False
         if self.client is not None:
@@ -284,3 +290,8 @@ class PeerLink:
         self.client = self._context.connect(peer.endpoints[self._endpoint])
         _LOGGER.info("event=connected role=%s name=%s", self._role, peer.name)
         return True
+
+    def pass_over(self) -> None:
+        """Let `follow` take the next peer of the role, until others of them are there."""
+        self._passed_over += 1
+        self._told = None

@@ -259,6 +259,68 @@ def test_a_predictor_that_dies_is_replaced_by_the_next_one_at_once(asking) -> No
     assert len(asking.collect(1).actions) == 1
 
 
+def _add_predictor(asking) -> object:
+    """A second predictor beside the first."""
+    context = asking.roles("predictor-1")
+    server, endpoint = context.serve((ActRequest, ActCancel))
+    peer = Peer("predictor", "predictor-1", context.incarnation, {"predictions": endpoint})
+    asking.known.learn(*asking.known.peers, peer)
+    return server
+
+
+def test_a_predictor_that_is_silent_for_six_seconds_is_passed_over(asking) -> None:
+    other = _add_predictor(asking)
+    asking.request(0, 2)
+    first = asking.asked()
+    asking.clock.now += 3.1
+    assert asking.asked().request == first.request  # it may be slow: asked again
+    asking.clock.now += 3.0
+    _, envelope = asking.tools.next_message(other, asking.actions.poll)
+    assert envelope.message.request == first.request
+    reply = ActReply(first.request, 1, 9, np.zeros(2, np.int32), np.zeros(2, np.float32))
+    assert other.send(asking.actor.incarnation.encode(), reply)
+    assert asking.link.client.socket.poll(5000)
+    assert asking.collect(0).at == PolicyVersion(1, 9)
+    asking.request(0, 2)
+    assert asking.tools.next_message(other, asking.actions.poll)  # it stays there
+    assert asking.quiet()
+
+
+def test_a_predictor_that_answers_somebody_s_request_is_not_silent(asking) -> None:
+    other = _add_predictor(asking)
+    asking.request(0, 2)
+    asking.request(1, 2)
+    first, second = asking.asked_twice()
+    asking.clock.now += 2.0
+    asking.answer(second.request, 2)
+    asking.clock.now += 4.1  # 6.1 s after the request, 4.1 s after the answer
+    assert asking.asked().request == first.request
+    assert asking.tools.nothing_comes(other, asking.actions.poll)
+
+
+def test_an_answer_that_came_while_the_environments_stepped_is_no_silence(asking) -> None:
+    other = _add_predictor(asking)
+    asking.request(0, 2)
+    request = asking.asked()
+    zeros = np.zeros(2, np.float32)
+    reply = ActReply(request.request, 0, 1, zeros.astype(np.int32), zeros)
+    assert asking.predictor.send(asking.actor.incarnation.encode(), reply)
+    assert asking.link.client.socket.poll(5000)
+    asking.clock.now += 60.0
+    assert asking.collect(0).at == PolicyVersion(0, 1)
+    assert asking.tools.nothing_comes(other, asking.actions.poll)
+
+
+def test_a_request_that_had_no_room_is_asked_again_after_half_a_second(asking) -> None:
+    asking.request(0, 2)
+    request = asking.asked()
+    asking.say(ErrorReply("queue_full", "the prediction queue is full, 256 requests wait"))
+    asking.clock.now += 0.4
+    assert asking.quiet()
+    asking.clock.now += 0.2
+    assert asking.asked().request == request.request
+
+
 def test_a_request_waits_for_a_predictor_that_comes_later(roles, tools) -> None:
     asking = Asking(roles, tools)
     later = asking.known.peers

@@ -95,3 +95,35 @@ def test_actors_share_predictors_by_their_numbers(roles, tools, index, expected)
     known.learn(silent, *(peer for *_, peer in reversed(serving)))
     link.follow(known)
     assert _reaches(tools, link, serving[expected][1])
+
+
+def test_a_peer_that_is_passed_over_makes_room_for_the_next_until_others_are_there(
+    roles, tools
+) -> None:
+    serving = [_serve(roles, f"predictor-{i}") for i in range(2)]
+    peers = [peer for *_, peer in serving]
+    link, known = PeerLink(roles("actor-0"), "predictor", "service"), tools.KnownPeers()
+    known.learn(*peers)
+    link.follow(known)
+    assert _reaches(tools, link, serving[0][1])
+    link.pass_over()
+    assert link.follow(known)
+    assert _reaches(tools, link, serving[1][1])
+    known.learn(*peers, Peer("actor", "actor-1", "x", {}))
+    assert not link.follow(known)  # the same predictors: the first is as silent as it was
+    again = _serve(roles, "predictor-0")
+    known.learn(again[2], peers[1])
+    assert link.follow(known)
+    assert _reaches(tools, link, again[1])
+
+
+def test_the_only_peer_is_kept_however_silent(roles, tools) -> None:
+    _, server, peer = _serve(roles, "predictor-0")
+    link, known = PeerLink(roles("actor-0"), "predictor", "service"), tools.KnownPeers()
+    known.learn(peer)
+    link.follow(known)
+    client = link.client
+    link.pass_over()
+    assert not link.follow(known)
+    assert link.client is client
+    assert _reaches(tools, link, server)

@@ -101,16 +101,42 @@ def test_a_full_queue_refuses_and_has_room_again_after_a_batch() -> None:
     assert queue.offer(_pending(9))
 
 
-def test_a_request_offered_again_is_computed_once_and_counts_from_then(tools) -> None:
+def test_a_request_offered_again_keeps_its_place_and_gets_the_new_deadline(tools) -> None:
     clock = tools.Clock(0.0)
-    queue = _queue(max_requests=2, clock=clock)
-    old = _pending(7, size=2, deadline=3.0)
-    new = _pending(7, size=2, came_at=2.0, deadline=5.0)
-    other = _pending(7, identity=b"actor-1", deadline=5.0)  # the same number of somebody else
-    assert queue.offer_all([old, other, new]) == []  # also at the bound
-    clock.now = 4.0
-    assert queue.take(timeout_s=0) == [other, new]
+    queue = _queue(max_requests=2, max_batch=2, clock=clock)
+    old = _pending(7, size=2, deadline=4.0)
+    other = _pending(7, identity=b"actor-1", deadline=6.0)  # the same number of somebody else
+    again = _pending(7, size=1, came_at=3.1, deadline=7.1)
+    assert queue.offer_all([old, other, again]) == []  # also at the bound
+    clock.now = 5.0
+    # one and one observation make a batch; of the older one only when it came is left
+    first, second = queue.take(timeout_s=0)
+    assert (first.request, first.deadline, first.came_at) == (again.request, 7.1, 0.0)
+    assert second is other
     assert queue.expired == 0
+
+
+def test_who_is_asked_again_and_again_is_not_overtaken(tools) -> None:
+    """Four answers a second for forty actors: each waits for the 39 others, and no longer."""
+    clock = tools.Clock(0.0)
+    queue = _queue(max_batch=1, clock=clock)
+    asked_at, answered_after = {}, []
+    for tick in range(400):  # a quarter of a second each: one is computed, 40 actors ask
+        clock.now = tick / 4
+        for actor in range(40):
+            since, last = asked_at.get(actor, (clock.now, -3.1))
+            if clock.now - last > 3.0:
+                asked_at[actor] = since, clock.now
+                identity = b"actor-%d" % actor
+                offered = _pending(
+                    actor, identity=identity, came_at=clock.now, deadline=clock.now + 4.0
+                )
+                assert queue.offer(offered)
+        [taken] = queue.take(timeout_s=0)
+        since, _ = asked_at.pop(taken.request.request)
+        answered_after.append(clock.now - since)
+    assert queue.expired == 0
+    assert max(answered_after) == 39 / 4
 
 
 def test_a_cancelled_request_is_not_computed(tools) -> None:

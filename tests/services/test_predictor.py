@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 
 from aclearn.acting import log_probs_of
+from aclearn.config import Config
 from aclearn.errors import WireError
 from aclearn.monitoring import WaitMeter
 from aclearn.policies import PolicyVersion
 from aclearn.wire import ActCancel, ActReply, ActRequest, ErrorReply
 from compress import OnnxPolicy
 from services.policy_sources import Acting
-from services.prediction_queue import Pending, PredictionQueue
+from services.prediction_queue import REPLY_WITHIN_S, Pending, PredictionQueue
 from services.prediction_workers import Outbox, answer_batch, make_step
-from services.predictor import Predictor, check_request
+from services.predictor import Predictor, check_request, make_queue
 
 
 def _request(size: int, number: int = 1, seed: int = 0) -> ActRequest:
@@ -243,6 +244,7 @@ def test_a_full_queue_refuses_the_request_and_counts_it(serving) -> None:
         assert actor.send(_request(1, number))
     refusal = serving.reply_to(actor)
     assert isinstance(refusal, ErrorReply)
+    assert refusal.reason == "queue_full"
     assert "queue is full, 2 requests wait" in refusal.detail
     beat = serving.predictor.beat(False)
     assert beat.counters["queue_full"] == 1
@@ -252,18 +254,36 @@ def test_a_full_queue_refuses_the_request_and_counts_it(serving) -> None:
     assert serving.predictor.beat(False).gauges["queue_fill"] == 0.0
 
 
-def test_what_its_actor_has_asked_again_elsewhere_is_not_computed(tools, serving) -> None:
+def test_what_its_actor_has_not_asked_again_is_not_computed(tools, serving) -> None:
     clock = tools.Clock()
     serving.start(workers=0, clock=clock)
     actor = serving.actor(0)
     assert actor.send(_request(1, 1))
     serving.until(lambda: len(serving.queue) == 1, "the request waits")
-    clock.now += 3.1
+    clock.now += 4.1
     assert actor.send(_request(1, 2))
     serving.until(lambda: len(serving.queue) == 2, "the later one waits too")
     serving.predictor.want(1)
     assert serving.reply_to(actor).request == 2
     assert serving.counter("requests_expired") == 1
+
+
+def test_a_request_that_is_asked_again_in_time_keeps_its_place(tools, serving) -> None:
+    clock = tools.Clock()
+    serving.start(workers=0, clock=clock)
+    actor, other = serving.actor(0), serving.actor(1)
+    assert actor.send(_request(1, 1))
+    serving.until(lambda: len(serving.queue) == 1, "the request waits")
+    assert other.send(_request(1, 2))
+    serving.until(lambda: len(serving.queue) == 2, "another one behind it")
+    clock.now += REPLY_WITHIN_S + 0.1
+    assert actor.send(_request(1, 1))
+    serving.until(lambda: not serving.server.socket.poll(100), "it is asked again")
+    clock.now += 0.8
+    [first, second] = serving.queue.take(timeout_s=0)
+    assert (first.request.request, second.request.request) == (1, 2)
+    assert first.deadline > second.deadline
+    assert serving.counter("requests_expired") == 0
 
 
 def test_a_request_asked_twice_while_it_waits_is_computed_once(serving) -> None:
@@ -292,6 +312,23 @@ def test_the_gauges_tell_how_long_requests_waited_for_their_replies(tools, servi
     gauges = serving.predictor.beat(False).gauges
     assert gauges["wait_ms_p50"] == pytest.approx(625.0)  # between 250 and 1000 ms
     assert gauges["wait_ms_p99"] == pytest.approx(250.0 + 0.99 * 750.0)
+
+
+@pytest.mark.parametrize(
+    ("groups", "bound"),
+    [
+        ({}, 256),  # the least
+        ({"actors": {"processes": 100, "groups": 2}}, 2 * 200),
+        ({"tuner": {"enabled": True, "counts": ["actors"], "max_actors": 150}}, 2 * 150),
+        ({"tuner": {"enabled": True, "max_actors": 150}}, 256),
+        ({"tuner": {"counts": ["actors"], "max_actors": 150}}, 256),
+    ],
+)
+def test_the_queue_has_room_for_as_many_actors_as_there_may_be(groups, bound) -> None:
+    config = Config.model_validate({"env": {"id": "a"}, **groups})
+    queue = make_queue(config, clock=lambda: 0.0)
+    [refused] = queue.offer_all(_pending([1] * (bound + 1)))
+    assert refused.identity == b"actor-%d" % bound
 
 
 # ---- workers ------------------------------------------------------------------------------------
@@ -352,6 +389,7 @@ def test_a_batch_that_fails_is_counted_and_the_worker_goes_on(serving, caplog) -
         assert actor.send(_request(1, number + 200))
         assert serving.reply_to(actor).request == number + 200
     assert serving.counter("worker_failures") == 6
+    assert serving.counter("requests_dropped.worker_failed") == 6
     assert "a kernel that does not work" in caplog.text
 
 

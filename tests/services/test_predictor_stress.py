@@ -71,7 +71,7 @@ class Asking:
 def test_each_request_is_answered_once_by_the_policy_that_is_named(
     roles, tools, monkeypatch
 ) -> None:
-    monkeypatch.setattr(predictor_module, "_ANSWER_WITHIN_S", 600.0)  # nobody asks again here
+    monkeypatch.setattr(predictor_module, "_ASKED_AGAIN_WITHIN_S", 600.0)  # nobody asks again here
     server, endpoint = roles("predictor-0").serve((ActRequest,))
     runtime, version = OnnxPolicy(tools.flat), 0
     acting: Acting | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -176,3 +178,26 @@ def _newest_label(folder: Path) -> int:
     except CheckpointError:  # the pruning was quicker than the look
         return -1
     return -1 if checkpoint is None else checkpoint.label
+
+
+def test_an_actor_goes_to_the_other_predictor_when_its_own_hangs(system: System) -> None:
+    # one actor, whose predictor is number 0: what is learned tells whether it is answered
+    run = system.train(
+        system.config(
+            CARTPOLE,
+            actors={"inference": "predictor", "processes": 1},
+            predictor={"processes": 2},
+        )
+    )
+    run.wait_until_learning(beyond=300)
+    hanging = run.pids()["predictor-0"]
+    os.kill(hanging, signal.SIGSTOP)
+    try:
+        # long before the monitor calls it silent, after monitor.silent_after_s = 60 s; more than
+        # what was on its way when it stopped
+        _goes_on(run, within_s=20.0)
+        assert run.pids()["predictor-0"] == hanging
+        assert "role=predictor name=predictor-1" in run.log("actor-0")
+    finally:
+        os.kill(hanging, signal.SIGCONT)
+    run.finish()
