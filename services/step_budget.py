@@ -25,6 +25,8 @@ PARTS = (
     "batch",
     "forward",
     "backward",
+    "device",
+    "refresh",
     "optimiser",
     "publish",
     "swap",

@@ -200,7 +200,7 @@ class Trainer:
                 else:
                     minibatches.remove(minibatch)
                     self._refuse(report)
-        with self.learner.lock:
+        with self.learner.turn():
             self.counters.batches += 1
             if not reports:
                 return
@@ -217,7 +217,7 @@ class Trainer:
     def _update(self, batch: Batch, worker: GradientWorker, *, first_use: bool) -> UpdateReport:
         learner = self.learner
         sums = learner.differentiate(batch, worker)
-        with part("optimiser"), learner.lock:
+        with learner.turn(), part("optimiser"):
             learned_steps = self.intake.learned_steps
             report = learner.apply(worker, sums, learned_steps=learned_steps)
             if report.applied:

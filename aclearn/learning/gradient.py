@@ -152,9 +152,11 @@ class GradientWorker:
                 self._differentiate_chunk(batch, columns)
                 for columns in cut_columns(batch.width, count)
             ]
-            # waits for the stream, so that gradients and sums are there for any other one, and
-            # nobody reads the batch or the weights any more
-            sums = torch.stack(parts).sum(0).tolist()
+            with part("device"):
+                # waits for the stream, so that gradients and sums are there for any other one, and
+                # nobody reads the batch or the weights any more: on a GPU, forward and backward
+                # have only been asked for so far, and this is where their time goes
+                sums = torch.stack(parts).sum(0).tolist()
         policy, value, entropy, rho, rho_square, clipped, square = sums
         return GradientSums(policy, value, entropy, rho, rho_square, clipped, square, batch.steps)
 

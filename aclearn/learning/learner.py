@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,7 +20,7 @@ from aclearn.learning.batch import Batch
 from aclearn.learning.gradient import GradientSums, GradientWorker, place
 from aclearn.learning.optimiser import learning_rate, make_optimiser
 from aclearn.learning.snapshot import DeviceSnapshot
-from aclearn.monitoring import part
+from aclearn.monitoring import OTHER_WORKERS, part, waiting
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
 
@@ -148,13 +149,24 @@ class Learner:
 
     def differentiate(self, batch: Batch, worker: GradientWorker) -> GradientSums:
         """Let `worker` take the newest weights and differentiate; the lock is free meanwhile."""
-        with part("refresh"), self.lock:
+        with self.turn(), part("refresh"):
             worker.refresh(
                 self._parameters,
                 advantage_scale=self._advantage_scale,
                 loss_scale=self._scaler.get_scale(),
             )
         return worker.differentiate(batch)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Hold `lock` for a worker; where others hold it, the time is a wait and no work."""
+        if not self.lock.acquire(blocking=False):
+            with waiting(OTHER_WORKERS):
+                self.lock.acquire()
+        try:
+            yield
+        finally:
+            self.lock.release()
 
     def apply(
         self, worker: GradientWorker, sums: GradientSums, *, learned_steps: int

@@ -10,7 +10,7 @@ from aclearn.monitoring.bottleneck import (
     find_bottleneck,
     queue_fills,
 )
-from aclearn.monitoring.budget import TimeBudget, add_up, measure_here, part
+from aclearn.monitoring.budget import TimeBudget, add_up, measure_here, part, waiting
 from aclearn.monitoring.console import PlainConsole, RunConsole, open_console
 from aclearn.monitoring.goal import EPISODES_FOR_TARGET, Goal
 from aclearn.monitoring.ledger import LedgerError, StepLedger
@@ -61,4 +61,5 @@ __all__ = [
     "queue_fills",
     "read_curve",
     "shares",
+    "waiting",
 ]

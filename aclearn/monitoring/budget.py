@@ -14,7 +14,7 @@ _NOT_MEASURED = contextlib.nullcontext()
 
 
 def measure_here(meter: WaitMeter) -> None:
-    """From now on `part` in the calling thread goes to `meter`."""
+    """From now on `part` and `waiting` in the calling thread go to `meter`."""
     _HERE.meter = meter
 
 
@@ -28,6 +28,12 @@ def part(label: str) -> Span | contextlib.nullcontext[None]:
     """
     meter: WaitMeter | None = getattr(_HERE, "meter", None)
     return _NOT_MEASURED if meter is None else meter.part(label)
+
+
+def waiting(label: str) -> Span | contextlib.nullcontext[None]:
+    """`WaitMeter.waiting` of the calling thread's meter, as `part`."""
+    meter: WaitMeter | None = getattr(_HERE, "meter", None)
+    return _NOT_MEASURED if meter is None else meter.waiting(label)
 
 
 class TimeBudget:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from aclearn.config import OptimiserConfig
 from aclearn.learning import GradientSums, GradientWorker, Learner, UpdateReport
+from aclearn.monitoring import WaitMeter, measure_here
 from aclearn.policies.network import PolicyNetwork
 
 WORKERS, UPDATES_EACH = 4, 40
@@ -168,3 +170,60 @@ def test_a_worker_starts_from_no_weights_of_its_own(make) -> None:
     for mine, shared in zip(worker.network.parameters(), learner.network.parameters(), strict=True):
         torch.testing.assert_close(mine, shared, rtol=0, atol=0)
         assert mine.data_ptr() != shared.data_ptr()
+
+
+class _Clock:
+    """Time that moves only when told to."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _measured(meter: WaitMeter, work) -> None:
+    """Do `work` in a thread of its own, measured by `meter`."""
+
+    def run() -> None:
+        measure_here(meter)
+        work()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(run).result(timeout=60)
+
+
+def test_the_wait_for_the_device_is_a_part_of_the_work(make, monkeypatch) -> None:
+    learner = Learner(make.images, loss=make.loss, optimiser=OPTIMISER, device=make.cpu, seed=3)
+    clock = _Clock()
+    meter, batch = WaitMeter(clock), make.batch(make.images, 4, 3, seed=1)
+    plain = torch.Tensor.tolist
+
+    def as_on_a_gpu(tensor):
+        clock.now += 5.0
+        return plain(tensor)
+
+    monkeypatch.setattr(torch.Tensor, "tolist", as_on_a_gpu)
+    _measured(meter, lambda: learner.update(batch, learned_steps=0))
+    parts = meter.parts()
+    assert parts["device"] == parts["total"] == 5.0
+
+
+def test_waiting_for_another_worker_s_update_is_no_work(make) -> None:
+    learner = Learner(make.images, loss=make.loss, optimiser=OPTIMISER, device=make.cpu, seed=3)
+    clock = _Clock()
+    meter, batch = WaitMeter(clock), make.batch(make.images, 4, 3, seed=1)
+
+    def update() -> None:
+        measure_here(meter)
+        learner.update(batch, learned_steps=0)
+
+    with ThreadPoolExecutor(1) as pool:
+        with learner.lock:  # another worker's
+            updated = pool.submit(update)
+            deadline = time.monotonic() + 30.0
+            while "the other workers" not in meter.seconds():
+                assert time.monotonic() < deadline, "the worker does not wait"
+            clock.now += 5.0
+        updated.result(timeout=60)
+    assert meter.seconds() == {"the other workers": 5.0, "total": 5.0}
+    assert meter.parts()["refresh"] == 0.0
