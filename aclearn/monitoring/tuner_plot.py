@@ -1,8 +1,9 @@
-"""GA3C's figure of a run: the counts that the tuner tried, and the rate that it read."""
+"""GA3C's figure of a run: the counts that the tuner tried, what it read, its temperature."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from aclearn.errors import AclearnError, RunFolderError
 from aclearn.monitoring.plot import PICTURE_FORMATS, time_unit
 
+_NOT_KEPT = "tried, not kept"
 _SYMBOLS = {"predictors": "N_P", "trainers": "N_T", "actors": "N_A"}
 
 
@@ -18,19 +20,22 @@ class TunerHistory:
     """What a tuner did, one entry for each reading.
 
     Attributes:
-        counts: name → what was measured.
-        kept: name → what was kept after it; a difference is an excursion that was rejected, or one
-            that is not decided yet.
+        counts: name → what was measured; NaN while the run had that count in no tuner's hands.
+        kept: name → what was kept after it; as `counts`.
         rates: per second.
-        baselines: estimate of what was kept, None before there was one.
+        baselines: estimate of what was kept, NaN before there was one.
+        temperatures: after it.
+        reverted: whether it read counts that were not kept in the end, or are not decided yet.
         thawed_s: when the search began anew.
     """
 
     time_s: list[float]
-    counts: dict[str, list[int]]
-    kept: dict[str, list[int]]
+    counts: dict[str, list[float]]
+    kept: dict[str, list[float]]
     rates: list[float]
-    baselines: list[float | None]
+    baselines: list[float]
+    temperatures: list[float]
+    reverted: list[bool]
     thawed_s: list[float]
 
 
@@ -49,15 +54,19 @@ def read_tuner_history(run_dir: Path) -> TunerHistory:
         if not readings:
             raise RunFolderError(
                 f"{run_dir / TUNER_FILE} has no reading yet: no window has ended "
-                "(tuner.settle_s and tuner.every_s after the first learned step)"
+                "(tuner.settle_s and tuner.every_s after the first learned step, once every actor "
+                "is there)"
             )
-        names = [name for name in _SYMBOLS if name in readings[0]["counts"]]
+        # a run that was resumed may have had other counts tuned before
+        names = [n for n in _SYMBOLS if any(n in line["counts"] for line in readings)]
         return TunerHistory(
             time_s=[float(line["time_s"]) for line in readings],
-            counts={n: [int(line["counts"][n]) for line in readings] for n in names},
-            kept={n: [int(line["kept"][n]) for line in readings] for n in names},
+            counts={n: [_number(line["counts"].get(n)) for line in readings] for n in names},
+            kept={n: [_number(line["kept"].get(n)) for line in readings] for n in names},
             rates=[float(line["rate"]) for line in readings],
-            baselines=[None if (b := line["baseline"]) is None else float(b) for line in readings],
+            baselines=[_number(line["baseline"]) for line in readings],
+            temperatures=[float(line["temperature"]) for line in readings],
+            reverted=_reverted(readings),
             thawed_s=[float(line["time_s"]) for line in lines if line["verdict"] == "thawed"],
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -68,7 +77,7 @@ def read_tuner_history(run_dir: Path) -> TunerHistory:
 
 
 def plot_tuner(run_dir: Path, out: Path) -> None:
-    """Draw the counts and the rate of one run over time.
+    """Draw the counts, the rate and the temperature of one run over time.
 
     Args:
         run_dir: the run's folder.
@@ -92,38 +101,33 @@ def plot_tuner(run_dir: Path, out: Path) -> None:
 
 
 def draw_tuner(history: TunerHistory, title: str) -> Any:
-    """The figure, one panel a count and one for the rate."""
+    """The figure: one panel a count, one for the rate and one for the temperature."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     unit, unit_s = time_unit(history.time_s[-1])
     times = [t / unit_s for t in history.time_s]
     names = list(history.counts)
-    figure = Figure(figsize=(9.0, 2.4 + 1.5 * len(names)), layout="constrained")
-    heights = [*(1.0 for _ in names), 1.6]
-    panels = figure.subplots(len(names) + 1, 1, sharex=True, height_ratios=heights)
-    away = _excursions(history)
+    figure = Figure(figsize=(9.0, 3.4 + 1.5 * len(names)), layout="constrained")
+    heights = [*(1.0 for _ in names), 1.6, 0.8]
+    panels = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights)
+    away = [i for i, reverted in enumerate(history.reverted) if reverted]
+    stays = [i for i, reverted in enumerate(history.reverted) if not reverted]
     for name, axes in zip(names, panels, strict=False):
         axes.step(times, history.kept[name], where="post", linewidth=1.8, label="kept")
-        tried = [history.counts[name][i] for i in away]
-        axes.plot([times[i] for i in away], tried, "x", color="tab:red", label="tried, reverted")
+        _points(axes, times, history.counts[name], away, "x", _NOT_KEPT)
         axes.set_ylabel(f"${_SYMBOLS[name]}$\n{name}")
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    rate = panels[-1]
-    stays = [i for i in range(len(times)) if i not in set(away)]
-    rate.plot([times[i] for i in stays], [history.rates[i] for i in stays], ".", label="kept")
-    rate.plot(
-        [times[i] for i in away],
-        [history.rates[i] for i in away],
-        "x",
-        color="tab:red",
-        label="tried, reverted",
-    )
-    known = [(t, b) for t, b in zip(times, history.baselines, strict=True) if b is not None]
-    rate.plot([t for t, _ in known], [b for _, b in known], linewidth=1.4, label="estimate")
+    rate, temperature = panels[-2:]
+    _points(rate, times, history.rates, stays, ".", "kept")
+    _points(rate, times, history.rates, away, "x", _NOT_KEPT)
+    rate.plot(times, history.baselines, linewidth=1.4, label="estimate")
     rate.set_ylabel("rate per second")
     rate.set_ylim(bottom=0.0)
-    rate.set_xlabel(f"wall time ({unit})")
+    temperature.step(times, history.temperatures, where="post", color="tab:purple")
+    temperature.set_ylabel("temperature")
+    temperature.set_ylim(bottom=0.0)
+    temperature.set_xlabel(f"wall time ({unit})")
     for axes in panels:
         for at_s in history.thawed_s:
             axes.axvline(at_s / unit_s, color="0.35", linestyle="--", linewidth=1.0)
@@ -134,10 +138,33 @@ def draw_tuner(history: TunerHistory, title: str) -> Any:
     return figure
 
 
-def _excursions(history: TunerHistory) -> Sequence[int]:
-    """Readings of counts that were not kept afterwards."""
-    return [
-        i
-        for i in range(len(history.time_s))
-        if any(history.counts[name][i] != history.kept[name][i] for name in history.counts)
-    ]
+def _points(
+    axes: Any,
+    times: Sequence[float],
+    values: Sequence[float],
+    which: Sequence[int],
+    marker: str,
+    label: str,
+) -> None:
+    color = {"color": "tab:red"} if label == _NOT_KEPT else {}
+    axes.plot([times[i] for i in which], [values[i] for i in which], marker, label=label, **color)
+
+
+def _reverted(readings: Sequence[Mapping[str, Any]]) -> list[bool]:
+    """Whether each reading is of counts that were not kept: that is what the trial's last says.
+
+    A trial may have several readings, all but the last with the verdict "repeat".
+    """
+    reverted: list[bool] = []
+    for i in reversed(range(len(readings))):
+        line = readings[i]
+        goes_on = i + 1 < len(readings) and readings[i + 1]["counts"] == line["counts"]
+        if line["verdict"] == "repeat" and goes_on:
+            reverted.append(reverted[-1])
+        else:
+            reverted.append(line["counts"] != line["kept"])
+    return reverted[::-1]
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ def _run(folder: Path) -> Path:
             "kept": {"actors": 5, "trainers": kept},
             "rate": rate,
             "baseline": None if n == 0 else 120.0,
+            "temperature": 0.5**n,
         }
         for n, (verdict, measured, kept, rate) in enumerate(_LINES)
     ]
@@ -44,19 +46,73 @@ def test_the_history_has_every_reading_and_what_was_kept(tmp_path: Path) -> None
     assert history.counts == {"trainers": [1, 2, 3, 2, 2], "actors": [5] * 5}
     assert history.kept["trainers"] == [1, 2, 2, 2, 2]
     assert history.rates == [100.0, 150.0, 90.0, 151.0, 60.0]
-    assert history.baselines == [None, 120.0, 120.0, 120.0, 120.0]
+    assert math.isnan(history.baselines[0])
+    assert history.baselines[1:] == [120.0] * 4
+    assert history.temperatures == [1.0, 0.5, 0.25, 0.0625, 0.03125]
+    assert history.reverted == [False, False, True, False, False]
     assert history.thawed_s == [50.0]
 
 
-def test_a_panel_for_each_count_and_one_for_the_rate_with_the_excursions(tmp_path: Path) -> None:
+def _write(folder: Path, lines: list[tuple[str, dict, dict]]) -> Path:
+    folder.mkdir(parents=True)
+    written = [
+        {
+            "time_s": 10.0 * n,
+            "verdict": verdict,
+            "counts": counts,
+            "kept": kept,
+            "rate": 100.0 + n,
+            "baseline": 100.0,
+            "temperature": 0.05,
+        }
+        for n, (verdict, counts, kept) in enumerate(lines)
+    ]
+    (folder / "tuner.jsonl").write_text("".join(json.dumps(line) + "\n" for line in written))
+    return folder
+
+
+def test_a_trial_of_several_readings_is_what_its_last_one_says(tmp_path: Path) -> None:
+    one, two, three = {"trainers": 1}, {"trainers": 2}, {"trainers": 3}
+    run = _write(
+        tmp_path / "r",
+        [
+            ("repeat", two, one),
+            ("repeat", two, one),
+            ("accepted", two, two),
+            ("repeat", three, two),
+            ("rejected", three, two),
+            ("kept", two, two),
+            ("repeat", one, two),  # not decided yet
+        ],
+    )
+    history = read_tuner_history(run)
+    assert history.reverted == [False, False, False, True, True, False, True]
+    tried = draw_tuner(history, "r").axes[0].lines[1]
+    assert list(tried.get_ydata()) == [3, 3, 1]
+
+
+@pytest.mark.parametrize("resumed_with", [["trainers"], ["trainers", "actors"]])
+def test_a_run_that_was_resumed_with_other_counts_is_drawn(tmp_path: Path, resumed_with) -> None:
+    before = {"predictors": 2, "trainers": 1}
+    after = dict.fromkeys(resumed_with, 3)
+    run = _write(tmp_path / "r", [("kept", before, before), ("kept", after, after)])
+    history = read_tuner_history(run)
+    assert history.kept["trainers"] == [1, 3]
+    assert history.kept["predictors"][0] == 2 and math.isnan(history.kept["predictors"][1])
+    assert len(draw_tuner(history, "r").axes) == 2 + len({*before, *after})
+    plot_tuner(run, tmp_path / "t.png")
+
+
+def test_a_panel_for_each_count_the_rate_and_the_temperature(tmp_path: Path) -> None:
     figure = draw_tuner(read_tuner_history(_run(tmp_path / "r")), "r")
-    trainers, actors, rate = figure.axes
+    trainers, actors, rate, temperature = figure.axes
     assert "N_T" in trainers.get_ylabel() and "N_A" in actors.get_ylabel()
     kept, tried = trainers.lines[:2]
     assert list(kept.get_ydata()) == [1, 2, 2, 2, 2]
     assert (list(tried.get_xdata()), list(tried.get_ydata())) == ([20.0], [3])
     assert list(rate.lines[1].get_ydata()) == [90.0]
     assert rate.lines[3].get_xdata()[0] == 50.0  # the thaw
+    assert list(temperature.lines[0].get_ydata()) == [1.0, 0.5, 0.25, 0.0625, 0.03125]
 
 
 def test_the_picture_is_written(tmp_path: Path) -> None:
