@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -71,6 +72,12 @@ PONG: dict[str, Any] = {
 }
 
 
+_NAME = re.compile(r"`([a-z0-9_]+(?:<\w+>_?[a-z0-9_]*)*)`")
+_PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text("utf-8")
+#: What docs/metrics.md names; `<B>` and the like stand for something.
+DOCUMENTED = re.compile("|".join(re.sub(r"<\w+>", ".+", name) for name in _NAME.findall(_PAGE)))
+
+
 def wait_for(
     condition: Callable[[], T | None],
     what: str,
@@ -92,6 +99,7 @@ def wait_for(
 def check_line(line: dict[str, Any]) -> None:
     """Assert what the issue promises of every line."""
     assert line.keys() >= FIXED_NAMES, FIXED_NAMES - line.keys()
+    assert [name for name in line if not DOCUMENTED.fullmatch(name)] == []
     dropped = line["dropped_steps"]
     accounted = line["learned_steps"] + sum(dropped.values()) + line["in_flight_steps"]
     assert line["env_steps"] == accounted, line
