@@ -130,10 +130,11 @@ class Tuner:
     def best(self) -> tuple[dict[str, int], float] | None:
         """The counts known to be the best, and their rate per second; None while none are known.
 
-        What is kept, once frozen; before that what was read best, in at least two windows: while
-        it is hot, what is kept may be worse.
+        What is kept, once frozen; before that what was read best, in at least two windows where
+        there is any such: while it is hot, what is kept may be worse.
         """
-        known = self._known.measured(_BASELINE_WINDOWS)
+        # after a change so large that all before is forgotten, only one window is known
+        known = self._known.measured(_BASELINE_WINDOWS) or self._known.measured(LEAST_WINDOW)
         if not known:
             return None
         frozen_at = self.frozen and self._kept in known

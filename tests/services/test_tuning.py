@@ -338,6 +338,16 @@ def test_a_corrupt_memory_is_reported_counted_left_alone_and_ignored(
     assert tuned_file(config).read_text() == content
 
 
+def test_a_run_that_ends_right_after_a_great_change_remembers_what_it_led_to(
+    tools, tmp_path
+) -> None:
+    world = World(tools, _config(tmp_path), _two_is_best)
+    while not world.lines() or world.lines()[-1]["verdict"] != "accepted":
+        world.go_on(0.25)
+    world.tuning.close()
+    assert world.memory.find(tuned_key(world.config)) == {"trainers": 2}
+
+
 def test_a_remembered_count_out_of_bounds_is_not_used(tools, tmp_path) -> None:
     config = _config(tmp_path)
     TunedSettings(tuned_file(config)).remember(tuned_key(config), {"trainers": 4}, 1.0)

@@ -212,10 +212,16 @@ def test_of_equals_the_smaller_count_is_kept() -> None:
     assert run.tuner.kept == {"trainers": 2}
 
 
-def test_what_is_known_best_needs_two_windows() -> None:
+def test_what_is_known_best_has_two_windows_where_anything_has() -> None:
     run = Run(_hill((1, 1)))
-    run.until("baseline")
     assert run.tuner.best() is None
+    run.until("baseline")
+    assert run.tuner.best() == ({"predictors": 1, "trainers": 1}, pytest.approx(1000.0))
+    # one lucky window of another setting is no better than two of this one
+    run.until("kept")
+    run.tuner._known.learn((2, 1), 2000.0, 1.0)
+    assert run.tuner.best()[0] == {"predictors": 1, "trainers": 1}
+    run.tuner._known.forget(but=(1, 1))
     run.until("rejected")
     counts, rate = run.tuner.best()
     assert (counts, rate) == ({"predictors": 1, "trainers": 1}, pytest.approx(1000.0))
