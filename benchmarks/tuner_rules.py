@@ -50,23 +50,13 @@ class Rule:
         """A sample; at the end of a window `next` decides."""
         from aclearn.monitoring import Decision
 
-        now = self._clock()
-        if any(counts.get(name) != count for name, count in self.counts.items()):
-            self._ready_at = None
+        runs = all(counts.get(name) == count for name, count in self.counts.items())
+        found = self._measure(self._clock(), counter, runs)
+        if found is None:
             return []
-        if self._ready_at is None:
-            self._ready_at, self._began = now + self._settle_s, None
-        if now < self._ready_at:
-            return []
-        if self._began is None:
-            self._began = now, counter
-            return []
-        began, before = self._began
-        if now - began < self._every_s:
-            return []
-        self.rate = (counter - before) / (now - began)
-        measured, self._began, self._ready_at = dict(self.counts), None, None
-        verdict, reason = self.next(counter - before)
+        self.rate, window_s = found
+        measured = dict(self.counts)
+        verdict, reason = self.next(round(self.rate * window_s))
         kept = dict(self.kept())
         return [
             Decision(
@@ -75,7 +65,7 @@ class Rule:
                 counts=measured,
                 kept=kept,
                 rate=self.rate,
-                window_s=now - began,
+                window_s=window_s,
                 baseline=None,
                 change=None,
                 noise=0.0,
@@ -83,6 +73,25 @@ class Rule:
                 state="searching",
             )
         ]
+
+    def _measure(self, now: float, counter: int, runs: bool) -> tuple[float, float] | None:
+        """Rate and length of a window that is over: whatever was counted between its ends."""
+        if not runs:
+            self._ready_at = None
+            return None
+        if self._ready_at is None:
+            self._ready_at, self._began = now + self._settle_s, None
+        if now < self._ready_at:
+            return None
+        if self._began is None:
+            self._began = now, counter
+            return None
+        window_s = now - self._began[0]
+        if window_s < self._every_s:
+            return None
+        rate = (counter - self._began[1]) / window_s
+        self._began = self._ready_at = None
+        return rate, window_s
 
     def kept(self) -> Mapping[str, int]:
         """What would be kept if it ended now."""
@@ -97,8 +106,21 @@ class Sweep(Rule):
     """Every pair, again and again."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
+        from aclearn.monitoring.tuner_window import RateWindow
+
         super().__init__(*arguments, **options)
         self._left: list[dict[str, int]] = []
+        self._window = RateWindow(settle_s=self._settle_s, longest_gap_s=options["longest_gap_s"])
+
+    def _measure(self, now: float, counter: int, runs: bool) -> tuple[float, float] | None:
+        """As the tuner does, in whole windows."""
+        from aclearn.monitoring.tuner_window import Reading
+
+        reading = self._window.observe(now, counter, runs=runs)
+        if not isinstance(reading, Reading) or reading.window_s < self._every_s:
+            return None
+        self._window.begin()
+        return reading.rate, reading.window_s
 
     def next(self, count: int) -> tuple[Any, str]:
         """The next pair of a shuffled round."""

@@ -25,9 +25,11 @@ class RateWindow:
     """Measures the rate of a cumulative counter while a setting runs. Pure: time is given.
 
     The rate is Δcounter/Δt between two samples of this window alone, so that nothing of the setting
-    before is in it. The window begins with the first sample `settle_s` after the setting was taken
-    over; whatever makes its two ends incomparable begins it again. No setting counts as taken over
-    before the counter has risen, at the start and again after each break: a role says how many
+    before is in it. A counter that grows by whole batches stands still in between, so both samples
+    are ones in which it had just risen: with five batches in a window the one that is missed or not
+    would be a fifth. The window begins with the first such sample `settle_s` after the setting was
+    taken over; whatever makes its two ends incomparable begins it again. No setting counts as taken
+    over before the counter has risen, at the start and again after each break: a role says how many
     workers it runs long before it has anything to do.
 
     Args:
@@ -39,6 +41,7 @@ class RateWindow:
         self._settle_s, self._longest_gap_s = settle_s, longest_gap_s
         self._last: tuple[float, int] | None = None
         self._rises = False
+        self._batch_s = 0.0
         self.begin()
 
     def begin(self, *, settled: bool = False) -> None:
@@ -47,6 +50,8 @@ class RateWindow:
         self._asked_at: float | None = None
         self._taken_at: float | None = None
         self._from: tuple[float, int] | None = None
+        self._to: tuple[float, int] | None = None
+        self._batches = 0
 
     def waited_s(self, now: float) -> float:
         """Seconds that the setting has been waited for; 0 once it runs."""
@@ -63,8 +68,8 @@ class RateWindow:
             runs: whether the roles run the setting that is to be measured.
 
         Returns:
-            The reading so far, which grows with each sample; Discarded when the window began
-            again; None while there is nothing to read yet.
+            The reading so far, which grows with the counter, and with each sample in which it is
+            late; Discarded when the window began again; None while there is nothing to read yet.
         """
         broken = self._why_broken(now, counter, runs)
         rose = self._last is not None and counter > self._last[1]
@@ -82,15 +87,32 @@ class RateWindow:
             return None
         if self._taken_at is None:
             self._taken_at = now
-        if self._from is None:
-            if now - self._taken_at >= self._pause_s:
-                self._from = (now, counter)
+        if now - self._taken_at < self._pause_s:
             return None
-        began_at, began = self._from
-        window_s = now - began_at
-        if window_s <= 0.0:
-            return None
-        return Reading((counter - began) / window_s, window_s)
+        if rose or self._from is None:
+            self._add_batch(now, counter, rose)
+        return self._read(now)
+
+    def _add_batch(self, now: float, counter: int, rose: bool) -> None:
+        if self._from is None or self._to is None:
+            self._from = (now, counter)
+            self._to = self._from if rose else None
+            return
+        self._to = (now, counter)
+        self._batches += 1
+        self._batch_s = (now - self._from[0]) / self._batches
+
+    def _read(self, now: float) -> Reading | None:
+        assert self._from is not None  # a settled window has a beginning
+        if self._to is None or not self._batches:
+            # the first batch may be on its way; one that never comes is a rate of zero
+            silent_s = now - self._from[0]
+            patience_s = max(self._longest_gap_s, 2 * self._batch_s)
+            return Reading(0.0, silent_s) if silent_s > patience_s else None
+        # in the time of one batch the next one is not late yet
+        late_s = max(0.0, now - self._to[0] - self._batch_s)
+        window_s = self._to[0] + late_s - self._from[0]
+        return Reading((self._to[1] - self._from[1]) / window_s, window_s)
 
     def _why_broken(self, now: float, counter: int, runs: bool) -> str | None:
         if self._last is None:
