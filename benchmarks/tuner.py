@@ -12,8 +12,11 @@ excursions cost in that time; in the end the shares by all windows of all runs.
 
 Workloads: `predictors`, an emulator that only sleeps (2 ms a step), eight actors of one environment
 each and one observation an answer, with a network that answers one at a time four times as slowly
-as it learns one in a batch; `trainers`, where learning takes several times as long as everything
-else: a wide network, and each step is learned from eight times.
+as it learns one in a batch; `accelerator`, where a prediction waits 5 ms
+for something else than the processor, as for a device that has several under way at once, so that
+each worker adds to them (what GA3C's predictors are for), and four actors ask; `trainers`, where
+learning takes several times as long as everything else: a wide network, and each step is learned
+from eight times.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from tuner_rules import RULES
 
 _HERE = Path(__file__).resolve()
 _STEP_S = 0.002
+_PREDICTION_S = 0.005
 _COMMON = {
     "env": {"id": "tuner:slow_cartpole"},
     "policy": {"architecture": "mlp"},
@@ -58,6 +62,10 @@ WORKLOADS: dict[str, dict[str, Any]] = {
         "actors": {"processes": 8, "groups": 1, "envs_per_group": 1},
         "predictor": {"runtime": "torch", "max_batch": 1},
         "trainer": {"unrolls_per_batch": 16},
+    },
+    "accelerator": {
+        "actors": {"processes": 4, "groups": 1, "envs_per_group": 1},
+        "predictor": {"max_batch": 1},
     },
     "trainers": {
         "policy": {"hidden": [1024, 1024]},
@@ -129,7 +137,16 @@ def run(
     file.write_text(yaml.safe_dump(config))
     print(f"{name}: {seconds:.0f} s", file=sys.stderr)
     subprocess.run(
-        [sys.executable, str(_HERE), "--train", str(file), "--rule", rule],
+        [
+            sys.executable,
+            str(_HERE),
+            "--train",
+            str(file),
+            "--rule",
+            rule,
+            "--workload",
+            arguments.workload,
+        ],
         check=True,
         stdin=subprocess.DEVNULL,
         stdout=(arguments.out / f"{name}.log").open("w"),
@@ -139,7 +156,7 @@ def run(
     return Path(arguments.out / name)
 
 
-def train(file: Path, rule: str) -> None:
+def train(file: Path, rule: str, workload: str) -> None:
     """`aclearn train`, whose monitor runs the rule; this file is every role's program."""
     import services.train
 
@@ -151,10 +168,13 @@ def train(file: Path, rule: str) -> None:
 
     def with_rule(*arguments: Any, **options: Any) -> Any:
         command = make(*arguments, **options)
-        if command.role != "monitor" or rule not in RULES:
+        if command.role == "monitor" and rule in RULES:
+            program = ("-c", f"import tuner; tuner.monitor({rule!r})")
+        elif command.role == "predictor" and workload == "accelerator":
+            program = ("-c", "import tuner; tuner.predictor()")
+        else:
             return command
         at = command.argv.index("services.cli")
-        program = ("-c", f"import tuner; tuner.monitor({rule!r})")
         argv = (*command.argv[: at - 1], *program, *command.argv[at + 1 :])
         return dataclasses.replace(command, argv=argv)
 
@@ -171,6 +191,21 @@ def monitor(rule: str) -> None:
     from services.cli import main as cli
 
     services.tuning.Tuner = RULES[rule]
+    cli()
+
+
+def predictor() -> None:
+    """A predictor's process whose calls wait for something else than the processor first."""
+    from compress.runtime import OnnxExecutable
+    from services.cli import main as cli
+
+    compute = OnnxExecutable.logits
+
+    def logits(self: Any, observations: Any) -> Any:
+        time.sleep(_PREDICTION_S)
+        return compute(self, observations)
+
+    OnnxExecutable.logits = logits  # type: ignore[method-assign]
     cli()
 
 
@@ -237,7 +272,7 @@ def main() -> None:
     parser.add_argument("--rule", default="tuner", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.train is not None:
-        train(arguments.train, arguments.rule)
+        train(arguments.train, arguments.rule, arguments.workload)
         return
     if arguments.out is None:
         parser.error("--out: expected a folder for the runs")
