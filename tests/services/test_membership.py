@@ -100,8 +100,10 @@ def test_a_monitor_that_does_not_answer_for_five_seconds_is_said_once(roles, too
 def test_a_monitor_that_answers_is_not_complained_of(roles, tools, caplog) -> None:
     line = Line(roles, tools)
     line.introduce()
+    assert isinstance(line.next(), Beat)
+    line.say(Directive("hello", "the monitor does not know you"))  # it asks anew: no silence
     line.clock.now += 100.0
-    line.membership.tick()
+    assert line.next() == line.hello
     assert _events(caplog, "monitor_does_not_answer") == []
 
 

@@ -166,10 +166,12 @@ def test_a_resumed_run_keeps_its_configuration_and_says_what_the_file_would_have
     folder = _copy(finished, system.folder / "runs")
     before = (folder / "r" / "config.yaml").read_text()
     edited = yaml.safe_load(finished[1].read_text()) | {"optimiser": {"learning_rate": 0.5}}
+    edited["run"] |= {"dir": str(folder), "name": "r"}  # the folder was moved: the file says where
     path = system.folder / "edited.yaml"
     path.write_text(yaml.safe_dump(edited))
-    run = system.train(path, "--resume", f"run.dir={folder}", "run.name=r")
+    run = system.train(path, "--resume")
     assert run.wait() == 0, run.diagnosis()
+    assert str(folder / "r") in run.output
     words = f"the run keeps its own configuration; not taken from {path}: optimiser.learning_rate."
     assert words in run.output
     after = (folder / "r" / "config.yaml").read_text()
