@@ -6,91 +6,28 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from made_compressors import (
+    Moody,
+    Pulling,
+    acting,
+    float64_logits,
+    make,
+    make_moody,
+    some_observations,
+    some_tensors,
+)
 
 from aclearn.config import CompressorConfig, Config, EnvConfig, RunConfig
 from aclearn.policies import PolicyVersion
 from aclearn.wire import (
-    ArtifactReply,
-    ArtifactRequest,
-    NoNewerWeights,
-    ObservationsRequest,
-    Peer,
-    RecentObservations,
-    Weights,
-    WeightsRequest,
     decode,
     encode,
 )
-from compress import ArtifactPolicy, CompressorChain, Link, RefusedArtifact, parse_chain
+from compress import RefusedArtifact
 from services.artifacts import artifact_of, reply_of
-from services.compressor import Cadence, Compressor, refresh, serve_artifacts
+from services.compressor import Cadence, Compressor
 from services.policies import make_chain
-from services.policy_client import PolicyClient
-from services.policy_sources import ArtifactSource
-from services.role import PeerLink
 from services.trainer import compressed_share
-from services.trainer_line import TrainerLine
-
-
-class Moody(Link):
-    """Works, or raises what it is told to, or hands on what `spoil` makes of the tensors."""
-
-    def __init__(self) -> None:
-        self.error: Exception | None = None
-        self.spoil = lambda tensors: tensors
-        self.calls = 0
-
-    @property
-    def id(self) -> str:
-        return "moody"
-
-    def plan(self, graph):
-        return graph
-
-    def compress(self, policy, context):
-        self.calls += 1
-        if self.error is not None:
-            raise self.error
-        return policy.become(policy.graph, self.spoil(dict(policy.tensors)))
-
-
-def some_tensors(architecture, seed: int):
-    rng = np.random.default_rng(seed)
-    return {
-        name: rng.normal(0, 0.3, shape).astype(np.float32)
-        for name, shape in architecture.tensor_shapes().items()
-    }
-
-
-def some_observations(architecture, count: int, seed: int = 0):
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=(count, *architecture.observation_shape)).astype(np.float32)
-
-
-def float64_logits(architecture, tensors, observations):
-    """The mlp by hand."""
-    x = observations.astype(np.float64)
-    for i in range(len(architecture.hidden)):
-        x = np.tanh(x @ tensors[f"hidden.{i}.weight"].T + tensors[f"hidden.{i}.bias"])
-    return x @ tensors["policy.weight"].T + tensors["policy.bias"]
-
-
-def make(tools, items, **changes) -> Compressor:
-    config = CompressorConfig(chain=items, **changes)
-    chain = parse_chain(items, fidelity_observations=config.fidelity_observations)
-    return Compressor(chain, tools.flat, config, seed=1, clock=tools.Clock())
-
-
-def make_moody(tools, **changes) -> tuple[Moody, Compressor]:
-    link, config = Moody(), CompressorConfig(chain=["onnx"], **changes)
-    chain = CompressorChain(fidelity_observations=config.fidelity_observations).add(link)
-    return link, Compressor(chain, tools.flat, config, seed=1, clock=tools.Clock())
-
-
-def acting(artifact, architecture) -> ArtifactPolicy:
-    runtime = ArtifactPolicy(architecture)
-    runtime.swap(artifact)
-    return runtime
 
 
 def test_before_there_are_observations_the_uncompressed_policy_acts(tools) -> None:
@@ -384,194 +321,3 @@ def test_the_share_of_compressed_steps_is_that_of_changed_policies(tools) -> Non
     ]
     assert compressed_share(unrolls) == pytest.approx(10 / 22)
     assert compressed_share([]) == 0.0
-
-
-class Pulling:
-    """An actor's policy client, and the compressor that it asks over a real socket."""
-
-    def __init__(self, roles, tools) -> None:
-        self.tools, self.clock, self.known = tools, tools.Clock(), tools.KnownPeers()
-        context = roles("compressor-0")
-        self.server, endpoint = context.serve((ArtifactRequest,))
-        peer = Peer("compressor", "compressor-0", context.incarnation, {"artifacts": endpoint})
-        self.known.learn(peer)
-        self.runtime = ArtifactPolicy(tools.flat)
-        self.link = PeerLink(roles("actor-0"), "compressor", "artifacts")
-        self.client = PolicyClient(self.link, ArtifactSource(self.runtime), clock=self.clock)
-
-    def poll(self) -> None:
-        self.clock.now += 0.02
-        self.client.poll(self.known)
-
-    def pull(self, compressor: Compressor) -> None:
-        """Until the client has had an answer."""
-        swaps, refused = self.client.swaps, self.client.refused
-
-        def answered() -> bool:
-            self.poll()
-            serve_artifacts(self.server, compressor, 0.01)
-            return (self.client.swaps, self.client.refused) != (swaps, refused)
-
-        self.tools.wait_until(answered, "the actor has taken or refused an artifact")
-
-
-def test_actors_pull_artifacts_and_keep_the_old_one_when_one_is_damaged(roles, tools) -> None:
-    pulling, compressor = Pulling(roles, tools), make(tools, ["int8", "onnx"])
-    observations = some_observations(tools.flat, 40)
-    compressor.observe(observations)
-    compressor.compress(PolicyVersion(2, 1), some_tensors(tools.flat, 1))
-    pulling.pull(compressor)
-    assert pulling.client.at == PolicyVersion(2, 1)
-    assert pulling.client.chain == compressor.artifact.chain != "none"
-    before = pulling.runtime.logits(observations)
-
-    compressor.compress(PolicyVersion(2, 2), some_tensors(tools.flat, 2))
-    whole = compressor.artifact
-    damaged = {name: tensor.copy() for name, tensor in whole.tensors.items()}
-    damaged["hidden.0.weight"].reshape(-1).view(np.uint8)[3] ^= 1
-    compressor.artifact = replace(whole, tensors=damaged)
-    pulling.pull(compressor)
-    assert (pulling.client.at, pulling.client.refused) == (PolicyVersion(2, 1), 1)
-    np.testing.assert_allclose(pulling.runtime.logits(observations), before, rtol=1e-5, atol=1e-6)
-
-    # the calibrated ranges still hold for weights that have moved a little
-    old, step = some_tensors(tools.flat, 1), some_tensors(tools.flat, 3)
-    tensors = {name: old[name] + np.float32(0.05) * step[name] for name in old}
-    compressor.compress(PolicyVersion(2, 3), tensors)
-    pulling.pull(compressor)
-    assert pulling.client.at == PolicyVersion(2, 3)
-    expected = float64_logits(tools.flat, tensors, observations)
-    np.testing.assert_allclose(pulling.runtime.logits(observations), expected, atol=0.05)
-    # an artifact of an older epoch or version changes nothing
-    compressor.artifact = whole
-    request = ArtifactRequest(2, 3)
-    assert compressor.newer_than(PolicyVersion(request.epoch, request.version)) is None
-
-
-def test_who_refuses_the_last_artifact_acts_on_the_uncompressed_policy(roles, tools) -> None:
-    pulling, compressor = Pulling(roles, tools), make(tools, ["int8", "onnx"])
-    observations, tensors = some_observations(tools.flat, 40), some_tensors(tools.flat, 1)
-    compressor.observe(observations)
-    compressor.compress(PolicyVersion(0, 1), tensors)
-    # as on a processor that computes int8 otherwise: sealed, but its probe fails
-    other = replace(compressor.artifact, probe_logits=compressor.artifact.probe_logits + 1)
-    compressor.artifact = replace(other, digest=other.computed_digest())
-    pulling.pull(compressor)
-    assert (pulling.client.at, pulling.client.refused) == (PolicyVersion(), 1)
-    pulling.pull(compressor)
-    assert (pulling.client.at, pulling.client.chain) == (PolicyVersion(0, 1), "fuse>onnx")
-    np.testing.assert_allclose(
-        pulling.runtime.logits(observations),
-        float64_logits(tools.flat, tensors, observations),
-        rtol=1e-5,
-        atol=1e-5,
-    )
-    # the next version is tried as the chain makes it
-    compressor.compress(PolicyVersion(0, 2), tensors)
-    pulling.pull(compressor)
-    assert (pulling.client.at, pulling.client.chain) == (
-        PolicyVersion(0, 2),
-        compressor.artifact.chain,
-    )
-    assert pulling.client.chain.startswith("int8")
-
-
-def test_an_uncompressed_policy_that_is_refused_is_asked_for_once_a_second(roles, tools) -> None:
-    pulling, compressor = Pulling(roles, tools), make(tools, ["onnx"])
-    compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
-    damaged = replace(compressor.artifact, digest="0" * 32)
-    compressor.newer_than = lambda known, plain: damaged if damaged.at > known else None
-    begun = pulling.clock.now
-    for _ in range(5):
-        pulling.pull(compressor)
-    assert pulling.clock.now - begun > 4.0
-    assert (pulling.client.refused, pulling.client.swaps) == (5, 0)
-    assert pulling.client.at == PolicyVersion()
-
-
-def test_who_has_the_newest_artifact_gets_nothing(roles, tools) -> None:
-    compressor = make(tools, ["onnx"])
-    server, endpoint = roles("compressor-0").serve((ArtifactRequest,))
-    client = roles("actor-0").connect(endpoint)
-    for known, expected in (((-1, -1), ArtifactReply), ((0, 1), NoNewerWeights)):
-        if compressor.artifact is None:
-            compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
-        assert client.send(ArtifactRequest(*known), timeout_s=tools.deadline_s)
-        tools.wait_until(lambda: server.socket.poll(50), "the request is there")
-        assert serve_artifacts(server, compressor, 0.0) == (expected is ArtifactReply)
-        envelope = client.receive(tools.deadline_s)
-        assert isinstance(envelope.message, expected)
-
-
-def test_the_line_to_the_trainer_asks_for_weights_and_now_and_then_for_observations(
-    roles, tools
-) -> None:
-    clock, known = tools.Clock(), tools.KnownPeers()
-    trainer = roles("trainer-0")
-    server, endpoint = trainer.serve((WeightsRequest, ObservationsRequest))
-    known.learn(Peer("trainer", "trainer-0", trainer.incarnation, {"weights": endpoint}))
-    line = TrainerLine(
-        PeerLink(roles("compressor-0"), "trainer", "weights"),
-        observations=7,
-        observations_every_s=2.0,
-        clock=clock,
-    )
-    got: list = []
-    wanted = False
-
-    def poll() -> None:
-        got.append(line.poll(known, PolicyVersion(0, 3), wanted=wanted))
-
-    identity, envelope = tools.next_message(server, poll)
-    assert envelope.message == ObservationsRequest(7)
-    server.send(identity, RecentObservations(np.ones((2, 3), np.float32)))
-    tools.wait_until(lambda: (poll(), got[-1][1] is not None)[1], "observations have come")
-    assert got[-1][1].shape == (2, 3)
-    assert tools.nothing_comes(server, poll)
-    wanted = True
-    clock.now += 1.0
-    identity, envelope = tools.next_message(server, poll)
-    assert envelope.message == WeightsRequest(0, 3)
-    server.send(identity, Weights(0, 4, {"a": np.ones(2, np.float32)}))
-    tools.wait_until(lambda: (poll(), got[-1][0] is not None)[1], "weights have come")
-    wanted = False
-    clock.now += 1.1
-    assert tools.next_message(server, poll)[1].message == ObservationsRequest(7)
-
-
-def test_a_failing_chain_ends_in_the_uncompressed_policy_though_no_newer_weights_come(
-    roles, tools
-) -> None:
-    clock, known = tools.Clock(), tools.KnownPeers()
-    trainer = roles("trainer-0")
-    server, endpoint = trainer.serve((WeightsRequest, ObservationsRequest))
-    known.learn(Peer("trainer", "trainer-0", trainer.incarnation, {"weights": endpoint}))
-    peer = PeerLink(roles("compressor-0"), "trainer", "weights")
-    line = TrainerLine(peer, observations=7, observations_every_s=1e9, clock=clock)
-    cadence = Cadence(every_s=0.2, cpu_share=0.5, now=clock.now)
-    link, compressor = make_moody(tools)
-    compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
-    link.error = ZeroDivisionError("in every version from now on")
-    last, starts = Weights(0, 2, some_tensors(tools.flat, 2)), []
-
-    def step() -> None:
-        clock.now += 0.05
-        calls = link.calls
-        refresh(compressor, line, cadence, known, clock=clock, cpu_clock=lambda: 0.0)
-        starts.extend([clock.now] * (link.calls - calls))
-        for identity, envelope in server.receive(0.01):
-            asked = envelope.message
-            if isinstance(asked, WeightsRequest):
-                newer = (asked.epoch, asked.version) < (0, 2)
-                server.send(identity, last if newer else NoNewerWeights(0, 2))
-
-    def acts() -> bool:
-        step()
-        return compressor.artifact.at == PolicyVersion(0, 2)
-
-    tools.wait_until(acts, "the last version acts")
-    assert (compressor.artifact.chain, compressor.errors["ZeroDivisionError"]) == ("fuse>onnx", 5)
-    assert np.diff(starts).min() > 0.2 - 1e-9 and len(starts) == 5
-    for _ in range(10):  # and nothing more is to be made of it
-        step()
-    assert len(starts) == 5 and compressor.known == PolicyVersion(0, 2)
