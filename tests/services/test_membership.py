@@ -102,6 +102,7 @@ def test_a_monitor_that_answers_is_not_complained_of(roles, tools, caplog) -> No
     line.introduce()
     assert isinstance(line.next(), Beat)
     line.say(Directive("hello", "the monitor does not know you"))  # it asks anew: no silence
+    assert line.client.socket.poll(15_000), "the directive comes"  # before the next beat is due
     line.clock.now += 100.0
     assert line.next() == line.hello
     assert _events(caplog, "monitor_does_not_answer") == []
