@@ -7,6 +7,9 @@ policy in eager torch, (with --onnx) on the fp32 policy in ONNX Runtime, on what
 Prints one JSON line a run and one with the ratios; run folders stay in DIR for `aclearn plot`.
 
 `--setting paper` has actors of one environment each; `--setting batched` two actors of eight.
+With `--turn-s` the variants of a seed take turns of so many seconds, so that a machine whose speed
+drifts by the hour is as fast for each. Started again with the same `--out`, it goes on where it was
+stopped (Ctrl-C), and takes what is finished as it is.
 """
 
 from __future__ import annotations
@@ -44,6 +47,8 @@ SETTINGS = {
     ),
 }
 GAMES = {"breakout": 20.0, "pong": 18.0}
+#: Between the end of the time of a training and that of its processes.
+_ENDS_WITHIN_S = 120.0
 
 
 def variants(chain: str, *, onnx: bool) -> dict[str, tuple[str, ...]]:
@@ -55,8 +60,15 @@ def variants(chain: str, *, onnx: bool) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def train(game: str, overrides: tuple[str, ...], name: str, out: Path, limit_s: float) -> None:
-    """One whole training; its output goes beside its folder."""
+def train(game: str, overrides: tuple[str, ...], folder: Path, until_s: float) -> None:
+    """Train, or go on training, until the score or `until_s` seconds of training.
+
+    The output goes beside the folder.
+
+    Raises:
+        subprocess.CalledProcessError: the training failed, or was stopped by a signal.
+    """
+    begun_s = seconds(folder)
     command = [
         sys.executable,
         "-m",
@@ -65,21 +77,42 @@ def train(game: str, overrides: tuple[str, ...], name: str, out: Path, limit_s: 
         str(_ROOT / "configs" / f"{game}.yaml"),
         *_NETWORK,
         *overrides,
-        f"run.name={name}",
-        f"run.dir={out}",
-        f"run.max_wall_s={limit_s}",
+        f"run.name={folder.name}",
+        f"run.dir={folder.parent}",
+        f"run.max_wall_s={until_s}",
         f"run.target_return={GAMES[game]}",
+        *(["--resume"] if begun_s else []),
     ]
-    with (out / f"{name}.log").open("w") as log:
-        subprocess.run(
-            command,
-            cwd=_ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            timeout=limit_s + 120,
-            check=True,
+    with folder.with_name(f"{folder.name}.log").open("a") as log:
+        process = subprocess.Popen(
+            command, cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
         )
+        try:
+            status = process.wait(timeout=until_s - begun_s + _ENDS_WITHIN_S)
+        except KeyboardInterrupt:
+            process.wait(timeout=_ENDS_WITHIN_S)  # it got the signal too and keeps what it has
+            raise
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    if status:
+        raise subprocess.CalledProcessError(status, command)
+
+
+def seconds(folder: Path) -> float:
+    """How long a run has been trained; 0 for one that has not learned yet."""
+    metrics = folder / "metrics.jsonl"
+    lines = read_metrics(metrics) if metrics.exists() else []
+    return float(lines[-1]["time_s"]) if lines and lines[-1]["learned_steps"] else 0.0
+
+
+def is_over(folder: Path, limit_s: float) -> bool:
+    """Whether a run has its score, or its time is up."""
+    summary = folder / "summary.json"
+    if not summary.exists():
+        return False
+    found = json.loads(summary.read_text())
+    return found["reached_target_at_s"] is not None or found["wall_s"] >= limit_s
 
 
 def figures(folder: Path) -> dict[str, Any]:
@@ -112,18 +145,25 @@ def main() -> None:
     parser.add_argument("--onnx", action="store_true", help="fp32 in ONNX Runtime too")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--limit-s", type=float, default=3600.0, help="of each training")
+    parser.add_argument("--turn-s", type=float, default=None, help="of each turn of a training")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     found: dict[str, list[dict[str, Any]]] = {}
     for seed in options.seeds:
-        folders = {}
+        folders: dict[str, Path] = {}
+        waiting: list[tuple[Path, tuple[str, ...]]] = []
         for name, overrides in variants(options.chain, onnx=options.onnx).items():
             label = re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")
             run = f"{options.game}-{options.setting}-{label}-{seed}"
             together = (*SETTINGS[options.setting], *overrides, f"run.seed={seed}")
-            train(options.game, together, run, options.out, options.limit_s)
-            folders[name] = options.out / run
+            folders[name] = options.out.resolve() / run
+            waiting.append((folders[name], together))
+        # whoever has trained least is next: also after an interruption in the middle of a turn
+        while waiting := [job for job in waiting if not is_over(job[0], options.limit_s)]:
+            folder, together = min(waiting, key=lambda job: seconds(job[0]))
+            until_s = seconds(folder) + (options.turn_s or options.limit_s)
+            train(options.game, together, folder, min(until_s, options.limit_s))
         common = min(figures(folder)["steps"] for folder in folders.values())
         for name, folder in folders.items():
             line = {"variant": name, "seed": seed, **figures(folder)}
