@@ -85,9 +85,9 @@ def test_one_question_is_out_at_a_time_and_the_next_comes_after_a_pause(pulling)
 
 def test_a_question_without_an_answer_is_asked_again(pulling) -> None:
     pulling.asked()
-    pulling.clock.now += 4.9
+    pulling.clock.now += 4.0  # and what passed while the question was on its way
     assert pulling.quiet()
-    pulling.clock.now += 0.2
+    pulling.clock.now += 1.1
     assert pulling.asked() == WeightsRequest(-1, -1)
 
 

@@ -73,7 +73,7 @@ def test_a_failing_chain_ends_in_the_uncompressed_policy_though_no_newer_weights
     last, starts = Weights(0, 2, some_tensors(tools.flat, 2)), []
 
     def step() -> None:
-        clock.now += 0.05
+        clock.now += 0.01  # slowly: an answer on its way must not be late
         calls = link.calls
         refresh(compressor, line, cadence, known, clock=clock, cpu_clock=lambda: 0.0)
         starts.extend([clock.now] * (link.calls - calls))

@@ -100,10 +100,10 @@ def test_three_failures_in_a_row_end_the_pool_with_the_reason(pool, job, tools) 
         # the other worker and idle steps between them do not make it a new row
         job.turn.release()
         tools.wait_until(lambda failures=failures: pool.failures == failures, "it failed")
+    tools.wait_until(lambda: living() == set(), "nobody goes on")
     with pytest.raises(RuntimeError, match="3 steps of test workers in a row failed") as raised:
         pool.check()
     assert isinstance(raised.value.__cause__, ValueError)
-    tools.wait_until(lambda: living() == set(), "nobody goes on")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,8 @@ def test_what_makes_a_worker_may_fail_too(tools) -> None:
 
     pool = WorkerPool(make, name="test")
     pool.resize(1)
-    tools.wait_until(lambda: pool.failures == MOST_FAILURES, "it cannot be made")
+    tools.wait_until(lambda: living() == set(), "the pool ends: it cannot be made")
+    assert pool.failures == MOST_FAILURES
     with pytest.raises(RuntimeError):
         pool.check()
     assert pool.close(DEADLINE_S)

@@ -38,8 +38,8 @@ def test_a_run_on_int8_learns_and_outlives_its_compressor(system: System) -> Non
     before = run.last()
     run.kill_role("compressor-0")
     # actors go on with the policy that they have, and get newer ones from the next incarnation
-    after = _compressed(run, beyond=before["policy_version"])
-    assert after["learned_steps"] > before["learned_steps"]
+    _compressed(run, beyond=before["policy_version"])
+    run.wait_until_learning(beyond=before["learned_steps"])
     # the other compressor's artifacts may be what was learned on: this one is back a little later
     run.wait_for(
         lambda: run.pids().get("compressor-0", pids["compressor-0"]) != pids["compressor-0"],

@@ -117,8 +117,7 @@ class Surroundings:
                 self.tell(Peers(1, [self._trainer]))
             else:
                 self.beat = envelope.message
-                if not self.beat.final:  # after its goodbye nobody is there
-                    self.tell(BeatReply(1))
+                self._monitor.send(address, BeatReply(1))  # who said goodbye may be gone
         for address, _ in self._weights.receive(0.0):
             self.version += 1
             bias = np.array([0.0, _offset(self.version)], np.float32)

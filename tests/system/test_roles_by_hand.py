@@ -70,7 +70,8 @@ def test_of_two_living_roles_of_one_name_the_older_leaves_and_says_why(
     assert newest.state["epoch"] == (1 if twice == "trainer" else 0)
     learned = newest.state["ledger"]["learned_steps"]
     run.wait_until_learning(beyond=learned + 500)
-    for name in ("actor", "monitor", "trainer"):
+    # the monitor last: it would tell the others to stop while their own signal comes
+    for name in ("actor", "trainer", "monitor"):
         _left_in_order(roles[name], signal.SIGTERM)
     run.check_books()
 
