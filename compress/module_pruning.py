@@ -1,4 +1,4 @@
-"""Structured pruning of modules that are no plain chain: residuals, concatenations, branches."""
+"""Structured pruning of modules that are no plain chain: residuals, branches, an LSTM."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from compress.errors import ChainError
+from compress.lstm_pruning import check_lstm, importance, one_operation_each, pruning_function
 
 
 def prune_module(
@@ -36,7 +37,8 @@ def prune_module(
 
     Raises:
         ChainError: Torch-Pruning is not installed, a value is outside of its range, a name is
-            unknown, or the outputs would change their shape, as they do when a head is not ignored.
+            unknown, an LSTM has several layers, two directions or a projection and is not ignored,
+            or the outputs would change their shape, as they do when a head is not ignored.
     """
     if not 0.0 < sparsity < 1.0:
         raise ChainError(f"sparsity: expected more than 0 and less than 1, got {sparsity!r}")
@@ -52,25 +54,37 @@ def prune_module(
     if unknown:
         names = ", ".join(filter(None, parts))
         raise ChainError(f"ignored: {unknown[0]!r} is unknown; expected some of {names}")
+    for name, part in parts.items():
+        if isinstance(part, nn.LSTM) and name not in ignored:
+            check_lstm(name, part)
     inputs = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
     before = _shapes(copy.deepcopy(pruned), inputs)
     asked = {name: parameter.requires_grad for name, parameter in pruned.named_parameters()}
     modes = {part: part.training for part in parts.values()}
     pruned.requires_grad_(True)  # the library reads the graph of autograd
-    with torch.enable_grad():
+    with torch.enable_grad(), one_operation_each(pruned):
         pruner = library.pruner.BasePruner(
             pruned,
             inputs,
-            importance=library.importance.GroupMagnitudeImportance(p=2),
+            importance=importance(library),
             pruning_ratio=sparsity,
             ignored_layers=[parts[name] for name in ignored],
             round_to=round_to,
+            customized_pruners={nn.LSTM: pruning_function(library)},
+            # given, since its own tries another call when this one raises
+            forward_fn=lambda model, given: model(*given),
         )
         pruner.step()
     for name, parameter in pruned.named_parameters():
         parameter.requires_grad_(asked[name])
         parameter.grad = None
-    after = _shapes(pruned, inputs)
+    try:
+        after = _shapes(pruned, inputs)
+    except RuntimeError as error:
+        raise ChainError(
+            f"the pruned module cannot be run ({error}); does a dense layer see more axes than "
+            "[N, features]? Flatten time and batch before it"
+        ) from error
     for part, training in modes.items():
         part.training = training
     if after != before:
@@ -82,9 +96,23 @@ def prune_module(
 
 
 def _shapes(module: nn.Module, inputs: tuple[Any, ...]) -> list[tuple[int, ...]]:
-    """The shapes of all tensors that it gives; leaves it in evaluation mode."""
-    with torch.no_grad():
-        return [tuple(tensor.shape) for tensor in _tensors(module.eval()(*inputs))]
+    """The shapes of all tensors that it gives, states of LSTMs left out, which may be narrower.
+
+    Leaves it in evaluation mode.
+    """
+    states: list[torch.Tensor] = []
+    hooks = [
+        part.register_forward_hook(lambda _, __, given: states.extend(given[1]))
+        for part in module.modules()
+        if isinstance(part, nn.LSTM)
+    ]
+    try:
+        with torch.no_grad():
+            given = list(_tensors(module.eval()(*inputs)))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [tuple(t.shape) for t in given if not any(t is state for state in states)]
 
 
 def _tensors(given: Any) -> list[torch.Tensor]:

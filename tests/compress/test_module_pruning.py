@@ -126,3 +126,122 @@ def test_without_the_library_the_message_says_how_to_get_it(module, monkeypatch)
     monkeypatch.setattr(importlib, "import_module", absent)
     with pytest.raises(ChainError, match=r"pip install 'aclearn\[prune-modules\]'"):
         prune_module(module, EXAMPLE, 0.5, HEADS)
+
+
+class Recurrent(nn.Module):
+    """IMPALA's small network: convolution, dense layer, LSTM over time, two heads."""
+
+    def __init__(self, layers: int = 1, bias: bool = True) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 8, 3)
+        self.hidden = nn.Linear(8 * 36, 10)
+        self.lstm = nn.LSTM(10, 12, num_layers=layers, bias=bias)
+        self.policy = nn.Linear(12, 6)
+        self.value = nn.Linear(12, 1)
+
+    def forward(self, observations, state=None):
+        time, batch = observations.shape[:2]
+        x = torch.relu(self.convolution(observations.flatten(0, 1))).flatten(1)
+        x = torch.relu(self.hidden(x)).reshape(time, batch, -1)
+        x, state = self.lstm(x, state)
+        return self.policy(x.flatten(0, 1)), self.value(x.flatten(0, 1)), state
+
+
+FRAMES = torch.randn(5, 2, 3, 8, 8, generator=torch.Generator().manual_seed(3))
+
+
+def find_rows(small, large):
+    """For each row of `small` the number of the equal row of `large`."""
+    return [next(j for j, other in enumerate(large) if torch.equal(row, other)) for row in small]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_an_lstm_loses_units_as_if_their_outputs_were_always_zero(bias) -> None:
+    pytest.importorskip("torch_pruning")
+    torch.manual_seed(4)
+    module = Recurrent(bias=bias)
+    pruned = prune_module(module, FRAMES, 0.5, HEADS)
+    assert (pruned.lstm.input_size, pruned.lstm.hidden_size) == (5, 6)
+    # which they are: heads kept the columns of the units that stay, hidden.bias its entries
+    units = find_rows(pruned.policy.weight.T, module.policy.weight.T)
+    inputs = find_rows(pruned.hidden.bias[:, None], module.hidden.bias[:, None])
+    filters = find_rows(pruned.convolution.weight, module.convolution.weight)
+    assert [len(units), len(inputs), len(filters)] == [6, 5, 4]
+
+    # the whole network step by step, what was removed held at zero
+    weights = {name: tensor.detach().double() for name, tensor in module.state_dict().items()}
+    x = FRAMES.flatten(0, 1).double()
+    x = torch.relu(
+        nn.functional.conv2d(x, weights["convolution.weight"], weights["convolution.bias"])
+    )
+    x = (x * only(filters, 8)[:, None, None]).flatten(1)
+    x = torch.relu(x @ weights["hidden.weight"].T + weights["hidden.bias"]) * only(inputs, 10)
+    h = c = torch.zeros(2, 12, dtype=torch.float64)
+    logits = []
+    for step in x.reshape(5, 2, 10):
+        gates = step @ weights["lstm.weight_ih_l0"].T + h @ weights["lstm.weight_hh_l0"].T
+        if bias:
+            gates = gates + weights["lstm.bias_ih_l0"] + weights["lstm.bias_hh_l0"]
+        entry, forget, cell, out = gates.chunk(4, dim=1)
+        c = torch.sigmoid(forget) * c + torch.sigmoid(entry) * torch.tanh(cell)
+        h = torch.sigmoid(out) * torch.tanh(c) * only(units, 12)
+        logits.append(h @ weights["policy.weight"].T + weights["policy.bias"])
+    answer, _, (last_h, last_c) = pruned(FRAMES)
+    torch.testing.assert_close(answer.double(), torch.cat(logits), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(last_h[0].double(), h[:, units], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(last_c[0].double(), c[:, units], rtol=1e-5, atol=1e-6)
+    # and it goes on from its own state, as an actor does
+    torch.testing.assert_close(
+        pruned(FRAMES[3:], pruned(FRAMES[:3])[2])[0], answer[6:], rtol=1e-5, atol=1e-6
+    )
+
+
+def only(numbers, count):
+    """1 at these places, 0 elsewhere."""
+    mask = torch.zeros(count, dtype=torch.float64)
+    mask[numbers] = 1.0
+    return mask
+
+
+def test_units_of_an_lstm_that_nobody_hears_are_the_ones_that_go() -> None:
+    pytest.importorskip("torch_pruning")
+    torch.manual_seed(5)
+    module = Recurrent()
+    quiet = [0, 1, 4, 6, 9, 11]
+    with torch.no_grad():
+        for head in (module.policy, module.value):
+            head.weight[:, quiet] = 0.0
+        module.lstm.weight_hh_l0[:, quiet] = 0.0
+        for gate in range(4):
+            rows = [unit + 12 * gate for unit in quiet]
+            module.lstm.weight_ih_l0[rows] *= 0.01
+            module.lstm.weight_hh_l0[rows] *= 0.01
+    pruned = prune_module(module, FRAMES, 0.5, (*HEADS, "hidden", "convolution"))
+    assert pruned.lstm.hidden_size == 6
+    for answer, expected in zip(pruned(FRAMES)[:2], module(FRAMES)[:2], strict=True):
+        torch.testing.assert_close(answer, expected)
+
+
+def test_an_lstm_of_two_layers_is_refused_unless_it_stays() -> None:
+    pytest.importorskip("torch_pruning")
+    with pytest.raises(ChainError, match="lstm: an LSTM with 2 layers cannot be pruned"):
+        prune_module(Recurrent(layers=2), FRAMES, 0.5, HEADS)
+    pruned = prune_module(Recurrent(layers=2), FRAMES, 0.5, (*HEADS, "lstm"))
+    assert (pruned.lstm.input_size, pruned.lstm.hidden_size) == (5, 12)
+    assert pruned(FRAMES)[0].shape == (10, 6)
+
+
+def test_a_module_called_with_a_state_or_whose_heads_see_time_is_refused_with_the_reason() -> None:
+    pytest.importorskip("torch_pruning")
+    state = (torch.zeros(1, 2, 12), torch.zeros(1, 2, 12))
+    with pytest.raises(ChainError, match="expected example_inputs with which it starts from zeros"):
+        prune_module(Recurrent(), (FRAMES, state), 0.5, HEADS)
+
+    class Unflattened(Recurrent):
+        def forward(self, observations):
+            x = torch.relu(self.convolution(observations.flatten(0, 1))).flatten(1)
+            x = torch.relu(self.hidden(x)).reshape(*observations.shape[:2], -1)
+            return self.policy(self.lstm(x)[0])
+
+    with pytest.raises(ChainError, match="Flatten time and batch before it"):
+        prune_module(Unflattened(), FRAMES, 0.5, HEADS)
