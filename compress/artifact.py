@@ -21,9 +21,11 @@ from compress.runtime import BriefSession, Executable, OnnxExecutable
 
 _Made = TypeVar("_Made")
 
-#: How far a probe's logits may be from what the compressor saw, as a share of their largest (or of
-#: 1): other processors round otherwise, and in int8 a rounding is a whole step.
+#: How far a probe's logits may be from what the compressor saw, as a share of their largest: other
+#: processors round otherwise, and in int8 a rounding is a whole step.
 _TOLERANCES = {"fp32": 1e-3, "fp16": 1e-2, "bf16": 5e-2, "int8": 5e-2}
+#: What their largest counts as at least: a new policy's are hundredths, and its next version's too.
+_LEAST_SCALE = 1e-2
 #: Executables' graphs that a runtime keeps; a chain that is switched comes back.
 _GRAPHS_KEPT = 4
 
@@ -77,7 +79,8 @@ class Artifact:
         tensors: by the names of `graph.tensors()`.
         probe_observations: `[P, *shape]`.
         probe_logits: `[P, A]` float32 that the compressor's runtime gave for them.
-        fidelity: to the original, on visited observations, floor included.
+        fidelity: to the original, on visited observations, floor included; measured at
+            `fidelity.version`, since not every version is compared.
         latency_ms: milliseconds a call by batch size, one thread, where it was made.
         floor: least probability that every action keeps.
         digest: of all of the above.
@@ -177,10 +180,14 @@ def check_probe(artifact: Artifact, executable: Executable) -> None:
     The cheapest complete guard: it sees mixed weights, another processor's arithmetic and a wrong
     graph alike.
     """
-    logits = executable.logits(artifact.probe_observations)
     expected = artifact.probe_logits
-    scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
-    tolerance = _TOLERANCES[artifact.graph.precision] * scale
+    if expected.size == 0 or not np.isfinite(expected).all():
+        raise RefusedArtifact(
+            f"artifact {artifact.chain}: its probe says nothing; expected finite logits of one "
+            f"observation at least, got shape {expected.shape}"
+        )
+    logits = executable.logits(artifact.probe_observations)
+    tolerance = _TOLERANCES[artifact.graph.precision] * max(_LEAST_SCALE, np.abs(expected).max())
     if logits.shape != expected.shape or not np.allclose(
         logits, expected, rtol=0.0, atol=tolerance
     ):

@@ -44,13 +44,21 @@ def make_chain(config: Config, architecture: Architecture) -> CompressorChain:
         compressor.chain,
         any_processor=not bound_at.is_loopback,  # actors may be on other machines
         floor=compressor.floor,
-        batch_sizes=(config.actors.envs_per_group,),
+        batch_sizes=_batch_sizes(config),
         fidelity_observations=compressor.fidelity_observations,
         # a bound holds for each artifact, not for one in ten
         fidelity_every=compressor.fidelity_every if compressor.max_kl is None else 1,
     )
     chain.plan(architecture)
     return chain
+
+
+def _batch_sizes(config: Config) -> tuple[int, ...]:
+    """The batch sizes that compressed policies answer: an actor's, or a predictor's extremes."""
+    group = config.actors.envs_per_group
+    if config.actors.inference == "local":
+        return (group,)
+    return tuple(sorted({group, config.predictor.max_batch}))
 
 
 def make_runtime(

@@ -155,6 +155,22 @@ def _nan_probe(artifact, small):
     return sealed(replace(artifact, probe_logits=artifact.probe_logits * np.nan))
 
 
+def _infinite_probe(artifact, small):
+    spoilt = artifact.probe_logits.copy()
+    spoilt[0, 0] = np.inf  # it would allow the others everything
+    return sealed(replace(artifact, probe_logits=spoilt))
+
+
+def _empty_probe(artifact, small):
+    return sealed(
+        replace(
+            artifact,
+            probe_observations=artifact.probe_observations[:0],
+            probe_logits=artifact.probe_logits[:0],
+        )
+    )
+
+
 def _too_few_logits(artifact, small):
     return sealed(replace(artifact, probe_logits=artifact.probe_logits[:1]))
 
@@ -193,7 +209,9 @@ _SPOILS = {
     _missing_tensor: "missing or unknown tensors .*hidden.0.bias",
     _nan: "weights.'hidden.0.weight'.: not finite",
     _another_probe: "the probe's logits differ .* by more than 0.00",
-    _nan_probe: "the probe's logits differ",
+    _nan_probe: "its probe says nothing",
+    _infinite_probe: "its probe says nothing",
+    _empty_probe: "its probe says nothing",
     _too_few_logits: "the probe's logits differ",
     _weights_of_another_version: "the probe's logits differ",
     _no_such_runtime_for_int8: "cannot be run",
@@ -233,7 +251,7 @@ def test_before_the_first_artifact_there_is_nothing_to_act_with(small) -> None:
 def test_probes_may_differ_by_what_another_processor_rounds_otherwise(small, name, largest) -> None:
     artifact = make_artifact(small, name)
     executable = GraphCache().executable(artifact.graph, artifact.tensors)
-    size = max(1.0, float(np.abs(artifact.probe_logits).max()))
+    size = float(np.abs(artifact.probe_logits).max())
     for share, refused in ((0.9, False), (1.1, True)):
         spoilt = artifact.probe_logits.copy()
         spoilt[1, 2] += share * largest * size
@@ -243,6 +261,29 @@ def test_probes_may_differ_by_what_another_processor_rounds_otherwise(small, nam
                 check_probe(changed, executable)
         else:
             check_probe(changed, executable)
+
+
+@pytest.mark.parametrize("name", ["onnx", "torchscript", "fp16", "bf16", "int8"])
+def test_the_probe_sees_old_weights_among_the_new_ones_of_a_policy_that_has_just_begun(
+    small, name
+) -> None:
+    # its head's weights are a hundredth of what they will be, and so are its logits
+    context, made = Context(small.observations(small.images, 32), seed=4), {}
+    for seed in (1, 2):
+        policy = small.policy(small.images, seed=seed, version=seed)
+        head = {n: t * np.float32(0.01) for n, t in policy.tensors.items() if "policy" in n}
+        young = policy.become(policy.graph, {**policy.tensors, **head})
+        made[seed] = make_chain(name).compress(young, context)
+    new = made[2]
+    assert np.abs(new.probe_logits).max() < 0.1
+    runtime = ArtifactPolicy(small.images)
+    runtime.swap(new)
+    mixed = [tensor for tensor in new.tensors if tensor.endswith(".weight")]
+    for tensor in mixed:
+        stale = {**new.tensors, tensor: made[1].tensors[tensor]}
+        with pytest.raises(RefusedArtifact, match="the probe's logits differ"):
+            runtime.swap(sealed(replace(new, tensors=stale)))
+    assert len(mixed) == 5
 
 
 def test_a_probe_is_two_visited_observations_and_what_the_runtime_said(small) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 from random_policies import some_observations, some_tensors
@@ -15,8 +16,10 @@ from aclearn.policies import Architecture, PolicyVersion
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from aclearn.policies.spec import Convolution, ResidualSection
 from compress import (
+    ONNX,
     ArtifactPolicy,
     ChainError,
+    CompressorChain,
     Context,
     Fusion,
     LowRank,
@@ -25,6 +28,7 @@ from compress import (
     check_compressor,
     parse_chain,
 )
+from compress.export import export_onnx
 from compress.fusion import fold_batch_norm, fold_normalisation, fuse_module
 from compress.graph import PolicyGraph
 from compress.network import GraphNetwork
@@ -119,6 +123,22 @@ def test_the_graph_has_no_multiplication_left() -> None:
     assert [op for op in operators(plain) if op != "Mul"] == operators(
         replace(plain, scale_folded=True)
     )
+
+
+@pytest.mark.parametrize("name", ["images", "flat"])
+def test_activations_are_part_of_the_products_in_the_session_that_acts(
+    small, name, tmp_path
+) -> None:
+    architecture = getattr(small, name)
+    chain = CompressorChain().add(Fusion()).add(ONNX())
+    artifact = chain.compress(small.policy(architecture), Context())
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    model = export_onnx(artifact, {})
+    onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    left = {node.op_type for node in onnx.load(tmp_path / "optimised.onnx").graph.node}
+    assert {"Relu", "Tanh"} & {node.op_type for node in onnx.load_from_string(model).graph.node}
+    assert not {"Relu", "Tanh", "Mul", "Add"} & left, left
 
 
 @pytest.mark.parametrize(

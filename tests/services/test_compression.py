@@ -125,7 +125,25 @@ def test_a_model_that_is_not_what_torch_computes_is_not_written(
     assert to.read_bytes() == good
 
 
-def test_an_int8_model_that_is_not_what_its_runtime_computes_is_not_written(
+def test_an_int8_graph_that_is_wrong_wherever_it_is_built_is_not_written(
+    run, tmp_path, monkeypatch, no_games
+) -> None:
+    to = tmp_path / "policy.onnx"
+
+    def bent(graph, **how):
+        """Another activation, in the model as in the runtime: they agree with each other."""
+        return build_onnx(
+            replace(graph, architecture=replace(graph.architecture, activation="tanh")), **how
+        )
+
+    for user in ("compress.export", "compress.optimised", "compress.runtime"):
+        monkeypatch.setattr(f"{user}.build_onnx", bent)
+    with pytest.raises(RefusedArtifact, match=r"logits are off by .*it was not written"):
+        export_run(run, to, words="int8")
+    assert not to.exists()
+
+
+def test_an_int8_model_with_other_tensors_is_not_written(
     run, tmp_path, monkeypatch, no_games
 ) -> None:
     to = tmp_path / "policy.onnx"

@@ -13,12 +13,13 @@ from aclearn.config import (
     EnvConfig,
     NetworkConfig,
     PolicyConfig,
+    PredictorConfig,
 )
 from aclearn.envs import EnvSpec
 from aclearn.errors import ConfigError
 from aclearn.monitoring import WaitMeter
-from aclearn.policies import describe_architecture
-from compress import OnnxPolicy, PolicyGraph
+from aclearn.policies import PolicyVersion, describe_architecture
+from compress import Context, OnnxPolicy, Policy, PolicyGraph
 from compress.lanes import LanePolicy
 from compress.quantizer import has_vnni
 from compress.torch_runtime import TorchPolicy
@@ -135,3 +136,19 @@ def test_int8_for_actors_elsewhere_has_7_bits_unless_told_otherwise(
     assert graph_of(item).reduced_range == (not has_vnni() if here else True)
     for told in (True, False):
         assert graph_of({"int8": {"reduced_range": told}}).reduced_range is told
+
+
+@pytest.mark.parametrize(("inference", "sizes"), [("local", {8}), ("predictor", {8, 64})])
+def test_latency_is_measured_at_the_batch_sizes_of_whoever_acts(tools, inference, sizes) -> None:
+    config = Config(
+        env=EnvConfig(id="a"),
+        actors=ActorsConfig(inference=inference, envs_per_group=8),
+        predictor=PredictorConfig(max_batch=64),
+        compressor=CompressorConfig(chain=["onnx"]),
+    )
+    rng = np.random.default_rng(3)
+    shapes = tools.flat.tensor_shapes().items()
+    tensors = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes}
+    policy = Policy.of(tools.flat, tensors, PolicyVersion(0, 1))
+    artifact = make_chain(config, tools.flat).compress(policy, Context())
+    assert artifact.latency_ms.keys() == sizes
