@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from checked_swaps import swaps_checked
 
 from aclearn.policies import Architecture, Convolution, PolicyVersion, ResidualSection
 from compress import Policy
@@ -60,6 +62,13 @@ def _observations(architecture, count, seed=0):
 
 def _policy(architecture, seed=1, version=1):
     return Policy.of(architecture, _tensors(architecture, seed), PolicyVersion(0, version))
+
+
+@pytest.fixture(autouse=True)
+def every_swap_is_checked() -> Iterator[None]:
+    """After every swap the outputs are torch's for the new weights."""
+    with swaps_checked():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from checked_swaps import swaps_checked
 from made_unrolls import quiet_unroll
 
 from aclearn.config import Config, EnvConfig, MonitorConfig, RunConfig
@@ -117,6 +119,14 @@ class Roles:
     def close(self) -> None:
         for context in self._contexts:
             context.close()
+
+
+@pytest.fixture(autouse=True)
+def every_swap_is_checked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After every swap the outputs are torch's for the new weights."""
+    wrong = request.node.get_closest_marker("computes_wrongly") is not None
+    with nullcontext() if wrong else swaps_checked():
+        yield
 
 
 @pytest.fixture

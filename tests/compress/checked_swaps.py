@@ -1,0 +1,126 @@
+"""After every swap: what a runtime answers is what torch computes of the new weights.
+
+For fixtures of whole folders: no test has to think of it, and none is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from integer_policies import integer_logits
+
+from compress import ArtifactPolicy, OnnxPolicy
+from compress.network import GraphNetwork
+from compress.quantizer import has_vnni
+from compress.torch_runtime import TorchPolicy
+
+_OBSERVATIONS = 2
+#: How far answers may be from what float64 gives, as a share of the largest logit (or of 1), by
+#: what is computed in.
+_TOLERANCES = {"fp32": 1e-4, "fp16": 5e-3, "bf16": 5e-2}
+_AMP = {None: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+#: As many numbers that enter an int8 policy's last layer may be a step away: sums on the edge
+#: between two steps are rounded to either.
+_STEPS_APART = 3
+
+
+def observations_of(architecture):
+    """Images of 4 × 4 blocks, bytes, or normal numbers: always the same ones."""
+    rng = np.random.default_rng(17)
+    shape = architecture.observation_shape
+    if architecture.observation_dtype != "uint8":
+        return rng.normal(size=(_OBSERVATIONS, *shape)).astype(np.float32)
+    if not architecture.convolves:
+        return rng.integers(0, 256, (_OBSERVATIONS, *shape), np.uint8)
+    channels, height, width = shape
+    coarse = (_OBSERVATIONS, channels, -(-height // 4), -(-width // 4))
+    blocks = rng.integers(0, 256, coarse, np.uint8).repeat(4, axis=2).repeat(4, axis=3)
+    return np.ascontiguousarray(blocks[..., :height, :width])
+
+
+def torch_logits(graph, tensors, observations):
+    """What torch's plain layers compute in float64 of the stored numbers."""
+    network = GraphNetwork(graph, with_value=False).load(tensors).double()
+    with torch.no_grad():
+        return network(torch.from_numpy(observations))[0].numpy()
+
+
+def floored(logits, floor):
+    """Logits of (1 − A·floor) p + floor."""
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    return np.log((1.0 - logits.shape[1] * floor) * p + floor)
+
+
+def expected_of(graph, tensors, computed_in):
+    """Observations, their logits, and how far from those an answer may be."""
+    observations = observations_of(graph.architecture)
+    if graph.precision == "int8":
+        expected = integer_logits(graph, tensors, observations)
+        step = tensors["policy.input_scale"] * np.max(tensors["policy.weight_scale"])
+        return observations, expected, _STEPS_APART * 127 * float(step)
+    expected = torch_logits(graph, tensors, observations)
+    size = max(1.0, float(np.abs(expected).max()))
+    return observations, expected, _TOLERANCES[computed_in] * size
+
+
+def _of_artifact(artifact):
+    graph = artifact.graph
+    # in ONNX Runtime halves are only stored: it computes in fp32
+    computed_in = "fp32" if graph.runtime == "onnx" else graph.precision
+    observations, logits, tolerance = expected_of(graph, artifact.tensors, computed_in)
+    if artifact.floor > 0.0:
+        # these are normalised: each may move by what it and the normaliser moved
+        return observations, floored(logits, artifact.floor), 2 * tolerance
+    return observations, logits, tolerance
+
+
+#: What each kind of runtime has to answer after a swap to what it was given.
+_KINDS = {
+    OnnxPolicy: lambda runtime, tensors: expected_of(runtime._given, tensors, "fp32"),
+    TorchPolicy: lambda runtime, tensors: expected_of(
+        runtime._graph, tensors, _AMP[runtime._amp_dtype]
+    ),
+    ArtifactPolicy: lambda runtime, artifact: _of_artifact(artifact),
+}
+
+
+def _saturates(given) -> bool:
+    """Whether this processor's int8 products are not what integers say."""
+    graph = getattr(given, "graph", None)
+    return (
+        graph is not None and graph.precision == "int8" and not (graph.reduced_range or has_vnni())
+    )
+
+
+@contextmanager
+def swaps_checked() -> Iterator[None]:
+    """Looks at every swap inside, in any thread; fails in the end if one gave other answers."""
+    wrong: list[str] = []
+
+    def checked(kind, answers_of):
+        plain = kind.swap
+
+        def swap(runtime, given):
+            plain(runtime, given)
+            if _saturates(given):
+                return
+            observations, expected, tolerance = answers_of(runtime, given)
+            worst = float(np.abs(runtime.logits(observations) - expected).max())
+            if not worst <= tolerance:
+                wrong.append(
+                    f"{kind.__name__}: after a swap logits are off by {worst:.3g}, allowed are "
+                    f"{tolerance:.3g}"
+                )
+
+        return patch.object(kind, "swap", swap)
+
+    with ExitStack() as patches:
+        for kind, answers_of in _KINDS.items():
+            patches.enter_context(checked(kind, answers_of))
+        yield
+    assert wrong == []
