@@ -40,6 +40,7 @@ class _Choice:
 
     Attributes:
         graph: digest of the graph that it was made for.
+        epoch: of the weights that it was made for.
         widths: units that each layer keeps; decided once.
         kept: which ones; chosen again now and then.
         age: versions since they were chosen.
@@ -49,6 +50,7 @@ class _Choice:
     """
 
     graph: str
+    epoch: int
     widths: dict[str, int]
     kept: dict[str, NDArray[np.intp]]
     age: int = 0
@@ -63,8 +65,9 @@ class Pruning(Link):
     A filter goes with its feature map and with what every later layer made of it, the heads of the
     policy and the value included. Which units stay is the same from version to version, since a
     policy that loses other units every few seconds jumps; they are chosen again every
-    `reselect_every` versions. Their number is decided once for a graph. A residual section loses
-    filters of each block's first convolution alone: the others are tied together by sums.
+    `reselect_every` versions, and in a new epoch, whose weights are not those of the last version.
+    Their number is decided once for a graph. A residual section loses filters of each block's first
+    convolution alone: the others are tied together by sums.
 
     Where there are observations, the layers that read removed units are corrected by what the units
     that stay can say of them (`reconstruction`), which keeps the pruned policy near its original.
@@ -85,8 +88,8 @@ class Pruning(Link):
         round_to: widths are rounded up to multiples of this, which kernels compute faster, or of
             its half, its quarter, … where rounding would leave nothing to remove.
         compensate: correct the layers that read removed units.
-        reselect_every: versions between two choices.
-        measure_every: versions between two measurements of the corrections.
+        reselect_every: versions between two choices within an epoch.
+        measure_every: versions between two measurements of the corrections within an epoch.
         observations: how many a measurement looks at.
         ridge: how much corrections cost (see `reconstruction`), more than 0.
 
@@ -194,7 +197,11 @@ class Pruning(Link):
         known: _Choice | None = memory.get("choice")
         if known is not None and known.graph != graph:
             known = None
-        chosen = known is None or known.age >= self._reselect_every
+        # weights of a new epoch are those of a checkpoint, or new ones: nobody knows how far they
+        # are from those that the units were chosen for and the corrections measured on
+        chosen = (
+            known is None or known.age >= self._reselect_every or known.epoch != policy.at.epoch
+        )
         seen = context.observations is not None and len(context.observations) > 0
         measured = (self._compensate and seen) and (
             known is None
@@ -216,7 +223,7 @@ class Pruning(Link):
                 not np.array_equal(kept[name], known.kept[name]) for name in kept
             ):
                 context.breaks += 1
-            known = _Choice(graph, widths, kept)
+            known = _Choice(graph, policy.at.epoch, widths, kept)
         if measured:
             # imported here: to read and plan a chain needs no torch
             from compress.reconstruction import reconstruction

@@ -14,7 +14,9 @@ from pruning_oracle import (
     IMAGES,
     compress,
     graph_outputs,
+    layers_of,
     least_important,
+    reconstructed,
     slow_forward,
     widths_of,
 )
@@ -41,6 +43,7 @@ from compress import (
     parse_chain,
 )
 from compress.graph import PolicyGraph
+from compress.units import keep_units
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -321,6 +324,44 @@ def test_actors_see_the_new_weights_after_every_version(links) -> None:
         answers.append(actor.logits(observations))
         np.testing.assert_allclose(answers[-1], logits, rtol=1e-3, atol=1e-4)
     assert min(np.abs(answers[i] - answers[i - 1]).max() for i in (1, 2)) > 0.05
+
+
+def without(architecture, tensors, removed):
+    """Architecture and tensors of the units that stay, uncorrected."""
+    kept = {
+        layer: np.array([unit for unit in range(count) if unit not in removed.get(layer, ())])
+        for layer, count in layers_of(architecture).items()
+    }
+    return keep_units(architecture, tensors, kept)
+
+
+def test_actors_see_the_new_weights_with_corrections_measured_before_them() -> None:
+    chain = parse_chain([{"prune": {"sparsity": 0.5, "measure_every": 3}}, "onnx"])
+    actor, visited = ArtifactPolicy(IMAGES), some_observations(IMAGES, 40, seed=3)
+    context, observations = Context(visited), some_observations(IMAGES, 5, seed=40)
+    removed, changes = {}, {}
+    # version 3 is the last that the first corrections are for; a new epoch has its own
+    for epoch, version in [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (1, 6), (1, 7)]:
+        tensors = some_tensors(IMAGES, version)
+        policy = Policy.of(IMAGES, tensors, PolicyVersion(epoch, version))
+        artifact = chain.compress(policy, context)
+        actor.swap(artifact)
+        if version in (1, 6):
+            removed = least_important(IMAGES, artifact.graph.architecture, tensors)
+        small, narrow = without(IMAGES, tensors, removed)
+        fresh = reconstructed(IMAGES, tensors, removed, visited)
+        measured = version in (1, 4, 6)
+        if measured:
+            changes = {name: tensor - narrow[name] for name, tensor in fresh.items()}
+        expected, _, _ = slow_forward(
+            small, {name: narrow[name] + changes[name] for name in narrow}, observations
+        )
+        size = np.abs(expected).max()
+        assert np.abs(actor.logits(observations) - expected).max() < 0.01 * size
+        # other corrections could not have passed
+        others, _, _ = slow_forward(small, narrow if measured else fresh, observations)
+        assert np.abs(others - expected).max() > 0.05 * size
+    assert context.breaks == 1
 
 
 def test_a_chain_prunes_then_factors_and_quantises() -> None:
