@@ -155,6 +155,8 @@ def test_a_half_is_rounded_to_even_in_tensors_of_any_width() -> None:
         ((-51.0, 204.0), 1.0, 51),
         ((-10.0, -5.0), 10 / 255, 255),  # 0 has to be in it
         ((3.0, 6.0), 6 / 255, 0),
+        ((4.0, 4.0), 4 / 255, 0),  # a constant is represented by the end of its scale
+        ((-4.0, -4.0), 4 / 255, 255),
         ((0.0, 0.0), 1.0, 0),
         ((0.0, 1e-45), 1.0, 0),  # so small that its scale would be 0
     ],
@@ -220,6 +222,28 @@ def dead_units_everywhere(tensors):
     tensors["hidden.0.bias"][...] = -1  # relu: the next layer sees nothing but 0
 
 
+def constant_weights(tensors):
+    tensors["convolutions.1.weight"][...] = 0.05
+    tensors["hidden.0.weight"][...] = -0.02
+    tensors["hidden.0.bias"][...] = 0.3
+
+
+def constant_weights_everywhere(tensors):
+    for name, tensor in tensors.items():
+        if name.endswith("weight"):
+            tensor[...] = 0.05
+
+
+def constant_activations(tensors):
+    tensors["hidden.0.weight"][...] = 0
+    tensors["hidden.0.bias"][...] = 0.7  # what enters the next layer never changes
+
+
+def different_constant_activations(tensors):
+    tensors["convolutions.0.weight"][...] = 0
+    tensors["convolutions.0.bias"][...] = np.linspace(0.1, 0.9, 5)
+
+
 def dead_head(tensors):
     tensors["policy.weight"][...] = 0
 
@@ -258,6 +282,10 @@ def small_biases_of_a_dead_layer(tensors):
         dead_filter,
         dead_convolution,
         dead_units_everywhere,
+        constant_weights,
+        constant_weights_everywhere,
+        constant_activations,
+        different_constant_activations,
         dead_head,
         everything_zero,
         nearly_dead_filter,
@@ -267,7 +295,9 @@ def small_biases_of_a_dead_layer(tensors):
     ],
     ids=lambda spoil: spoil.__name__,
 )
-def test_dead_and_nearly_dead_layers_keep_their_biases(small, spoil, per_channel) -> None:
+def test_dead_nearly_dead_and_constant_layers_keep_what_they_give(
+    small, spoil, per_channel
+) -> None:
     tensors = small.tensors(small.images, 5)
     spoil(tensors)
     policy = Policy.of(small.images, tensors)

@@ -88,7 +88,8 @@ class Pulling:
         self.known.learn(peer)
         self.runtime = ArtifactPolicy(tools.flat)
         self.link = PeerLink(roles("actor-0"), "compressor", "artifacts")
-        self.client = PolicyClient(self.link, ArtifactSource(self.runtime), clock=self.clock)
+        self.source = ArtifactSource(self.runtime)
+        self.client = PolicyClient(self.link, self.source, clock=self.clock)
 
     def poll(self) -> None:
         self.clock.now += 0.02

@@ -49,6 +49,41 @@ def test_actors_pull_artifacts_and_keep_the_old_one_when_one_is_damaged(roles, t
     assert compressor.newer_than(PolicyVersion(request.epoch, request.version)) is None
 
 
+def test_an_artifact_of_an_older_epoch_changes_nothing(roles, tools, monkeypatch) -> None:
+    pulling, compressor = Pulling(roles, tools), make(tools, ["onnx"])
+    observations = some_observations(tools.flat, 5)
+    compressor.compress(PolicyVersion(2, 1), some_tensors(tools.flat, 1))
+    pulling.pull(compressor)
+    swaps, before = pulling.client.swaps, pulling.runtime.logits(observations)
+    # of a compressor that has not yet heard of the trainer's restarts, and sends what it has
+    behind = make(tools, ["onnx"])
+    behind.compress(PolicyVersion(1, 500), some_tensors(tools.flat, 2))
+    behind.newer_than = lambda known, plain: behind.artifact
+    arrived, version = [], pulling.source.version
+
+    def noted(message):
+        arrived.append(version(message))
+        return arrived[-1]
+
+    monkeypatch.setattr(pulling.source, "version", noted)
+
+    def has_arrived() -> bool:
+        pulling.poll()
+        serve_artifacts(pulling.server, behind, 0.01)
+        return PolicyVersion(1, 500) in arrived
+
+    tools.wait_until(has_arrived, "the artifact of the older epoch has come")
+    assert (pulling.client.at, pulling.client.chain) == (PolicyVersion(2, 1), "onnx")
+    assert (pulling.client.swaps, pulling.client.refused) == (swaps, 0)
+    np.testing.assert_array_equal(pulling.runtime.logits(observations), before)
+    tensors = some_tensors(tools.flat, 3)
+    compressor.compress(PolicyVersion(2, 2), tensors)
+    pulling.pull(compressor)
+    assert pulling.client.at == PolicyVersion(2, 2)
+    expected = float64_logits(tools.flat, tensors, observations)
+    np.testing.assert_allclose(pulling.runtime.logits(observations), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_who_refuses_the_last_artifact_acts_on_the_uncompressed_policy(roles, tools) -> None:
     pulling, compressor = Pulling(roles, tools), make(tools, ["int8", "onnx"])
     observations, tensors = some_observations(tools.flat, 40), some_tensors(tools.flat, 1)
