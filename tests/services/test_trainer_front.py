@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from aclearn import wire
 from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
 from aclearn.monitoring import StepLedger
 from aclearn.policies import PolicyVersion
@@ -15,6 +16,7 @@ from aclearn.wire import (
     ErrorReply,
     Hello,
     NoNewerWeights,
+    ObservationsRequest,
     UnrollReply,
     Weights,
     WeightsRequest,
@@ -67,8 +69,7 @@ class Front:
         assert None not in got
         return [envelope.message for envelope in got]
 
-    def ask(self, epoch: int, version: int):
-        request = WeightsRequest(epoch, version)
+    def ask(self, request):
         assert self.weights.send(request, timeout_s=self.tools.deadline_s)
         envelope = self.weights.receive(self.tools.deadline_s)
         assert envelope is not None
@@ -136,11 +137,35 @@ def test_weights_are_answered_while_the_queue_is_full(front, tools) -> None:
         front.ship(replace(tools.make_unroll(), env_steps_before=6 * n, env_steps_after=6 * n + 6))
     front.answers(2)
     assert front.queue.full
-    answer = front.ask(-1, -1)
+    answer = front.ask(WeightsRequest(-1, -1))
     assert isinstance(answer, Weights)
     assert (answer.epoch, answer.version) == (0, 1)
     assert answer.tensors["a"].tolist() == [1, 1]
-    assert front.ask(0, 1) == NoNewerWeights(0, 1)
+    assert front.ask(WeightsRequest(0, 1)) == NoNewerWeights(0, 1)
+
+
+def test_observations_are_those_of_the_admitted_unrolls(front, tools) -> None:
+    answer = front.ask(ObservationsRequest(4))
+    assert isinstance(answer, wire.RecentObservations) and answer.observations is None
+    unroll = tools.make_unroll()
+    bad = replace(unroll, frames=unroll.frames + 10, rewards=np.full((3, 2), np.nan, np.float32))
+    front.ship(bad)
+    front.ship(unroll)
+    front.answers(3)  # the refusal and two acknowledgements
+    visited = {row.tobytes() for row in unroll.frames[:3].reshape(6, 3)}  # [T · B, D]
+    for count, expected in ((4, 4), (100, 6)):
+        observations = front.ask(ObservationsRequest(count)).observations
+        assert observations.shape == (expected, 3)
+        drawn = {row.tobytes() for row in observations}
+        assert len(drawn) == expected and drawn <= visited
+
+
+def test_observations_are_answered_while_the_queue_is_full(front, tools) -> None:
+    for n in range(2):
+        front.ship(replace(tools.make_unroll(), env_steps_before=6 * n, env_steps_after=6 * n + 6))
+    front.answers(2)
+    assert front.queue.full
+    assert len(front.ask(ObservationsRequest(1)).observations) == 1
 
 
 def test_the_end_is_a_final_beat_to_the_monitor(front, tools) -> None:
