@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,7 @@ from aclearn.config import (
     NetworkConfig,
     PolicyConfig,
     PredictorConfig,
+    load_config,
 )
 from aclearn.envs import EnvSpec
 from aclearn.errors import ConfigError
@@ -21,12 +24,13 @@ from aclearn.monitoring import WaitMeter
 from aclearn.policies import PolicyVersion, describe_architecture
 from compress import Context, OnnxPolicy, Policy, PolicyGraph
 from compress.lanes import LanePolicy
-from compress.quantizer import has_vnni
+from compress.quantizer import Quantizer, has_vnni
 from compress.torch_runtime import TorchPolicy
 from services.actor import make_actions
 from services.policies import architecture_of, make_chain, make_runtime
 
 _IMAGES = EnvSpec((4, 84, 84), "uint8", 6, 4)
+_SHIPPED = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 
 
 def _config(**policy: object) -> Config:
@@ -152,3 +156,26 @@ def test_latency_is_measured_at_the_batch_sizes_of_whoever_acts(tools, inference
     policy = Policy.of(tools.flat, tensors, PolicyVersion(0, 1))
     artifact = make_chain(config, tools.flat).compress(policy, Context())
     assert artifact.latency_ms.keys() == sizes
+
+
+@pytest.mark.parametrize("path", _SHIPPED, ids=lambda path: path.stem)
+def test_the_chain_of_a_shipped_configuration_can_be_made(path) -> None:
+    config = load_config(path)
+    spec = EnvSpec((4,), "float32", 2, 1) if path.stem == "cartpole" else _IMAGES
+    architecture = architecture_of(config, spec)
+    chain = make_chain(config, architecture)
+    int8 = Quantizer().id
+    expected = {
+        "pong_int8": f"{int8}>onnx",
+        "pong_pruned": "prune=0.75-convolutions=0>onnx",
+        "pong_distilled": "distill=accerl-net1>onnx",
+        "pong_chain": f"prune=0.5>distill=accerl-net1>{int8}>onnx",
+    }
+    assert chain.id == expected.get(path.stem, "none")
+    made = chain.plan(architecture).architecture
+    if path.stem in ("pong_distilled", "pong_chain"):
+        assert made.hidden == (256,)
+    elif path.stem == "pong_pruned":
+        assert (made.convolutions, made.hidden) == (architecture.convolutions, (512,))
+    else:
+        assert made == architecture

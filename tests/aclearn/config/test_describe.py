@@ -95,8 +95,12 @@ def test_a_shipped_student_acts_only_near_its_policy(path: Path) -> None:
     assert "distill" not in str(compressor.chain) or compressor.max_kl is not None
 
 
-def test_pong_breakout_and_cartpole_are_shipped() -> None:
-    assert {"breakout", "cartpole", "pong"} <= {path.stem for path in SHIPPED}
+def test_three_games_and_four_chains_are_shipped() -> None:
+    games = {"breakout", "cartpole", "pong"}
+    chains = {"pong_int8", "pong_pruned", "pong_distilled", "pong_chain"}
+    assert games | chains <= {path.stem for path in SHIPPED}
+    for path in SHIPPED:
+        assert bool(load_config(path, []).compressor.chain) == (path.stem in chains)
 
 
 def test_all_public_names_are_there() -> None:
