@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, Strict
+from pydantic import Field, Strict, field_validator
 
 from aclearn.config._fields import Group, Whole
+from aclearn.policies.spec import refuse_recurrence
 
 #: Names that `policy.architecture` may have.
 Architecture = Literal[
@@ -117,3 +118,11 @@ class PolicyConfig(Group):
         default=None,
         description="widths of the hidden layers, in units; null takes the architecture's own",
     )
+
+    @field_validator("architecture", mode="before")
+    @classmethod
+    def _has_no_state(cls, name: Any) -> Any:
+        refusal = refuse_recurrence(name) if isinstance(name, str) else None
+        if refusal is not None:
+            raise ValueError(refusal)
+        return name

@@ -172,6 +172,9 @@ def _mistakes(error: ErrorDetails) -> Iterator[tuple[str, str]]:
     if error["type"] == "missing":
         yield _missing(key, field)
         return
+    if error["type"] == "value_error":  # of a validator of ours, whose words say it all
+        yield key, f": {error['ctx']['error']}"
+        return
     wanted = "a section with keys" if _explain.group_of(field) else _explain.expected(field)
     about = f"; meaning: {field.description}" if field.description else ""
     yield key, f": expected {wanted}, got {_explain.got(error['input'])}{about}"

@@ -182,6 +182,18 @@ _IMAGE_PRESETS: dict[str, tuple[_Body, tuple[int, ...]]] = {
     "impala-resnet": (tuple(ResidualSection(n, (n, n)) for n in (16, 32, 32)), (256,)),
 }
 ARCHITECTURES = (*_IMAGE_PRESETS, "mlp")
+#: What names of recurrent networks contain.
+_RECURRENT = ("lstm", "gru", "rnn")
+
+
+def refuse_recurrence(name: str) -> str | None:
+    """Why there is no network of such a name, where it asks for recurrence; None elsewhere."""
+    if not any(word in name.lower() for word in _RECURRENT):
+        return None
+    return (
+        f"{name!r} is recurrent, and recurrent policies are not supported: unrolls carry no state; "
+        f"expected one of {', '.join(ARCHITECTURES)}"
+    )
 
 
 def describe_architecture(
@@ -202,8 +214,11 @@ def describe_architecture(
         hidden: replaces the preset's hidden widths.
 
     Raises:
-        ConfigError: the preset does not exist or does not fit the observations.
+        ConfigError: the preset does not exist, asks for recurrence, or does not fit the
+            observations.
     """
+    if (refusal := refuse_recurrence(name)) is not None:
+        raise ConfigError(f"policy.architecture: {refusal}")
     if name not in ARCHITECTURES:
         raise ConfigError(
             f"policy.architecture: {name!r} is unknown; expected one of {', '.join(ARCHITECTURES)}"

@@ -118,6 +118,13 @@ def test_the_misspelt_beginning_of_a_long_key_is_enough(path: Path) -> None:
             r"expected text that matches ^(auto|cpu|cuda(:\d{1,3})?)$, got 'gpu' (text);",
         ),
         ("policy.hidden", "64", "expected list of whole numbers ≥ 1 and ≤ 65536 or null, got 64 "),
+        (
+            "policy.architecture",
+            "impala-lstm",
+            "'impala-lstm' is recurrent, and recurrent policies are not supported: unrolls carry "
+            "no state; expected one of nature, ",
+        ),
+        ("policy.architecture", "resnet", "expected one of nature, accerl-original, "),
         ("monitor.port", "70000", "expected whole number ≥ 1 and ≤ 65535 or null, got 70000 "),
         ("run.metrics_every_s", "6", "expected number > 0 and ≤ 5, got 6 (whole number);"),
         (

@@ -228,6 +228,15 @@ def test_an_unknown_preset_is_refused_with_the_names_that_exist() -> None:
         _image("resnet")
 
 
+@pytest.mark.parametrize("name", ["impala-lstm", "LSTM", "nature-gru", "mlp_rnn"])
+def test_recurrent_networks_are_refused_by_name_with_the_reason(name: str) -> None:
+    reason = f"'{name}' is recurrent, .* unrolls carry no state; expected one of nature, accerl"
+    with pytest.raises(ConfigError, match=reason):
+        _image(name)
+    with pytest.raises(ConfigError, match=reason):
+        _image(name, observation_shape=(4,), observation_dtype="float32")
+
+
 def test_convolutions_on_flat_observations_are_refused_with_the_way_out() -> None:
     with pytest.raises(ConfigError, match=r"needs images .*\(17,\); use policy.architecture: mlp"):
         _image("nature", observation_shape=(17,))
