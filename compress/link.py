@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from numbers import Real
+from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aclearn.policies import Architecture, PolicyVersion, describe_architecture
 from compress.errors import ChainError, RefusedTensors
-from compress.graph import PolicyGraph, check_tensors
+from compress.graph import PolicyGraph, Tensors, check_tensors
 from compress.policy import Context, Policy
 
 
@@ -103,38 +106,90 @@ def check_compressor(link: Link, architecture: Architecture | None = None) -> No
         rng.integers(0, 256, shape, np.uint8) if images else rng.normal(size=shape)
     ).astype(architecture.observation_dtype)
     policies = [_random_policy(architecture, version) for version in (1, 2)]
-    kept = [{name: t.copy() for name, t in policy.tensors.items()} for policy in policies]
+    kept = [_copied(policy) for policy in policies]
     name = link.id
-    assert name and name.isprintable() and not any(c in name for c in "> \t"), (
-        f"id: expected one printable word without '>', got {name!r}"
+    _require(
+        bool(name) and name.isprintable() and not any(c in name for c in "> \t"),
+        f"id: expected one printable word without '>', got {name!r}",
     )
     planned = link.plan(policies[0].graph)
+    _check_gauges(link, {})
     visited = observations.copy()
-    results = []
+    results, made = [], []
     for _ in range(2):
         context = Context(observations, seed=3)
         for policy in policies:
             context.begin(policy)
             results.append(link.compress(policy, context))
+            made.append(_copied(results[-1]))
+            _check_gauges(link, context.memory(link.owner))
     for policy, before in zip(policies, kept, strict=True):
-        for tensor, old in before.items():
-            assert np.array_equal(policy.tensors[tensor], old), (
-                f"{name}: compress changed the tensor {tensor!r} of the policy it was given"
-            )
-    assert np.array_equal(observations, visited), (
-        f"{name}: compress changed context.observations, which the other links read too"
+        if (tensor := _changed(policy, before)) is not None:
+            _fail(f"{name}: compress changed the tensor {tensor!r} of the policy it was given")
+    _require(
+        np.array_equal(observations, visited),
+        f"{name}: compress changed context.observations, which the other links read too",
     )
     for i, result in enumerate(results):
         _check_result(link, architecture, planned, result, policies[i % 2].at)
+    for result, before in zip(results, made, strict=True):
+        if (tensor := _changed(result, before)) is not None:
+            _fail(
+                f"{name}: compress changed the tensor {tensor!r} of a policy that it had handed on "
+                "before; make new arrays for each version"
+            )
     for first, again in zip(results[:2], results[2:], strict=True):
-        for tensor, value in first.tensors.items():
-            assert np.array_equal(value, again.tensors[tensor]), (
+        if (tensor := _changed(again, first.tensors)) is not None:
+            _fail(
                 f"{name}: two runs with one seed gave different {tensor!r}; draw what is random "
                 "from context.seed"
             )
     if not link.needs_observations:
         result = _without_observations(link, policies[0])
         _check_result(link, architecture, planned, result, policies[0].at)
+
+
+def _fail(breach: str) -> NoReturn:
+    # not by `assert`, which `python -O` takes out
+    raise AssertionError(breach)
+
+
+def _require(kept: bool, breach: str) -> None:
+    if not kept:
+        _fail(breach)
+
+
+def _copied(policy: Policy) -> dict[str, NDArray[Any]]:
+    return {name: np.array(tensor) for name, tensor in policy.tensors.items()}
+
+
+def _changed(policy: Policy, before: Tensors) -> str | None:
+    """The name of a tensor that is not as it was; None when all are."""
+    for name, old in before.items():
+        now = policy.tensors.get(name)
+        if now is None or not np.array_equal(now, old):
+            return name
+    return None
+
+
+def _check_gauges(link: Link, memory: Mapping[str, Any]) -> None:
+    try:
+        gauges = dict(link.gauges(memory))
+    except Exception as error:
+        # whatever the user's own code raises
+        raise AssertionError(
+            f"{link.id}: gauges raised {error!r} of the memory {sorted(memory)}; a beat may ask "
+            "before the first version"
+        ) from error
+    for gauge, value in gauges.items():
+        _require(
+            isinstance(gauge, str) and gauge.isprintable() and len(gauge.split()) == 1,
+            f"{link.id}: gauges: expected a name without spaces, got {gauge!r}",
+        )
+        _require(
+            isinstance(value, Real) and math.isfinite(value),
+            f"{link.id}: gauges[{gauge!r}]: expected a finite number, got {value!r}",
+        )
 
 
 def _without_observations(link: Link, policy: Policy) -> Policy:
@@ -161,16 +216,17 @@ def _check_result(
     made = result.graph
     if link.widths_from_weights:
         planned = planned.with_architecture(made.architecture)
-    assert replace(made, ranks=()) == replace(planned, ranks=()), (
-        f"{link.id}: plan promised {planned}, compress made {made}"
+    _require(
+        replace(made, ranks=()) == replace(planned, ranks=()),
+        f"{link.id}: plan promised {planned}, compress made {made}",
     )
     same = (
         made.architecture.observation_shape == architecture.observation_shape
         and made.architecture.observation_dtype == architecture.observation_dtype
         and made.architecture.actions == architecture.actions
     )
-    assert same, f"{link.id}: observations and actions must stay as they are"
-    assert result.at == at, f"{link.id}: expected version {at}, got {result.at}"
+    _require(same, f"{link.id}: observations and actions must stay as they are")
+    _require(result.at == at, f"{link.id}: expected version {at}, got {result.at}")
     try:
         # who acts needs no value: quantised and static graphs leave it out
         with_value = made.precision == "fp32" and not made.static

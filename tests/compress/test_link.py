@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -52,7 +54,18 @@ class Wider(Scale):
         return policy.become(graph, {n: np.ones(s.shape, s.dtype) for n, s in specs.items()})
 
 
-@pytest.mark.parametrize("link", [Scale, Noisy, Wider, ONNX, TorchScript])
+class Measured(Scale):
+    """Has gauges once it has made something; without observations too."""
+
+    def compress(self, policy, context):
+        context.memory(self.owner)["mean"] = np.float32(policy.tensors["policy.weight"].mean())
+        return super().compress(policy, context)
+
+    def gauges(self, memory):
+        return {"weight_mean": memory["mean"], "versions": 1} if memory else {}
+
+
+@pytest.mark.parametrize("link", [Scale, Noisy, Wider, Measured, ONNX, TorchScript])
 def test_links_that_keep_the_contract_pass(architecture, link) -> None:
     check_compressor(link(), architecture)
 
@@ -127,6 +140,52 @@ class ForgetsTheValue(Scale):
         return policy.become(policy.graph, acting)
 
 
+class ReusesItsArrays(Scale):
+    """Hands on the same arrays for each version."""
+
+    def __init__(self):
+        self._room = {}
+
+    def compress(self, policy, context):
+        for name, tensor in policy.tensors.items():
+            np.multiply(tensor, 0.5, out=self._room.setdefault(name, np.empty_like(tensor)))
+        return policy.become(policy.graph, dict(self._room))
+
+
+class ReusesItsDictionary(Scale):
+    def __init__(self):
+        self._room = {}
+
+    def compress(self, policy, context):
+        self._room.update({n: t * np.float32(0.5) for n, t in policy.tensors.items()})
+        return policy.become(policy.graph, self._room)
+
+
+class GaugesBeforeAnything(Measured):
+    def gauges(self, memory):
+        return {"mean": memory["mean"]}
+
+
+class GaugesOfTwoWords(Measured):
+    def gauges(self, memory):
+        return {"weight mean": 1.0}
+
+
+class GaugesInWords(Measured):
+    def gauges(self, memory):
+        return {"loss": "much"} if memory else {}
+
+
+class GaugesWithoutEnd(Measured):
+    def gauges(self, memory):
+        return {"loss": float("inf")} if memory else {}
+
+
+class NoGauges(Measured):
+    def gauges(self, memory):
+        return None
+
+
 class WritesIntoObservations(Scale):
     def compress(self, policy, context):
         context.observations[0] = 0
@@ -182,6 +241,13 @@ _BREACHES = {
     WritesInto: "changed the tensor 'policy.bias' of the policy it was given",
     WritesTheSame: "changed the tensor 'value.weight' of the policy it was given",
     WritesIntoObservations: "changed context.observations, which the other links read too",
+    ReusesItsArrays: "changed the tensor 'convolutions.0.weight' of a policy that it had handed on",
+    ReusesItsDictionary: "of a policy that it had handed on before; make new arrays for each",
+    GaugesBeforeAnything: "gauges raised KeyError.*'mean'.* a beat may ask before the first",
+    GaugesOfTwoWords: "gauges: expected a name without spaces, got 'weight mean'",
+    GaugesInWords: "gauges.'loss'.: expected a finite number, got 'much'",
+    GaugesWithoutEnd: "gauges.'loss'.: expected a finite number, got inf",
+    NoGauges: "gauges raised TypeError",
     Stale: "expected version PolicyVersion.epoch=0, version=2., got .*version=1",
     Dice: "two runs with one seed gave different .*context.seed",
     RemembersInItself: "two runs with one seed gave different",
@@ -205,6 +271,28 @@ _BREACHES = {
 def test_each_breach_of_the_contract_is_found_and_named(small, link) -> None:
     with pytest.raises(AssertionError, match=_BREACHES[link]):
         check_compressor(link(), small.images)
+
+
+def test_breaches_are_found_by_an_interpreter_that_takes_out_assertions() -> None:
+    program = """
+from compress import Link, check_compressor
+
+
+class Nameless(Link):
+    id = ""
+    plan = compress = None
+
+
+try:
+    check_compressor(Nameless())
+except AssertionError as error:
+    assert False  # which is not even looked at
+    print(error)
+"""
+    result = subprocess.run(
+        [sys.executable, "-O", "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert result.stdout == "id: expected one printable word without '>', got ''\n", result.stderr
 
 
 def test_a_refusal_is_no_breach(small) -> None:
