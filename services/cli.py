@@ -188,7 +188,12 @@ def export(
 def compress(
     run: Annotated[Path, typer.Argument(help="run folder, e.g. runs/pong-1")],
     chain: Annotated[str, typer.Option(help="e.g. prune=0.5,distill=accerl-net1,int8")],
-    episodes: Annotated[int, typer.Option(min=0, help="greedy episodes to play with each")] = 0,
+    episodes: Annotated[
+        int,
+        typer.Option(
+            min=0, help="greedy episodes to play with each; 0: none, the last column stays empty"
+        ),
+    ] = 0,
     passes: Annotated[
         int, typer.Option(min=1, help="times through the chain; a student learns in each")
     ] = 1,

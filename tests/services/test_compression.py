@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from aclearn.config import Config, config_from_yaml
 from aclearn.errors import AclearnError, CheckpointError, ConfigError
@@ -23,6 +25,8 @@ from compress import (
     build_onnx,
 )
 from compress.export import export_onnx, run_onnx
+from compress.quantizer import Quantizer
+from services.cli import app
 from services.compression import compress_run, export_run
 from services.compression_table import table_of
 from services.evaluate import evaluate
@@ -219,6 +223,61 @@ def test_the_table_compares_a_chain_with_the_policy_itself(run) -> None:
         assert -21.0 <= row.mean_return <= 21.0
     table = table_of(rows)
     assert table.row_count == 3 and "one thread" in table.title
+
+
+def _command(*arguments: object) -> str:
+    """What `aclearn` with these arguments writes, on a wide screen."""
+    result = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.replace("┃", "│").strip("│ \n").split("│")]
+
+
+@pytest.mark.parametrize("episodes", [0, 1])
+def test_aclearn_compress_prints_a_row_for_each_way_to_run_the_policy(
+    run, no_games, episodes
+) -> None:
+    lines = _command("compress", run, "--chain", "int8", "--episodes", episodes).splitlines()
+    [header] = [line for line in lines if "policy" in line and "┃" in line]
+    assert _cells(header) == [
+        "policy",
+        "bytes",
+        *("batch 1, ms", "batch 8, ms", "batch 32, ms"),
+        *("KL mean", "KL max", "same action", "greedy return"),
+    ]
+    rows = [_cells(line) for line in lines if "│" in line]
+    assert [row[0] for row in rows] == ["eager torch fp32", "ONNX fp32", f"{Quantizer().id}>onnx"]
+    # 11,840 weights and 46 biases; in int8 each of four layers has two scales and a zero too
+    assert [row[1] for row in rows] == ["47,544", "47,544", f"{11_840 + 4 * 46 + 4 * 9:,}"]
+    for _, _, *numbers in rows:
+        *latencies, kl_mean, kl_max, agreement, score = numbers
+        assert all(float(ms) > 0.0 for ms in latencies)
+        assert 0.0 <= float(kl_mean) <= float(kl_max) < 0.1
+        assert 0.0 < float(agreement.removesuffix("%")) <= 100.0
+        if episodes:
+            assert -21.0 <= float(score) <= 21.0
+        else:
+            assert score == "-"
+    exact, _, quantised = rows
+    assert exact[-2] == "100.0%" and float(exact[6]) < float(quantised[6])
+
+
+def test_aclearn_export_writes_a_model_that_onnx_runtime_runs(run, no_games, tmp_path) -> None:
+    to = tmp_path / "policy.onnx"
+    written = _command("export", run, "--to", to, "--chain", "int8")
+    assert written.startswith(f"wrote {to}: {Quantizer().id}>onnx, version 3, ")
+    session = onnxruntime.InferenceSession(str(to), providers=["CPUExecutionProvider"])
+    about = session.get_modelmeta().custom_metadata_map
+    assert (about["run"], about["environment"]) == ("r", "ALE/Pong-v5")
+    assert (about["epoch"], about["version"]) == ("0", "3")
+    assert about["chain"] == f"{Quantizer().id}>onnx"
+    frames = some_frames(5)
+    [answers] = session.run(None, {"observations": frames})
+    exact = torch_logits(run, frames)
+    assert 0.0 < np.abs(answers - exact).max() < 0.1 * np.abs(exact).max() + 0.01
 
 
 @pytest.mark.parametrize(
