@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -47,6 +47,8 @@ _LOOK_EVERY_S = 0.02
 #: Failures in a row after which the uncompressed policy is published: with an artifact that stays
 #: for ever, actors would fall behind until nothing of theirs is learned.
 _MOST_FAILURES = 5
+#: Newest intervals between two artifacts that the cadence is the mean of.
+_INTERVALS = 16
 #: Share of the kept observations that one request brings.
 _OBSERVATIONS_SHARE = 0.25
 
@@ -59,7 +61,7 @@ class Compressor:
         architecture: of the uncompressed policy.
         config: the configuration's group.
         seed: of everything random.
-        clock: seconds, for the budgets of links.
+        clock: seconds, for the budgets of links and the cadence.
 
     Attributes:
         artifact: the newest one, None before the first.
@@ -85,6 +87,8 @@ class Compressor:
         self._plain_chain = CompressorChain(fidelity_observations=0).add(Fusion()).add(ONNX())
         self._context = Context(seed=seed, clock=clock)
         self._plain_context = Context(seed=seed, clock=clock)
+        self._clock = clock
+        self._published_at: deque[float] = deque(maxlen=_INTERVALS + 1)
         self._failures = 0
         self._seconds = 0.0
         self._plain_made_of: Policy | None = None
@@ -140,7 +144,7 @@ class Compressor:
         most = self._config.max_kl
         # not as `kl > most`: nothing is near that was not measured, or was measured as NaN
         if most is None or (measured and artifact.fidelity.kl_mean <= most):
-            self.artifact = artifact
+            self._publish(artifact)
             self.made += 1
             return
         if measured:
@@ -184,6 +188,7 @@ class Compressor:
             "artifact_version": float(artifact.at.version),
             "compress_ms": 1000 * self._seconds,
             "compressed": float(artifact.chain == self._chain.id),
+            **self._cadence(),
             **self._link_gauges(),
             **{f"latency_ms_{size}": ms for size, ms in artifact.latency_ms.items()},
         }
@@ -192,10 +197,14 @@ class Compressor:
         self.errors[type(error).__name__] += 1
         _LOGGER.error("event=not_compressed failures=%d reason=%r", self._failures, str(error))
 
+    def _publish(self, artifact: Artifact) -> None:
+        self.artifact = artifact
+        self._published_at.append(self._clock())
+
     def _publish_plain(self, policy: Policy) -> None:
         plain = self._plain_of(policy)
         if plain is not None:
-            self.artifact = plain
+            self._publish(plain)
             self.plain += 1
 
     def _plain_of(self, policy: Policy) -> Artifact | None:
@@ -207,6 +216,13 @@ class Compressor:
             except RefusedTensors as error:
                 self._report(error)
         return self._plain
+
+    def _cadence(self) -> dict[str, float]:
+        """Mean seconds between the newest artifacts; nothing as long as there is one alone."""
+        times = self._published_at
+        if len(times) < 2:
+            return {}
+        return {"artifact_interval_s": (times[-1] - times[0]) / (len(times) - 1)}
 
     def _link_gauges(self) -> dict[str, float]:
         """What links say of themselves, finite numbers only; nothing where they cannot."""
@@ -310,7 +326,9 @@ def run_compressor(context: RoleContext) -> None:
         gauges = compressor.gauges()
         gauges["cpu_share"] = (time.process_time() - cpu_at_start) / elapsed_s
         counters = compressor.counters()
-        gauges |= {name: float(counters[name]) for name in ("errors", "plain_artifacts")}
+        gauges |= {
+            name: float(counters[name]) for name in ("artifacts", "errors", "plain_artifacts")
+        }
         gauges["refused_messages"] = float(sum(server.refused.values()))
         return Beat(
             state="stopping" if final else "compressing",

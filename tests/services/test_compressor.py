@@ -266,6 +266,23 @@ def test_gauges_tell_of_the_newest_artifact(tools) -> None:
     assert gauges["artifact_bytes"] == compressor.artifact.bytes > 0
 
 
+def test_the_cadence_is_the_mean_of_the_newest_intervals(tools) -> None:
+    link, compressor = make_moody(tools)
+    gauges = []
+    # 3 s for the first interval, then 1 s each; a version that fails makes no artifact
+    for version, pause_s in enumerate([0.0, 3.0, 0.5, 0.5, *[1.0] * 16], start=1):
+        compressor._clock.now += pause_s
+        link.error = RuntimeError("not this one") if version == 3 else None
+        compressor.compress(PolicyVersion(0, version), some_tensors(tools.flat, 1))
+        gauges.append(compressor.gauges().get("artifact_interval_s"))
+    assert gauges[0] is None
+    # after the fourth version: 3 s and 1 s
+    assert gauges[1:4] == pytest.approx([3.0, 3.0, 2.0])
+    # intervals 1 to 16 of 18, then 2 to 17, without the long one
+    assert gauges[17:] == pytest.approx([18 / 16, 1.0, 1.0])
+    assert compressor.counters()["artifacts"] == 19
+
+
 def test_artifacts_pass_over_the_wire_unchanged(tools) -> None:
     compressor = make(tools, ["int8", "onnx"])
     compressor.observe(some_observations(tools.flat, 40))
