@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
-from system_harness import CARTPOLE, PONG, Run, System
+from system_harness import CARTPOLE, PONG, Run, System, Visitor
+
+from aclearn.wire import ArtifactReply, ArtifactRequest
+from services.artifacts import artifact_of
 
 _ROOM = {"max_restarts": 20, "backoff_first_s": 0.1, "backoff_max_s": 0.2}
 _CHAIN = {"chain": ["int8", "onnx"], "every_s": 0.05, "observations_every_s": 0.2}
@@ -29,6 +36,9 @@ def test_a_run_on_int8_learns_and_outlives_its_compressor(system: System) -> Non
     line = _compressed(run)
     assert 0.0 < line["compressor_kl_max"] < 1.0
     assert 0.0 < line["compressor_cpu_share"] <= 1.0
+    run.wait_for(lambda: run.last()["compressor_artifacts"] > 20, "each has made some")
+    # no compression starts within 0.05 s of the last; the first one takes long
+    assert run.last()["compressor_artifact_interval_s"] > 0.02
     assert line["compressor_errors"] == 0.0 <= line["compressor_plain_artifacts"]
     assert line["actor_policy_refused"] == 0.0 < line["actor_policy_swaps"]
     pids = run.pids()
@@ -55,6 +65,142 @@ def test_a_run_on_int8_learns_and_outlives_its_compressor(system: System) -> Non
     assert run.log("actor-1").count("role=compressor name=compressor-1") == 1
     summary = run.finish()
     assert summary["epoch"] == 0
+
+
+def _swaps(run: Run) -> float:
+    """How often an actor has taken another policy, the mean over all of them."""
+    return float(run.last().get("actor_policy_swaps", 0.0))
+
+
+def _newer_policies_act(run: Run) -> None:
+    """Actors take artifacts of weights that are not there yet."""
+    before, swaps = run.last(), _swaps(run)
+    _compressed(run, beyond=before["policy_version"])
+    # one each may have been on its way before
+    run.wait_for(lambda: _swaps(run) >= swaps + 2, "actors take newer artifacts")
+
+
+def test_a_compressor_that_stands_still_or_is_dead_holds_up_nobody(system: System) -> None:
+    run = system.train(
+        system.config(
+            CARTPOLE,
+            compressor=_CHAIN,
+            # what is learned shall say that actors act, however old their policy has become
+            trainer={"max_lag_versions": 1_000_000},
+            supervisor={"max_restarts": 20, "backoff_first_s": 5.0, "backoff_max_s": 5.0},
+        )
+    )
+    run.wait_until_learning(beyond=300)
+    _newer_policies_act(run)
+    pids = run.pids()
+    compressor = pids["compressor-0"]
+    written = len(run.lines())
+    os.kill(compressor, signal.SIGSTOP)
+    try:
+        # by the fourth line, three quarters of a second, what was on its way has been taken
+        run.wait_for(lambda: len(run.lines()) >= written + 4, "four more lines")
+        before = run.last()
+        after = run.wait_until_learning(beyond=before["learned_steps"] + 500)
+        assert after["policy_version"] > before["policy_version"]
+        assert after["actor_policy_swaps"] == before["actor_policy_swaps"] > 0.0
+    finally:
+        os.kill(compressor, signal.SIGCONT)
+    _newer_policies_act(run)
+    assert run.pids() == pids
+
+    before = run.last()
+    run.kill_role("compressor-0")
+    run.wait_for(
+        lambda: run.last()["env_steps"] > before["env_steps"] + 200, "actors go on without it"
+    )
+    assert run.pids() == {name: pid for name, pid in pids.items() if pid != compressor}
+    new = run.wait_for_new("compressor-0", compressor)
+    _newer_policies_act(run)
+    assert run.pids() == pids | {"compressor-0": new}
+    line = run.last()
+    assert line["actor_policy_refused"] == 0.0 == line["compressor_errors"]
+    run.finish()
+
+
+def test_each_of_two_compressors_has_a_student_and_its_actor_runs_it(
+    system: System, visit: Callable[..., Visitor]
+) -> None:
+    chain = [{"distill": {"student": "mlp", "hidden": [8]}}, "onnx"]
+    compressor = _CHAIN | {"chain": chain, "processes": 2}
+    trainer = {"max_lag_versions": 1_000_000}  # nothing is too old to be seen
+    run = system.train(system.config(CARTPOLE, compressor=compressor, trainer=trainer))
+    _newer_policies_act(run)  # and both compress, or the mean would not be 1
+    visitor = visit(run.monitor_address())
+    students = {}
+    for peer in visitor.peers().peers:
+        if peer.role == "compressor":
+            client = visitor.connect(peer.endpoints["artifacts"])
+            reply = visitor.ask(client, ArtifactRequest(-1, -1), ArtifactReply)
+            students[peer.name] = artifact_of(reply)
+    first, second = students["compressor-0"], students["compressor-1"]
+    for student in (first, second):
+        assert student.chain == "distill=mlp-8>onnx"
+        assert student.graph.architecture.hidden == (8,)
+    # each draws its own first weights
+    weights = [student.tensors["hidden.0.weight"] for student in (first, second)]
+    assert np.abs(weights[0] - weights[1]).max() > 0.1
+    version = run.last()["policy_version"]
+    run.wait_for(
+        lambda: all(_acted_by_students(line, version) for line in run.lines()[-8:]),
+        "neither actor is left behind",
+    )
+    for index in (0, 1):
+        log = run.log(f"actor-{index}")
+        assert log.count(f"role=compressor name=compressor-{index}") == 1
+        assert log.count("role=compressor name=") == 1
+    line = run.last()
+    assert line["actor_policy_refused"] == 0.0 == line["compressor_errors"]
+    assert line["compressor_distill_steps"] > 0.0
+    run.finish()
+
+
+def _acted_by_students(line: dict[str, Any], version: int) -> bool:
+    """Whether the last batch is of steps on artifacts newer than `version` alone."""
+    newer = line["policy_version"] - line["lag_max"] > version
+    return newer and line.get("compressed_share") == 1.0
+
+
+_MOODY = """
+from compress import Link
+
+
+class Moody(Link):
+    id = "moody"
+    calls = 0
+
+    def plan(self, graph):
+        return graph
+
+    def compress(self, policy, context):
+        self.calls += 1
+        if self.calls % 3 == 0:
+            raise RuntimeError("not in the mood")
+        return policy
+"""
+
+
+def test_a_link_that_raises_now_and_then_is_counted_and_the_run_goes_on(system: System) -> None:
+    (system.folder / "moody_link.py").write_text(_MOODY)
+    compressor = _CHAIN | {"chain": ["moody_link:Moody", "onnx"]}
+    run = system.train(system.config(CARTPOLE, compressor=compressor))
+    run.wait_for(lambda: run.last().get("compressor_errors", 0.0) >= 3.0, "the link has raised")
+    before = run.last()
+    _newer_policies_act(run)
+    run.wait_until_learning(beyond=before["learned_steps"] + 300)
+    run.wait_for(lambda: run.last().get("compressed_share") == 1.0, "artifacts are learned from")
+    run.wait_for(
+        lambda: run.last()["compressor_errors"] > before["compressor_errors"], "it raises again"
+    )
+    line = run.last()
+    # the last artifact stays: nobody had to act on the uncompressed policy
+    assert line["compressor_plain_artifacts"] == 0.0 == line["actor_policy_refused"]
+    assert "RuntimeError: not in the mood" in run.log("compressor-0")
+    run.finish()
 
 
 def test_pong_runs_on_a_chain_and_its_unrolls_name_it(system: System) -> None:
@@ -97,5 +243,36 @@ def test_a_chain_that_cannot_work_is_refused_before_anything_starts(
     run = system.train(system.config(CARTPOLE, compressor={"chain": chain}))
     assert run.wait(within_s=30.0) not in (0, None)
     assert words in run.output
+    assert "Traceback" not in run.output
+    assert not run.folder.exists()
+
+
+_CHOICES = '''
+import gymnasium
+
+
+class Choices(gymnasium.Wrapper):
+    """CartPole with two switches instead of two actions."""
+
+    def __init__(self):
+        super().__init__(gymnasium.make("CartPole-v1"))
+        self.action_space = gymnasium.spaces.MultiDiscrete([2, 3])
+
+    def step(self, action):
+        return self.env.step(action[0])
+'''
+
+
+@pytest.mark.parametrize(
+    ("env_id", "space"), [("Pendulum-v1", "Box"), ("choices_env:Choices", "MultiDiscrete")]
+)
+def test_actions_that_no_chain_is_for_are_refused_before_anything_starts(
+    system: System, env_id: str, space: str
+) -> None:
+    (system.folder / "choices_env.py").write_text(_CHOICES)
+    run = system.train(system.config(CARTPOLE, env={"id": env_id}, compressor=_CHAIN))
+    assert run.wait(within_s=30.0) == 64, run.output
+    assert f"environment {env_id}: its actions are {space}(" in run.output
+    assert f"{space} actions are not supported yet" in run.output
     assert "Traceback" not in run.output
     assert not run.folder.exists()
