@@ -47,7 +47,6 @@ class Workload:
     Attributes:
         noise: standard deviation of a window of `noise_window_s`, as a share of the rate; shorter
             windows have more, by the square root.
-        busy: from when to when (seconds) somebody else takes a share of every rate.
         rates: counts → % of the optimum, where they were measured; instead of the formula.
     """
 
@@ -56,7 +55,6 @@ class Workload:
     noise_window_s: float
     rng: random.Random
     sharpness: float = 0.6
-    busy: tuple[float, float, float] = (math.inf, math.inf, 0.0)
     rates: Mapping[tuple[int, int], float] | None = None
     now: float = 0.0
     counter: float = 0.0
@@ -71,8 +69,7 @@ class Workload:
 
     def run(self, counts: tuple[int, int], seconds: float) -> None:
         """Let time pass with these counts."""
-        since, until, share = self.busy
-        mean = self.rate(counts) * ((1.0 - share) if since <= self.now < until else 1.0)
+        mean = self.rate(counts)
         sd = self.noise * math.sqrt(self.noise_window_s / seconds)
         self.now += seconds
         self.counter += max(0.0, mean * seconds * (1.0 + self.rng.gauss(0.0, sd)))

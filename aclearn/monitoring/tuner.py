@@ -206,7 +206,9 @@ class Tuner:
         if estimate.windows:
             deviation = reading.rate / estimate.mean - 1.0
             noise = self._known.noise.of_change(1.0, estimate.windows)
-            if abs(deviation) > max(self._thaw_share, OUTLIER * noise):
+            # a window in which nothing was counted is never noise: no estimate may come to zero
+            nothing = reading.rate <= 0.0
+            if nothing or abs(deviation) > max(self._thaw_share, OUTLIER * noise):
                 if known:
                     return [self._doubt(reading, deviation)]
                 self._known.restart(kept, reading.rate, weight)
@@ -250,6 +252,8 @@ class Tuner:
         ):
             return []
         self.rate = reading.rate
+        if reading.rate <= 0.0:
+            return [self._reject_silent(trial, reading)]
         self._known.learn(trial, reading.rate, weight)
         estimate = self._known.of(trial)
         change, sd = self._known.compare(self._kept, trial)
@@ -278,6 +282,18 @@ class Tuner:
         if estimate.windows >= _BASELINE_WINDOWS:
             reason += self._go_on()
         return [self._decide("accepted", reason, trial, reading, change=change, baseline=baseline)]
+
+    def _reject_silent(self, trial: Setting, reading: Reading) -> Decision:
+        """A trial under which nothing was counted: not kept at any temperature, nor tried again.
+
+        Whatever is kept is what others are compared with, and nothing can be compared with zero.
+        """
+        self._known.unreachable.add(trial)
+        self.temperature *= self._cooling
+        self._trial = None
+        self._window.begin()
+        reason = "nothing was counted; reverted"
+        return self._decide("rejected", reason, trial, reading, change=-1.0)
 
     def _go_on(self) -> str:
         """What to do next, once the kept setting is known: a trial, a move from memory, nothing."""

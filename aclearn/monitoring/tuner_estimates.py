@@ -82,7 +82,7 @@ class Landscape:
         most: upper bound of each count; the lower is 1.
 
     Attributes:
-        unreachable: settings that the roles did not take over.
+        unreachable: settings that the roles did not take over, or under which nothing was counted.
     """
 
     def __init__(self, most: Sequence[int]) -> None:

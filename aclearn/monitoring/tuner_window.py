@@ -112,6 +112,8 @@ class RateWindow:
         # in the time of one batch the next one is not late yet
         late_s = max(0.0, now - self._to[0] - self._batch_s)
         window_s = self._to[0] + late_s - self._from[0]
+        if window_s <= 0.0:
+            return None  # two samples of one moment
         return Reading((self._to[1] - self._from[1]) / window_s, window_s)
 
     def _why_broken(self, now: float, counter: int, runs: bool) -> str | None:

@@ -54,6 +54,14 @@ def test_what_is_on_its_way_is_not_late_and_what_is_late_lowers_the_rate() -> No
     ]
 
 
+def test_two_samples_of_one_moment_are_no_window() -> None:
+    window = _window(settle_s=0.0)
+    assert window.observe(0.0, 0, runs=True) is None
+    assert window.observe(1.0, 100, runs=True) is None
+    assert window.observe(1.0, 200, runs=True) is None  # risen, in no time
+    assert window.observe(2.0, 300, runs=True) == Reading(200.0, 1.0)
+
+
 def test_a_batch_that_never_comes_is_a_rate_of_zero_after_a_while() -> None:
     assert _readings(_window(), [0, 100, 100, 100, 100, 100]) == [Reading(0.0, 3.0)]
     # where batches are known to take 3 s, one is waited for that long twice
