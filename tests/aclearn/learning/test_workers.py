@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from aclearn.config import OptimiserConfig
-from aclearn.learning import GradientSums, GradientWorker, Learner, UpdateReport
+from aclearn.learning import Batch, GradientSums, GradientWorker, Learner
 from aclearn.monitoring import WaitMeter, measure_here
 from aclearn.policies.network import PolicyNetwork
 
@@ -19,30 +23,78 @@ WORKERS, UPDATES_EACH = 4, 40
 OPTIMISER = OptimiserConfig(max_grad_norm=0.0, learning_rate=0.003)
 
 
+Gradients = list[torch.Tensor]
+
+
 class WatchedLearner(Learner):
-    """Keeps each gradient that is applied, in the order of the updates."""
+    """Keeps what its workers make and what its optimiser is given; takes no lock for it.
+
+    Attributes:
+        made: a copy of each gradient, as its worker left it.
+        applied: a copy of each gradient as the optimiser's step found it, in the order of steps.
+    """
 
     def __init__(self, *arguments, **options) -> None:
         super().__init__(*arguments, **options)
-        self.applied: list[list[torch.Tensor]] = []
+        self.made: list[Gradients] = []
+        self.applied: list[Gradients] = []
         self.threads: set[str] = set()
+        self._optimiser.register_step_pre_hook(self._keep_applied)
 
-    def apply(
-        self, worker: GradientWorker, sums: GradientSums, *, learned_steps: int
-    ) -> UpdateReport:
-        with self.lock:
-            self.applied.append([gradient.clone() for gradient in worker.gradients()])
-            self.threads.add(threading.current_thread().name)
-            return super().apply(worker, sums, learned_steps=learned_steps)
+    def differentiate(self, batch: Batch, worker: GradientWorker) -> GradientSums:
+        sums = super().differentiate(batch, worker)
+        self.made.append([gradient.clone() for gradient in worker.gradients()])
+        return sums
+
+    def _keep_applied(self, optimiser: torch.optim.Optimizer, *_) -> None:
+        parameters = [p for group in optimiser.param_groups for p in group["params"]]
+        self.applied.append([parameter.grad.clone() for parameter in parameters])
+        self.threads.add(threading.current_thread().name)
 
 
-def test_four_workers_apply_each_gradient_once_and_whole(make) -> None:
+@pytest.fixture
+def hasty():
+    """Threads take turns within microseconds, so that whatever can get between them does."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def _bytes_of(gradients: Gradients) -> bytes:
+    return b"".join(gradient.numpy().tobytes() for gradient in gradients)
+
+
+def _adam_by_hand(
+    first: dict[str, np.ndarray], applied: list[Gradients]
+) -> Iterator[dict[str, np.ndarray]]:
+    """The weights before the first gradient and after each one."""
+    weights = {name: array.astype(np.float64) for name, array in first.items()}
+    mean = {name: np.zeros_like(array) for name, array in weights.items()}
+    square = {name: np.zeros_like(array) for name, array in weights.items()}
+    yield weights
+    for t, gradients in enumerate(applied, start=1):
+        weights = dict(weights)
+        for name, gradient in zip(weights, gradients, strict=True):
+            g = gradient.double().numpy()
+            mean[name] = 0.9 * mean[name] + 0.1 * g
+            square[name] = 0.999 * square[name] + 0.001 * g**2
+            root = np.sqrt(square[name] / (1 - 0.999**t)) + 1e-5
+            weights[name] = weights[name] - 0.003 * mean[name] / (1 - 0.9**t) / root
+        yield weights
+
+
+def _flat(weights: dict[str, np.ndarray]) -> np.ndarray:
+    return np.concatenate([array.reshape(-1) for array in weights.values()])
+
+
+def test_four_workers_apply_each_gradient_once_and_whole(make, hasty) -> None:
     learner = WatchedLearner(
         make.images, loss=make.loss, optimiser=OPTIMISER, device=make.cpu, seed=3
     )
     first = learner.tensors()
     batches = [make.batch(make.images, 4, 3, seed=seed) for seed in range(8)]
-    published: dict[int, dict[str, np.ndarray]] = {}
+    published: list[dict[str, np.ndarray]] = []
     at_once = threading.Barrier(WORKERS, timeout=30)
 
     def work(index: int) -> None:
@@ -50,33 +102,39 @@ def test_four_workers_apply_each_gradient_once_and_whole(make) -> None:
         at_once.wait()
         for turn in range(UPDATES_EACH):
             learner.update(batches[(index + turn) % 8], learned_steps=0, worker=worker)
-            with learner.lock:
-                published[len(learner.applied)] = learner.tensors()
+            published.append(learner.tensors())
 
     with ThreadPoolExecutor(WORKERS) as pool:
         for future in [pool.submit(work, index) for index in range(WORKERS)]:
             future.result(timeout=60)
 
-    assert len(learner.applied) == WORKERS * UPDATES_EACH
+    # none lost, none twice, none torn: what was applied is what was made, bit for bit
+    assert len(learner.made) == WORKERS * UPDATES_EACH
+    assert Counter(map(_bytes_of, learner.applied)) == Counter(map(_bytes_of, learner.made))
     assert len(learner.threads) == WORKERS
-    # Adam by hand, one gradient after the other: every version that was published, and the last
-    weights = {name: array.astype(np.float64) for name, array in first.items()}
-    mean = {name: np.zeros_like(array) for name, array in weights.items()}
-    square = {name: np.zeros_like(array) for name, array in weights.items()}
-    looked_at = 0
-    for t, gradients in enumerate(learner.applied, start=1):
-        for name, gradient in zip(weights, gradients, strict=True):
-            g = gradient.double().numpy()
-            mean[name] = 0.9 * mean[name] + 0.1 * g
-            square[name] = 0.999 * square[name] + 0.001 * g**2
-            root = np.sqrt(square[name] / (1 - 0.999**t)) + 1e-5
-            weights[name] -= 0.003 * mean[name] / (1 - 0.9**t) / root
-        if t in published:
-            looked_at += 1
-            for name, array in published[t].items():
-                np.testing.assert_allclose(array, weights[name], atol=2e-5, err_msg=f"{t} {name}")
-    assert looked_at == len(published) > 0
-    assert max(published) == len(learner.applied)
+    versions = np.stack([_flat(w) for w in _adam_by_hand(first, learner.applied)])
+    np.testing.assert_allclose(_flat(learner.tensors()), versions[-1], rtol=0, atol=2e-5)
+    # and nobody ever saw anything between two versions
+    for weights in published:
+        assert np.abs(versions - _flat(weights)).max(axis=1).min() <= 2e-5
+
+
+def test_two_workers_differentiate_at_the_same_time(make) -> None:
+    learner = make.learner(make.images)
+    batch = make.batch(make.images, 4, 3, seed=5)
+    both = threading.Barrier(2, timeout=30)
+
+    def meet(*_) -> None:
+        both.wait()  # no forward pass goes on before the other worker is in the same one
+
+    def differentiate() -> GradientSums:
+        worker = learner.make_worker()
+        worker.network.register_forward_pre_hook(meet)
+        return learner.differentiate(batch, worker)
+
+    with ThreadPoolExecutor(2) as pool:
+        one, other = [pool.submit(differentiate) for _ in range(2)]
+        assert one.result(timeout=60) == other.result(timeout=60)
 
 
 def test_a_worker_differentiates_at_whole_versions(make) -> None:
