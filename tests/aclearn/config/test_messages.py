@@ -143,6 +143,31 @@ def test_a_value_that_cannot_be_used_gets_what_was_expected_and_what_was_found(
     assert message.startswith(f'override "{key}={value}": {key}: {sentence}')
 
 
+@pytest.mark.parametrize(
+    ("key", "most"),
+    [
+        ("trainer.workers", 64),
+        ("predictor.workers", 64),
+        ("actors.processes", 500),
+        ("tuner.max_trainers", 64),
+        ("tuner.max_predictors", 64),
+        ("tuner.max_actors", 500),
+    ],
+)
+def test_a_count_of_none_of_fewer_and_of_too_many_gets_its_bounds(
+    key: str, most: int, path: Path
+) -> None:
+    for count in (0, -1, most + 1):
+        message = message_of("env: {id: CartPole-v1}", f"{key}={count}", path=path)
+        assert message.startswith(
+            f'override "{key}={count}": {key}: expected whole number ≥ 1 and ≤ {most}, '
+            f"got {count} (whole number); meaning: "
+        )
+    for count in (1, most):
+        path.write_text("env: {id: CartPole-v1}", encoding="utf-8")
+        load_config(path, [f"{key}={count}"])
+
+
 def test_a_wrong_value_in_a_list_gets_its_place(path: Path) -> None:
     message = message_of("env: {id: a}\npolicy: {hidden: [64, 0]}", path=path)
 
