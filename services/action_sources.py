@@ -18,7 +18,7 @@ from aclearn.wire import ActCancel, ActReply, ActRequest, ErrorReply
 from compress import ArtifactPolicy, PolicyRuntime
 from services.policy_client import PolicyClient
 from services.prediction_queue import REPLY_WITHIN_S
-from services.role import PeerLink
+from services.role import PeerLink, say_refusal
 
 #: A predictor of which nothing was heard for so long is passed over. Twice the time after which it
 #: is asked again: one that is only slow keeps the request's place then, the next has the end of its
@@ -159,6 +159,7 @@ class PredictedActions:
         self._number = 0
         self._requests: dict[int, _Request] = {}
         self._replies: dict[int, Choice] = {}
+        self._refusals: set[str] = set()
         self._heard_at = -math.inf
         self.predictions = 0
         self.asked_again = 0
@@ -235,10 +236,10 @@ class PredictedActions:
             timeout_s = 0.0
             self._heard_at = self._clock()
             reply = envelope.message
-            if isinstance(reply, ErrorReply) and reply.reason == "queue_full":
-                self._ask_soon()
+            if isinstance(reply, ErrorReply):
+                self._take_refusal(reply)
             if not isinstance(reply, ActReply):
-                continue  # any other refusal: the request is asked again when it is late
+                continue
             for group, request in self._requests.items():
                 fits = reply.request == request.number
                 if fits and len(reply.actions) == len(request.observations):
@@ -247,6 +248,14 @@ class PredictedActions:
                     self.predictions += len(reply.actions)
                     del self._requests[group]
                     break
+
+    def _take_refusal(self, refusal: ErrorReply) -> None:
+        """A full queue has room in a moment; any other request is asked again when it is late."""
+        if refusal.reason == "queue_full":
+            self._ask_soon()
+        else:
+            # what is bad stays bad: somebody must hear why this actor gets no further
+            say_refusal(self._refusals, "predictor", refusal)
 
     def _ask_soon(self) -> None:
         """Some request had no room: whichever it was, one that has keeps its place."""

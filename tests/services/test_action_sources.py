@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from types import SimpleNamespace
 
@@ -338,3 +339,20 @@ def test_an_error_is_no_answer(asking) -> None:
     assert asking.collect(0) is None
     asking.answer(request.request, 2)
     assert asking.collect(0) is not None
+
+
+def test_why_a_request_is_refused_is_said_once_and_a_full_queue_is_no_news(asking, caplog) -> None:
+    bad = ErrorReply("bad_request", "observations: expected float32 [B, 4], got float32 [2, 3]")
+    asking.request(0, 2)
+    request = asking.asked()
+    with caplog.at_level(logging.WARNING):
+        asking.say(ErrorReply("queue_full", "the prediction queue is full, 256 requests wait"))
+        for _ in range(3):
+            asking.say(bad)
+    [record] = caplog.records
+    assert record.message == (
+        f"event=message_refused by=predictor reason=bad_request detail={bad.detail!r}"
+    )
+    # it goes on asking: the next predictor may know better
+    asking.clock.now += 3.1
+    assert asking.asked().request == request.request
