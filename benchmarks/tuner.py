@@ -5,10 +5,12 @@
 Every part is one `aclearn train` of the workload in which a rule decides on the counts:
 `sweep` runs each pair (NP, NT) for `--sweeps` windows, in an order drawn anew each time; `tuner` is
 aclearn's, once from (1, 1) and once from the largest counts; `ga3c` is the rule of GA3C's released
-code (`ThreadDynamicAdjustment`), with the same windows. Printed, one JSON line each: the sweep's
-rates; of each rule the path, the kept pair's rate as a share of the best one's by the sweep, the
-run's learned steps after the first `--minutes` as a share of what the best pair learns, and what
-excursions cost in that time; in the end the shares by all windows of all runs.
+code (`ThreadDynamicAdjustment`), with windows as long as the others' and its own objective, batches
+per second; `tuner_rules.Ga3c` says what differs from that code. Printed, one JSON line each: the
+sweep's rates; of each rule the path, the kept pair's rate as a share of the best one's by the
+sweep, the run's learned steps after the first `--minutes` as a share of what the best pair learns,
+and what excursions cost in that time; in the end the shares by all windows of all runs whose rates
+are learned steps.
 
 Workloads: `predictors`, an emulator that only sleeps (2 ms a step), eight actors of one environment
 each and one observation an answer, with a network that answers one at a time four times as slowly
@@ -131,6 +133,7 @@ def run(
         "settle_s": arguments.settle,
         "max_predictors": arguments.most,
         "max_trainers": arguments.most,
+        "objective": objective_of(rule),
         "remember": False,
     }
     file = arguments.out / f"{name}.yaml"
@@ -207,6 +210,11 @@ def predictor() -> None:
 
     OnnxExecutable.logits = logits  # type: ignore[method-assign]
     cli()
+
+
+def objective_of(rule: str) -> str:
+    """What a rule's rates are of: GA3C's counts batches, all others learned steps."""
+    return RULES[rule].objective if rule in RULES else "learned_steps"
 
 
 def decisions(folder: Path) -> list[dict[str, Any]]:
@@ -300,7 +308,8 @@ def main() -> None:
             path = [(round(d["time_s"]), *pair(d["kept"])) for d in lines]
             moves = [p for i, p in enumerate(path) if i == 0 or p[1:] != path[i - 1][1:]]
             at_half = [p for p in path if p[0] <= find_s][-1][1:]
-            folders.append(folder)
+            if objective_of(rule) == objective_of("sweep"):
+                folders.append(folder)  # rates of one unit only
             ends[name] = at_half, path[-1][1:]
             line = {
                 "rule": rule,

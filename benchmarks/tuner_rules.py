@@ -21,6 +21,8 @@ class Rule:
     """
 
     temperature, frozen = 0.0, False
+    #: What it counts, as `tuner.objective`.
+    objective = "learned_steps"
 
     def __init__(
         self,
@@ -135,15 +137,36 @@ class Sweep(Rule):
 
 
 class Ga3c(Rule):
-    """GA3C's `ThreadDynamicAdjustment`: steps of all counts at once, against the last window."""
+    """GA3C's `ThreadDynamicAdjustment`: steps of all counts at once, against the last window.
+
+    As there: it counts batches (`tps`, its calls of `train_model`), compares the bare count with
+    that of the last window, be it of a rejected setting, reverts only the numbers, which never run,
+    and its very first window is half as long as all others (`DYNAMIC_SETTINGS_INITIAL_WAIT`, 10 s,
+    and `DYNAMIC_SETTINGS_STEP_WAIT`, 20 s), so that the first step nearly always pays. Nothing
+    settles.
+
+    Not as there:
+
+    * Windows are as long as the other rules', not 20 s, and as exact as the trainer's beats.
+    * A window begins when the roles report the counts. There it begins when the code that starts
+      and joins them returns: no earlier, but what is started may not be at work yet.
+    * Counts have the benchmark's upper bound, which GA3C's have not.
+    * It has NP and NT to move, the benchmark's two counts, and not NA.
+    * A batch has the same number of unrolls whatever NT is: smaller ones, which raise the objective
+      there without more being learned, cannot raise it here.
+    """
+
+    objective = "tps"
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._settle_s = 0.0
+        self._step_s, self._every_s = self._every_s, self._every_s / 2
         self._old_count, self._before = 0, dict(self.counts)
 
     def next(self, count: int) -> tuple[Any, str]:
         """Revert when fewer were trained than in the window before; then a random step."""
+        self._every_s = self._step_s
         worse = count < self._old_count
         if worse:
             self.counts = dict(self._before)  # only the numbers: it never runs before the next step
