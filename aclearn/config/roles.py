@@ -263,7 +263,9 @@ class TunerConfig(Group):
     """The annealing tuner, which changes worker counts while the run goes on (GA3C)."""
 
     enabled: bool = Field(
-        default=False, description="let the tuner change worker counts while the run goes on"
+        default=False,
+        description="let the tuner change worker counts while the run goes on; an error together "
+        "with run.deterministic, since the tuner decides by the clock",
     )
     counts: list[TunedCount] = Field(
         default_factory=lambda: list[TunedCount](("predictors", "trainers")),
@@ -305,7 +307,9 @@ class TunerConfig(Group):
         default=0.2,
         gt=0.0,
         lt=1.0,
-        description="fall of the kept setting's rate, as a share, that lets it search again",
+        description="least fall of the kept setting's rate (or rise), as a share, that lets it "
+        "search again when two windows in a row have it; where windows scatter by σ and the rate "
+        "is known from n of them, 3 σ √(1 + 1/n) where that is more",
     )
     max_predictors: Whole = Field(
         default=8, ge=1, le=64, description="most predictor workers of a process"

@@ -68,7 +68,8 @@ class TunedKey:
 
     Attributes:
         cpus: that this process may use.
-        device: of the trainer, as configured.
+        device: of the trainer, as configured. What "auto" comes to takes torch to know, which the
+            monitor does not load: a machine that gains or loses its GPU keeps its entry.
         digest: of the configuration's parts that decide which counts are best.
     """
 
