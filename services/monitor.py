@@ -256,7 +256,7 @@ class MonitorFiles:
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self.metrics = MetricsWriter(folder.metrics_path)
-        self._board = TensorBoardWriter(folder.tensorboard_dir)
+        self.board = TensorBoardWriter(folder.tensorboard_dir)
 
     def open_view(self, begun: float) -> RunView:
         """A view that goes on where the one that wrote these files ended."""
@@ -276,7 +276,7 @@ class MonitorFiles:
             # the books first: they must never be older than the line that they belong to
             write_atomically(self._folder.books_path, json.dumps(view.state()).encode())
             self.metrics.write(line)
-            self._board.write(line)
+            self.board.write(line)
         except (RunFolderError, OSError) as error:
             _LOGGER.error("event=metrics_not_written reason=%r", str(error))
 
@@ -293,7 +293,7 @@ class MonitorFiles:
         except RunFolderError as error:
             _LOGGER.error("event=summary_not_written reason=%r", str(error))
         self.metrics.close()
-        self._board.close()
+        self.board.close()
 
 
 def started_seconds_ago(last_written_at: float | None, now: float) -> float:
@@ -330,7 +330,12 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
     memory = TunedSettings(tuned_file(config))
     time_base_s = float(last_line.get("time_s") or 0.0)
     tuning = open_tuning(
-        config, folder, memory, clock=clock, time_s=lambda now: time_base_s + now - begun
+        config,
+        folder,
+        memory,
+        clock=clock,
+        time_s=lambda now: time_base_s + now - begun,
+        show=files.board.write_at,
     )
     next_line = clock()  # at once: who looks at a run that starts sees that it does
 

@@ -39,6 +39,9 @@ _REMIND_EVERY_S = 1.0
 #: Longest wait for all actors, from the trainer's first beat, before the tuner begins without them.
 _ACTORS_WITHIN_S = 60.0
 
+#: Takes a decision's number, from 1 on, and its numbers by name.
+Show = Callable[[int, Mapping[str, Any]], None]
+
 
 class Tuning:
     """The tuner in its run. No socket, no thread: beats in, letters out.
@@ -49,7 +52,10 @@ class Tuning:
         actors: how many there will be; before that nothing is measured, for a minute at most.
         log: takes the decisions.
         time_s: the run's clock at a value of the tuner's.
+        fixed: the counts that the tuner leaves alone, for who looks at the log.
+        decided: how many decisions the log has; the next one's number is one more.
         remember: takes counts and rate when they have proved the best.
+        show: takes each decision.
     """
 
     def __init__(
@@ -60,10 +66,14 @@ class Tuning:
         actors: int,
         log: MetricsWriter,
         time_s: Callable[[float], float],
+        fixed: Mapping[str, int],
+        decided: int = 0,
         remember: Callable[[Mapping[str, int], float], bool] | None = None,
+        show: Show | None = None,
     ) -> None:
         self._tuner, self._objective, self._log = tuner, objective, log
-        self._time_s, self._remember = time_s, remember
+        self._time_s, self._remember, self._show = time_s, remember, show
+        self._fixed, self._decided = dict(fixed), decided
         self._wanted = tuner.propose()
         self._actors = self._wanted.get("actors", actors)
         self._trainer_at: float | None = None
@@ -196,7 +206,15 @@ class Tuning:
         return running
 
     def _write(self, decision: Decision, now: float) -> None:
-        line = {"time_s": self._time_s(now), **decision.as_line()}
+        self._decided += 1
+        line = {
+            "decision": self._decided,
+            "time_s": self._time_s(now),
+            **decision.as_line(),
+            "fixed": self._fixed,
+        }
+        if self._show is not None:
+            self._show(self._decided, decision.as_scalars())
         try:
             self._log.write(line)
         except RunFolderError as error:
@@ -228,6 +246,7 @@ def open_tuning(
     *,
     clock: Callable[[], float],
     time_s: Callable[[float], float],
+    show: Show | None = None,
 ) -> Tuning | None:
     """The tuner of a run; None when it is off, or there is nothing that it may change.
 
@@ -244,12 +263,13 @@ def open_tuning(
         "actors": tuner.max_actors,
     }
     most = {name: bound for name, bound in most.items() if name in tuner.counts}
-    if config.actors.inference != "predictor":
+    asked = config.actors.inference == "predictor"
+    if not asked:
         most.pop("predictors", None)  # there are none
     if not tuner.enabled or not most:
         return None
     configured = {
-        "predictors": config.predictor.workers,
+        "predictors": config.predictor.workers if asked else 0,
         "trainers": config.trainer.workers,
         "actors": config.actors.processes,
     }
@@ -276,7 +296,7 @@ def open_tuning(
         clock=clock,
         rng=random.Random(config.run.seed),
     )
-    temperature = last.get("temperature")
+    temperature, decided = last.get("temperature"), last.get("decision")
     if isinstance(temperature, int | float) and 0.0 <= temperature <= tuner.temperature:
         made.temperature = float(temperature)
     tuning = Tuning(
@@ -285,7 +305,10 @@ def open_tuning(
         actors=config.actors.processes,
         log=log,
         time_s=time_s,
+        fixed={name: count for name, count in configured.items() if name not in most},
+        decided=decided if isinstance(decided, int) and decided > 0 else 0,
         remember=_remembering(memory, key) if tuner.remember else None,
+        show=show,
     )
     if note is not None:
         tuning.note(note)
@@ -311,7 +334,7 @@ def _fits(counts: Any, most: Mapping[str, int]) -> bool:
     return (
         isinstance(counts, dict)
         and counts.keys() == most.keys()
-        and all(isinstance(counts[name], int) and 1 <= counts[name] <= most[name] for name in most)
+        and all(type(counts[name]) is int and 1 <= counts[name] <= most[name] for name in most)
     )
 
 

@@ -76,14 +76,16 @@ class TensorBoardWriter:
 
         What is None or no number is left out. Does nothing after `close`.
         """
-        values = [
+        shown = {name: value for name, value in line.items() if name not in _LEFT_OUT}
+        self.write_at(int(line.get(_AXIS) or 0), shown)
+
+    def write_at(self, step: int, values: Mapping[str, Any]) -> None:
+        """As `write`, at a step that the caller counts: for what happens between two lines."""
+        scalars = [
             self._new_summary.Value(tag=tag, simple_value=value)  # type: ignore[attr-defined]
-            for tag, value in _scalars(
-                "", {name: value for name, value in line.items() if name not in _LEFT_OUT}
-            )
+            for tag, value in _scalars("", values)
         ]
-        step = int(line.get(_AXIS) or 0)
-        summary = self._new_summary(value=values)
+        summary = self._new_summary(value=scalars)
         self._append(self._new_event(wall_time=self._clock(), step=step, summary=summary))
 
     def close(self) -> None:

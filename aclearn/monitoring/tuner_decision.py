@@ -52,3 +52,19 @@ class Decision:
     def as_line(self) -> dict[str, Any]:
         """JSON-able, without NaN."""
         return asdict(self)
+
+    def as_scalars(self) -> dict[str, Any]:
+        """Its numbers by TensorBoard's names; the verdict is the name of a number that is 1."""
+        numbers = {
+            "counts": self.counts,
+            "kept": self.kept,
+            "rate": self.rate,
+            "window_s": self.window_s,
+            "baseline": self.baseline,
+            "change": self.change,
+            "noise": self.noise,
+            "temperature": self.temperature,
+            "frozen": float(self.state == "frozen"),
+            "verdict": {self.verdict.replace(" ", "_"): 1.0},
+        }
+        return {"tuner_decision": numbers}

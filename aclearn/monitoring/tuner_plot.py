@@ -20,8 +20,10 @@ class TunerHistory:
     """What a tuner did, one entry for each reading.
 
     Attributes:
-        counts: name → what was measured; NaN while the run had that count in no tuner's hands.
+        counts: name → what was measured, also of a count in no tuner's hands; NaN while it is not
+            known.
         kept: name → what was kept after it; as `counts`.
+        fixed: names of the counts that no tuner had in its hands.
         rates: per second.
         baselines: estimate of what was kept, NaN before there was one.
         temperatures: after it.
@@ -32,6 +34,7 @@ class TunerHistory:
     time_s: list[float]
     counts: dict[str, list[float]]
     kept: dict[str, list[float]]
+    fixed: list[str]
     rates: list[float]
     baselines: list[float]
     temperatures: list[float]
@@ -57,12 +60,16 @@ def read_tuner_history(run_dir: Path) -> TunerHistory:
                 "(tuner.settle_s and tuner.every_s after the first learned step, once every actor "
                 "is there)"
             )
-        # a run that was resumed may have had other counts tuned before
-        names = [n for n in _SYMBOLS if any(n in line["counts"] for line in readings)]
+        # older files have only what was tuned, and a run that was resumed may have had other
+        # counts tuned before
+        counts = [{**line.get("fixed", {}), **line["counts"]} for line in readings]
+        kept = [{**line.get("fixed", {}), **line["kept"]} for line in readings]
+        names = [n for n in _SYMBOLS if any(n in each for each in counts)]
         return TunerHistory(
             time_s=[float(line["time_s"]) for line in readings],
-            counts={n: [_number(line["counts"].get(n)) for line in readings] for n in names},
-            kept={n: [_number(line["kept"].get(n)) for line in readings] for n in names},
+            counts={n: [_number(each.get(n)) for each in counts] for n in names},
+            kept={n: [_number(each.get(n)) for each in kept] for n in names},
+            fixed=[n for n in names if all(n not in line["counts"] for line in readings)],
             rates=[float(line["rate"]) for line in readings],
             baselines=[_number(line["baseline"]) for line in readings],
             temperatures=[float(line["temperature"]) for line in readings],
@@ -115,8 +122,11 @@ def draw_tuner(history: TunerHistory, title: str) -> Any:
     stays = [i for i, reverted in enumerate(history.reverted) if not reverted]
     for name, axes in zip(names, panels, strict=False):
         axes.step(times, history.kept[name], where="post", linewidth=1.8, label="kept")
-        _points(axes, times, history.counts[name], away, "x", _NOT_KEPT)
-        axes.set_ylabel(f"${_SYMBOLS[name]}$\n{name}")
+        if name in history.fixed:
+            axes.set_ylabel(f"${_SYMBOLS[name]}$\n{name}\n(fixed)")
+        else:
+            _points(axes, times, history.counts[name], away, "x", _NOT_KEPT)
+            axes.set_ylabel(f"${_SYMBOLS[name]}$\n{name}")
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     rate, temperature = panels[-2:]
     _points(rate, times, history.rates, stays, ".", "kept")

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from aclearn.config import Config, config_from_yaml
-from aclearn.monitoring import Member
+from aclearn.errors import RunFolderError
+from aclearn.monitoring import Member, plot_tuner
 from aclearn.monitoring.tuner_file import TUNER_FILE, TunedKey, TunedSettings, tuned_key
 from aclearn.runs import RunFolder
 from aclearn.wire import SetWorkers
@@ -61,8 +62,14 @@ class World:
             if existed
             else RunFolder.create(config.run.dir, "r", config.to_yaml())
         )
+        self.shown: list[tuple[int, dict]] = []
         self.tuning = open_tuning(
-            config, self.folder, self.memory, clock=self.clock, time_s=lambda now: now + 100.0
+            config,
+            self.folder,
+            self.memory,
+            clock=self.clock,
+            time_s=lambda now: now + 100.0,
+            show=lambda number, scalars: self.shown.append((number, scalars)),
         )
         self.members = [_member("trainer-0", "t"), *_actors(config.actors.processes)]
         self.workers = {"t": 1}
@@ -132,6 +139,50 @@ def test_workers_of_the_trainer_are_told_and_every_decision_is_a_line(tools, tmp
     assert gauges["tuner_noise"] == lines[-1]["noise"]
     assert gauges["tuner_verdicts"] == Counter(line["verdict"] for line in lines)
     assert "2 trainers pay best" in world.tuning.notes[-1]
+    world.tuning.close()
+
+
+def test_each_decision_is_shown_once_under_its_number_in_the_log(tools, tmp_path) -> None:
+    world = World(tools, _config(tmp_path), _two_is_best)
+    world.go_on(60.0)
+    world.tuning.close()
+    again = World(tools, _config(tmp_path), _two_is_best)  # goes on counting
+    again.go_on(60.0)
+    again.tuning.close()
+    lines, shown = again.lines(), [*world.shown, *again.shown]
+    assert len(world.shown) < len(lines)
+    assert [line["decision"] for line in lines] == list(range(1, len(lines) + 1))
+    assert [number for number, _ in shown] == list(range(1, len(lines) + 1))
+    for line, (_, scalars) in zip(lines, shown, strict=True):
+        [numbers] = scalars.values()
+        assert numbers["verdict"] == {line["verdict"].replace(" ", "_"): 1.0}
+        for name in ("counts", "kept", "rate", "window_s", "change", "temperature"):
+            assert numbers[name] == line[name]
+        assert numbers["frozen"] == (line["state"] == "frozen")
+
+
+@pytest.mark.parametrize(
+    ("counts", "inference", "fixed"),
+    [
+        ("[trainers]", "local", {"predictors": 0, "actors": 2}),
+        ("[actors]", "local", {"predictors": 0, "trainers": 1}),
+        ("[predictors]", "predictor", {"trainers": 1, "actors": 2}),
+        ("[predictors, trainers, actors]", "predictor", {}),
+    ],
+)
+def test_the_log_has_also_the_counts_that_nobody_tunes(
+    tools, tmp_path, counts: str, inference: str, fixed: dict
+) -> None:
+    config = _config(tmp_path, counts=counts, inference=inference)
+    world = World(tools, config, lambda workers, actors: 500.0)
+    if inference == "predictor":
+        world.members.append(_member("predictor-0", "p"))
+        world.workers["p"] = 1
+    world.go_on(10.0)
+    assert world.lines() != []
+    for line in world.lines():
+        assert line["fixed"] == fixed
+        assert {**line["fixed"], **line["counts"]}.keys() == {"predictors", "trainers", "actors"}
     world.tuning.close()
 
 
@@ -252,6 +303,28 @@ def test_the_best_is_the_next_start_on_this_machine_only_for_this_configuration(
     assert again.memory.find(tuned_key(other)) is None
 
 
+@pytest.mark.parametrize(
+    ("function", "value"),
+    [("socket.gethostname", "another-machine"), ("usable_cores", 96)],
+)
+def test_the_best_is_not_offered_on_another_machine(
+    tools, tmp_path, monkeypatch, function: str, value: object
+) -> None:
+    first = World(tools, _config(tmp_path), _two_is_best)
+    first.go_on(60.0)
+    first.tuning.close()
+    (first.folder.path / TUNER_FILE).unlink()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(f"aclearn.monitoring.tuner_file.{function}", lambda: value)
+        there = World(tools, _config(tmp_path), _two_is_best)
+        assert there.tuning.gauges()["tuner_trainers"] == 1.0
+        assert not there.tuning.notes
+        there.tuning.close()
+    back = World(tools, _config(tmp_path), _two_is_best)
+    assert back.tuning.gauges()["tuner_trainers"] == 2.0
+    back.tuning.close()
+
+
 def _key(**groups: dict) -> TunedKey:
     return tuned_key(Config.model_validate({"env": {"id": "CartPole-v1"}, **groups}))
 
@@ -311,6 +384,86 @@ def test_a_run_that_goes_on_starts_from_what_it_kept(tools, tmp_path) -> None:
     again.go_on(10.0)
     assert len(again.lines()) > 2  # every line is whole
     again.tuning.close()
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        None,
+        3,
+        [2],
+        {},
+        {"trainers": 0},
+        {"trainers": -1},
+        {"trainers": 4},  # above tuner.max_trainers
+        {"trainers": 2.0},
+        {"trainers": "2"},
+        {"trainers": None},
+        {"trainers": True},
+        {"actors": 2},
+        {"trainers": 2, "actors": 2},
+    ],
+)
+def test_a_log_that_kept_what_cannot_be_is_no_start(tools, tmp_path, kept: object) -> None:
+    world = World(tools, _config(tmp_path), _two_is_best)
+    world.tuning.close()
+    (world.folder.path / TUNER_FILE).write_text(json.dumps({"kept": kept}) + "\n")
+    again = World(tools, _config(tmp_path), _two_is_best)
+    assert again.tuning.gauges()["tuner_trainers"] == 1.0  # as configured
+    again.go_on(60.0)
+    assert again.workers == {"t": 2}
+    again.tuning.close()
+
+
+@pytest.mark.parametrize(
+    ("written", "goes_on_at"),
+    [
+        ("0.25", 0.25),
+        ("0", 0.0),
+        ("0.5", 0.5),
+        ("0.51", 0.5),  # hotter than tuner.temperature
+        ("-0.1", 0.5),
+        ("NaN", 0.5),
+        ("Infinity", 0.5),
+        ("null", 0.5),
+        ('"0.25"', 0.5),
+        ("[0.25]", 0.5),
+    ],
+)
+def test_a_temperature_of_the_log_is_gone_on_with_only_where_it_can_be_one(
+    tools, tmp_path, written: str, goes_on_at: float
+) -> None:
+    config = _config(tmp_path)
+    hot = config.model_copy(update={"tuner": config.tuner.model_copy(update={"temperature": 0.5})})
+    world = World(tools, hot, _two_is_best)
+    world.tuning.close()
+    (world.folder.path / TUNER_FILE).write_text(f'{{"temperature": {written}}}\n')
+    again = World(tools, hot, _two_is_best)
+    assert again.tuning.gauges()["tuner_temperature"] == goes_on_at
+    again.tuning.close()
+
+
+@pytest.mark.parametrize("number", ['"7"', "-7", "null", "1.5"])
+def test_a_number_of_a_decision_that_cannot_be_begins_at_one(tools, tmp_path, number: str) -> None:
+    world = World(tools, _config(tmp_path), _two_is_best)
+    world.tuning.close()
+    (world.folder.path / TUNER_FILE).write_text(f'{{"decision": {number}}}\n')
+    again = World(tools, _config(tmp_path), _two_is_best)
+    again.go_on(10.0)
+    assert again.lines()[1]["decision"] == 1
+    again.tuning.close()
+
+
+def test_a_run_too_short_for_a_window_remembers_nothing_and_its_plot_says_why(
+    tools, tmp_path
+) -> None:
+    world = World(tools, _config(tmp_path), _two_is_best)
+    world.go_on(2.5)  # the counter rises at 0.5 s; settle_s 0.5, every_s 2
+    world.tuning.close()
+    assert world.lines() == []
+    assert not tuned_file(world.config).exists()
+    with pytest.raises(RunFolderError, match="has no reading yet: no window has ended"):
+        plot_tuner(world.folder.path, tmp_path / "tuner.png")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from system_harness import CARTPOLE, Run, System, check_line
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 _TINY = {"enabled": True, "every_s": 0.5, "settle_s": 0.2, "temperature": 1.0, "cooling": 1.0}
 _DECIDED = ("accepted", "rejected")
@@ -45,6 +47,7 @@ def test_actors_come_and_go_and_every_step_is_accounted_for(system: System) -> N
     wanted = {line["tuner_actors"] for line in run.lines() if "tuner_actors" in line}
     assert len(wanted) > 1
     assert {"tuner_temperature", "tuner_rate", "tuner_file_warnings"} <= run.last().keys()
+    assert {tuple(d["fixed"].items()) for d in decided} == {(("predictors", 0), ("trainers", 1))}
     learned = run.last()["learned_steps"]
     run.wait_for(lambda: run.last()["learned_steps"] > learned, "learning goes on")
     summary = run.finish()  # checks the account in every line
@@ -67,6 +70,42 @@ def test_workers_of_the_trainer_change_while_it_learns(system: System) -> None:
     reported = {line["workers"] for line in run.lines() if "workers" in line}
     assert len(reported) > 1
     run.finish()
+    _check_events(run)
+
+
+def _check_events(run: Run) -> None:
+    """TensorBoard shows each decision at the number that it has in the file."""
+    events = EventAccumulator(str(run.folder / "tensorboard"), size_guidance={"scalars": 0})
+    events.Reload()
+
+    def curve(name: str) -> dict[int, float]:
+        return {e.step: e.value for e in events.Scalars(f"tuner_decision/{name}")}
+
+    decisions = {d["decision"]: d for d in _decisions(run)}
+    assert list(decisions) == list(range(1, len(decisions) + 1))
+    assert curve("counts/trainers") == {n: d["counts"]["trainers"] for n, d in decisions.items()}
+    assert curve("temperature").keys() == decisions.keys()
+    rates = {n: d["rate"] for n, d in decisions.items() if d["rate"] is not None}
+    assert curve("rate") == pytest.approx(rates, rel=1e-6)  # float32
+    for verdict in {d["verdict"] for d in decisions.values()}:
+        at = {n for n, d in decisions.items() if d["verdict"] == verdict}
+        assert curve(f"verdict/{verdict.replace(' ', '_')}") == dict.fromkeys(at, 1.0)
+    assert {"tuner_trainers", "tuner_temperature"} <= set(events.Tags()["scalars"])
+
+
+def test_a_run_too_short_for_a_window_remembers_nothing_and_its_plot_says_why(
+    system: System,
+) -> None:
+    tuner = {"enabled": True, "counts": ["trainers"], "every_s": 600.0}
+    run = system.train(system.config(CARTPOLE, tuner=tuner, run={"max_env_steps": 2000}))
+    assert run.wait() == 0, run.diagnosis()
+    assert run.check_books()["reason"] == "max_env_steps"
+    assert _decisions(run) == []
+    assert not (run.folder.parent / "tuned.json").exists()
+    drawn = system.command("plot", run.folder, "--tuner", "--out", system.folder / "t.png")
+    assert drawn.wait() != 0
+    assert "has no reading yet: no window has ended" in drawn.output
+    assert "Traceback" not in drawn.output
 
 
 def test_a_run_without_a_tuner_has_none_to_draw(system: System) -> None:

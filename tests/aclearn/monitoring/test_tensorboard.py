@@ -39,6 +39,21 @@ def test_what_is_written_can_be_read_back_over_env_steps(tmp_path: Path) -> None
     ]
 
 
+def test_what_has_a_step_of_its_own_is_at_that_step(tmp_path: Path) -> None:
+    with TensorBoardWriter(tmp_path) as writer:
+        writer.write({"env_steps": 1000, "pps": 5.0})
+        writer.write_at(1, {"tuner_decision": {"rate": None, "verdict": {"given_up": 1.0}}})
+        writer.write_at(2, {"tuner_decision": {"rate": 7.0, "verdict": {"accepted": 1.0}}})
+    read = _read(tmp_path)
+    found = {tag: [(e.step, e.value) for e in read.Scalars(tag)] for tag in read.Tags()["scalars"]}
+    assert found == {
+        "pps": [(1000, 5.0)],
+        "tuner_decision/rate": [(2, 7.0)],
+        "tuner_decision/verdict/given_up": [(1, 1.0)],
+        "tuner_decision/verdict/accepted": [(2, 1.0)],
+    }
+
+
 def test_nested_numbers_get_a_path_and_what_is_no_number_is_left_out(tmp_path: Path) -> None:
     line = {
         "env_steps": 10,

@@ -115,6 +115,26 @@ def test_a_panel_for_each_count_the_rate_and_the_temperature(tmp_path: Path) -> 
     assert list(temperature.lines[0].get_ydata()) == [1.0, 0.5, 0.25, 0.0625, 0.03125]
 
 
+def test_a_count_that_nobody_tunes_is_drawn_flat_and_marks_no_trial(tmp_path: Path) -> None:
+    run = _run(tmp_path / "r")
+    path = run / "tuner.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        line["fixed"] = {"predictors": 0, "actors": line["counts"].pop("actors")}
+        del line["kept"]["actors"]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    history = read_tuner_history(run)
+    assert history.fixed == ["predictors", "actors"]
+    assert history.kept == {"predictors": [0] * 5, "trainers": [1, 2, 2, 2, 2], "actors": [5] * 5}
+    predictors, trainers, actors, *_ = draw_tuner(history, "r").axes
+    for symbol, axes, flat in (("N_P", predictors, 0), ("N_A", actors, 5)):
+        assert symbol in axes.get_ylabel() and "(fixed)" in axes.get_ylabel()
+        assert list(axes.lines[0].get_ydata()) == [flat] * 5
+        assert [line for line in axes.lines if line.get_marker() == "x"] == []
+    assert "N_T" in trainers.get_ylabel() and "fixed" not in trainers.get_ylabel()
+    plot_tuner(run, tmp_path / "t.png")
+
+
 def test_the_picture_is_written(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "tuner.png"
     plot_tuner(_run(tmp_path / "r"), out)
@@ -132,6 +152,9 @@ def test_what_cannot_be_drawn_says_why(tmp_path: Path) -> None:
         plot_tuner(run, tmp_path / "x.png")
     (run / "tuner.jsonl").write_text('{"verdict": "kept", "rate": 3}\n')
     with pytest.raises(RunFolderError, match="without a usable 'counts'"):
+        plot_tuner(run, tmp_path / "x.png")
+    (run / "tuner.jsonl").write_text('{"rate": 3, "counts": {}, "fixed": 3}\n')
+    with pytest.raises(RunFolderError, match="without a usable"):
         plot_tuner(run, tmp_path / "x.png")
     (run / "tuner.jsonl").unlink()
     with pytest.raises(RunFolderError, match=r"the tuner of this run was off.*tuner.enabled=true"):
