@@ -1,0 +1,171 @@
+"""A trainer process whose workers change, or fail, as it learns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from system_harness import CARTPOLE, PATIENCE, Run, System, check_lines
+
+from aclearn.config import load_config
+from aclearn.launch import StopFlag
+from aclearn.wire import Beat, BeatReply, Directive, Hello, Message, Peer, Peers, SetWorkers
+from services.role import RoleContext
+
+#: The promise: within it the workers are as many as the monitor wants.
+_CHANGE_WITHIN_S = 1.0 * PATIENCE
+
+
+class PlayedMonitor:
+    """What a real trainer and a real actor take for their monitor; it says what it is told to."""
+
+    def __init__(self, system: System) -> None:
+        # no checkpoints: the disk has no say in how soon a worker is there
+        path = system.config(CARTPOLE, run={"checkpoint_every_s": 3600.0}, actors={"processes": 1})
+        address = f"ipc://{system.sockets}/m"
+        self._context = RoleContext(
+            "monitor", "monitor-0", 0, load_config(path), address, None, StopFlag()
+        )
+        self._server = self._context.serve_at(address, (Hello, Beat))
+        self._addresses: dict[str, bytes] = {}
+        self._peers: dict[str, Peer] = {}
+        self.beats: dict[str, Beat] = {}
+        self.roles: dict[str, Run] = {
+            role: system.role(role, path, address) for role in ("trainer", "actor")
+        }
+
+    @property
+    def learned(self) -> int:
+        """Agent steps, by the trainer's newest beat."""
+        beat = self.beats.get("trainer")
+        return 0 if beat is None else beat.counters["learned_steps"]
+
+    def trainer_threads(self) -> int:
+        return psutil.Process(self.roles["trainer"].process.pid).num_threads()
+
+    def tell(self, role: str, message: Message) -> None:
+        assert self._server.send(self._addresses[role], message)
+
+    def step(self) -> None:
+        """Take what has come and answer it."""
+        for address, envelope in self._server.receive(0.002):
+            message = envelope.message
+            if isinstance(message, Hello):
+                self._addresses[message.role] = address
+                endpoints = dict(message.endpoints)
+                peer = Peer(message.role, message.name, envelope.sender, endpoints)
+                self._peers[message.role] = peer
+                for each in self._addresses.values():
+                    self._server.send(each, Peers(len(self._peers), list(self._peers.values())))
+                continue
+            role = next(role for role, known in self._addresses.items() if known == address)
+            self.beats[role] = message
+            self._server.send(address, BeatReply(len(self._peers)))  # who said goodbye may be gone
+
+    def until(self, condition, what: str) -> None:
+        """As `wait_for`, while the monitor does its work and without a sleep between two looks."""
+        deadline = time.monotonic() + 60.0 * PATIENCE
+        while not condition():
+            self.step()
+            assert time.monotonic() < deadline, f"{what}\n{self._said()}"
+
+    def _said(self) -> str:
+        return "\n".join(role.output for role in self.roles.values())
+
+    def learn_some(self, steps: int = 400) -> None:
+        enough = self.learned + steps
+        self.until(lambda: self.learned >= enough, f"{steps} steps more are learned")
+
+    def end(self, role: str) -> Beat:
+        """Tell a role to stop; its last beat."""
+        self.tell(role, Directive("stop", "enough"))
+        self.until(lambda: self.beats[role].final, f"the last beat of the {role}")
+        assert self.roles[role].wait(within_s=20.0) == 0, self.roles[role].output
+        return self.beats[role]
+
+    def close(self) -> None:
+        self._context.close()
+
+
+@pytest.fixture
+def played(system: System) -> Iterator[PlayedMonitor]:
+    played = PlayedMonitor(system)
+    yield played
+    played.close()
+
+
+def test_counts_change_within_a_second_while_it_learns_and_no_unroll_is_lost(played) -> None:
+    played.learn_some()
+    alone = played.trainer_threads()
+    for count in (4, 2, 3, 1):
+        told_at = time.monotonic()
+        played.tell("trainer", SetWorkers(count))
+        played.until(
+            lambda count=count: played.trainer_threads() == alone + count - 1,
+            f"{count} workers run",
+        )
+        assert time.monotonic() - told_at <= _CHANGE_WITHIN_S
+        played.until(
+            lambda count=count: played.beats["trainer"].gauges["workers"] == count, "it says so"
+        )
+        played.learn_some()
+    for refused, count in enumerate((0, 65), start=1):
+        played.tell("trainer", SetWorkers(count))
+        played.until(
+            lambda refused=refused: played.beats["trainer"].counters["workers_refused"] == refused,
+            f"a count of {count} is refused",
+        )
+    played.learn_some()
+    assert played.beats["trainer"].gauges["workers"] == 1
+
+    played.end("actor")
+    last = played.end("trainer")
+    # a gap between two unrolls would be counted as "lost", a worker's failure as "worker_failed"
+    assert last.dropped.keys() <= {"lag", "shutdown"}, last.dropped
+    counters = last.counters
+    assert counters["in_flight_steps"] == counters["worker_failures"] == 0
+    assert counters["env_steps"] == counters["learned_steps"] + sum(last.dropped.values())
+    assert [name for name in counters if name.startswith("refused.")] == []
+
+
+#: A user's own module: it is imported by every role, and only the trainer has torch by then.
+_FAILING = """
+import sys
+
+import gymnasium
+
+
+def make():
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        backward, calls = torch.Tensor.backward, iter(range(5))
+
+        def failing(*arguments, **options):
+            if next(calls, None) is None:
+                raise ValueError("broken on purpose")
+            return backward(*arguments, **options)
+
+        torch.Tensor.backward = failing
+    return gymnasium.make("CartPole-v1")
+"""
+
+
+def test_a_trainer_whose_workers_fail_three_times_in_a_row_ends_with_the_traceback(
+    system: System,
+) -> None:
+    (system.folder / "failing.py").write_text(_FAILING)
+    config = system.config(CARTPOLE, env={"id": "failing:make"}, supervisor={"max_restarts": 0})
+    run = system.train(config)
+    assert run.wait() == 1, run.diagnosis()
+    log = run.log("trainer-0")
+    assert log.count("event=worker_failed") == 3
+    assert "RuntimeError: 3 steps of trainer workers in a row failed" in log
+    assert "ValueError: broken on purpose" in log and "Traceback" in log
+    assert "trainer-0" in run.output and "in a row failed" in run.output
+    check_lines(run.lines())
+    last = run.last()
+    assert last["updates"] == 5
+    # three batches of two unrolls of five steps of four games, less the steps that are masked
+    assert 0 < last["dropped_steps"]["worker_failed"] <= 3 * 2 * 5 * 4
