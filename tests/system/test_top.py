@@ -6,6 +6,7 @@ import json
 import signal
 from pathlib import Path
 
+import pytest
 from system_harness import CARTPOLE, Command, System, check_lines, wait_for
 
 
@@ -23,23 +24,44 @@ def test_top_shows_a_run_of_another_terminal_and_one_that_is_over(system: System
         assert words in after.output, (words, after.output)
 
 
+#: The way of an agent step; what waits for a device or copies weights comes on top.
+_PARTS = {
+    "emulator",
+    "inference",
+    "encode",
+    "wire",
+    "decode",
+    "batch",
+    "forward",
+    "backward",
+    "optimiser",
+    "publish",
+}
+
+
+@pytest.mark.parametrize("inference", ["local", "predictor"])
 def test_profile_tells_the_budget_of_a_step_and_leaves_nothing(
-    system: System, tmp_path: Path
+    system: System, tmp_path: Path, inference: str
 ) -> None:
     figures = tmp_path / "budget.json"
-    config = system.config(CARTPOLE, run={"target_return": 1})
+    config = system.config(CARTPOLE, run={"target_return": 1}, actors={"inference": inference})
     profile = system.command("profile", config, "--seconds", "3", "--json", figures)
     _check_books_while_it_measures(system, profile)
     assert profile.wait(within_s=100.0) == 0, profile.output
     budget = json.loads(figures.read_text())
     assert budget["seconds"] >= 3.0 and budget["learned_steps"] > 0
-    actor = budget["roles"]["actor"]
-    parts = ("emulator", "inference", "encode", "wire", "waiting for training queue", "other")
-    assert actor["wall_us"].keys() >= set(parts), profile.output
-    # the parts are measured in the role: together they are its time on the clock
-    assert 0.9 <= actor["accounted"] <= 1.0 + 1e-6, profile.output
+    measured = {"actor", "trainer"} | ({"predictor"} if inference == "predictor" else set())
+    roles = {name: role for name, role in budget["roles"].items() if role["accounted"] is not None}
+    assert roles.keys() == measured
+    for name, role in roles.items():
+        # the parts are measured in the role: together they are its time on the clock
+        assert 0.9 <= role["accounted"] <= 1.0 + 1e-6, (name, profile.output)
+        assert f"{name}: accounted for" in profile.output
+    named = {name: set(role["wall_us"]) for name, role in roles.items()}
+    assert {"emulator", "encode", "wire", "waiting for training queue", "other"} <= named["actor"]
+    assert "inference" in named["actor" if inference == "local" else "predictor"]
+    assert set().union(*named.values()) >= _PARTS, profile.output
     assert {"actor-0", "actor-1", "trainer-0", "monitor-0"} <= budget["cpu_cores"].keys()
-    assert "actor: accounted for" in profile.output
     assert list(system.sockets.glob("aclearn-profile-*")) == [], "the run's folder is left"
     assert not (tmp_path / "runs").exists()
 
