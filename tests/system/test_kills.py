@@ -8,10 +8,12 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from system_harness import CARTPOLE, Run, System, Visitor, check_line
 
 from aclearn.errors import CheckpointError
 from aclearn.runs import list_checkpoints, load_checkpoint, load_newest
+from aclearn.wire import ActReply, ActRequest
 
 _ROOM = {"max_restarts": 20, "backoff_first_s": 0.1, "backoff_max_s": 0.2}
 
@@ -88,6 +90,42 @@ def test_kills_of_predictor_trainer_and_monitor_with_predictor_inference(
     _kill_monitor(run)
     summary = run.finish()
     assert summary["epoch"] == 1
+
+
+def test_of_two_predictors_for_two_actors_one_is_killed_and_comes_back(system: System) -> None:
+    run = system.train(
+        system.config(
+            CARTPOLE,
+            actors={"inference": "predictor", "processes": 2},
+            predictor={"processes": 2},
+            supervisor=_ROOM,
+        )
+    )
+    run.wait_until_learning(beyond=300)
+
+    def connections(actor: str, predictor: str) -> int:
+        return run.log(actor).count(f"role=predictor name={predictor}")
+
+    run.wait_for(
+        lambda: connections("actor-0", "predictor-0") and connections("actor-1", "predictor-1"),
+        "each actor asks a predictor of its own",
+    )
+    own, others = connections("actor-0", "predictor-0"), connections("actor-1", "predictor-1")
+    _kill(run, "predictor-0")
+    run.wait_for(
+        lambda: connections("actor-0", "predictor-0") > own, "its actor is with the new one"
+    )
+    _goes_on(run)
+    assert connections("actor-1", "predictor-1") == others  # it has no reason to move
+    visitor = Visitor(run.monitor_address())
+    try:
+        [new] = [peer for peer in visitor.peers().peers if peer.name == "predictor-0"]
+        request = ActRequest(1, np.zeros((3, 4), np.float32))
+        reply = visitor.ask(visitor.connect(new.endpoints["predictions"]), request, ActReply)
+    finally:
+        visitor.close()
+    assert (reply.request, len(reply.actions)) == (1, 3)
+    run.finish()
 
 
 _BROKEN = '''
