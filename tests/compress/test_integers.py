@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_quantizer import integer_logits as loops
+from integer_policies import integer_logits as loops
 from test_quantizer import prepared, quantise
 
 from compress import Context
