@@ -405,11 +405,13 @@ def test_a_run_that_goes_on_starts_from_what_it_kept(tools, tmp_path) -> None:
     ],
 )
 def test_a_log_that_kept_what_cannot_be_is_no_start(tools, tmp_path, kept: object) -> None:
-    world = World(tools, _config(tmp_path), _two_is_best)
+    config = _config(tmp_path)
+    config = config.model_copy(update={"trainer": config.trainer.model_copy(update={"workers": 3})})
+    world = World(tools, config, _two_is_best)
     world.tuning.close()
     (world.folder.path / TUNER_FILE).write_text(json.dumps({"kept": kept}) + "\n")
-    again = World(tools, _config(tmp_path), _two_is_best)
-    assert again.tuning.gauges()["tuner_trainers"] == 1.0  # as configured
+    again = World(tools, config, _two_is_best)
+    assert again.tuning.gauges()["tuner_trainers"] == 3.0  # as configured
     again.go_on(60.0)
     assert again.workers == {"t": 2}
     again.tuning.close()
