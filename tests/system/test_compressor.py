@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -150,9 +151,9 @@ def test_each_of_two_compressors_has_a_student_and_its_actor_runs_it(
         "neither actor is left behind",
     )
     for index in (0, 1):
-        log = run.log(f"actor-{index}")
-        assert log.count(f"role=compressor name=compressor-{index}") == 1
-        assert log.count("role=compressor name=") == 1
+        # it may have asked the other one as long as its own was not there yet
+        asked = re.findall(r"role=compressor name=(\S+)", run.log(f"actor-{index}"))
+        assert asked[-1] == f"compressor-{index}"
     line = run.last()
     assert line["actor_policy_refused"] == 0.0 == line["compressor_errors"]
     assert line["compressor_distill_steps"] > 0.0
