@@ -24,8 +24,9 @@ _Made = TypeVar("_Made")
 #: How far a probe's logits may be from what the compressor saw, as a share of their largest: other
 #: processors round otherwise, and in int8 a rounding is a whole step.
 _TOLERANCES = {"fp32": 1e-3, "fp16": 1e-2, "bf16": 5e-2, "int8": 5e-2}
-#: What their largest counts as at least: a new policy's are hundredths, and its next version's too.
-_LEAST_SCALE = 1e-2
+#: What the largest of some logits counts as at least where they are compared: a new policy's are
+#: hundredths, and its next version's too.
+LEAST_SCALE = 1e-2
 #: Executables' graphs that a runtime keeps; a chain that is switched comes back.
 _GRAPHS_KEPT = 4
 
@@ -187,7 +188,7 @@ def check_probe(artifact: Artifact, executable: Executable) -> None:
             f"observation at least, got shape {expected.shape}"
         )
     logits = executable.logits(artifact.probe_observations)
-    tolerance = _TOLERANCES[artifact.graph.precision] * max(_LEAST_SCALE, np.abs(expected).max())
+    tolerance = _TOLERANCES[artifact.graph.precision] * max(LEAST_SCALE, np.abs(expected).max())
     if logits.shape != expected.shape or not np.allclose(
         logits, expected, rtol=0.0, atol=tolerance
     ):

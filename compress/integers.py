@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from compress.graph import Layer, PolicyGraph, Tensors
-
-_ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
+from compress.network import ACTIVATIONS, after_product
 
 
 def integer_logits(
@@ -35,7 +34,7 @@ def integer_logits(
     for i, layer in enumerate(layers):
         name = layer.name
         if layer.input_activation is not None:  # a sum before it was in floats
-            kept, x = x, _steps(_ACTIVATIONS[layer.input_activation](x), given, name, "input")
+            kept, x = x, _steps(ACTIVATIONS[layer.input_activation](x), given, name, "input")
         sums = _product(layer, x - given[f"{name}.input_zero"], given[f"{name}.weight"])
         per_row = (1, -1, *(1,) * (sums.ndim - 2))
         if layer.bias:
@@ -46,12 +45,7 @@ def integer_logits(
         if layer.has_output_scale:
             steps = _steps(x, given, name, "output") - given[f"{name}.output_zero"]
             x = steps * given[f"{name}.output_scale"]
-        if layer.pooled:
-            x = nn.functional.max_pool2d(x, 3, stride=2, padding=1)
-        if layer.closes_block:
-            x = x + kept
-        if layer.activation is not None:
-            x = _ACTIVATIONS[layer.activation](x)
+        x = after_product(layer, x, kept)
         if i + 1 < len(layers) and layers[i + 1].input_activation is None:
             x = _steps(x, given, layers[i + 1].name, "input")
     result: NDArray[np.float64] = x.numpy()

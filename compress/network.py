@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from aclearn.policies.network import load_tensors
 from compress.graph import Layer, PolicyGraph, Tensors, stored_as_float32
 
-_ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
+#: By the names that layers have for them.
+ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
 
 class GraphNetwork(nn.Module):
@@ -59,14 +60,8 @@ class GraphNetwork(nn.Module):
         kept = x
         for layer in layers:
             if layer.input_activation is not None:
-                kept, x = x, _ACTIVATIONS[layer.input_activation](x)
-            x = self.get_submodule(layer.name)(x)
-            if layer.pooled:
-                x = nn.functional.max_pool2d(x, 3, stride=2, padding=1)
-            if layer.closes_block:
-                x = x + kept
-            if layer.activation is not None:
-                x = _ACTIVATIONS[layer.activation](x)
+                kept, x = x, ACTIVATIONS[layer.input_activation](x)
+            x = after_product(layer, self.get_submodule(layer.name)(x), kept)
         return x
 
     def load(self, tensors: Tensors) -> GraphNetwork:
@@ -83,6 +78,21 @@ class GraphNetwork(nn.Module):
         }
         load_tensors(self, mine)
         return self
+
+
+def after_product(layer: Layer, x: Tensor, kept: Tensor) -> Tensor:
+    """What a layer does with its product: max-pool, sum with what its block was given, activation.
+
+    Args:
+        layer: says which of them.
+        x: the product.
+        kept: what the residual block was given.
+    """
+    if layer.pooled:
+        x = nn.functional.max_pool2d(x, 3, stride=2, padding=1)
+    if layer.closes_block:
+        x = x + kept
+    return x if layer.activation is None else ACTIVATIONS[layer.activation](x)
 
 
 def _is_head(layer: Layer) -> bool:

@@ -27,6 +27,7 @@ from compress import (
     parse_chain,
     parse_words,
 )
+from compress.artifact import LEAST_SCALE
 from compress.export import export_onnx, run_onnx
 from compress.integers import integer_logits
 from compress.network import GraphNetwork
@@ -98,8 +99,8 @@ def export_run(
     """Write the run's policy, through a chain if one is given, as a self-contained ONNX model.
 
     Before it is written the model is run: its logits must be those that torch computes of the same
-    graph and tensors, for int8 in exact integers. How far they are from the policy's is in the
-    metadata.
+    graph and tensors, for int8 in exact integers, and those of the runtime that actors have. How
+    far they are from the policy's is in the metadata.
 
     Raises:
         AclearnError: the file, the run or the chain cannot be used, or the model does not answer as
@@ -112,10 +113,10 @@ def export_run(
     if chain.plan(saved.architecture).runtime != "onnx":
         raise ChainError(f"{chain.id}: a model to export ends in onnx")
     visited = _visited(saved)
-    artifact, _ = _compressed(saved, chain, visited, passes)
+    artifact, runtime = _compressed(saved, chain, visited, passes)
     metadata = {"run": str(saved.config.run.name), "environment": saved.config.env.id}
     model = export_onnx(artifact, metadata)
-    _check_model(model, artifact, visited.others)
+    _check_model(model, artifact, runtime, visited.others)
     try:
         write_atomically(to, model)
     except OSError as error:
@@ -123,7 +124,9 @@ def export_run(
     return artifact
 
 
-def _check_model(model: bytes, artifact: Artifact, observations: NDArray[Any]) -> None:
+def _check_model(
+    model: bytes, artifact: Artifact, runtime: ArtifactPolicy, observations: NDArray[Any]
+) -> None:
     """Raise `RefusedArtifact` unless the model computes what its graph and tensors say."""
     graph, tensors = artifact.graph, artifact.tensors
     expected: NDArray[Any]
@@ -132,13 +135,14 @@ def _check_model(model: bytes, artifact: Artifact, observations: NDArray[Any]) -
     else:
         expected, share = _torch_logits(graph, tensors, observations), _TOLERANCE
     answers = run_onnx(model, observations)
-    allowed = share * float(np.abs(expected).max())
-    if not np.allclose(answers, expected, rtol=0.0, atol=allowed):
-        worst = float(np.abs(answers - expected).max())
-        raise RefusedArtifact(
-            f"{artifact.chain}: the model's logits are off by {worst:.3g}, allowed are "
-            f"{allowed:.3g}; it was not written"
-        )
+    for others, tolerance in ((expected, share), (runtime.logits(observations), _TOLERANCE)):
+        allowed = tolerance * max(LEAST_SCALE, float(np.abs(others).max()))
+        if not np.allclose(answers, others, rtol=0.0, atol=allowed):
+            worst = float(np.abs(answers - others).max())
+            raise RefusedArtifact(
+                f"{artifact.chain}: the model's logits are off by {worst:.3g}, allowed are "
+                f"{allowed:.3g}; it was not written"
+            )
 
 
 def _chain(items: Sequence[Any]) -> CompressorChain:
