@@ -151,14 +151,18 @@ def test_an_int8_graph_that_is_wrong_wherever_it_is_built_is_not_written(
     assert not to.exists()
 
 
+@pytest.mark.parametrize("share", [0.005, 10.0])
 def test_an_int8_model_with_other_tensors_is_not_written(
-    run, tmp_path, monkeypatch, no_games
+    run, tmp_path, monkeypatch, no_games, share
 ) -> None:
     to = tmp_path / "policy.onnx"
 
     def shifted(artifact, metadata):
         tensors = dict(artifact.tensors)
-        tensors["policy.bias"] = tensors["policy.bias"] + np.int32(10**6)
+        unit = tensors["policy.input_scale"] * tensors["policy.weight_scale"].max()
+        shift = share * np.abs(artifact.probe_logits).max() / unit
+        assert shift > 1.0
+        tensors["policy.bias"] = tensors["policy.bias"] + np.int32(shift)
         return export_onnx(replace(artifact, tensors=tensors), metadata)
 
     monkeypatch.setattr("services.compression.export_onnx", shifted)
