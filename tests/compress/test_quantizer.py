@@ -1,4 +1,4 @@
-"""Quantisation against integer arithmetic written as loops, and rounding against torch's."""
+"""The link that quantises: rounding, ranges, when it calibrates, and what it refuses."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from integer_policies import integer_logits, pooled
+from quantising import quantise, run
 from random_policies import reference_logits
 
 from aclearn.policies import Convolution, PolicyVersion
@@ -32,78 +33,6 @@ from compress.quantizer import (
     has_vnni,
     quantise_weight,
 )
-
-
-def quantise(link, policy, context):
-    context.begin(policy)
-    return link.compress(policy, context)
-
-
-def run(policy):
-    """The quantised policy in ONNX Runtime, as an actor would run it."""
-    from compress.artifact import GraphCache
-
-    graph = replace(policy.graph, runtime="onnx", static=True)
-    return GraphCache().executable(graph, policy.tensors)
-
-
-def factored(policy):
-    """The same policy with its largest layers as products of two."""
-    ranks, tensors = [], dict(policy.tensors)
-    for name, rank in (
-        ("convolutions.1", 4),
-        ("sections.0.convolution", 4),
-        ("sections.1.blocks.0.first", 2),
-        ("sections.1.blocks.0.second", 3),
-        ("hidden.0", 6),
-    ):
-        if f"{name}.weight" not in tensors:
-            continue
-        weight = tensors.pop(f"{name}.weight")
-        u, s, v = np.linalg.svd(weight.reshape(len(weight), -1), full_matrices=False)
-        up, down = u[:, :rank] * s[:rank], v[:rank].reshape(rank, *weight.shape[1:])
-        tensors[f"{name}.up.weight"] = up.reshape(*up.shape, *(1,) * (weight.ndim - 2))
-        tensors[f"{name}.down.weight"] = down
-        tensors[f"{name}.up.bias"] = tensors.pop(f"{name}.bias")
-        ranks.append((name, rank))
-    return policy.become(replace(policy.graph, ranks=tuple(ranks)), tensors)
-
-
-def prepared(name, small):
-    if name.startswith("factored"):
-        return factored(small.policy(small.residual if "residual" in name else small.images))
-    return small.policy(getattr(small, name))
-
-
-@pytest.mark.parametrize("per_channel", [False, True], ids=["tensor", "channel"])
-@pytest.mark.parametrize("reduced_range", [False, True], ids=["8bit", "7bit"])
-@pytest.mark.parametrize("name", ["images", "flat", "residual", "factored", "factored-residual"])
-def test_onnx_runtime_computes_what_integers_say(small, name, reduced_range, per_channel) -> None:
-    if not (reduced_range or has_vnni()):
-        pytest.skip("this processor's int8 products saturate at 16 bits")
-    policy = prepared(name, small)
-    architecture = policy.graph.architecture
-    link = Quantizer(per_channel=per_channel, reduced_range=reduced_range)
-    context = Context(small.observations(architecture, 64, seed=1))
-    result = quantise(link, policy, context)
-    check_tensors(result.graph, result.tensors)
-    observations = small.observations(architecture, 40, seed=2)
-    expected = integer_logits(result.graph, result.tensors, observations)
-    logits = run(result).logits(observations)
-    # one step of one number that enters the last layer
-    last = dict(result.tensors)
-    step = float(last["policy.input_scale"] * np.max(last["policy.weight_scale"])) * 127
-    assert np.abs(logits - expected).max() <= step
-    # all but sums that lie on the edge between two steps are the same
-    assert np.mean(np.abs(logits - expected) > 1e-4 * np.abs(expected).max()) < 0.02
-    # and that is the policy that was quantised
-    x = torch.from_numpy(observations)
-    from compress.network import GraphNetwork
-
-    with torch.no_grad():
-        original = GraphNetwork(policy.graph).load(policy.tensors)(x)[0].numpy()
-    near = 0.15 if architecture.sections else 0.06  # sums add up what was clipped before them
-    assert np.abs(logits - original).max() < near * np.abs(original).max()
 
 
 @pytest.mark.parametrize(("reduced_range", "most"), [(False, 127), (True, 63)])

@@ -3,122 +3,21 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections import Counter
-from pathlib import Path
 
 import pytest
+from tuned_runs import World, member, tuned_config, two_is_best
 
-from aclearn.config import Config, config_from_yaml
 from aclearn.errors import RunFolderError
-from aclearn.monitoring import Member, plot_tuner
-from aclearn.monitoring.tuner_file import TUNER_FILE, TunedKey, TunedSettings, tuned_key
-from aclearn.runs import RunFolder
+from aclearn.monitoring import plot_tuner
+from aclearn.monitoring.tuner_file import TUNER_FILE
 from aclearn.wire import SetWorkers
 from services.letters import Letter
-from services.tuning import open_tuning, tuned_file
-
-_YAML = """
-run: {{name: r, dir: {dir}}}
-env: {{id: CartPole-v1}}
-actors: {{processes: 2, inference: {inference}}}
-tuner:
-  enabled: {enabled}
-  counts: {counts}
-  objective: {objective}
-  every_s: 2.0
-  settle_s: 0.5
-  temperature: 0.0
-  max_trainers: 3
-  max_actors: 4
-"""
-
-
-def _config(
-    folder: Path,
-    counts: str = "[trainers]",
-    inference: str = "local",
-    enabled: str = "true",
-    objective: str = "learned_steps",
-) -> Config:
-    return config_from_yaml(
-        _YAML.format(
-            dir=folder, counts=counts, inference=inference, enabled=enabled, objective=objective
-        )
-    )
-
-
-class World:
-    """A run whose roles do at once what they are told; the rate depends on the counts."""
-
-    def __init__(self, tools, config: Config, rate) -> None:
-        self.tools, self.config, self.rate = tools, config, rate
-        self.clock = tools.Clock(0.0)
-        self.memory = TunedSettings(tuned_file(config))
-        path = Path(config.run.dir) / "r"
-        existed = path.exists()
-        self.folder = (
-            RunFolder.open(path)
-            if existed
-            else RunFolder.create(config.run.dir, "r", config.to_yaml())
-        )
-        self.shown: list[tuple[int, dict]] = []
-        self.tuning = open_tuning(
-            config,
-            self.folder,
-            self.memory,
-            clock=self.clock,
-            time_s=lambda now: now + 100.0,
-            show=lambda number, scalars: self.shown.append((number, scalars)),
-        )
-        self.members = [_member("trainer-0", "t"), *_actors(config.actors.processes)]
-        self.workers = {"t": 1}
-        self.learned = 0.0
-        self.letters: list[Letter] = []
-        self.deaf = False
-        self.by_hand: list[Member] = []
-
-    def go_on(self, seconds: float) -> None:
-        end = self.clock.now + seconds
-        while self.clock.now < end:
-            self.clock.now += 0.25
-            actors = sum(m.role == "actor" for m in self.members)
-            self.learned += 0.25 * self.rate(self.workers, actors)
-            for member in self.members:
-                if member.incarnation not in self.workers:
-                    continue
-                beat = self.tools.make_beat(
-                    counters={"learned_steps": int(self.learned), "batches": int(self.learned)},
-                    gauges={"workers": float(self.workers[member.incarnation])},
-                )
-                self.tuning.take(member, beat, self.members, {}, self.clock.now)
-            for letter in self.tuning.letters(self.members, self.clock.now):
-                self.letters.append(letter)
-                if not self.deaf:
-                    self.workers[letter.address.decode()] = letter.message.count
-            wanted = self.tuning.actors_wanted
-            if wanted is not None and not self.deaf:
-                others = [m for m in self.members if m.role != "actor"]
-                self.members = others + _actors(wanted) + self.by_hand
-
-    def lines(self) -> list[dict]:
-        return [json.loads(x) for x in (self.folder.path / TUNER_FILE).read_text().splitlines()]
-
-
-def _member(name: str, incarnation: str) -> Member:
-    return Member(name.split("-")[0], name, incarnation, incarnation.encode(), {}, 0.0)
-
-
-def _actors(count: int) -> list[Member]:
-    return [_member(f"actor-{i}", f"a{i}") for i in range(count)]
-
-
-def _two_is_best(workers, actors) -> float:
-    return {1: 600.0, 2: 1000.0, 3: 800.0}[workers["t"]]
+from services.tuning import tuned_file
 
 
 def test_workers_of_the_trainer_are_told_and_every_decision_is_a_line(tools, tmp_path) -> None:
-    world = World(tools, _config(tmp_path), _two_is_best)
+    world = World(tools, tuned_config(tmp_path), two_is_best)
     world.go_on(60.0)
     assert world.letters[0] == Letter(b"t", SetWorkers(2))
     assert world.workers == {"t": 2}
@@ -143,10 +42,10 @@ def test_workers_of_the_trainer_are_told_and_every_decision_is_a_line(tools, tmp
 
 
 def test_each_decision_is_shown_once_under_its_number_in_the_log(tools, tmp_path) -> None:
-    world = World(tools, _config(tmp_path), _two_is_best)
+    world = World(tools, tuned_config(tmp_path), two_is_best)
     world.go_on(60.0)
     world.tuning.close()
-    again = World(tools, _config(tmp_path), _two_is_best)  # goes on counting
+    again = World(tools, tuned_config(tmp_path), two_is_best)  # goes on counting
     again.go_on(60.0)
     again.tuning.close()
     lines, shown = again.lines(), [*world.shown, *again.shown]
@@ -173,10 +72,10 @@ def test_each_decision_is_shown_once_under_its_number_in_the_log(tools, tmp_path
 def test_the_log_has_also_the_counts_that_nobody_tunes(
     tools, tmp_path, counts: str, inference: str, fixed: dict
 ) -> None:
-    config = _config(tmp_path, counts=counts, inference=inference)
+    config = tuned_config(tmp_path, counts=counts, inference=inference)
     world = World(tools, config, lambda workers, actors: 500.0)
     if inference == "predictor":
-        world.members.append(_member("predictor-0", "p"))
+        world.members.append(member("predictor-0", "p"))
         world.workers["p"] = 1
     world.go_on(10.0)
     assert world.lines() != []
@@ -187,7 +86,7 @@ def test_the_log_has_also_the_counts_that_nobody_tunes(
 
 
 def test_nothing_is_measured_before_every_actor_is_there(tools, tmp_path) -> None:
-    world = World(tools, _config(tmp_path), _two_is_best)
+    world = World(tools, tuned_config(tmp_path), two_is_best)
     late = world.members.pop()
     world.go_on(40.0)
     assert world.lines() == []
@@ -200,7 +99,7 @@ def test_nothing_is_measured_before_every_actor_is_there(tools, tmp_path) -> Non
 
 
 def test_an_actor_that_never_comes_keeps_the_tuner_off_for_a_minute(tools, tmp_path) -> None:
-    world = World(tools, _config(tmp_path), _two_is_best)
+    world = World(tools, tuned_config(tmp_path), two_is_best)
     world.members.pop()
     world.go_on(70.0)
     # the first beat at 0.25 s, a minute; the next beat rises, settle_s, every_s
@@ -212,10 +111,10 @@ def test_an_actor_that_never_comes_keeps_the_tuner_off_for_a_minute(tools, tmp_p
 def test_a_restarted_role_is_told_again_and_a_deaf_one_is_reminded_once_a_second(
     tools, tmp_path
 ) -> None:
-    world = World(tools, _config(tmp_path), _two_is_best)
+    world = World(tools, tuned_config(tmp_path), two_is_best)
     world.go_on(60.0)
     told = len(world.letters)
-    world.members[0], world.workers = _member("trainer-0", "u"), {"u": 1}
+    world.members[0], world.workers = member("trainer-0", "u"), {"u": 1}
     world.rate = lambda workers, actors: 1000.0
     world.deaf = True
     world.go_on(3.0)
@@ -227,7 +126,7 @@ def test_a_restarted_role_is_told_again_and_a_deaf_one_is_reminded_once_a_second
 
 
 def test_what_a_role_never_takes_over_is_given_up_and_told_to_the_person(tools, tmp_path) -> None:
-    world = World(tools, _config(tmp_path), _two_is_best)
+    world = World(tools, tuned_config(tmp_path), two_is_best)
     world.deaf = True
     world.go_on(45.0)
     assert [line["verdict"] for line in world.lines()][:3] == ["baseline", "kept", "given up"]
@@ -237,9 +136,9 @@ def test_what_a_role_never_takes_over_is_given_up_and_told_to_the_person(tools, 
 
 
 def test_predictors_are_told_each_and_counted_when_all_have_it(tools, tmp_path) -> None:
-    config = _config(tmp_path, counts="[predictors]", inference="predictor")
+    config = tuned_config(tmp_path, counts="[predictors]", inference="predictor")
     world = World(tools, config, lambda workers, actors: 500.0 * min(workers["p"], workers["q"], 2))
-    world.members += [_member("predictor-0", "p"), _member("predictor-1", "q")]
+    world.members += [member("predictor-0", "p"), member("predictor-1", "q")]
     world.workers = {"p": 1, "q": 1, "t": 1}
     world.go_on(60.0)
     assert Letter(b"p", SetWorkers(2)) in world.letters
@@ -250,7 +149,7 @@ def test_predictors_are_told_each_and_counted_when_all_have_it(tools, tmp_path) 
 
 
 def test_actors_are_wanted_and_nobody_is_told(tools, tmp_path) -> None:
-    config = _config(tmp_path, counts="[actors]")
+    config = tuned_config(tmp_path, counts="[actors]")
     world = World(tools, config, lambda workers, actors: 100.0 * min(actors, 3) - actors)
     assert world.tuning.actors_wanted == 2
     world.go_on(80.0)
@@ -260,9 +159,9 @@ def test_actors_are_wanted_and_nobody_is_told(tools, tmp_path) -> None:
 
 
 def test_an_actor_that_was_started_by_hand_is_not_the_launcher_s_to_follow(tools, tmp_path) -> None:
-    config = _config(tmp_path, counts="[actors]")
+    config = tuned_config(tmp_path, counts="[actors]")
     world = World(tools, config, lambda workers, actors: 100.0 * min(actors, 4) - actors)
-    world.by_hand = [_member("actor-70", "h")]
+    world.by_hand = [member("actor-70", "h")]
     world.members += world.by_hand
     world.go_on(300.0)
     lines = world.lines()
@@ -275,7 +174,7 @@ def test_an_actor_that_was_started_by_hand_is_not_the_launcher_s_to_follow(tools
 
 @pytest.mark.parametrize("objective", ["learned_steps", "tps"])
 def test_the_objective_is_chosen(tools, tmp_path, objective: str) -> None:
-    world = World(tools, _config(tmp_path, objective=objective), lambda workers, actors: 0.0)
+    world = World(tools, tuned_config(tmp_path, objective=objective), lambda workers, actors: 0.0)
     member, counter = world.members[0], 0
     for _ in range(8):
         world.clock.now += 0.5
@@ -288,98 +187,15 @@ def test_the_objective_is_chosen(tools, tmp_path, objective: str) -> None:
     world.tuning.close()
 
 
-def test_the_best_is_the_next_start_on_this_machine_only_for_this_configuration(
-    tools, tmp_path
-) -> None:
-    first = World(tools, _config(tmp_path), _two_is_best)
-    first.go_on(60.0)
-    first.tuning.close()
-    (first.folder.path / TUNER_FILE).unlink()
-    again = World(tools, _config(tmp_path), _two_is_best)
-    assert again.tuning.gauges()["tuner_trainers"] == 2.0
-    assert "starts from 2 trainers" in again.tuning.notes[0]
-    again.tuning.close()
-    other = _config(tmp_path, objective="tps")
-    assert again.memory.find(tuned_key(other)) is None
-
-
-@pytest.mark.parametrize(
-    ("function", "value"),
-    [("socket.gethostname", "another-machine"), ("usable_cores", 96)],
-)
-def test_the_best_is_not_offered_on_another_machine(
-    tools, tmp_path, monkeypatch, function: str, value: object
-) -> None:
-    first = World(tools, _config(tmp_path), _two_is_best)
-    first.go_on(60.0)
-    first.tuning.close()
-    (first.folder.path / TUNER_FILE).unlink()
-    with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(f"aclearn.monitoring.tuner_file.{function}", lambda: value)
-        there = World(tools, _config(tmp_path), _two_is_best)
-        assert there.tuning.gauges()["tuner_trainers"] == 1.0
-        assert not there.tuning.notes
-        there.tuning.close()
-    back = World(tools, _config(tmp_path), _two_is_best)
-    assert back.tuning.gauges()["tuner_trainers"] == 2.0
-    back.tuning.close()
-
-
-def _key(**groups: dict) -> TunedKey:
-    return tuned_key(Config.model_validate({"env": {"id": "CartPole-v1"}, **groups}))
-
-
-@pytest.mark.parametrize(
-    "groups",
-    [
-        {"env": {"id": "CartPole-v1", "kwargs": {"sutton_barto_reward": True}}},
-        {"env": {"id": "CartPole-v1", "frame_stack": 4}},
-        {"policy": {"hidden": [512]}},
-        {"actors": {"processes": 7}},
-        {"actors": {"emulator_threads": 2}},
-        {"predictor": {"runtime": "torch"}},
-        {"predictor": {"processes": 2}},
-        {"predictor": {"max_batch": 1}},
-        {"compressor": {"chain": ["int8", "onnx"]}},
-        {"trainer": {"amp": "off"}},
-        {"trainer": {"unrolls_per_batch": 7}},
-        {"tuner": {"objective": "tps"}},
-        {"tuner": {"counts": ["trainers"]}},
-    ],
-)
-def test_what_decides_which_counts_are_best_has_an_entry_of_its_own(groups) -> None:
-    assert _key(**groups) != _key()
-
-
-@pytest.mark.parametrize(
-    "groups",
-    [
-        {"predictor": {"workers": 3}, "trainer": {"workers": 2}},  # the answers
-        {"run": {"seed": 5}},
-        {"optimiser": {"learning_rate": 1e-5}},
-        {"tuner": {"every_s": 60.0}},
-    ],
-)
-def test_what_does_not_decide_it_shares_the_entry(groups) -> None:
-    assert _key(**groups) == _key()
-
-
-def test_a_count_that_the_tuner_leaves_alone_is_part_of_the_key() -> None:
-    tuner = {"counts": ["trainers"]}
-    assert _key(tuner=tuner, predictor={"workers": 2}) != _key(tuner=tuner)
-    tuner = {"counts": ["actors"]}
-    assert _key(tuner=tuner, actors={"processes": 5}) == _key(tuner=tuner)
-
-
 def test_a_run_that_goes_on_starts_from_what_it_kept(tools, tmp_path) -> None:
-    config = _config(tmp_path)
-    first = World(tools, config, _two_is_best)
+    config = tuned_config(tmp_path)
+    first = World(tools, config, two_is_best)
     first.go_on(60.0)
     first.tuning.close()
     tuned_file(config).unlink()
     with (first.folder.path / TUNER_FILE).open("a") as log:
         log.write('{"time_s": 1')  # what a kill leaves
-    again = World(tools, config, _two_is_best)
+    again = World(tools, config, two_is_best)
     assert again.tuning.gauges()["tuner_trainers"] == 2.0
     again.go_on(10.0)
     assert len(again.lines()) > 2  # every line is whole
@@ -405,12 +221,12 @@ def test_a_run_that_goes_on_starts_from_what_it_kept(tools, tmp_path) -> None:
     ],
 )
 def test_a_log_that_kept_what_cannot_be_is_no_start(tools, tmp_path, kept: object) -> None:
-    config = _config(tmp_path)
+    config = tuned_config(tmp_path)
     config = config.model_copy(update={"trainer": config.trainer.model_copy(update={"workers": 3})})
-    world = World(tools, config, _two_is_best)
+    world = World(tools, config, two_is_best)
     world.tuning.close()
     (world.folder.path / TUNER_FILE).write_text(json.dumps({"kept": kept}) + "\n")
-    again = World(tools, config, _two_is_best)
+    again = World(tools, config, two_is_best)
     assert again.tuning.gauges()["tuner_trainers"] == 3.0  # as configured
     again.go_on(60.0)
     assert again.workers == {"t": 2}
@@ -435,22 +251,22 @@ def test_a_log_that_kept_what_cannot_be_is_no_start(tools, tmp_path, kept: objec
 def test_a_temperature_of_the_log_is_gone_on_with_only_where_it_can_be_one(
     tools, tmp_path, written: str, goes_on_at: float
 ) -> None:
-    config = _config(tmp_path)
+    config = tuned_config(tmp_path)
     hot = config.model_copy(update={"tuner": config.tuner.model_copy(update={"temperature": 0.5})})
-    world = World(tools, hot, _two_is_best)
+    world = World(tools, hot, two_is_best)
     world.tuning.close()
     (world.folder.path / TUNER_FILE).write_text(f'{{"temperature": {written}}}\n')
-    again = World(tools, hot, _two_is_best)
+    again = World(tools, hot, two_is_best)
     assert again.tuning.gauges()["tuner_temperature"] == goes_on_at
     again.tuning.close()
 
 
 @pytest.mark.parametrize("number", ['"7"', "-7", "null", "1.5"])
 def test_a_number_of_a_decision_that_cannot_be_begins_at_one(tools, tmp_path, number: str) -> None:
-    world = World(tools, _config(tmp_path), _two_is_best)
+    world = World(tools, tuned_config(tmp_path), two_is_best)
     world.tuning.close()
     (world.folder.path / TUNER_FILE).write_text(f'{{"decision": {number}}}\n')
-    again = World(tools, _config(tmp_path), _two_is_best)
+    again = World(tools, tuned_config(tmp_path), two_is_best)
     again.go_on(10.0)
     assert again.lines()[1]["decision"] == 1
     again.tuning.close()
@@ -459,7 +275,7 @@ def test_a_number_of_a_decision_that_cannot_be_begins_at_one(tools, tmp_path, nu
 def test_a_run_too_short_for_a_window_remembers_nothing_and_its_plot_says_why(
     tools, tmp_path
 ) -> None:
-    world = World(tools, _config(tmp_path), _two_is_best)
+    world = World(tools, tuned_config(tmp_path), two_is_best)
     world.go_on(2.5)  # the counter rises at 0.5 s; settle_s 0.5, every_s 2
     world.tuning.close()
     assert world.lines() == []
@@ -468,50 +284,7 @@ def test_a_run_too_short_for_a_window_remembers_nothing_and_its_plot_says_why(
         plot_tuner(world.folder.path, tmp_path / "tuner.png")
 
 
-@pytest.mark.parametrize(
-    ("content", "named"),
-    [
-        ("{", "is no JSON"),
-        ("[]", "expected"),
-        ('{"settings": 3}', "expected"),
-        ('{"settings": [{"counts": {"trainers": "x"}}]}', "expected"),
-    ],
-)
-def test_a_corrupt_memory_is_reported_counted_left_alone_and_ignored(
-    tools, tmp_path, caplog, content: str, named: str
-) -> None:
-    config = _config(tmp_path)
-    tuned_file(config).write_text(content)
-    with caplog.at_level(logging.WARNING):
-        world = World(tools, config, _two_is_best)
-        world.go_on(60.0)
-        world.tuning.close()
-    assert world.workers == {"t": 2}
-    assert world.memory.warnings >= 2  # read at the start, before the writing
-    assert str(tuned_file(config)) in caplog.text
-    assert named in caplog.text and "remove it" in caplog.text
-    assert tuned_file(config).read_text() == content
-
-
-def test_a_run_that_ends_right_after_a_great_change_remembers_what_it_led_to(
-    tools, tmp_path
-) -> None:
-    world = World(tools, _config(tmp_path), _two_is_best)
-    while not world.lines() or world.lines()[-1]["verdict"] != "accepted":
-        world.go_on(0.25)
-    world.tuning.close()
-    assert world.memory.find(tuned_key(world.config)) == {"trainers": 2}
-
-
-def test_a_remembered_count_out_of_bounds_is_not_used(tools, tmp_path) -> None:
-    config = _config(tmp_path)
-    TunedSettings(tuned_file(config)).remember(tuned_key(config), {"trainers": 4}, 1.0)
-    world = World(tools, config, _two_is_best)
-    assert world.tuning.gauges()["tuner_trainers"] == 1.0
-    world.tuning.close()
-
-
 def test_there_is_no_tuner_where_there_is_nothing_to_tune(tools, tmp_path) -> None:
-    assert World(tools, _config(tmp_path / "a", enabled="false"), None).tuning is None
-    assert World(tools, _config(tmp_path / "b", counts="[predictors]"), None).tuning is None
+    assert World(tools, tuned_config(tmp_path / "a", enabled="false"), None).tuning is None
+    assert World(tools, tuned_config(tmp_path / "b", counts="[predictors]"), None).tuning is None
     assert not (tmp_path / "a" / "r" / TUNER_FILE).exists()

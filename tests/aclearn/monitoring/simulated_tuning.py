@@ -1,0 +1,65 @@
+"""A run with a simulated clock for the tuner: its counter grows by the rate of the counts."""
+
+from __future__ import annotations
+
+import random
+
+from aclearn.monitoring import Tuner
+
+
+class Run:
+    """A run with a simulated clock: its counter grows by the rate of the counts that run."""
+
+    def __init__(self, rate, start=None, most=None, **changes) -> None:
+        self.now, self.counter, self.rate = 0.0, 0.0, rate
+        start = start or {"predictors": 1, "trainers": 1}
+        settings = {
+            "every_s": 10.0,
+            "settle_s": 2.0,
+            "longest_gap_s": 5.0,
+            "temperature": 0.0,
+            "cooling": 0.85,
+            "thaw_share": 0.2,
+            "takeover_s": 30.0,
+        }
+        self.tuner = Tuner(
+            start,
+            most or dict.fromkeys(start, 4),
+            clock=lambda: self.now,
+            rng=random.Random(7),
+            **(settings | changes),
+        )
+        self.hint: str | None = None
+        self.running: dict[str, int] | None = None  # set: what runs whatever is wanted
+        self.decisions: list = []
+        self.path: list[dict[str, int]] = []
+
+    def sample(self, seconds: float = 0.5) -> list:
+        wanted = self.tuner.propose(self.hint)
+        running = wanted if self.running is None else self.running
+        self.now += seconds
+        self.counter += seconds * self.rate(running)
+        decided = self.tuner.observe(round(self.counter), running)
+        self.path.append(wanted)
+        self.decisions += decided
+        return decided
+
+    def go_on(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.now < end:
+            self.sample()
+
+    def until(self, verdict: str):
+        for _ in range(5000):
+            for decision in self.sample():
+                if decision.verdict == verdict:
+                    return decision
+        raise AssertionError(f"never {verdict}: {[d.verdict for d in self.decisions]}")
+
+
+def hill(best=(3, 2)):
+    def rate(counts) -> float:
+        p, t = counts.get("predictors", 1), counts.get("trainers", 1)
+        return 1000.0 - 150.0 * abs(p - best[0]) - 150.0 * abs(t - best[1])
+
+    return rate

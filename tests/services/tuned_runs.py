@@ -1,0 +1,111 @@
+"""A run with a tuner, whose roles do what they are told, for the tests of what comes of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from aclearn.config import Config, config_from_yaml
+from aclearn.monitoring import Member
+from aclearn.monitoring.tuner_file import TUNER_FILE, TunedSettings
+from aclearn.runs import RunFolder
+from services.letters import Letter
+from services.tuning import open_tuning, tuned_file
+
+_YAML = """
+run: {{name: r, dir: {dir}}}
+env: {{id: CartPole-v1}}
+actors: {{processes: 2, inference: {inference}}}
+tuner:
+  enabled: {enabled}
+  counts: {counts}
+  objective: {objective}
+  every_s: 2.0
+  settle_s: 0.5
+  temperature: 0.0
+  max_trainers: 3
+  max_actors: 4
+"""
+
+
+def tuned_config(
+    folder: Path,
+    counts: str = "[trainers]",
+    inference: str = "local",
+    enabled: str = "true",
+    objective: str = "learned_steps",
+) -> Config:
+    return config_from_yaml(
+        _YAML.format(
+            dir=folder, counts=counts, inference=inference, enabled=enabled, objective=objective
+        )
+    )
+
+
+class World:
+    """A run whose roles do at once what they are told; the rate depends on the counts."""
+
+    def __init__(self, tools, config: Config, rate) -> None:
+        self.tools, self.config, self.rate = tools, config, rate
+        self.clock = tools.Clock(0.0)
+        self.memory = TunedSettings(tuned_file(config))
+        path = Path(config.run.dir) / "r"
+        existed = path.exists()
+        self.folder = (
+            RunFolder.open(path)
+            if existed
+            else RunFolder.create(config.run.dir, "r", config.to_yaml())
+        )
+        self.shown: list[tuple[int, dict]] = []
+        self.tuning = open_tuning(
+            config,
+            self.folder,
+            self.memory,
+            clock=self.clock,
+            time_s=lambda now: now + 100.0,
+            show=lambda number, scalars: self.shown.append((number, scalars)),
+        )
+        self.members = [member("trainer-0", "t"), *actors_of(config.actors.processes)]
+        self.workers = {"t": 1}
+        self.learned = 0.0
+        self.letters: list[Letter] = []
+        self.deaf = False
+        self.by_hand: list[Member] = []
+
+    def go_on(self, seconds: float) -> None:
+        end = self.clock.now + seconds
+        while self.clock.now < end:
+            self.clock.now += 0.25
+            actors = sum(m.role == "actor" for m in self.members)
+            self.learned += 0.25 * self.rate(self.workers, actors)
+            for member in self.members:
+                if member.incarnation not in self.workers:
+                    continue
+                beat = self.tools.make_beat(
+                    counters={"learned_steps": int(self.learned), "batches": int(self.learned)},
+                    gauges={"workers": float(self.workers[member.incarnation])},
+                )
+                self.tuning.take(member, beat, self.members, {}, self.clock.now)
+            for letter in self.tuning.letters(self.members, self.clock.now):
+                self.letters.append(letter)
+                if not self.deaf:
+                    self.workers[letter.address.decode()] = letter.message.count
+            wanted = self.tuning.actors_wanted
+            if wanted is not None and not self.deaf:
+                others = [m for m in self.members if m.role != "actor"]
+                self.members = others + actors_of(wanted) + self.by_hand
+
+    def lines(self) -> list[dict]:
+        return [json.loads(x) for x in (self.folder.path / TUNER_FILE).read_text().splitlines()]
+
+
+def member(name: str, incarnation: str) -> Member:
+    return Member(name.split("-")[0], name, incarnation, incarnation.encode(), {}, 0.0)
+
+
+def actors_of(count: int) -> list[Member]:
+    return [member(f"actor-{i}", f"a{i}") for i in range(count)]
+
+
+def two_is_best(workers, actors) -> float:
+    return {1: 600.0, 2: 1000.0, 3: 800.0}[workers["t"]]
