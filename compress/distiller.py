@@ -11,7 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.errors import ConfigError
-from aclearn.policies import ARCHITECTURES, Architecture, describe_architecture
+from aclearn.policies import (
+    ARCHITECTURES,
+    Architecture,
+    describe_architecture,
+    refuse_recurrence,
+)
 from compress.errors import ChainError, DivergedTraining, RefusedTensors
 from compress.graph import PolicyGraph, Tensors, check_tensors
 from compress.link import Link
@@ -56,7 +61,7 @@ class Distiller(Link):
         amp: "auto" computes in bf16 where the processor has it, "bf16" everywhere, "off" in fp32.
 
     Raises:
-        ChainError: an unknown preset or a wrong value.
+        ChainError: an unknown or recurrent preset, or a wrong value.
     """
 
     needs_observations = True
@@ -241,6 +246,8 @@ def _spaces(architecture: Architecture) -> str:
 
 
 def _check_student(student: Any, hidden: Any) -> None:
+    if isinstance(student, str) and (refusal := refuse_recurrence(student)) is not None:
+        raise ChainError(f"distill: student: {refusal}")
     if isinstance(student, str) and student not in ARCHITECTURES:
         near = difflib.get_close_matches(student, ARCHITECTURES, n=1)
         meant = f"; did you mean {near[0]}?" if near else ""

@@ -126,8 +126,6 @@ class Actor:
         counters = {
             "env_steps": self.env_steps,
             "episodes": self._episodes,
-            "unrolls_refused": sum(self._sender.refused.values()),
-            "env_faults": sum(sum(group.env.faults.values()) for group in self._groups),
         }
         if isinstance(self._actions, LocalActions):
             counters["predictions"] = self._actions.predictions
@@ -135,7 +133,8 @@ class Actor:
             state="stopping" if final else "acting",
             counters=counters,
             gauges={
-                "unacknowledged_unrolls": float(self._sender.unacknowledged),
+                "env_faults": float(sum(sum(group.env.faults.values()) for group in self._groups)),
+                **self._sender.gauges(),
                 **self._actions.gauges(),
             },
             dropped=dict(self._counter.dropped),

@@ -58,6 +58,14 @@ class UnrollSender:
         """Unrolls sent whose fate is not known yet."""
         return len(self._unacknowledged)
 
+    def gauges(self) -> dict[str, float]:
+        """What is on the way, and what has gone wrong since the start."""
+        return {
+            "unacknowledged_unrolls": float(self.unacknowledged),
+            "refused_unrolls": float(sum(self.refused.values())),
+            "unanswered_unrolls": float(self.unanswered),
+        }
+
     def poll(self, timeout_s: float = 0.0) -> None:
         """Take the acknowledgements that are there, waiting up to `timeout_s` for the first."""
         if self._link.follow(self._membership):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, Strict, field_validator
 
 from aclearn.config._fields import Group, Whole
-from aclearn.policies.spec import refuse_recurrence
+from aclearn.policies import refuse_recurrence
 
 #: Names that `policy.architecture` may have.
 Architecture = Literal[

@@ -7,6 +7,7 @@ from aclearn.policies.spec import (
     Convolution,
     ResidualSection,
     describe_architecture,
+    refuse_recurrence,
 )
 from aclearn.policies.version import PolicyVersion
 
@@ -19,5 +20,6 @@ __all__ = [
     "Shapes",
     "describe_architecture",
     "flat_size",
+    "refuse_recurrence",
     "split_flat",
 ]

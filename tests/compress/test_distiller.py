@@ -478,6 +478,7 @@ def test_what_actors_run_after_each_swap_is_the_student_of_the_new_version(
     [
         ({"student": "accerl-nett1"}, r"'accerl-nett1' is unknown.*did you mean accerl-net1\?"),
         ({"student": "resnet"}, "'resnet' is unknown; expected one of nature,"),
+        ({"student": "lstm-64"}, "student: 'lstm-64' is recurrent, .* unrolls carry no state"),
         ({"student": 4}, "student: expected one of nature, .*got 4"),
         ({"steps": 0}, "steps: expected a whole number ≥ 1, got 0"),
         ({"steps": 2.5}, r"steps: expected a whole number ≥ 1, got 2\.5"),

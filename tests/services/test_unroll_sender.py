@@ -99,6 +99,7 @@ def test_a_refusal_makes_room_too_and_is_counted_by_reason(shipping) -> None:
     shipping.answer(2, accepted=False, reason="old_epoch")
     assert shipping.sender.unacknowledged == 0
     assert shipping.sender.refused == {"lag": 1, "old_epoch": 1}
+    assert shipping.sender.gauges()["refused_unrolls"] == 2.0
 
 
 def test_an_answer_to_nothing_and_an_error_change_nothing(shipping) -> None:
@@ -178,4 +179,6 @@ def test_an_answer_that_never_comes_is_given_up_after_a_minute(roles, tools) -> 
     now[0] = 61.0
     sender.poll()
     assert sender.has_room()
-    assert sender.unanswered == 1
+    assert sender.gauges() == {
+        "unacknowledged_unrolls": 0.0, "refused_unrolls": 0.0, "unanswered_unrolls": 1.0
+    }  # fmt: skip
