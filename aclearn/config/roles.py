@@ -71,8 +71,8 @@ class ActorsConfig(Group):
         default=5,
         ge=0,
         le=1_000_000,
-        description="faults of its environments that a group mends; with one more the actor gives "
-        "up and the run ends",
+        description="faults of its environments that a group mends within an hour; with one more "
+        "the actor gives up and the run ends",
     )
 
 

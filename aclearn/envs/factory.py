@@ -33,7 +33,7 @@ def make_vector_env(
         step_timeout_s: longest time of one step of the group, of making one environment and of
             resetting one. Kept where Python can: see StepDeadline. An Atari game that hangs ends
             the process: see HangWatch.
-        max_faults: how many faults the group survives in total.
+        max_faults: how many faults the group survives within an hour.
         threads: worker threads of the emulator; Atari only.
 
     Raises:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,9 @@ from aclearn.envs.types import EnvStep, Observations, check_actions
 from aclearn.errors import EnvironmentFailure
 
 _LOGGER = logging.getLogger(__name__)
+#: So long a fault counts towards `max_faults`: an environment that is broken fails more often, and
+#: one that fails once a day must not end a run of a week.
+_FAULTS_COUNT_FOR_S = 3600.0
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
@@ -24,7 +29,8 @@ class SingleEnvs:
 
     An environment that raises, hangs, or shows something else than its spaces promise is closed
     and made again; its place in the step says `faulted`. `step_timeout_s` is the time that one
-    step of the whole group may take; what it can interrupt says StepDeadline.
+    step of the whole group may take; what it can interrupt says StepDeadline. With more than
+    `max_faults` of an hour it gives up.
 
     Environment b is seeded with seed + b at its first reset only; one that is made again gets a
     new seed, drawn from (seed, b, number of the fault), so that it does not walk into the same
@@ -41,11 +47,13 @@ class SingleEnvs:
         frame_stack: int,
         step_timeout_s: float,
         max_faults: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._make = make
         self._name = name
         self._seed = seed
         self._max_faults = max_faults
+        self._clock = clock
         self._deadline = StepDeadline(step_timeout_s)
         self._envs: list[Any] = []
         self._steps: list[Any] = []
@@ -63,6 +71,7 @@ class SingleEnvs:
         self.spec = spec_of(self._layout, count)
         self.num_envs = num_envs
         self.faults: dict[str, int] = {}
+        self._recent_faults: deque[tuple[float, str]] = deque()
         self._seeded = False
         self._ended = np.zeros(num_envs, np.bool_)
         self._actions: list[int] | None = None
@@ -198,14 +207,19 @@ class SingleEnvs:
     def _count(self, b: int, reason: str, detail: str) -> None:
         self.faults[reason] = self.faults.get(reason, 0) + 1
         total = sum(self.faults.values())
+        now, recent = self._clock(), self._recent_faults
+        recent.append((now, reason))
+        while recent[0][0] < now - _FAULTS_COUNT_FOR_S:
+            recent.popleft()
         _LOGGER.warning(
             "event=environment_fault name=%s env=%d reason=%s total=%d detail=%r",
             self._name, b, reason, total, detail,
         )  # fmt: skip
-        if total > self._max_faults:
-            counts = ", ".join(f"{word} {n}" for word, n in sorted(self.faults.items()))
+        if len(recent) > self._max_faults:
+            words = Counter(word for _, word in recent)
+            counts = ", ".join(f"{word} {n}" for word, n in sorted(words.items()))
             raise EnvironmentFailure(
-                f"environment {self._name} failed {total} times ({counts}), "
+                f"environment {self._name} failed {len(recent)} times ({counts}) within an hour, "
                 f"actors.max_env_faults allows {self._max_faults}. "
                 f"The last fault, in environment {b} of its group: {reason}: {detail}"
             )

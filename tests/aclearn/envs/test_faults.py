@@ -135,9 +135,23 @@ def test_one_fault_too_many_ends_the_group_with_the_last_reason_and_its_tracebac
     with pytest.raises(EnvironmentFailure) as failure:
         play(group, 1)  # faults 3 and 4
     said = str(failure.value)
-    assert "failed 4 times (raised 4), actors.max_env_faults allows 3" in said
+    assert "failed 4 times (raised 4) within an hour, actors.max_env_faults allows 3" in said
     assert "in environment 1" in said
     assert 'raise RuntimeError("the dice are lost")' in said
+
+
+def test_only_the_faults_of_the_last_hour_count(scripted, make_group):
+    group = make_group(fault="raise", at=1, faulty=99, max_faults=3)
+    now_s = 0.0
+    group._clock = lambda: now_s
+    group.reset()
+    play(group, 1)  # faults 1 and 2
+    now_s = 3601.0
+    play(group, 1)  # faults 3 and 4, and the first two are forgotten
+    assert group.faults == {"raised": 4}
+    now_s = 7200.0
+    with pytest.raises(EnvironmentFailure, match=r"failed 4 times \(raised 4\) within an hour"):
+        play(group, 1)
 
 
 def test_a_replacement_that_never_works_does_not_loop_for_ever(scripted, make_group):
