@@ -19,7 +19,7 @@ import numpy as np
 from aclearn.allocator import keep_freed_memory
 from aclearn.config import Config
 from aclearn.errors import WireError
-from aclearn.monitoring import WaitMeter, add_up
+from aclearn.monitoring import BusyShare, WaitMeter, add_up
 from aclearn.policies import Architecture
 from aclearn.wire import ActCancel, ActRequest, Beat, Envelope, Server
 from services.policies import architecture_of
@@ -119,6 +119,7 @@ class Predictor:
 
         self._workers = WorkerPool(make, name="predictor")
         self.meter = WaitMeter()
+        self._sockets_busy = BusyShare(self.meter)
         self._wanted = WantedWorkers(self._workers)
         self._waits_s: deque[float] = deque(maxlen=_RECENT)
         self._predictions = self._batches = 0
@@ -196,6 +197,7 @@ class Predictor:
                 "batch_mean": self._predictions / max(1, self._batches),
                 "queue_fill": self._queue.fill,
                 "refused_messages": float(sum(refused.values())),
+                "sockets_busy": self._sockets_busy.take(),
                 "wait_ms_p50": 1000 * float(p50_s),
                 "wait_ms_p99": 1000 * float(p99_s),
                 "workers": float(self._workers.size),
@@ -262,7 +264,8 @@ def run_predictor(context: RoleContext) -> None:
                 predictor.serve()
             else:
                 # requests wait in the socket: whoever asked has no policy to act with anyway
-                time.sleep(_LOOK_EVERY_S)
+                with predictor.meter.waiting("weights"):
+                    time.sleep(_LOOK_EVERY_S)
     finally:
         predictor.close()
     membership.leave()

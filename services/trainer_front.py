@@ -14,7 +14,7 @@ import zmq
 from aclearn import wire
 from aclearn.errors import WireError
 from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
-from aclearn.monitoring import WaitMeter
+from aclearn.monitoring import BusyShare, WaitMeter
 from aclearn.policies import PolicyVersion
 from aclearn.wire import (
     Beat,
@@ -82,6 +82,7 @@ class TrainerFront:
         self._thread = threading.Thread(target=self._run, name="trainer-front", daemon=True)
         #: Where the thread's time goes.
         self.meter = WaitMeter()
+        self.busy = BusyShare(self.meter)
         self.stop_reason: str | None = None
         #: Whether another trainer has taken this one's place.
         self.sent_away = False

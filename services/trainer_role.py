@@ -76,6 +76,7 @@ def run_trainer(context: RoleContext) -> None:
             "queue_fill": queue.fill,
             "workers": float(pool.size),
             "refused_messages": float(sum(refused.values())),
+            "sockets_busy": front.busy.take(),
         }
         fields["counters"] |= refused
         fields["counters"] |= {"worker_failures": pool.failures, "workers_refused": wanted.refused}

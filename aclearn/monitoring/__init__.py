@@ -22,7 +22,7 @@ from aclearn.monitoring.tensorboard import TensorBoardWriter
 from aclearn.monitoring.tuner import Tuner
 from aclearn.monitoring.tuner_decision import Decision
 from aclearn.monitoring.tuner_plot import plot_tuner
-from aclearn.monitoring.waits import WaitMeter, shares
+from aclearn.monitoring.waits import BusyShare, WaitMeter, shares
 
 __all__ = [
     "EPISODES_FOR_TARGET",
@@ -33,6 +33,7 @@ __all__ = [
     "TUNER_TEMPERATURE",
     "BeatFields",
     "Bottleneck",
+    "BusyShare",
     "Curve",
     "Decision",
     "Goal",

@@ -73,12 +73,23 @@ def queue_fills(line: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
+def sockets_busy(line: Mapping[str, Any]) -> dict[str, float]:
+    """Role → share of its time that its thread for messages works, from a metrics line's gauges."""
+    names = {"trainer": "sockets_busy", "predictor": "predictor_sockets_busy"}
+    return {
+        role: float(line[name])
+        for role, name in names.items()
+        if isinstance(line.get(name), int | float)
+    }
+
+
 def bottleneck_of(line: Mapping[str, Any]) -> Bottleneck:
     """What a metrics line says of the bottleneck; see `find_bottleneck`."""
     return find_bottleneck(
         line.get("wait_share") or {},
         queue_fills(line),
         learned_steps=line.get("learned_steps"),
+        busy=sockets_busy(line),
         tuner=_tuner_state(line),
     )
 
@@ -88,6 +99,7 @@ def find_bottleneck(
     queue_fill: Mapping[str, float] | None = None,
     *,
     learned_steps: int | None = None,
+    busy: Mapping[str, float] | None = None,
     tuner: TunerState | None = None,
 ) -> Bottleneck:
     """The role that holds the run up: follows who waits for whom, from the trainer on.
@@ -100,9 +112,10 @@ def find_bottleneck(
             add up to 1 (a metrics line's `wait_share`).
         queue_fill: queue → fill between 0 and 1, as `queue_fills` gives it.
         learned_steps: agent steps learned so far; None where that is not known.
+        busy: role → how busy its thread for messages is, 0 to 1, as `sockets_busy` gives it.
         tuner: of the run; None where it is off.
     """
-    found = _find(wait_share, queue_fill or {}, learned_steps)
+    found = _find(wait_share, queue_fill or {}, busy or {}, learned_steps)
     if found.count is None:
         return found
     return replace(found, sentence=f"{found.sentence}; {_hint(found.count, tuner)}")
@@ -131,6 +144,7 @@ def _tuner_state(line: Mapping[str, Any]) -> TunerState | None:
 def _find(
     wait_share: Mapping[str, Mapping[str, float]],
     queue_fill: Mapping[str, float],
+    busy: Mapping[str, float],
     learned_steps: int | None,
 ) -> Bottleneck:
     trainer = wait_share.get("trainer")
@@ -146,7 +160,7 @@ def _find(
             "the log of who makes them: the trainer, or with compressor.chain the compressor",
         )
     if trainer.get(UNROLLS, 0.0) >= _NOTICEABLE:
-        return _before_the_trainer(wait_share)
+        return _before_the_trainer(wait_share, busy)
     return _at_the_trainer(trainer, wait_share.get("actor", {}), queue_fill)
 
 
@@ -188,7 +202,9 @@ def _at_the_trainer(
     )
 
 
-def _before_the_trainer(wait_share: Mapping[str, Mapping[str, float]]) -> Bottleneck:
+def _before_the_trainer(
+    wait_share: Mapping[str, Mapping[str, float]], busy: Mapping[str, float]
+) -> Bottleneck:
     """The trainer waits for unrolls: the actors, or what they wait for, are too slow."""
     starved = f"the trainer waits {percent(wait_share['trainer'][UNROLLS])} for unrolls"
     actor = wait_share.get("actor")
@@ -198,7 +214,14 @@ def _before_the_trainer(wait_share: Mapping[str, Mapping[str, float]]) -> Bottle
     if share < _LARGE or label == EMULATOR:
         return _at_the_actor(actor, starved)
     if label == ACTIONS:
-        return _at_the_predictor(wait_share.get("predictor", {}), share, starved)
+        return _at_the_predictor(wait_share.get("predictor", {}), busy, share, starved)
+    if label == TRAINING_QUEUE and busy.get("trainer", 0.0) >= _FULL:
+        return Bottleneck(
+            "trainer",
+            f"trainer: its thread for messages works {percent(busy['trainer'])} of the time while "
+            f"actors wait {percent(share)} for the training queue and {starved}; fewer and larger "
+            "messages, by actors.unroll_length or actors.envs_per_group, would help",
+        )
     if label == TRAINING_QUEUE:
         return Bottleneck(
             None,
@@ -228,7 +251,9 @@ def _at_the_actor(actor: Mapping[str, float], starved: str) -> Bottleneck:
     )
 
 
-def _at_the_predictor(predictor: Mapping[str, float], actions: float, starved: str) -> Bottleneck:
+def _at_the_predictor(
+    predictor: Mapping[str, float], busy: Mapping[str, float], actions: float, starved: str
+) -> Bottleneck:
     seen = f"actors wait {percent(actions)} for actions and {starved}"
     if not predictor:
         return Bottleneck("predictor", f"predictor: none has reported while {seen}; see its log")
@@ -240,6 +265,13 @@ def _at_the_predictor(predictor: Mapping[str, float], actions: float, starved: s
             "predictor.workers or predictor.processes if there are free cores, a smaller "
             "policy.architecture, or actors.inference=local would help",
             count="predictors",
+        )
+    if busy.get("predictor", 0.0) >= _FULL:
+        return Bottleneck(
+            "predictor",
+            f"predictor: its thread for messages works {percent(busy['predictor'])} of the time "
+            f"while {seen}; more predictor.processes if there are free cores, or fewer and larger "
+            "messages by actors.envs_per_group, would help",
         )
     return Bottleneck(
         None,

@@ -138,6 +138,19 @@ class WaitMeter:
         return waits, parts, now - self._began
 
 
+class BusyShare:
+    """How busy a meter's thread was from one look to the next. One reader's."""
+
+    def __init__(self, meter: WaitMeter) -> None:
+        self._meter = meter
+        self._before: dict[str, float] = {}
+
+    def take(self) -> float:
+        """Share of the time since the last call in which the thread did not wait, 0 to 1."""
+        before, self._before = self._before, self._meter.seconds()
+        return shares(before, self._before)[WORKING]
+
+
 def shares(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
     """What part of the time between two `WaitMeter.seconds()` went to each label.
 

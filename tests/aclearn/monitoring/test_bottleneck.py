@@ -82,6 +82,46 @@ def test_an_idle_predictor_puts_the_blame_on_the_round_trip() -> None:
     assert "actors.groups" in found.sentence
 
 
+_PREDICTOR_WAITS = {
+    "trainer": {"working": 0.4, "unrolls": 0.6},
+    "actor": {"working": 0.4, "actions": 0.6},
+    "predictor": {"working": 0.3, "requests": 0.7},
+}
+_QUEUE_WAITS = {
+    "trainer": {"working": 0.3, "unrolls": 0.7},
+    "actor": {"working": 0.4, "training queue": 0.6},
+}
+
+
+@pytest.mark.parametrize(
+    ("shares", "gauge", "role", "sentence"),
+    [
+        (
+            _PREDICTOR_WAITS,
+            "predictor_sockets_busy",
+            "predictor",
+            "predictor: its thread for messages works 90 % of the time while actors wait 60 % for "
+            "actions and the trainer waits 60 % for unrolls; more predictor.processes",
+        ),
+        (
+            _QUEUE_WAITS,
+            "sockets_busy",
+            "trainer",
+            "trainer: its thread for messages works 90 % of the time while actors wait 60 % for "
+            "the training queue and the trainer waits 70 % for unrolls; fewer and larger messages",
+        ),
+    ],
+)
+def test_a_thread_for_messages_that_never_rests_is_the_bottleneck(
+    shares, gauge, role, sentence
+) -> None:
+    line = {"wait_share": shares, gauge: 0.9}
+    found = bottleneck_of(line)
+    assert (found.role, found.count) == (role, None)  # more of its workers would not help
+    assert found.sentence.startswith(sentence)
+    assert bottleneck_of(line | {gauge: 0.5}).sentence.startswith("the way between actors and")
+
+
 def test_actors_and_trainer_that_wait_for_each_other_blame_the_way_between() -> None:
     found = _found(
         trainer={"working": 0.3, "unrolls": 0.7}, actor={"working": 0.4, "training queue": 0.6}

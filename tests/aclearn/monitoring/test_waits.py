@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from aclearn.monitoring import TimeBudget, WaitMeter, measure_here, part, shares
+from aclearn.monitoring import BusyShare, TimeBudget, WaitMeter, measure_here, part, shares
 
 
 class _Clock:
@@ -169,6 +169,23 @@ def test_where_no_time_passed_everything_is_working() -> None:
 def test_labels_that_exceed_the_total_still_add_up_to_one() -> None:
     parts = shares({"total": 0.0}, {"a": 3.0, "b": 1.0, "total": 3.9999})
     assert parts == {"a": 0.75, "b": 0.25, "working": 0.0}
+
+
+def test_how_busy_a_thread_was_counts_from_the_last_look() -> None:
+    clock = _Clock()
+    meter = WaitMeter(clock)
+    busy = BusyShare(meter)
+    clock.now += 3.0
+    with meter.waiting("messages"):
+        clock.now += 1.0
+    assert busy.take() == 0.75
+    with meter.waiting("messages"):
+        clock.now += 1.5
+        assert busy.take() == 0.0  # it still waits
+        clock.now += 0.5
+    with meter.part("decode"):
+        clock.now += 0.5
+    assert busy.take() == 0.5
 
 
 def test_seconds_without_a_total_are_refused() -> None:
