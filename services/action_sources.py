@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from aclearn.acting import sample_actions
 from aclearn.monitoring import WaitMeter
 from aclearn.policies import PolicyVersion
-from aclearn.wire import ActCancel, ActReply, ActRequest, ErrorReply
+from aclearn.wire import REPLY_WITHIN_S, ActCancel, ActReply, ActRequest, ErrorReply
 from compress import ArtifactPolicy, PolicyRuntime
 from services.policy_client import PolicyClient
-from services.prediction_queue import REPLY_WITHIN_S
 from services.role import PeerLink, say_refusal
 
 #: A predictor of which nothing was heard for so long is passed over. Twice the time after which it
@@ -222,7 +221,8 @@ class PredictedActions:
 
     def _send(self, request: _Request) -> None:
         client = self._link.client
-        if client is not None and client.send(ActRequest(request.number, request.observations)):
+        asked = ActRequest(request.number, request.observations, REPLY_WITHIN_S)
+        if client is not None and client.send(asked):
             self.asked_again += request.sent
             request.sent, request.again_at = True, self._clock() + REPLY_WITHIN_S
 

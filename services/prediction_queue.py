@@ -10,9 +10,6 @@ from dataclasses import dataclass, replace
 
 from aclearn.wire import ActRequest
 
-#: An actor asks again when a request has no answer for so many seconds.
-REPLY_WITHIN_S = 3.0
-
 
 @dataclass(frozen=True, eq=False)
 class Pending:

@@ -25,7 +25,7 @@ from aclearn.wire import ActCancel, ActRequest, Beat, Envelope, Server
 from services.policies import architecture_of
 from services.policy_client import make_policy
 from services.policy_sources import Acting
-from services.prediction_queue import REPLY_WITHIN_S, Pending, PredictionQueue
+from services.prediction_queue import Pending, PredictionQueue
 from services.prediction_workers import Outbox, make_step
 from services.role import Membership, RoleContext
 from services.workers import Step, WantedWorkers, WorkerPool
@@ -37,6 +37,8 @@ _LOOK_EVERY_S = 0.02
 #: A request waits so many seconds more than its actor does before it asks again: who asks again
 #: keeps his place, and only who has left is dropped.
 _ASKED_AGAIN_WITHIN_S = 1.0
+#: Longest that a request may give for its answer: what waits takes room in the queue.
+_MOST_WITHIN_S = 60.0
 #: Least bound of the prediction queue, in requests.
 _LEAST_BOUND = 256
 #: Requests whose waiting times the gauges are of.
@@ -46,7 +48,13 @@ _LAST_BATCH_WITHIN_S = 3.0
 
 
 def check_request(request: ActRequest, architecture: Architecture) -> None:
-    """Raise `WireError` unless the observations fit the policy."""
+    """Raise `WireError` unless the observations fit the policy and there is time to answer."""
+    if not 0.0 < request.within_s <= _MOST_WITHIN_S:
+        raise WireError(
+            "bad_request",
+            f"within_s: expected more than 0 and at most {_MOST_WITHIN_S:g} seconds, got "
+            f"{request.within_s:g}",
+        )
     observations = request.observations
     shape, dtype = architecture.observation_shape, architecture.observation_dtype
     if observations.shape[1:] != shape or str(observations.dtype) != dtype:
@@ -141,7 +149,6 @@ class Predictor:
 
     def _let_in(self, received: list[tuple[bytes, Envelope]]) -> None:
         now = self._clock()
-        deadline = now + REPLY_WITHIN_S + _ASKED_AGAIN_WITHIN_S
         requests: list[Pending] = []
         for identity, envelope in received:
             request = envelope.message
@@ -156,6 +163,7 @@ class Predictor:
             except WireError as error:
                 self._server.refuse(identity, error)
                 continue
+            deadline = now + request.within_s + _ASKED_AGAIN_WITHIN_S
             requests.append(Pending(identity, request, now, deadline))
         if requests:
             for pending in self._queue.offer_all(requests):

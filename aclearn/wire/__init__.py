@@ -15,6 +15,7 @@ from aclearn.wire.endpoints import Endpoint, parse_endpoint, tcp_endpoint
 from aclearn.wire.keys import ClusterKeys, create_keys, load_keys
 from aclearn.wire.messages import (
     PROTOCOL_VERSION,
+    REPLY_WITHIN_S,
     ActCancel,
     ActReply,
     ActRequest,
@@ -50,6 +51,7 @@ __all__ = [
     "MAX_HEADER_BYTES",
     "PROTOCOL_VERSION",
     "REASONS",
+    "REPLY_WITHIN_S",
     "ActCancel",
     "ActReply",
     "ActRequest",

@@ -20,6 +20,9 @@ from numpy.typing import NDArray
 PROTOCOL_VERSION = 1
 """Raised with every change of the wire format; peers of another version are refused."""
 
+REPLY_WITHIN_S = 3.0
+"""An actor asks again when a request has no answer for so many seconds."""
+
 
 class IntRule(NamedTuple):
     """The least value that an int field accepts."""
@@ -295,10 +298,15 @@ class ArtifactReply:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ActRequest:
-    """An actor asks for actions for `observations` [B, ...]."""
+    """An actor asks for actions for `observations` [B, ...].
+
+    `within_s` is its deadline: so many seconds after the request has come, it asks again. A span,
+    since clocks of two machines have nothing in common.
+    """
 
     request: Count
     observations: Observations
+    within_s: float = REPLY_WITHIN_S
 
 
 @dataclass(frozen=True, slots=True)

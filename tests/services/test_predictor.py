@@ -6,6 +6,7 @@ import select
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,10 +17,10 @@ from aclearn.config import Config
 from aclearn.errors import WireError
 from aclearn.monitoring import WaitMeter
 from aclearn.policies import PolicyVersion
-from aclearn.wire import ActCancel, ActReply, ActRequest, ErrorReply
+from aclearn.wire import REPLY_WITHIN_S, ActCancel, ActReply, ActRequest, ErrorReply
 from compress import OnnxPolicy
 from services.policy_sources import Acting
-from services.prediction_queue import REPLY_WITHIN_S, Pending, PredictionQueue
+from services.prediction_queue import Pending, PredictionQueue
 from services.prediction_workers import Outbox, answer_batch, make_step
 from services.predictor import Predictor, check_request, make_queue
 
@@ -66,6 +67,12 @@ def test_requests_that_do_not_fit_are_refused(tools, observations, message) -> N
     with pytest.raises(WireError, match=message) as error:
         check_request(ActRequest(1, observations), tools.flat)
     assert error.value.reason == "bad_request"
+
+
+@pytest.mark.parametrize("within_s", [0.0, -1.0, 60.5, 1e300])
+def test_a_request_without_time_for_an_answer_or_with_no_end_is_refused(tools, within_s) -> None:
+    with pytest.raises(WireError, match="within_s: expected more than 0 and at most 60 seconds"):
+        check_request(replace(_request(2), within_s=within_s), tools.flat)
 
 
 @pytest.mark.parametrize("sizes", [[3], [1, 4, 2]])
@@ -266,6 +273,19 @@ def test_what_its_actor_has_not_asked_again_is_not_computed(tools, serving) -> N
     serving.predictor.want(1)
     assert serving.reply_to(actor).request == 2
     assert serving.counter("requests_expired") == 1
+
+
+def test_each_request_has_the_deadline_that_it_came_with(tools, serving) -> None:
+    clock = tools.Clock()
+    serving.start(workers=0, clock=clock)
+    actor = serving.actor(0)
+    for number, within_s in [(1, 0.5), (2, 60.0)]:
+        assert actor.send(replace(_request(1, number), within_s=within_s))
+    serving.until(lambda: len(serving.queue) == 2, "both wait")
+    clock.now += 1.6  # half a second, and one in which it could be asked again
+    [waiting] = serving.queue.take(timeout_s=0)
+    assert waiting.request.request == 2
+    assert waiting.deadline == pytest.approx(clock.now - 1.6 + 61.0)
 
 
 def test_a_request_that_is_asked_again_in_time_keeps_its_place(tools, serving) -> None:

@@ -119,7 +119,7 @@ def samples():
             floor=0.0,
             digest="cd" * 16,
         ),
-        ActRequest(5, np.array([[0.5, -1, 2], [3, 4, 5]], np.float32)),
+        ActRequest(5, np.array([[0.5, -1, 2], [3, 4, 5]], np.float32), within_s=1.5),
         ActCancel(5),
         ActReply(5, 1, 9, np.array([2, 0], np.int32), np.array([-0.5, -1.5], np.float32)),
         ErrorReply("bad_header", "3 bytes"),
