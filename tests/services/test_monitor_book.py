@@ -19,7 +19,9 @@ from aclearn.wire import (
     StatusRequest,
     StopRun,
 )
-from services.monitor import STARTED_AT_VARIABLE, Letter, MonitorBook, Phase, started_seconds_ago
+from services.letters import Letter
+from services.monitor import STARTED_AT_VARIABLE, started_seconds_ago
+from services.monitor_book import MonitorBook, Phase
 
 
 class Monitor:

@@ -8,8 +8,9 @@ import pytest
 
 from aclearn.config import Config, EnvConfig, MonitorConfig, NetworkConfig
 from aclearn.launch import Event, RoleStatus, StopFlag
-from services import train as module
-from services.train import RunParent, monitor_addresses
+from services import run_parent as module
+from services.run_parent import RunParent
+from services.train import monitor_addresses
 
 
 @pytest.mark.parametrize(

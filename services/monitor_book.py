@@ -1,0 +1,218 @@
+"""The monitor's state and its pure steps: who is there, what is told to whom, how a run ends."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from enum import Enum
+from typing import Any
+
+from aclearn.monitoring import EPISODES_FOR_TARGET, Goal, Member, Registry, RunView
+from aclearn.wire import (
+    Beat,
+    BeatReply,
+    Directive,
+    Envelope,
+    Hello,
+    Peer,
+    Peers,
+    Status,
+    StatusRequest,
+    StopRun,
+)
+from services.letters import Letter
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Seconds for the actors, then for all others, to say goodbye when the run is over.
+_GOODBYE_WITHIN_S = 3.0
+#: Least seconds between two checkpoints that are kept as the best.
+_BEST_EVERY_S = 60.0
+#: Seconds between two reminders to stop.
+_REMIND_EVERY_S = 0.5
+
+
+class Phase(Enum):
+    """How far the end of the run has come."""
+
+    RUNNING = "running"
+    STOPPING_ACTORS = "stopping actors"
+    STOPPING_ALL = "stopping"
+    OVER = "over"
+
+
+class MonitorBook:
+    """The monitor's state and its pure steps: events in, letters out.
+
+    Args:
+        registry: who is there.
+        view: what the run does.
+        goal: when it is over.
+        best_return: mean of 100 returns of the checkpoint that is kept as the best so far.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        view: RunView,
+        goal: Goal,
+        *,
+        best_return: float | None = None,
+    ) -> None:
+        self._registry, self._view, self._goal = registry, view, goal
+        self.phase = Phase.RUNNING
+        self.reason: str | None = None
+        self._phase_since = 0.0
+        self._reminded_at = float("-inf")
+        self._told_generation = 0
+        self.events: deque[str] = deque(maxlen=50)
+        self._silent: deque[str] = deque(maxlen=50)
+        self._silences = 0
+        self._wait_share: dict[str, Any] = {}
+        self.line: dict[str, Any] = {}
+        self._best_return = best_return
+        self._best_at = float("-inf")
+        self._best_due = False
+        #: What the tuner says to the parent; see `services.tuning`.
+        self.actors_wanted: int | None = None
+        self._notes: deque[str] = deque(maxlen=50)
+        self._noted = 0
+
+    def take(self, address: bytes, envelope: Envelope, now: float) -> list[Letter]:
+        """Take one message; returns the answers."""
+        message, sender = envelope.message, envelope.sender
+        if isinstance(message, Hello):
+            return self._hello(address, sender, message, now)
+        if isinstance(message, Beat):
+            return self._beat(address, sender, message, now)
+        if isinstance(message, StopRun):
+            self.stop(message.reason, now)
+            return []
+        if isinstance(message, StatusRequest):
+            return [Letter(address, Status(json.dumps(self.status())))]
+        return []
+
+    def observe_time(self, now: float) -> list[Letter]:
+        """What is due: silence is noticed, changes are told, the end goes on."""
+        letters: list[Letter] = []
+        for member in self._registry.take_out_silent(now):
+            self._view.role_gone(member.incarnation, now)
+            self._silent.append(member.name)
+            self._silences += 1
+            self._event(f"{member.name} is silent")
+        if self._registry.generation != self._told_generation:
+            self._told_generation = self._registry.generation
+            letters += [Letter(m.address, self._peers()) for m in self._registry.members]
+        if self._best_due:
+            self._best_due = False
+            trainers = [m for m in self._registry.members if m.role == "trainer"]
+            letters += [Letter(m.address, Directive("save_best", "")) for m in trainers]
+        return letters + self._end(now)
+
+    def make_line(self, now: float) -> dict[str, Any]:
+        """The metrics line of this moment; notices when the run is over."""
+        self.line = self._view.line(now)
+        self._note_best(now)
+        self.line["best_return"] = self._best_return
+        reason = self._goal.observe(self.line, episodes_in_mean=self._view.returns_in_mean)
+        self.line["reached_target_at_s"] = self._goal.reached_target_at_s
+        if self.phase is Phase.RUNNING:
+            self._wait_share = self.line["wait_share"]
+        else:
+            # roles that have left keep the shares that they had while the run went on
+            self.line["wait_share"] = self._wait_share | self.line["wait_share"]
+        if reason is not None:
+            self.stop(reason, now)
+        return self.line
+
+    def _note_best(self, now: float) -> None:
+        mean = self.line["return_mean_100"]
+        enough = self._view.returns_in_mean >= EPISODES_FOR_TARGET
+        better = self._best_return is None or (mean is not None and mean > self._best_return)
+        if not enough or not better or now - self._best_at < _BEST_EVERY_S:
+            return
+        self._best_return, self._best_at = mean, now
+        self._best_due = True
+
+    def stop(self, reason: str, now: float) -> None:
+        """End the run: actors first, so that nothing is produced that nobody will learn."""
+        if self.phase is Phase.RUNNING:
+            self.phase, self.reason, self._phase_since = Phase.STOPPING_ACTORS, reason, now
+            self._event(f"run ends: {reason}")
+
+    def status(self) -> dict[str, Any]:
+        """What the console shows."""
+        return {
+            "phase": self.phase.value,
+            "reason": self.reason,
+            "line": self.line,
+            "members": [{"role": m.role, "name": m.name} for m in self._registry.members],
+            "events": list(self.events)[-10:],
+            "silent": list(self._silent),
+            "silences": self._silences,
+            "actors_wanted": self.actors_wanted,
+            "notes": list(self._notes),
+            "noted": self._noted,
+        }
+
+    def note(self, text: str) -> None:
+        """Say something to the person who watches the run."""
+        self._notes.append(text)
+        self._noted += 1
+        self.events.append(text)
+
+    def _hello(self, address: bytes, sender: str, hello: Hello, now: float) -> list[Letter]:
+        refusal = self._registry.refusal(sender, hello.name)
+        if refusal is not None:
+            self._event(
+                f"{hello.name} at {hello.host} (process {hello.pid}) is sent away: {refusal}"
+            )
+            return [Letter(address, Directive("leave", refusal))]
+        member = Member(hello.role, hello.name, sender, address, dict(hello.endpoints), now)
+        for replaced in self._registry.hello(member):
+            self._view.role_gone(replaced.incarnation, now)
+            self._event(f"{replaced.name} was started again")
+        return [Letter(address, self._peers())]
+
+    def _beat(self, address: bytes, sender: str, beat: Beat, now: float) -> list[Letter]:
+        member = self._registry.get(sender)
+        if member is None:
+            return [Letter(address, Directive("hello", "the monitor does not know you"))]
+        self._registry.heard(sender, now)
+        self._view.observe_beat(member.role, member.name, sender, beat, now)
+        if beat.final:
+            self._registry.leave(sender)
+            if member.role != "trainer":
+                self._view.role_gone(sender, now)
+        return [Letter(address, BeatReply(self._registry.generation))]
+
+    def _peers(self) -> Peers:
+        peers = [
+            Peer(m.role, m.name, m.incarnation, dict(m.endpoints)) for m in self._registry.members
+        ]
+        return Peers(self._registry.generation, peers)
+
+    def _end(self, now: float) -> list[Letter]:
+        late = now - self._phase_since > _GOODBYE_WITHIN_S
+        members = self._registry.members
+        if self.phase is Phase.STOPPING_ACTORS:
+            members = [m for m in members if m.role == "actor"]
+            if late or not members:
+                self.phase, self._phase_since = Phase.STOPPING_ALL, now
+                self._reminded_at = float("-inf")
+                members = self._registry.members
+        elif self.phase is Phase.STOPPING_ALL:
+            if late or not members:
+                self.phase = Phase.OVER
+                return []
+        else:
+            return []
+        if now - self._reminded_at < _REMIND_EVERY_S:
+            return []
+        self._reminded_at = now
+        return [Letter(m.address, Directive("stop", self.reason or "")) for m in members]
+
+    def _event(self, text: str) -> None:
+        self.events.append(text)
+        _LOGGER.info("event=run text=%r", text)
