@@ -14,6 +14,10 @@ from aclearn.monitoring import StepLedger
 from aclearn.policies import Architecture, PolicyVersion
 from aclearn.wire import Unroll, check_unroll
 
+#: Most bytes of an actor's id and of a reason to drop, most reasons of one actor: the account names
+#: all of them in one beat. An id has 32 bytes.
+_MOST_ID_BYTES, _MOST_REASON_BYTES, _MOST_REASONS = 48, 64, 64
+
 
 class Intake:
     """The trainer's account of unrolls, shared by the thread of the sockets and the learner's.
@@ -43,8 +47,17 @@ class Intake:
         self._unroll_length, self._max_lag = unroll_length, max_lag_versions
         self.refused: Counter[str] = Counter()
 
-    def check(self, unroll: Unroll) -> None:
+    def check(self, unroll: Unroll, incarnation: str) -> None:
         """Raise `WireError` unless the unroll is well-formed and finite; nothing is counted."""
+        if len(incarnation.encode()) > _MOST_ID_BYTES:
+            raise WireError("bad_unroll", f"sender: expected at most {_MOST_ID_BYTES} bytes")
+        long = any(len(reason.encode()) > _MOST_REASON_BYTES for reason in unroll.dropped)
+        if long or len(unroll.dropped) > _MOST_REASONS:
+            raise WireError(
+                "bad_unroll",
+                f"dropped: expected at most {_MOST_REASONS} reasons of at most "
+                f"{_MOST_REASON_BYTES} bytes",
+            )
         check_unroll(
             unroll,
             observation_shape=self._architecture.observation_shape,

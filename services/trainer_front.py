@@ -25,6 +25,7 @@ from aclearn.wire import (
     UnrollReply,
     Weights,
     WeightsRequest,
+    array_bytes,
 )
 from services.intake import Intake
 from services.role import Membership, RoleContext
@@ -178,14 +179,14 @@ class TrainerFront:
         unroll = envelope.message
         assert isinstance(unroll, Unroll)  # the server accepts nothing else
         try:
-            self._intake.check(unroll)
+            self._intake.check(unroll, envelope.sender)
         except WireError as error:
             self._unrolls.refuse(identity, error)
             # acknowledged all the same: the actor must not wait for it
             self._reply(identity, envelope.sequence, error.reason)
             return
         reason = self._intake.admit(envelope.sender, envelope.sequence, unroll, self._store.at)
-        if reason is None and not self._queue.offer(unroll, unroll.frames.nbytes):
+        if reason is None and not self._queue.offer(unroll, array_bytes(unroll)):
             reason = "shutdown"
             self._intake.dropped(reason, int(unroll.valid.sum()))
         if reason is None:

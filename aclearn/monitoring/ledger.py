@@ -11,6 +11,8 @@ from aclearn.errors import CheckpointError
 
 _MAX_STEPS: Final = 2**53
 """Largest count that JSON readers and msgpack carry exactly; a claim beyond it is a lie."""
+_MAX_GAP: Final = 2**40
+"""Most steps that one unroll may tell of: one lie must not use up the account."""
 _MAX_REASONS: Final = 64
 """Reasons come from actors: beyond this many they are counted together as "other"."""
 _OPEN_KEPT: Final = MOST_PROCESSES
@@ -117,6 +119,7 @@ class StepLedger:
             and dropped_in_unroll >= 0
             and all(count >= 0 for count in newly_dropped.values())
             and 0 <= dropped_in_gap <= gap
+            and gap + in_unroll <= _MAX_GAP
             and self._env_steps + gap + in_unroll <= _MAX_STEPS
         )
         if not consistent:

@@ -43,7 +43,7 @@ from aclearn.wire.messages import (
     WeightsRequest,
 )
 from aclearn.wire.sockets import bind_router, connect_dealer, new_incarnation
-from aclearn.wire.unrolls import check_unroll
+from aclearn.wire.unrolls import array_bytes, check_unroll
 
 __all__ = [
     "MAX_FRAMES",
@@ -81,6 +81,7 @@ __all__ = [
     "UnrollReply",
     "Weights",
     "WeightsRequest",
+    "array_bytes",
     "bind_router",
     "check_unroll",
     "connect_dealer",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from math import prod
 from typing import Any, NoReturn
 
@@ -45,6 +46,12 @@ def check_unroll(
     _expect_shape("versions", unroll.versions, (T,))
     _check_frames(unroll, T, B, observation_shape, observation_dtype, frame_stack)
     _check_values(unroll, actions)
+
+
+def array_bytes(unroll: Unroll) -> int:
+    """Bytes of an unroll's arrays, all together."""
+    values = (getattr(unroll, field.name) for field in fields(unroll))
+    return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
 
 
 def _check_frames(

@@ -10,6 +10,7 @@ import pytest
 from aclearn.errors import WireError
 from aclearn.monitoring import StepLedger
 from aclearn.policies import PolicyVersion
+from aclearn.wire import encode
 from services.intake import Intake
 
 
@@ -102,7 +103,7 @@ def test_a_lie_about_steps_is_refused_and_counted_nowhere(tools) -> None:
 def test_a_well_formed_unroll_passes_the_check_and_counts_nothing(tools) -> None:
     for images in (False, True):
         intake = _intake(tools, images=images)
-        intake.check(tools.make_unroll(tools.images if images else tools.flat))
+        intake.check(tools.make_unroll(tools.images if images else tools.flat), "a")
         assert _numbers(intake) == (0, 0, {}, 0)
 
 
@@ -131,9 +132,38 @@ def test_a_malformed_unroll_is_refused_with_the_field_and_counts_nothing(tools, 
     break_it, message = _BROKEN[what]
     intake = _intake(tools)
     with pytest.raises(WireError, match=message) as error:
-        intake.check(break_it(tools.make_unroll()))
+        intake.check(break_it(tools.make_unroll()), "a")
     assert error.value.reason == "bad_unroll"
     assert _numbers(intake) == (0, 0, {}, 0)
+
+
+@pytest.mark.parametrize(
+    ("sender", "dropped", "what"),
+    [
+        ("x" * 49, {}, "sender: expected at most 48 bytes"),
+        ("x", {"r" * 65: 1}, "dropped: expected at most 64 reasons of at most 64 bytes"),
+        ("x", {str(n): 0 for n in range(65)}, "dropped: expected at most 64 reasons"),
+    ],
+)
+def test_names_that_no_beat_could_carry_are_refused(tools, sender, dropped, what) -> None:
+    with pytest.raises(WireError, match=what):
+        _intake(tools).check(replace(tools.make_unroll(), dropped=dropped), sender)
+
+
+def test_the_longest_names_that_are_allowed_fit_into_a_beat(tools) -> None:
+    intake = _intake(tools)
+    for actor in range(512 + 256):  # those that are open, and those closed lately
+        reason = f"{'r' * 60}{actor % 64:03}"
+        valid = np.ones((3, 2), np.bool_)
+        valid[0, 0] = False
+        unroll = tools.make_unroll(valid=valid, dropped={reason: 1})
+        name = f"{'x' * 45}{actor:03}"
+        intake.check(unroll, name)
+        assert intake.admit(name, 1, unroll, PolicyVersion(0, 0)) is None
+    counters, dropped = intake.counters()
+    beat = tools.make_beat(counters=counters, dropped=dropped)
+    assert len(dropped) == 64
+    assert encode(beat, run="run-1", sender="x", sequence=1)
 
 
 @pytest.mark.parametrize("length", [2, 4])
@@ -142,7 +172,7 @@ def test_an_unroll_of_another_length_is_refused_with_the_key_that_sets_it(tools,
     with pytest.raises(
         WireError, match=rf"expected 3 steps \(actors.unroll_length\), got {length}"
     ):
-        _intake(tools).check(unroll)
+        _intake(tools).check(unroll, "a")
 
 
 def test_the_account_goes_on_after_a_restart(tools) -> None:

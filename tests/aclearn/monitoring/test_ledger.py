@@ -92,6 +92,8 @@ def test_an_unroll_that_comes_twice_or_late_is_refused_and_not_counted() -> None
         (40, 80, {"env_fault": 5}, -1),
         (50, 90, {"env_fault": 16}, 40),  # more dropped than the gap has steps
         (40, 2**53 + 41, {"env_fault": 5}, 2**53 + 1),  # beyond what JSON carries exactly
+        (2**53 - 1000, 2**53 - 960, {"env_fault": 5}, 40),  # leaves no room for anybody else
+        (40, 2**41, {"env_fault": 5 + 2**41 - 80}, 40),
     ],
 )
 def test_counters_that_do_not_add_up_are_refused_and_not_counted(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from aclearn.errors import WireError
-from aclearn.wire import check_unroll
+from aclearn.wire import array_bytes, check_unroll
 
 # The sample: T = 3 steps, B = 2 environments, 2 stacked frames of 1x2x2, a reset at t=2, b=1.
 SPEC = {
@@ -52,6 +52,18 @@ def changed(array, index, value):
     copy = array.copy()
     copy[index] = value
     return copy
+
+
+def test_the_bytes_of_an_unroll_are_those_of_all_its_arrays(unroll, flat_unroll):
+    sizes = {name: value.nbytes for name, value in vars_of(unroll) if hasattr(value, "nbytes")}
+    assert {"frames", "history", "reset_history", "valid"} < sizes.keys()
+    assert array_bytes(unroll) == sum(sizes.values())
+    images = sizes["frames"] + sizes["history"] + sizes["reset_history"] + sizes["reset_index"]
+    assert array_bytes(flat_unroll) == array_bytes(unroll) - images + 4 * 2 * 4 * 4
+
+
+def vars_of(message):
+    return [(field.name, getattr(message, field.name)) for field in dataclasses.fields(message)]
 
 
 def test_a_good_unroll_passes_with_stacked_images_and_with_flat_floats(unroll, flat_unroll):
