@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ from aclearn.wire import Beat
 from services.action_sources import ActionSource, Choice, LocalActions, PredictedActions
 from services.policies import architecture_of
 from services.policy_client import make_policy
-from services.role import Membership, PeerLink, RoleContext
+from services.role import MOST_EPISODES, Membership, PeerLink, RoleContext
 from services.unroll_sender import UnrollSender
 
 _LOGGER = logging.getLogger(__name__)
@@ -60,8 +61,10 @@ class Actor:
         self._groups, self._actions = groups, actions
         self._counter, self._sender = counter, sender
         self._proceed, self._meter = proceed, meter
-        self._returns: list[float] = []
-        self._lengths: list[int] = []
+        for group in groups:
+            group.env.between_attempts = self._sign_of_life
+        self._returns: deque[float] = deque(maxlen=MOST_EPISODES)
+        self._lengths: deque[int] = deque(maxlen=MOST_EPISODES)
         self._episodes = 0
 
     @property
@@ -83,6 +86,10 @@ class Actor:
     def close(self) -> None:
         """Ask for nothing more; the environments stay open."""
         self._actions.close()
+
+    def _sign_of_life(self) -> None:
+        # what it answers is asked again after the step
+        self._proceed()
 
     def _look_around(self) -> bool:
         """What is due between two steps; False when the actor must stop."""
@@ -121,8 +128,9 @@ class Actor:
 
     def beat(self, final: bool) -> Beat:
         """What the actor says of itself; hands over the episodes that ended since the last one."""
-        returns, self._returns = self._returns, []
-        lengths, self._lengths = self._lengths, []
+        returns, lengths = list(self._returns), list(self._lengths)
+        self._returns.clear()
+        self._lengths.clear()
         counters = {
             "env_steps": self.env_steps,
             "episodes": self._episodes,
@@ -147,7 +155,7 @@ class Actor:
         )
 
 
-def make_groups(config: Config, *, actor_index: int) -> list[Group]:
+def make_groups(config: Config, *, actor_index: int, restarts: int = 0) -> list[Group]:
     """The environments of one actor, each group with seeds of its own.
 
     Raises:
@@ -160,7 +168,7 @@ def make_groups(config: Config, *, actor_index: int) -> list[Group]:
         env = make_vector_env(
             config.env,
             num_envs=actors.envs_per_group,
-            seed=environment_seed(config.run.seed, first),
+            seed=environment_seed(config.run.seed, first, restarts),
             step_timeout_s=actors.step_timeout_s,
             max_faults=actors.max_env_faults,
             threads=actors.emulator_threads,
@@ -176,9 +184,12 @@ def make_groups(config: Config, *, actor_index: int) -> list[Group]:
     return groups
 
 
-def environment_seed(run_seed: int, first_env: int) -> int:
-    """The seed of environment `first_env`; environments of different runs do not share seeds."""
-    return (run_seed * 100_003 + first_env) % (2**31 - 2**16)
+def environment_seed(run_seed: int, first_env: int, restarts: int = 0) -> int:
+    """The seed of environment `first_env`; environments of different runs do not share seeds.
+
+    An actor that was started again has others: what killed it may be what the old ones lead to.
+    """
+    return (run_seed * 100_003 + restarts * 15_485_863 + first_env) % (2**31 - 2**16)
 
 
 def make_actions(
@@ -197,7 +208,7 @@ def make_actions(
     runtime, client = make_policy(
         context, architecture, actors.runtime, max_batch=actors.envs_per_group, device="cpu"
     )
-    rng = np.random.default_rng((context.config.run.seed, context.index, 1))
+    rng = np.random.default_rng((context.config.run.seed, context.index, 1, context.restarts))
     return LocalActions(runtime, client, rng, lambda: client.poll(membership), meter)
 
 
@@ -210,7 +221,7 @@ def run_actor(context: RoleContext) -> None:
     keep_freed_memory()
     config = context.config
     stand_back(config.actors.nice)
-    groups = make_groups(config, actor_index=context.index)
+    groups = make_groups(config, actor_index=context.index, restarts=context.restarts)
     actor: Actor | None = None
 
     def beat(final: bool) -> Beat:

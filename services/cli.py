@@ -14,7 +14,14 @@ import typer
 
 from aclearn.config import Config, load_config
 from aclearn.errors import AclearnError, ConfigError, RoleFailure, RunFolderError
-from aclearn.launch import EXIT_GIVE_UP, StopFlag, die_with_parent, install_stop_signals
+from aclearn.launch import (
+    EXIT_GIVE_UP,
+    RESTARTS_VARIABLE,
+    StopFlag,
+    allow_many_connections,
+    die_with_parent,
+    install_stop_signals,
+)
 from aclearn.runs import RunFolder, check_file
 from services.monitor import STARTED_AT_VARIABLE
 
@@ -110,7 +117,9 @@ def run_role(role_name: str, name: str, config: Config, monitor: str, stop: Stop
         raise ConfigError(f"--name: {name!r} must end in a number, e.g. {role_name}-0")
     # actors and predictors write nothing, and may be on a machine without the folder
     folder = role_folder(config) if role_name in ("monitor", "trainer") else None
-    context = RoleContext(role_name, name, int(index), config, monitor, folder, stop)
+    restarts = int(os.environ.get(RESTARTS_VARIABLE, "0"))
+    context = RoleContext(role_name, name, int(index), config, monitor, folder, stop, restarts)
+    allow_many_connections()
     # each role imports only what it needs: an actor never loads torch
     try:
         if role_name == "monitor":

@@ -45,6 +45,8 @@ _HELLO_EVERY_S = 0.5
 _SAY_UNANSWERED_AFTER_S = 5.0
 #: Seconds that a goodbye may take to leave the socket.
 _GOODBYE_LINGER_S = 1.0
+#: Most episodes that a beat tells of: more do not fit into a message, and a mean is of 100.
+MOST_EPISODES = 1000
 
 
 @dataclass
@@ -59,6 +61,7 @@ class RoleContext:
         monitor: the one address to know.
         folder: where the run writes; None for roles that write nothing.
         stop: set by SIGTERM and Ctrl-C.
+        restarts: how often this role was started before; chooses seeds.
     """
 
     role: str
@@ -68,6 +71,7 @@ class RoleContext:
     monitor: str
     folder: RunFolder | None
     stop: StopFlag
+    restarts: int = 0
     incarnation: str = field(default_factory=new_incarnation)
     zmq_context: zmq.Context[zmq.Socket[bytes]] = field(default_factory=zmq.Context)
 
@@ -198,6 +202,7 @@ class Membership:
         if self._unsent is not None:
             # what ended since the beat before must not be lost with a beat that was not sent
             beat = _with_earlier_episodes(self._unsent, beat)
+        beat = _with_newest_episodes(beat)
         self._unsent = None if self._client.send(beat, timeout_s=timeout_s) else beat
 
     def _take(self, message: Message) -> None:
@@ -236,11 +241,22 @@ def say_refusal(said: set[str], by: str, refusal: ErrorReply) -> None:
         )
 
 
-def _with_earlier_episodes(earlier: Beat, beat: Beat, most: int = 1000) -> Beat:
+def _with_earlier_episodes(earlier: Beat, beat: Beat) -> Beat:
     return replace(
         beat,
-        episode_returns=[*earlier.episode_returns, *beat.episode_returns][-most:],
-        episode_lengths=[*earlier.episode_lengths, *beat.episode_lengths][-most:],
+        episode_returns=[*earlier.episode_returns, *beat.episode_returns],
+        episode_lengths=[*earlier.episode_lengths, *beat.episode_lengths],
+    )
+
+
+def _with_newest_episodes(beat: Beat) -> Beat:
+    """The beat with what fits into a message; `episodes` among its counters counts them all."""
+    if len(beat.episode_returns) <= MOST_EPISODES:
+        return beat
+    return replace(
+        beat,
+        episode_returns=beat.episode_returns[-MOST_EPISODES:],
+        episode_lengths=beat.episode_lengths[-MOST_EPISODES:],
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from aclearn.envs.hang import HangWatch
 from aclearn.envs.making import nearest, trace_of
-from aclearn.envs.types import EnvSpec, EnvStep, Observations, check_actions
+from aclearn.envs.types import EnvSpec, EnvStep, Observations, check_actions, nothing
 from aclearn.errors import EnvironmentFailure
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class AtariEnvs:
         self.num_envs = num_envs
         self._watch = HangWatch(step_timeout_s, f"environment {env.id}: a step")
         self.faults: dict[str, int] = {}
+        self.between_attempts: Callable[[], None] = nothing  # never called
         self._seeds: NDArray[Any] | None = (seed + np.arange(num_envs)) % 2**31
         self._lives = np.zeros(num_envs, np.int32)
         self._ended = np.zeros(num_envs, np.bool_)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from aclearn.envs.deadline import StepDeadline, StepHungError
 from aclearn.envs.layout import ObservationError, read_actions, read_layout, spec_of
 from aclearn.envs.making import trace_of
-from aclearn.envs.types import EnvStep, Observations, check_actions
+from aclearn.envs.types import EnvStep, Observations, check_actions, nothing
 from aclearn.errors import EnvironmentFailure
 
 _LOGGER = logging.getLogger(__name__)
@@ -71,6 +71,7 @@ class SingleEnvs:
         self.spec = spec_of(self._layout, count)
         self.num_envs = num_envs
         self.faults: dict[str, int] = {}
+        self.between_attempts: Callable[[], None] = nothing
         self._recent_faults: deque[tuple[float, str]] = deque()
         self._seeded = False
         self._ended = np.zeros(num_envs, np.bool_)
@@ -189,7 +190,9 @@ class SingleEnvs:
         """
         while True:
             self._count(b, reason, detail)
+            self.between_attempts()
             self._close_one(b, self._envs[b])
+            self.between_attempts()
             seeds = np.random.SeedSequence([self._seed, b, sum(self.faults.values())])
             try:
                 with self._deadline:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -61,6 +62,10 @@ class EnvStep:
     faulted: Bools
 
 
+def nothing() -> None:
+    """What `VectorEnv.between_attempts` does until somebody wants a sign of life."""
+
+
 class VectorEnv(Protocol):
     """B environments that step together; order and number never change.
 
@@ -71,11 +76,14 @@ class VectorEnv(Protocol):
         spec: shape of observations and number of actions.
         num_envs: B.
         faults: how often an environment failed and was made again, by reason.
+        between_attempts: called while failed environments are made again, between two things that
+            may each take the time-out of a step, so that the caller can give a sign of life.
     """
 
     spec: EnvSpec
     num_envs: int
     faults: dict[str, int]
+    between_attempts: Callable[[], None]
 
     def reset(self) -> Observations:
         """First observations [B, *observation_shape] of a new episode in every environment."""

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from aclearn.launch.budget import RestartBudget
-from aclearn.launch.command import EXIT_GIVE_UP, PARENT_PID_VARIABLE, RoleCommand
+from aclearn.launch.command import (
+    EXIT_GIVE_UP,
+    PARENT_PID_VARIABLE,
+    RESTARTS_VARIABLE,
+    RoleCommand,
+)
 from aclearn.launch.lifetime import die_with_parent, parent_is_alive
+from aclearn.launch.limits import allow_many_connections
 from aclearn.launch.logtail import log_tail
 from aclearn.launch.priority import stand_back
 from aclearn.launch.signals import StopFlag, install_stop_signals
@@ -13,12 +19,14 @@ from aclearn.launch.supervisor import Event, RoleStatus, Supervisor
 __all__ = [
     "EXIT_GIVE_UP",
     "PARENT_PID_VARIABLE",
+    "RESTARTS_VARIABLE",
     "Event",
     "RestartBudget",
     "RoleCommand",
     "RoleStatus",
     "StopFlag",
     "Supervisor",
+    "allow_many_connections",
     "die_with_parent",
     "install_stop_signals",
     "log_tail",

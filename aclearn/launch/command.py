@@ -13,6 +13,9 @@ fails for good. The number is EX_USAGE of sysexits.h; Python itself uses 0, 1 an
 PARENT_PID_VARIABLE = "ACLEARN_PARENT_PID"
 """Environment variable in which a child finds the pid of the supervisor that started it."""
 
+RESTARTS_VARIABLE = "ACLEARN_RESTARTS"
+"""Environment variable in which a child finds how often it was started before."""
+
 
 @dataclass(frozen=True)
 class RoleCommand:
@@ -32,7 +35,7 @@ class RoleCommand:
     environment: dict[str, str]
     log_path: Path
 
-    def full_environment(self) -> dict[str, str]:
+    def full_environment(self, restarts: int = 0) -> dict[str, str]:
         """The child's whole environment, with the parent's pid and what makes its log complete."""
         return {
             # A killed process loses what it buffered, and a crash in native code leaves no
@@ -42,4 +45,5 @@ class RoleCommand:
             **os.environ,
             **self.environment,
             PARENT_PID_VARIABLE: str(os.getpid()),
+            RESTARTS_VARIABLE: str(restarts),
         }

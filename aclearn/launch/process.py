@@ -13,6 +13,10 @@ from aclearn.launch.command import RoleCommand
 class RoleProcess:
     """A running child; the constructor starts it.
 
+    Args:
+        command: what to start.
+        restarts: how often it was started before.
+
     Attributes:
         pid: of the child, which is also its process group and its session.
         log_start: size in bytes of the log when the child was started.
@@ -21,7 +25,7 @@ class RoleProcess:
         OSError: the program or its log cannot be opened, or the system has no process left.
     """
 
-    def __init__(self, command: RoleCommand) -> None:
+    def __init__(self, command: RoleCommand, restarts: int = 0) -> None:
         command.log_path.parent.mkdir(parents=True, exist_ok=True)
         with command.log_path.open("ab") as log:
             self.log_start = log.tell()
@@ -30,7 +34,7 @@ class RoleProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=command.full_environment(),
+                env=command.full_environment(restarts),
                 start_new_session=True,
             )
         self.pid = self._process.pid

@@ -250,7 +250,7 @@ class Supervisor:
 
     def _spawn(self, slot: _Slot) -> None:
         try:
-            slot.process = RoleProcess(slot.command)
+            slot.process = RoleProcess(slot.command, slot.restarts)
         except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
             self._fail(slot, f"cannot be started: {error}", log_start=None)
             return

@@ -275,3 +275,15 @@ def test_the_newest_count_of_workers_is_known(roles, tools) -> None:
     tools.wait_until(
         lambda: line.membership.tick() or line.membership.workers == 2, "the count came"
     )
+
+
+def test_a_beat_tells_of_no_more_episodes_than_fit_into_a_message(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    line.next()
+    played = [float(n) for n in range(7000)]
+    line.returns = list(played)
+    line.clock.now += 2.0
+    told = line.next()
+    assert told.episode_returns == played[-1000:]
+    assert told.episode_lengths == [10] * 1000

@@ -115,12 +115,16 @@ def test_every_kind_of_fault_is_dropped_and_counted_and_the_run_goes_on(system: 
     run.wait_for(
         lambda: run.last()["learned_steps"] > before["learned_steps"] + 300, "the run goes on"
     )
-    reported = run.last()["actor_env_faults"] * 2  # a mean over two actors
+    # a mean over two actors, of beats that come a little later than the log
+    reported = run.wait_for(
+        lambda: (n := 2 * run.last().get("actor_env_faults", 0.0)) >= len(_REASONS) and n,
+        "all kinds are counted",
+    )
     summary = run.finish()
     # an episode has at most 30 steps before its fault, and each fault costs one at least
     faults = sum(run.log(name).count("event=environment_fault") for name in ("actor-0", "actor-1"))
     assert 0 < summary["dropped_steps"]["env_fault"] <= 30 * faults
-    assert len(_REASONS) <= reported <= faults
+    assert reported <= faults
 
 
 @pytest.mark.usefixtures("module")

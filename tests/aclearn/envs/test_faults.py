@@ -99,6 +99,24 @@ def test_the_replacement_may_fail_too_and_each_failure_counts(scripted, make_gro
     assert step.observations[0].tolist() == [2, 0, 0]
 
 
+def test_there_are_signs_of_life_between_any_two_things_that_may_hang(scripted, make_group):
+    group = make_group(fault="raise", at=2, ends_after=9, faulty=1, max_faults=5)
+    group.reset()
+    done = []
+    make, scripted[0].close = failing_twice(group._make), lambda: done.append("close")
+
+    def record_make():
+        done.append("make")
+        return make()
+
+    group._make = record_make
+    group.between_attempts = lambda: done.append("sign")
+    play(group, 2)
+    first = ["sign", "close", "sign", "make"]
+    # the second and third close what the first has closed already
+    assert done == first * 3
+
+
 def failing_twice(make):
     left = [OSError("no licence"), OSError("no licence")]
 

@@ -307,6 +307,19 @@ def test_a_child_gets_its_environment_no_input_and_a_session_of_its_own(stage: S
     ]
 
 
+def test_a_child_is_told_how_often_it_was_started_before(stage: Stage) -> None:
+    source = (
+        "import os, sys\n"
+        "before = int(os.environ['ACLEARN_RESTARTS'])\n"
+        "print(before, flush=True)\n"
+        "sys.exit(before < 2)\n"
+    )
+    supervisor = stage.supervise(stage.role("actor-0", source))
+    supervisor.start()
+    stage.collect(supervisor, lambda: supervisor.finished, "the third is content")
+    assert stage.log("actor-0").split() == ["0", "1", "2"]
+
+
 def test_poll_and_stop_leave_alone_what_the_supervisor_did_not_start(stage: Stage) -> None:
     other = stage.supervise(stage.role("other-0", _WAITS))
     other.start()
