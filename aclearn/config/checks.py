@@ -51,7 +51,7 @@ def _learning(config: Config) -> list[str]:
     optimiser, trainer, found = config.optimiser, config.trainer, []
     if optimiser.schedule == "linear" and optimiser.schedule_steps is None:
         found.append(
-            "optimiser.schedule_steps: a linear schedule needs its length in environment steps, "
+            "optimiser.schedule_steps: a linear schedule needs its length in learned agent steps, "
             "for instance 10_000_000; or set optimiser.schedule to constant"
         )
     if trainer.amp == "fp16" and trainer.device == "cpu":

@@ -103,7 +103,7 @@ class LossConfig(Group):
     normalise_advantages: bool = Field(
         default=False,
         description="divide advantages by their running root mean square, so that entropy_cost "
-        "and value_cost mean the same whatever the size of rewards",
+        "means the same whatever the size of rewards",
     )
 
 
@@ -121,7 +121,7 @@ class OptimiserConfig(Group):
     schedule_steps: Whole | None = Field(
         default=None,
         ge=1,
-        description="length of the linear schedule, in environment steps; linear needs it",
+        description="length of the linear schedule, in learned agent steps; linear needs it",
     )
     adam_beta1: float = Field(
         default=0.9, ge=0.0, lt=1.0, description="memory of Adam's mean gradient"

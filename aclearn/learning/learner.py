@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -194,7 +195,8 @@ class Learner:
             if finite:
                 self._scaler.step(self._optimiser)
             self._scaler.update()
-            if finite:
+            # a sum that has overflowed would stay in the mean for ever, and make each scale 0
+            if finite and math.isfinite(sums.advantage_square):
                 kept = _ADVANTAGE_DECAY
                 self._advantage_squares *= kept
                 self._advantage_squares += sums.advantage_square

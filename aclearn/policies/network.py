@@ -48,7 +48,7 @@ class PolicyNetwork(nn.Module):
         self._initialise(seed)
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits `[N, A]` and values `[N]` of observations `[N, *shape]`."""
+        """Logits `[N, A]`, values `[N]` of observations `[N, *shape]`; fp32 under autocast too."""
         x = observations
         if self._scale is not None:
             x = x.float().mul_(self._scale)
@@ -66,7 +66,12 @@ class PolicyNetwork(nn.Module):
             v = body
             for layer in self.value_hidden:
                 v = self._activation(layer(v))
-        return self.policy(x), self.value(v).squeeze(1)
+        device = x.device.type
+        if not torch.is_autocast_enabled(device):
+            return self.policy(x), self.value(v).squeeze(1)
+        # the heads stay in fp32: they are no work, and bf16 knows no value between 100 and 100.5
+        with torch.autocast(device, enabled=False):
+            return self.policy(x.float()), self.value(v.float()).squeeze(1)
 
     def _initialise(self, seed: int | None) -> None:
         generator = torch.Generator()

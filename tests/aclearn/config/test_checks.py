@@ -29,7 +29,7 @@ def refusal(text: str) -> str:
         ),
         (
             "env: {id: a}\noptimiser: {schedule: linear}",
-            "optimiser.schedule_steps: a linear schedule needs its length in environment steps, "
+            "optimiser.schedule_steps: a linear schedule needs its length in learned agent steps, "
             "for instance 10_000_000; or set optimiser.schedule to constant",
         ),
         (

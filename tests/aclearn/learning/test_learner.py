@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -111,6 +114,19 @@ def test_normalised_advantages_are_divided_by_their_running_root_mean_square(mak
     for each in (learner, loaded):
         each.update(batch, learned_steps=0)
     torch.testing.assert_close(make.gradient(loaded), make.gradient(learner))
+
+
+def test_squares_of_advantages_that_overflow_do_not_end_the_learning(make) -> None:
+    loss = make.loss.model_copy(update={"normalise_advantages": True})
+    learner = make.learner(make.flat, loss=loss)
+    batch = make.batch(make.flat, 5, 3, seed=1)
+    worker = learner.make_worker()
+    sums = replace(learner.differentiate(batch, worker), advantage_square=math.inf)
+    assert learner.apply(worker, sums, learned_steps=0).applied
+    # as if nothing was known yet: a scale of 1, not of 0 from now on
+    assert learner._advantage_scale == 1.0
+    learner.update(batch, learned_steps=0)
+    assert 0.0 < learner._advantage_scale < math.inf
 
 
 def test_cutting_a_large_batch_into_chunks_does_not_change_its_gradient(make, monkeypatch) -> None:

@@ -25,6 +25,21 @@ def test_a_gradient_under_bf16_is_near_that_in_fp32(make, kind) -> None:
     assert 0.0 < relative(found, expected) < 0.05
 
 
+@pytest.mark.parametrize("kind", ["images", "flat"])
+def test_values_and_logits_keep_their_digits_under_bf16(make, kind) -> None:
+    network = make.learner(getattr(make, kind)).network
+    observations = torch.zeros(2, *network.architecture.observation_shape)
+    if network.architecture.observation_dtype == "uint8":
+        observations = observations.to(torch.uint8)
+    with torch.no_grad():  # nothing but the biases is left, and bf16 would make 100.5 of the first
+        network.value.bias.fill_(100.3)
+        network.policy.bias.copy_(torch.linspace(9.01, 12.07, len(network.policy.bias)))
+        with torch.autocast("cpu", torch.bfloat16):
+            logits, values = network(observations)
+    assert values.tolist() == pytest.approx([100.3, 100.3], rel=1e-6)
+    torch.testing.assert_close(logits, network.policy.bias.expand(2, -1))
+
+
 def test_a_loss_scale_leaves_again_before_the_step(make) -> None:
     batch = make.batch(make.images, 5, 4, seed=2)
     learner = make.learner(make.images)
