@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -27,6 +28,14 @@ _LOGGER = logging.getLogger(__name__)
 
 #: Seconds for the actors, then for all others, to say goodbye when the run is over.
 _GOODBYE_WITHIN_S = 3.0
+#: The monitor looks every few hundredths of a second. After so many seconds without a look it was
+#: stopped itself, or its disk stood still, and nobody's silence means anything.
+_AWAY_AFTER_S = 2.0
+#: Most bytes of a name or an id, most endpoints of a role and bytes of each, most gauges of a beat:
+#: all roles together must fit into one message.
+_MOST_NAME_BYTES = 64
+_MOST_ENDPOINTS, _MOST_ENDPOINT_BYTES = 8, 256
+_MOST_GAUGES = 64
 #: Least seconds between two checkpoints that are kept as the best.
 _BEST_EVERY_S = 60.0
 #: Seconds between two reminders to stop.
@@ -66,9 +75,11 @@ class MonitorBook:
         self._phase_since = 0.0
         self._reminded_at = float("-inf")
         self._told_generation = 0
+        self._looked_at: float | None = None
         self.events: deque[str] = deque(maxlen=50)
-        self._silent: deque[str] = deque(maxlen=50)
+        self._silent: deque[tuple[str, int]] = deque(maxlen=128)
         self._silences = 0
+        self._cut: set[str] = set()
         self._wait_share: dict[str, Any] = {}
         self.line: dict[str, Any] = {}
         self._best_return = best_return
@@ -96,17 +107,22 @@ class MonitorBook:
     def observe_time(self, now: float) -> list[Letter]:
         """What is due: silence is noticed, changes are told, the end goes on."""
         letters: list[Letter] = []
+        away_s = 0.0 if self._looked_at is None else now - self._looked_at
+        self._looked_at = now
+        if away_s > _AWAY_AFTER_S:
+            self._registry.forgive(away_s, now)
+            self._event(f"the monitor itself stood still for {away_s:.1f} s")
         for member in self._registry.take_out_silent(now):
             self._view.role_gone(member.incarnation, now)
-            self._silent.append(member.name)
+            self._silent.append((member.name, member.pid))
             self._silences += 1
             self._event(f"{member.name} is silent")
         if self._registry.generation != self._told_generation:
             self._told_generation = self._registry.generation
             letters += [Letter(m.address, self._peers()) for m in self._registry.members]
-        if self._best_due:
+        trainers = [m for m in self._registry.members if m.role == "trainer"]
+        if self._best_due and trainers:
             self._best_due = False
-            trainers = [m for m in self._registry.members if m.role == "trainer"]
             letters += [Letter(m.address, Directive("save_best", "")) for m in trainers]
         return letters + self._end(now)
 
@@ -163,13 +179,14 @@ class MonitorBook:
         self.events.append(text)
 
     def _hello(self, address: bytes, sender: str, hello: Hello, now: float) -> list[Letter]:
-        refusal = self._registry.refusal(sender, hello.name)
+        refusal = _oversized(sender, hello) or self._registry.refusal(sender, hello.name)
         if refusal is not None:
             self._event(
                 f"{hello.name} at {hello.host} (process {hello.pid}) is sent away: {refusal}"
             )
             return [Letter(address, Directive("leave", refusal))]
-        member = Member(hello.role, hello.name, sender, address, dict(hello.endpoints), now)
+        endpoints = dict(hello.endpoints)
+        member = Member(hello.role, hello.name, sender, address, endpoints, now, hello.pid)
         for replaced in self._registry.hello(member):
             self._view.role_gone(replaced.incarnation, now)
             self._event(f"{replaced.name} was started again")
@@ -180,6 +197,14 @@ class MonitorBook:
         if member is None:
             return [Letter(address, Directive("hello", "the monitor does not know you"))]
         self._registry.heard(sender, now)
+        fitting = _without_too_much(beat)
+        if fitting is not beat and sender not in self._cut:
+            self._cut.add(sender)
+            self._event(
+                f"{member.name} reports too many gauges or too long names: at most {_MOST_GAUGES} "
+                f"of {_MOST_NAME_BYTES} bytes are taken"
+            )
+        beat = fitting
         self._view.observe_beat(member.role, member.name, sender, beat, now)
         if beat.final:
             self._registry.leave(sender)
@@ -216,3 +241,28 @@ class MonitorBook:
     def _event(self, text: str) -> None:
         self.events.append(text)
         _LOGGER.info("event=run text=%r", text)
+
+
+def _oversized(sender: str, hello: Hello) -> str | None:
+    """Why what this process says of itself is too much for a list of all, None where it is not."""
+    for what, text in {"name": hello.name, "role": hello.role, "incarnation": sender}.items():
+        if len(text.encode()) > _MOST_NAME_BYTES:
+            return f"its {what} has more than {_MOST_NAME_BYTES} bytes; give it a shorter one"
+    endpoints = hello.endpoints
+    long = [t for pair in endpoints.items() for t in pair if len(t.encode()) > _MOST_ENDPOINT_BYTES]
+    if len(endpoints) > _MOST_ENDPOINTS or long:
+        return (
+            f"it names {len(endpoints)} endpoints, at most {_MOST_ENDPOINTS} of at most "
+            f"{_MOST_ENDPOINT_BYTES} bytes are possible"
+        )
+    return None
+
+
+def _without_too_much(beat: Beat) -> Beat:
+    """The beat with no more gauges than a status can name; a link of the user's may have many."""
+    gauges = {
+        name: value for name, value in beat.gauges.items() if len(name.encode()) <= _MOST_NAME_BYTES
+    }
+    if len(gauges) == len(beat.gauges) <= _MOST_GAUGES:
+        return beat
+    return replace(beat, gauges=dict(list(gauges.items())[:_MOST_GAUGES]))

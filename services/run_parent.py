@@ -10,13 +10,18 @@ from typing import Any
 
 from aclearn.config import Config
 from aclearn.errors import RoleFailure
-from aclearn.launch import RoleCommand, StopFlag, Supervisor
+from aclearn.launch import RoleCommand, RoleStatus, StopFlag, Supervisor
 from aclearn.monitoring import RunConsole
 from aclearn.wire import Client, Status, StatusRequest, StopRun
 
 _LOGGER = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.1
+#: Most of the time between two looks that counts as somebody's silence: in the rest the parent
+#: stood still itself, with its container perhaps.
+_LOOK_COUNTS_S = 1.0
+#: Seconds in which a role says hello for the first time, beside what its environments may take.
+_HELLO_WITHIN_S = 600.0
 #: Seconds after the monitor's end in which the others end by themselves.
 _STRAGGLE_S = 10.0
 _STATUS_EVERY_S = 1.0
@@ -24,6 +29,14 @@ _STATUS_EVERY_S = 1.0
 _ORDERLY_SHARE = 0.75
 #: States of a role that runs or will run again.
 _STAYS = ("new", "running", "waiting")
+
+
+def hello_within_s(config: Config, role: str) -> float:
+    """How long a role that has started may take until the monitor knows it, in seconds."""
+    actors = config.actors
+    environments = actors.groups * actors.envs_per_group if role == "actor" else 1
+    # each may take its time to be made, and again to be reset
+    return _HELLO_WITHIN_S + 2 * environments * actors.step_timeout_s
 
 
 class MonitorLine:
@@ -75,6 +88,12 @@ class RunParent:
         self._killed = 0
         self._noted = 0
         self._actor_command = actor_command
+        self._looked_at: float | None = None
+        self._unanswered_s = 0.0
+        self._answered_pid: int | None = None
+        #: Processes that run and that the monitor does not know → for how long.
+        self._unknown_s: dict[tuple[str, int | None], float] = {}
+        self._members: frozenset[str] | None = None
 
     def run(self) -> None:
         """Until every role has ended by itself, or a signal came.
@@ -120,6 +139,8 @@ class RunParent:
                 if event.kind not in ("started", "done"):
                     self._console.note(f"{event.name} {event.kind}: {event.detail}")
             status = self._line.poll(now)
+            if deadline is None:
+                self._end_what_hangs(now, status)
             if status is not None:
                 self._show(status)
                 if deadline is None and status["phase"] == "running":
@@ -140,6 +161,46 @@ class RunParent:
                 continue
             return
 
+    def _end_what_hangs(self, now: float, status: Mapping[str, Any] | None) -> None:
+        """Kill a monitor that does not answer, and a role that never says hello to it.
+
+        Who has said hello and is silent is the monitor's to notice: see `_show`.
+        """
+        passed_s = 0.0 if self._looked_at is None else min(now - self._looked_at, _LOOK_COUNTS_S)
+        self._looked_at = now
+        self._unanswered_s += passed_s
+        if status is not None:
+            self._unanswered_s = 0.0
+            running = status["phase"] == "running"
+            self._members = frozenset(m["name"] for m in status["members"]) if running else None
+        living = [role for role in self._supervisor.roles() if role.state == "running"]
+        for role in living:
+            if role.role == "monitor":
+                self._end_silent_monitor(role, answered=status is not None)
+        self._end_unknown([role for role in living if role.role != "monitor"], passed_s)
+
+    def _end_silent_monitor(self, monitor: RoleStatus, *, answered: bool) -> None:
+        if answered:
+            self._answered_pid = monitor.pid
+        starts = self._answered_pid is None or monitor.pid != self._answered_pid
+        silence_s = self._config.monitor.silent_after_s
+        limit_s = hello_within_s(self._config, "monitor") if starts else silence_s
+        if self._unanswered_s > limit_s:
+            self._unanswered_s = 0.0
+            self._supervisor.kill(monitor.name, f"no answer for {limit_s:g} s")
+
+    def _end_unknown(self, living: list[RoleStatus], passed_s: float) -> None:
+        members = self._members
+        unknown = [r for r in living if members is not None and r.name not in members]
+        known_s, self._unknown_s = self._unknown_s, {}
+        for role in unknown:
+            key = (role.name, role.pid)
+            self._unknown_s[key] = known_s.get(key, 0.0) + passed_s
+            limit_s = hello_within_s(self._config, role.role)
+            if self._unknown_s[key] > limit_s:
+                self._unknown_s[key] = 0.0
+                self._supervisor.kill(role.name, f"the monitor has not known it for {limit_s:g} s")
+
     def _monitor_is_done(self) -> bool:
         roles = self._supervisor.roles()
         return any(role.role == "monitor" and role.state == "done" for role in roles)
@@ -151,12 +212,14 @@ class RunParent:
         ]
         if status["line"]:
             self._console.update(status["line"], roles)
-        names = {role["name"] for role in roles}
+        pids = {role["name"]: role["pid"] for role in roles}
         # the monitor counts from 0 again when it was started again
         new = status["silences"] - min(self._killed, status["silences"])
-        for name in status["silent"][len(status["silent"]) - min(new, len(status["silent"])) :]:
-            # it lives, or the supervisor would know: a hang that only a kill ends
-            if name in names and status["phase"] == "running":
+        silent = status["silent"]
+        for name, pid in silent[len(silent) - min(new, len(silent)) :]:
+            # it lives, or the supervisor would know: a hang that only a kill ends. By its number,
+            # since its successor may have started meanwhile, and has not spoken yet
+            if pids.get(name) == pid and status["phase"] == "running":
                 self._supervisor.kill(name, "it was silent for too long")
         self._killed = status["silences"]
         noted = status.get("noted", 0)

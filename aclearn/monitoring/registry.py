@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from aclearn.config import MOST_PROCESSES
@@ -18,6 +18,7 @@ class Member:
     Attributes:
         address: where to send to it: its routing id.
         heard_at: the clock's value when it last said anything, in seconds.
+        pid: of the process, on its own machine.
     """
 
     role: str
@@ -26,6 +27,7 @@ class Member:
     address: bytes
     endpoints: dict[str, str]
     heard_at: float
+    pid: int = 0
 
 
 class Registry:
@@ -89,10 +91,14 @@ class Registry:
         member = self._members.get(incarnation)
         if member is None:
             return False
-        self._members[incarnation] = Member(
-            member.role, member.name, incarnation, member.address, member.endpoints, now
-        )
+        self._members[incarnation] = replace(member, heard_at=now)
         return True
+
+    def forgive(self, away_s: float, now: float) -> None:
+        """Count nobody's silence of so many seconds up to `now`: who should listen was away."""
+        for incarnation, member in self._members.items():
+            heard_at = min(now, member.heard_at + away_s)
+            self._members[incarnation] = replace(member, heard_at=heard_at)
 
     def leave(self, incarnation: str) -> Member | None:
         """Take a member out that said goodbye."""

@@ -36,8 +36,8 @@ class Monitor:
         envelope = Envelope("run-1", sender, 0, message)
         return self.book.take(sender.encode(), envelope, self.now)
 
-    def hello(self, name: str, incarnation: str, **endpoints: str) -> list[Letter]:
-        return self.take(incarnation, Hello(name.split("-")[0], name, "box", 1, endpoints))
+    def hello(self, name: str, incarnation: str, pid: int = 1, **endpoints: str) -> list[Letter]:
+        return self.take(incarnation, Hello(name.split("-")[0], name, "box", pid, endpoints))
 
     def beat(self, incarnation: str, **changes) -> list[Letter]:
         return self.take(incarnation, self.tools.make_beat(**changes))
@@ -45,6 +45,13 @@ class Monitor:
     def tick(self, seconds: float = 0.0) -> list[Letter]:
         self.now += seconds
         return self.book.observe_time(self.now)
+
+    def look(self, seconds: float) -> list[Letter]:
+        """Look every second, as a monitor that runs does; the letters of all looks."""
+        end, letters = self.now + seconds, []
+        while self.now < end:
+            letters += self.tick(min(1.0, end - self.now))
+        return letters
 
     def told_to_stop(self, seconds: float = 0.0) -> list[str]:
         return sorted(
@@ -121,20 +128,66 @@ def test_a_role_that_was_started_again_replaces_its_dead_self(monitor) -> None:
 
 
 def test_the_silent_are_taken_out_and_the_others_told(monitor) -> None:
-    monitor.hello("actor-0", "a")
+    monitor.hello("actor-0", "a", pid=17)
     monitor.hello("actor-1", "b")
-    monitor.tick(15.0)
+    monitor.look(15.0)
     monitor.beat("b")
-    assert monitor.tick(5.0) == []
-    [letter] = monitor.tick(0.1)
+    assert monitor.look(5.0) == []
+    [letter] = monitor.look(0.1)
     assert letter.address == b"b"
     assert [peer.incarnation for peer in letter.message.peers] == ["b"]
-    assert monitor.book.status()["silent"] == ["actor-0"]
+    assert json.loads(json.dumps(monitor.book.status()))["silent"] == [["actor-0", 17]]
     # it was only slow: it is asked for a hello and comes back
     [letter] = monitor.beat("a")
     assert letter.message.action == "hello"
     monitor.hello("actor-0", "a")
     assert [member.name for member in monitor.registry.members] == ["actor-0", "actor-1"]
+
+
+def test_a_monitor_that_stood_still_itself_takes_nobody_for_silent(monitor) -> None:
+    monitor.hello("actor-0", "a")
+    monitor.hello("actor-1", "b")
+    monitor.look(12.0)
+    assert monitor.tick(600.0) == []  # stopped and continued, with its machine or alone
+    assert monitor.book.status()["events"] == ["the monitor itself stood still for 600.0 s"]
+    monitor.beat("b")
+    # of the twenty seconds it has heard nothing of the first for twelve
+    assert monitor.look(8.0) == []
+    [letter] = monitor.look(0.1)
+    assert [peer.incarnation for peer in letter.message.peers] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("hello", "sender", "what"),
+    [
+        (Hello("actor", "a" * 65, "box", 1, {}), "x", "its name has more than 64 bytes"),
+        (Hello("ä" * 33, "actor-9", "box", 1, {}), "x", "its role has more than 64 bytes"),
+        (Hello("actor", "actor-9", "box", 1, {}), "x" * 65, "its incarnation has more than 64"),
+        (Hello("actor", "actor-9", "box", 1, dict.fromkeys("abcdefghi", "")), "x", "9 endpoints"),
+        (Hello("actor", "actor-9", "box", 1, {"a": "b" * 257}), "x", "of at most 256 bytes"),
+    ],
+)
+def test_who_takes_too_much_room_in_the_list_of_all_is_sent_away(
+    monitor, hello, sender, what
+) -> None:
+    monitor.hello("trainer-0", "t")
+    [letter] = monitor.take(sender, hello)
+    assert letter.message.action == "leave"
+    assert what in letter.message.reason
+    assert [member.name for member in monitor.registry.members] == ["trainer-0"]
+
+
+def test_a_beat_with_endless_gauges_is_taken_without_them_and_still_fits_a_status(monitor) -> None:
+    monitor.hello("compressor-0", "c")
+    gauges = {"long" * 17: 0.5} | {f"{'g' * 60}{i:03}": float(i) for i in range(500)}
+    for _ in range(2):
+        monitor.beat("c", gauges=gauges)
+    line = monitor.book.make_line(1.0)
+    taken = [name for name in line if name.startswith("compressor_ggg")]
+    assert len(taken) == 64 and f"compressor_{'long' * 17}" not in line
+    [event] = monitor.book.status()["events"]
+    assert event.startswith("compressor-0 reports too many gauges")
+    assert len(json.dumps(monitor.book.status())) < 48 * 1024
 
 
 def test_who_says_goodbye_is_gone_at_once(monitor) -> None:
@@ -259,6 +312,18 @@ def test_the_trainer_keeps_what_is_better_than_anything_before(monitor) -> None:
     assert _told_to_save(monitor) == [b"t"]
     _play_episodes(monitor, [10.0] * 100)
     assert _told_to_save(monitor, 1.0) == []  # better, but only just saved
+
+
+def test_the_best_is_kept_when_a_trainer_is_there_again(monitor) -> None:
+    monitor.hello("actor-0", "a")
+    monitor.hello("trainer-0", "t")
+    monitor.tick()
+    monitor.beat("t", final=True)  # it is being started again
+    _play_episodes(monitor, [5.0] * 100)
+    assert _told_to_save(monitor) == []
+    monitor.hello("trainer-0", "new")
+    assert _told_to_save(monitor) == [b"new"]
+    assert _told_to_save(monitor) == []
 
 
 def test_the_status_says_who_is_there_and_what_happened(monitor) -> None:

@@ -9,7 +9,7 @@ import pytest
 from aclearn.config import Config, EnvConfig, MonitorConfig, NetworkConfig
 from aclearn.launch import Event, RoleStatus, StopFlag
 from services import run_parent as module
-from services.run_parent import RunParent
+from services.run_parent import RunParent, hello_within_s
 from services.train import monitor_addresses
 
 
@@ -109,3 +109,96 @@ def test_a_run_is_over_when_everybody_has_ended(run_parent) -> None:
 def test_nobody_is_stopped_while_the_monitor_runs(run_parent) -> None:
     after_s = run_parent(monitor_0=500.0, trainer_0=1.0, actor_0=None)
     assert after_s == pytest.approx(510.0, abs=0.25)
+
+
+class Watching:
+    """A parent that looks when told, at roles that run and a monitor that answers or not."""
+
+    def __init__(self, **pids: int) -> None:
+        self.pids = {name.replace("_", "-"): pid for name, pid in pids.items()}
+        self.members = set(self.pids)
+        self.answers, self.phase, self.now = True, "running", 0.0
+        self.kills: list[tuple[str, str]] = []
+        self.silent: list[list] = []
+        supervised = SimpleNamespace(
+            roles=lambda: [
+                RoleStatus(name.partition("-")[0], name, "running", 0, pid)
+                for name, pid in self.pids.items()
+            ],
+            kill=lambda name, why: self.kills.append((name, why)),
+        )
+        self.config = Config(env=EnvConfig(id="CartPole-v1"))
+        console = SimpleNamespace(update=lambda line, roles: None)
+        self.parent = RunParent(
+            self.config, supervised, SimpleNamespace(), console, StopFlag(), lambda index: None
+        )
+
+    def status(self) -> dict:
+        return {
+            "phase": self.phase,
+            "line": {},
+            "members": [{"name": name} for name in self.members],
+            "silences": len(self.silent),
+            "silent": self.silent,
+            "notes": [],
+        }
+
+    def look(self, seconds: float, step_s: float = 0.5) -> list[tuple[str, str]]:
+        """Look for so long; who was killed meanwhile."""
+        end, self.kills = self.now + seconds, []
+        while self.now < end:
+            self.now += step_s
+            self.parent._end_what_hangs(self.now, self.status() if self.answers else None)
+        return self.kills
+
+
+@pytest.mark.parametrize(("silent_pid", "killed"), [(41, ["actor-0"]), (40, [])])
+def test_only_the_process_that_was_silent_is_killed_not_its_successor(silent_pid, killed) -> None:
+    watching = Watching(actor_0=41)
+    watching.silent = [["actor-0", silent_pid]]
+    for _ in range(2):  # the same silence, told again
+        watching.parent._show(watching.status())
+    assert [name for name, _ in watching.kills] == killed
+
+
+def test_a_monitor_that_does_not_answer_any_more_is_killed_after_a_minute() -> None:
+    watching = Watching(monitor_0=7, actor_0=8)
+    assert watching.look(100.0) == []
+    watching.answers = False
+    assert watching.look(60.0) == []
+    assert watching.look(1.0) == [("monitor-0", "no answer for 60 s")]
+    # its successor has more time to start
+    watching.pids["monitor-0"] = 9
+    assert watching.look(600.0) == []
+    watching.answers = True
+    assert watching.look(1000.0) == []
+
+
+def test_a_parent_that_stood_still_itself_calls_nobody_silent() -> None:
+    watching = Watching(monitor_0=7)
+    watching.look(1.0)
+    watching.answers = False
+    assert watching.look(50 * 3600.0, step_s=3600.0) == []  # each look counts for a second
+
+
+def test_a_role_that_hangs_before_its_hello_is_killed_when_its_time_is_over() -> None:
+    watching = Watching(monitor_0=7, trainer_0=8, actor_0=9)
+    watching.members = {"monitor-0", "actor-0"}
+    limit_s = hello_within_s(watching.config, "trainer")
+    assert limit_s == 600 + 2 * 30
+    assert watching.look(limit_s) == []
+    assert watching.look(1.0) == [("trainer-0", "the monitor has not known it for 660 s")]
+    watching.pids["trainer-0"] = 10  # the next one has as much time
+    assert watching.look(limit_s) == []
+    watching.members.add("trainer-0")
+    assert watching.look(3 * limit_s) == []
+
+
+def test_an_actor_has_time_for_all_of_its_environments_and_nobody_hangs_in_an_ending_run() -> None:
+    watching = Watching(monitor_0=7, actor_0=9)
+    watching.members = {"monitor-0"}
+    assert hello_within_s(watching.config, "actor") == 600 + 2 * 16 * 30
+    watching.phase = "stopping"
+    assert watching.look(3000.0) == []
+    watching.phase = "running"
+    assert [name for name, _ in watching.look(1561.0)] == ["actor-0"]
