@@ -209,6 +209,7 @@ class GraphCache:
         self._threads = threads
         self._skeletons: dict[str, Skeleton] = {}
         self._brief: dict[str, BriefSession] = {}
+        self._traced: dict[str, bytes] = {}
 
     def executable(
         self, graph: PolicyGraph, tensors: Mapping[str, NDArray[Any]], *, brief: bool = False
@@ -223,9 +224,12 @@ class GraphCache:
         """
         if graph.runtime != "onnx":
             # imported here: who runs ONNX never pays for torch
-            from compress.torch_runtime import TorchExecutable
+            from compress.torch_runtime import TorchExecutable, trace
 
-            return TorchExecutable(graph, tensors, script=graph.runtime == "torchscript")
+            if graph.runtime == "torch":
+                return TorchExecutable(graph, tensors)
+            traced = self._kept(self._traced, graph, lambda: trace(graph))
+            return TorchExecutable(graph, tensors, traced=traced)
         if brief:
             session = self._kept(
                 self._brief, graph, lambda: BriefSession(graph, threads=self._threads)

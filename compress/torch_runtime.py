@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from aclearn.policies import Architecture
-from compress.graph import PolicyGraph, Tensors, check_tensors
+from aclearn.policies.network import load_tensors
+from compress.graph import PolicyGraph, Tensors, check_tensors, stored_as_float32
 from compress.network import GraphNetwork
 
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -26,7 +28,8 @@ class TorchExecutable:
         graph: fp32, fp16 or bf16; the latter two compute in that precision.
         tensors: as `graph.tensors()` says; copied.
         amp_dtype: torch.bfloat16 or torch.float16 for autocast of an fp32 graph, None for none.
-        script: trace it into a TorchScript graph with frozen weights.
+        traced: what `trace` made of the graph, to run in TorchScript with frozen weights; None runs
+            the module itself.
     """
 
     def __init__(
@@ -35,17 +38,15 @@ class TorchExecutable:
         tensors: Tensors,
         *,
         amp_dtype: torch.dtype | None = None,
-        script: bool = False,
+        traced: bytes | None = None,
     ) -> None:
         self._amp_dtype = amp_dtype
         self._convolutional = graph.architecture.convolves
-        network = GraphNetwork(graph, with_value=False).load(tensors)
-        network.to(_DTYPES[graph.precision])
-        if self._convolutional:
-            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._module: nn.Module = network.eval()
-        if script:
-            self._module = _scripted(network, graph.architecture)
+        self._module: nn.Module
+        if traced is None:
+            self._module = _empty_network(graph).load(tensors)
+        else:
+            self._module = _frozen(traced, graph, tensors)
 
     def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """Logits `[N, A]` float32 of observations `[N, *shape]`."""
@@ -86,17 +87,56 @@ class _LogitsOnly(nn.Module):
         return logits
 
 
-def _scripted(network: GraphNetwork, architecture: Architecture) -> nn.Module:
+def trace(graph: PolicyGraph) -> bytes:
+    """The graph in TorchScript, serialised, with zeros for weights; for all of its versions.
+
+    A process never lets go of what is traced in it, nor of what is frozen from that, in which the
+    weights are constants: traced anew, each version would stay. What is loaded from here goes with
+    its executable.
+    """
+    architecture = graph.architecture
     dtype = torch.uint8 if architecture.observation_dtype == "uint8" else torch.float32
     example = torch.zeros((2, *architecture.observation_shape), dtype=dtype)
-    with warnings.catch_warnings(), torch.no_grad():
-        # TorchScript is deprecated upstream; who chose this runtime has chosen it
-        warnings.simplefilter("ignore", DeprecationWarning)
+    network, serialised = _empty_network(graph), io.BytesIO()
+    with _torchscript_chosen():
+        for parameter in network.parameters():
+            parameter.zero_()
         traced = torch.jit.trace(  # type: ignore[no-untyped-call]
             _LogitsOnly(network).eval(), example, check_trace=False
         )
-        frozen: nn.Module = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+        torch.jit.save(traced, serialised)
+    return serialised.getvalue()
+
+
+def _frozen(traced: bytes, graph: PolicyGraph, tensors: Tensors) -> nn.Module:
+    """What `trace` made of the graph, with these tensors as constants in it."""
+    weights = {
+        f"network.{name}": stored_as_float32(tensors[name], graph.precision)
+        for name in graph.tensors()
+    }
+    with _torchscript_chosen():
+        module = torch.jit.load(io.BytesIO(traced))  # type: ignore[no-untyped-call]
+        load_tensors(module, weights)
+        frozen: nn.Module = torch.jit.optimize_for_inference(torch.jit.freeze(module))
     return frozen
+
+
+def _empty_network(graph: PolicyGraph) -> GraphNetwork:
+    """The graph's module in the precision and memory layout that it computes in, no weights yet."""
+    network = GraphNetwork(graph, with_value=False)
+    network.to(_DTYPES[graph.precision])
+    if graph.architecture.convolves:
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network.eval()
+
+
+@contextmanager
+def _torchscript_chosen() -> Iterator[None]:
+    """In this block TorchScript, deprecated upstream, is not warned of, and nothing is learned."""
+    with warnings.catch_warnings(), torch.no_grad():
+        # who chose this runtime has chosen it
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
 
 
 class TorchPolicy:

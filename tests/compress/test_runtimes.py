@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import pairwise
 
@@ -347,6 +349,79 @@ def test_after_every_swap_of_an_artifact_the_outputs_are_those_of_the_new_weight
         answers.append(answer)
     for old, new in pairwise(answers):
         assert np.abs(new - old).max() > 2 * _CHAINS[name][1] * size
+
+
+def test_a_graph_is_traced_once_and_each_version_computes_with_its_own_weights(monkeypatch) -> None:
+    trace, traces = torch.jit.trace, []
+
+    def counted(*given, **how):
+        traces.append(given)
+        return trace(*given, **how)
+
+    monkeypatch.setattr(torch.jit, "trace", counted)
+    graph = PolicyGraph(IMAGES, runtime="torchscript", static=True)
+    graphs, observations = GraphCache(), some_observations(IMAGES, 5)
+    versions = [some_tensors(IMAGES, seed) for seed in (1, 2)]
+    executables = [
+        graphs.executable(graph, {name: tensors[name] for name in graph.tensors()})
+        for tensors in versions
+    ]
+    assert len(traces) == 1
+    # after the second one was made: the first goes on with its own
+    answers = [executable.logits(observations) for executable in executables]
+    for answer, tensors in zip(answers, versions, strict=True):
+        expected = reference_logits(IMAGES, tensors, observations)
+        np.testing.assert_allclose(answer, expected, rtol=1e-4, atol=1e-4)
+    assert np.abs(answers[1] - answers[0]).max() > 0.05
+    other = PolicyGraph(replace(IMAGES, hidden=(9,)), runtime="torchscript", static=True)
+    graphs.executable(other, {n: np.zeros(s.shape, s.dtype) for n, s in other.tensors().items()})
+    assert len(traces) == 2
+
+
+_SWAPS = """
+import numpy as np
+import torch
+from aclearn.policies import Architecture
+from compress.artifact import GraphCache
+from compress.graph import PolicyGraph
+
+def resident_bytes():
+    with open("/proc/self/status") as status:
+        [kilobytes] = [line.split()[1] for line in status if line.startswith("VmRSS:")]
+    return 1024 * int(kilobytes)
+
+torch.set_num_threads(1)
+architecture = Architecture("wide", (8,), "float32", 2, (), (1400, 1400))
+graph = PolicyGraph(architecture, runtime="torchscript", static=True)
+specs = graph.tensors()
+graphs, observations = GraphCache(), np.ones((1, 8), np.float32)
+acting = None
+
+def swap(versions):
+    global acting
+    for version in range(versions):
+        tensors = {n: np.full(s.shape, 1e-3 * version, s.dtype) for n, s in specs.items()}
+        acting = graphs.executable(graph, tensors)
+        acting.logits(observations)
+
+swap(10)
+before = resident_bytes()
+swap(60)
+size = sum(4 * int(np.prod(s.shape)) for s in specs.values())
+print(size, resident_bytes() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_torchscript_lets_go_of_the_weights_of_earlier_versions() -> None:
+    # in a process of its own, whose memory nobody else changes
+    result = subprocess.run(
+        [sys.executable, "-c", _SWAPS], capture_output=True, text=True, timeout=100, check=True
+    )
+    size, grown = map(int, result.stdout.split())
+    assert size == 4 * (1400 * (8 + 1) + 1400 * (1400 + 1) + 2 * (1400 + 1))  # 7.9 MB
+    # sixty versions that stay would be 60 sizes, and more where a runtime lays them out anew
+    assert grown < 60 * size / 4
 
 
 def test_swaps_between_graphs_never_mix_them() -> None:
