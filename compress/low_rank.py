@@ -108,23 +108,24 @@ class LowRank(Link):
         if graph.ranks:
             names = ", ".join(name for name, _ in graph.ranks)
             raise self.refuse(f"{names} is factored already; a chain has one low_rank")
-        wanted = self._wanted(graph)
-        most = {name: largest_paying_rank(layer) for name, layer in wanted.items()}
-        least = self._rank or 1
-        paying = {name: largest for name, largest in most.items() if least <= largest}
-        dear = {name: most[name] for name in self._layers or () if name not in paying}
-        if dear or not paying:
+        most = self._most(graph)
+        ranks = self._paying(most)
+        dear = {name: most[name] for name in self._layers or () if name not in ranks}
+        if dear or not ranks:
             limits = ", ".join(f"{name} up to {rank}" for name, rank in (dear or most).items())
             raise self.refuse(
-                f"two layers of rank {least} would cost no less than the one they replace; ranks "
-                f"that pay: {limits}"
+                f"two layers of rank {self._rank or 1} would cost no less than the one they "
+                f"replace; ranks that pay: {limits}"
             )
-        return _with_ranks(graph, {name: self._rank or rank for name, rank in paying.items()})
+        return _with_ranks(graph, ranks)
 
     def compress(self, policy: Policy, context: Context) -> Policy:
-        """The policy with factored layers; a value's own layers stay as they are."""
-        planned = self.plan(policy.graph)
-        state = self._state(policy, planned, context)
+        """The policy with factored layers; a value's own layers stay as they are.
+
+        So does a layer that pruning by all layers' weights has left too narrow for its rank to pay,
+        which nobody knew when the chain was planned.
+        """
+        state = self._state(policy, self._paying(self._most(policy.graph)), context)
         graph = _with_ranks(policy.graph, state.ranks)
         tensors = dict(policy.tensors)
         for name, rank in graph.ranks:
@@ -138,6 +139,15 @@ class LowRank(Link):
             tensors[f"{name}.up.weight"] = np.ascontiguousarray(basis).reshape(*basis.shape, *ones)
             tensors[f"{name}.up.bias"] = bias
         return policy.become(graph, tensors)
+
+    def _most(self, graph: PolicyGraph) -> dict[str, int]:
+        """The largest ranks that pay, of the wanted layers."""
+        return {name: largest_paying_rank(layer) for name, layer in self._wanted(graph).items()}
+
+    def _paying(self, most: dict[str, int]) -> dict[str, int]:
+        """The ranks, for a share the largest that pay, of the layers where they do."""
+        least = self._rank or 1
+        return {name: self._rank or rank for name, rank in most.items() if least <= rank}
 
     def _wanted(self, graph: PolicyGraph) -> dict[str, Layer]:
         layers = {layer.name: layer for layer in graph.layers()}
@@ -160,13 +170,13 @@ class LowRank(Link):
             )
         return wanted
 
-    def _state(self, policy: Policy, planned: PolicyGraph, context: Context) -> _State:
+    def _state(self, policy: Policy, planned: dict[str, int], context: Context) -> _State:
         """Ranks for this graph, decided where they are not known or due."""
         memory = context.memory(self.owner)
         digest = policy.graph.digest()
         known: _State | None = memory.get("state")
         if known is None or known.graph != digest:
-            known = _State(digest, dict(planned.ranks))
+            known = _State(digest, planned)
             if self._share is not None:
                 known.ranks = self._decide(policy, planned)
         elif self._share is not None and known.age == self._decide_every:
@@ -175,11 +185,11 @@ class LowRank(Link):
         memory["state"] = known
         return known
 
-    def _decide(self, policy: Policy, planned: PolicyGraph) -> dict[str, int]:
+    def _decide(self, policy: Policy, planned: dict[str, int]) -> dict[str, int]:
         """The ranks that keep the wanted share, of the layers where they pay."""
         assert self._share is not None  # who has a rank decides nothing
         ranks = {}
-        for name, largest in planned.ranks:
+        for name, largest in planned.items():
             weight = policy.tensors[f"{name}.weight"]
             values = np.linalg.svd(_unit_scaled(weight.reshape(len(weight), -1)), compute_uv=False)
             rank = rank_of_share(values, self._share)

@@ -41,8 +41,7 @@ class _Choice:
     Attributes:
         graph: digest of the graph that it was made for.
         epoch: of the weights that it was made for.
-        widths: units that each layer keeps; decided once.
-        kept: which ones; chosen again now and then.
+        kept: the units that each layer keeps; chosen again now and then.
         age: versions since they were chosen.
         changes: what `reconstruction` said for these units; None before there are observations.
         changes_age: versions since then.
@@ -51,7 +50,6 @@ class _Choice:
 
     graph: str
     epoch: int
-    widths: dict[str, int]
     kept: dict[str, NDArray[np.intp]]
     age: int = 0
     changes: dict[str, NDArray[np.float32]] | None = None
@@ -66,8 +64,8 @@ class Pruning(Link):
     policy and the value included. Which units stay is the same from version to version, since a
     policy that loses other units every few seconds jumps; they are chosen again every
     `reselect_every` versions, and in a new epoch, whose weights are not those of the last version.
-    Their number is decided once for a graph. A residual section loses filters of each block's first
-    convolution alone: the others are tied together by sums.
+    A residual section loses filters of each block's first convolution alone: the others are tied
+    together by sums.
 
     Where there are observations, the layers that read removed units are corrected by what the units
     that stay can say of them (`reconstruction`), which keeps the pruned policy near its original.
@@ -84,11 +82,14 @@ class Pruning(Link):
             a bias makes up for the mean) times the L2 norm of what the next layer makes of it.
         scope: "layer": each layer loses its share. "global": the least important units of all
             layers together go, importance counted in means of the unit's layer; every layer keeps a
-            tenth at least.
+            tenth at least. The widths are then decided with the units, and again with them: new
+            weights, whose units are all of one norm, say nothing of them. Other widths make another
+            graph, on which the links after this one begin anew.
         round_to: widths are rounded up to multiples of this, which kernels compute faster, or of
             its half, its quarter, … where rounding would leave nothing to remove.
         compensate: correct the layers that read removed units.
-        reselect_every: versions between two choices within an epoch.
+        reselect_every: versions between two choices of units within an epoch, and of the widths
+            where they follow from the weights.
         measure_every: versions between two measurements of the corrections within an epoch.
         observations: how many a measurement looks at.
         ridge: how much corrections cost (see `reconstruction`), more than 0.
@@ -156,7 +157,7 @@ class Pruning(Link):
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
         """The same graph with fewer filters and hidden units.
 
-        For the scope "global" the widths are an estimate: the first weights decide them.
+        For the scope "global" the widths are an estimate: the weights decide them.
         """
         self.require_plain(graph)
         if graph.ranks:
@@ -217,13 +218,13 @@ class Pruning(Link):
             looks += 1
         if known is None or chosen:
             scores = self._scores(policy, visited)
-            widths = known.widths if known is not None else self._first_widths(scores, policy)
+            widths = self._widths_of(policy, scores)
             kept = {name: most_important(scores[name], widths[name]) for name in scores}
             if known is not None and any(
                 not np.array_equal(kept[name], known.kept[name]) for name in kept
             ):
                 context.breaks += 1
-            known = _Choice(graph, policy.at.epoch, widths, kept)
+            known = _Choice(graph, policy.at.epoch, kept)
         if measured:
             # imported here: to read and plan a chain needs no torch
             from compress.reconstruction import reconstruction
@@ -253,7 +254,8 @@ class Pruning(Link):
             widths[name] = kept_width(count, removed_count(count, share), self._round_to)
         return widths
 
-    def _first_widths(self, scores: Scores, policy: Policy) -> dict[str, int]:
+    def _widths_of(self, policy: Policy, scores: Scores) -> dict[str, int]:
+        """Units that each layer of the policy keeps, given their importance."""
         widths = self._widths(unit_counts(policy.graph.architecture))
         if self._scope == "layer":
             return widths

@@ -38,7 +38,7 @@ class ONNX(_StaticGraph):
 class TorchScript(_StaticGraph):
     """A traced and frozen TorchScript graph.
 
-    PyTorch has deprecated TorchScript, and a new version costs a new trace: prefer `ONNX`.
+    PyTorch has deprecated TorchScript, and each new version is frozen anew: prefer `ONNX`.
     """
 
     runtime: Runtime = "torchscript"

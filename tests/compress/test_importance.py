@@ -23,6 +23,7 @@ from pruning_oracle import (
 )
 from random_policies import some_observations, some_tensors
 
+from aclearn.policies import PolicyVersion
 from compress import Context, Policy, Pruning
 from compress.importance import (
     globally_removed,
@@ -161,29 +162,50 @@ def test_a_ranking_over_all_layers_takes_from_where_least_is_needed() -> None:
     assert globally_removed(dead, 0.5) == {"dead": 36, "a": 4}
 
 
-def test_global_widths_are_decided_once() -> None:
-    link, context = Pruning(0.5, scope="global", round_to=1, reselect_every=1), Context()
+def test_global_widths_leave_the_layer_narrow_that_is_needed_least() -> None:
     tensors = some_tensors(FLAT, 13)
     for tower in ("hidden", "value_hidden"):
         tensors[f"{tower}.1.weight"][:7] *= 0.01
         tensors[f"{tower}.1.bias"][:7] *= 0.01
-    first = compress(link, FLAT, tensors, context)
+    result = compress(Pruning(0.5, scope="global", round_to=1), FLAT, tensors, Context())
     # 10 of 21 go: the 7 small ones of hidden.1, and 3 more
-    widths = first.graph.architecture.hidden
+    widths = result.graph.architecture.hidden
     assert sum(widths) == 11 and widths[1] <= 2
-    later = compress(link, FLAT, some_tensors(FLAT, 14), context)
-    assert later.graph == first.graph
-    fixed = {
-        layer: dict.fromkeys(units, 0.0)
-        for layer, units in least_important(
-            FLAT, later.graph.architecture, some_tensors(FLAT, 14)
-        ).items()
-    }
+    removed = least_important(FLAT, result.graph.architecture, tensors)
+    fixed = {layer: dict.fromkeys(units, 0.0) for layer, units in removed.items()}
     observations = some_observations(FLAT, 4)
-    logits, values, _ = slow_forward(FLAT, some_tensors(FLAT, 14), observations, fixed)
-    answers = graph_outputs(later, observations)
+    logits, values, _ = slow_forward(FLAT, tensors, observations, fixed)
+    answers = graph_outputs(result, observations)
     np.testing.assert_allclose(answers[0], logits, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(answers[1], values, rtol=1e-4, atol=1e-5)
+
+
+def test_global_widths_are_decided_again_with_the_units() -> None:
+    link, context = Pruning(0.5, scope="global", round_to=1, reselect_every=2), Context()
+    even = replace(FLAT, observation_shape=(8,), hidden=(8, 8), separate_value=False)
+    new = some_tensors(even, 13)
+    for layer in ("hidden.0", "hidden.1"):
+        # as weights begin: orthogonal, each unit of norm 1, so that nothing tells them apart
+        new[f"{layer}.weight"][...], new[f"{layer}.bias"][...] = np.eye(8), 0.0
+    trained = {name: tensor.copy() for name, tensor in new.items()}
+    kept = {"hidden.0": [0, 2, 3, 4, 5, 7], "hidden.1": [1, 6]}
+    for layer, units in kept.items():
+        small = [unit for unit in range(8) if unit not in units]
+        trained[f"{layer}.weight"][small] *= np.float32(0.001)
+    results = [compress(link, even, tensors, context) for tensors in (new, trained, trained)]
+    # 8 of 16 go. Of equal ones those of the first layer: 7, since a tenth stays, and one more
+    assert [widths_of(result.graph.architecture) for result in results] == [[1, 7], [1, 7], [6, 2]]
+    first, second = kept.values()
+    narrow = results[2].tensors
+    np.testing.assert_array_equal(narrow["hidden.0.weight"], trained["hidden.0.weight"][first])
+    np.testing.assert_array_equal(
+        narrow["hidden.1.weight"], trained["hidden.1.weight"][second][:, first]
+    )
+    assert context.breaks == 1
+    # weights of a new epoch are others: not those that the widths were decided by
+    policy = Policy.of(even, new, PolicyVersion(7, 0))
+    context.begin(policy)
+    assert widths_of(link.compress(policy, context).graph.architecture) == [1, 7]
 
 
 def test_a_layer_with_its_own_share_is_not_in_the_ranking() -> None:

@@ -380,6 +380,49 @@ def test_a_chain_prunes_then_factors_and_quantises() -> None:
     assert 0.0 < error < 0.1 * np.abs(expected).max()
 
 
+def lopsided(architecture, small):
+    """Random weights; the first `small[i]` units of the hidden layer i are a thousandth of that."""
+    tensors = some_tensors(architecture, 20)
+    for i, count in enumerate(small):
+        tensors[f"hidden.{i}.weight"][:count] *= np.float32(0.001)
+        tensors[f"hidden.{i}.bias"][:count] *= np.float32(0.001)
+    return tensors
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        ["onnx"],
+        ["fuse", "torchscript"],
+        [{"prune": {"sparsity": 0.25, "round_to": 1}}, "onnx"],
+        [{"distill": {"steps": 2, "first_steps": 2}}, "int8", "onnx"],
+        [{"low_rank": 0.9}, "int8", "onnx"],
+        [{"low_rank": 3}, "onnx"],  # of 2 × 8 and 14 × 2 it saves nothing: they stay whole
+    ],
+    ids=str,
+)
+def test_the_links_behind_a_global_ranking_go_on_when_widths_change(links) -> None:
+    architecture = replace(FLAT, observation_shape=(8,), hidden=(16, 16), separate_value=False)
+    prune = {"sparsity": 0.5, "scope": "global", "round_to": 1, "reselect_every": 2}
+    chain = parse_chain([{"prune": prune}, *links])
+    chain.plan(architecture)
+    context = Context(some_observations(architecture, 64))
+    actor, graphs = ArtifactPolicy(architecture), []
+    first, later = lopsided(architecture, (2, 14)), lopsided(architecture, (14, 2))
+    for version, tensors in enumerate([first, later, later, later]):
+        policy = Policy.of(architecture, tensors, PolicyVersion(0, version))
+        artifact = chain.compress(policy, context)
+        actor.swap(artifact)  # which is compared with torch: see conftest.py
+        graphs.append(artifact.graph)
+    assert graphs[0] == graphs[1] and graphs[2] == graphs[3]
+    # a quarter of 14 is 3, of 2 none
+    widths = (11, 2) if "prune" in str(links) else (14, 2)
+    assert graphs[1].architecture.hidden == widths
+    assert graphs[2].architecture.hidden == widths[::-1]
+    if links[0] == {"low_rank": 3}:
+        assert (graphs[1].ranks, graphs[2].ranks) == ((("hidden.0", 3),), ())
+
+
 def test_twice_a_half_is_a_quarter() -> None:
     architecture = replace(FLAT, hidden=(16, 8))
     chain = CompressorChain().add(Pruning(0.5)).add(Pruning(0.5)).add(ONNX())
