@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from system_harness import CARTPOLE, PONG, Run, System
 
-from aclearn.runs import Checkpoint, load_newest
+from aclearn.runs import Checkpoint, load_best, load_newest
 
 _MODE = {"deterministic": True, "max_updates": 50}
 
@@ -49,3 +49,27 @@ def test_two_runs_with_one_seed_end_with_the_same_bits_and_another_seed_does_not
         not np.array_equal(a.tensors[n], c.tensors[n]) for n in weights if a.tensors[n].any()
     )
     assert first.summary()["env_steps"] == again.summary()["env_steps"]
+
+
+def test_the_best_checkpoint_is_decided_by_the_seed_and_can_be_played(system: System) -> None:
+    # an update learns from 40 steps, so that 200 updates are 100 episodes of up to 80 steps: a
+    # policy that has just begun falls after some 20. The first hundred are saved as the best.
+    mode = {"deterministic": True, "max_updates": 200, "seed": 3}
+    found = []
+    for name, every_s in (("first", 0.05), ("again", 5.0)):
+        run = system.train(
+            system.config(CARTPOLE, name, run=mode | {"name": name, "checkpoint_every_s": every_s})
+        )
+        assert run.wait(within_s=90.0) == 0, run.diagnosis()
+        summary, best = run.check_books(), load_best(run.folder / "checkpoints")
+        assert best is not None
+        assert 0 < best.label <= 200 and summary["episodes"] >= 100
+        # each step gives 1: the returns of a hundred episodes are no more than the steps so far
+        assert 100 * summary["best_return"] < best.state["ledger"]["learned_steps"] + 1
+        found.append((best.label, summary["best_return"]))
+        assert run.last()["best_return"] == summary["best_return"]
+        assert run.lines()[0]["best_return"] is None
+    assert found[0] == found[1]
+    play = system.command("evaluate", run.folder, "--episodes", "3", "--best")
+    assert play.wait() == 0, play.output
+    assert f"after {best.label} updates" in play.output
