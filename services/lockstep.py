@@ -6,6 +6,7 @@ time as anything else, so two runs with one seed take the same actions and end w
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Mapping
@@ -24,12 +25,14 @@ from aclearn.monitoring import EPISODES_FOR_TARGET, Goal, open_console
 from aclearn.policies import Architecture, PolicyVersion
 from aclearn.runs import RunFolder
 from aclearn.wire import Beat, Unroll, new_incarnation
-from compress import ArtifactPolicy, PolicyRuntime
+from compress import ArtifactPolicy, PolicyRuntime, RefusedArtifact
 from services.actor import Group, make_groups
 from services.compressor import Compressor
 from services.monitor import MonitorFiles, started_seconds_ago
 from services.policies import architecture_of, make_chain, make_runtime
 from services.trainer import Trainer
+
+_LOGGER = logging.getLogger(__name__)
 
 #: Observations that a version is compressed with.
 _OBSERVATIONS = 128
@@ -43,11 +46,19 @@ class LockstepPolicy:
     Args:
         config: of the run.
         architecture: of the uncompressed policy.
+
+    Attributes:
+        at: the version that acts.
+        chain: id of the chain behind it; "none" for the uncompressed policy.
+        swaps: how often it was replaced.
+        refused: how often an artifact was refused.
     """
 
     def __init__(self, config: Config, architecture: Architecture) -> None:
         self.at = PolicyVersion()
         self.chain = "none"
+        self.swaps = 0
+        self.refused = 0
         self._runtime: PolicyRuntime | None = None
         self._compressor: Compressor | None = None
         self._compressed = ArtifactPolicy(architecture)
@@ -66,17 +77,37 @@ class LockstepPolicy:
         """Act on newer weights from now on."""
         if self._runtime is not None:
             self._runtime.swap(newest.tensors)
+            self.at = newest.at
+            self.swaps += 1
         elif self._compressor is not None:
             observations = recent.sample(_OBSERVATIONS)
             if observations is not None:
                 self._compressor.observe(observations)
             self._compressor.compress(newest.at, newest.tensors)
-            artifact = self._compressor.newer_than(self.at)
+            self._take_artifact(self._compressor)
+
+    def gauges(self) -> dict[str, float]:
+        """For a beat: as an actor's policy client says them."""
+        return {"policy_swaps": float(self.swaps), "policy_refused": float(self.refused)}
+
+    def _take_artifact(self, compressor: Compressor) -> None:
+        """Act on the newest artifact; where it is refused, on the uncompressed policy.
+
+        Where that is refused too the old policy goes on, as it does for a live actor.
+        """
+        for plain in (False, True):
+            artifact = compressor.newer_than(self.at, plain=plain)
             if artifact is None:
                 return
-            self._compressed.swap(artifact)
-            self.chain = artifact.chain
-        self.at = newest.at
+            try:
+                self._compressed.swap(artifact)
+            except RefusedArtifact as error:
+                self.refused += 1
+                _LOGGER.error("event=policy_refused version=%s reason=%r", artifact.at, str(error))
+                continue
+            self.at, self.chain = artifact.at, artifact.chain
+            self.swaps += 1
+            return
 
     def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """Logits `[N, A]` of observations `[N, *shape]`."""
@@ -144,7 +175,8 @@ class LockstepActor:
             "episodes": self.episodes,
             "predictions": self.predictions,
         }
-        return _beat(counters, dict(self.counter.dropped), {}, returns, lengths)
+        dropped, gauges = dict(self.counter.dropped), self.policy.gauges()
+        return _beat(counters, dropped, gauges, returns, lengths)
 
     def close(self) -> None:
         """Close the environments."""
