@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
-from aclearn.config import Config
+from aclearn.config import CompressorConfig, Config
 from aclearn.envs import EnvSpec, read_spec
 from aclearn.policies import Architecture, describe_architecture
 from aclearn.wire import Endpoint
-from compress import CompressorChain, OnnxPolicy, PolicyRuntime, parse_chain
+from compress import ChainError, CompressorChain, OnnxPolicy, PolicyRuntime, parse_chain
 
 
 def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture:
@@ -36,7 +37,8 @@ def make_chain(config: Config, architecture: Architecture) -> CompressorChain:
     """The chain that `compressor.chain` describes, checked for this policy.
 
     Raises:
-        ChainError: it cannot work; says which link and why.
+        ChainError: it cannot work; says which link and why. Or `compressor.floor` is too high for
+            `compressor.max_kl`.
     """
     compressor = config.compressor
     bound_at = Endpoint("tcp", config.network.bind_host.strip("[]"))
@@ -50,7 +52,27 @@ def make_chain(config: Config, architecture: Architecture) -> CompressorChain:
         fidelity_every=compressor.fidelity_every if compressor.max_kl is None else 1,
     )
     chain.plan(architecture)
+    _check_floor(compressor, architecture.actions)
     return chain
+
+
+def _check_floor(compressor: CompressorConfig, actions: int) -> None:
+    """Raise `ChainError` where the floor alone takes artifacts beyond the bound.
+
+    Of a policy that is certain of one of its A actions an exact copy takes that one with
+    probability 1 − (A − 1)·floor, so that KL(π ‖ μ) = −ln(1 − (A − 1)·floor).
+    """
+    floor, most = compressor.floor, compressor.max_kl
+    distance = -math.log1p(-(actions - 1) * floor)
+    if most is None or distance < most:
+        return
+    largest = -math.expm1(-most) / (actions - 1)
+    raise ChainError(
+        f"compressor.floor: {floor} for each of {actions} actions puts an exact copy of a policy "
+        f"that is certain of its action {distance:.3g} nats away from it, and compressor.max_kl "
+        f"allows {most}: all artifacts would be refused, and the policy itself act, without a "
+        f"floor; set floor to less than {largest:.3g}, or max_kl to more than {distance:.3g}"
+    )
 
 
 def _batch_sizes(config: Config) -> tuple[int, ...]:

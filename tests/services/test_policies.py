@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +23,12 @@ from aclearn.envs import EnvSpec
 from aclearn.errors import ConfigError
 from aclearn.monitoring import WaitMeter
 from aclearn.policies import PolicyVersion, describe_architecture
-from compress import Context, OnnxPolicy, Policy, PolicyGraph
+from compress import ChainError, Context, OnnxPolicy, Policy, PolicyGraph
 from compress.lanes import LanePolicy
 from compress.quantizer import Quantizer, has_vnni
 from compress.torch_runtime import TorchPolicy
 from services.actor import make_actions
+from services.compressor import Compressor
 from services.policies import architecture_of, make_chain, make_runtime
 
 _IMAGES = EnvSpec((4, 84, 84), "uint8", 6, 4)
@@ -156,6 +158,44 @@ def test_latency_is_measured_at_the_batch_sizes_of_whoever_acts(tools, inference
     policy = Policy.of(tools.flat, tensors, PolicyVersion(0, 1))
     artifact = make_chain(config, tools.flat).compress(policy, Context())
     assert artifact.latency_ms.keys() == sizes
+
+
+def _with_floor(floor: float, max_kl: float | None) -> Config:
+    return Config(
+        env=EnvConfig(id="a"),
+        compressor=CompressorConfig(chain=["onnx"], floor=floor, max_kl=max_kl),
+    )
+
+
+def test_a_floor_is_refused_that_takes_every_artifact_beyond_the_bound(tools) -> None:
+    # of 4 actions 3 keep 0.1 each; the one that the policy is certain of is left with 0.7
+    distance = -math.log(0.7)
+    message = (
+        r"^compressor\.floor: 0\.1 for each of 4 actions puts .* 0\.357 nats .* "
+        r"compressor\.max_kl allows .* less than 0\.1, or max_kl to more than 0\.357$"
+    )
+    with pytest.raises(ChainError, match=message):
+        make_chain(_with_floor(0.1, distance * (1 - 1e-9)), tools.flat)
+    # a nat: 1 − 1/e of probability for 3 actions
+    with pytest.raises(ChainError, match=r"set floor to less than 0\.211, "):
+        make_chain(_with_floor(0.22, 1.0), tools.flat)
+    for floor, bound in [(0.21, 1.0), (0.0, 1e-9), (0.24, None)]:
+        make_chain(_with_floor(floor, bound), tools.flat)
+
+
+@pytest.mark.parametrize(("share", "chain"), [(1 + 1e-5, "onnx"), (1 - 1e-5, "fuse>onnx")])
+def test_the_bound_of_the_floor_is_where_an_exact_copy_is_no_longer_published(
+    tools, share, chain
+) -> None:
+    bound = -math.log(0.7) * share
+    config = _with_floor(0.1, bound)
+    made = make_chain(_with_floor(0.1, None), tools.flat)
+    compressor = Compressor(made, tools.flat, config.compressor, seed=1)
+    compressor.observe(np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32))
+    tensors = {n: np.zeros(s, np.float32) for n, s in tools.flat.tensor_shapes().items()}
+    tensors["policy.bias"][1] = 100.0  # certain: the others have e⁻¹⁰⁰
+    compressor.compress(PolicyVersion(0, 1), tensors)
+    assert compressor.artifact is not None and compressor.artifact.chain == chain
 
 
 @pytest.mark.parametrize("path", _SHIPPED, ids=lambda path: path.stem)
