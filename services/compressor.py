@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -90,6 +91,7 @@ class Compressor:
         self._clock = clock
         self._published_at: deque[float] = deque(maxlen=_INTERVALS + 1)
         self._failures = 0
+        self._failures_told: set[tuple[str, ...]] = set()
         self._seconds = 0.0
         self._plain_made_of: Policy | None = None
         self._plain: Artifact | None = None
@@ -128,7 +130,7 @@ class Compressor:
                 self._report(error)
                 return
             # a link may be anybody's code: whatever it raises, the run goes on
-            _LOGGER.exception("event=link_failed chain=%s version=%s", self._chain.id, at)
+            self._tell_where(error, at)
             self._failures += 1
             self._report(error)
             if self.artifact is None or self._failures >= _MOST_FAILURES:
@@ -193,9 +195,24 @@ class Compressor:
             **{f"latency_ms_{size}": ms for size, ms in artifact.latency_ms.items()},
         }
 
+    def _tell_where(self, error: Exception, at: PolicyVersion) -> None:
+        """The traceback of the first failure of a kind.
+
+        What fails may fail in every version, and no log is rotated; each has a line of `_report`.
+        """
+        kind = _kind_of(error)
+        if kind not in self._failures_told:
+            self._failures_told.add(kind)
+            _LOGGER.error(
+                "event=link_failed chain=%s version=%s", self._chain.id, at, exc_info=error
+            )
+
     def _report(self, error: Exception) -> None:
-        self.errors[type(error).__name__] += 1
-        _LOGGER.error("event=not_compressed failures=%d reason=%r", self._failures, str(error))
+        kind = type(error).__name__
+        self.errors[kind] += 1
+        _LOGGER.error(
+            "event=not_compressed failures=%d error=%s reason=%r", self._failures, kind, str(error)
+        )
 
     def _publish(self, artifact: Artifact) -> None:
         self.artifact = artifact
@@ -235,6 +252,15 @@ class Compressor:
             self.errors["gauges"] = 1
             return {}
         return {name: value for name, value in said.items() if math.isfinite(value)}
+
+
+def _kind_of(error: Exception) -> tuple[str, ...]:
+    """The error's class and where it came out: here, in the chain, and in which link.
+
+    Not its words: where they have a number in them, each would be of a kind of its own.
+    """
+    calls = [frame.f_code.co_qualname for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return type(error).__name__, *calls[:3]
 
 
 class Cadence:

@@ -23,7 +23,7 @@ from aclearn.wire import (
     decode,
     encode,
 )
-from compress import RefusedArtifact
+from compress import CompressorChain, RefusedArtifact
 from services.artifacts import artifact_of, reply_of
 from services.compressor import Cadence, Compressor
 from services.policies import make_chain
@@ -79,6 +79,37 @@ def test_a_link_that_fails_at_the_very_first_version_leaves_actors_a_policy(tool
     link.error = KeyError("never worked")
     compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
     assert (compressor.artifact.chain, compressor.errors) == ("fuse>onnx", {"KeyError": 1})
+
+
+def test_a_link_that_always_fails_is_told_of_with_one_traceback_and_a_line_each(
+    tools, caplog
+) -> None:
+    link, compressor = make_moody(tools)
+    errors = [ZeroDivisionError(f"in version {version}") for version in range(1, 8)]
+    for version, error in enumerate([*errors, KeyError("another bug"), errors[0]], start=1):
+        link.error = error
+        compressor.compress(PolicyVersion(0, version), some_tensors(tools.flat, 1))
+    tracebacks = [record.exc_info[0] for record in caplog.records if record.exc_info]
+    assert tracebacks == [ZeroDivisionError, KeyError]
+    lines = [record.message for record in caplog.records if not record.exc_info]
+    assert len(lines) == 9 and not any("\n" in line for line in lines)
+    assert lines[6] == (
+        "event=not_compressed failures=7 error=ZeroDivisionError reason='in version 7'"
+    )
+
+
+def test_each_link_that_fails_has_a_traceback_of_its_own(tools, caplog) -> None:
+    class Gloomy(Moody):
+        def compress(self, policy, context):
+            return super().compress(policy, context)
+
+    links, config = (Moody(), Gloomy()), CompressorConfig(chain=["onnx"])
+    chain = CompressorChain(fidelity_observations=0).add(links[0]).add(links[1])
+    compressor = Compressor(chain, tools.flat, config, seed=1, clock=tools.Clock())
+    for version, failing in enumerate([0, 1, 0, 1], start=1):
+        links[failing].error, links[1 - failing].error = ValueError("the same"), None
+        compressor.compress(PolicyVersion(0, version), some_tensors(tools.flat, 1))
+    assert sum(record.exc_info is not None for record in caplog.records) == 2
 
 
 def doubled(tensors):
