@@ -12,6 +12,31 @@ import time
 EXIT_HUNG = 75
 
 
+class BodyTime:
+    """How long a body has taken, without the time in which its whole process stood still.
+
+    Args:
+        look_every_s: how often somebody looks; of the time between two looks no more than twice
+            that counts, the rest was a stopped process or a paused container.
+    """
+
+    def __init__(self, look_every_s: float) -> None:
+        self._most_s = 2 * look_every_s
+        self._since: float | None = None
+        self._spent_s = self._looked_at = 0.0
+
+    def look(self, since: float | None, now: float) -> float:
+        """Seconds that the body which began at `since` has taken; 0 where there is none."""
+        if since is None:
+            self._since = None
+            return 0.0
+        before = self._looked_at if since == self._since else since
+        spent_s = self._spent_s if since == self._since else 0.0
+        self._since, self._looked_at = since, now
+        self._spent_s = spent_s + min(now - before, self._most_s)
+        return self._spent_s
+
+
 class HangWatch:
     """A context whose body must not take longer than `timeout_s`; else the process ends.
 
@@ -45,9 +70,10 @@ class HangWatch:
         self._thread.join(1.0)
 
     def _watch(self) -> None:
-        while not self._closed.wait(min(1.0, self._timeout_s / 4)):
-            since = self._since
-            if since is not None and time.monotonic() - since > self._timeout_s:
+        look_every_s = min(1.0, self._timeout_s / 4)
+        taken = BodyTime(look_every_s)
+        while not self._closed.wait(look_every_s):
+            if taken.look(self._since, time.monotonic()) > self._timeout_s:
                 words = f"{self._what} has hung for {self._timeout_s:g} s; this process ends"
                 print(words, file=sys.stderr, flush=True)
                 faulthandler.dump_traceback()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
 import pytest
 
-from aclearn.envs.hang import EXIT_HUNG, HangWatch
+from aclearn.envs.hang import EXIT_HUNG, BodyTime, HangWatch
 
 _WAITS_FOR_NOTHING = """
 from aclearn.config import EnvConfig
@@ -54,6 +55,50 @@ def test_what_comes_back_in_time_is_left_alone() -> None:
         [sys.executable, "-c", _MANY_SHORT_WAITS], capture_output=True, text=True, timeout=60
     )
     assert (result.returncode, result.stdout) == (0, "False\n"), result.stderr
+
+
+def test_the_time_of_a_body_is_what_passed_while_somebody_looked() -> None:
+    taken = BodyTime(1.0)
+    assert taken.look(None, 5.0) == 0.0
+    assert taken.look(5.5, 6.0) == 0.5
+    assert taken.look(5.5, 7.0) == 1.5
+    assert taken.look(5.5, 607.0) == 3.5  # it stood still for ten minutes: two looks' time
+    assert taken.look(5.5, 608.0) == 4.5
+    assert taken.look(608.25, 609.0) == 0.75  # the next body
+    assert taken.look(None, 610.0) == 0.0
+    assert taken.look(608.25, 611.0) == 2.0  # not seen between: no more than two looks
+
+
+_STANDS_STILL = """
+import time
+from aclearn.envs.hang import HangWatch
+watch = HangWatch(2.0, "a step")
+print("begins", flush=True)
+with watch:
+    end, last = 0.5, time.monotonic()
+    while end > 0:  # half a second of its own time
+        time.sleep(0.01)
+        now = time.monotonic()
+        end, last = end - min(now - last, 0.05), now
+print("came back", flush=True)
+"""
+
+
+def test_a_process_that_was_stopped_itself_has_not_hung() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _STANDS_STILL], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout.readline() == "begins\n"
+        process.send_signal(signal.SIGSTOP)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(4.0)  # twice its time-out
+        process.send_signal(signal.SIGCONT)
+        assert process.communicate(timeout=20.0)[0] == "came back\n"
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.wait(20.0)
 
 
 def test_a_time_out_must_be_positive() -> None:
