@@ -30,7 +30,7 @@ class SingleEnvs:
     An environment that raises, hangs, or shows something else than its spaces promise is closed
     and made again; its place in the step says `faulted`. `step_timeout_s` is the time that one
     step of the whole group may take; what it can interrupt says StepDeadline. With more than
-    `max_faults` of an hour it gives up.
+    `max_faults` of an hour, or in a row of one environment, it gives up.
 
     Environment b is seeded with seed + b at its first reset only; one that is made again gets a
     new seed, drawn from (seed, b, number of the fault), so that it does not walk into the same
@@ -88,6 +88,7 @@ class SingleEnvs:
             except (Exception, StepHungError) as error:
                 self._deadline.disarm()
                 self._replace(b, *_describe(error))
+            self.between_attempts()
         for b in self._layout.not_finite():
             self._replace(b, "observation_not_finite", f"observation is {observations[b]}")
         self._seeded = True
@@ -188,6 +189,8 @@ class SingleEnvs:
         Raises:
             EnvironmentFailure: that was one fault too many.
         """
+        # those that failed before are not forgotten while this one does not come back
+        self._forget_old_faults()
         while True:
             self._count(b, reason, detail)
             self.between_attempts()
@@ -204,16 +207,20 @@ class SingleEnvs:
                 reason, detail = _describe(error)
                 continue
             if b not in self._layout.not_finite():
+                self.between_attempts()
                 return
             reason, detail = "observation_not_finite", "at the first observation of an episode"
+
+    def _forget_old_faults(self) -> None:
+        recent, oldest = self._recent_faults, self._clock() - _FAULTS_COUNT_FOR_S
+        while recent and recent[0][0] < oldest:
+            recent.popleft()
 
     def _count(self, b: int, reason: str, detail: str) -> None:
         self.faults[reason] = self.faults.get(reason, 0) + 1
         total = sum(self.faults.values())
-        now, recent = self._clock(), self._recent_faults
-        recent.append((now, reason))
-        while recent[0][0] < now - _FAULTS_COUNT_FOR_S:
-            recent.popleft()
+        recent = self._recent_faults
+        recent.append((self._clock(), reason))
         _LOGGER.warning(
             "event=environment_fault name=%s env=%d reason=%s total=%d detail=%r",
             self._name, b, reason, total, detail,
@@ -222,8 +229,8 @@ class SingleEnvs:
             words = Counter(word for _, word in recent)
             counts = ", ".join(f"{word} {n}" for word, n in sorted(words.items()))
             raise EnvironmentFailure(
-                f"environment {self._name} failed {len(recent)} times ({counts}) within an hour, "
-                f"actors.max_env_faults allows {self._max_faults}. "
+                f"environment {self._name} failed {len(recent)} times ({counts}) within an hour or "
+                f"in a row, actors.max_env_faults allows {self._max_faults}. "
                 f"The last fault, in environment {b} of its group: {reason}: {detail}"
             )
 

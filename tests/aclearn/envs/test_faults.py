@@ -114,7 +114,15 @@ def test_there_are_signs_of_life_between_any_two_things_that_may_hang(scripted, 
     play(group, 2)
     first = ["sign", "close", "sign", "make"]
     # the second and third close what the first has closed already
-    assert done == first * 3
+    assert done == [*first * 3, "sign"]  # and the other environments have their time again
+
+
+def test_there_is_a_sign_of_life_after_each_environment_of_a_reset(scripted, make_group):
+    group = make_group()
+    done = []
+    group.between_attempts = lambda: done.append([env.seeds for env in scripted])
+    group.reset()
+    assert done[-1] == [[1], [2]] and len(done) == 2
 
 
 def failing_twice(make):
@@ -153,7 +161,10 @@ def test_one_fault_too_many_ends_the_group_with_the_last_reason_and_its_tracebac
     with pytest.raises(EnvironmentFailure) as failure:
         play(group, 1)  # faults 3 and 4
     said = str(failure.value)
-    assert "failed 4 times (raised 4) within an hour, actors.max_env_faults allows 3" in said
+    assert (
+        "failed 4 times (raised 4) within an hour or in a row, actors.max_env_faults allows 3"
+        in said
+    )
     assert "in environment 1" in said
     assert 'raise RuntimeError("the dice are lost")' in said
 
@@ -168,8 +179,20 @@ def test_only_the_faults_of_the_last_hour_count(scripted, make_group):
     play(group, 1)  # faults 3 and 4, and the first two are forgotten
     assert group.faults == {"raised": 4}
     now_s = 7200.0
-    with pytest.raises(EnvironmentFailure, match=r"failed 4 times \(raised 4\) within an hour"):
+    with pytest.raises(
+        EnvironmentFailure, match=r"failed 4 times \(raised 4\) within an hour or in a row"
+    ):
         play(group, 1)
+
+
+def test_an_environment_that_never_comes_back_is_given_up_however_slowly_it_fails(
+    scripted, make_group
+):
+    group = make_group(fault="raise", at=0, faulty=99, max_faults=4)
+    clock = iter(range(0, 10**6, 3000))  # 50 minutes each: never more than two in an hour
+    group._clock = lambda: next(clock)
+    with pytest.raises(EnvironmentFailure, match=r"failed 5 times \(raised 5\)"):
+        group.reset()
 
 
 def test_a_replacement_that_never_works_does_not_loop_for_ever(scripted, make_group):

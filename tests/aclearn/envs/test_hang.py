@@ -72,7 +72,7 @@ def test_the_time_of_a_body_is_what_passed_while_somebody_looked() -> None:
 _STANDS_STILL = """
 import time
 from aclearn.envs.hang import HangWatch
-watch = HangWatch(2.0, "a step")
+watch = HangWatch(4.0, "a step")
 print("begins", flush=True)
 with watch:
     end, last = 0.5, time.monotonic()
@@ -92,7 +92,7 @@ def test_a_process_that_was_stopped_itself_has_not_hung() -> None:
         assert process.stdout.readline() == "begins\n"
         process.send_signal(signal.SIGSTOP)
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(4.0)  # twice its time-out
+            process.wait(8.0)  # twice its time-out
         process.send_signal(signal.SIGCONT)
         assert process.communicate(timeout=20.0)[0] == "came back\n"
         assert process.returncode == 0
