@@ -84,7 +84,8 @@ class Pruning(Link):
             layers together go, importance counted in means of the unit's layer; every layer keeps a
             tenth at least. The widths are then decided with the units, and again with them: new
             weights, whose units are all of one norm, say nothing of them. Other widths make another
-            graph, on which the links after this one begin anew.
+            graph, on which the links after this one begin anew, a student from nothing, and so they
+            stay where none would change by more than `round_to`.
         round_to: widths are rounded up to multiples of this, which kernels compute faster, or of
             its half, its quarter, … where rounding would leave nothing to remove.
         compensate: correct the layers that read removed units.
@@ -219,6 +220,8 @@ class Pruning(Link):
         if known is None or chosen:
             scores = self._scores(policy, visited)
             widths = self._widths_of(policy, scores)
+            if known is not None:
+                widths = self._settled({n: len(units) for n, units in known.kept.items()}, widths)
             kept = {name: most_important(scores[name], widths[name]) for name in scores}
             if known is not None and any(
                 not np.array_equal(kept[name], known.kept[name]) for name in kept
@@ -253,6 +256,15 @@ class Pruning(Link):
             share = self._per_layer.get(layer, of_kind)
             widths[name] = kept_width(count, removed_count(count, share), self._round_to)
         return widths
+
+    def _settled(self, before: dict[str, int], widths: dict[str, int]) -> dict[str, int]:
+        """The widths before, where no other one is further away than rounding takes it.
+
+        Another graph has the links behind begin anew, a student from nothing: no layer at the edge
+        of a multiple may go to and fro.
+        """
+        near = all(abs(widths[name] - count) <= self._round_to for name, count in before.items())
+        return before if near else widths
 
     def _widths_of(self, policy: Policy, scores: Scores) -> dict[str, int]:
         """Units that each layer of the policy keeps, given their importance."""

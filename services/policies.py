@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from functools import partial
 
@@ -9,7 +10,9 @@ from aclearn.config import CompressorConfig, Config
 from aclearn.envs import EnvSpec, read_spec
 from aclearn.policies import Architecture, describe_architecture
 from aclearn.wire import Endpoint
-from compress import ChainError, CompressorChain, OnnxPolicy, PolicyRuntime, parse_chain
+from compress import CompressorChain, OnnxPolicy, PolicyRuntime, parse_chain
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture:
@@ -37,8 +40,7 @@ def make_chain(config: Config, architecture: Architecture) -> CompressorChain:
     """The chain that `compressor.chain` describes, checked for this policy.
 
     Raises:
-        ChainError: it cannot work; says which link and why. Or `compressor.floor` is too high for
-            `compressor.max_kl`.
+        ChainError: it cannot work; says which link and why.
     """
     compressor = config.compressor
     bound_at = Endpoint("tcp", config.network.bind_host.strip("[]"))
@@ -52,12 +54,12 @@ def make_chain(config: Config, architecture: Architecture) -> CompressorChain:
         fidelity_every=compressor.fidelity_every if compressor.max_kl is None else 1,
     )
     chain.plan(architecture)
-    _check_floor(compressor, architecture.actions)
+    _warn_of_floor(compressor, architecture.actions)
     return chain
 
 
-def _check_floor(compressor: CompressorConfig, actions: int) -> None:
-    """Raise `ChainError` where the floor alone takes artifacts beyond the bound.
+def _warn_of_floor(compressor: CompressorConfig, actions: int) -> None:
+    """Say so where the floor alone takes the artifacts of a certain policy beyond the bound.
 
     Of a policy that is certain of one of its A actions an exact copy takes that one with
     probability 1 − (A − 1)·floor, so that KL(π ‖ μ) = −ln(1 − (A − 1)·floor).
@@ -67,12 +69,13 @@ def _check_floor(compressor: CompressorConfig, actions: int) -> None:
     if most is None or distance < most:
         return
     largest = -math.expm1(-most) / (actions - 1)
-    raise ChainError(
-        f"compressor.floor: {floor} for each of {actions} actions puts an exact copy of a policy "
-        f"that is certain of its action {distance:.3g} nats away from it, and compressor.max_kl "
-        f"allows {most}: all artifacts would be refused, and the policy itself act, without a "
-        f"floor; set floor to less than {largest:.3g}, or max_kl to more than {distance:.3g}"
-    )
+    _LOGGER.warning(
+        "event=floor_beyond_max_kl detail='compressor.floor: %s for each of %d actions puts an "
+        "exact copy of a policy that is certain of its actions %.3g nats away from it, and "
+        "compressor.max_kl allows %s: a policy that becomes so certain acts itself, without a "
+        "floor; set floor to less than %.3g, or max_kl to more than %.3g'",
+        floor, actions, distance, most, largest, distance,
+    )  # fmt: skip
 
 
 def _batch_sizes(config: Config) -> tuple[int, ...]:

@@ -428,3 +428,11 @@ def test_twice_a_half_is_a_quarter() -> None:
     chain = CompressorChain().add(Pruning(0.5)).add(Pruning(0.5)).add(ONNX())
     artifact = chain.compress(Policy.of(architecture, some_tensors(architecture, 19)), Context())
     assert artifact.graph.architecture.hidden == (4, 2)
+
+
+def test_widths_that_would_change_by_a_step_of_rounding_stay() -> None:
+    link = Pruning(0.5, scope="global", round_to=8)
+    before = {"hidden.0": 128, "hidden.1": 64}
+    assert link._settled(before, {"hidden.0": 136, "hidden.1": 56}) == before
+    other = {"hidden.0": 144, "hidden.1": 64}
+    assert link._settled(before, other) == other
