@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from aclearn.monitoring import EPISODES_FOR_TARGET, Goal, Member, Registry, RunView
 from aclearn.wire import (
@@ -25,17 +27,21 @@ from aclearn.wire import (
 from services.letters import Letter
 
 _LOGGER = logging.getLogger(__name__)
+_Value = TypeVar("_Value", int, float)
 
 #: Seconds for the actors, then for all others, to say goodbye when the run is over.
 _GOODBYE_WITHIN_S = 3.0
-#: The monitor looks every few hundredths of a second. After so many seconds without a look it was
-#: stopped itself, or its disk stood still, and nobody's silence means anything.
-_AWAY_AFTER_S = 2.0
-#: Most bytes of a name or an id, most endpoints of a role and bytes of each, most gauges of a beat:
-#: all roles together must fit into one message.
+#: The monitor looks every few hundredths of a second. After such a share of the time in which
+#: somebody may be silent without a look, it was stopped itself, or its disk stood still, and
+#: nobody's silence means anything. Less is no more than a slow disk, each second perhaps.
+_AWAY_SHARE = 0.25
+#: Most bytes of a name or an id, most endpoints of a role and bytes of each, most gauges and most
+#: labels of a beat: one peer must not fill the messages that tell of all.
 _MOST_NAME_BYTES = 64
 _MOST_ENDPOINTS, _MOST_ENDPOINT_BYTES = 8, 256
-_MOST_GAUGES = 64
+_MOST_GAUGES, _MOST_LABELS = 64, 72
+#: Most characters of an event, and most bytes of a status, which is one text of a message.
+_MOST_EVENT, _MOST_STATUS_BYTES = 300, 48 * 1024
 #: Least seconds between two checkpoints that are kept as the best.
 _BEST_EVERY_S = 60.0
 #: Seconds between two reminders to stop.
@@ -101,7 +107,7 @@ class MonitorBook:
             self.stop(message.reason, now)
             return []
         if isinstance(message, StatusRequest):
-            return [Letter(address, Status(json.dumps(self.status())))]
+            return [Letter(address, Status(self._status_text()))]
         return []
 
     def observe_time(self, now: float) -> list[Letter]:
@@ -109,7 +115,7 @@ class MonitorBook:
         letters: list[Letter] = []
         away_s = 0.0 if self._looked_at is None else now - self._looked_at
         self._looked_at = now
-        if away_s > _AWAY_AFTER_S:
+        if away_s > _AWAY_SHARE * self._registry.silent_after_s:
             self._registry.forgive(away_s, now)
             self._event(f"the monitor itself stood still for {away_s:.1f} s")
         for member in self._registry.take_out_silent(now):
@@ -172,6 +178,14 @@ class MonitorBook:
             "noted": self._noted,
         }
 
+    def _status_text(self) -> str:
+        status = self.status()
+        text = json.dumps(status)  # in ASCII
+        if len(text) <= _MOST_STATUS_BYTES:
+            return text
+        # what the parent acts on comes before what it shows
+        return json.dumps(status | {"line": {}, "events": [], "notes": []})
+
     def note(self, text: str) -> None:
         """Say something to the person who watches the run."""
         self._notes.append(text)
@@ -201,8 +215,8 @@ class MonitorBook:
         if fitting is not beat and sender not in self._cut:
             self._cut.add(sender)
             self._event(
-                f"{member.name} reports too many gauges or too long names: at most {_MOST_GAUGES} "
-                f"of {_MOST_NAME_BYTES} bytes are taken"
+                f"{member.name} reports too much: at most {_MOST_GAUGES} gauges and "
+                f"{_MOST_LABELS} labels of {_MOST_NAME_BYTES} bytes are taken"
             )
         beat = fitting
         self._view.observe_beat(member.role, member.name, sender, beat, now)
@@ -239,6 +253,7 @@ class MonitorBook:
         return [Letter(m.address, Directive("stop", self.reason or "")) for m in members]
 
     def _event(self, text: str) -> None:
+        text = text[:_MOST_EVENT]
         self.events.append(text)
         _LOGGER.info("event=run text=%r", text)
 
@@ -259,10 +274,15 @@ def _oversized(sender: str, hello: Hello) -> str | None:
 
 
 def _without_too_much(beat: Beat) -> Beat:
-    """The beat with no more gauges than a status can name; a link of the user's may have many."""
-    gauges = {
-        name: value for name, value in beat.gauges.items() if len(name.encode()) <= _MOST_NAME_BYTES
-    }
-    if len(gauges) == len(beat.gauges) <= _MOST_GAUGES:
+    """The beat with no more than a status can tell; a link of the user's may have many gauges."""
+    gauges = _bounded(beat.gauges, _MOST_GAUGES)
+    waits, parts = _bounded(beat.waits, _MOST_LABELS), _bounded(beat.parts, _MOST_LABELS)
+    dropped = _bounded(beat.dropped, _MOST_LABELS)
+    if (gauges, waits, parts, dropped) == (beat.gauges, beat.waits, beat.parts, beat.dropped):
         return beat
-    return replace(beat, gauges=dict(list(gauges.items())[:_MOST_GAUGES]))
+    return replace(beat, gauges=gauges, waits=waits, parts=parts, dropped=dropped)
+
+
+def _bounded(values: Mapping[str, _Value], most: int) -> dict[str, _Value]:
+    fitting = (item for item in values.items() if len(item[0].encode()) <= _MOST_NAME_BYTES)
+    return dict(itertools.islice(fitting, most))

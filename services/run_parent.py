@@ -25,6 +25,8 @@ _HELLO_WITHIN_S = 600.0
 #: Seconds after the monitor's end in which the others end by themselves.
 _STRAGGLE_S = 10.0
 _STATUS_EVERY_S = 1.0
+#: Questions that a monitor must have left unanswered at least before it is taken for hung.
+_LEAST_UNANSWERED = 10
 #: Share of `supervisor.stop_timeout_s` that the monitor gets for an orderly end.
 _ORDERLY_SHARE = 0.75
 #: States of a role that runs or will run again.
@@ -183,7 +185,7 @@ class RunParent:
         if answered:
             self._answered_pid = monitor.pid
         starts = self._answered_pid is None or monitor.pid != self._answered_pid
-        silence_s = self._config.monitor.silent_after_s
+        silence_s = max(self._config.monitor.silent_after_s, _LEAST_UNANSWERED * _STATUS_EVERY_S)
         limit_s = hello_within_s(self._config, "monitor") if starts else silence_s
         if self._unanswered_s > limit_s:
             self._unanswered_s = 0.0

@@ -39,7 +39,7 @@ class Registry:
     """
 
     def __init__(self, *, silent_after_s: float) -> None:
-        self._silent_after_s = silent_after_s
+        self.silent_after_s = silent_after_s
         self._members: dict[str, Member] = {}
         self._replaced: dict[str, None] = {}
         self.generation = 0
@@ -109,7 +109,7 @@ class Registry:
 
     def take_out_silent(self, now: float) -> list[Member]:
         """Take out and return those not heard for too long."""
-        silent = [m for m in self._members.values() if now - m.heard_at > self._silent_after_s]
+        silent = [m for m in self._members.values() if now - m.heard_at > self.silent_after_s]
         for member in silent:
             self.leave(member.incarnation)
         return silent

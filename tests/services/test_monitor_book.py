@@ -18,6 +18,7 @@ from aclearn.wire import (
     Status,
     StatusRequest,
     StopRun,
+    encode,
 )
 from services.letters import Letter
 from services.monitor import STARTED_AT_VARIABLE, started_seconds_ago
@@ -186,8 +187,23 @@ def test_a_beat_with_endless_gauges_is_taken_without_them_and_still_fits_a_statu
     taken = [name for name in line if name.startswith("compressor_ggg")]
     assert len(taken) == 64 and f"compressor_{'long' * 17}" not in line
     [event] = monitor.book.status()["events"]
-    assert event.startswith("compressor-0 reports too many gauges")
+    assert event.startswith("compressor-0 reports too much")
     assert len(json.dumps(monitor.book.status())) < 48 * 1024
+
+
+def test_a_status_that_no_message_could_carry_leaves_out_what_is_only_shown(monitor) -> None:
+    monitor.hello("actor-0", "a")
+    for n in range(20):
+        monitor.take("x", Hello("actor", "ä" * 500, "box", n, {}))  # six bytes a letter in JSON
+    for role in range(30):
+        monitor.hello(f"role{role}-0", f"r{role}")
+        labels = {f"{'l' * 60}{n:03}": 1.0 for n in range(200)}
+        monitor.beat(f"r{role}", gauges=labels, waits=labels | {"total": 200.0}, parts=labels)
+    monitor.book.make_line(1.0)
+    [letter] = monitor.take("cli", StatusRequest())
+    assert encode(letter.message, run="run-1", sender="m", sequence=1)
+    status = json.loads(letter.message.json)
+    assert len(status["members"]) == 31 and status["line"] == {}
 
 
 def test_who_says_goodbye_is_gone_at_once(monitor) -> None:

@@ -253,7 +253,7 @@ def test_an_actor_goes_to_the_other_predictor_when_its_own_hangs(system: System)
 
 _QUICK_STEPS: dict[str, Any] = {
     "actors": {"step_timeout_s": 2.0},
-    "monitor": {"silent_after_s": 5.0, "beat_every_s": 0.1},
+    "monitor": {"silent_after_s": 10.0, "beat_every_s": 0.1},
 }
 
 
@@ -262,7 +262,7 @@ def test_a_monitor_that_hangs_is_started_again_and_nobody_else_is(system: System
     run.wait_until_learning(beyond=300)
     pids = run.pids()
     os.kill(pids["monitor-0"], signal.SIGSTOP)  # SIGKILL ends it all the same
-    run.wait_for(lambda: "no answer for 5 s" in run.output, "it is noticed")
+    run.wait_for(lambda: "no answer for 10 s" in run.output, "it is noticed")
     new = run.wait_for_new("monitor-0", pids["monitor-0"])
     _goes_on(run)
     assert run.pids() == pids | {"monitor-0": new}
@@ -273,12 +273,12 @@ def test_a_run_that_stood_still_as_a_whole_has_nobody_killed_as_silent(system: S
     run = system.train(system.config(CARTPOLE, **_QUICK_STEPS))
     run.wait_until_learning(beyond=300)
     pids = run.pids()
-    # as a paused container: the monitor wakes up first, and has heard nobody for seven seconds
+    # as a paused container: the monitor wakes up first, and has heard nobody for 13 s
     everybody = sorted([run.process.pid, *pids.values()], key=pids["monitor-0"].__ne__)
     for pid in everybody:
         os.kill(pid, signal.SIGSTOP)
     try:
-        over = time.monotonic() + 7.0
+        over = time.monotonic() + 13.0
         run.wait_for(lambda: time.monotonic() > over, "longer than anybody may be silent")
     finally:
         for pid in everybody:
