@@ -64,6 +64,9 @@ class UnrollBuilder:
         self._t = 0
         self._epoch = -1
         self._chain = "none"
+        # so that `steps` is known, and 0, while the environments are still being reset
+        self._valid = np.zeros((0, num_envs), np.bool_)
+        self._faulted_steps = 0
 
     def begin(self, observations: NDArray[Any]) -> None:
         """Start the first unroll at `observations` `[B, *shape]`."""

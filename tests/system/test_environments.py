@@ -64,6 +64,16 @@ def always(how, after=1):
     return Failing(how, after)
 
 
+class Slow(gymnasium.Wrapper):
+    def reset(self, **options):
+        time.sleep(0.4)
+        return self.env.reset(**options)
+
+
+def slow_to_begin():
+    return Slow(gymnasium.make("CartPole-v1"))
+
+
 def hangs_once(mark, after=40):
     """The first that takes so many steps hangs; a file tells the others."""
     env = Failing("hangs_in_c", after)
@@ -163,4 +173,14 @@ def test_an_environment_that_hangs_in_native_code_costs_its_actor_alone(system: 
     assert run.pids() == pids | {hung: new}
     before = run.last()["learned_steps"]
     run.wait_until_learning(beyond=before + 300)
+    run.finish()
+
+
+@pytest.mark.usefixtures("module")
+def test_an_actor_is_heard_of_while_its_environments_are_reset_one_by_one(system: System) -> None:
+    config = system.config(CARTPOLE, env={"id": "failing_envs:slow_to_begin"})
+    run = system.train(config)
+    # 1.6 s of resets, in which a beat is due every tenth of a second
+    run.wait_until_learning(beyond=20)
+    assert "died" not in run.output, run.diagnosis()
     run.finish()
