@@ -76,8 +76,9 @@ class VectorEnv(Protocol):
         spec: shape of observations and number of actions.
         num_envs: B.
         faults: how often an environment failed and was made again, by reason.
-        between_attempts: called while failed environments are made again, between two things that
-            may each take the time-out of a step, so that the caller can give a sign of life.
+        between_attempts: called between any two things that may each take the time-out of a step,
+            the resets of single environments and what makes a failed one again, so that the caller
+            can give a sign of life.
     """
 
     spec: EnvSpec
