@@ -11,6 +11,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any, TypeVar
 
+from aclearn.attended import AttendedTime
 from aclearn.monitoring import EPISODES_FOR_TARGET, Goal, Member, Registry, RunView
 from aclearn.wire import (
     Beat,
@@ -31,9 +32,9 @@ _Value = TypeVar("_Value", int, float)
 
 #: Seconds for the actors, then for all others, to say goodbye when the run is over.
 _GOODBYE_WITHIN_S = 3.0
-#: The monitor looks every few hundredths of a second. After such a share of the time in which
-#: somebody may be silent without a look, it was stopped itself, or its disk stood still, and
-#: nobody's silence means anything. Less is no more than a slow disk, each second perhaps.
+#: The monitor looks every few hundredths of a second. Without a look it was stopped itself, or its
+#: disk stood still; no more than such a share of the time in which somebody may be silent counts
+#: then. Less is a slow disk, each second perhaps.
 _AWAY_SHARE = 0.25
 #: Most bytes of a name or an id, most endpoints of a role and bytes of each, most gauges and most
 #: labels of a beat: one peer must not fill the messages that tell of all.
@@ -81,7 +82,7 @@ class MonitorBook:
         self._phase_since = 0.0
         self._reminded_at = float("-inf")
         self._told_generation = 0
-        self._looked_at: float | None = None
+        self._attended = AttendedTime(_AWAY_SHARE * registry.silent_after_s)
         self.events: deque[str] = deque(maxlen=50)
         self._silent: deque[tuple[str, int]] = deque(maxlen=128)
         self._silences = 0
@@ -113,12 +114,10 @@ class MonitorBook:
     def observe_time(self, now: float) -> list[Letter]:
         """What is due: silence is noticed, changes are told, the end goes on."""
         letters: list[Letter] = []
-        away_s = 0.0 if self._looked_at is None else now - self._looked_at
-        self._looked_at = now
-        if away_s > _AWAY_SHARE * self._registry.silent_after_s:
-            self._registry.forgive(away_s, now)
+        away_s = self._attended.look(now)
+        if away_s:
             self._event(f"the monitor itself stood still for {away_s:.1f} s")
-        for member in self._registry.take_out_silent(now):
+        for member in self._registry.take_out_silent(self._attended.seconds):
             self._view.role_gone(member.incarnation, now)
             self._silent.append((member.name, member.pid))
             self._silences += 1
@@ -200,7 +199,8 @@ class MonitorBook:
             )
             return [Letter(address, Directive("leave", refusal))]
         endpoints = dict(hello.endpoints)
-        member = Member(hello.role, hello.name, sender, address, endpoints, now, hello.pid)
+        heard_at = self._attended.seconds
+        member = Member(hello.role, hello.name, sender, address, endpoints, heard_at, hello.pid)
         for replaced in self._registry.hello(member):
             self._view.role_gone(replaced.incarnation, now)
             self._event(f"{replaced.name} was started again")
@@ -210,7 +210,7 @@ class MonitorBook:
         member = self._registry.get(sender)
         if member is None:
             return [Letter(address, Directive("hello", "the monitor does not know you"))]
-        self._registry.heard(sender, now)
+        self._registry.heard(sender, self._attended.seconds)
         fitting = _without_too_much(beat)
         if fitting is not beat and sender not in self._cut:
             self._cut.add(sender)

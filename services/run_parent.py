@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from aclearn.attended import AttendedTime
 from aclearn.config import Config
 from aclearn.errors import RoleFailure
 from aclearn.launch import RoleCommand, RoleStatus, StopFlag, Supervisor
@@ -90,11 +91,11 @@ class RunParent:
         self._killed = 0
         self._noted = 0
         self._actor_command = actor_command
-        self._looked_at: float | None = None
-        self._unanswered_s = 0.0
+        self._attended = AttendedTime(_LOOK_COUNTS_S)
+        self._answered_at = 0.0
         self._answered_pid: int | None = None
-        #: Processes that run and that the monitor does not know → for how long.
-        self._unknown_s: dict[tuple[str, int | None], float] = {}
+        #: Processes that run and that the monitor does not know → since when.
+        self._unknown_since: dict[tuple[str, int | None], float] = {}
         self._members: frozenset[str] | None = None
 
     def run(self) -> None:
@@ -168,18 +169,16 @@ class RunParent:
 
         Who has said hello and is silent is the monitor's to notice: see `_show`.
         """
-        passed_s = 0.0 if self._looked_at is None else min(now - self._looked_at, _LOOK_COUNTS_S)
-        self._looked_at = now
-        self._unanswered_s += passed_s
+        self._attended.look(now)
         if status is not None:
-            self._unanswered_s = 0.0
+            self._answered_at = self._attended.seconds
             running = status["phase"] == "running"
             self._members = frozenset(m["name"] for m in status["members"]) if running else None
         living = [role for role in self._supervisor.roles() if role.state == "running"]
         for role in living:
             if role.role == "monitor":
                 self._end_silent_monitor(role, answered=status is not None)
-        self._end_unknown([role for role in living if role.role != "monitor"], passed_s)
+        self._end_unknown([role for role in living if role.role != "monitor"])
 
     def _end_silent_monitor(self, monitor: RoleStatus, *, answered: bool) -> None:
         if answered:
@@ -187,20 +186,20 @@ class RunParent:
         starts = self._answered_pid is None or monitor.pid != self._answered_pid
         silence_s = max(self._config.monitor.silent_after_s, _LEAST_UNANSWERED * _STATUS_EVERY_S)
         limit_s = hello_within_s(self._config, "monitor") if starts else silence_s
-        if self._unanswered_s > limit_s:
-            self._unanswered_s = 0.0
+        if self._attended.seconds - self._answered_at > limit_s:
+            self._answered_at = self._attended.seconds
             self._supervisor.kill(monitor.name, f"no answer for {limit_s:g} s")
 
-    def _end_unknown(self, living: list[RoleStatus], passed_s: float) -> None:
-        members = self._members
+    def _end_unknown(self, living: list[RoleStatus]) -> None:
+        members, now = self._members, self._attended.seconds
         unknown = [r for r in living if members is not None and r.name not in members]
-        known_s, self._unknown_s = self._unknown_s, {}
+        before, self._unknown_since = self._unknown_since, {}
         for role in unknown:
             key = (role.name, role.pid)
-            self._unknown_s[key] = known_s.get(key, 0.0) + passed_s
+            since = self._unknown_since[key] = before.get(key, now)
             limit_s = hello_within_s(self._config, role.role)
-            if self._unknown_s[key] > limit_s:
-                self._unknown_s[key] = 0.0
+            if now - since > limit_s:
+                self._unknown_since[key] = now
                 self._supervisor.kill(role.name, f"the monitor has not known it for {limit_s:g} s")
 
     def _monitor_is_done(self) -> bool:
@@ -240,10 +239,13 @@ class RunParent:
             if role.role == "actor"
         }
         staying = sorted(i for i, role in actors.items() if role.state in _STAYS)
-        for index in staying[wanted:]:
+        # one that has failed has its name back when it is not wanted any more
+        failed = [i for i, role in actors.items() if role.state == "failed" and i >= wanted]
+        for index in [*staying[wanted:], *failed]:
             self._supervisor.remove(f"actor-{index}")
         missing = wanted - len(staying)
         # a name is free again when its process has left; until then the next look adds it
         free = [index for index in range(wanted) if index not in actors]
         for index in free[: max(0, missing)]:
-            self._supervisor.add(self._actor_command(index))
+            # the tuner sees that it does not come, and wants one less again
+            self._supervisor.add(self._actor_command(index), optional=True)

@@ -17,7 +17,7 @@ class Member:
 
     Attributes:
         address: where to send to it: its routing id.
-        heard_at: the clock's value when it last said anything, in seconds.
+        heard_at: when it last said anything, in seconds of the clock that the registry is given.
         pid: of the process, on its own machine.
     """
 
@@ -93,12 +93,6 @@ class Registry:
             return False
         self._members[incarnation] = replace(member, heard_at=now)
         return True
-
-    def forgive(self, away_s: float, now: float) -> None:
-        """Count nobody's silence of so many seconds up to `now`: who should listen was away."""
-        for incarnation, member in self._members.items():
-            heard_at = min(now, member.heard_at + away_s)
-            self._members[incarnation] = replace(member, heard_at=heard_at)
 
     def leave(self, incarnation: str) -> Member | None:
         """Take a member out that said goodbye."""

@@ -32,6 +32,7 @@ class Monitor:
         self.tools, self.now = tools, 0.0
         self.registry, self.view = Registry(silent_after_s=20.0), RunView(0.0)
         self.book = MonitorBook(self.registry, self.view, Goal(run or RunConfig()))
+        self.book.observe_time(self.now)
 
     def take(self, sender: str, message) -> list[Letter]:
         envelope = Envelope("run-1", sender, 0, message)
@@ -152,8 +153,8 @@ def test_a_monitor_that_stood_still_itself_takes_nobody_for_silent(monitor) -> N
     assert monitor.tick(600.0) == []  # stopped and continued, with its machine or alone
     assert monitor.book.status()["events"] == ["the monitor itself stood still for 600.0 s"]
     monitor.beat("b")
-    # of the twenty seconds it has heard nothing of the first for twelve
-    assert monitor.look(8.0) == []
+    # of the twenty seconds it has heard nothing of the first for twelve and a quarter of the bound
+    assert monitor.look(3.0) == []
     [letter] = monitor.look(0.1)
     assert [peer.incarnation for peer in letter.message.peers] == ["b"]
 

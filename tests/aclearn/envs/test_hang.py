@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from aclearn.envs.hang import EXIT_HUNG, BodyTime, HangWatch
+from aclearn.envs.hang import EXIT_HUNG, HangWatch
 
 _WAITS_FOR_NOTHING = """
 from aclearn.config import EnvConfig
@@ -55,18 +55,6 @@ def test_what_comes_back_in_time_is_left_alone() -> None:
         [sys.executable, "-c", _MANY_SHORT_WAITS], capture_output=True, text=True, timeout=60
     )
     assert (result.returncode, result.stdout) == (0, "False\n"), result.stderr
-
-
-def test_the_time_of_a_body_is_what_passed_while_somebody_looked() -> None:
-    taken = BodyTime(1.0)
-    assert taken.look(None, 5.0) == 0.0
-    assert taken.look(5.5, 6.0) == 0.5
-    assert taken.look(5.5, 7.0) == 1.5
-    assert taken.look(5.5, 607.0) == 3.5  # it stood still for ten minutes: two looks' time
-    assert taken.look(5.5, 608.0) == 4.5
-    assert taken.look(608.25, 609.0) == 0.75  # the next body
-    assert taken.look(None, 610.0) == 0.0
-    assert taken.look(608.25, 611.0) == 2.0  # not seen between: no more than two looks
 
 
 _STANDS_STILL = """

@@ -137,15 +137,6 @@ def test_the_silent_are_taken_out_after_the_bound_and_not_at_it() -> None:
     assert registry.generation == 3
 
 
-def test_what_nobody_could_hear_is_no_silence() -> None:
-    registry = Registry(silent_after_s=10)
-    registry.hello(_member("actor-0", "a", 0.0))
-    registry.hello(_member("actor-1", "b", 5.0))
-    registry.forgive(100.0, 103.0)
-    assert [member.heard_at for member in registry.members] == [100.0, 103.0]
-    assert [member.name for member in registry.take_out_silent(111.0)] == ["actor-0"]
-
-
 @settings(max_examples=80, deadline=None)
 @given(
     st.lists(
