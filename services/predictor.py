@@ -208,7 +208,7 @@ class Predictor:
                 "sockets_busy": self._sockets_busy.take(),
                 "wait_ms_p50": 1000 * float(p50_s),
                 "wait_ms_p99": 1000 * float(p99_s),
-                "workers": float(self._workers.size),
+                "workers": float(self._workers.running),
             },
             dropped={},
             waits=self._workers.waits(),

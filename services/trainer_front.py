@@ -54,6 +54,8 @@ class TrainerFront:
         store: of the published weights.
         recent: what actors visited lately, for compressors.
         beat: makes a beat; called in this thread.
+        want_workers: takes how many workers the monitor wants, None as long as it has not said;
+            called in this thread, which no checkpoint holds up, and must not block.
         board: endpoint of the board that weights are posted on, if there is one.
         on_failure: called when the thread dies of an exception.
     """
@@ -68,11 +70,12 @@ class TrainerFront:
         recent: RecentObservations,
         beat: Callable[[bool], Beat],
         on_failure: Callable[[BaseException], None],
+        want_workers: Callable[[int | None], None],
         board: str | None = None,
     ) -> None:
         self._context, self._intake, self._queue, self._store = context, intake, queue, store
         self._recent = recent
-        self._beat, self._on_failure = beat, on_failure
+        self._beat, self._on_failure, self._want_workers = beat, on_failure, want_workers
         self._closing = threading.Event()
         # bound here, so that an address that cannot be bound is told to who starts the trainer
         self._unrolls, unrolls = context.serve((Unroll,))
@@ -87,8 +90,6 @@ class TrainerFront:
         self.stop_reason: str | None = None
         #: Whether another trainer has taken this one's place.
         self.sent_away = False
-        #: How many workers the monitor wants; None as long as it has not said.
-        self.workers: int | None = None
         self._best_requested = threading.Event()
 
     def take_best_request(self) -> bool:
@@ -153,7 +154,7 @@ class TrainerFront:
                 membership.tick()
             self.sent_away = membership.sent_away
             self.stop_reason = membership.stop_reason
-            self.workers = membership.workers
+            self._want_workers(membership.workers)
             if membership.take_directive("save_best"):
                 self._best_requested.set()
         membership.leave()

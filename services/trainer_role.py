@@ -21,7 +21,7 @@ from services.workers import Step, WantedWorkers, WorkerPool
 _LOGGER = logging.getLogger(__name__)
 
 #: Longest wait of a worker for unrolls before it looks whether it is still wanted, and of the
-#: process before it looks what the monitor wants.
+#: process before it looks whether a checkpoint is due.
 _LOOK_EVERY_S = 0.1
 #: Seconds that the workers' last updates may take, and the goodbye to the monitor.
 _LAST_UPDATE_WITHIN_S, _CLOSE_WITHIN_S = 5.0, 3.0
@@ -74,7 +74,7 @@ def run_trainer(context: RoleContext) -> None:
         refused = {f"refused.{reason}": count for reason, count in front.refused.items()}
         fields["gauges"] |= {
             "queue_fill": queue.fill,
-            "workers": float(pool.size),
+            "workers": float(pool.running),
             "refused_messages": float(sum(refused.values())),
             "sockets_busy": front.busy.take(),
         }
@@ -99,15 +99,15 @@ def run_trainer(context: RoleContext) -> None:
         recent=RecentObservations(frame_stack=spec.frame_stack, seed=config.run.seed),
         beat=beat,
         on_failure=failures.append,
+        want_workers=wanted.follow,
         board=None if posted is None else posted.endpoint,
     )
-    front.start()
     pool.resize(config.trainer.workers)
+    front.start()
     try:
         while not context.stop and front.stop_reason is None and not failures:
             time.sleep(_LOOK_EVERY_S)
             pool.check()
-            wanted.follow(front.workers)
             if front.take_best_request():
                 trainer.checkpoint(folder, best=True)
             trainer.checkpoint_if_due(folder)

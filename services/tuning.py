@@ -36,6 +36,9 @@ _LOGGER = logging.getLogger(__name__)
 _ROLE_OF = {"predictors": "predictor", "trainers": "trainer"}
 #: Seconds between two reminders to a role that has not taken its count over.
 _REMIND_EVERY_S = 1.0
+#: Seconds after a wish for fewer actors in which more than are wanted still leave; as many as the
+#: supervisor gives them.
+_LEAVE_WITHIN_S = 10.0
 #: Longest wait for all actors, from the trainer's first beat, before the tuner begins without them.
 _ACTORS_WITHIN_S = 60.0
 
@@ -76,6 +79,7 @@ class Tuning:
         self._fixed, self._decided = dict(fixed), decided
         self._wanted = tuner.propose()
         self._actors = self._wanted.get("actors", actors)
+        self._fewer_at = float("-inf")
         self._trainer_at: float | None = None
         self._complete = False
         self._workers: dict[str, int] = {}
@@ -119,11 +123,15 @@ class Tuning:
             self._workers[member.incarnation] = int(workers)
         if member.role != "trainer" or not self._is_complete(members, now):
             return
-        for decision in self._tuner.observe(self._counter(beat), self._running(members)):
+        for decision in self._tuner.observe(
+            self._counter(beat), self._running(members, now), member.incarnation
+        ):
             self._write(decision, now)
         wanted = self._tuner.propose(_bottleneck(line))
         if wanted != self._wanted:
             _LOGGER.info("event=tuner_wants counts=%r", wanted)
+            if wanted.get("actors", 0) < self._wanted.get("actors", 0):
+                self._fewer_at = now
         self._wanted = wanted
 
     def letters(self, members: Sequence[Member], now: float) -> list[Letter]:
@@ -139,9 +147,12 @@ class Tuning:
                 if wanted is None or member.role != role:
                     continue
                 running = self._workers.get(member.incarnation)
-                if running is None or running == wanted:
+                if running is None:
                     continue
-                count, at = self._told.get(member.incarnation, (0, 0.0))
+                # a worker that is not ready yet, or not gone, may still be of an older wish
+                count, at = self._told.get(member.incarnation, (running, now))
+                if running == wanted == count:
+                    continue
                 if count != wanted or now - at >= _REMIND_EVERY_S or now < at:
                     self._told[member.incarnation] = (wanted, now)
                     letters.append(Letter(member.address, SetWorkers(wanted)))
@@ -191,11 +202,14 @@ class Tuning:
             return counters.get("batches", counters.get("updates", 0))
         return counters.get("learned_steps", 0)
 
-    def _running(self, members: Sequence[Member]) -> dict[str, int]:
+    def _running(self, members: Sequence[Member], now: float) -> dict[str, int]:
         """What the roles run, by count; a count of which some role has not told is left out."""
-        # more than are wanted are leaving, or were started by hand: the launcher, which adds and
-        # removes its own only, would follow a count that has them in it for ever
-        running = {"actors": min(_count_actors(members), self._wanted.get("actors", 0))}
+        there, wanted = _count_actors(members), self._wanted.get("actors", 0)
+        if not 0.0 <= now - self._fewer_at < _LEAVE_WITHIN_S:
+            # who is there still was started by hand: the launcher, which adds and removes its own
+            # only, would follow a count that has them in it for ever
+            there = min(there, wanted)
+        running = {"actors": there}
         for name, role in _ROLE_OF.items():
             workers = [self._workers.get(m.incarnation) for m in members if m.role == role]
             # one that is not there yet counts before all others

@@ -13,7 +13,7 @@ _LOGGER = logging.getLogger(__name__)
 
 #: Most workers that a monitor may ask for, as many as a configuration may.
 MOST_WORKERS = 64
-#: Failures in a row, over all workers, with which a pool gives itself up.
+#: Failures in a row, over all workers or of one of them, with which a pool gives itself up.
 MOST_FAILURES = 3
 
 #: Returns whether there was something to do; idle steps are neither failures nor successes.
@@ -25,7 +25,8 @@ class WorkerPool:
 
     Steps must not wait longer than a fraction of a second: between two of them a worker looks
     whether it is still wanted. Three failures without a success between them, of whichever workers,
-    end the pool: `check` raises the last one.
+    end the pool, and so do three of one worker, however well the others do: `check` raises the last
+    one.
 
     Args:
         make_step: makes the step of a new worker, in the worker's thread.
@@ -46,6 +47,7 @@ class WorkerPool:
         self._make_step, self._name, self._clock = make_step, name, clock
         self._lock = threading.Lock()
         self._threads: dict[int, threading.Thread] = {}
+        self._ready: set[int] = set()
         self._wanted = 0
         self._in_a_row = 0
         self._fatal: BaseException | None = None
@@ -56,6 +58,12 @@ class WorkerPool:
     def size(self) -> int:
         """How many workers there are to be; one that is not wanted any more ends its step first."""
         return self._wanted
+
+    @property
+    def running(self) -> int:
+        """How many workers work: made and past their first step, and not ended yet."""
+        with self._lock:
+            return len(self._ready)
 
     def resize(self, count: int) -> None:
         """Have `count` workers from now on. Never blocks.
@@ -104,16 +112,22 @@ class WorkerPool:
         meter = self._budget.meter()
         measure_here(meter)
         step: Step | None = None
+        ready, failures = False, 0
         while self._goes_on(index, meter):
             try:
                 step = step or self._make_step()
                 worked = step(meter)
             except Exception as error:
-                step = None
-                self._failed(error)
+                step, ready = None, False
+                failures += 1
+                self._failed(index, error, failures)
             else:
                 if worked:
-                    self._in_a_row = 0
+                    self._in_a_row = failures = 0
+                if not ready:
+                    ready = True
+                    with self._lock:
+                        self._ready.add(index)
 
     def _goes_on(self, index: int, meter: WaitMeter) -> bool:
         with self._lock:
@@ -121,15 +135,17 @@ class WorkerPool:
                 return True
             # under the lock: `resize` either still counts on this thread or starts another one
             del self._threads[index]
+            self._ready.discard(index)
             self._budget.retire(meter)
             return False
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, index: int, error: Exception, its_failures: int) -> None:
         _LOGGER.exception("event=worker_failed worker=%s", threading.current_thread().name)
         with self._lock:
+            self._ready.discard(index)
             self.failures += 1
             self._in_a_row += 1
-            if self._in_a_row >= MOST_FAILURES:
+            if max(self._in_a_row, its_failures) >= MOST_FAILURES:
                 self._fatal = error
 
 

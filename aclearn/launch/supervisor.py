@@ -58,6 +58,7 @@ class _Slot:
     command: RoleCommand
     budget: RestartBudget
     state: State = "new"
+    optional: bool = False
     process: RoleProcess | None = None
     restarts: int = 0
     due: float = 0.0  # waiting: when to start again; leaving: when to kill
@@ -108,8 +109,14 @@ class Supervisor:
 
     @property
     def finished(self) -> bool:
-        """Whether every role has ended with exit status 0; False when there is none."""
-        return bool(self._slots) and all(slot.state == "done" for slot in self._slots.values())
+        """Whether every role has ended with exit status 0; False when there is none.
+
+        An optional one may also have failed.
+        """
+        return bool(self._slots) and all(
+            slot.state == "done" or (slot.optional and slot.state == "failed")
+            for slot in self._slots.values()
+        )
 
     def roles(self) -> list[RoleStatus]:
         """The table of roles in the order in which they were added."""
@@ -171,8 +178,13 @@ class Supervisor:
         slot.process.kill()
         return True
 
-    def add(self, command: RoleCommand) -> None:
+    def add(self, command: RoleCommand, *, optional: bool = False) -> None:
         """Take a role more; it is started at once when the supervisor runs.
+
+        Args:
+            command: of the role.
+            optional: the others can do without it: when no restart is left it has failed, is not
+                started again, and nothing is raised.
 
         Raises:
             ValueError: the name is taken.
@@ -182,7 +194,7 @@ class Supervisor:
             raise ValueError(f"role name {command.name!r} is taken; each role needs its own")
         if self._phase == "stopped":
             raise RuntimeError(f"add({command.name!r}) called on a supervisor that is stopped")
-        slot = _Slot(command, self._new_budget())
+        slot = _Slot(command, self._new_budget(), optional=optional)
         self._slots[command.name] = slot
         if self._phase == "running":
             self._spawn(slot)
@@ -297,6 +309,9 @@ class Supervisor:
 
     def _fail(self, slot: _Slot, how: str, *, log_start: int | None) -> None:
         slot.state = "failed"
+        if slot.optional:
+            self._tell(slot, "died", f"{how}; the others go on, see {slot.command.log_path}")
+            return
         self._tell(slot, "died", how)
         text = f"{slot.command.name}: {how}"
         if log_start is not None:

@@ -27,6 +27,8 @@ from aclearn.monitoring.tuner_window import Discarded, RateWindow, Reading
 FREEZE_AT = 0.005
 #: Shortest part of a window after which a trial that is clearly worse is ended.
 LEAST_WINDOW = 1 / 3
+#: Setbacks of a trial, roles that die or windows in which nothing is counted, that end it.
+_MOST_SETBACKS = 2
 #: Windows of the kept setting before anything is compared with it.
 _BASELINE_WINDOWS = 2
 #: Standard deviations of a change that ends a window early.
@@ -54,7 +56,9 @@ class Tuner:
     exp(change / temperature) (Metropolis et al. 1953), and the temperature falls with each trial.
     Of equals the smaller count is better: a worker more must pay. What is rejected is reverted at
     once, and the kept setting is measured again before the next trial. Estimates are remembered: a
-    neighbour that is known to be worse is decided from memory, which costs nothing. Below
+    neighbour that is known to be worse is decided from memory, which costs nothing, and so what
+    is known to be better may be kept without a trial, however far it is. A trial of which a role
+    dies twice is given up: it must not use up the role's restarts. Below
     `FREEZE_AT`, with every neighbour known not to be better, nothing is tried any more; the kept
     setting is only watched, and two windows in a row that deviate by more than `thaw_share` make it
     search anew.
@@ -107,6 +111,8 @@ class Tuner:
         self._known = Landscape(self._most)
         self._kept: Setting = tuple(start[name] for name in self._names)
         self._trial: Setting | None = None
+        self._setbacks = 0
+        self._recalled: list[Decision] = []
         self._suspect: Reading | None = None
         self._paid: tuple[int, int] | None = None
         self._choose = False
@@ -150,15 +156,17 @@ class Tuner:
         if self._choose:
             self._choose = False
             self._trial = self._choose_trial(bottleneck)
+            self._setbacks = 0
             self._window.begin()
         return self._named(self._trial or self._kept)
 
-    def observe(self, counter: int, counts: Mapping[str, int]) -> list[Decision]:
+    def observe(self, counter: int, counts: Mapping[str, int], source: str = "") -> list[Decision]:
         """Take a sample.
 
         Args:
             counter: of the objective, cumulative.
             counts: what the roles run; a name that is not known yet is left out.
+            source: incarnation of who counts.
 
         Returns:
             What was decided, oldest first; most samples decide nothing.
@@ -168,7 +176,11 @@ class Tuner:
         now = self._clock()
         measured = self._trial or self._kept
         running = tuple(counts.get(name, 0) for name in self._names)
-        reading = self._window.observe(now, counter, runs=running == measured)
+        reading = self._window.observe(now, counter, runs=running == measured, source=source)
+        if self._trial is not None and self._window.roles_broke:
+            self._setbacks += 1
+            if self._setbacks >= _MOST_SETBACKS:
+                return [self._give_up(self._trial, "roles died of it, or changed their counts")]
         if isinstance(reading, Discarded):
             return [self._decide("discarded", f"{reading.reason}; measured again", measured, None)]
         if reading is None:
@@ -183,17 +195,21 @@ class Tuner:
         waited = f"the roles run {self._named(running)} after {self._takeover_s:.3g} s"
         if running == measured:
             waited = f"nothing was counted for {self._takeover_s:.3g} s"
-        self._window.begin()
         if self._trial is not None:
-            self._trial = None
-            self._known.unreachable.add(measured)
-            return [self._decide("given up", f"{waited}; reverted", measured, None)]
+            return [self._give_up(self._trial, waited)]
+        self._window.begin()
         within = all(1 <= c <= m for c, m in zip(running, self._most, strict=True))
         if running == measured or not within:
             return [self._decide("idle", f"{waited}; still waiting", measured, None)]
         self._kept, self._suspect, self._paid = running, None, None
         self.frozen, self.temperature = False, self._hot
         return [self._decide("adopted", f"{waited}, so these are kept", measured, None)]
+
+    def _give_up(self, trial: Setting, why: str) -> Decision:
+        self._window.begin()
+        self._trial = None
+        self._known.unreachable.add(trial)
+        return self._decide("given up", f"{why}; reverted", trial, None)
 
     def _judge_kept(self, reading: Reading) -> list[Decision]:
         kept, estimate = self._kept, self.kept_estimate
@@ -222,7 +238,8 @@ class Tuner:
         words = f"{self.kept_estimate.windows:.3g} windows"
         if known and not self.frozen:
             words += self._go_on()
-        return [self._decide("kept" if known else "baseline", words, kept, reading)]
+        verdict: Verdict = "kept" if known else "baseline"
+        return [*self._take_recalled(), self._decide(verdict, words, kept, reading)]
 
     def _doubt(self, reading: Reading, deviation: float) -> Decision:
         """The kept setting deviates: the first time it may be chance."""
@@ -253,7 +270,7 @@ class Tuner:
             return []
         self.rate = reading.rate
         if reading.rate <= 0.0:
-            return [self._reject_silent(trial, reading)]
+            return [self._judge_silent(trial, reading)]
         self._known.learn(trial, reading.rate, weight)
         estimate = self._known.of(trial)
         change, sd = self._known.compare(self._kept, trial)
@@ -281,13 +298,20 @@ class Tuner:
         self._window.begin(settled=True)
         if estimate.windows >= _BASELINE_WINDOWS:
             reason += self._go_on()
-        return [self._decide("accepted", reason, trial, reading, change=change, baseline=baseline)]
+        accept = self._decide("accepted", reason, trial, reading, change=change, baseline=baseline)
+        return [*self._take_recalled(), accept]
 
-    def _reject_silent(self, trial: Setting, reading: Reading) -> Decision:
-        """A trial under which nothing was counted: not kept at any temperature, nor tried again.
+    def _judge_silent(self, trial: Setting, reading: Reading) -> Decision:
+        """A trial under which nothing was counted: the first time it may be a disk that hung.
 
-        Whatever is kept is what others are compared with, and nothing can be compared with zero.
+        The second time it is not kept at any temperature, nor tried again: whatever is kept is what
+        others are compared with, and nothing can be compared with zero.
         """
+        self._setbacks += 1
+        if self._setbacks < _MOST_SETBACKS:
+            self._window.begin(settled=True)
+            reason = "nothing was counted; measured again"
+            return self._decide("repeat", reason, trial, reading, change=-1.0)
         self._known.unreachable.add(trial)
         self.temperature *= self._cooling
         self._trial = None
@@ -307,10 +331,12 @@ class Tuner:
                 return self._move_from_memory(other, "is better after all")
         while self.temperature >= FREEZE_AT and others:
             other = self._rng.choice(others)
-            change, _ = self._known.compare(self._kept, other)
+            change, sd = self._known.compare(self._kept, other)
             self.temperature *= self._cooling
             if self._rng.random() < self._chance(change - self._known.cost(self._kept, other)):
                 return self._move_from_memory(other, "is accepted from memory")
+            reason = f"{change:+.1%} ± {sd:.1%} from memory is worse"
+            self._recalled.append(self._decide("recalled", reason, other, None, change=change))
             if self._cooling >= 1.0:
                 return ""
         best = max(self._known.measured(0.0), key=self._known.rate)
@@ -319,6 +345,10 @@ class Tuner:
             return self._move_from_memory(best, "was the best")
         self.frozen = True
         return "; no neighbour is better: frozen"
+
+    def _take_recalled(self) -> list[Decision]:
+        recalled, self._recalled = self._recalled, []
+        return recalled
 
     def _move_from_memory(self, other: Setting, why: str) -> str:
         change, sd = self._known.compare(self._kept, other)

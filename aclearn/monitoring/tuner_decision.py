@@ -13,7 +13,8 @@ Verdict = Literal[
     "repeat",  # a trial within the noise is measured again
     "accepted",
     "rejected",
-    "given up",  # the roles did not take the counts over
+    "recalled",  # a neighbour is refused by what is known of it
+    "given up",  # the roles did not take the counts over, or died of them
     "adopted",  # nor those that were kept: what runs is kept
     "discarded",  # the window was broken and begins again
     "idle",  # nothing was counted: no decision

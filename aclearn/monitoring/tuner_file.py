@@ -5,12 +5,15 @@ Imported by name: `aclearn.runs` brings what reads checkpoints, which actors do 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import logging
+import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +38,8 @@ _CONFIGURED_AT = {
 }
 #: Settings that are remembered; the oldest is forgotten first.
 _MOST_SETTINGS = 1000
+#: Longest wait for another run that writes the same file, in seconds.
+_LOCK_WITHIN_S = 2.0
 
 
 def open_tuner_log(run_dir: Path) -> MetricsWriter:
@@ -122,6 +127,10 @@ class TunedSettings:
             counts: by name.
             rate: estimated rate of the objective, per second; for who reads the file.
         """
+        with _locked(self._path.parent):
+            return self._put(key, counts, rate)
+
+    def _put(self, key: TunedKey, counts: Mapping[str, int], rate: float) -> bool:
         settings = self._read()
         if settings is None:
             return False
@@ -145,7 +154,7 @@ class TunedSettings:
         except OSError as error:
             self._warn(f"cannot be read ({error.strerror})")
             return None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             self._warn(f"is no JSON ({error}); remove it, and it will be written anew")
             return None
         settings = content.get("settings") if isinstance(content, dict) else None
@@ -160,6 +169,31 @@ class TunedSettings:
     def _warn(self, reason: str) -> None:
         self.warnings += 1
         _LOGGER.warning("event=tuned_not_used path=%s reason=%r", self._path, reason)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Nobody else's between reading and writing: runs that share the folder may end together.
+
+    Where the lock cannot be had the body runs without it: what may be lost is one entry.
+    """
+    descriptor = None
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        deadline = time.monotonic() + _LOCK_WITHIN_S
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.01)
+    except OSError as error:  # no such folder, or one that knows no locks
+        _LOGGER.warning("event=tuned_not_locked folder=%s reason=%r", folder, error.strerror)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _is_entry(entry: Any) -> bool:

@@ -17,14 +17,14 @@ _SYMBOLS = {"predictors": "N_P", "trainers": "N_T", "actors": "N_A"}
 
 @dataclass(frozen=True)
 class TunerHistory:
-    """What a tuner did, one entry for each reading.
+    """What a tuner did, one entry for each reading, and for each trial that was given up.
 
     Attributes:
         counts: name → what was measured, also of a count in no tuner's hands; NaN while it is not
             known.
         kept: name → what was kept after it; as `counts`.
         fixed: names of the counts that no tuner had in its hands.
-        rates: per second.
+        rates: per second; NaN for a trial that was given up.
         baselines: estimate of what was kept, NaN before there was one.
         temperatures: after it.
         reverted: whether it read counts that were not kept in the end, or are not decided yet.
@@ -53,8 +53,10 @@ def read_tuner_history(run_dir: Path) -> TunerHistory:
 
     lines = read_tuner_log(run_dir)
     try:
-        readings = [line for line in lines if line["rate"] is not None]
-        if not readings:
+        readings = [
+            line for line in lines if line["rate"] is not None or line["verdict"] == "given up"
+        ]
+        if all(line["rate"] is None for line in readings):
             raise RunFolderError(
                 f"{run_dir / TUNER_FILE} has no reading yet: no window has ended "
                 "(tuner.settle_s and tuner.every_s after the first learned step, once every actor "
@@ -70,7 +72,7 @@ def read_tuner_history(run_dir: Path) -> TunerHistory:
             counts={n: [_number(each.get(n)) for each in counts] for n in names},
             kept={n: [_number(each.get(n)) for each in kept] for n in names},
             fixed=[n for n in names if all(n not in line["counts"] for line in readings)],
-            rates=[float(line["rate"]) for line in readings],
+            rates=[_number(line["rate"]) for line in readings],
             baselines=[_number(line["baseline"]) for line in readings],
             temperatures=[float(line["temperature"]) for line in readings],
             reverted=_reverted(readings),

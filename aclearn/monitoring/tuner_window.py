@@ -39,7 +39,10 @@ class RateWindow:
 
     def __init__(self, *, settle_s: float, longest_gap_s: float) -> None:
         self._settle_s, self._longest_gap_s = settle_s, longest_gap_s
-        self._last: tuple[float, int] | None = None
+        self._last: tuple[float, int, str] | None = None
+        #: Whether the last sample broke the measurement by what the roles did: one was started
+        #: again, or runs other counts.
+        self.roles_broke = False
         self._rises = False
         self._batch_s = 0.0
         self.begin()
@@ -59,22 +62,27 @@ class RateWindow:
             return 0.0
         return now - self._asked_at
 
-    def observe(self, now: float, counter: int, *, runs: bool) -> Reading | Discarded | None:
+    def observe(
+        self, now: float, counter: int, *, runs: bool, source: str = ""
+    ) -> Reading | Discarded | None:
         """Take a sample.
 
         Args:
             now: the clock's value, in seconds.
             counter: the cumulative counter at that time.
             runs: whether the roles run the setting that is to be measured.
+            source: incarnation of who counts; another one has died and begun anew.
 
         Returns:
             The reading so far, which grows with the counter, and with each sample in which it is
             late; Discarded when the window began again; None while there is nothing to read yet.
         """
-        broken = self._why_broken(now, counter, runs)
+        broken = self._broken_by_roles(counter, runs, source)
+        self.roles_broke = broken is not None
+        broken = broken or self._broken_by_time(now)
         rose = self._last is not None and counter > self._last[1]
         self._rises = rose or (self._rises and broken is None)
-        self._last = (now, counter)
+        self._last = (now, counter, source)
         if broken is not None:
             measuring = self._from is not None
             self.begin()
@@ -116,16 +124,21 @@ class RateWindow:
             return None  # two samples of one moment
         return Reading((self._to[1] - self._from[1]) / window_s, window_s)
 
-    def _why_broken(self, now: float, counter: int, runs: bool) -> str | None:
+    def _broken_by_roles(self, counter: int, runs: bool, source: str) -> str | None:
+        if self._last is None:
+            return None
+        if source != self._last[2] or counter < self._last[1]:
+            return "the trainer was started again"
+        if self._taken_at is not None and not runs:
+            return "the counts changed while they were measured"
+        return None
+
+    def _broken_by_time(self, now: float) -> str | None:
         if self._last is None:
             return None
         gap_s = now - self._last[0]
         if not math.isfinite(now) or gap_s < 0.0:
             return f"the clock went back by {-gap_s:.3g} s"
         if gap_s > self._longest_gap_s:
-            return f"nothing was heard for {gap_s:.3g} s: a clock that jumped, or a role that died"
-        if counter < self._last[1]:
-            return "the counter fell: the trainer was started again"
-        if self._taken_at is not None and not runs:
-            return "the counts changed while they were measured"
+            return f"nothing was heard for {gap_s:.3g} s: a clock that jumped, or a role that hung"
         return None

@@ -138,6 +138,6 @@ def parse_line(raw: bytes) -> dict[str, Any] | None:
     """One line of a metrics file; None when it is no JSON object."""
     try:
         line = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):  # no JSON, or nested without end
         return None
     return line if isinstance(line, dict) else None

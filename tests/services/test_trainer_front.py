@@ -17,6 +17,7 @@ from aclearn.wire import (
     Hello,
     NoNewerWeights,
     ObservationsRequest,
+    SetWorkers,
     UnrollReply,
     Weights,
     WeightsRequest,
@@ -42,6 +43,7 @@ class Front:
         )
         self.store.publish(PolicyVersion(0, 1), {"a": np.ones(2, np.float32)})
         self.failures: list[BaseException] = []
+        self.wishes: list[int | None] = []
         self.front = TrainerFront(
             roles("trainer-0"),
             intake=self.intake,
@@ -50,9 +52,10 @@ class Front:
             recent=RecentObservations(frame_stack=1),
             beat=lambda final: tools.make_beat(final=final),
             on_failure=self.failures.append,
+            want_workers=self.wishes.append,
         )
         self.front.start()
-        _, envelope = tools.next_message(self.monitor)
+        self.monitor_address, envelope = tools.next_message(self.monitor)
         endpoints = envelope.message.endpoints
         actor = roles("actor-0")
         self.unrolls = actor.connect(endpoints["unrolls"])
@@ -177,3 +180,11 @@ def test_the_end_is_a_final_beat_to_the_monitor(front, tools) -> None:
         return any(isinstance(beat, Beat) and beat.final for beat in beats)
 
     tools.wait_until(read, "the final beat came")
+
+
+def test_a_wish_for_workers_is_handed_on_by_the_sockets_thread(front, tools) -> None:
+    # whatever the trainer's other threads do: a checkpoint may take seconds
+    address = front.monitor_address
+    front.monitor.send(address, SetWorkers(3))
+    tools.wait_until(lambda: front.wishes and front.wishes[-1] == 3, "the wish has come")
+    assert front.wishes[0] is None

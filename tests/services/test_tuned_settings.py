@@ -102,6 +102,7 @@ def test_a_count_that_the_tuner_leaves_alone_is_part_of_the_key() -> None:
         ("[]", "expected"),
         ('{"settings": 3}', "expected"),
         ('{"settings": [{"counts": {"trainers": "x"}}]}', "expected"),
+        ("[" * 100_000, "is no JSON"),
     ],
 )
 def test_a_corrupt_memory_is_reported_counted_left_alone_and_ignored(

@@ -158,6 +158,34 @@ def test_actors_are_wanted_and_nobody_is_told(tools, tmp_path) -> None:
     world.tuning.close()
 
 
+def test_actors_that_leave_are_not_measured_with_those_that_stay(tools, tmp_path) -> None:
+    config = tuned_config(tmp_path, counts="[actors]")
+    # two are best, and who leaves takes four seconds
+    world = World(tools, config, lambda workers, actors: 1000.0 - 300.0 * abs(actors - 2))
+    world.leaves_within_s = 4.0
+    world.go_on(400.0)
+    rates = {line["counts"]["actors"]: set() for line in world.lines()}
+    for line in world.lines():
+        if line["rate"] is not None:
+            rates[line["counts"]["actors"]].add(round(line["rate"], -1))
+    assert rates == {1: {700}, 2: {1000}, 3: {700}}
+    assert world.tuning.actors_wanted == 2
+    world.tuning.close()
+
+
+def test_a_wish_that_was_overtaken_is_told_again(tools, tmp_path) -> None:
+    config = tuned_config(tmp_path)
+    world = World(tools, config, two_is_best)
+    world.deaf = True  # its workers stay as they are
+    while not world.letters:
+        world.go_on(0.25)
+    assert world.letters == [Letter(b"t", SetWorkers(2))]
+    world.tuning._wanted = {"trainers": 1}  # reverted before the second worker was there
+    told = world.tuning.letters(world.members, world.clock.now)
+    assert told == [Letter(b"t", SetWorkers(1))]
+    world.tuning.close()
+
+
 def test_an_actor_that_was_started_by_hand_is_not_the_launcher_s_to_follow(tools, tmp_path) -> None:
     config = tuned_config(tmp_path, counts="[actors]")
     world = World(tools, config, lambda workers, actors: 100.0 * min(actors, 4) - actors)

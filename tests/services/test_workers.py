@@ -81,14 +81,20 @@ def test_every_turn_is_taken_once_while_the_count_changes(pool, job, tools) -> N
 def test_a_worker_that_raises_is_made_anew_and_the_others_go_on(pool, job, tools) -> None:
     pool.resize(2)
     tools.wait_until(lambda: job.made == 2, "both are made")
-    for failures in (1, 2, 3, 4):  # never three in a row: a success lies between
+    turns = 0
+    for failures in (1, 2, 3, 4):  # never three in a row, neither of all nor of one of them
         job.failing.set()
+        turns += 1
         job.turn.release()
         tools.wait_until(lambda failures=failures: pool.failures == failures, "it failed")
         job.failing.clear()
-        before = job.finished
-        job.turn.release()
-        tools.wait_until(lambda before=before: job.finished == before + 1, "and goes on")
+        job.threads.clear()
+
+        while len(job.threads) < 2:
+            turns += 1
+            job.turn.release()
+            taken = turns - failures
+            tools.wait_until(lambda taken=taken: job.finished == taken, "and they go on")
     pool.check()
     tools.wait_until(lambda: job.made == 6, "each failure made one anew")
 
@@ -142,6 +148,60 @@ def test_only_a_step_that_did_something_ends_a_row_of_failures(tools, outcomes, 
         assert pool.failures == outcomes.count("fails")
     finally:
         assert pool.close(DEADLINE_S)
+
+
+def test_a_worker_that_always_fails_ends_the_pool_however_well_the_others_do(tools) -> None:
+    go_on, has_gone_on = threading.Semaphore(0), threading.Semaphore(0)
+
+    def make():
+        broken, worked = threading.current_thread().name == "test-0", [False]
+
+        def step(meter) -> bool:
+            if broken:
+                # the other one works in between: no three failures of the pool are in a row
+                go_on.release()
+                assert has_gone_on.acquire(timeout=DEADLINE_S)
+                raise ValueError("broken on purpose")
+            if worked[0]:
+                has_gone_on.release()  # only now is the step before counted
+            worked[0] = go_on.acquire(timeout=0.02)
+            return worked[0]
+
+        return step
+
+    pool = WorkerPool(make, name="test")
+    pool.resize(2)
+    tools.wait_until(lambda: living() == set(), "the pool ends")
+    with pytest.raises(RuntimeError, match="in a row failed"):
+        pool.check()
+    assert pool.failures == MOST_FAILURES
+    assert pool.close(DEADLINE_S)
+
+
+def test_a_worker_runs_from_its_first_step_until_it_has_left(tools) -> None:
+    may_begin, may_end = threading.Event(), threading.Event()
+
+    def make():
+        first = [True]
+
+        def step(meter) -> bool:
+            assert (may_begin if first[0] else may_end).wait(DEADLINE_S)
+            first[0] = False
+            return True
+
+        return step
+
+    pool = WorkerPool(make, name="test")
+    pool.resize(2)
+    assert (pool.size, pool.running) == (2, 0)  # they are being made
+    may_begin.set()
+    tools.wait_until(lambda: pool.running == 2, "they run")
+    pool.resize(1)
+    assert (pool.size, pool.running) == (1, 2)  # one has a step to end
+    may_end.set()
+    tools.wait_until(lambda: pool.running == 1, "it has left")
+    assert pool.close(DEADLINE_S)
+    assert pool.running == 0
 
 
 def test_what_makes_a_worker_may_fail_too(tools) -> None:

@@ -71,6 +71,9 @@ class World:
         self.letters: list[Letter] = []
         self.deaf = False
         self.by_hand: list[Member] = []
+        #: Seconds that an actor takes to leave when fewer are wanted.
+        self.leaves_within_s = 0.0
+        self._leaving_since: float | None = None
 
     def go_on(self, seconds: float) -> None:
         end = self.clock.now + seconds
@@ -93,6 +96,14 @@ class World:
             wanted = self.tuning.actors_wanted
             if wanted is not None and not self.deaf:
                 others = [m for m in self.members if m.role != "actor"]
+                there = len(self.members) - len(others) - len(self.by_hand)
+                if there <= wanted:
+                    self._leaving_since = None
+                elif self._leaving_since is None:
+                    self._leaving_since = self.clock.now
+                if self._leaving_since is not None:
+                    gone = self.clock.now - self._leaving_since >= self.leaves_within_s
+                    wanted = wanted if gone else there
                 self.members = others + actors_of(wanted) + self.by_hand
 
     def lines(self) -> list[dict]:

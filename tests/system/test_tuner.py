@@ -73,6 +73,24 @@ def test_workers_of_the_trainer_change_while_it_learns(system: System) -> None:
     _check_events(run)
 
 
+def test_predictors_and_trainers_change_together_and_nothing_is_lost(system: System) -> None:
+    tuner = {**_TINY, "max_predictors": 3, "max_trainers": 2}
+    predictor, actors = {"processes": 2}, {"inference": "predictor"}
+    run = system.train(system.config(CARTPOLE, tuner=tuner, actors=actors, predictor=predictor))
+
+    def both_were_tried() -> bool:
+        tried = [d["counts"] for d in _decisions(run) if d["verdict"] in _DECIDED]
+        return all(len({c[name] for c in tried}) > 1 for name in ("predictors", "trainers"))
+
+    run.wait_for(both_were_tried, "both counts are tried", within_s=120.0)
+    # the gauge is the mean of both predictors: it is whole only when they run as many
+    run.wait_for(
+        lambda: {line.get("predictor_workers") for line in run.lines()} >= {1.0, 2.0},
+        "both predictors follow",
+    )
+    run.finish()  # checks the account in every line
+
+
 def _check_events(run: Run) -> None:
     """TensorBoard shows each decision at the number that it has in the file."""
     events = EventAccumulator(str(run.folder / "tensorboard"), size_guidance={"scalars": 0})

@@ -255,6 +255,33 @@ def test_a_role_is_added_and_removed_while_the_others_run(stage: Stage) -> None:
     assert [s.name for s in supervisor.roles()] == ["actor-0", "actor-1"]
 
 
+def test_an_optional_role_that_dies_too_often_ends_nobody_else(stage: Stage) -> None:
+    supervisor = stage.supervise(stage.role("actor-0", _ORDERLY), max_restarts=1)
+    supervisor.start()
+    supervisor.add(stage.role("actor-1", "import sys; sys.exit(3)"), optional=True)
+    events = stage.collect(
+        supervisor, lambda: _state(supervisor, "actor-1") == "failed", "no restart is left"
+    )
+    assert [event for event in events if event.startswith("actor-1")] == [
+        "actor-1 started",
+        "actor-1 died",
+        "actor-1 restarted",
+        "actor-1 died",
+    ]
+    assert _state(supervisor, "actor-0") == "running"
+    assert not supervisor.finished
+    supervisor.remove("actor-1")  # its name is free again
+    supervisor.add(stage.role("actor-1", "import sys; sys.exit(4)"), optional=True)
+    stage.collect(supervisor, lambda: _state(supervisor, "actor-1") == "failed", "as before")
+
+
+def test_a_run_is_over_without_an_optional_role_that_has_failed(stage: Stage) -> None:
+    supervisor = stage.supervise(stage.role("actor-0", "pass"), max_restarts=0)
+    supervisor.start()
+    supervisor.add(stage.role("actor-1", "import sys; sys.exit(3)"), optional=True)
+    stage.collect(supervisor, lambda: supervisor.finished, "one is done, the other has failed")
+
+
 def test_a_role_that_does_not_leave_in_time_is_killed_by_poll(stage: Stage) -> None:
     clock = FakeClock()
     supervisor = stage.supervise(stage.role("actor-0", _DEAF), clock=clock)

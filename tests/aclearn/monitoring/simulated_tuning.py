@@ -30,6 +30,7 @@ class Run:
             **(settings | changes),
         )
         self.hint: str | None = None
+        self.source = "t"
         self.running: dict[str, int] | None = None  # set: what runs whatever is wanted
         self.decisions: list = []
         self.path: list[dict[str, int]] = []
@@ -39,7 +40,7 @@ class Run:
         running = wanted if self.running is None else self.running
         self.now += seconds
         self.counter += seconds * self.rate(running)
-        decided = self.tuner.observe(round(self.counter), running)
+        decided = self.tuner.observe(round(self.counter), running, self.source)
         self.path.append(wanted)
         self.decisions += decided
         return decided

@@ -192,6 +192,35 @@ def test_it_thaws_when_the_rate_changes_twice_in_a_row_and_finds_the_new_best(fa
     assert run.tuner.kept == {"predictors": 2, "trainers": 1}
 
 
+@pytest.mark.parametrize("share", [0.2, 0.4])
+def test_it_thaws_from_the_stated_share_on_and_not_below(share: float) -> None:
+    scale = [1.0]
+    run = Run(lambda c: scale[0] * hill()(c), thaw_share=share)
+    run.go_on(900.0)
+    assert run.tuner.frozen
+    scale[0] = 1.0 - 0.9 * share
+    run.go_on(300.0)
+    assert run.tuner.frozen
+    assert not {"suspect", "thawed"} & {d.verdict for d in run.decisions}
+    scale[0] = 1.0 - 1.1 * share
+    run.go_on(40.0)
+    assert "thawed" in {d.verdict for d in run.decisions}
+
+
+def test_what_is_refused_from_memory_is_told_with_its_temperature() -> None:
+    run = Run(hill((1, 1)), temperature=0.02)
+    run.go_on(900.0)
+    assert run.tuner.frozen
+    recalled = [d for d in run.decisions if d.verdict == "recalled"]
+    assert {tuple(d.counts.values()) for d in recalled} <= {(1, 2), (2, 1)}
+    assert all(d.rate is None and d.change == pytest.approx(-0.15, abs=0.01) for d in recalled)
+    # each proposal, tried or remembered, cools once: the log tells every step down
+    proposals = [d for d in run.decisions if d.verdict in ("accepted", "rejected", "recalled")]
+    steps = [0.02 * 0.85 ** (n + 1) for n in range(len(proposals))]
+    assert [d.temperature for d in proposals] == pytest.approx(steps)
+    assert steps[-1] < 0.005 < steps[-2]
+
+
 def test_one_window_that_deviates_changes_nothing() -> None:
     scale = [1.0]
     run = Run(lambda c: scale[0] * hill()(c))

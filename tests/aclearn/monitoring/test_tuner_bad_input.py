@@ -40,16 +40,52 @@ class Yes(random.Random):
 def test_a_trial_in_which_nothing_is_counted_is_accepted_at_no_temperature() -> None:
     run = Run(lambda counts: 1000.0 if sum(counts.values()) == 2 else 0.0, temperature=1.0)
     run.tuner._rng = Yes()
+    once = run.until("repeat")
+    assert (once.rate, once.reason) == (0.0, "nothing was counted; measured again")
     rejected = run.until("rejected")
+    assert rejected.counts == once.counts
     assert (rejected.rate, rejected.change) == (0.0, -1.0)
     assert rejected.reason == "nothing was counted; reverted"
     assert rejected.kept == run.tuner.propose() == {"predictors": 1, "trainers": 1}
     run.go_on(600.0)
     # neither from memory, nor is it tried again
     silent = [tuple(d.counts.values()) for d in run.decisions if d.rate == 0.0]
-    assert sorted(silent) == [(1, 2), (2, 1)]
+    assert sorted(silent) == [(1, 2), (1, 2), (2, 1), (2, 1)]
     assert all(d.kept == {"predictors": 1, "trainers": 1} for d in run.decisions)
     assert run.tuner.frozen
+
+
+def test_a_trial_in_which_everything_stood_still_once_is_measured_again() -> None:
+    run = Run(hill((1, 2)))
+    run.until("kept")
+    slow, run.rate = run.rate, lambda counts: 0.0
+    stood_still = run.until("repeat")
+    run.rate = slow
+    after = [run.until("accepted")] if stood_still.counts["trainers"] == 2 else []
+    run.go_on(600.0)
+    assert run.tuner.kept == {"predictors": 1, "trainers": 2}
+    assert "given up" not in {d.verdict for d in run.decisions + after}
+
+
+def test_a_trial_of_which_a_role_dies_twice_is_given_up_before_its_restarts_are() -> None:
+    run = Run(hill((1, 1)))
+    run.until("kept")
+    begins = run.now
+    while run.tuner.propose() == run.tuner.kept:
+        run.sample()
+    trial, deaths = run.tuner.propose(), 0
+    while run.tuner.propose() == trial and deaths < 10:
+        run.go_on(4.0)  # it is running, and may be measured already
+        run.source, deaths = f"t{deaths}", deaths + 1
+        run.sample()
+    assert deaths == 2
+    last = run.decisions[-1]
+    assert (last.verdict, last.counts, last.kept) == ("given up", trial, run.tuner.kept)
+    assert last.reason == "roles died of it, or changed their counts; reverted"
+    assert run.now - begins < 60.0
+    run.go_on(600.0)
+    assert trial not in run.path[run.path.index(run.tuner.kept, -1) :]
+    assert [d.verdict for d in run.decisions if d.counts == trial].count("given up") == 1
 
 
 def test_counts_that_were_silent_once_can_be_kept_when_they_run_all_the_same() -> None:
@@ -92,6 +128,14 @@ def test_a_clock_that_jumps_discards_the_window_and_measures_again(jump_s: float
     assert {d.verdict: round(d.rate) for d in after} == {"rejected": 850, "kept": 1000}
     assert {d.rate for d in after} == {850.0, 1000.0}
     assert run.tuner.kept == {"predictors": 1, "trainers": 1}
+
+
+@pytest.mark.parametrize(("gap_s", "breaks"), [(5.0, False), (5.5, True)])
+def test_a_gap_up_to_the_bound_is_part_of_the_window(gap_s: float, breaks: bool) -> None:
+    run = Run(hill((1, 1)))
+    run.until("kept")
+    run.go_on(4.0)
+    assert [d.verdict for d in run.sample(gap_s)] == (["discarded"] if breaks else [])
 
 
 def test_a_counter_that_falls_discards_the_window() -> None:

@@ -53,6 +53,19 @@ def test_the_history_has_every_reading_and_what_was_kept(tmp_path: Path) -> None
     assert history.thawed_s == [50.0]
 
 
+def test_a_trial_that_was_given_up_is_marked_though_it_has_no_rate(tmp_path: Path) -> None:
+    run = _run(tmp_path / "r")
+    given_up = {"verdict": "given up", "counts": {"actors": 5, "trainers": 3}, "rate": None}
+    last = {**json.loads((run / "tuner.jsonl").read_text().splitlines()[-1]), "time_s": 60.0}
+    with (run / "tuner.jsonl").open("a") as file:
+        file.write(json.dumps(last | given_up) + "\n")
+    history = read_tuner_history(run)
+    assert history.time_s[-1] == 60.0
+    assert history.counts["trainers"][-1] == 3
+    assert history.reverted[-1]
+    assert math.isnan(history.rates[-1])
+
+
 def _write(folder: Path, lines: list[tuple[str, dict, dict]]) -> Path:
     folder.mkdir(parents=True)
     written = [
