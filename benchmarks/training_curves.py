@@ -2,6 +2,7 @@
 
     python benchmarks/training_curves.py gather DIR --game breakout --setting paper >> FILE.csv
     python benchmarks/training_curves.py draw FILE.csv PICTURE.png
+    python benchmarks/training_curves.py table FILE.csv --every 100000
 
 Seeds of one comparison may be trained on different days; each is compared with itself only.
 """
@@ -10,8 +11,9 @@ from __future__ import annotations
 
 import argparse
 import csv
+import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,11 @@ def points(folder: Path) -> Iterator[tuple[float, int, float]]:
             next_s = line["time_s"] + _EVERY_S
 
 
+def read(table: Path) -> list[dict[str, str]]:
+    """The rows of a table that `gather` wrote."""
+    return list(csv.DictReader(table.read_text().splitlines(), fieldnames=FIELDS))
+
+
 def gather(out: Path, game: str, setting: str) -> None:
     """Print the table's rows of all runs in a folder of `training_time.py`."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -47,12 +54,35 @@ def gather(out: Path, game: str, setting: str) -> None:
             writer.writerow([game, setting, variant, seed, f"{time_s:.1f}", steps, f"{mean:.2f}"])
 
 
+def at_equal_steps(rows: Sequence[Mapping[str, str]], every: int) -> Iterator[list[str]]:
+    """A header, then a row each `every` steps up to where the first run ends.
+
+    Each cell is the mean of the seeds' mean returns at the last point up to so many learned steps,
+    and their range where there are several seeds.
+    """
+    curves: dict[str, dict[str, list[tuple[int, float]]]] = {}
+    for row in rows:
+        curve = curves.setdefault(row["variant"], {}).setdefault(row["seed"], [])
+        curve.append((int(row["learned_steps"]), float(row["return"])))
+    yield ["steps", *curves]
+    end = min(curve[-1][0] for seeds in curves.values() for curve in seeds.values())
+    for steps in range(every, end + 1, every):
+        cells = []
+        for seeds in curves.values():
+            found = [[r for at, r in curve if at <= steps][-1:] for curve in seeds.values()]
+            returns = [value for each in found for value in each]
+            mean = f"{statistics.fmean(returns):.1f}" if returns else ""
+            spread = f" ({min(returns):.1f} to {max(returns):.1f})" if len(returns) > 1 else ""
+            cells.append(mean + spread)
+        yield [f"{steps / 1000:g} k", *cells]
+
+
 def draw(table: Path, picture: Path) -> None:
     """One panel over time and one over steps; a colour a variant, a line style a seed."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
-    rows = list(csv.DictReader(table.read_text().splitlines(), fieldnames=FIELDS))
+    rows = read(table)
     variants = list(dict.fromkeys(row["variant"] for row in rows))
     seeds = sorted({row["seed"] for row in rows})
     figure = Figure(figsize=(11.0, 4.5), layout="constrained")
@@ -82,7 +112,7 @@ def draw(table: Path, picture: Path) -> None:
 
 
 def main() -> None:
-    """Gather or draw."""
+    """Gather, draw or compare."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     gathering = commands.add_parser("gather")
@@ -92,9 +122,15 @@ def main() -> None:
     drawing = commands.add_parser("draw")
     drawing.add_argument("table", type=Path)
     drawing.add_argument("picture", type=Path)
+    comparing = commands.add_parser("table")
+    comparing.add_argument("table", type=Path)
+    comparing.add_argument("--every", type=int, default=100_000, help="learned agent steps")
     options = parser.parse_args()
     if options.command == "gather":
         gather(options.out, options.game, options.setting)
+    elif options.command == "table":
+        for cells in at_equal_steps(read(options.table), options.every):
+            sys.stdout.write(f"| {' | '.join(cells)} |\n")
     else:
         draw(options.table, options.picture)
 

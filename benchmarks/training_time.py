@@ -119,12 +119,14 @@ def figures(folder: Path) -> dict[str, Any]:
     """What a run came to."""
     summary = json.loads((folder / "summary.json").read_text())
     lines = [line for line in read_metrics(folder / "metrics.jsonl") if line["learned_steps"]]
+    kl = [line["compressor_kl_mean"] for line in lines if "compressor_kl_mean" in line]
     return {
         "reached_at_s": summary["reached_target_at_s"],
         "steps": summary["learned_steps"],
         "return": summary["return_mean_100"],
         "steps_per_s": round(lines[-1]["learned_steps"] / lines[-1]["time_s"], 1),
         "lag_mean": round(statistics.fmean(line["lag_mean"] for line in lines), 2),
+        "kl_mean": round(statistics.fmean(kl), 5) if kl else None,
         "dropped": summary["dropped_steps"],
     }
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -246,12 +247,15 @@ def pooled_rates(folders: Iterable[Path]) -> dict[tuple[int, int], float]:
 
 
 def lost_to_exploring(lines: Sequence[Mapping[str, Any]], since_s: float) -> float:
-    """Share of the rate of the kept counts that windows with other counts cost after `since_s`."""
+    """Share of the rate of the kept counts that windows with other counts cost after `since_s`.
+
+    NaN where no window was of kept counts.
+    """
     read = [line for line in lines if line["rate"] is not None and line["time_s"] > since_s]
     seconds = sum(line["window_s"] for line in read)
     learned = sum(line["rate"] * line["window_s"] for line in read)
     at_home = [line["rate"] for line in read if line["counts"] == line["kept"]]
-    return 1 - learned / seconds / statistics.fmean(at_home)
+    return 1 - learned / seconds / statistics.fmean(at_home) if at_home else math.nan
 
 
 def learned_per_s(folder: Path, since_s: float) -> float:

@@ -19,6 +19,7 @@ from aclearn.monitoring import (
     Registry,
     RunView,
     TensorBoardWriter,
+    WaitMeter,
 )
 from aclearn.monitoring.tuner_file import TunedSettings
 from aclearn.runs import (
@@ -138,9 +139,11 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
         time_s=lambda now: time_base_s + now - begun,
         show=files.board.write_at,
     )
+    meter = WaitMeter()
     next_line = clock()  # at once: who looks at a run that starts sees that it does
 
     def write_line() -> dict[str, Any]:
+        view.observe_own_waits("monitor", meter.seconds(), clock())
         line = book.make_line(clock())
         line["monitor_refused_messages"] = sum(server.refused.values())
         if tuning is not None:
@@ -149,7 +152,9 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
         return line
 
     while book.phase is not Phase.OVER:
-        for address, envelope in server.receive(_LOOK_EVERY_S):
+        with meter.waiting("messages"):
+            received = server.receive(_LOOK_EVERY_S)
+        for address, envelope in received:
             now = clock()
             member = registry.get(envelope.sender)
             _send(server, book.take(address, envelope, now))

@@ -106,7 +106,9 @@ def _roles(config: Config) -> list[str]:
             f"predictor.device: {predictor.device} would have no effect, since what "
             "compressor.chain makes runs on the processor; set it to cpu or auto, or empty that"
         )
-    processes = {"trainer": 1, "actors.processes": actors.processes}
+    tuned = config.tuner.enabled and "actors" in config.tuner.counts
+    most = "tuner.max_actors" if tuned else "actors.processes"
+    processes = {"trainer": 1, most: config.tuner.max_actors if tuned else actors.processes}
     if actors.inference == "predictor":
         processes["predictor.processes"] = predictor.processes
     if config.compressor.chain:
@@ -114,8 +116,8 @@ def _roles(config: Config) -> list[str]:
     if (together := sum(processes.values())) > MOST_PROCESSES:
         words = ", ".join(f"{key} {count}" for key, count in processes.items())
         found.append(
-            f"actors.processes: the run would have {together} processes ({words}), at most "
-            f"{MOST_PROCESSES} are possible; raise actors.envs_per_group instead"
+            f"{most}: the run could have {together} processes ({words}), at most "
+            f"{MOST_PROCESSES} are possible; lower it, and raise actors.envs_per_group instead"
         )
     supervisor, monitor = config.supervisor, config.monitor
     if supervisor.backoff_max_s < supervisor.backoff_first_s:
@@ -167,11 +169,14 @@ def _tuner(config: Config) -> list[str]:
             "more"
         )
     bounds = {
-        "predictor.workers": (config.predictor.workers, "tuner.max_predictors"),
-        "trainer.workers": (config.trainer.workers, "tuner.max_trainers"),
-        "actors.processes": (config.actors.processes, "tuner.max_actors"),
+        "predictors": ("predictor.workers", config.predictor.workers, "tuner.max_predictors"),
+        "trainers": ("trainer.workers", config.trainer.workers, "tuner.max_trainers"),
+        "actors": ("actors.processes", config.actors.processes, "tuner.max_actors"),
     }
-    for key, (count, bound) in bounds.items():
+    for name, (key, count, bound) in bounds.items():
+        without = name == "predictors" and config.actors.inference == "local"
+        if name not in tuner.counts or without:
+            continue
         most = getattr(tuner, bound.removeprefix("tuner."))
         if count > most:
             found.append(

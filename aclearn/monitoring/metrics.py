@@ -196,6 +196,10 @@ class RunView:
         self._observe_episodes(incarnation, beat)
         self._observe_env_steps(first, now)
 
+    def observe_own_waits(self, role: str, waits: Mapping[str, float], now: float) -> None:
+        """Take `WaitMeter.seconds()` of the process that the view is in, which sends no beat."""
+        self._observe_waits(self._processes.setdefault(role, _Process(role)), waits, now)
+
     def role_gone(self, incarnation: str, now: float) -> None:
         """A process is dead or silent; a later beat of it brings it back.
 

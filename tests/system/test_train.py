@@ -99,7 +99,7 @@ def test_pong_learns_a_few_updates(system: System, inference: str) -> None:
     assert summary["learned_steps"] == summary["updates"] * 40
     roles = {role for line in run.lines() for role in line["wait_share"]}
     asked = {"predictor"} if inference == "predictor" else set()
-    assert roles == {"trainer", "actor"} | asked
+    assert roles == {"monitor", "trainer", "actor"} | asked
 
 
 def test_a_finished_run_can_be_played_and_drawn(

@@ -58,6 +58,13 @@ def refusal(text: str) -> str:
             "trainer.workers: 3 is above tuner.max_trainers, which is 2; raise that or lower it",
         ),
         (
+            "env: {id: a}\ntuner: {enabled: true, counts: [actors], max_actors: 400}\n"
+            "actors: {processes: 4, inference: predictor}\npredictor: {processes: 120}",
+            "tuner.max_actors: the run could have 521 processes (trainer 1, tuner.max_actors 400, "
+            "predictor.processes 120), at most 512 are possible; lower it, and raise "
+            "actors.envs_per_group instead",
+        ),
+        (
             "env: {id: a}\npredictor: {min_batch: 200}",
             "predictor.min_batch: 200 is above predictor.max_batch, which is 128; "
             "lower it to that or less",
@@ -124,9 +131,9 @@ def refusal(text: str) -> str:
         (
             "env: {id: a}\nactors: {processes: 500, inference: predictor}\n"
             "predictor: {processes: 12}",
-            "actors.processes: the run would have 513 processes (trainer 1, actors.processes 500, "
-            "predictor.processes 12), at most 512 are possible; raise actors.envs_per_group "
-            "instead",
+            "actors.processes: the run could have 513 processes (trainer 1, actors.processes 500, "
+            "predictor.processes 12), at most 512 are possible; lower it, and raise "
+            "actors.envs_per_group instead",
         ),
         (
             "env: {id: a}\nnetwork: {bind_host: 0.0.0.0}",
@@ -155,6 +162,11 @@ def test_a_contradiction_is_refused_with_the_way_out(text: str, sentence: str) -
         "env: {id: a}\ncompressor: {fidelity_observations: 0}",
         "env: {id: a}\ntuner: {enabled: true, every_s: 16}\nmonitor: {beat_every_s: 4}",
         "env: {id: a}\ntuner: {every_s: 10}\nmonitor: {beat_every_s: 4}",
+        # a count that no tuner changes has no bound of its own
+        "env: {id: a}\ntuner: {enabled: true}\nactors: {processes: 128}",
+        "env: {id: a}\ntuner: {enabled: true, max_predictors: 2}\npredictor: {workers: 3}",
+        "env: {id: a}\ntuner: {enabled: true, counts: [actors], max_trainers: 2}\n"
+        "trainer: {workers: 3}",
         "env: {id: a}\nnetwork: {bind_host: 0.0.0.0, keys_dir: keys}",
         "env: {id: a}\nactors: {processes: 500}\npredictor: {processes: 12}",
         "env: {id: a}\nnetwork: {bind_host: '::1'}",

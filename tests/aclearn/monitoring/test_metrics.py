@@ -200,6 +200,14 @@ def test_wait_shares_are_means_over_the_processes_of_a_role_within_the_window() 
     assert share["actor"] == pytest.approx({"actions": 0.5, "working": 0.5})
 
 
+def test_the_process_that_the_view_is_in_has_a_share_without_a_beat() -> None:
+    view = RunView(0.0)
+    for now, waited in ((1.0, 0.5), (3.0, 2.0)):
+        view.observe_own_waits("monitor", {"messages": waited, "total": now}, now)
+    share = view.line(3.0)["wait_share"]
+    assert share == {"monitor": pytest.approx({"messages": 0.75, "working": 0.25})}
+
+
 def test_waits_before_the_first_learned_batch_are_no_part_of_the_shares() -> None:
     view = RunView(0.0)
     for tick in range(1, 10):
