@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compress.errors import ChainError
+from compress.errors import ChainError, RefusedTensors
 from compress.graph import PolicyGraph
 from compress.importance import (
     Scores,
@@ -184,7 +184,13 @@ class Pruning(Link):
         return graph.with_architecture(narrowed(graph.architecture, self._widths(counts)))
 
     def compress(self, policy: Policy, context: Context) -> Policy:
-        """The policy without the units that matter least, its value included."""
+        """The policy without the units that matter least, its value included.
+
+        Raises:
+            NeedsObservations: importance goes by activations and there are none yet.
+            RefusedTensors: what decides about units, or corrects the layers that read them, is not
+                finite; nothing of that version is remembered.
+        """
         self.plan(policy.graph)
         choice = self._choice(policy, context)
         small, pruned = keep_units(policy.graph.architecture, policy.tensors, choice.kept)
@@ -199,6 +205,7 @@ class Pruning(Link):
         known: _Choice | None = memory.get("choice")
         if known is not None and known.graph != graph:
             known = None
+        before = known
         # weights of a new epoch are those of a checkpoint, or new ones: nobody knows how far they
         # are from those that the units were chosen for and the corrections measured on
         chosen = (
@@ -223,10 +230,6 @@ class Pruning(Link):
             if known is not None:
                 widths = self._settled({n: len(units) for n, units in known.kept.items()}, widths)
             kept = {name: most_important(scores[name], widths[name]) for name in scores}
-            if known is not None and any(
-                not np.array_equal(kept[name], known.kept[name]) for name in kept
-            ):
-                context.breaks += 1
             known = _Choice(graph, policy.at.epoch, kept)
         if measured:
             # imported here: to read and plan a chain needs no torch
@@ -235,6 +238,11 @@ class Pruning(Link):
             assert visited is not None
             known.changes = reconstruction(policy, known.kept, visited, ridge=self._ridge, rng=rng)
             known.changes_age = 0
+        # from here on nothing is refused: what was seen in vain must leave no trace
+        if before is not None and any(
+            not np.array_equal(units, before.kept[name]) for name, units in known.kept.items()
+        ):
+            context.breaks += 1
         known.looks = looks
         known.age += 1
         known.changes_age += 1
@@ -243,9 +251,16 @@ class Pruning(Link):
 
     def _scores(self, policy: Policy, visited: NDArray[Any] | None) -> Scores:
         if self._importance == "magnitude":
-            return magnitudes(policy)
-        assert visited is not None  # drawn whenever units are chosen
-        return influences(policy, activations(policy, visited), compensated=self._compensate)
+            scores = magnitudes(policy)
+        else:
+            assert visited is not None  # drawn whenever units are chosen
+            given = activations(policy, visited)
+            with np.errstate(invalid="ignore"):  # ∞ − ∞ is one of the scores that are refused
+                scores = influences(policy, given, compensated=self._compensate)
+        for name, values in scores.items():
+            if not np.isfinite(values).all():
+                raise RefusedTensors(f"{self.id}: how important units of {name} are is not finite")
+        return scores
 
     def _widths(self, counts: Mapping[str, int]) -> dict[str, int]:
         """Units that each layer keeps when each loses its share."""

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from compress.errors import RefusedTensors
 from compress.network import GraphNetwork
 from compress.policy import Policy
 from compress.units import Units, keep_units, sources, unit_counts
@@ -43,6 +44,9 @@ def reconstruction(
         observations: `[N, *shape]`, visited ones.
         ridge: what a change of the weights costs, in mean variances of what the layer reads.
         rng: draws the positions of convolutions.
+
+    Raises:
+        RefusedTensors: they are not finite: finite weights may give numbers that are not.
     """
     graph = policy.graph
     counts = unit_counts(graph.architecture)
@@ -96,6 +100,8 @@ def _correct(
         assert bias is not None  # every layer of a policy that is not factored has one
         missing = given - (read @ weight.flatten(1).T + bias)
         by_weight, by_bias = _fit(read, missing, ridge)
+        if not (by_weight.isfinite().all() and by_bias.isfinite().all()):
+            raise RefusedTensors(f"prune: what {layer} reads or gives is not finite")
         weight += by_weight.reshape(weight.shape)
         bias += by_bias
         changes[f"{layer}.weight"] = by_weight.reshape(weight.shape).numpy()

@@ -17,7 +17,7 @@ from pruning_oracle import (
 )
 from random_policies import some_observations, some_tensors
 
-from compress import Context, Policy, Pruning
+from compress import Context, Policy, Pruning, RefusedTensors
 from compress.reconstruction import reconstruction
 from compress.units import keep_units
 
@@ -147,6 +147,36 @@ def test_units_that_are_chosen_again_get_corrections_of_their_own() -> None:
         assert_tensors_close(pruned.tensors, expected, rtol=1e-2, atol=1e-4)
         chosen.append(removed)
     assert chosen[0] != chosen[1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"measure_every": 2}, "convolutions.1 reads or gives is not finite"),
+        ({"reselect_every": 2}, "convolutions.1 reads or gives is not finite"),
+        (
+            {"importance": "activation", "reselect_every": 2, "compensate": False},
+            "how important units of convolutions.0 are is not finite",
+        ),
+    ],
+    ids=str,
+)
+def test_what_was_measured_on_numbers_that_are_not_finite_is_not_remembered(
+    settings, reason
+) -> None:
+    visited, good = some_observations(IMAGES, 20), some_tensors(IMAGES, 1)
+    huge = np.full_like(good["convolutions.0.weight"], 3e38)
+    overflowing = {**good, "convolutions.0.weight": huge}  # finite, and what they give is not
+    link, context = Pruning(0.5, **settings), Context(visited)
+    for _ in range(2):
+        compress(link, IMAGES, good, context)
+    with pytest.raises(RefusedTensors, match=reason):  # the third version, in which it is due
+        compress(link, IMAGES, overflowing, context)
+    again = compress(link, IMAGES, good, context)
+    fresh = compress(Pruning(0.5, **settings), IMAGES, good, Context(visited))
+    assert_tensors_close(again.tensors, fresh.tensors, rtol=1e-4, atol=1e-5)
+    assert all(np.isfinite(tensor).all() for tensor in again.tensors.values())
+    assert context.breaks == 0  # no later link was told of units that nobody got
 
 
 def test_a_wide_image_is_fitted_on_some_of_its_positions() -> None:
