@@ -37,24 +37,37 @@ class GraphNetwork(nn.Module):
         layers = graph.layers()
         self._body = tuple(layer for layer in layers if not _is_head(layer))
         self._head = tuple(layer for layer in layers if _is_head(layer))
-        self._value_layers = graph.value_layers() if with_value else ()
-        for layer in (*layers, *self._value_layers):
+        value_layers = graph.value_layers() if with_value else ()
+        self._value_body = tuple(layer for layer in value_layers if not _is_head(layer))
+        self._value_head = tuple(layer for layer in value_layers if _is_head(layer))
+        for layer in (*layers, *value_layers):
             _place(self, layer.name, _module_of(layer))
         self._first = layers[0].name
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Logits `[N, A]`, and values `[N]` where the network has them."""
-        x = observations.to(self.get_parameter(f"{self._first}.weight").dtype)
+        """Logits `[N, A]`, and values `[N]` where the network has them.
+
+        Under autocast too they have the digits that the weights are stored in.
+        """
+        dtype = self.get_parameter(f"{self._first}.weight").dtype
+        x = observations.to(dtype)
         if self.graph.input_scale != 1.0:
             x = x * self.graph.input_scale
         convolutions = [layer for layer in self._body if layer.is_convolution]
         flat = self._run(convolutions, x).flatten(1)
         features = self._run([layer for layer in self._body if not layer.is_convolution], flat)
-        logits = self._run(self._head, features)
-        if not self._value_layers:
-            return logits, None
         separate = self.graph.architecture.separate_value
-        return logits, self._run(self._value_layers, flat if separate else features).squeeze(1)
+        valued = self._run(self._value_body, flat if separate else features)
+        device = features.device.type
+        if not torch.is_autocast_enabled(device):
+            return self._heads(features, valued)
+        # as those of `PolicyNetwork`: bf16 knows no value between 100 and 100.5
+        with torch.autocast(device, enabled=False):
+            return self._heads(features.to(dtype), valued.to(dtype))
+
+    def _heads(self, features: Tensor, valued: Tensor) -> tuple[Tensor, Tensor | None]:
+        logits = self._run(self._head, features)
+        return logits, self._run(self._value_head, valued).squeeze(1) if self._value_head else None
 
     def _run(self, layers: Iterable[Layer], x: Tensor) -> Tensor:
         kept = x
@@ -96,7 +109,7 @@ def after_product(layer: Layer, x: Tensor, kept: Tensor) -> Tensor:
 
 
 def _is_head(layer: Layer) -> bool:
-    return layer.name.split(".")[0] == "policy"
+    return layer.name.split(".")[0] in ("policy", "value")
 
 
 def _module_of(layer: Layer) -> nn.Module:

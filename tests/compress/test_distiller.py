@@ -24,7 +24,7 @@ from compress import (
     check_compressor,
     parse_chain,
 )
-from compress.distillation import distillation_loss
+from compress.distillation import Student, distillation_loss
 from compress.distiller import Distiller
 from compress.errors import DivergedTraining
 from compress.network import GraphNetwork
@@ -381,6 +381,27 @@ def test_bf16_and_fp32_students_are_near_to_each_other_and_both_are_float32(smal
         results.append(result.tensors)
     # five steps of 1e-3: apart because bf16 rounds, by no more than the way that was gone
     assert 0 < distance(*results) < 1e-2
+
+
+def test_values_that_differ_by_less_than_bf16_tells_apart_are_learned_in_bf16(small) -> None:
+    # nothing but the values' biases is left; in bf16 100.3 would be 100.5
+    graph = PolicyGraph(small.images)
+    zeros = {n: np.zeros(s.shape, s.dtype) for n, s in graph.tensors(with_value=True).items()}
+    teacher, mine = (
+        {**zeros, "value.bias": np.array([value], np.float32)} for value in (100.3, 100.0)
+    )
+    student = Student(
+        graph,
+        mine,
+        learning_rate=1e-3,
+        value_cost=0.5,
+        entropy_cost=0.0,
+        max_grad_norm=1.0,
+        amp_dtype=torch.bfloat16,
+    )
+    loss = student.learn(small.observations(small.images, 6), GraphNetwork(graph).load(teacher))
+    assert float(loss.value) == pytest.approx(0.3**2, rel=1e-3)
+    assert float(loss.kl) == 0.0
 
 
 def overflowing(policy):
