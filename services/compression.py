@@ -100,7 +100,8 @@ def export_run(
 
     Before it is written the model is run: its logits must be those that torch computes of the same
     graph and tensors, for int8 in exact integers, and those of the runtime that actors have. How
-    far they are from the policy's is in the metadata.
+    far they are from the policy's is in the metadata. Nobody knows where the file will be run: int8
+    weights have 7 bits, unless the chain says otherwise.
 
     Raises:
         AclearnError: the file, the run or the chain cannot be used, or the model does not answer as
@@ -109,7 +110,7 @@ def export_run(
     check_file(to, "--to")
     saved = load_policy(path, best=best)
     items = _with_runtime(words) or ["onnx"]
-    chain = _chain(items)
+    chain = _chain(items, any_processor=True)
     if chain.plan(saved.architecture).runtime != "onnx":
         raise ChainError(f"{chain.id}: a model to export ends in onnx")
     visited = _visited(saved)
@@ -145,9 +146,11 @@ def _check_model(
             )
 
 
-def _chain(items: Sequence[Any]) -> CompressorChain:
+def _chain(items: Sequence[Any], *, any_processor: bool = False) -> CompressorChain:
     # compared in the end, on other observations than those that links are fitted on
-    return parse_chain(items, batch_sizes=BATCH_SIZES, fidelity_observations=0)
+    return parse_chain(
+        items, any_processor=any_processor, batch_sizes=BATCH_SIZES, fidelity_observations=0
+    )
 
 
 def _compressed(

@@ -110,6 +110,23 @@ def test_an_exported_int8_policy_is_near_and_says_how_near(run, tmp_path) -> Non
     assert about["fidelity.observations"] == "512"
 
 
+@pytest.mark.parametrize("vnni", [False, True])
+def test_an_exported_int8_policy_is_for_every_processor_whichever_this_one_is(
+    run, tmp_path, monkeypatch, no_games, vnni
+) -> None:
+    monkeypatch.setattr("compress.quantizer.has_vnni", lambda: vnni)
+    to = tmp_path / "policy.onnx"
+    artifact = export_run(run, to, words="int8")
+    assert artifact.chain == "int8-7bit>onnx"
+    stored = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(to).graph.initializer}
+    weights = [tensor for tensor in stored.values() if tensor.dtype == np.int8 and tensor.ndim > 1]
+    # 2 · 255 · 63 < 2¹⁵: the sum of two products does not saturate without VNNI
+    assert len(weights) == 4 and max(np.abs(tensor).max() for tensor in weights) == 63
+    # what is compared on this machine is what this machine would run
+    *_, row = compress_run(run, "int8")
+    assert row.name == ("int8>onnx" if vnni else "int8-7bit>onnx")
+
+
 @pytest.mark.computes_wrongly
 @pytest.mark.parametrize("words", ["", "prune=0.5", "low_rank=4", "bf16", "prune=0.5,fp16"])
 def test_a_model_that_is_not_what_torch_computes_is_not_written(
@@ -273,12 +290,12 @@ def test_aclearn_compress_prints_a_row_for_each_way_to_run_the_policy(
 def test_aclearn_export_writes_a_model_that_onnx_runtime_runs(run, no_games, tmp_path) -> None:
     to = tmp_path / "policy.onnx"
     written = _command("export", run, "--to", to, "--chain", "int8")
-    assert written.startswith(f"wrote {to}: {Quantizer().id}>onnx, version 3, ")
+    assert written.startswith(f"wrote {to}: int8-7bit>onnx, version 3, ")
     session = onnxruntime.InferenceSession(str(to), providers=["CPUExecutionProvider"])
     about = session.get_modelmeta().custom_metadata_map
     assert (about["run"], about["environment"]) == ("r", "ALE/Pong-v5")
     assert (about["epoch"], about["version"]) == ("0", "3")
-    assert about["chain"] == f"{Quantizer().id}>onnx"
+    assert about["chain"] == "int8-7bit>onnx"
     frames = some_frames(5)
     [answers] = session.run(None, {"observations": frames})
     exact = torch_logits(run, frames)
