@@ -46,7 +46,8 @@ class LowRank(Link):
     something where r < m·n / (m + n). The first version costs an SVD; later ones one step of
     subspace iteration from the last version's basis, since weights move little, and an SVD again
     where that basis keeps noticeably less of W. A basis turns as little as it can between versions,
-    so that ranges of what is between both halves, which `quantize` measures, stay as they are.
+    so that ranges of what is between both halves, which `quantize` measures, stay as they are;
+    where it is computed afresh they are measured anew.
 
     Args:
         rank: an integer is the rank of all layers; a number between 0 and 1 is the share of the
@@ -132,7 +133,7 @@ class LowRank(Link):
             weight = np.asarray(tensors.pop(f"{name}.weight"), np.float32)
             bias = tensors.pop(f"{name}.bias")
             matrix = weight.reshape(len(weight), -1)
-            basis = self._basis(state, name, matrix, rank)
+            basis = self._basis(state, name, matrix, rank, context)
             down = basis.T @ matrix
             tensors[f"{name}.down.weight"] = down.reshape(rank, *weight.shape[1:])
             ones = (1,) * (weight.ndim - 2)
@@ -197,7 +198,9 @@ class LowRank(Link):
                 ranks[name] = rank
         return ranks
 
-    def _basis(self, state: _State, name: str, weight: Matrix, rank: int) -> Matrix:
+    def _basis(
+        self, state: _State, name: str, weight: Matrix, rank: int, context: Context
+    ) -> Matrix:
         """An orthonormal basis [m, rank] of most of the weight's column space."""
         last = state.factored.get(name)
         scaled = _unit_scaled(weight)
@@ -209,6 +212,7 @@ class LowRank(Link):
         basis = best_basis(scaled, rank)
         if last is not None and last.basis.shape[1] == rank:
             basis = turned_towards(basis, last.basis)
+            context.breaks += 1  # the nearest one, but of another space
         state.factored[name] = _Factored(basis, kept_energy(scaled, basis))
         return basis
 

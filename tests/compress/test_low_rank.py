@@ -449,3 +449,31 @@ def test_factored_policies_can_be_quantised_in_every_version(precision, toleranc
         expected = exact_actor.logits(observations)
         error = np.abs(actor.logits(observations) - expected).max() / np.abs(expected).max()
         assert 0.0 < error < tolerance
+
+
+def test_a_basis_that_is_computed_afresh_is_calibrated_at_once() -> None:
+    chain = parse_chain([{"low_rank": 4}, {"int8": {"calibrate_every": 1000}}, "onnx"])
+    exact_chain = parse_chain([{"low_rank": 4}, "onnx"])
+    observations = some_observations(IMAGES, 40)
+    context, exact_context = Context(observations), Context(observations)
+    actor, exact_actor = ArtifactPolicy(IMAGES), ArtifactPolicy(IMAGES)
+    quantizer = chain.links[1]
+    # hidden weights of other directions, and four times as large, from version 11 on
+    later = {
+        name: tensor * np.float32(4.0 if name.startswith("hidden") else 1.0)
+        for name, tensor in some_tensors(IMAGES, 17).items()
+    }
+    counts, breaks = [], []
+    for version in range(1, 16):
+        tensors = some_tensors(IMAGES, 16) if version < 11 else later
+        policy = Policy.of(IMAGES, tensors, PolicyVersion(0, version))
+        actor.swap(chain.compress(policy, context))
+        exact_actor.swap(exact_chain.compress(policy, exact_context))
+        expected = exact_actor.logits(observations)
+        error = np.abs(actor.logits(observations) - expected).max() / np.abs(expected).max()
+        assert error < 0.1
+        counts.append(context.memory(quantizer.owner)["calibrations"])
+        breaks.append(context.breaks)
+    # at 1, 2, 4 and 8; then at 11, 12 and 14
+    assert counts == [1, 2, 2, 3, 3, 3, 3, 4, 4, 4, 5, 6, 6, 7, 7]
+    assert breaks == [0] * 10 + [2] * 5  # one for each hidden layer
