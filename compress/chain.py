@@ -14,7 +14,7 @@ from aclearn.policies import Architecture
 from compress.artifact import Artifact, Fidelity, GraphCache, with_floor
 from compress.errors import ChainError, RefusedTensors
 from compress.graph import PolicyGraph, check_tensors
-from compress.link import Link
+from compress.link import MOST_NAME_BYTES, Link, is_id
 from compress.policy import Context, Policy
 from compress.runtime import Executable
 
@@ -87,11 +87,13 @@ class CompressorChain:
         """The graph that comes out for a policy of this architecture.
 
         Raises:
-            ChainError: the chain cannot work: wrong order, or a link that refuses; says why.
+            ChainError: the chain cannot work: wrong order, a link that refuses, or an id that no
+                message can carry; says why.
         """
         graph = PolicyGraph(architecture)
         for link in self._links:
             graph = link.plan(graph)
+        self._check_ids()
         if graph.precision == "int8" and graph.runtime != "onnx":
             raise ChainError(
                 f"{self.id}: int8 computes in ONNX Runtime only; end the chain in onnx"
@@ -102,6 +104,20 @@ class CompressorChain:
                 f"to the policy; expected less than {1 / architecture.actions:.3g}"
             )
         return graph
+
+    def _check_ids(self) -> None:
+        """Raise `ChainError` where the chain's id is none that artifacts and unrolls can bear."""
+        for link in self._links:
+            if not is_id(link.id):
+                raise ChainError(
+                    f"{type(link).__name__}: id: expected one printable word without '>', got "
+                    f"{link.id!r:.80}"
+                )
+        if (size := len(self.id.encode())) > MOST_NAME_BYTES:
+            raise ChainError(
+                f"chain: an id of {size} bytes, at most {MOST_NAME_BYTES} are allowed: "
+                f"{self.id:.80}…"
+            )
 
     def gauges(self, context: Context) -> dict[str, float]:
         """What its links say of the last version, as `<method>_<gauge>`: "distill_kl"."""

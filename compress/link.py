@@ -17,6 +17,9 @@ from compress.errors import ChainError, RefusedTensors
 from compress.graph import PolicyGraph, Tensors, check_tensors
 from compress.policy import Context, Policy
 
+#: Bytes of a chain's id and of a gauge's name at most: a message has no room for more.
+MOST_NAME_BYTES = 1024
+
 
 class Link(ABC):
     """One method of compression: takes a policy and a context, hands on a policy.
@@ -85,6 +88,21 @@ class Link(ABC):
             )
 
 
+def is_word(text: object) -> bool:
+    """Whether it is text of printable characters without a space, and not too long to be sent."""
+    return (
+        isinstance(text, str)
+        and text.isprintable()
+        and 0 < len(text.encode()) <= MOST_NAME_BYTES
+        and " " not in text
+    )
+
+
+def is_id(text: object) -> bool:
+    """Whether a link may have it as its id: a word without ">", which joins ids to a chain's."""
+    return is_word(text) and ">" not in str(text)
+
+
 def check_compressor(link: Link, architecture: Architecture | None = None) -> None:
     """Try a link of your own on a small policy and see whether it keeps the contract.
 
@@ -108,10 +126,7 @@ def check_compressor(link: Link, architecture: Architecture | None = None) -> No
     policies = [_random_policy(architecture, version) for version in (1, 2)]
     kept = [_copied(policy) for policy in policies]
     name = link.id
-    _require(
-        bool(name) and name.isprintable() and not any(c in name for c in "> \t"),
-        f"id: expected one printable word without '>', got {name!r}",
-    )
+    _require(is_id(name), f"id: expected one printable word without '>', got {name!r}")
     planned = link.plan(policies[0].graph)
     _check_gauges(link, {})
     visited = observations.copy()
@@ -183,8 +198,7 @@ def _check_gauges(link: Link, memory: Mapping[str, Any]) -> None:
         ) from error
     for gauge, value in gauges.items():
         _require(
-            isinstance(gauge, str) and gauge.isprintable() and len(gauge.split()) == 1,
-            f"{link.id}: gauges: expected a name without spaces, got {gauge!r}",
+            is_word(gauge), f"{link.id}: gauges: expected a name without spaces, got {gauge!r}"
         )
         _require(
             isinstance(value, Real) and math.isfinite(value),

@@ -36,6 +36,7 @@ from compress import (
     Policy,
     RefusedTensors,
 )
+from compress.link import is_word
 from services.artifacts import reply_of
 from services.policies import architecture_of, make_chain
 from services.role import Membership, PeerLink, RoleContext
@@ -242,7 +243,7 @@ class Compressor:
         return {"artifact_interval_s": (times[-1] - times[0]) / (len(times) - 1)}
 
     def _link_gauges(self) -> dict[str, float]:
-        """What links say of themselves, finite numbers only; nothing where they cannot."""
+        """What links say of themselves, as a beat can tell it; nothing where they cannot."""
         try:
             said = {name: float(x) for name, x in self._chain.gauges(self._context).items()}
         except Exception as error:
@@ -251,7 +252,9 @@ class Compressor:
                 _LOGGER.exception("event=no_gauges chain=%s reason=%r", self._chain.id, str(error))
             self.errors["gauges"] = 1
             return {}
-        return {name: value for name, value in said.items() if math.isfinite(value)}
+        return {
+            name: value for name, value in said.items() if math.isfinite(value) and is_word(name)
+        }
 
 
 def _kind_of(error: Exception) -> tuple[str, ...]:

@@ -83,6 +83,33 @@ def test_orders_that_cannot_work_are_refused_before_the_run(small, links, reason
         chain_of(*(link() for link in links)).plan(small.images)
 
 
+class Named(Moody):
+    """Has the id that it is given."""
+
+    id = "named"
+
+    def __init__(self, name):
+        self.id = name
+
+
+@pytest.mark.parametrize(
+    "name", ["", "two words", "two\nlines", "mine>onnx", "\ud800", "x" * 1025, 7, None]
+)
+def test_an_id_that_is_no_word_is_refused_before_the_run(small, name) -> None:
+    with pytest.raises(ChainError, match="Named: id: expected one printable word without '>', got"):
+        chain_of(Named(name), ONNX()).plan(small.flat)
+
+
+def test_ids_that_are_too_long_together_are_refused_before_the_run(small) -> None:
+    half = "é" * 255  # of two bytes each
+    # 510 + 1 + 508 + 1 + 4 bytes with those of ">" and "onnx"
+    fits = chain_of(Named(half), Named(half[:254]), ONNX())
+    fits.plan(small.flat)
+    assert len(fits.id.encode()) == 1024
+    with pytest.raises(ChainError, match=r"chain: an id of 1026 bytes, at most 1024 are allowed"):
+        chain_of(Named(half), Named(half), ONNX()).plan(small.flat)
+
+
 @pytest.mark.parametrize("floor", [-0.1, 1.0, math.nan, math.inf])
 def test_a_floor_that_is_no_probability_is_refused(floor) -> None:
     with pytest.raises(ChainError, match="floor: expected a probability"):

@@ -23,7 +23,7 @@ from aclearn.wire import (
     decode,
     encode,
 )
-from compress import CompressorChain, RefusedArtifact
+from compress import ONNX, CompressorChain, Context, Policy, RefusedArtifact
 from services.artifacts import artifact_of, reply_of
 from services.compressor import Cadence, Compressor
 from services.policies import make_chain
@@ -244,6 +244,10 @@ def test_what_links_say_of_themselves_stops_nothing(tools, caplog) -> None:
     ):
         link.gauges = said
         assert compressor.gauges()["artifact_version"] == 1
+    # what no message can carry would end the compressor with its next beat
+    link.gauges = lambda memory: {"two words": 1.0, "two\nlines": 1.0, "x" * 1025: 1.0, "fine": 2.0}
+    gauges = compressor.gauges()
+    assert [name for name in gauges if name.startswith("moody")] == ["moody_fine"]
     assert compressor.errors == {"gauges": 1}
     assert sum("event=no_gauges" in record.msg for record in caplog.records) == 1
 
@@ -330,6 +334,20 @@ def test_artifacts_pass_over_the_wire_unchanged(tools) -> None:
         rtol=1e-5,
         atol=1e-6,
     )
+
+
+def test_the_longest_id_that_a_chain_may_have_travels(tools) -> None:
+    class Wordy(Moody):
+        id = "x" * (1024 - len(">onnx"))
+
+    chain = CompressorChain(fidelity_observations=0).add(Wordy()).add(ONNX())
+    chain.plan(tools.flat)
+    policy = Policy.of(tools.flat, some_tensors(tools.flat, 1), PolicyVersion(0, 1))
+    reply = reply_of(chain.compress(policy, Context()))
+    frames = [bytes(part) for part in encode(reply, run="r", sender="s", sequence=1)]
+    assert artifact_of(decode(frames).message).chain == chain.id
+    with pytest.raises(ValueError, match="at most 1024 bytes"):  # so that the bound is no other one
+        encode(replace(reply, chain=f"x{chain.id}"), run="r", sender="s", sequence=1)
 
 
 @pytest.mark.parametrize(
