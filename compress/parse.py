@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from aclearn.errors import AclearnError
 from compress.chain import CompressorChain
 from compress.distiller import Distiller
 from compress.errors import ChainError
@@ -105,8 +106,11 @@ def _link(item: Any, any_processor: bool) -> Link:
         settings.setdefault("reduced_range", True)
     try:
         link = make(*arguments, **settings)
-    except TypeError as error:
-        raise ChainError(f"{name}: {error}") from error
+    except ChainError:
+        raise
+    except Exception as error:
+        # a link may be anybody's code
+        raise ChainError(f"{name}: {_words_of(error)}") from error
     if not isinstance(link, Link):
         raise ChainError(f"{name}: expected a compress.Link, got {type(link).__name__}")
     return link
@@ -123,6 +127,13 @@ def _users_link(name: str) -> Callable[..., Link]:
         )
     try:
         made: Callable[..., Link] = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ChainError(f"chain: {name!r} cannot be imported: {error}") from error
+    except Exception as error:
+        # its module does what it likes when it is imported
+        raise ChainError(f"chain: {name!r} cannot be imported: {_words_of(error)}") from error
     return made
+
+
+def _words_of(error: Exception) -> str:
+    """What an error says, and its class where the words alone may say nothing."""
+    telling = (AclearnError, ImportError, AttributeError, SyntaxError, TypeError, ValueError)
+    return str(error) if isinstance(error, telling) and str(error) else repr(error)

@@ -125,6 +125,48 @@ def test_a_link_of_ones_own_is_named_by_its_module_and_class(monkeypatch) -> Non
 
 
 @pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError("strength: expected a number"), "Picky: strength: expected a number$"),
+        (ValueError(), r"Picky: ValueError\(\)$"),
+        (KeyError("strength"), r"Picky: KeyError\('strength'\)$"),
+        (ChainError("picky: not with this"), "^picky: not with this$"),
+    ],
+    ids=repr,
+)
+def test_what_a_link_of_ones_own_raises_when_it_is_made_is_a_refusal(
+    monkeypatch, error, reason
+) -> None:
+    class Picky(Mine):
+        def __init__(self) -> None:
+            raise error
+
+    module = types.ModuleType("somebodys_links")
+    module.Picky = Picky
+    monkeypatch.setitem(sys.modules, "somebodys_links", module)
+    with pytest.raises(ChainError, match=reason):
+        parse_chain(["somebodys_links:Picky"])
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("class Mine(Link:\n", r"cannot be imported: .*\(spoilt_links\.py, line 1\)$"),
+        ("1 / 0\n", r"cannot be imported: ZeroDivisionError\('division by zero'\)$"),
+        ("raise RuntimeError\n", r"cannot be imported: RuntimeError\(\)$"),
+    ],
+)
+def test_a_module_of_ones_own_that_is_none_is_a_refusal(
+    tmp_path, monkeypatch, source, reason
+) -> None:
+    (tmp_path / "spoilt_links.py").write_text(source)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    with pytest.raises(ChainError, match=f"'spoilt_links:Mine' {reason}"):
+        parse_chain(["spoilt_links:Mine"])
+    assert "spoilt_links" not in sys.modules
+
+
+@pytest.mark.parametrize(
     ("text", "items"),
     [
         ("", []),
