@@ -42,7 +42,7 @@ class Quantizer(Link):
             True.
 
     Raises:
-        ChainError: an unknown precision or a count below 1.
+        ChainError: an unknown precision, or a count that is no integer of 1 or more.
     """
 
     def __init__(
@@ -61,11 +61,14 @@ class Quantizer(Link):
                 f"quantize: precision {precision!r} is unknown; expected one of "
                 f"{', '.join(choices)}"
             )
-        if min(calibrate_every, calibration_observations) < 1:
-            raise ChainError(
-                "quantize: calibrate_every and calibration_observations must be 1 or more, got "
-                f"{calibrate_every} and {calibration_observations}"
-            )
+        for what, count in (
+            ("calibrate_every", calibrate_every),
+            ("calibration_observations", calibration_observations),
+        ):
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise ChainError(
+                    f"quantize: {what}: expected an integer of 1 or more, got {count!r}"
+                )
         self._precision: Precision = wanted
         self._int8 = wanted == "int8"
         self._per_channel = per_channel and self._int8

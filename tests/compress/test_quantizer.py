@@ -379,8 +379,12 @@ def test_ids_say_what_changes_the_arithmetic() -> None:
         ({"precision": "int4"}, "precision 'int4' is unknown; expected one of fp16, bf16, int8"),
         ({"precision": "fp32"}, "precision 'fp32' is unknown"),
         ({"precision": 8}, "precision 8 is unknown"),
-        ({"calibrate_every": 0}, "must be 1 or more, got 0 and 64"),
-        ({"calibration_observations": -1}, "must be 1 or more, got 20 and -1"),
+        ({"calibrate_every": 0}, "calibrate_every: expected an integer of 1 or more, got 0"),
+        ({"calibrate_every": True}, "calibrate_every: expected an integer of 1 or more, got True"),
+        ({"calibrate_every": None}, "calibrate_every: expected an integer of 1 or more, got None"),
+        ({"calibration_observations": -1}, "calibration_observations: expected .*, got -1"),
+        ({"calibration_observations": 2.5}, "calibration_observations: expected .*, got 2.5"),
+        ({"calibration_observations": "64"}, "calibration_observations: expected .*, got '64'"),
     ],
 )
 def test_wrong_settings_are_refused_with_what_was_expected(arguments, reason) -> None:
