@@ -73,6 +73,17 @@ def kept_width(count: int, removed: int, round_to: int) -> int:
     return kept
 
 
+def rounding_of(width: int, count: int, round_to: int) -> int:
+    """What `kept_width` has rounded to multiples of to get this width of `count` units.
+
+    Before it was rounded up the width may have been less, by less than that.
+    """
+    step = round_to
+    while step > 1 and (width == count or width % step):
+        step //= 2
+    return step
+
+
 def globally_removed(scores: Scores, sparsity: float) -> dict[str, int]:
     """How many units each layer loses when those of all layers are ranked together.
 

@@ -20,6 +20,7 @@ from compress.importance import (
     magnitudes,
     most_important,
     removed_count,
+    rounding_of,
 )
 from compress.link import Link
 from compress.policy import Context, Policy
@@ -85,7 +86,7 @@ class Pruning(Link):
             tenth at least. The widths are then decided with the units, and again with them: new
             weights, whose units are all of one norm, say nothing of them. Other widths make another
             graph, on which the links after this one begin anew, a student from nothing, and so they
-            stay where none would change by more than `round_to`.
+            stay where none would change by more than a step of its rounding.
         round_to: widths are rounded up to multiples of this, which kernels compute faster, or of
             its half, its quarter, … where rounding would leave nothing to remove.
         compensate: correct the layers that read removed units.
@@ -228,7 +229,9 @@ class Pruning(Link):
             scores = self._scores(policy, visited)
             widths = self._widths_of(policy, scores)
             if known is not None:
-                widths = self._settled({n: len(units) for n, units in known.kept.items()}, widths)
+                before_widths = {name: len(units) for name, units in known.kept.items()}
+                counts = unit_counts(policy.graph.architecture)
+                widths = self._settled(before_widths, widths, counts)
             kept = {name: most_important(scores[name], widths[name]) for name in scores}
             known = _Choice(graph, policy.at.epoch, kept)
         if measured:
@@ -272,14 +275,21 @@ class Pruning(Link):
             widths[name] = kept_width(count, removed_count(count, share), self._round_to)
         return widths
 
-    def _settled(self, before: dict[str, int], widths: dict[str, int]) -> dict[str, int]:
+    def _settled(
+        self, before: dict[str, int], widths: dict[str, int], counts: Mapping[str, int]
+    ) -> dict[str, int]:
         """The widths before, where no other one is further away than rounding takes it.
 
         Another graph has the links behind begin anew, a student from nothing: no layer at the edge
-        of a multiple may go to and fro.
+        of a multiple may go to and fro. Rounding goes up, so that of two widths the larger one may
+        be a unit away from the smaller, and as far as its step from what was asked.
         """
-        near = all(abs(widths[name] - count) <= self._round_to for name, count in before.items())
-        return before if near else widths
+
+        def near(name: str) -> bool:
+            less, more = sorted((before[name], widths[name]))
+            return more - less <= rounding_of(more, counts[name], self._round_to)
+
+        return before if all(map(near, before)) else widths
 
     def _widths_of(self, policy: Policy, scores: Scores) -> dict[str, int]:
         """Units that each layer of the policy keeps, given their importance."""

@@ -31,6 +31,7 @@ from compress.importance import (
     kept_width,
     most_important,
     removed_count,
+    rounding_of,
 )
 
 
@@ -55,6 +56,17 @@ from compress.importance import (
 )
 def test_widths_are_round_and_never_less_than_asked(count, sparsity, round_to, width) -> None:
     assert kept_width(count, removed_count(count, sparsity), round_to) == width
+
+
+@pytest.mark.parametrize("round_to", [1, 2, 8, 16])
+def test_a_width_says_what_it_was_rounded_to(round_to) -> None:
+    for count in range(1, 41):
+        made = {kept: kept_width(count, count - kept, round_to) for kept in range(1, count + 1)}
+        for width in set(made.values()):
+            step = rounding_of(width, count, round_to)
+            # all that is made this width, and nothing else
+            expected = range(max(1, width - step + 1), width + 1)
+            assert [kept for kept, found in made.items() if found == width] == [*expected]
 
 
 def test_a_unit_that_never_answers_goes_first_by_activation() -> None:

@@ -430,9 +430,28 @@ def test_twice_a_half_is_a_quarter() -> None:
     assert artifact.graph.architecture.hidden == (4, 2)
 
 
-def test_widths_that_would_change_by_a_step_of_rounding_stay() -> None:
-    link = Pruning(0.5, scope="global", round_to=8)
-    before = {"hidden.0": 128, "hidden.1": 64}
-    assert link._settled(before, {"hidden.0": 136, "hidden.1": 56}) == before
-    other = {"hidden.0": 144, "hidden.1": 64}
-    assert link._settled(before, other) == other
+@pytest.mark.parametrize(
+    ("width", "small", "widths"),
+    [
+        # what stays is made a multiple of 8: 32 and 32; 35 and 29 as 40 and 32; 42 and 22 as 48, 24
+        (64, [(32, 32), (29, 35), (22, 42)], [(32, 32), (32, 32), (48, 24)]),
+        # of 4 where of 8 would be all: 9 and 7 as 12 and 8; of 2: 14 and 2 as 14 and 8; 11 and 5
+        # as 12 and 8, which is 14 but for rounding; 8 and 8 is not
+        (
+            16,
+            [(8, 8), (7, 9), (2, 14), (5, 11), (8, 8)],
+            [(8, 8), (8, 8), (14, 8), (14, 8), (8, 8)],
+        ),
+        # 1 and 7 as 4 and 7; 6 and 2 as 6 and 4; 4 and 4; 7 and 1 as 7 and 4
+        (8, [(7, 1), (2, 6), (4, 4), (1, 7)], [(4, 7), (6, 4), (6, 4), (6, 4)]),
+    ],
+)
+def test_widths_that_only_rounding_would_change_stay(width, small, widths) -> None:
+    architecture = replace(
+        FLAT, observation_shape=(8,), hidden=(width, width), separate_value=False
+    )
+    link, context = Pruning(0.5, scope="global", round_to=8, reselect_every=1), Context()
+    results = [
+        compress(link, architecture, lopsided(architecture, counts), context) for counts in small
+    ]
+    assert [result.graph.architecture.hidden for result in results] == widths
