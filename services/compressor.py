@@ -38,6 +38,7 @@ from compress import (
 )
 from compress.link import is_word
 from services.artifacts import reply_of
+from services.cadence import Cadence, CpuShare
 from services.policies import architecture_of, make_chain
 from services.role import Membership, PeerLink, RoleContext
 from services.trainer_line import TrainerLine
@@ -266,24 +267,6 @@ def _kind_of(error: Exception) -> tuple[str, ...]:
     return type(error).__name__, *calls[:3]
 
 
-class Cadence:
-    """When the next compression may start: no sooner than every so often, within a share of a core.
-
-    Args:
-        every_s: least time between two starts.
-        cpu_share: most of one core's time, on average over one compression and its pause.
-        now: the clock at the start.
-    """
-
-    def __init__(self, *, every_s: float, cpu_share: float, now: float) -> None:
-        self._every_s, self._cpu_share = every_s, cpu_share
-        self.next_start = now
-
-    def done(self, started: float, cpu_s: float) -> None:
-        """A compression that started at `started` took `cpu_s` seconds of a core."""
-        self.next_start = started + max(self._every_s, cpu_s / self._cpu_share)
-
-
 def refresh(
     compressor: Compressor,
     line: TrainerLine,
@@ -294,14 +277,16 @@ def refresh(
     cpu_clock: Callable[[], float] = time.process_time,
 ) -> None:
     """Take what the trainer has sent, compress it where that is weights; ask for more when due."""
-    due = clock() >= cadence.next_start
+    # before the line unpacks what has come, which is a part of the compression's time
+    now, cpu_s = clock(), cpu_clock()
+    due = cadence.due(now, cpu_s)
     weights, observations = line.poll(membership, compressor.known, wanted=due)
     if observations is not None:
         compressor.observe(observations)
     if weights is not None:
-        begun, cpu_s = clock(), cpu_clock()
+        cadence.begin(now, cpu_s)
         compressor.compress(PolicyVersion(weights.epoch, weights.version), weights.tensors)
-        cadence.done(begun, cpu_clock() - cpu_s)
+        cadence.done(cpu_clock())
 
 
 def serve_artifacts(server: Server, compressor: Compressor, timeout_s: float) -> int:
@@ -341,19 +326,14 @@ def run_compressor(context: RoleContext) -> None:
         observations=max(1, round(config.compressor.observations * _OBSERVATIONS_SHARE)),
         observations_every_s=config.compressor.observations_every_s,
     )
-    cadence = Cadence(
-        every_s=config.compressor.every_s,
-        cpu_share=config.compressor.cpu_share,
-        now=time.monotonic(),
-    )
+    cadence = Cadence(every_s=config.compressor.every_s, cpu_share=config.compressor.cpu_share)
+    cpu_share = CpuShare()
     meter = WaitMeter()
     sent = 0
-    cpu_at_start, started_at = time.process_time(), time.monotonic()
 
     def beat(final: bool) -> Beat:
-        elapsed_s = max(1e-9, time.monotonic() - started_at)
         gauges = compressor.gauges()
-        gauges["cpu_share"] = (time.process_time() - cpu_at_start) / elapsed_s
+        gauges["cpu_share"] = cpu_share.take()
         counters = compressor.counters()
         gauges |= {
             name: float(counters[name]) for name in ("artifacts", "errors", "plain_artifacts")

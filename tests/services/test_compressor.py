@@ -25,7 +25,7 @@ from aclearn.wire import (
 )
 from compress import ONNX, CompressorChain, Context, Policy, RefusedArtifact
 from services.artifacts import artifact_of, reply_of
-from services.compressor import Cadence, Compressor
+from services.compressor import Compressor
 from services.policies import make_chain
 from services.trainer import compressed_share
 
@@ -366,16 +366,6 @@ def test_a_message_that_describes_no_artifact_is_refused(tools, changes) -> None
     reply = replace(reply_of(compressor.artifact), **changes)
     with pytest.raises(RefusedArtifact, match="describes none"):
         artifact_of(reply)
-
-
-@pytest.mark.parametrize(
-    ("cpu_s", "expected"), [(0.01, 100.2), (0.05, 100.2), (0.5, 102.0), (0.0, 100.2)]
-)
-def test_the_next_compression_waits_for_its_share_of_a_core(cpu_s, expected) -> None:
-    cadence = Cadence(every_s=0.2, cpu_share=0.25, now=99.0)
-    assert cadence.next_start == 99.0
-    cadence.done(100.0, cpu_s)
-    assert cadence.next_start == pytest.approx(expected)
 
 
 def test_the_share_of_compressed_steps_is_that_of_changed_policies(tools) -> None:

@@ -14,7 +14,8 @@ from aclearn.wire import (
     Weights,
     WeightsRequest,
 )
-from services.compressor import Cadence, refresh
+from services.cadence import Cadence
+from services.compressor import refresh
 from services.role import PeerLink
 from services.trainer_line import TrainerLine
 
@@ -66,7 +67,7 @@ def test_a_failing_chain_ends_in_the_uncompressed_policy_though_no_newer_weights
 ) -> None:
     clock = tools.Clock()
     server, known, line = _line(roles, tools, clock, observations_every_s=1e9)
-    cadence = Cadence(every_s=0.2, cpu_share=0.5, now=clock.now)
+    cadence = Cadence(every_s=0.2, cpu_share=0.5)
     link, compressor = make_moody(tools)
     compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
     link.error = ZeroDivisionError("in every version from now on")
