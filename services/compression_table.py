@@ -14,7 +14,7 @@ def table_of(rows: Sequence[TableRow]) -> Table:
     table = Table(title="ways to run the policy, each with one thread")
     for name in ("policy", "bytes", *(f"batch {size}, ms" for size in BATCH_SIZES)):
         table.add_column(name, justify="left" if name == "policy" else "right")
-    for name in ("KL mean", "KL max", "same action", "greedy return"):
+    for name in ("KL mean", "KL variance", "KL max", "same action", "greedy return"):
         table.add_column(name, justify="right")
     for row in rows:
         artifact, fidelity = row.artifact, row.artifact.fidelity
@@ -24,6 +24,7 @@ def table_of(rows: Sequence[TableRow]) -> Table:
             f"{artifact.bytes:,}",
             *(f"{artifact.latency_ms[size]:.3f}" for size in BATCH_SIZES),
             f"{fidelity.kl_mean:.3g}",
+            f"{fidelity.kl_variance:.3g}",
             f"{fidelity.kl_max:.3g}",
             f"{fidelity.agreement:.1%}",
             score,

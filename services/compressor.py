@@ -185,7 +185,8 @@ class Compressor:
         artifact, fidelity = self.artifact, self._fidelity
         if artifact is None:
             return {}
-        near = ("kl_mean", "kl_max", "agreement") if fidelity is not None else ()
+        distances = ("kl_mean", "kl_variance", "kl_max", "agreement")
+        near = distances if fidelity is not None else ()
         return {
             **{name: getattr(fidelity, name) for name in near},
             "artifact_bytes": float(artifact.bytes),

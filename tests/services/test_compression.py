@@ -268,23 +268,26 @@ def test_aclearn_compress_prints_a_row_for_each_way_to_run_the_policy(
         "policy",
         "bytes",
         *("batch 1, ms", "batch 8, ms", "batch 32, ms"),
-        *("KL mean", "KL max", "same action", "greedy return"),
+        *("KL mean", "KL variance", "KL max", "same action", "greedy return"),
     ]
     rows = [_cells(line) for line in lines if "│" in line]
     assert [row[0] for row in rows] == ["eager torch fp32", "ONNX fp32", f"{Quantizer().id}>onnx"]
     # 11,840 weights and 46 biases; in int8 each of four layers has two scales and a zero too
     assert [row[1] for row in rows] == ["47,544", "47,544", f"{11_840 + 4 * 46 + 4 * 9:,}"]
     for _, _, *numbers in rows:
-        *latencies, kl_mean, kl_max, agreement, score = numbers
-        assert all(float(ms) > 0.0 for ms in latencies)
+        *latencies, kl_mean, kl_variance, kl_max, agreement, score = numbers
+        assert len(latencies) == 3 and all(float(ms) > 0.0 for ms in latencies)
         assert 0.0 <= float(kl_mean) <= float(kl_max) < 0.1
+        # half of them 0 and half the largest would be most of it; three digits are shown
+        assert 0.0 <= float(kl_variance) <= 1.02 * float(kl_max) ** 2 / 4
         assert 0.0 < float(agreement.removesuffix("%")) <= 100.0
         if episodes:
             assert -21.0 <= float(score) <= 21.0
         else:
             assert score == "-"
     exact, _, quantised = rows
-    assert exact[-2] == "100.0%" and float(exact[6]) < float(quantised[6])
+    assert exact[-2] == "100.0%" and float(exact[7]) < float(quantised[7])
+    assert 0.0 < float(quantised[6])
 
 
 def test_aclearn_export_writes_a_model_that_onnx_runtime_runs(run, no_games, tmp_path) -> None:

@@ -199,6 +199,8 @@ def test_every_version_is_held_to_the_bound(tools) -> None:
     kl = (np.exp(log_pi) * (log_pi - log_mu)).sum(1)
     gauges = compressor.gauges()
     assert gauges["compressed"] == 0.0 and kl.min() < gauges["kl_mean"] < kl.max()
+    expected = {"kl_mean": kl.mean(), "kl_variance": kl.var(), "kl_max": kl.max()}
+    assert {name: gauges[name] for name in expected} == pytest.approx(expected, rel=1e-3)
 
 
 def enormous(tensors):
@@ -280,7 +282,8 @@ def test_what_was_compared_with_nothing_is_within_no_bound_and_has_no_gauges(
             compressor.observe(some_observations(tools.flat, observed))
         compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
         assert (compressor.artifact.chain, compressor.errors["unfaithful"]) == (chain, 0)
-        assert not {"kl_mean", "kl_max", "agreement"} & set(compressor.gauges())
+        distances = {"kl_mean", "kl_variance", "kl_max", "agreement"}
+        assert not distances & set(compressor.gauges())
 
 
 def test_links_that_have_no_effect_are_told_once(tools, caplog) -> None:
