@@ -7,7 +7,7 @@ import math
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from aclearn.wire import (
     ArtifactReply,
     ArtifactRequest,
     Beat,
+    Envelope,
     NoNewerWeights,
     Server,
 )
@@ -72,6 +73,7 @@ class Compressor:
         made: artifacts of the chain.
         plain: uncompressed policies that were published instead.
         known: the newest version that nothing more is to be made of.
+        meter: where the thread that owns it spends its time.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class Compressor:
         self.made = 0
         self.plain = 0
         self.known = PolicyVersion()
+        self.meter = WaitMeter()
 
     def observe(self, observations: NDArray[Any]) -> None:
         """Keep observations that actors visited, the newest ones."""
@@ -198,6 +201,33 @@ class Compressor:
             **{f"latency_ms_{size}": ms for size, ms in artifact.latency_ms.items()},
         }
 
+    def beat(self, final: bool, *, sent: int, refused: int, cpu_share: float) -> Beat:
+        """What the compressor says of itself.
+
+        Args:
+            final: whether it is the last one.
+            sent: artifacts that were sent so far.
+            refused: messages that were refused so far.
+            cpu_share: of one core, lately.
+        """
+        gauges = self.gauges()  # which counts what goes wrong in it
+        counters = self.counters()
+        gauges |= {
+            name: float(counters[name]) for name in ("artifacts", "errors", "plain_artifacts")
+        }
+        return Beat(
+            state="stopping" if final else "compressing",
+            counters={**counters, "artifacts_sent": sent},
+            gauges={**gauges, "cpu_share": cpu_share, "refused_messages": float(refused)},
+            dropped={},
+            waits=self.meter.seconds(),
+            episode_returns=[],
+            episode_lengths=[],
+            final=final,
+            note="",
+            parts=self.meter.parts(),
+        )
+
     def _tell_where(self, error: Exception, at: PolicyVersion) -> None:
         """The traceback of the first failure of a kind.
 
@@ -281,20 +311,31 @@ def refresh(
     # before the line unpacks what has come, which is a part of the compression's time
     now, cpu_s = clock(), cpu_clock()
     due = cadence.due(now, cpu_s)
-    weights, observations = line.poll(membership, compressor.known, wanted=due)
-    if observations is not None:
-        compressor.observe(observations)
+    with compressor.meter.part("pull"):
+        weights, observations = line.poll(membership, compressor.known, wanted=due)
+        if observations is not None:
+            compressor.observe(observations)
     if weights is not None:
         cadence.begin(now, cpu_s)
-        compressor.compress(PolicyVersion(weights.epoch, weights.version), weights.tensors)
+        with compressor.meter.part("compress"):
+            compressor.compress(PolicyVersion(weights.epoch, weights.version), weights.tensors)
         cadence.done(cpu_clock())
 
 
 def serve_artifacts(server: Server, compressor: Compressor, timeout_s: float) -> int:
     """Answer the requests that are there, or wait for one; the number of artifacts sent."""
+    with compressor.meter.waiting("requests"):
+        received = server.receive(timeout_s)
+    with compressor.meter.part("encode"):
+        return _answer(server, compressor, received)
+
+
+def _answer(
+    server: Server, compressor: Compressor, received: Sequence[tuple[bytes, Envelope]]
+) -> int:
     sent = 0
     replies: dict[str, ArtifactReply] = {}
-    for identity, envelope in server.receive(timeout_s):
+    for identity, envelope in received:
         request = envelope.message
         assert isinstance(request, ArtifactRequest)  # the server accepts nothing else
         known = PolicyVersion(request.epoch, request.version)
@@ -329,28 +370,11 @@ def run_compressor(context: RoleContext) -> None:
     )
     cadence = Cadence(every_s=config.compressor.every_s, cpu_share=config.compressor.cpu_share)
     cpu_share = CpuShare()
-    meter = WaitMeter()
     sent = 0
 
     def beat(final: bool) -> Beat:
-        gauges = compressor.gauges()
-        gauges["cpu_share"] = cpu_share.take()
-        counters = compressor.counters()
-        gauges |= {
-            name: float(counters[name]) for name in ("artifacts", "errors", "plain_artifacts")
-        }
-        gauges["refused_messages"] = float(sum(server.refused.values()))
-        return Beat(
-            state="stopping" if final else "compressing",
-            counters={**counters, "artifacts_sent": sent},
-            gauges=gauges,
-            dropped={},
-            waits=meter.seconds(),
-            episode_returns=[],
-            episode_lengths=[],
-            final=final,
-            note="",
-        )
+        refused = sum(server.refused.values())
+        return compressor.beat(final, sent=sent, refused=refused, cpu_share=cpu_share.take())
 
     membership = Membership(
         context.connect(context.monitor),
@@ -359,8 +383,8 @@ def run_compressor(context: RoleContext) -> None:
         beat_every_s=config.monitor.beat_every_s,
     )
     while not context.stop and membership.stop_reason is None:
-        membership.tick()
-        with meter.waiting("requests"):
-            sent += serve_artifacts(server, compressor, _LOOK_EVERY_S)
+        with compressor.meter.part("wire"):
+            membership.tick()
+        sent += serve_artifacts(server, compressor, _LOOK_EVERY_S)
         refresh(compressor, line, cadence, membership)
     membership.leave()

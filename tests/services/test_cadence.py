@@ -1,4 +1,4 @@
-"""A compressor's share of a core: when it may compress again, and what its gauge says."""
+"""A compressor's share of a core, when it may compress again, and where its time goes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from made_compressors import make_moody, some_tensors
 
-from aclearn.wire import Weights
+from aclearn.monitoring import WaitMeter
+from aclearn.wire import ArtifactRequest, Envelope, Weights, encode
 from services.cadence import Cadence, CpuShare
-from services.compressor import refresh
+from services.compressor import refresh, serve_artifacts
 
 
 @pytest.mark.parametrize(
@@ -86,3 +87,47 @@ def test_the_gauge_is_of_the_last_ten_seconds(tools) -> None:
         found.append(share.take())
     # at 125 the newest look before 115 is that at 110: 2.5 s of 15
     assert found == pytest.approx([0.0, 1.0, 0.0, 2.5 / 15, 0.5, 0.25])
+
+
+class SlowServer:
+    """Has a request after a second, and takes two seconds to send an answer."""
+
+    def __init__(self, clock) -> None:
+        self._clock = clock
+
+    def receive(self, timeout_s):
+        self._clock.now += 1.0
+        return [(b"actor", Envelope("run", "actor", 1, ArtifactRequest(-1, -1)))]
+
+    def send(self, identity, message):
+        self._clock.now += 2.0
+        return True
+
+
+def test_a_beat_tells_work_from_waiting_for_requests(tools) -> None:
+    clock = tools.Clock()
+    link, compressor = make_moody(tools)
+    compressor.meter = WaitMeter(clock)
+
+    def work(tensors):
+        clock.now += 8.0
+        return tensors
+
+    link.spoil = work
+    line, cadence = EagerLine(tools.flat, clock, 4.0), Cadence(every_s=0.1, cpu_share=1.0)
+    for _ in range(2):
+        refresh(compressor, line, cadence, tools.KnownPeers(), clock=clock, cpu_clock=lambda: 0.0)
+        assert serve_artifacts(SlowServer(clock), compressor, 0.02) == 1
+    beat = compressor.beat(False, sent=2, refused=3, cpu_share=0.5)
+    assert beat.waits == {"requests": 2.0, "total": 30.0}
+    assert beat.parts == {
+        "pull": 8.0,
+        "compress": 16.0,
+        "encode": 4.0,
+        "waiting for requests": 2.0,
+        "total": 30.0,
+    }
+    assert (beat.state, beat.final, beat.counters["artifacts_sent"]) == ("compressing", False, 2)
+    assert (beat.gauges["cpu_share"], beat.gauges["refused_messages"]) == (0.5, 3.0)
+    assert beat.gauges["artifacts"] == beat.counters["artifacts"] == 2
+    encode(beat, run="run", sender="compressor", sequence=1)  # it can be sent

@@ -42,6 +42,9 @@ def test_a_run_on_int8_learns_and_outlives_its_compressor(system: System) -> Non
     assert run.last()["compressor_artifact_interval_s"] > 0.02
     assert line["compressor_errors"] == 0.0 <= line["compressor_plain_artifacts"]
     assert line["actor_policy_refused"] == 0.0 < line["actor_policy_swaps"]
+    parts = run.last()["part_seconds"]["compressor"]
+    assert parts.keys() >= {"wire", "pull", "compress", "encode", "waiting for requests", "total"}
+    assert run.last()["wait_share"]["compressor"].keys() == {"requests", "working"}
     pids = run.pids()
     compressors, actors = {"compressor-0", "compressor-1"}, {"actor-0", "actor-1"}
     assert pids.keys() == {"monitor-0", "trainer-0"} | compressors | actors
