@@ -41,6 +41,7 @@ from compress import (
 from compress.artifact import GraphCache
 from compress.runtime import Executable
 from services.artifacts import artifact_of, reply_of
+from services.policies import warn_of_idle_links
 
 NETWORKS = ("accerl-original", "accerl-net1", "accerl-net2", "accerl-net3")
 BATCHES = (1, 8, 32)
@@ -104,6 +105,7 @@ def variants(architecture: Architecture, observations: Any) -> dict[str, tuple[E
         except ChainError as error:
             sys.stderr.write(f"{architecture.name}: {error}\n")
             continue
+        warn_of_idle_links(chain)
         artifact = chain.compress(policy_of(architecture, 1), Context(observations))
         executable = GraphCache().executable(artifact.graph, artifact.tensors)
         found[artifact.chain if words else "eager fp32"] = executable, artifact.bytes

@@ -32,6 +32,7 @@ from compress.export import export_onnx, run_onnx
 from compress.integers import integer_logits
 from compress.network import GraphNetwork
 from services.play import SavedPolicy, load_policy, play, visit
+from services.policies import warn_of_idle_links
 
 #: Observations that chains are fitted on, and as many others that they are compared on.
 _OBSERVATIONS = 512
@@ -81,6 +82,7 @@ def compress_run(
     saved = load_policy(path, best=best)
     chain = _chain(_with_runtime(words))
     chain.plan(saved.architecture)
+    warn_of_idle_links(chain)
     visited = _visited(saved)
     rows = []
     plain = {"eager torch fp32": _chain([]), "ONNX fp32": _chain(["onnx"])}
@@ -113,6 +115,7 @@ def export_run(
     chain = _chain(items, any_processor=True)
     if chain.plan(saved.architecture).runtime != "onnx":
         raise ChainError(f"{chain.id}: a model to export ends in onnx")
+    warn_of_idle_links(chain)
     visited = _visited(saved)
     artifact, runtime = _compressed(saved, chain, visited, passes)
     metadata = {"run": str(saved.config.run.name), "environment": saved.config.env.id}

@@ -40,7 +40,7 @@ from compress import (
 from compress.link import is_word
 from services.artifacts import reply_of
 from services.cadence import Cadence, CpuShare
-from services.policies import architecture_of, make_chain
+from services.policies import architecture_of, make_chain, warn_of_idle_links
 from services.role import Membership, PeerLink, RoleContext
 from services.trainer_line import TrainerLine
 
@@ -86,9 +86,7 @@ class Compressor:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._chain, self._architecture, self._config = chain, architecture, config
-        if chain.without_effect:
-            idle = ", ".join(link.id for link in chain.without_effect)
-            _LOGGER.warning("event=links_without_effect chain=%s links=%r", chain.id, idle)
+        warn_of_idle_links(chain)
         self._plain_chain = CompressorChain(fidelity_observations=0).add(Fusion()).add(ONNX())
         self._context = Context(seed=seed, clock=clock)
         self._plain_context = Context(seed=seed, clock=clock)

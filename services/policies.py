@@ -58,6 +58,16 @@ def make_chain(config: Config, architecture: Architecture) -> CompressorChain:
     return chain
 
 
+def warn_of_idle_links(chain: CompressorChain) -> None:
+    """Say so where links are named that are not run: a student behind them is a network of its own.
+
+    They stay in the chain's id, which artifacts, models and tables bear.
+    """
+    if chain.without_effect:
+        idle = ", ".join(link.id for link in chain.without_effect)
+        _LOGGER.warning("event=links_without_effect chain=%s links=%r", chain.id, idle)
+
+
 def _warn_of_floor(compressor: CompressorConfig, actions: int) -> None:
     """Say so where the floor alone takes the artifacts of a certain policy beyond the bound.
 

@@ -305,6 +305,18 @@ def test_aclearn_export_writes_a_model_that_onnx_runtime_runs(run, no_games, tmp
     assert 0.0 < np.abs(answers - exact).max() < 0.1 * np.abs(exact).max() + 0.01
 
 
+def test_links_that_are_named_and_not_run_are_told_by_both_commands(
+    run, no_games, tmp_path, caplog
+) -> None:
+    student = "distill: {student: accerl-net3, steps: 1, first_steps: 1}"
+    for words in (f"prune: 0.5, {student}", student):
+        compress_run(run, words, passes=2)
+        export_run(run, tmp_path / "policy.onnx", words=words, passes=2)
+    chain = "prune=0.5>distill=accerl-net3>onnx"
+    expected = f"event=links_without_effect chain={chain} links='prune=0.5'"
+    assert [record.getMessage() for record in caplog.records] == [expected] * 2
+
+
 @pytest.mark.parametrize(
     ("words", "error", "message"),
     [
