@@ -202,7 +202,7 @@ def compress(
         typer.Option(
             min=0, help="greedy episodes to play with each; 0: none, the last column stays empty"
         ),
-    ] = 0,
+    ] = 5,
     passes: Annotated[
         int, typer.Option(min=1, help="times through the chain; a student learns in each")
     ] = 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from compress import (
     ChainError,
     CompressorChain,
     Context,
+    Distiller,
     Fidelity,
     OnnxPolicy,
     Policy,
@@ -33,6 +35,8 @@ from compress.integers import integer_logits
 from compress.network import GraphNetwork
 from services.play import SavedPolicy, load_policy, play, visit
 from services.policies import warn_of_idle_links
+
+_LOGGER = logging.getLogger(__name__)
 
 #: Observations that chains are fitted on, and as many others that they are compared on.
 _OBSERVATIONS = 512
@@ -164,6 +168,8 @@ def _compressed(
     policy = Policy.of(saved.architecture, saved.tensors, saved.at)
     for _ in range(passes):
         artifact = chain.compress(policy, context)
+    if passes == 1:
+        _warn_of_new_students(chain, context)
     runtime = ArtifactPolicy(saved.architecture)
     runtime.swap(artifact)
     fidelity = Fidelity.of(
@@ -173,6 +179,17 @@ def _compressed(
     )
     compared = replace(artifact, fidelity=fidelity)
     return replace(compared, digest=compared.computed_digest()), runtime
+
+
+def _warn_of_new_students(chain: CompressorChain, context: Context) -> None:
+    """Say how little students have learned that went through the chain once."""
+    for link in chain.links:
+        if isinstance(link, Distiller) and (steps := context.memory(link.owner).get("steps")):
+            _LOGGER.warning(
+                "event=student_is_new chain=%s steps=%d detail='%s has learned in one pass; in a "
+                "run it learns in every version, and --passes 100 is as much as 100 of them'",
+                chain.id, steps, link.id,
+            )  # fmt: skip
 
 
 class _Visited(NamedTuple):

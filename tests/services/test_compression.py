@@ -290,6 +290,22 @@ def test_aclearn_compress_prints_a_row_for_each_way_to_run_the_policy(
     assert 0.0 < float(quantised[6])
 
 
+def test_aclearn_compress_plays_five_episodes_with_each_unless_told_otherwise(
+    run, no_games, monkeypatch
+) -> None:
+    played = []
+
+    def play(config, policy, *, episodes, greedy, seed):
+        played.append((episodes, greedy))
+        return [float(k) for k in range(episodes)], [100] * episodes
+
+    monkeypatch.setattr("services.compression.play", play)
+    lines = _command("compress", run, "--chain", "bf16").splitlines()
+    rows = [_cells(line) for line in lines if "│" in line]
+    assert played == [(5, True)] * 3
+    assert [row[-1] for row in rows] == ["2.00"] * 3  # of 0, 1, 2, 3 and 4
+
+
 def test_aclearn_export_writes_a_model_that_onnx_runtime_runs(run, no_games, tmp_path) -> None:
     to = tmp_path / "policy.onnx"
     written = _command("export", run, "--to", to, "--chain", "int8")
@@ -303,6 +319,19 @@ def test_aclearn_export_writes_a_model_that_onnx_runtime_runs(run, no_games, tmp
     [answers] = session.run(None, {"observations": frames})
     exact = torch_logits(run, frames)
     assert 0.0 < np.abs(answers - exact).max() < 0.1 * np.abs(exact).max() + 0.01
+
+
+def test_a_student_that_has_hardly_learned_is_told(run, no_games, tmp_path, caplog) -> None:
+    words = "distill: {steps: 1, first_steps: 3}"
+    compress_run(run, words)
+    export_run(run, tmp_path / "policy.onnx", words=words)
+    for record in caplog.records:
+        assert "event=student_is_new chain=distill>onnx steps=3 " in record.getMessage()
+        assert "--passes" in record.getMessage()
+    assert len(caplog.records) == 2
+    compress_run(run, words, passes=2)
+    compress_run(run, "int8")
+    assert len(caplog.records) == 2
 
 
 def test_links_that_are_named_and_not_run_are_told_by_both_commands(
