@@ -1,10 +1,11 @@
 """An actor's time for an agent step on Pong, emulator included, with different policies to run.
 
-    python benchmarks/actor_time.py [--network accerl-original] [--envs 1] [--seconds 4]
+    python benchmarks/actor_time.py [--network accerl-original] [--envs 1] [--seconds 1.5]
 
-The paper's setting is actors of one environment each. The policies take turns on the same emulator
-in one process with one thread. Prints one JSON line: microseconds of a step by policy, the
-emulator's own part of it, and the ratio to eager fp32.
+The actor's own loop, in one process with one thread: it swaps in each newer policy as soon as it
+may, chooses actions, steps the emulator, builds unrolls and encodes them; all but the socket that
+takes them. The paper's setting is actors of one environment each. The policies take turns. Prints
+one JSON line: microseconds of a step by policy and by part, and the ratio to eager fp32.
 """
 
 from __future__ import annotations
@@ -18,36 +19,195 @@ import json
 import statistics
 import sys
 import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from inference import NETWORKS, architecture_of, policy_of, visited
 
-from aclearn.acting import sample_actions
+from aclearn.acting import UnrollCounter
 from aclearn.allocator import keep_freed_memory
-from aclearn.config import EnvConfig
-from aclearn.envs import VectorEnv, make_vector_env
-from compress import ArtifactPolicy, Context, parse_chain, parse_words
+from aclearn.config import config_from_yaml
+from aclearn.monitoring import WaitMeter
+from aclearn.policies import Architecture, PolicyVersion
+from aclearn.wire import Envelope, Unroll, UnrollReply, encode
+from compress import ArtifactPolicy, Context, PolicyRuntime, parse_chain, parse_words
+from services.action_sources import LocalActions
+from services.actor import Actor, make_groups
+from services.policies import make_runtime
+from services.policy_client import PolicyClient
+from services.policy_sources import Acting
+from services.unroll_sender import UnrollSender
 
-CHAINS = ("", "onnx", "int8,onnx", "prune=0.5,int8,onnx", "distill=accerl-net1,int8,onnx")
+EAGER = "eager fp32"
+RUNTIMES = {EAGER: "torch", "ONNX fp32": "onnx"}
+CHAINS = (
+    "int8,onnx",
+    "prune: {sparsity: 0.75, per_layer: {convolutions: 0}},int8,onnx",
+    "prune=0.5,int8,onnx",
+    "distill=accerl-net1,int8,onnx",
+)
 _ROUNDS = 7
+_CONFIG = """
+env: {{id: ALE/Pong-v5, clip_rewards: true}}
+actors: {{processes: 1, envs_per_group: {envs}, unroll_length: 20, emulator_threads: 1}}
+"""
 
 
-def step_us(
-    env: VectorEnv, policy: ArtifactPolicy, observations: Any, rng: np.random.Generator, s: float
-) -> tuple[float, float, Any]:
-    """Microseconds of an agent step, those of the emulator in it, and the last observations."""
-    steps, emulator_s, started = 0, 0.0, time.perf_counter()
-    while time.perf_counter() - started < s:
-        actions, _ = sample_actions(policy.logits(observations), rng)
-        sent = time.perf_counter()
-        env.send(actions.astype(np.int64))
-        observations = env.recv().observations
-        emulator_s += time.perf_counter() - sent
-        steps += env.num_envs
-    elapsed_s = time.perf_counter() - started
-    return 1e6 * elapsed_s / steps, 1e6 * emulator_s / steps, observations
+class Always:
+    """Where there is a newer policy whenever somebody looks."""
+
+    silent, compressed = True, False
+
+    def __init__(self, swap: Callable[[int], Acting]) -> None:
+        self._swap = swap
+
+    def follow(self, peer: Any) -> None:
+        """It is everybody's."""
+
+    def look(self, known: PolicyVersion) -> tuple[PolicyVersion, int]:
+        """The next version."""
+        return PolicyVersion(0, known.version + 1), known.version + 1
+
+    def question(self, known: PolicyVersion, *, plain: bool) -> Any:
+        """Nobody has to be asked."""
+
+    def version(self, message: Any) -> None:
+        """Nobody answers."""
+
+    def take(self, at: PolicyVersion, found: int) -> Acting:
+        """Swap it in."""
+        return self._swap(found)
+
+
+class Sink:
+    """A link to a trainer that admits every unroll at once; it is encoded and goes nowhere."""
+
+    def __init__(self) -> None:
+        self.peer = self.client = self
+        self._answers: deque[Envelope] = deque()
+
+    def follow(self, membership: Any) -> bool:
+        """It stays the same."""
+        return False
+
+    def send(self, unroll: Unroll, *, sequence: int) -> bool:
+        """Encode it, and answer."""
+        encode(unroll, run="benchmark", sender="actor-0", sequence=sequence)
+        answer = UnrollReply(sequence, True, "", 0, 0)
+        self._answers.append(Envelope("benchmark", "trainer-0", sequence, answer))
+        return True
+
+    def receive(self, timeout_s: float) -> Envelope | None:
+        """The next answer."""
+        return self._answers.popleft() if self._answers else None
+
+
+def of_weights(
+    architecture: Architecture, kind: str
+) -> tuple[PolicyRuntime, Callable[[int], Acting]]:
+    """A runtime of the uncompressed policy, and what puts a version's weights into it."""
+    runtime = make_runtime(architecture, kind)
+    weights = [policy_of(architecture, version).tensors for version in (1, 2)]
+
+    def swap(version: int) -> Acting:
+        runtime.swap(weights[version % 2])
+        return Acting(runtime.executable, PolicyVersion(0, version))
+
+    return runtime, swap
+
+
+def of_artifacts(
+    architecture: Architecture, words: str, known: Any, most: int
+) -> tuple[ArtifactPolicy, Callable[[int], Acting]]:
+    """A runtime of a chain's artifacts, and what checks and swaps in a version's.
+
+    Args:
+        architecture: of the uncompressed policy.
+        words: the chain.
+        known: observations.
+        most: versions that there are; they bear the same numbers.
+    """
+    chain, context = parse_chain(parse_words(words), fidelity_observations=0), Context(known)
+    made = chain.compress(policy_of(architecture, 1), context)
+    versions = []
+    for version in range(1, most + 1):
+        next_one = replace(made, at=PolicyVersion(0, version), digest="")
+        versions.append(replace(next_one, digest=next_one.computed_digest()))
+    runtime = ArtifactPolicy(architecture)
+
+    def swap(version: int) -> Acting:
+        runtime.swap(versions[version - 1])
+        return Acting(runtime.executable, PolicyVersion(0, version), made.chain)
+
+    return runtime, swap
+
+
+class Measured:
+    """An actor that runs for a while, and again.
+
+    Args:
+        runtime: its policy.
+        swap: puts a version into it.
+        envs: its environments.
+        index: its number among the actors.
+    """
+
+    def __init__(
+        self, runtime: Any, swap: Callable[[int], Acting], *, envs: int, index: int
+    ) -> None:
+        config = config_from_yaml(_CONFIG.format(envs=envs))
+        self._meter, self._until = WaitMeter(), 0.0
+        [self._group] = make_groups(config, actor_index=index)
+        trainer: Any = Sink()
+        policies: Any = Sink()  # which nobody has to ask
+        membership: Any = None  # nobody comes or goes
+        client = PolicyClient(policies, Always(swap))
+        self.actor = Actor(
+            [self._group],
+            actions=LocalActions(
+                runtime,
+                client,
+                np.random.default_rng(index),
+                lambda: client.poll(membership),
+                self._meter,
+            ),
+            counter=UnrollCounter("actor-0"),
+            sender=UnrollSender(
+                trainer,
+                membership,
+                most_unacknowledged=config.actors.unacknowledged_unrolls,
+                meter=self._meter,
+            ),
+            proceed=self._proceed,
+            meter=self._meter,
+        )
+
+    def step_us(self, seconds: float) -> dict[str, float]:
+        """Microseconds of an agent step over so many seconds, by part, and under "total" all."""
+        self._begun: tuple[float, int, dict[str, float]] | None = None
+        self._seconds = seconds
+        self.actor.run()
+        assert self._begun is not None
+        at_s, steps, parts = self._begun
+        now = self._meter.parts()
+        total_s, taken = time.perf_counter() - at_s, self.actor.env_steps - steps
+        spent = {name: now[name] - parts.get(name, 0.0) for name in now}
+        return {name: 1e6 * s / taken for name, s in {**spent, "total": total_s}.items()}
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._group.env.close()
+
+    def _proceed(self) -> bool:
+        now = time.perf_counter()
+        if self._begun is None:  # what was before is the reset
+            self._begun = now, self.actor.env_steps, self._meter.parts()
+        # no step may be on its way when the next round resets the environments
+        return now - self._begun[0] < self._seconds or self._group.choice is not None
 
 
 def main() -> None:
@@ -59,47 +219,44 @@ def main() -> None:
     options = parser.parse_args()
     keep_freed_memory()
     torch.set_num_threads(1)
-    architecture = architecture_of(options.network)
-    known, rng = visited(256), np.random.default_rng(0)
-    policies = {}
-    for words in CHAINS:
-        chain = parse_chain(parse_words(words), fidelity_observations=0)
-        policy = ArtifactPolicy(architecture)
-        policy.swap(chain.compress(policy_of(architecture, 1), Context(known)))
-        policies[chain.id if words else "eager fp32"] = policy
-    env = make_vector_env(
-        EnvConfig(id="ALE/Pong-v5"),
-        num_envs=options.envs,
-        seed=1,
-        step_timeout_s=30.0,
-        max_faults=0,
-        threads=1,
-    )
-    observations = env.reset()
-    found: dict[str, list[float]] = {name: [] for name in policies}
-    emulator: list[float] = []
+    architecture, known = architecture_of(options.network), visited(256)
+    # as often as it may be looked for, every hundredth of a second, in all rounds
+    most = 100 * (1 + round(_ROUNDS * options.seconds))
+    found: dict[str, tuple[Any, Callable[[int], Acting]]] = {
+        **{name: of_weights(architecture, kind) for name, kind in RUNTIMES.items()},
+        **{words: of_artifacts(architecture, words, known, most) for words in CHAINS},
+    }
+    actors = {
+        name: Measured(runtime, swap, envs=options.envs, index=index)
+        for index, (name, (runtime, swap)) in enumerate(found.items())
+    }
+    rounds: dict[str, list[dict[str, float]]] = {name: [] for name in actors}
     for _ in range(_ROUNDS):
-        for name, policy in policies.items():
-            us, emulator_us, observations = step_us(env, policy, observations, rng, options.seconds)
-            found[name].append(us)
-            emulator.append(emulator_us)
-    env.close()
-    eager = found["eager fp32"]
+        for name, actor in actors.items():
+            rounds[name].append(actor.step_us(options.seconds))
+    for actor in actors.values():
+        actor.close()
+    eager = [each["total"] for each in rounds[EAGER]]
     line = {
         "network": options.network,
         "envs": options.envs,
-        "emulator_us": round(statistics.median(emulator), 1),
-        "step_us": {name: round(statistics.median(v), 1) for name, v in found.items()},
+        "step_us": {name: _medians(parts) for name, parts in rounds.items()},
         "eager_over_it": {
-            name: {
-                "median": round(statistics.median(e / u for e, u in zip(eager, v, strict=True)), 2),
-                "least": round(min(e / u for e, u in zip(eager, v, strict=True)), 2),
-                "most": round(max(e / u for e, u in zip(eager, v, strict=True)), 2),
-            }
-            for name, v in found.items()
+            name: _spread([e / p["total"] for e, p in zip(eager, parts, strict=True)])
+            for name, parts in rounds.items()
         },
     }
     sys.stdout.write(json.dumps(line) + "\n")
+
+
+def _medians(rounds: list[dict[str, float]]) -> dict[str, float]:
+    names = rounds[-1]
+    return {n: round(statistics.median(each.get(n, 0.0) for each in rounds), 1) for n in names}
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    found = {"median": statistics.median(values), "least": min(values), "most": max(values)}
+    return {name: round(value, 2) for name, value in found.items()}
 
 
 if __name__ == "__main__":
