@@ -74,12 +74,14 @@ class EnvConfig(Group):
         min_length=1,
         max_length=200,
         description="what to play: an Atari game (ALE/Pong-v5), any id that gymnasium knows "
-        "(CartPole-v1), or a callable of yours that returns a gymnasium.Env (module:factory)",
+        "(CartPole-v1) or a module registers (module:Name-v0), or a callable of yours that returns "
+        "a gymnasium.Env (module:factory)",
     )
     kwargs: dict[str, Any] = Field(
         default_factory=dict,
         repr=False,  # may hold a password of somebody's simulator
-        description="keyword arguments for the maker of the environment",
+        description="keyword arguments for the maker of the environment; for Atari games those of "
+        "ale-py's AtariVectorEnv, which go before env.atari",
     )
     frame_stack: Whole = Field(
         default=1,
@@ -110,7 +112,8 @@ class PolicyConfig(Group):
     architecture: Architecture = Field(
         default="nature",
         description="network: a convolutional one for images, impala-resnet the deepest and "
-        "slowest of them; mlp for flat observations",
+        "slowest of them; mlp for flat observations, and for images that it flattens; "
+        "docs/networks.md has their layers",
     )
     hidden: (
         Annotated[tuple[Annotated[Whole, Field(ge=1, le=65_536)], ...], Strict(False)] | None

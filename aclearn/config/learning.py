@@ -20,7 +20,7 @@ class TrainerConfig(Group):
     amp: Literal["auto", "off", "bf16", "fp16"] = Field(
         default="auto",
         description="number format of the forward and backward pass; auto takes bf16 where the "
-        "device computes it natively",
+        "device computes it natively, elsewhere fp16 on a GPU and off (fp32) on the processor",
     )
     channels_last: bool = Field(
         default=True, description="lay images out channels-last, which convolutions read faster"
@@ -39,7 +39,10 @@ class TrainerConfig(Group):
         "off, and on other machines, they come over sockets",
     )
     unrolls_per_batch: Whole = Field(
-        default=2, ge=1, le=1024, description="unrolls that one update learns from, in unrolls"
+        default=2,
+        ge=1,
+        le=1024,
+        description="length of a batch, in unrolls; an update learns from one minibatch of it",
     )
     minibatches: Whole = Field(
         default=1,
@@ -58,7 +61,8 @@ class TrainerConfig(Group):
         default=1,
         ge=1,
         le=1024,
-        description="batches that may wait on the training queue; each is an update of lag",
+        description="batches that may wait on the training queue; each is minibatches × uses "
+        "updates of lag",
     )
     max_lag_versions: Whole = Field(
         default=100,

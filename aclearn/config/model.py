@@ -41,7 +41,9 @@ class RunConfig(Group):
         description="mean return of the last 100 episodes to reach, in points of the game",
     )
     stop_at_target: bool = Field(
-        default=True, description="end the run when target_return is reached"
+        default=True,
+        description="end the run when target_return is reached; a run that has reached it ends at "
+        "once when it is resumed",
     )
     max_env_steps: Whole | None = Field(
         default=None,
@@ -52,11 +54,15 @@ class RunConfig(Group):
         default=None, ge=1, description="length of the run, in updates"
     )
     max_wall_s: float | None = Field(
-        default=None, gt=0.0, description="length of the run, in seconds since it was first started"
+        default=None,
+        gt=0.0,
+        description="length of the run, in seconds of its clock, which stands still between the "
+        "parts of a resumed run",
     )
     deterministic: bool = Field(
         default=False,
-        description="take turns, so that the same seed gives the same weights, bit for bit; slower",
+        description="take turns in one process, on the processor, so that the same seed gives the "
+        "same weights, bit for bit; slower",
     )
     checkpoint_every_s: float = Field(
         default=30.0, gt=0.0, le=86_400.0, description="time between two checkpoints, in seconds"

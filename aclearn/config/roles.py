@@ -40,8 +40,9 @@ class ActorsConfig(Group):
     )
     runtime: Literal["onnx", "torch", "torch-amp"] = Field(
         default="onnx",
-        description="what executes the policy, on the actor's processor, when inference is local: "
-        "ONNX Runtime, torch in fp32, or torch in bf16 where the processor has it",
+        description="what executes the policy, on the actor's processor, when inference is local "
+        "and there is no compressor.chain: ONNX Runtime, torch in fp32, or torch in bf16 where the "
+        "processor has it",
     )
     emulator_threads: Whole = Field(
         default=1, ge=1, le=256, description="threads of the Atari emulator in an actor"
@@ -56,23 +57,24 @@ class ActorsConfig(Group):
         default=5,
         ge=0,
         le=19,
-        description="how far actors stand back for the trainer where cores are scarce: added to "
-        "their scheduling niceness; shortens the training queue and so the lag",
+        description="how far actors and compressors stand back for the trainer where cores are "
+        "scarce: added to their scheduling niceness; shortens the training queue and so the lag",
     )
     step_timeout_s: float = Field(
         default=30.0,
         gt=0.0,
         le=3600.0,
         description="longest step of a group, all its environments together, and longest time in "
-        "which one is made or reset, in seconds; the one that is late is made again, with an Atari "
-        "game the whole actor",
+        "which one is made or reset, in seconds; the one that is late is made again where Python "
+        "can interrupt it; an Atari game that is late ends its actor, which is started again",
     )
     max_env_faults: Whole = Field(
         default=5,
         ge=0,
         le=1_000_000,
         description="faults of its environments that a group mends within an hour; with one more "
-        "the actor gives up and the run ends",
+        "the actor gives up, which ends a run of `aclearn train`; so does any error of the Atari "
+        "emulator, which is not mended",
     )
 
 
@@ -104,7 +106,9 @@ class PredictorConfig(Group):
     )
     runtime: Literal["onnx", "torch", "torch-amp"] = Field(
         default="onnx",
-        description="what executes the policy in the predictor; on a GPU one of the torch ones",
+        description="what executes the policy in the predictor when there is no compressor.chain: "
+        "ONNX Runtime, torch in fp32, or torch in bf16 (on a GPU without it fp16, on a processor "
+        "without it fp32); on a GPU one of the torch ones",
     )
     device: str = Field(
         default="auto",
@@ -124,15 +128,17 @@ class CompressorConfig(Group):
         default_factory=list,
         description="links that the policy goes through before actors run it, in order: names "
         "(onnx, int8, fuse) or one `name: setting` each (prune: 0.5, distill: accerl-net1, "
-        "quantize: int8, low_rank: 64), or module:Class for a link of yours; empty: actors run "
-        "the policy itself",
+        "quantize: int8, low_rank: 64), or module:Class for a link of yours; the last one says "
+        "what executes it: onnx, torchscript, or with neither eager torch, and with these two "
+        "every actor loads torch; empty: actors run the policy itself; docs/compression.md has all "
+        "settings",
     )
     processes: Whole = Field(
         default=1,
         ge=1,
         le=64,
-        description="compressor processes (ND); actor i runs what compressor i modulo their "
-        "number makes",
+        description="compressor processes (ND); actor i, or predictor i where predictors act, runs "
+        "what compressor i modulo their number makes",
     )
     every_s: float = Field(
         default=0.2,
@@ -222,7 +228,8 @@ class NetworkConfig(Group):
     keys_dir: str | None = Field(
         default=None,
         min_length=1,
-        description="folder with the CURVE keys of the cluster; null talks in the clear",
+        description="folder with the cluster's keys, which `aclearn keys` makes (CURVE, ZeroMQ's "
+        "encryption); null talks in the clear",
     )
 
 
@@ -269,9 +276,9 @@ class TunerConfig(Group):
     )
     counts: list[TunedCount] = Field(
         default_factory=lambda: list[TunedCount](("predictors", "trainers")),
-        description="what it may change: workers of each predictor process (predictors, NP), "
-        "workers of the trainer (trainers, NT), actor processes that `aclearn train` runs "
-        "(actors, NA)",
+        description="what it may change: workers of each predictor process (predictors, NP; left "
+        "out unless actors.inference is predictor), workers of the trainer (trainers, NT), actor "
+        "processes that `aclearn train` runs (actors, NA)",
     )
     objective: Literal["learned_steps", "tps"] = Field(
         default="learned_steps",

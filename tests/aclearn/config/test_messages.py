@@ -10,8 +10,9 @@ from aclearn.config import config_from_yaml, load_config
 from aclearn.errors import ConfigError
 
 ENV_ID_MEANING = (
-    "what to play: an Atari game (ALE/Pong-v5), any id that gymnasium knows (CartPole-v1), or a "
-    "callable of yours that returns a gymnasium.Env (module:factory)"
+    "what to play: an Atari game (ALE/Pong-v5), any id that gymnasium knows (CartPole-v1) or a "
+    "module registers (module:Name-v0), or a callable of yours that returns a gymnasium.Env "
+    "(module:factory)"
 )
 
 
