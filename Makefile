@@ -1,4 +1,5 @@
-# make train: install into .venv and learn Pong. make test: install and run every test.
+# make train: install into .venv and learn Pong; ARGS goes behind it (make train ARGS=--resume).
+# make test: install and run every test.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -12,7 +13,7 @@ help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /make \1	/p' Makefile
 
 train: $(STAMP)  ## learn Pong; files land in runs/
-	$(BIN)/aclearn train configs/pong.yaml
+	$(BIN)/aclearn train configs/pong.yaml $(ARGS)
 
 test: $(STAMP)  ## every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
