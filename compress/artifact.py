@@ -131,10 +131,11 @@ class Artifact:
 
 
 def with_floor(logits: NDArray[np.float32], floor: float) -> NDArray[np.float32]:
-    """Logits of π mixed with the uniform policy so that no action is less probable than `floor`.
+    """Logits `[N, A]` of π mixed with the uniform policy: no action is less probable than `floor`.
 
-    p' = (1 − A·floor) p + floor. What is sampled from the result is what the correction must know
-    as the behaviour policy: an action of probability zero could never be learned.
+    p' = (1 − A·floor) p + floor; floor · A must be below 1, which is not checked here. What is
+    sampled from the result is what the correction must know as the behaviour policy: an action of
+    probability zero could never be learned.
     """
     if floor <= 0.0:
         return logits
@@ -302,5 +303,9 @@ class ArtifactPolicy:
         return self._executable
 
     def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Logits `[N, A]` float32 of observations `[N, *shape]`, the floor mixed in."""
+        """Logits `[N, A]` float32 of observations `[N, *shape]`, the floor mixed in.
+
+        Raises:
+            RuntimeError: there was no `swap` yet.
+        """
         return self.executable.logits(observations)

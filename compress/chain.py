@@ -35,6 +35,9 @@ class CompressorChain:
         batch_sizes: for which an artifact's latency is measured.
         fidelity_observations: visited observations on which it is compared with its original.
         fidelity_every: versions between two such comparisons; in between the last one stands.
+
+    Raises:
+        ChainError: a floor that is no probability.
     """
 
     def __init__(
@@ -140,6 +143,8 @@ class CompressorChain:
         Raises:
             RefusedTensors: the weights, or logits that they give, do not fit or are not finite.
             NeedsObservations: a link needs observations and there are none yet.
+            DivergedTraining: a student's training gave numbers that are not finite.
+            Exception: whatever a link of somebody's own raises.
         """
         started = perf_counter()
         check_tensors(policy.graph, policy.tensors, with_value=True)

@@ -29,6 +29,7 @@ LINKS: dict[str, Callable[..., Link]] = {
     "torchscript": TorchScript,
     "onnx": ONNX,
 }
+"""The links by their names in a configuration, each called with its settings."""
 _SHORT = {"int8": ("quantize", "int8"), "fp16": ("quantize", "fp16"), "bf16": ("quantize", "bf16")}
 
 

@@ -175,5 +175,9 @@ class OnnxPolicy:
         return self._executable
 
     def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Logits `[N, A]` float32 of observations `[N, *shape]`; needs a `swap` before."""
+        """Logits `[N, A]` float32 of observations `[N, *shape]`.
+
+        Raises:
+            RuntimeError: there was no `swap` yet.
+        """
         return self.executable.logits(observations)

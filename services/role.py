@@ -54,7 +54,7 @@ class RoleContext:
     """One role's place in the run; owns its ZeroMQ context.
 
     Attributes:
-        role: actor, predictor, trainer or monitor.
+        role: actor, predictor, compressor, trainer or monitor; supervisor of who starts them.
         name: unique in the run, e.g. actor-0.
         index: the number in the name; chooses seeds and peers.
         config: of the whole run.

@@ -41,6 +41,9 @@ def greedy_actions(
 
 
 def log_probs_of(logits: NDArray[np.float32], actions: NDArray[np.integer]) -> NDArray[np.float32]:
-    """Log softmax(logits)[actions], `[B]` float32."""
+    """Log softmax(logits)[actions], `[B]` float32, of logits `[B, A]` and actions `[B]`.
+
+    At most 0: what rounding takes above it is cut off, since a trainer refuses it.
+    """
     result: NDArray[np.float32] = log_softmax(logits)[np.arange(len(actions)), actions]
     return np.minimum(result, 0.0)

@@ -121,7 +121,11 @@ class UnrollBuilder:
         self._observations = step.observations
 
     def take(self) -> CollectedUnroll:
-        """The full unroll; its arrays are given away and the next one has begun."""
+        """The full unroll; its arrays are given away and the next one has begun.
+
+        Raises:
+            RuntimeError: it is not full yet.
+        """
         if not self.full:
             raise RuntimeError(f"unroll: {self._t} of {self._length} steps collected")
         fields: dict[str, Any] = {

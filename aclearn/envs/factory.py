@@ -33,11 +33,13 @@ def make_vector_env(
         step_timeout_s: longest time of one step of the group, of making one environment and of
             resetting one. Kept where Python can: see StepDeadline. An Atari game that hangs ends
             the process: see HangWatch.
-        max_faults: how many faults the group survives within an hour.
+        max_faults: how many faults the group survives within an hour; not of Atari games, which
+            are not mended.
         threads: worker threads of the emulator; Atari only.
 
     Raises:
         EnvironmentFailure: it cannot be made or is of a kind that is not supported.
+        ValueError: `num_envs` is below 1.
     """
     if num_envs < 1:
         raise ValueError(f"num_envs: expected at least 1, got {num_envs}")

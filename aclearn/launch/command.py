@@ -22,7 +22,7 @@ class RoleCommand:
     """How one role is started, as often as it must be.
 
     Attributes:
-        role: the kind: actor, predictor, trainer, monitor.
+        role: the kind: actor, predictor, compressor, trainer, monitor.
         name: unique within a supervisor, e.g. "actor-3".
         argv: program and arguments; run as they are, without a shell.
         environment: variables set on top of the supervisor's own environment.

@@ -136,6 +136,7 @@ class Supervisor:
 
         Raises:
             RoleFailure: a role's program cannot be started.
+            RuntimeError: it was started or stopped before.
         """
         if self._phase != "new":
             raise RuntimeError(f"start() called on a supervisor that is {self._phase}")
@@ -189,6 +190,7 @@ class Supervisor:
         Raises:
             ValueError: the name is taken.
             RoleFailure: its program cannot be started.
+            RuntimeError: the supervisor is stopped.
         """
         if command.name in self._slots:
             raise ValueError(f"role name {command.name!r} is taken; each role needs its own")

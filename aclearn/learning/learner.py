@@ -38,10 +38,17 @@ _OPTIMISER_STATE = {
 
 @dataclass(frozen=True)
 class UpdateReport:
-    """What one update did; losses and entropy are means over the valid steps.
+    """What one update did; losses, entropy and shares are of the valid steps of its minibatch.
 
     Attributes:
         applied: False when the gradient was not finite and the weights stayed as they were.
+        policy_loss: mean of −log π(a) · weighted advantage.
+        value_loss: mean of ½ (target − value)².
+        entropy: mean of π's, in nats.
+        gradient_norm: Euclidean norm of the mean loss's gradient, before clipping.
+        effective_sample_share: (Σρ)² / (n Σρ²), 0 to 1.
+        clipped_rho_share: share of the steps with ρ above ρ̄.
+        learning_rate: of this update.
     """
 
     applied: bool

@@ -9,7 +9,14 @@ from torch import Tensor
 
 
 class ActorCriticLoss(NamedTuple):
-    """Sums over the valid steps; `total` is what to differentiate, the rest is detached."""
+    """Scalars: sums over the valid steps; `total` is what to differentiate, the rest is detached.
+
+    Attributes:
+        total: policy + value_cost · value − entropy_cost · entropy.
+        policy: −log π(a) · weighted advantage.
+        value: ½ (target − value)².
+        entropy: of π, in nats.
+    """
 
     total: Tensor
     policy: Tensor

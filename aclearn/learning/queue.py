@@ -24,6 +24,9 @@ class TrainingQueue(Generic[Item]):
         max_items: number of items.
         batch_items: the most that `take` will be asked for.
         clock: monotonic seconds.
+
+    Raises:
+        ValueError: a bound below 1, or a batch that never fits into `max_items`.
     """
 
     def __init__(

@@ -32,7 +32,8 @@ METRIC_NAMES: Final = (
     "lag_max",
     "wait_share",
 )
-"""Names that are in every line; other names are gauges, or `PART_SECONDS`."""
+"""Names in every line of a `RunView`; its others are gauges, or `PART_SECONDS`. Who writes the line
+adds what it knows itself, such as `best_return`."""
 PART_SECONDS: Final = "part_seconds"
 """Role → part of its work → seconds of all its threads, cumulative; in lines with such beats."""
 _PART_DIGITS: Final = 4

@@ -19,7 +19,13 @@ from aclearn.policies.flat import flat_size
 
 @dataclass(frozen=True)
 class Convolution:
-    """A square convolution without padding, followed by the architecture's activation."""
+    """A square convolution without padding, followed by the architecture's activation.
+
+    Attributes:
+        filters: output channels.
+        kernel: height and width, in pixels of what it reads.
+        stride: in the same pixels.
+    """
 
     filters: int
     kernel: int

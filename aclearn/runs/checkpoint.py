@@ -70,6 +70,7 @@ def save_checkpoint(
 
     Raises:
         CheckpointError: disk full, unfit values, …; nothing of it is left and the older ones stay.
+        ValueError: `keep` or `label` is below its least.
     """
     if keep < 1 or label < 0:
         raise ValueError(f"expected keep >= 1 and label >= 0, got keep={keep} label={label}")

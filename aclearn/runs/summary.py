@@ -24,7 +24,7 @@ def write_summary(
     Args:
         path: `RunFolder.summary_path`.
         last_line: the last metrics line; all of it goes in.
-        wall_s: seconds from the command's start to its end.
+        wall_s: seconds that the run has taken, all of its parts together, pauses left out.
         reached_target_at_s: `time_s` when `run.target_return` was first met; None if never.
         reason: why the run ended.
 

@@ -164,6 +164,9 @@ class Server(_Channel):
 
         Arrays of the message must not change any more. Without `sequence` the channel numbers what
         it sends.
+
+        Raises:
+            ValueError: the receiver would refuse the message; as `encode`.
         """
         self._check_owner()
         return self._transmit([identity, *self._encode(message, sequence)])
@@ -220,6 +223,9 @@ class Client(_Channel):
 
         Arrays of the message must not change any more. Without `sequence` the channel numbers what
         it sends.
+
+        Raises:
+            ValueError: the receiver would refuse the message; as `encode`.
         """
         self._check_owner()
         parts = self._encode(message, sequence)

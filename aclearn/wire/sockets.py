@@ -112,6 +112,7 @@ def connect_dealer(
 
     Raises:
         EndpointError: the address is malformed, has no port, or is off loopback without keys.
+        ValueError: an identity that ZeroMQ does not take.
     """
     parsed = parse_endpoint(endpoint)
     if parsed.transport == "tcp" and (parsed.port == 0 or parsed.is_wildcard):
