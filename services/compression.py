@@ -75,7 +75,7 @@ def compress_run(
 
     Args:
         path: the run folder.
-        words: the chain, e.g. "prune=0.5,int8,onnx"; "onnx" is added where int8 needs it.
+        words: the chain, e.g. "prune=0.5,int8"; "onnx" is added to one that names no runtime.
         episodes: greedy episodes to play with each.
         passes: how often the policy goes through the chain; a student learns in each.
         best: the best checkpoint instead of the newest.
