@@ -120,7 +120,7 @@ def run_role(role_name: str, name: str, config: Config, monitor: str, stop: Stop
     restarts = int(os.environ.get(RESTARTS_VARIABLE, "0"))
     context = RoleContext(role_name, name, int(index), config, monitor, folder, stop, restarts)
     allow_many_connections()
-    # each role imports only what it needs: an actor never loads torch
+    # each role imports only what it needs: an actor loads torch for a torch runtime only
     try:
         if role_name == "monitor":
             from services.monitor import run_monitor
