@@ -239,7 +239,7 @@ def run_lockstep(config: Config, folder: RunFolder, *, stop: StopFlag) -> None:
     begun = now - started_seconds_ago(None, time.time())
     view = files.open_view(begun)
     earlier = folder.read_summary() or {}
-    goal = Goal(config.run, reached_target_at_s=earlier.get("reached_target_at_s"))
+    goal = Goal.resumed(config.run, earlier)
     best = BestSoFar((files.metrics.last_line or {}).get("best_return"))
     reason: str | None = None
     next_line = now
@@ -258,8 +258,7 @@ def run_lockstep(config: Config, folder: RunFolder, *, stop: StopFlag) -> None:
     def make_line() -> dict[str, Any]:
         line = view.line(time.monotonic())
         line["best_return"] = best.mean_return
-        line["reached_target_at_s"] = goal.reached_target_at_s
-        return line
+        return line | goal.fields()
 
     try:
         with open_console(config.run.bounds(), name=folder.name) as console:

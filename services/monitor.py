@@ -126,7 +126,7 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
     begun = clock() - started_seconds_ago(written_at, time.time())
     view = files.open_view(begun)
     last_line = files.metrics.last_line or {}
-    goal = Goal(config.run, reached_target_at_s=last_line.get("reached_target_at_s"))
+    goal = Goal.resumed(config.run, last_line)
     registry = Registry(silent_after_s=config.monitor.silent_after_s)
     book = MonitorBook(registry, view, goal, best_return=last_line.get("best_return"))
     memory = TunedSettings(tuned_file(config))

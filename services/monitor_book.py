@@ -137,7 +137,7 @@ class MonitorBook:
         self._note_best(now)
         self.line["best_return"] = self._best_return
         reason = self._goal.observe(self.line, episodes_in_mean=self._view.returns_in_mean)
-        self.line["reached_target_at_s"] = self._goal.reached_target_at_s
+        self.line |= self._goal.fields()
         if self.phase is Phase.RUNNING:
             self._wait_share = self.line["wait_share"]
         else:

@@ -23,6 +23,23 @@ class Goal:
         self._run = run
         self.reached_target_at_s = reached_target_at_s
 
+    @classmethod
+    def resumed(cls, run: RunConfig, last: Mapping[str, Any]) -> Goal:
+        """The goal of a run that goes on from its last metrics line, {} for a new one.
+
+        What an earlier part reached counts as long as the target is the same.
+        """
+        same = last.get("target_return", run.target_return) == run.target_return
+        reached = last.get("reached_target_at_s") if same else None
+        return cls(run, reached_target_at_s=reached)
+
+    def fields(self) -> dict[str, float | None]:
+        """What a metrics line says of it: the target, and when it was met."""
+        return {
+            "target_return": self._run.target_return,
+            "reached_target_at_s": self.reached_target_at_s,
+        }
+
     def observe(self, line: Mapping[str, Any], *, episodes_in_mean: int) -> str | None:
         """Why the run is over by this line, None while it is not.
 

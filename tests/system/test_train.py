@@ -73,7 +73,8 @@ def test_a_run_ends_at_its_bound_with_summary_checkpoint_and_events(
 
 def test_a_run_ends_at_its_target_and_says_when_it_was_reached(system: System) -> None:
     # the mean of 100 episodes of the very first policies is above 12 already
-    run = system.train(system.config(CARTPOLE, run={"target_return": 12}))
+    config = system.config(CARTPOLE, run={"target_return": 12})
+    run = system.train(config)
     assert run.wait() == 0, run.diagnosis()
     summary = run.check_books()
     assert summary["reason"] == "target_reached"
@@ -85,6 +86,14 @@ def test_a_run_ends_at_its_target_and_says_when_it_was_reached(system: System) -
     assert reached == first["reached_target_at_s"] == first["time_s"]
     assert first["return_mean_100"] >= 12
     assert "target 12" in run.output and "reached" in run.output
+
+    # gone on with, to a higher one
+    again = system.train(config, "run.target_return=16", "--resume")
+    assert again.wait() == 0, again.diagnosis()
+    summary = again.check_books()
+    assert summary["reason"] == "target_reached"
+    assert summary["return_mean_100"] >= 16
+    assert reached < summary["reached_target_at_s"] <= summary["wall_s"]
 
 
 @pytest.mark.parametrize("inference", ["local", "predictor"])

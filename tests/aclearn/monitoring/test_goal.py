@@ -77,3 +77,20 @@ def test_the_target_comes_before_a_bound_that_is_reached_in_the_same_line() -> N
     goal = Goal(RunConfig(target_return=18.0, max_updates=7))
     line = _line(return_mean_100=18.0)
     assert goal.observe(line, episodes_in_mean=100) == "target_reached"
+
+
+@pytest.mark.parametrize(
+    ("last", "reached"),
+    [
+        ({}, None),
+        ({"reached_target_at_s": 40.0}, 40.0),
+        ({"target_return": 18.0, "reached_target_at_s": 40.0}, 40.0),
+        ({"target_return": 15.0, "reached_target_at_s": 40.0}, None),
+        ({"target_return": None, "reached_target_at_s": None}, None),
+    ],
+)
+def test_a_run_that_goes_on_has_reached_what_it_has_unless_the_target_is_another(
+    last: dict, reached: float | None
+) -> None:
+    goal = Goal.resumed(RunConfig(target_return=18.0), last)
+    assert goal.fields() == {"target_return": 18.0, "reached_target_at_s": reached}
