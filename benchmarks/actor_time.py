@@ -107,11 +107,11 @@ class Sink:
 
 
 def of_weights(
-    architecture: Architecture, kind: str
+    architecture: Architecture, kind: str, envs: int
 ) -> tuple[PolicyRuntime, Callable[[int], Acting]]:
     """A runtime of the uncompressed policy, and what puts a version's weights into it."""
-    runtime = make_runtime(architecture, kind)
-    weights = [policy_of(architecture, version).tensors for version in (1, 2)]
+    runtime = make_runtime(architecture, kind, device="cpu", max_batch=envs)
+    weights = [policy_of(architecture, version).tensors for version in (0, 1)]
 
     def swap(version: int) -> Acting:
         runtime.swap(weights[version % 2])
@@ -132,15 +132,15 @@ def of_artifacts(
         most: versions that there are; they bear the same numbers.
     """
     chain, context = parse_chain(parse_words(words), fidelity_observations=0), Context(known)
-    made = chain.compress(policy_of(architecture, 1), context)
+    made = chain.compress(policy_of(architecture, 0), context)
     versions = []
-    for version in range(1, most + 1):
+    for version in range(most):
         next_one = replace(made, at=PolicyVersion(0, version), digest="")
         versions.append(replace(next_one, digest=next_one.computed_digest()))
     runtime = ArtifactPolicy(architecture)
 
     def swap(version: int) -> Acting:
-        runtime.swap(versions[version - 1])
+        runtime.swap(versions[version])
         return Acting(runtime.executable, PolicyVersion(0, version), made.chain)
 
     return runtime, swap
@@ -160,12 +160,13 @@ class Measured:
         self, runtime: Any, swap: Callable[[int], Acting], *, envs: int, index: int
     ) -> None:
         config = config_from_yaml(_CONFIG.format(envs=envs))
-        self._meter, self._until = WaitMeter(), 0.0
+        self._meter, self._seconds = WaitMeter(), 0.0
+        self._begun: tuple[float, int, dict[str, float]] | None = None
         [self._group] = make_groups(config, actor_index=index)
         trainer: Any = Sink()
         policies: Any = Sink()  # which nobody has to ask
         membership: Any = None  # nobody comes or goes
-        client = PolicyClient(policies, Always(swap))
+        client = self._client = PolicyClient(policies, Always(swap))
         self.actor = Actor(
             [self._group],
             actions=LocalActions(
@@ -188,10 +189,10 @@ class Measured:
 
     def step_us(self, seconds: float) -> dict[str, float]:
         """Microseconds of an agent step over so many seconds, by part, and under "total" all."""
-        self._begun: tuple[float, int, dict[str, float]] | None = None
-        self._seconds = seconds
+        self._begun, self._seconds = None, seconds
         self.actor.run()
-        assert self._begun is not None
+        if self._begun is None or self._client.refused or not self._client.swaps:
+            raise RuntimeError(f"policies were refused: {self._client.gauges()}")
         at_s, steps, parts = self._begun
         now = self._meter.parts()
         total_s, taken = time.perf_counter() - at_s, self.actor.env_steps - steps
@@ -221,9 +222,9 @@ def main() -> None:
     torch.set_num_threads(1)
     architecture, known = architecture_of(options.network), visited(256)
     # as often as it may be looked for, every hundredth of a second, in all rounds
-    most = 100 * (1 + round(_ROUNDS * options.seconds))
+    most = 100 * (2 + round((1 + _ROUNDS) * options.seconds))
     found: dict[str, tuple[Any, Callable[[int], Acting]]] = {
-        **{name: of_weights(architecture, kind) for name, kind in RUNTIMES.items()},
+        **{name: of_weights(architecture, kind, options.envs) for name, kind in RUNTIMES.items()},
         **{words: of_artifacts(architecture, words, known, most) for words in CHAINS},
     }
     actors = {
@@ -231,11 +232,12 @@ def main() -> None:
         for index, (name, (runtime, swap)) in enumerate(found.items())
     }
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in actors}
-    for _ in range(_ROUNDS):
+    for _ in range(1 + _ROUNDS):
         for name, actor in actors.items():
             rounds[name].append(actor.step_us(options.seconds))
-    for actor in actors.values():
+    for name, actor in actors.items():
         actor.close()
+        del rounds[name][0]  # in which sessions and caches were made
     eager = [each["total"] for each in rounds[EAGER]]
     line = {
         "network": options.network,

@@ -57,8 +57,8 @@ def gather(out: Path, game: str, setting: str) -> None:
 def at_equal_steps(rows: Sequence[Mapping[str, str]], every: int) -> Iterator[list[str]]:
     """A header, then a row each `every` steps up to where the first run ends.
 
-    Each cell is the mean of the seeds' mean returns at the last point up to so many learned steps,
-    and their range where there are several seeds.
+    The rows are of one game and setting. Each cell is the mean of the seeds' mean returns at the
+    last point up to so many learned steps, and their range where there are several seeds.
     """
     curves: dict[str, dict[str, list[tuple[int, float]]]] = {}
     for row in rows:
@@ -129,7 +129,8 @@ def main() -> None:
     if options.command == "gather":
         gather(options.out, options.game, options.setting)
     elif options.command == "table":
-        for cells in at_equal_steps(read(options.table), options.every):
+        header, *others = at_equal_steps(read(options.table), options.every)
+        for cells in (header, ["---"] * len(header), *others):
             sys.stdout.write(f"| {' | '.join(cells)} |\n")
     else:
         draw(options.table, options.picture)

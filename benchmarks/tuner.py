@@ -26,7 +26,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -246,16 +245,16 @@ def pooled_rates(folders: Iterable[Path]) -> dict[tuple[int, int], float]:
     return {p: statistics.fmean(found) for p, found in sorted(rates.items())}
 
 
-def lost_to_exploring(lines: Sequence[Mapping[str, Any]], since_s: float) -> float:
+def lost_to_exploring(lines: Sequence[Mapping[str, Any]], since_s: float) -> float | None:
     """Share of the rate of the kept counts that windows with other counts cost after `since_s`.
 
-    NaN where no window was of kept counts.
+    None where no window was of kept counts.
     """
     read = [line for line in lines if line["rate"] is not None and line["time_s"] > since_s]
     seconds = sum(line["window_s"] for line in read)
     learned = sum(line["rate"] * line["window_s"] for line in read)
     at_home = [line["rate"] for line in read if line["counts"] == line["kept"]]
-    return 1 - learned / seconds / statistics.fmean(at_home) if at_home else math.nan
+    return 1 - learned / seconds / statistics.fmean(at_home) if at_home else None
 
 
 def learned_per_s(folder: Path, since_s: float) -> float:
@@ -315,6 +314,7 @@ def main() -> None:
             if objective_of(rule) == objective_of("sweep"):
                 folders.append(folder)  # rates of one unit only
             ends[name] = at_half, path[-1][1:]
+            lost = lost_to_exploring(lines, find_s)
             line = {
                 "rule": rule,
                 "from": start,
@@ -324,7 +324,7 @@ def main() -> None:
                 "share_at_end": shares[path[-1][1:]],
                 "rate_afterwards": round(learned_per_s(folder, find_s), 1),
                 "of_the_best_rate": round(learned_per_s(folder, find_s) / rates[best], 3),
-                "lost_to_exploring": round(lost_to_exploring(lines, find_s), 3),
+                "lost_to_exploring": None if lost is None else round(lost, 3),
                 "path": moves,
             }
             print(json.dumps(line), flush=True)

@@ -48,7 +48,7 @@ class Rule:
     def best(self) -> None:
         """Nothing is remembered."""
 
-    def observe(self, counter: int, counts: Mapping[str, int], source: str = "") -> list[Any]:
+    def observe(self, counter: int, counts: Mapping[str, int], **others: Any) -> list[Any]:
         """A sample; at the end of a window `next` decides."""
         from aclearn.monitoring import Decision
 

@@ -58,7 +58,7 @@ def parse_chain(
 
 
 def parse_words(text: str) -> list[Any]:
-    """The items of a chain written on a command line: "prune=0.5,distill=accerl-net1,int8,onnx".
+    """The items of a chain written on a command line: "prune=0.5,int8,onnx".
 
     Links with several settings are written as in a configuration file, the whole chain then:
     "prune: {sparsity: 0.75, per_layer: {convolutions: 0}}, int8, onnx".

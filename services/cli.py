@@ -196,7 +196,7 @@ def export(
 @app.command()
 def compress(
     run: Annotated[Path, typer.Argument(help="run folder, e.g. runs/pong-1")],
-    chain: Annotated[str, typer.Option(help="e.g. prune=0.5,distill=accerl-net1,int8")],
+    chain: Annotated[str, typer.Option(help="e.g. prune=0.5,int8")],
     episodes: Annotated[
         int,
         typer.Option(

@@ -238,9 +238,9 @@ def run_lockstep(config: Config, folder: RunFolder, *, stop: StopFlag) -> None:
     now = time.monotonic()
     begun = now - started_seconds_ago(None, time.time())
     view = files.open_view(begun)
-    earlier = folder.read_summary() or {}
-    goal = Goal.resumed(config.run, earlier)
-    best = BestSoFar((files.metrics.last_line or {}).get("best_return"))
+    last_line = files.metrics.last_line or {}
+    goal = Goal.resumed(config.run, last_line)
+    best = BestSoFar(last_line.get("best_return"))
     reason: str | None = None
     next_line = now
 

@@ -239,8 +239,9 @@ class RunParent:
             if role.role == "actor"
         }
         staying = sorted(i for i, role in actors.items() if role.state in _STAYS)
-        # one that has failed has its name back when it is not wanted any more
-        failed = [i for i, role in actors.items() if role.state == "failed" and i >= wanted]
+        # its name is free again when the tuner has understood that it does not come
+        enough = len(staying) >= wanted
+        failed = [i for i, role in actors.items() if role.state == "failed" and enough]
         for index in [*staying[wanted:], *failed]:
             self._supervisor.remove(f"actor-{index}")
         missing = wanted - len(staying)

@@ -80,6 +80,9 @@ class Tuning:
         self._wanted = tuner.propose()
         self._actors = self._wanted.get("actors", actors)
         self._fewer_at = float("-inf")
+        #: Of who has not said a last word, by name; as many as there are names of roles.
+        self._incarnations: dict[str, str] = {}
+        self._deaths = 0
         self._trainer_at: float | None = None
         self._complete = False
         self._workers: dict[str, int] = {}
@@ -114,7 +117,11 @@ class Tuning:
             line: newest metrics line, for a hint where the run is held up.
             now: the clock's value.
         """
+        if self._incarnations.get(member.name, member.incarnation) != member.incarnation:
+            self._deaths += 1  # its predecessor left without a last word
+        self._incarnations[member.name] = member.incarnation
         if beat.final:
+            del self._incarnations[member.name]
             self._workers.pop(member.incarnation, None)
             self._told.pop(member.incarnation, None)
             return
@@ -124,7 +131,10 @@ class Tuning:
         if member.role != "trainer" or not self._is_complete(members, now):
             return
         for decision in self._tuner.observe(
-            self._counter(beat), self._running(members, now), member.incarnation
+            self._counter(beat),
+            self._running(members, now),
+            source=member.incarnation,
+            deaths=self._deaths,
         ):
             self._write(decision, now)
         wanted = self._tuner.propose(_bottleneck(line))
@@ -191,6 +201,7 @@ class Tuning:
                 self._trainer_at = now
             there = _count_actors(members)
             self._complete = there >= self._actors
+            self._fewer_at = now  # a run may start with more actors than it ended with
             if not self._complete and now - self._trainer_at >= _ACTORS_WITHIN_S:
                 self._complete = True
                 self.note(f"tuner: begins with {there} of {self._actors} actors, see their logs")

@@ -49,6 +49,7 @@ class WorkerPool:
         self._threads: dict[int, threading.Thread] = {}
         self._ready: set[int] = set()
         self._wanted = 0
+        self._closed = False
         self._in_a_row = 0
         self._fatal: BaseException | None = None
         self.failures = 0
@@ -66,7 +67,7 @@ class WorkerPool:
             return len(self._ready)
 
     def resize(self, count: int) -> None:
-        """Have `count` workers from now on. Never blocks.
+        """Have `count` workers from now on; none once closed. Never blocks.
 
         Raises:
             ValueError: `count` is negative.
@@ -74,7 +75,7 @@ class WorkerPool:
         if count < 0:
             raise ValueError(f"workers: expected a count of at least 0, got {count}")
         with self._lock:
-            self._wanted = count
+            self._wanted = count = 0 if self._closed else count
             for index in range(count):
                 if index not in self._threads:
                     thread = threading.Thread(
@@ -100,9 +101,9 @@ class WorkerPool:
 
     def close(self, timeout_s: float) -> bool:
         """End all workers after their step; whether they ended within `timeout_s`."""
-        self.resize(0)
         deadline = time.monotonic() + timeout_s
         with self._lock:
+            self._closed, self._wanted = True, 0
             threads = list(self._threads.values())
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))

@@ -23,7 +23,7 @@ class HangWatch:
     kills it.
 
     Args:
-        timeout_s: longest duration of the body; it may be exceeded by half.
+        timeout_s: longest duration of the body; looked at each second, or quarter of it.
         what: it does, for the last words.
     """
 
@@ -40,7 +40,7 @@ class HangWatch:
         self._thread.start()
 
     def __enter__(self) -> None:
-        self._since = self._time.seconds  # of the last look: up to one look too early
+        self._since = self._time.at(time.monotonic())
 
     def __exit__(self, *_: object) -> None:
         self._since = None
@@ -51,11 +51,10 @@ class HangWatch:
         self._thread.join(1.0)
 
     def _watch(self) -> None:
-        most_s = self._timeout_s + self._look_every_s
         while not self._closed.wait(self._look_every_s):
             since = self._since
             self._time.look(time.monotonic())
-            if since is not None and self._time.seconds - since > most_s:
+            if since is not None and self._time.seconds - since > self._timeout_s:
                 words = f"{self._what} has hung for {self._timeout_s:g} s; this process ends"
                 print(words, file=sys.stderr, flush=True)
                 faulthandler.dump_traceback()

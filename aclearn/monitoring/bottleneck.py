@@ -283,7 +283,9 @@ def _at_the_predictor(
 
 def _waits_in_words(wait_share: Mapping[str, Mapping[str, float]]) -> str:
     """Each role's largest wait: "actor waits 62 % for weights, trainer waits …"."""
-    largest = {role: _largest_wait(shares) for role, shares in sorted(wait_share.items())}
+    # the monitor waits for messages whatever the others do
+    others = {role: shares for role, shares in wait_share.items() if role != "monitor"}
+    largest = {role: _largest_wait(shares) for role, shares in sorted(others.items())}
     words = [
         f"{role} waits {percent(share)} for {label}"
         for role, (label, share) in largest.items()

@@ -7,10 +7,11 @@ that is kept has an estimate of its own, which every trial is compared with.
 
 from __future__ import annotations
 
-import math
 import random
+from collections import deque
 from collections.abc import Callable, Mapping
 
+from aclearn.monitoring.tuner_choice import choose_trial, metropolis
 from aclearn.monitoring.tuner_decision import Decision, Verdict
 from aclearn.monitoring.tuner_estimates import (
     CLEAR,
@@ -29,13 +30,12 @@ FREEZE_AT = 0.005
 LEAST_WINDOW = 1 / 3
 #: Setbacks of a trial, roles that die or windows in which nothing is counted, that end it.
 _MOST_SETBACKS = 2
+#: Refusals from memory that are told of one window; a temperature that hardly falls has more.
+_MOST_RECALLED = 64
 #: Windows of the kept setting before anything is compared with it.
 _BASELINE_WINDOWS = 2
 #: Standard deviations of a change that ends a window early.
 _EARLY = 3.0
-#: How much more likely a neighbour is tried first that the waits suggest, or that goes on in the
-#: direction that has just paid.
-_FAVOUR = 4.0
 #: Which count to raise when this role is the bottleneck.
 _COUNT_OF_ROLE = {"predictor": "predictors", "trainer": "trainers", "actor": "actors"}
 
@@ -111,8 +111,8 @@ class Tuner:
         self._known = Landscape(self._most)
         self._kept: Setting = tuple(start[name] for name in self._names)
         self._trial: Setting | None = None
-        self._setbacks = 0
-        self._recalled: list[Decision] = []
+        self._setbacks = self._deaths = 0
+        self._recalled: deque[Decision] = deque(maxlen=_MOST_RECALLED)
         self._suspect: Reading | None = None
         self._paid: tuple[int, int] | None = None
         self._choose = False
@@ -155,18 +155,24 @@ class Tuner:
         """
         if self._choose:
             self._choose = False
-            self._trial = self._choose_trial(bottleneck)
+            favoured = _COUNT_OF_ROLE.get(bottleneck or "")
+            index = self._names.index(favoured) if favoured in self._names else None
+            fresh = self._known.fresh(self._kept)
+            self._trial = choose_trial(self._kept, fresh, index, self._paid, self._rng)
             self._setbacks = 0
             self._window.begin()
         return self._named(self._trial or self._kept)
 
-    def observe(self, counter: int, counts: Mapping[str, int], source: str = "") -> list[Decision]:
+    def observe(
+        self, counter: int, counts: Mapping[str, int], *, source: str = "", deaths: int = 0
+    ) -> list[Decision]:
         """Take a sample.
 
         Args:
             counter: of the objective, cumulative.
             counts: what the roles run; a name that is not known yet is left out.
-            source: incarnation of who counts.
+            source: incarnation of who counts; another one begins a window anew.
+            deaths: of roles, so far.
 
         Returns:
             What was decided, oldest first; most samples decide nothing.
@@ -177,8 +183,10 @@ class Tuner:
         measured = self._trial or self._kept
         running = tuple(counts.get(name, 0) for name in self._names)
         reading = self._window.observe(now, counter, runs=running == measured, source=source)
-        if self._trial is not None and self._window.roles_broke:
-            self._setbacks += 1
+        died, self._deaths = deaths - self._deaths, deaths
+        # a death that broke the window is one setback, not two
+        if self._trial is not None and (setbacks := max(died, self._window.roles_broke)):
+            self._setbacks += setbacks
             if self._setbacks >= _MOST_SETBACKS:
                 return [self._give_up(self._trial, "roles died of it, or changed their counts")]
         if isinstance(reading, Discarded):
@@ -347,7 +355,8 @@ class Tuner:
         return "; no neighbour is better: frozen"
 
     def _take_recalled(self) -> list[Decision]:
-        recalled, self._recalled = self._recalled, []
+        recalled = list(self._recalled)
+        self._recalled.clear()
         return recalled
 
     def _move_from_memory(self, other: Setting, why: str) -> str:
@@ -363,25 +372,8 @@ class Tuner:
         self._paid = moved[0] if len(moved) == 1 else None
         self._kept, self._suspect = to, None
 
-    def _choose_trial(self, bottleneck: str | None) -> Setting:
-        fresh = self._known.fresh(self._kept)
-        favoured = _COUNT_OF_ROLE.get(bottleneck or "")
-        weights = []
-        for setting in fresh:
-            [(i, step)] = [
-                (i, b - a)
-                for i, (a, b) in enumerate(zip(self._kept, setting, strict=True))
-                if b - a
-            ]
-            weight = _FAVOUR if self._names[i] == favoured and step > 0 else 1.0
-            weights.append(weight * (_FAVOUR if self._paid == (i, step) else 1.0))
-        return self._rng.choices(fresh, weights)[0]
-
     def _chance(self, gain: float) -> float:
-        """Metropolis' probability of accepting a relative gain."""
-        if gain >= 0.0:
-            return 1.0
-        return math.exp(gain / self.temperature) if self.temperature > 0.0 else 0.0
+        return metropolis(gain, self.temperature)
 
     def _named(self, setting: Setting) -> dict[str, int]:
         return dict(zip(self._names, setting, strict=True))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from pathlib import Path
 
@@ -41,7 +40,7 @@ def test_what_exploring_costs_is_what_other_counts_learned_less() -> None:
     ]
     # at home 110 a second; 25 s would be 2750, and were 1000 + 200 + 1200
     assert tuner.lost_to_exploring(lines, 10.0) == pytest.approx(1 - 2400 / 2750)
-    assert math.isnan(tuner.lost_to_exploring(lines[2:4], 10.0))
+    assert tuner.lost_to_exploring(lines[2:4], 10.0) is None
 
 
 def test_rates_of_all_runs_are_pooled_by_their_counts(tmp_path: Path) -> None:

@@ -287,7 +287,7 @@ def test_aclearn_compress_prints_a_row_for_each_way_to_run_the_policy(
             assert score == "-"
     exact, _, quantised = rows
     assert exact[-2] == "100.0%" and float(exact[7]) < float(quantised[7])
-    assert 0.0 < float(quantised[6])
+    assert float(quantised[6]) > 0.0
 
 
 def test_aclearn_compress_plays_five_episodes_with_each_unless_told_otherwise(

@@ -194,6 +194,43 @@ def test_a_role_that_hangs_before_its_hello_is_killed_when_its_time_is_over() ->
     assert watching.look(3 * limit_s) == []
 
 
+class Adjusted:
+    """A supervisor's actors, by their states."""
+
+    def __init__(self, *states: str) -> None:
+        self.states = {f"actor-{i}": state for i, state in enumerate(states)}
+        self.optional: list[str] = []
+
+    def roles(self) -> list[RoleStatus]:
+        return [RoleStatus("actor", name, state, 0, 1) for name, state in self.states.items()]
+
+    def add(self, name: str, *, optional: bool) -> None:
+        self.states[name] = "running"
+        self.optional += [name] if optional else []
+
+    def remove(self, name: str) -> None:
+        del self.states[name]
+
+
+def test_an_actor_of_the_tuner_s_that_failed_has_its_name_back_when_it_is_not_waited_for() -> None:
+    actors = Adjusted("running")
+    config = Config(env=EnvConfig(id="CartPole-v1"))
+    parent = RunParent(
+        config, actors, SimpleNamespace(), SimpleNamespace(), StopFlag(), lambda i: f"actor-{i}"
+    )
+    parent._adjust_actors(3)
+    assert actors.optional == ["actor-1", "actor-2"]  # whose failure is nobody else's
+    actors.states["actor-1"] = "failed"
+    parent._adjust_actors(3)
+    assert actors.states == {"actor-0": "running", "actor-1": "failed", "actor-2": "running"}
+    parent._adjust_actors(2)  # the tuner has given it up
+    assert actors.states == {"actor-0": "running", "actor-2": "running"}
+    parent._adjust_actors(3)
+    assert actors.states.keys() == {"actor-0", "actor-1", "actor-2"}
+    parent._adjust_actors(1)
+    assert actors.states == {"actor-0": "running"}
+
+
 def test_an_actor_has_time_for_all_of_its_environments_and_nobody_hangs_in_an_ending_run() -> None:
     watching = Watching(monitor_0=7, actor_0=9)
     watching.members = {"monitor-0"}

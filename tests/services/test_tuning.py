@@ -173,6 +173,33 @@ def test_actors_that_leave_are_not_measured_with_those_that_stay(tools, tmp_path
     world.tuning.close()
 
 
+def test_a_trial_of_which_an_actor_dies_twice_is_given_up(tools, tmp_path) -> None:
+    config = tuned_config(tmp_path, counts="[actors]")
+    world = World(tools, config, lambda workers, actors: 100.0 * min(actors, 4) - actors)
+
+    def beats(incarnation: str, *, final: bool = False) -> None:
+        beat = tools.make_beat(final=final)
+        sender = member("actor-0", incarnation)
+        world.tuning.take(sender, beat, world.members, {}, world.clock.now)
+
+    beats("a0")
+    while world.tuning.actors_wanted == 2:
+        world.go_on(0.25)
+    trial = world.tuning.actors_wanted
+    beats("a0", final=True)  # who says goodbye has not died
+    beats("b0")
+    world.go_on(0.5)
+    beats("b1")
+    world.go_on(0.5)
+    assert world.tuning.actors_wanted == trial
+    beats("b2")
+    world.go_on(0.25)
+    last = world.lines()[-1]
+    assert (last["verdict"], last["counts"]) == ("given up", {"actors": trial})
+    assert world.tuning.actors_wanted == 2
+    world.tuning.close()
+
+
 def test_a_wish_that_was_overtaken_is_told_again(tools, tmp_path) -> None:
     config = tuned_config(tmp_path)
     world = World(tools, config, two_is_best)

@@ -230,6 +230,13 @@ def test_the_time_of_workers_that_have_ended_stays(pool, job, tools) -> None:
     tools.wait_until(lambda: pool.waits()["total"] > waits["total"], "the next one's is added")
 
 
+def test_a_pool_that_is_closed_stays_so(pool, job, tools) -> None:
+    pool.resize(2)
+    assert pool.close(DEADLINE_S)
+    pool.resize(3)  # a wish that came late
+    assert (pool.size, living()) == (0, set())
+
+
 def test_a_negative_count_is_refused(pool) -> None:
     with pytest.raises(ValueError, match="at least 0, got -1"):
         pool.resize(-1)

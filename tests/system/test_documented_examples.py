@@ -51,10 +51,12 @@ def _python(file: str, folder: Path) -> str:
 def test_an_environment_of_ones_own_is_found_in_the_current_folder_and_learned(
     system: System,
 ) -> None:
-    assert _write_files("environments.md", system.folder) == ["corridor.py", "corridor.yaml"]
-    system.cwd = system.folder
+    system.cwd = system.folder / "project"
+    system.cwd.mkdir()
+    system.environment["PYTHONPATH"] = str(_ROOT)
+    assert _write_files("environments.md", system.cwd) == ["corridor.py", "corridor.yaml"]
     run = system.train(
-        system.folder / "corridor.yaml",
+        system.cwd / "corridor.yaml",
         f"run.dir={system.folder / 'runs'}",
         "run.name=corridor-1",
         "run.max_updates=40",

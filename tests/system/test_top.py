@@ -58,7 +58,7 @@ def test_profile_tells_the_budget_of_a_step_and_leaves_nothing(
         assert 0.9 <= role["accounted"] <= 1.0 + 1e-6, (name, profile.output)
         assert f"{name}: accounted for" in profile.output
         # two actors of a thread each; elsewhere a worker and the thread of the sockets
-        assert role["threads"] == pytest.approx(2.0, rel=0.25), (name, profile.output)
+        assert role["threads"] == pytest.approx(2.0, rel=0.4), (name, profile.output)
     named = {name: set(role["wall_us"]) for name, role in roles.items()}
     assert {"emulator", "encode", "wire", "waiting for training queue", "other"} <= named["actor"]
     assert "inference" in named["actor" if inference == "local" else "predictor"]

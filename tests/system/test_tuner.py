@@ -73,6 +73,7 @@ def test_workers_of_the_trainer_change_while_it_learns(system: System) -> None:
     _check_events(run)
 
 
+@pytest.mark.timeout(240)
 def test_predictors_and_trainers_change_together_and_nothing_is_lost(system: System) -> None:
     tuner = {**_TINY, "max_predictors": 3, "max_trainers": 2}
     predictor, actors = {"processes": 2}, {"inference": "predictor"}

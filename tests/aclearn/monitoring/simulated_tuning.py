@@ -30,7 +30,7 @@ class Run:
             **(settings | changes),
         )
         self.hint: str | None = None
-        self.source = "t"
+        self.source, self.deaths = "t", 0
         self.running: dict[str, int] | None = None  # set: what runs whatever is wanted
         self.decisions: list = []
         self.path: list[dict[str, int]] = []
@@ -40,7 +40,9 @@ class Run:
         running = wanted if self.running is None else self.running
         self.now += seconds
         self.counter += seconds * self.rate(running)
-        decided = self.tuner.observe(round(self.counter), running, self.source)
+        decided = self.tuner.observe(
+            round(self.counter), running, source=self.source, deaths=self.deaths
+        )
         self.path.append(wanted)
         self.decisions += decided
         return decided

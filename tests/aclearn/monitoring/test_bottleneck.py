@@ -154,7 +154,11 @@ def test_a_run_that_has_not_learned_yet_is_starting_whoever_waits() -> None:
 
 def test_a_line_brings_its_shares_its_fills_and_what_is_learned() -> None:
     line = {
-        "wait_share": {"trainer": {"working": 1.0}, "actor": {"working": 1.0}},
+        "wait_share": {
+            "trainer": {"working": 1.0},
+            "actor": {"working": 1.0},
+            "monitor": {"messages": 1.0},  # as always
+        },
         "queue_fill": 0.9,
         "learned_steps": 640,
     }

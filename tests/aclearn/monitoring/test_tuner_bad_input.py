@@ -67,7 +67,8 @@ def test_a_trial_in_which_everything_stood_still_once_is_measured_again() -> Non
     assert "given up" not in {d.verdict for d in run.decisions + after}
 
 
-def test_a_trial_of_which_a_role_dies_twice_is_given_up_before_its_restarts_are() -> None:
+@pytest.mark.parametrize("who", ["trainer", "another"])
+def test_a_trial_of_which_a_role_dies_twice_is_given_up_before_its_restarts_are(who) -> None:
     run = Run(hill((1, 1)))
     run.until("kept")
     begins = run.now
@@ -76,15 +77,17 @@ def test_a_trial_of_which_a_role_dies_twice_is_given_up_before_its_restarts_are(
     trial, deaths = run.tuner.propose(), 0
     while run.tuner.propose() == trial and deaths < 10:
         run.go_on(4.0)  # it is running, and may be measured already
-        run.source, deaths = f"t{deaths}", deaths + 1
+        deaths = run.deaths = deaths + 1
+        run.source = f"t{deaths}" if who == "trainer" else "t"
         run.sample()
     assert deaths == 2
     last = run.decisions[-1]
     assert (last.verdict, last.counts, last.kept) == ("given up", trial, run.tuner.kept)
     assert last.reason == "roles died of it, or changed their counts; reverted"
     assert run.now - begins < 60.0
+    before = len(run.path)
     run.go_on(600.0)
-    assert trial not in run.path[run.path.index(run.tuner.kept, -1) :]
+    assert trial not in run.path[before:]
     assert [d.verdict for d in run.decisions if d.counts == trial].count("given up") == 1
 
 
