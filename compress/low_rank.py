@@ -18,6 +18,9 @@ Matrix = NDArray[np.float32]
 
 #: A basis that keeps less of W than the last SVD's did, by this share, is computed afresh.
 _ENERGY_DROP = 0.01
+#: How far MᵀM may be from the identity: any number of it, where M counts as orthogonal; in its
+#: 1-norm, which bounds its eigenvalues, where Newton's steps converge, twice the digits in each.
+_ORTHOGONAL_WITHIN, _NEARLY_ORTHOGONAL, _MOST_POLAR_STEPS = 1e-5, 0.75, 8
 
 
 @dataclass
@@ -205,7 +208,8 @@ class LowRank(Link):
         last = state.factored.get(name)
         scaled = _unit_scaled(weight)
         if last is not None and last.basis.shape[1] == rank:
-            basis = improved_basis(scaled, last.basis)
+            # the step alone would turn it towards the singular vectors, version by version
+            basis = turned_towards(improved_basis(scaled, last.basis), last.basis)
             if kept_energy(scaled, basis) >= last.energy - _ENERGY_DROP:
                 last.basis = basis
                 return basis
@@ -245,8 +249,26 @@ def improved_basis(weight: Matrix, basis: Matrix) -> Matrix:
 
 def turned_towards(basis: Matrix, other: Matrix) -> Matrix:
     """The basis of the same space that is nearest to `other` (orthogonal Procrustes)."""
-    left, _, right = np.linalg.svd(basis.T @ other)
-    return np.asarray(basis @ (left @ right), np.float32)
+    return np.asarray(basis @ orthogonal_factor(basis.T @ other), np.float32)
+
+
+def orthogonal_factor(matrix: Matrix) -> Matrix:
+    """The orthogonal matrix that is nearest to a square one: U Vᵀ of its U S Vᵀ.
+
+    By Newton and Schulz where it is nearly orthogonal itself, as between two versions, which is
+    several times as fast as its singular values.
+    """
+    identity, found = np.eye(len(matrix), dtype=np.float32), matrix
+    for _ in range(_MOST_POLAR_STEPS):
+        gram = found.T @ found
+        away = np.abs(gram - identity)
+        if away.max() < _ORTHOGONAL_WITHIN:
+            return found
+        if not away.sum(axis=0).max() < _NEARLY_ORTHOGONAL:
+            break
+        found = found @ (np.float32(1.5) * identity - np.float32(0.5) * gram)
+    left, _, right = np.linalg.svd(matrix)
+    return np.asarray(left @ right, np.float32)
 
 
 def kept_energy(weight: Matrix, basis: Matrix) -> float:

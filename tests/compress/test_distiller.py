@@ -466,10 +466,10 @@ def test_without_observations_there_is_nothing_to_learn_from(small) -> None:
 
 
 @pytest.mark.parametrize(
-    ("last", "tolerance"), [("fp16", 3e-3), ("bf16", 2e-2), ("int8", 0.06), (None, 1e-5)]
+    ("last", "share"), [("fp16", 1e-3), ("bf16", 6e-3), ("int8", 0.03), (None, 1e-5)]
 )
 def test_what_actors_run_after_each_swap_is_the_student_of_the_new_version(
-    architecture, small, last, tolerance
+    architecture, small, last, share
 ) -> None:
     student = smaller(architecture)
     observations = small.observations(architecture, 64)
@@ -489,9 +489,10 @@ def test_what_actors_run_after_each_swap_is_the_student_of_the_new_version(
         assert artifact.at == policy.at
         expected, _ = outputs(student, context.memory(distiller.owner)["tensors"], observations)
         answers.append(runtime.logits(observations))
-        assert np.abs(answers[-1] - expected).max() < tolerance
+        assert np.abs(answers[-1] - expected).max() < share * np.abs(expected).max()
     # the students of two versions are further apart than that
-    assert all(np.abs(a - b).max() > 2 * tolerance for a, b in itertools.pairwise(answers))
+    for one, other in itertools.pairwise(answers):
+        assert np.abs(one - other).max() > 2 * share * np.abs(other).max()
 
 
 @pytest.mark.parametrize(

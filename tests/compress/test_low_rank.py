@@ -28,6 +28,7 @@ from compress.low_rank import (
     improved_basis,
     kept_energy,
     largest_paying_rank,
+    orthogonal_factor,
     rank_of_share,
     turned_towards,
 )
@@ -226,6 +227,28 @@ def test_the_halves_turn_as_little_as_the_weights_move() -> None:
     turn, _ = np.linalg.qr(rng.normal(size=(4, 4)))
     turned = (basis @ turn * [1, -1, 1, -1]).astype(np.float32)
     np.testing.assert_allclose(turned_towards(turned, basis), basis, atol=1e-5)
+
+
+@pytest.mark.parametrize("moved", [0.0, 1e-3, 0.02, 0.3, 5.0])
+def test_the_nearest_orthogonal_matrix_is_that_of_the_singular_vectors(moved: float) -> None:
+    rng = np.random.default_rng(3)
+    turn, _ = np.linalg.qr(rng.normal(size=(48, 48)))
+    matrix = (turn + moved * rng.normal(size=(48, 48)) / 48).astype(np.float32)
+    left, _, right = np.linalg.svd(matrix.astype(np.float64))
+    np.testing.assert_allclose(orthogonal_factor(matrix), left @ right, atol=2e-5)
+
+
+def test_a_basis_of_weights_that_stay_does_not_turn() -> None:
+    weights = some_tensors(IMAGES, 17)
+    link, context, products = LowRank(4), Context(), []
+    for version in range(12):
+        # from new weights in the third version on, whose space is another one
+        tensors = some_tensors(IMAGES, 16) if version < 2 else weights
+        policy = link.compress(Policy.of(IMAGES, tensors, PolicyVersion(0, version)), context)
+        products.append(policy.tensors["hidden.1.up.weight"])
+    # subspace iteration alone turns it by a tenth of its length in each
+    for one, next_one in pairwise(products[2:]):
+        assert np.abs(one.T @ next_one - np.eye(4)).max() < 0.02
 
 
 def test_after_a_jump_the_halves_are_turned_back_as_far_as_can_be() -> None:

@@ -175,7 +175,9 @@ def test_every_version_is_held_to_the_bound(tools) -> None:
     config = Config(
         run=RunConfig(name="r"),
         env=EnvConfig(id="CartPole-v1"),
-        compressor=CompressorConfig(chain=["onnx"], max_kl=0.01, fidelity_every=10),
+        compressor=CompressorConfig(
+            chain=["onnx"], max_kl=0.01, fidelity_every=10, fidelity_observations=40
+        ),
     )
     link = Moody()
     compressor = Compressor(
