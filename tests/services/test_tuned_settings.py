@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 import pytest
 from tuned_runs import World, tuned_config, two_is_best
 
 from aclearn.config import Config
+from aclearn.monitoring import tuner_file
 from aclearn.monitoring.tuner_file import TUNER_FILE, TunedKey, TunedSettings, tuned_key
 from services.tuning import tuned_file
 
@@ -137,3 +139,25 @@ def test_a_remembered_count_out_of_bounds_is_not_used(tools, tmp_path) -> None:
     world = World(tools, config, two_is_best)
     assert world.tuning.gauges()["tuner_trainers"] == 1.0
     world.tuning.close()
+
+
+def test_runs_that_end_together_wait_for_each_other_and_both_are_remembered(
+    tmp_path, monkeypatch
+) -> None:
+    path, began = tmp_path / "tuned.json", threading.Event()
+    mine, other = TunedSettings(path), TunedSettings(path)
+    read = mine._read
+
+    def reads() -> list[dict] | None:
+        began.set()
+        return read()
+
+    monkeypatch.setattr(mine, "_read", reads)
+    keys = [TunedKey("box", 2, "cpu", digest) for digest in ("a", "b")]
+    writes = threading.Thread(target=mine.remember, args=(keys[0], {"trainers": 2}, 1.0))
+    with tuner_file._locked(tmp_path):  # as another run does between its reading and its writing
+        writes.start()
+        assert not began.wait(0.3)
+        assert other._put(keys[1], {"trainers": 3}, 1.0)
+    writes.join(10.0)
+    assert [mine.find(key) for key in keys] == [{"trainers": 2}, {"trainers": 3}]

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 
 import pytest
-from tuned_runs import World, member, tuned_config, two_is_best
+from tuned_runs import World, actors_of, member, tuned_config, two_is_best
 
 from aclearn.errors import RunFolderError
 from aclearn.monitoring import plot_tuner
@@ -170,6 +170,19 @@ def test_actors_that_leave_are_not_measured_with_those_that_stay(tools, tmp_path
             rates[line["counts"]["actors"]].add(round(line["rate"], -1))
     assert rates == {1: {700}, 2: {1000}, 3: {700}}
     assert world.tuning.actors_wanted == 2
+    world.tuning.close()
+
+
+def test_a_run_that_goes_on_with_fewer_actors_waits_for_the_others_to_leave(
+    tools, tmp_path
+) -> None:
+    config = tuned_config(tmp_path, counts="[actors]")
+    world = World(tools, config, lambda workers, actors: 1000.0 - 300.0 * abs(actors - 2))
+    world.members = [member("trainer-0", "t"), *actors_of(4)]  # as many as are configured, say
+    world.leaves_within_s = 4.0
+    world.go_on(12.0)
+    first = world.lines()[0]
+    assert (first["counts"], round(first["rate"], -1)) == ({"actors": 2}, 1000)
     world.tuning.close()
 
 
