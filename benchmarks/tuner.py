@@ -10,7 +10,9 @@ per second; `tuner_rules.Ga3c` says what differs from that code. Printed, one JS
 sweep's rates; of each rule the path, the kept pair's rate as a share of the best one's by the
 sweep, the run's learned steps after the first `--minutes` as a share of what the best pair learns,
 and what excursions cost in that time; in the end the shares by all windows of all runs whose rates
-are learned steps.
+are learned steps. The best of a noisy sweep is the luckiest of many; so `turns` at the end is a
+sweep of only the pairs that were kept and the `--finalists` best ones of the sweep, which take
+turns, and a share is of two windows of the same round.
 
 Workloads: `predictors`, an emulator that only sleeps (2 ms a step), eight actors of one environment
 each and one observation an answer, with a network that answers one at a time four times as slowly
@@ -38,7 +40,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import yaml
-from tuner_rules import RULES
+from tuner_rules import RULES, rule_of, turns_of
 
 _HERE = Path(__file__).resolve()
 _STEP_S = 0.002
@@ -171,7 +173,7 @@ def train(file: Path, rule: str, workload: str) -> None:
 
     def with_rule(*arguments: Any, **options: Any) -> Any:
         command = make(*arguments, **options)
-        if command.role == "monitor" and rule in RULES:
+        if command.role == "monitor" and kind_of(rule) in RULES:
             program = ("-c", f"import tuner; tuner.monitor({rule!r})")
         elif command.role == "predictor" and workload == "accelerator":
             program = ("-c", "import tuner; tuner.predictor()")
@@ -193,7 +195,7 @@ def monitor(rule: str) -> None:
     import services.tuning
     from services.cli import main as cli
 
-    services.tuning.Tuner = RULES[rule]
+    services.tuning.Tuner = rule_of(rule)
     cli()
 
 
@@ -214,7 +216,13 @@ def predictor() -> None:
 
 def objective_of(rule: str) -> str:
     """What a rule's rates are of: GA3C's counts batches, all others learned steps."""
-    return RULES[rule].objective if rule in RULES else "learned_steps"
+    kind = kind_of(rule)
+    return RULES[kind].objective if kind in RULES else "learned_steps"
+
+
+def kind_of(rule: str) -> str:
+    """The rule without the settings that it is of."""
+    return rule.split()[0]
 
 
 def decisions(folder: Path) -> list[dict[str, Any]]:
@@ -243,6 +251,30 @@ def pooled_rates(folders: Iterable[Path]) -> dict[tuple[int, int], float]:
             if line["rate"] is not None:
                 rates.setdefault(pair(line["counts"]), []).append(line["rate"])
     return {p: statistics.fmean(found) for p, found in sorted(rates.items())}
+
+
+def turns(folder: Path, kept: Iterable[tuple[int, int]]) -> dict[str, Any]:
+    """The best of pairs that took turns, and what the kept ones make of its rate in each round.
+
+    The first window belongs to no round. A round that the end of the run cut short does not count.
+    The best is the pair of the highest mean rate over the rounds.
+    """
+    lines = [(pair(line["counts"]), line["rate"]) for line in decisions(folder)][1:]
+    pairs = sorted({p for p, _ in lines})
+    size = len(pairs)
+    rounds = [dict(lines[i : i + size]) for i in range(0, len(lines) - size + 1, size)]
+    means = {p: statistics.fmean(of_round[p] for of_round in rounds) for p in pairs}
+    best = max(pairs, key=lambda p: means[p])
+    shares = {p: [of_round[p] / of_round[best] for of_round in rounds] for p in kept}
+    return {
+        "rounds": len(rounds),
+        "best": best,
+        "means": {f"{p[0]},{p[1]}": round(mean, 1) for p, mean in means.items()},
+        "share_median_least_most": {
+            f"{p[0]},{p[1]}": [round(f(found), 3) for f in (statistics.median, min, max)]
+            for p, found in sorted(shares.items())
+        },
+    }
 
 
 def lost_to_exploring(lines: Sequence[Mapping[str, Any]], since_s: float) -> float | None:
@@ -277,6 +309,8 @@ def main() -> None:
     parser.add_argument("--settle", type=float, default=1.0, help="seconds")
     parser.add_argument("--sweeps", type=int, default=2, help="windows of each pair")
     parser.add_argument("--minutes", type=float, default=5.0, help="time to find it, then as much")
+    parser.add_argument("--finalists", type=int, default=3, help="pairs of the sweep in `turns`")
+    parser.add_argument("--rounds", type=int, default=8, help="windows of each pair in `turns`")
     parser.add_argument("--rules", nargs="+", default=["tuner", "ga3c"])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--train", type=Path, help=argparse.SUPPRESS)
@@ -292,7 +326,8 @@ def main() -> None:
     window_s = arguments.window + arguments.settle + 1.0
     folder = run(arguments, "sweep", (1, 1), most**2 * arguments.sweeps * window_s, "sweep")
     rates = {p: statistics.median(r) for p, r in sweep_rates(folder).items()}
-    best = max(rates, key=lambda p: rates[p])
+    by_sweep = sorted(rates, key=lambda p: rates[p], reverse=True)
+    best = by_sweep[0]
     shares = {p: round(rate / rates[best], 3) for p, rate in rates.items()}
     line: dict[str, Any] = {
         "workload": arguments.workload,
@@ -336,6 +371,11 @@ def main() -> None:
         "share_at_half_and_end": {n: [shares[p] for p in pairs] for n, pairs in ends.items()},
     }
     print(json.dumps(line), flush=True)
+    kept = {p for pairs in ends.values() for p in pairs}
+    finalists = sorted(kept | set(by_sweep[: arguments.finalists]))
+    seconds = (len(finalists) * arguments.rounds + 2) * window_s
+    folder = run(arguments, turns_of(finalists), finalists[0], seconds, "turns")
+    print(json.dumps(turns(folder, kept)), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -105,13 +106,21 @@ class Rule:
 
 
 class Sweep(Rule):
-    """Every pair, again and again."""
+    """Every setting, again and again, each round in an order of its own.
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    Args:
+        settings: the counts to try, in the order of `start`; None for all up to `most`.
+    """
+
+    def __init__(
+        self, *arguments: Any, settings: Sequence[Sequence[int]] | None = None, **options: Any
+    ) -> None:
         from aclearn.monitoring.tuner_window import RateWindow
 
         super().__init__(*arguments, **options)
-        self._left: list[dict[str, int]] = []
+        ranges = [range(1, most + 1) for most in self.most.values()]
+        self._settings = list(itertools.product(*ranges)) if settings is None else settings
+        self._left: list[Sequence[int]] = []
         self._window = RateWindow(settle_s=self._settle_s, longest_gap_s=options["longest_gap_s"])
 
     def _measure(self, now: float, counter: int, runs: bool) -> tuple[float, float] | None:
@@ -125,14 +134,10 @@ class Sweep(Rule):
         return reading.rate, reading.window_s
 
     def next(self, count: int) -> tuple[Any, str]:
-        """The next pair of a shuffled round."""
+        """The next setting of a shuffled round."""
         if not self._left:
-            ranges = [range(1, most + 1) for most in self.most.values()]
-            self._left = [
-                dict(zip(self.most, pair, strict=True)) for pair in itertools.product(*ranges)
-            ]
-            self.rng.shuffle(self._left)
-        self.counts = self._left.pop()
+            self._left = self.rng.sample(self._settings, len(self._settings))
+        self.counts = dict(zip(self.most, self._left.pop(), strict=True))
         return "kept", "sweep"
 
 
@@ -183,4 +188,19 @@ class Ga3c(Rule):
         return self._before
 
 
-RULES = {"sweep": Sweep, "ga3c": Ga3c}
+RULES: dict[str, type[Rule]] = {"sweep": Sweep, "ga3c": Ga3c}
+
+
+def turns_of(settings: Iterable[Sequence[int]]) -> str:
+    """The name of a sweep of these settings alone, as `rule_of` reads it: `sweep 1,2 3,1`."""
+    return " ".join(["sweep", *(",".join(map(str, counts)) for counts in settings)])
+
+
+def rule_of(name: str) -> Callable[..., Rule]:
+    """What makes the rule of a name; a sweep's may be followed by the settings it is of."""
+    kind, *settings = name.split()
+    if not settings:
+        return RULES[kind]
+    return functools.partial(
+        RULES[kind], settings=[tuple(map(int, counts.split(","))) for counts in settings]
+    )
