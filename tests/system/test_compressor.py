@@ -6,14 +6,20 @@ import os
 import re
 import signal
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from numpy.typing import NDArray
 from system_harness import CARTPOLE, PONG, Run, System, Visitor
 
-from aclearn.wire import ArtifactReply, ArtifactRequest
+from aclearn.policies.network import PolicyNetwork, load_tensors
+from aclearn.wire import ArtifactReply, ArtifactRequest, Weights, WeightsRequest
+from compress import Artifact, ArtifactPolicy
 from services.artifacts import artifact_of
+from services.play import load_policy
 
 _ROOM = {"max_restarts": 20, "backoff_first_s": 0.1, "backoff_max_s": 0.2}
 _CHAIN = {"chain": ["int8", "onnx"], "every_s": 0.05, "observations_every_s": 0.2}
@@ -217,6 +223,47 @@ def test_pong_runs_on_a_chain_and_its_unrolls_name_it(system: System) -> None:
     # int8 weights and a few scales instead of float32 ones
     assert line["compressor_artifact_bytes"] < 0.3 * 4 * 11_900
     run.finish()
+
+
+def test_artifacts_compute_what_torch_does_of_the_weights_of_their_version(
+    system: System, visit: Callable[..., Visitor]
+) -> None:
+    compressor = _CHAIN | {"chain": ["fuse", "onnx"]}
+    actors, trainer = {"unroll_length": 40}, {"max_lag_versions": 1_000_000}  # few versions
+    run = system.train(system.config(PONG, compressor=compressor, actors=actors, trainer=trainer))
+    _compressed(run)
+    visitor = visit(run.monitor_address())
+    endpoints = visitor.endpoints()
+    trainers, compressors = (visitor.connect(endpoints[name]) for name in ("weights", "artifacts"))
+    weights: dict[int, Weights] = {}
+    artifacts: dict[int, Artifact] = {}
+
+    def look() -> set[int]:
+        given = visitor.ask(trainers, WeightsRequest(-1, -1), Weights)
+        weights[given.version] = given
+        artifact = artifact_of(visitor.ask(compressors, ArtifactRequest(-1, -1), ArtifactReply))
+        artifacts[artifact.at.version] = artifact
+        return weights.keys() & artifacts.keys()
+
+    run.wait_for(lambda: len(look()) >= 3, "weights and artifacts of the same three versions")
+    run.finish()
+
+    architecture = load_policy(run.folder).architecture
+    runtime, network = ArtifactPolicy(architecture), PolicyNetwork(architecture)
+    screens = np.random.default_rng(0).integers(0, 256, (4, 4, 84, 84), np.uint8)
+
+    def computed(version: int) -> NDArray[Any]:
+        load_tensors(network, weights[version].tensors)
+        with torch.no_grad():
+            return np.asarray(network(torch.from_numpy(screens))[0])
+
+    versions = sorted(weights.keys() & artifacts.keys())
+    for version in versions:
+        runtime.swap(artifacts[version])
+        np.testing.assert_allclose(runtime.logits(screens), computed(version), atol=2e-6)
+    # and those of any other version would have been told from them
+    for version, other in pairwise(versions):
+        assert np.abs(computed(version) - computed(other)).max() > 2e-5
 
 
 def test_predictors_answer_with_artifacts_too(system: System) -> None:
