@@ -135,7 +135,7 @@ def run_role(role_name: str, name: str, config: Config, monitor: str, stop: Stop
 
             run_predictor(context)
         elif role_name == "compressor":
-            from services.compressor import run_compressor
+            from services.compressor_role import run_compressor
 
             run_compressor(context)
         else:

@@ -1,4 +1,4 @@
-"""The compressor: makes an artifact of each new policy, as often as its share of a core allows."""
+"""What a compressor makes of each new policy, and what of it is told: no socket."""
 
 from __future__ import annotations
 
@@ -7,25 +7,16 @@ import math
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.allocator import keep_freed_memory
 from aclearn.config import CompressorConfig
-from aclearn.launch import stand_back
 from aclearn.monitoring import WaitMeter
 from aclearn.policies import Architecture, PolicyVersion
-from aclearn.wire import (
-    ArtifactReply,
-    ArtifactRequest,
-    Beat,
-    Envelope,
-    NoNewerWeights,
-    Server,
-)
+from aclearn.wire import Beat
 from compress import (
     ONNX,
     Artifact,
@@ -38,23 +29,15 @@ from compress import (
     RefusedTensors,
 )
 from compress.link import is_word
-from services.artifacts import reply_of
-from services.cadence import Cadence, CpuShare
-from services.policies import architecture_of, make_chain, warn_of_idle_links
-from services.role import Membership, PeerLink, RoleContext
-from services.trainer_line import TrainerLine
+from services.policies import warn_of_idle_links
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Longest wait for a request before the compressor looks at everything else.
-_LOOK_EVERY_S = 0.02
 #: Failures in a row after which the uncompressed policy is published: with an artifact that stays
 #: for ever, actors would fall behind until nothing of theirs is learned.
 _MOST_FAILURES = 5
 #: Newest intervals between two artifacts that the cadence is the mean of.
 _INTERVALS = 16
-#: Share of the kept observations that one request brings.
-_OBSERVATIONS_SHARE = 0.25
 
 
 class Compressor:
@@ -294,95 +277,3 @@ def _kind_of(error: Exception) -> tuple[str, ...]:
     """
     calls = [frame.f_code.co_qualname for frame, _ in traceback.walk_tb(error.__traceback__)]
     return type(error).__name__, *calls[:3]
-
-
-def refresh(
-    compressor: Compressor,
-    line: TrainerLine,
-    cadence: Cadence,
-    membership: Membership,
-    *,
-    clock: Callable[[], float] = time.monotonic,
-    cpu_clock: Callable[[], float] = time.process_time,
-) -> None:
-    """Take what the trainer has sent, compress it where that is weights; ask for more when due."""
-    # before the line unpacks what has come, which is a part of the compression's time
-    now, cpu_s = clock(), cpu_clock()
-    due = cadence.due(now, cpu_s)
-    with compressor.meter.part("pull"):
-        weights, observations = line.poll(membership, compressor.known, wanted=due)
-        if observations is not None:
-            compressor.observe(observations)
-    if weights is not None:
-        cadence.begin(now, cpu_s)
-        with compressor.meter.part("compress"):
-            compressor.compress(PolicyVersion(weights.epoch, weights.version), weights.tensors)
-        cadence.done(cpu_clock())
-
-
-def serve_artifacts(server: Server, compressor: Compressor, timeout_s: float) -> int:
-    """Answer the requests that are there, or wait for one; the number of artifacts sent."""
-    with compressor.meter.waiting("requests"):
-        received = server.receive(timeout_s)
-    with compressor.meter.part("encode"):
-        return _answer(server, compressor, received)
-
-
-def _answer(
-    server: Server, compressor: Compressor, received: Sequence[tuple[bytes, Envelope]]
-) -> int:
-    sent = 0
-    replies: dict[str, ArtifactReply] = {}
-    for identity, envelope in received:
-        request = envelope.message
-        assert isinstance(request, ArtifactRequest)  # the server accepts nothing else
-        known = PolicyVersion(request.epoch, request.version)
-        newer = compressor.newer_than(known, plain=request.plain)
-        if newer is None:
-            server.send(identity, NoNewerWeights(request.epoch, request.version))
-            continue
-        reply = replies.get(newer.digest) or reply_of(newer)
-        replies[newer.digest] = reply
-        sent += server.send(identity, reply)
-    return sent
-
-
-def run_compressor(context: RoleContext) -> None:
-    """Run one compressor until it is told to stop.
-
-    Raises:
-        ChainError: the chain cannot work for this policy.
-    """
-    keep_freed_memory()
-    config = context.config
-    architecture = architecture_of(config)
-    chain = make_chain(config, architecture)
-    stand_back(config.actors.nice)
-    seed = config.run.seed * 1009 + context.index
-    compressor = Compressor(chain, architecture, config.compressor, seed=seed)
-    server, endpoint = context.serve((ArtifactRequest,))
-    line = TrainerLine(
-        PeerLink(context, "trainer", "weights"),
-        observations=max(1, round(config.compressor.observations * _OBSERVATIONS_SHARE)),
-        observations_every_s=config.compressor.observations_every_s,
-    )
-    cadence = Cadence(every_s=config.compressor.every_s, cpu_share=config.compressor.cpu_share)
-    cpu_share = CpuShare()
-    sent = 0
-
-    def beat(final: bool) -> Beat:
-        refused = sum(server.refused.values())
-        return compressor.beat(final, sent=sent, refused=refused, cpu_share=cpu_share.take())
-
-    membership = Membership(
-        context.connect(context.monitor),
-        hello=context.hello({"artifacts": endpoint}),
-        beat=beat,
-        beat_every_s=config.monitor.beat_every_s,
-    )
-    while not context.stop and membership.stop_reason is None:
-        with compressor.meter.part("wire"):
-            membership.tick()
-        sent += serve_artifacts(server, compressor, _LOOK_EVERY_S)
-        refresh(compressor, line, cadence, membership)
-    membership.leave()

@@ -10,7 +10,8 @@ from aclearn.wire import (
     Peer,
 )
 from compress import ArtifactPolicy, CompressorChain, Link, parse_chain
-from services.compressor import Compressor, serve_artifacts
+from services.compressor import Compressor
+from services.compressor_role import serve_artifacts
 from services.policy_client import PolicyClient
 from services.policy_sources import ArtifactSource
 from services.role import PeerLink

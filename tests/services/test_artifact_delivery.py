@@ -13,7 +13,7 @@ from aclearn.wire import (
     ArtifactRequest,
     NoNewerWeights,
 )
-from services.compressor import serve_artifacts
+from services.compressor_role import serve_artifacts
 
 
 def test_actors_pull_artifacts_and_keep_the_old_one_when_one_is_damaged(roles, tools) -> None:

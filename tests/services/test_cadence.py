@@ -9,7 +9,7 @@ from made_compressors import make_moody, some_tensors
 from aclearn.monitoring import WaitMeter
 from aclearn.wire import ArtifactRequest, Envelope, Weights, encode
 from services.cadence import Cadence, CpuShare
-from services.compressor import refresh, serve_artifacts
+from services.compressor_role import refresh, serve_artifacts
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from aclearn.wire import (
     WeightsRequest,
 )
 from services.cadence import Cadence
-from services.compressor import refresh
+from services.compressor_role import refresh
 from services.role import PeerLink
 from services.trainer_line import TrainerLine
 
