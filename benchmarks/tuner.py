@@ -2,7 +2,8 @@
 
     python benchmarks/tuner.py [--workload trainers] [--most 4] [--minutes 5] --out DIR
 
-Every part is one `aclearn train` of the workload in which a rule decides on the counts:
+Every part is one `aclearn train` of a workload (`tuner_workloads.py`) in which a rule decides on
+the counts:
 `sweep` runs each pair (NP, NT) for `--sweeps` windows, in an order drawn anew each time; `tuner` is
 aclearn's, once from (1, 1) and once from the largest counts; `ga3c` is the rule of GA3C's released
 code (`ThreadDynamicAdjustment`), with windows as long as the others' and its own objective, batches
@@ -13,14 +14,6 @@ and what excursions cost in that time; in the end the shares by all windows of a
 are learned steps. The best of a noisy sweep is the luckiest of many; so `turns` at the end is a
 sweep of only the pairs that were kept and the `--finalists` best ones of the sweep, which take
 turns, and a share is of two windows of the same round.
-
-Workloads: `predictors`, an emulator that only sleeps (2 ms a step), eight actors of one environment
-each and one observation an answer, with a network that answers one at a time four times as slowly
-as it learns one in a batch; `accelerator`, where a prediction waits 5 ms
-for something else than the processor, as for a device that has several under way at once, so that
-each worker adds to them (what GA3C's predictors are for), and four actors ask; `trainers`, where
-learning takes several times as long as everything else: a wide network, and each step is learned
-from eight times.
 """
 
 from __future__ import annotations
@@ -32,98 +25,22 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-import numpy as np
 import yaml
 from tuner_rules import RULES, rule_of, turns_of
+from tuner_workloads import COMMON, WORKLOADS
 
 _HERE = Path(__file__).resolve()
-_STEP_S = 0.002
-_PREDICTION_S = 0.005
-_COMMON = {
-    "env": {"id": "tuner:slow_cartpole"},
-    "policy": {"architecture": "mlp"},
-    "actors": {
-        "processes": 4,
-        "groups": 2,
-        "envs_per_group": 4,
-        "unroll_length": 10,
-        "inference": "predictor",
-    },
-    "trainer": {"device": "cpu", "unrolls_per_batch": 4, "queue_batches": 2},
-    "loss": {"normalise_advantages": True},
-    "monitor": {"beat_every_s": 0.25},
-}
-WORKLOADS: dict[str, dict[str, Any]] = {
-    "predictors": {
-        "env": {"id": "tuner:slow_screens", "frame_stack": 4},
-        "policy": {"architecture": "accerl-original"},
-        "actors": {"processes": 8, "groups": 1, "envs_per_group": 1},
-        "predictor": {"runtime": "torch", "max_batch": 1},
-        "trainer": {"unrolls_per_batch": 16},
-    },
-    "accelerator": {
-        "actors": {"processes": 4, "groups": 1, "envs_per_group": 1},
-        "predictor": {"max_batch": 1},
-    },
-    "trainers": {
-        "policy": {"hidden": [1024, 1024]},
-        "trainer": {"uses": 8},
-    },
-}
-
-
-class SlowCartPole(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An emulator that takes its time but no processor."""
-
-    def step(self, action: Any) -> Any:
-        """As CartPole, later."""
-        time.sleep(_STEP_S / 4)
-        return super().step(action)
-
-
-class SlowScreens(gymnasium.Env[Any, Any]):
-    """Screens of noise, each step after a sleep; episodes of 200 steps, a reward in every tenth."""
-
-    observation_space = gymnasium.spaces.Box(0, 255, (84, 84), np.uint8)
-    action_space = gymnasium.spaces.Discrete(4)
-
-    def __init__(self) -> None:
-        self._screens = np.random.default_rng(0).integers(0, 256, (16, 84, 84), np.uint8)
-        self._t = 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        """The first screen."""
-        self._t = 0
-        return self._screens[0], {}
-
-    def step(self, action: Any) -> Any:
-        """The next screen, later."""
-        time.sleep(_STEP_S)
-        self._t += 1
-        return self._screens[self._t % 16], float(self._t % 10 == 0), False, self._t >= 200, {}
-
-
-def slow_cartpole() -> gymnasium.Env[Any, Any]:
-    """What the workloads' `env.id` names."""
-    return SlowCartPole(gymnasium.make("CartPole-v1"))
-
-
-def slow_screens() -> gymnasium.Env[Any, Any]:
-    """As `slow_cartpole`, for networks that look at screens."""
-    return SlowScreens()
 
 
 def run(
     arguments: argparse.Namespace, rule: str, start: tuple[int, int], seconds: float, name: str
 ) -> Path:
     """One training under a rule; its run folder."""
-    config = {key: dict(value) for key, value in _COMMON.items()}
+    config = {key: dict(value) for key, value in COMMON.items()}
     for group, values in WORKLOADS[arguments.workload].items():
         config.setdefault(group, {}).update(values)
     config.setdefault("predictor", {})["workers"] = start[0]
@@ -176,7 +93,7 @@ def train(file: Path, rule: str, workload: str) -> None:
         if command.role == "monitor" and kind_of(rule) in RULES:
             program = ("-c", f"import tuner; tuner.monitor({rule!r})")
         elif command.role == "predictor" and workload == "accelerator":
-            program = ("-c", "import tuner; tuner.predictor()")
+            program = ("-c", "import tuner_workloads; tuner_workloads.predictor()")
         else:
             return command
         at = command.argv.index("services.cli")
@@ -196,21 +113,6 @@ def monitor(rule: str) -> None:
     from services.cli import main as cli
 
     services.tuning.Tuner = rule_of(rule)
-    cli()
-
-
-def predictor() -> None:
-    """A predictor's process whose calls wait for something else than the processor first."""
-    from compress.runtime import OnnxExecutable
-    from services.cli import main as cli
-
-    compute = OnnxExecutable.logits
-
-    def logits(self: Any, observations: Any) -> Any:
-        time.sleep(_PREDICTION_S)
-        return compute(self, observations)
-
-    OnnxExecutable.logits = logits  # type: ignore[method-assign]
     cli()
 
 

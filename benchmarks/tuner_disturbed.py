@@ -22,7 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tuner import WORKLOADS, decisions, pair, run
+from tuner import decisions, pair, run
+from tuner_workloads import WORKLOADS
 
 from aclearn.monitoring.plot import time_unit
 from aclearn.monitoring.tuner_plot import draw_tuner, read_tuner_history
