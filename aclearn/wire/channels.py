@@ -22,6 +22,9 @@ from aclearn.wire.messages import Envelope, ErrorReply, Message
 #: Messages that one call of `Server.receive` takes from the socket, the refused ones included.
 DEFAULT_RECEIVE_LIMIT = 32
 
+# Plain numbers: to join two members of an enumeration takes a microsecond, for each frame.
+_NO_WAIT, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
+
 
 class _Channel:
     """What both ends share: the socket, its owner, the counters.
@@ -67,8 +70,7 @@ class _Channel:
         last = len(parts) - 1
         try:
             for index, part in enumerate(parts):
-                flags = zmq.NOBLOCK if index == last else zmq.NOBLOCK | zmq.SNDMORE
-                self.socket.send(part, flags, copy=False)
+                self.socket.send(part, _NO_WAIT if index == last else _MORE, copy=False)
         except zmq.Again:
             self.unsent["full"] += 1
             return False
@@ -83,12 +85,12 @@ class _Channel:
     def _take(self) -> list[zmq.Frame] | None:
         """The frames of one waiting message (cut when too many), or None."""
         try:
-            frame = self.socket.recv(zmq.NOBLOCK, copy=False)
+            frame = self.socket.recv(_NO_WAIT, copy=False)
         except zmq.Again:
             return None
         frames = [frame]
         while frame.more:
-            frame = self.socket.recv(zmq.NOBLOCK, copy=False)
+            frame = self.socket.recv(_NO_WAIT, copy=False)
             # Two more than allowed, for the routing id and for the decoder to see that there are
             # too many.
             if len(frames) < MAX_FRAMES + 2:
@@ -196,6 +198,13 @@ class Client(_Channel):
         sender: the incarnation that signs what is sent.
     """
 
+    def __init__(self, socket: zmq.Socket[bytes], run: str, sender: str) -> None:
+        super().__init__(socket, run, sender)
+        # once: `Socket.poll` makes one for each call
+        self._readable, self._writable = zmq.Poller(), zmq.Poller()
+        self._readable.register(socket, zmq.POLLIN)
+        self._writable.register(socket, zmq.POLLOUT)
+
     def receive(self, timeout_s: float) -> Envelope | None:
         """The next message, or None when `timeout_s` seconds pass without one.
 
@@ -204,7 +213,7 @@ class Client(_Channel):
         self._check_owner()
         deadline = time.monotonic() + timeout_s
         remaining_s = timeout_s
-        while self.socket.poll(_milliseconds(max(0.0, remaining_s)), zmq.POLLIN):
+        while self._readable.poll(_milliseconds(max(0.0, remaining_s))):
             frames = self._take()
             if frames is not None:
                 try:
@@ -230,7 +239,7 @@ class Client(_Channel):
         self._check_owner()
         parts = self._encode(message, sequence)
         if timeout_s > 0:
-            self.socket.poll(_milliseconds(timeout_s), zmq.POLLOUT)
+            self._writable.poll(_milliseconds(timeout_s))
         return self._transmit(parts)
 
 
