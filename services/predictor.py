@@ -57,7 +57,8 @@ def check_request(request: ActRequest, architecture: Architecture) -> None:
         )
     observations = request.observations
     shape, dtype = architecture.observation_shape, architecture.observation_dtype
-    if observations.shape[1:] != shape or str(observations.dtype) != dtype:
+    # a dtype's name takes 3 µs to make
+    if observations.shape[1:] != shape or observations.dtype != np.dtype(dtype):
         raise WireError(
             "bad_request",
             f"observations: expected {dtype} [B, {', '.join(map(str, shape))}], got "
@@ -65,8 +66,10 @@ def check_request(request: ActRequest, architecture: Architecture) -> None:
         )
     if len(observations) == 0:
         raise WireError("bad_request", "observations: expected at least one")
+    if dtype == "uint8":
+        return
     with np.errstate(invalid="ignore"):  # ∞ − ∞ is one of the sums that are refused
-        finite = dtype == "uint8" or np.isfinite(observations.sum(dtype=np.float64))
+        finite = np.isfinite(observations.sum(dtype=np.float64))
     if not finite:
         raise WireError("bad_request", "observations: not finite")
 
