@@ -3,17 +3,17 @@
     python benchmarks/tuner.py [--workload trainers] [--most 4] [--minutes 5] --out DIR
 
 Every part is one `aclearn train` of a workload (`tuner_workloads.py`) in which a rule decides on
-the counts:
-`sweep` runs each pair (NP, NT) for `--sweeps` windows, in an order drawn anew each time; `tuner` is
-aclearn's, once from (1, 1) and once from the largest counts; `ga3c` is the rule of GA3C's released
-code (`ThreadDynamicAdjustment`), with windows as long as the others' and its own objective, batches
-per second; `tuner_rules.Ga3c` says what differs from that code. Printed, one JSON line each: the
-sweep's rates; of each rule the path, the kept pair's rate as a share of the best one's by the
-sweep, the run's learned steps after the first `--minutes` as a share of what the best pair learns,
-and what excursions cost in that time; in the end the shares by all windows of all runs whose rates
-are learned steps. The best of a noisy sweep is the luckiest of many; so `turns` at the end is a
-sweep of only the pairs that were kept and the `--finalists` best ones of the sweep, which take
-turns, and a share is of two windows of the same round.
+the counts: `sweep` runs each pair (NP, NT) for `--sweeps` windows, in an order drawn anew each
+time; `tuner` is aclearn's, once from (1, 1) and once from the largest counts; `ga3c` is the rule of
+GA3C's released code (`ThreadDynamicAdjustment`), with windows as long as the others' and its own
+objective, batches per second; `tuner_rules.Ga3c` says what differs from that code; `turns` is a
+sweep of the pairs that were kept and of the `--finalists` best ones of the sweep alone, since the
+best of a noisy sweep is the luckiest of many.
+
+Printed, one JSON line each: the sweep's rates; of each rule the path, the kept pair's rate as a
+share of the best one's by the sweep, the run's learned steps after the first `--minutes` as a share
+of what the best pair learns, and what excursions cost in that time; the shares by all windows of
+all runs whose rates are learned steps; and those of `turns`, each of two windows of one round.
 """
 
 from __future__ import annotations
