@@ -371,6 +371,15 @@ def test_receive_returns_when_its_time_is_over(server, open_client):
     assert 0.2 <= time.monotonic() - started < DEADLINE_S
 
 
+def test_a_client_that_waits_sleeps_although_it_could_send(server, open_client, monkeypatch):
+    client = open_client(server)
+    assert_answers(server, client)
+    looked = []
+    monkeypatch.setattr(client, "_take", lambda: looked.append("again"))
+    assert client.receive(0.1) is None
+    assert looked == []
+
+
 @pytest.mark.parametrize("timeout_s", [-1.0, float("inf"), float("nan")])
 def test_a_wait_without_a_deadline_is_a_bug(open_server, timeout_s):
     with pytest.raises(ValueError, match="finite time"):
