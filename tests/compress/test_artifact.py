@@ -233,8 +233,8 @@ def test_what_is_refused_leaves_the_old_policy_acting(small, spoil) -> None:
     np.testing.assert_allclose(runtime.logits(observations), before, rtol=1e-5, atol=1e-6)
     assert runtime.chain == "fp16>onnx"
     # and the next good one is taken
-    runtime.swap(make_artifact(small, "int8"))
-    assert runtime.chain == "int8>onnx"
+    runtime.swap(good := make_artifact(small, "int8"))
+    assert runtime.chain == good.chain == f"{Quantizer().id}>onnx"
 
 
 def test_before_the_first_artifact_there_is_nothing_to_act_with(small) -> None:
