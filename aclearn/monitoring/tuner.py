@@ -57,11 +57,11 @@ class Tuner:
     Of equals the smaller count is better: a worker more must pay. What is rejected is reverted at
     once, and the kept setting is measured again before the next trial. Estimates are remembered: a
     neighbour that is known to be worse is decided from memory, which costs nothing, and so what
-    is known to be better may be kept without a trial, however far it is. A trial of which a role
-    dies twice is given up: it must not use up the role's restarts. Below
-    `FREEZE_AT`, with every neighbour known not to be better, nothing is tried any more; the kept
-    setting is only watched, and two windows in a row that deviate by more than `thaw_share` make it
-    search anew.
+    is known to be better may be kept without a trial, however far it is. A role that dies in a
+    trial begins its window anew, and the second one ends it: it must not use up the role's
+    restarts. Below `FREEZE_AT`, with every neighbour known not to be better, nothing is tried any
+    more; the kept setting is only watched, and two windows in a row that deviate by more than
+    `thaw_share` make it search anew.
 
     Args:
         start: count by name; where the search begins.
@@ -182,8 +182,16 @@ class Tuner:
         now = self._clock()
         measured = self._trial or self._kept
         running = tuple(counts.get(name, 0) for name in self._names)
-        reading = self._window.observe(now, counter, runs=running == measured, source=source)
         died, self._deaths = deaths - self._deaths, deaths
+        # in a whole window of a trial nobody dies: else short ones would miss what it costs. What
+        # is kept is measured nevertheless: roles that die now and then must not end the tuning
+        reading = self._window.observe(
+            now,
+            counter,
+            runs=running == measured,
+            source=source,
+            died=self._trial is not None and died > 0,
+        )
         # a death that broke the window is one setback, not two
         if self._trial is not None and (setbacks := max(died, self._window.roles_broke)):
             self._setbacks += setbacks

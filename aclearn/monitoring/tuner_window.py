@@ -40,8 +40,8 @@ class RateWindow:
     def __init__(self, *, settle_s: float, longest_gap_s: float) -> None:
         self._settle_s, self._longest_gap_s = settle_s, longest_gap_s
         self._last: tuple[float, int, str] | None = None
-        #: Whether the last sample broke the measurement by what the roles did: one was started
-        #: again, or runs other counts.
+        #: Whether the last sample broke the measurement by what the roles did: one died, or runs
+        #: other counts.
         self.roles_broke = False
         self._rises = False
         self._batch_s = 0.0
@@ -63,7 +63,7 @@ class RateWindow:
         return now - self._asked_at
 
     def observe(
-        self, now: float, counter: int, *, runs: bool, source: str = ""
+        self, now: float, counter: int, *, runs: bool, source: str = "", died: bool = False
     ) -> Reading | Discarded | None:
         """Take a sample.
 
@@ -72,12 +72,13 @@ class RateWindow:
             counter: the cumulative counter at that time.
             runs: whether the roles run the setting that is to be measured.
             source: incarnation of who counts; another one has died and begun anew.
+            died: whether another role died since the last sample, and that is to break the window.
 
         Returns:
             The reading so far, which grows with the counter, and with each sample in which it is
             late; Discarded when the window began again; None while there is nothing to read yet.
         """
-        broken = self._broken_by_roles(counter, runs, source)
+        broken = self._broken_by_roles(counter, runs, source, died)
         self.roles_broke = broken is not None
         broken = broken or self._broken_by_time(now)
         rose = self._last is not None and counter > self._last[1]
@@ -124,11 +125,13 @@ class RateWindow:
             return None  # two samples of one moment
         return Reading((self._to[1] - self._from[1]) / window_s, window_s)
 
-    def _broken_by_roles(self, counter: int, runs: bool, source: str) -> str | None:
+    def _broken_by_roles(self, counter: int, runs: bool, source: str, died: bool) -> str | None:
         if self._last is None:
             return None
         if source != self._last[2] or counter < self._last[1]:
             return "the trainer was started again"
+        if died:
+            return "a role died and was started again"
         if self._taken_at is not None and not runs:
             return "the counts changed while they were measured"
         return None

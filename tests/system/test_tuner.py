@@ -92,6 +92,69 @@ def test_predictors_and_trainers_change_together_and_nothing_is_lost(system: Sys
     run.finish()  # checks the account in every line
 
 
+_ROOM_FOR_TWO = """
+import fcntl, os, signal, sys, time
+from pathlib import Path
+import gymnasium
+
+_held = []
+
+
+def _has_room():
+    for number in range(2):
+        place = open(Path(__file__).with_name(f"place-{number}"), "w")
+        try:
+            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            place.close()
+        else:
+            _held.append(place)
+            return True
+    return False
+
+
+class Growing(gymnasium.Wrapper):
+    begun_at = None
+
+    def step(self, action):
+        self.begun_at = self.begun_at or time.monotonic()
+        if not _held and not _has_room() and time.monotonic() - self.begun_at > 0.4:
+            os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does where memory ends
+        return super().step(action)
+
+
+def make():
+    return Growing(gymnasium.make("CartPole-v1"))
+"""
+
+
+@pytest.mark.timeout(240)
+def test_a_count_for_which_there_is_no_room_is_given_up_and_the_run_goes_on(
+    system: System,
+) -> None:
+    (system.folder / "room_for_two.py").write_text(_ROOM_FOR_TWO)
+    # windows in which it can start, die and start again
+    tuner = {**_TINY, "counts": ["actors"], "max_actors": 3, "every_s": 3.0}
+    run = system.train(system.config(CARTPOLE, tuner=tuner, env={"id": "room_for_two:make"}))
+
+    def given_up() -> dict[str, Any] | None:
+        return next((d for d in _decisions(run) if d["verdict"] == "given up"), None)
+
+    decision = run.wait_for(given_up, "the third actor is given up", within_s=120.0)
+    assert decision["counts"] == {"actors": 3}
+    assert decision["kept"] == {"actors": 2}
+    assert decision["reason"].startswith("roles died of it")
+    assert run.output.count("actor-2 died") == 2
+    # the two others did not die of it, and are measured again
+    kept = run.wait_for(
+        lambda: next((d for d in _decisions(run) if d["decision"] > decision["decision"]), None),
+        "two actors run again",
+    )
+    assert kept["counts"] == {"actors": 2} and kept["rate"] > 0.0
+    assert "actor-0 died" not in run.output and "actor-1 died" not in run.output
+    run.finish()
+
+
 def _check_events(run: Run) -> None:
     """TensorBoard shows each decision at the number that it has in the file."""
     events = EventAccumulator(str(run.folder / "tensorboard"), size_guidance={"scalars": 0})

@@ -91,6 +91,39 @@ def test_a_trial_of_which_a_role_dies_twice_is_given_up_before_its_restarts_are(
     assert [d.verdict for d in run.decisions if d.counts == trial].count("given up") == 1
 
 
+@pytest.mark.parametrize("dies_again", [False, True])
+def test_a_trial_is_accepted_by_a_whole_window_in_which_nobody_died(dies_again: bool) -> None:
+    run = Run(lambda counts: 1000.0 * sum(counts.values()))  # more is always better
+    run.until("kept")
+    while run.tuner.propose() == run.tuner.kept:
+        run.sample()
+    trial, kept = run.tuner.propose(), run.tuner.kept
+    run.go_on(11.0)  # 2 s to settle and 9 of the 10 of its window
+    run.deaths += 1
+    [broken] = run.sample()
+    assert (broken.verdict, broken.counts, broken.kept) == ("discarded", trial, kept)
+    assert broken.reason == "a role died and was started again; measured again"
+    run.go_on(11.0)
+    assert run.decisions[-1] is broken  # it settles again, and a window of 9 s is not enough
+    if dies_again:
+        run.deaths += 1
+        [last] = run.sample()
+        assert (last.verdict, last.counts, last.kept) == ("given up", trial, kept)
+    else:
+        accepted = run.until("accepted")
+        assert (accepted.counts, accepted.kept) == (trial, trial)
+        assert accepted.window_s == pytest.approx(10.0, abs=0.5)
+
+
+def test_a_role_that_dies_now_and_then_does_not_keep_the_kept_counts_from_being_measured() -> None:
+    run = Run(hill((1, 1)))
+    while len(run.decisions) < 2:
+        run.go_on(7.5)  # less than a window
+        run.deaths += 1
+    assert [d.verdict for d in run.decisions] == ["baseline", "kept"]
+    assert run.now < 40.0
+
+
 def test_counts_that_were_silent_once_can_be_kept_when_they_run_all_the_same() -> None:
     run = Run(lambda counts: 1000.0 if sum(counts.values()) == 2 else 0.0)
     rejected = run.until("rejected")
