@@ -42,6 +42,9 @@ _LEAVE_WITHIN_S = 10.0
 #: Longest wait for all actors, from the trainer's first beat, before the tuner begins without them.
 _ACTORS_WITHIN_S = 60.0
 
+#: As many times the time between two beats a beat may take to come.
+_BEATS_LATE = 1.5
+
 #: Takes a decision's number, from 1 on, and its numbers by name.
 Show = Callable[[int, Mapping[str, Any]], None]
 
@@ -56,6 +59,7 @@ class Tuning:
         log: takes the decisions.
         time_s: the run's clock at a value of the tuner's.
         fixed: the counts that the tuner leaves alone, for who looks at the log.
+        beat_every_s: seconds between two beats of a role.
         decided: how many decisions the log has; the next one's number is one more.
         remember: takes counts and rate when they have proved the best.
         show: takes each decision.
@@ -70,6 +74,7 @@ class Tuning:
         log: MetricsWriter,
         time_s: Callable[[float], float],
         fixed: Mapping[str, int],
+        beat_every_s: float,
         decided: int = 0,
         remember: Callable[[Mapping[str, int], float], bool] | None = None,
         show: Show | None = None,
@@ -77,12 +82,15 @@ class Tuning:
         self._tuner, self._objective, self._log = tuner, objective, log
         self._time_s, self._remember, self._show = time_s, remember, show
         self._fixed, self._decided = dict(fixed), decided
+        self._beat_every_s = beat_every_s
         self._wanted = tuner.propose()
         self._actors = self._wanted.get("actors", actors)
         self._fewer_at = float("-inf")
         #: Of who has not said a last word, by name; as many as there are names of roles.
         self._incarnations: dict[str, str] = {}
         self._deaths = 0
+        #: When each of the living last beat, or was first seen, by incarnation.
+        self._heard_at: dict[str, float] = {}
         self._trainer_at: float | None = None
         self._complete = False
         self._workers: dict[str, int] = {}
@@ -117,24 +125,28 @@ class Tuning:
             line: newest metrics line, for a hint where the run is held up.
             now: the clock's value.
         """
-        if self._incarnations.get(member.name, member.incarnation) != member.incarnation:
-            self._deaths += 1  # its predecessor left without a last word
-        self._incarnations[member.name] = member.incarnation
+        self._meet(member, now)
+        self._heard_at[member.incarnation] = now
         if beat.final:
             del self._incarnations[member.name]
-            self._workers.pop(member.incarnation, None)
-            self._told.pop(member.incarnation, None)
+            for known in (self._workers, self._told, self._heard_at):
+                known.pop(member.incarnation, None)
             return
         workers = beat.gauges.get("workers")
         if workers is not None:
             self._workers[member.incarnation] = int(workers)
-        if member.role != "trainer" or not self._is_complete(members, now):
+        if member.role != "trainer":
+            return
+        for other in members:
+            self._meet(other, now)  # one that died before its first beat has died as well
+        if not self._is_complete(members, now):
             return
         for decision in self._tuner.observe(
             self._counter(beat),
             self._running(members, now),
             source=member.incarnation,
             deaths=self._deaths,
+            silence_s=self._silence_s(members, now),
         ):
             self._write(decision, now)
         wanted = self._tuner.propose(_bottleneck(line))
@@ -147,7 +159,7 @@ class Tuning:
     def letters(self, members: Sequence[Member], now: float) -> list[Letter]:
         """What the roles must be told: a count that is not the one they reported."""
         alive = {member.incarnation for member in members}
-        for known in (self._workers, self._told):
+        for known in (self._workers, self._told, self._heard_at):
             for gone in known.keys() - alive:
                 known.pop(gone)
         letters = []
@@ -193,6 +205,18 @@ class Tuning:
         """Something for the person who watches the run."""
         self.notes.append(text)
         _LOGGER.info("event=tuner text=%r", text)
+
+    def _meet(self, member: Member, now: float) -> None:
+        if self._incarnations.get(member.name, member.incarnation) != member.incarnation:
+            self._deaths += 1  # its predecessor left without a last word
+        self._incarnations[member.name] = member.incarnation
+        self._heard_at.setdefault(member.incarnation, now)
+
+    def _silence_s(self, members: Sequence[Member], now: float) -> float:
+        """How long the next beat of somebody is overdue: whoever died is heard of no sooner."""
+        roles = {"actor", *_ROLE_OF.values()}  # a compressor may be silent over a long chain
+        heard = [self._heard_at.get(m.incarnation, now) for m in members if m.role in roles]
+        return max(0.0, now - min(heard, default=now) - _BEATS_LATE * self._beat_every_s)
 
     def _is_complete(self, members: Sequence[Member], now: float) -> bool:
         """Whether everybody has been there once; until then a rate would be that of a start."""
@@ -331,6 +355,7 @@ def open_tuning(
         log=log,
         time_s=time_s,
         fixed={name: count for name, count in configured.items() if name not in most},
+        beat_every_s=config.monitor.beat_every_s,
         decided=decided if isinstance(decided, int) and decided > 0 else 0,
         remember=_remembering(memory, key) if tuner.remember else None,
         show=show,

@@ -164,7 +164,13 @@ class Tuner:
         return self._named(self._trial or self._kept)
 
     def observe(
-        self, counter: int, counts: Mapping[str, int], *, source: str = "", deaths: int = 0
+        self,
+        counter: int,
+        counts: Mapping[str, int],
+        *,
+        source: str = "",
+        deaths: int = 0,
+        silence_s: float = 0.0,
     ) -> list[Decision]:
         """Take a sample.
 
@@ -173,6 +179,8 @@ class Tuner:
             counts: what the roles run; a name that is not known yet is left out.
             source: incarnation of who counts; another one begins a window anew.
             deaths: of roles, so far.
+            silence_s: for how long some role may have been dead already, in seconds: a trial is not
+                judged by a window that was whole only after it.
 
         Returns:
             What was decided, oldest first; most samples decide nothing.
@@ -205,7 +213,7 @@ class Tuner:
             return []
         if self._trial is None:
             return self._judge_kept(reading) if reading.window_s >= self._every_s else []
-        return self._judge_trial(self._trial, reading)
+        return self._judge_trial(self._trial, reading, silence_s)
 
     def _not_taken_over(self, measured: Setting, running: Setting) -> list[Decision]:
         waited = f"the roles run {self._named(running)} after {self._takeover_s:.3g} s"
@@ -273,11 +281,11 @@ class Tuner:
         reason = f"{words}, twice in a row: the machine's load changed, everything is tried anew"
         return self._decide("thawed", reason, self._kept, reading, baseline=baseline)
 
-    def _judge_trial(self, trial: Setting, reading: Reading) -> list[Decision]:
+    def _judge_trial(self, trial: Setting, reading: Reading, silence_s: float) -> list[Decision]:
         kept, noise = self.kept_estimate, self._known.noise
         weight = reading.window_s / self._every_s
         so_far = reading.rate / kept.mean - 1.0
-        early = reading.window_s < self._every_s
+        early = reading.window_s - silence_s < self._every_s
         if early and (
             weight < LEAST_WINDOW
             or so_far + _EARLY * noise.of_change(weight, kept.windows)

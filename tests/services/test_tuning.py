@@ -186,31 +186,78 @@ def test_a_run_that_goes_on_with_fewer_actors_waits_for_the_others_to_leave(
     world.tuning.close()
 
 
-def test_a_trial_of_which_an_actor_dies_twice_is_given_up(tools, tmp_path) -> None:
-    config = tuned_config(tmp_path, counts="[actors]")
-    world = World(tools, config, lambda workers, actors: 100.0 * min(actors, 4) - actors)
-
-    def beats(incarnation: str, *, final: bool = False) -> None:
-        beat = tools.make_beat(final=final)
-        sender = member("actor-0", incarnation)
-        world.tuning.take(sender, beat, world.members, {}, world.clock.now)
-
-    beats("a0")
+def _world_in_a_trial(tools, folder) -> World:
+    """Two actors are kept, and another count is tried."""
+    world = World(tools, tuned_config(folder, counts="[actors]"), _two_is_worst)
     while world.tuning.actors_wanted == 2:
         world.go_on(0.25)
+    return world
+
+
+def _two_is_worst(workers, actors) -> float:
+    return 1000.0 + 500.0 * abs(actors - 2)
+
+
+@pytest.mark.parametrize("beats", [True, False], ids=["later", "before_their_first_beat"])
+def test_a_trial_of_which_two_actors_die_is_given_up(tools, tmp_path, beats: bool) -> None:
+    world = _world_in_a_trial(tools, tmp_path)
     trial = world.tuning.actors_wanted
-    beats("a0", final=True)  # who says goodbye has not died
-    beats("b0")
-    world.go_on(0.5)
-    beats("b1")
-    world.go_on(0.5)
-    assert world.tuning.actors_wanted == trial
-    beats("b2")
-    world.go_on(0.25)
+    # who says goodbye has not died
+    world.tuning.take(
+        world.members[1], tools.make_beat(final=True), world.members, {}, world.clock.now
+    )
+    for incarnation in ("b0", "b1", "b2"):
+        assert world.tuning.actors_wanted == trial
+        world.start_again("actor-0", incarnation)
+        if not beats:
+            world.silent.add(incarnation)
+        world.go_on(0.5)
     last = world.lines()[-1]
     assert (last["verdict"], last["counts"]) == ("given up", {"actors": trial})
     assert world.tuning.actors_wanted == 2
     world.tuning.close()
+
+
+def test_a_trial_is_judged_when_nobody_can_have_died_in_its_window_unheard(tools, tmp_path) -> None:
+    world = _world_in_a_trial(tools, tmp_path)
+    began, trial = len(world.lines()), world.tuning.actors_wanted
+    world.go_on(1.0)
+    world.silent.add("a0")  # it has died
+    world.go_on(10.0)  # windows have 2 s
+    assert len(world.lines()) == began
+    assert world.tuning.actors_wanted == trial
+    # its successor says hello, and the window begins anew
+    world.start_again("actor-0", "b0")
+    world.go_on(0.5)
+    [line] = world.lines()[began:]
+    assert (line["verdict"], line["counts"]) == ("discarded", {"actors": trial})
+    world.go_on(4.0)
+    judged = world.lines()[began + 1]
+    assert (judged["verdict"], judged["counts"]) == ("accepted", {"actors": trial})
+    # 0.5 s to settle and its 2 s after the discarded one, which was read with the hello
+    assert judged["time_s"] - line["time_s"] == pytest.approx(2.5, abs=0.5)
+    assert judged["window_s"] == pytest.approx(2.0, abs=0.5)
+    world.tuning.close()
+
+
+@pytest.mark.parametrize(
+    ("beats_every_s", "late_s"),
+    # 0.5 s is what is configured, and half as much again is not late yet
+    [(0.5, 0.0), (3.0, 2.25)],
+)
+def test_a_verdict_is_no_later_than_the_beats_are(tools, tmp_path, beats_every_s, late_s) -> None:
+    world = _world_in_a_trial(tools, tmp_path)
+    began, trial = len(world.lines()), world.tuning.actors_wanted
+    world.silent |= {"a0", "a1", "a2"}  # they beat by hand
+    begins = world.clock.now
+    while len(world.lines()) == began:
+        for actor in world.members[1:]:
+            world.tuning.take(actor, tools.make_beat(), world.members, {}, world.clock.now)
+        world.go_on(beats_every_s)
+    judged = world.lines()[began]
+    assert (judged["verdict"], judged["counts"]) == ("accepted", {"actors": trial})
+    # a sample, 0.5 s to settle, a window of 2 s, and what the beat is late
+    assert judged["time_s"] - 100.0 - begins <= 0.25 + 0.5 + 2.0 + late_s + 0.25
 
 
 def test_a_wish_that_was_overtaken_is_told_again(tools, tmp_path) -> None:

@@ -71,6 +71,10 @@ class World:
         self.letters: list[Letter] = []
         self.deaf = False
         self.by_hand: list[Member] = []
+        #: Incarnations that do not beat.
+        self.silent: set[str] = set()
+        #: Incarnation of actors that were started again, by name.
+        self._again: dict[str, str] = {}
         #: Seconds that an actor takes to leave when fewer are wanted.
         self.leaves_within_s = 0.0
         self._leaving_since: float | None = None
@@ -82,11 +86,12 @@ class World:
             actors = sum(m.role == "actor" for m in self.members)
             self.learned += 0.25 * self.rate(self.workers, actors)
             for member in self.members:
-                if member.incarnation not in self.workers:
+                if member.incarnation in self.silent:
                     continue
+                workers = self.workers.get(member.incarnation)
                 beat = self.tools.make_beat(
                     counters={"learned_steps": int(self.learned), "batches": int(self.learned)},
-                    gauges={"workers": float(self.workers[member.incarnation])},
+                    gauges={} if workers is None else {"workers": float(workers)},
                 )
                 self.tuning.take(member, beat, self.members, {}, self.clock.now)
             for letter in self.tuning.letters(self.members, self.clock.now):
@@ -104,7 +109,16 @@ class World:
                 if self._leaving_since is not None:
                     gone = self.clock.now - self._leaving_since >= self.leaves_within_s
                     wanted = wanted if gone else there
-                self.members = others + actors_of(wanted) + self.by_hand
+                self.members = others + self._actors(wanted) + self.by_hand
+
+    def start_again(self, name: str, incarnation: str) -> None:
+        """An actor's successor has said hello."""
+        self._again[name] = incarnation
+        self.members = [member(name, incarnation) if m.name == name else m for m in self.members]
+
+    def _actors(self, count: int) -> list[Member]:
+        named = [m.name for m in actors_of(count)]
+        return [member(name, self._again.get(name, f"a{i}")) for i, name in enumerate(named)]
 
     def lines(self) -> list[dict]:
         return [json.loads(x) for x in (self.folder.path / TUNER_FILE).read_text().splitlines()]
