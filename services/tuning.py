@@ -1,4 +1,4 @@
-"""What the monitor does with the tuner: reads the beats, tells the roles, writes the decisions."""
+"""What the monitor does with the tuner: samples for it, its decisions in the log, the best kept."""
 
 from __future__ import annotations
 
@@ -27,23 +27,14 @@ from aclearn.monitoring.tuner_file import (
     tuned_key,
 )
 from aclearn.runs import MetricsWriter, RunFolder
-from aclearn.wire import Beat, SetWorkers
+from aclearn.wire import Beat
 from services.letters import Letter
+from services.tuned_roles import TunedRoles, count_actors
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Which role runs the workers of a count.
-_ROLE_OF = {"predictors": "predictor", "trainers": "trainer"}
-#: Seconds between two reminders to a role that has not taken its count over.
-_REMIND_EVERY_S = 1.0
-#: Seconds after a wish for fewer actors in which more than are wanted still leave; as many as the
-#: supervisor gives them.
-_LEAVE_WITHIN_S = 10.0
 #: Longest wait for all actors, from the trainer's first beat, before the tuner begins without them.
 _ACTORS_WITHIN_S = 60.0
-
-#: As many times the time between two beats a beat may take to come.
-_BEATS_LATE = 1.5
 
 #: Takes a decision's number, from 1 on, and its numbers by name.
 Show = Callable[[int, Mapping[str, Any]], None]
@@ -82,19 +73,11 @@ class Tuning:
         self._tuner, self._objective, self._log = tuner, objective, log
         self._time_s, self._remember, self._show = time_s, remember, show
         self._fixed, self._decided = dict(fixed), decided
-        self._beat_every_s = beat_every_s
+        self._roles = TunedRoles(beat_every_s=beat_every_s)
         self._wanted = tuner.propose()
         self._actors = self._wanted.get("actors", actors)
-        self._fewer_at = float("-inf")
-        #: Of who has not said a last word, by name; as many as there are names of roles.
-        self._incarnations: dict[str, str] = {}
-        self._deaths = 0
-        #: When each of the living last beat, or was first seen, by incarnation.
-        self._heard_at: dict[str, float] = {}
         self._trainer_at: float | None = None
         self._complete = False
-        self._workers: dict[str, int] = {}
-        self._told: dict[str, tuple[int, float]] = {}
         self._remembered: dict[str, int] | None = None
         self._tried = False
         self._state = "searching"
@@ -125,60 +108,30 @@ class Tuning:
             line: newest metrics line, for a hint where the run is held up.
             now: the clock's value.
         """
-        self._meet(member, now)
-        self._heard_at[member.incarnation] = now
-        if beat.final:
-            del self._incarnations[member.name]
-            for known in (self._workers, self._told, self._heard_at):
-                known.pop(member.incarnation, None)
+        self._roles.take(member, beat, now)
+        if beat.final or member.role != "trainer":
             return
-        workers = beat.gauges.get("workers")
-        if workers is not None:
-            self._workers[member.incarnation] = int(workers)
-        if member.role != "trainer":
-            return
-        for other in members:
-            self._meet(other, now)  # one that died before its first beat has died as well
+        self._roles.meet(members, now)
         if not self._is_complete(members, now):
             return
         for decision in self._tuner.observe(
             self._counter(beat),
-            self._running(members, now),
+            self._roles.running(members, self._wanted, now),
             source=member.incarnation,
-            deaths=self._deaths,
-            silence_s=self._silence_s(members, now),
+            deaths=self._roles.deaths,
+            silence_s=self._roles.silence_s(members, now),
         ):
             self._write(decision, now)
         wanted = self._tuner.propose(_bottleneck(line))
         if wanted != self._wanted:
             _LOGGER.info("event=tuner_wants counts=%r", wanted)
             if wanted.get("actors", 0) < self._wanted.get("actors", 0):
-                self._fewer_at = now
+                self._roles.fewer_actors(now)
         self._wanted = wanted
 
     def letters(self, members: Sequence[Member], now: float) -> list[Letter]:
         """What the roles must be told: a count that is not the one they reported."""
-        alive = {member.incarnation for member in members}
-        for known in (self._workers, self._told, self._heard_at):
-            for gone in known.keys() - alive:
-                known.pop(gone)
-        letters = []
-        for name, role in _ROLE_OF.items():
-            wanted = self._wanted.get(name)
-            for member in members:
-                if wanted is None or member.role != role:
-                    continue
-                running = self._workers.get(member.incarnation)
-                if running is None:
-                    continue
-                # a worker that is not ready yet, or not gone, may still be of an older wish
-                count, at = self._told.get(member.incarnation, (running, now))
-                if running == wanted == count:
-                    continue
-                if count != wanted or now - at >= _REMIND_EVERY_S or now < at:
-                    self._told[member.incarnation] = (wanted, now)
-                    letters.append(Letter(member.address, SetWorkers(wanted)))
-        return letters
+        return self._roles.letters(members, self._wanted, now)
 
     def gauges(self) -> dict[str, Any]:
         """What a metrics line says of the tuner: numbers, and how often each verdict was given.
@@ -206,26 +159,14 @@ class Tuning:
         self.notes.append(text)
         _LOGGER.info("event=tuner text=%r", text)
 
-    def _meet(self, member: Member, now: float) -> None:
-        if self._incarnations.get(member.name, member.incarnation) != member.incarnation:
-            self._deaths += 1  # its predecessor left without a last word
-        self._incarnations[member.name] = member.incarnation
-        self._heard_at.setdefault(member.incarnation, now)
-
-    def _silence_s(self, members: Sequence[Member], now: float) -> float:
-        """How long the next beat of somebody is overdue: whoever died is heard of no sooner."""
-        roles = {"actor", *_ROLE_OF.values()}  # a compressor may be silent over a long chain
-        heard = [self._heard_at.get(m.incarnation, now) for m in members if m.role in roles]
-        return max(0.0, now - min(heard, default=now) - _BEATS_LATE * self._beat_every_s)
-
     def _is_complete(self, members: Sequence[Member], now: float) -> bool:
         """Whether everybody has been there once; until then a rate would be that of a start."""
         if not self._complete:
             if self._trainer_at is None or now < self._trainer_at:
                 self._trainer_at = now
-            there = _count_actors(members)
+            there = count_actors(members)
             self._complete = there >= self._actors
-            self._fewer_at = now  # a run may start with more actors than it ended with
+            self._roles.fewer_actors(now)  # a run may start with more actors than it ended with
             if not self._complete and now - self._trainer_at >= _ACTORS_WITHIN_S:
                 self._complete = True
                 self.note(f"tuner: begins with {there} of {self._actors} actors, see their logs")
@@ -236,23 +177,6 @@ class Tuning:
         if self._objective == "tps":
             return counters.get("batches", counters.get("updates", 0))
         return counters.get("learned_steps", 0)
-
-    def _running(self, members: Sequence[Member], now: float) -> dict[str, int]:
-        """What the roles run, by count; a count of which some role has not told is left out."""
-        there, wanted = _count_actors(members), self._wanted.get("actors", 0)
-        if not 0.0 <= now - self._fewer_at < _LEAVE_WITHIN_S:
-            # who is there still was started by hand: the launcher, which adds and removes its own
-            # only, would follow a count that has them in it for ever
-            there = min(there, wanted)
-        running = {"actors": there}
-        for name, role in _ROLE_OF.items():
-            workers = [self._workers.get(m.incarnation) for m in members if m.role == role]
-            # one that is not there yet counts before all others
-            other = [count for count in workers if count != self._wanted.get(name)]
-            count = other[0] if other else self._wanted.get(name)
-            if workers and count is not None and None not in workers:
-                running[name] = count
-        return running
 
     def _write(self, decision: Decision, now: float) -> None:
         self._decided += 1
@@ -390,10 +314,6 @@ def _fits(counts: Any, most: Mapping[str, int]) -> bool:
 
 def _bottleneck(line: Mapping[str, Any]) -> str | None:
     return bottleneck_of(line).role if line.get("wait_share") else None
-
-
-def _count_actors(members: Sequence[Member]) -> int:
-    return sum(member.role == "actor" for member in members)
 
 
 def _words(counts: Mapping[str, int]) -> str:
