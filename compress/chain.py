@@ -144,6 +144,7 @@ class CompressorChain:
             RefusedTensors: the weights, or logits that they give, do not fit or are not finite.
             NeedsObservations: a link needs observations and there are none yet.
             DivergedTraining: a student's training gave numbers that are not finite.
+            DeadStudent: a student can learn no more; the next version begins another one.
             Exception: whatever a link of somebody's own raises.
         """
         started = perf_counter()

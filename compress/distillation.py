@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +12,8 @@ from torch import Tensor, nn
 
 from aclearn.policies.network import tensors_of
 from compress.errors import DivergedTraining
-from compress.graph import PolicyGraph, Tensors
-from compress.network import GraphNetwork
+from compress.graph import Layer, PolicyGraph, Tensors
+from compress.network import GraphNetwork, is_head
 
 
 class DistillationLoss(NamedTuple):
@@ -54,8 +55,37 @@ def distillation_loss(
     return DistillationLoss(total, kl.detach(), value.detach(), entropy.detach())
 
 
+def one_signed_layers(graph: PolicyGraph) -> tuple[str, ...]:
+    """Names of the hidden layers that read nothing negative: pixels, or what passed a ReLU."""
+    pixels = graph.architecture.observation_dtype == "uint8"
+    convolutions = [layer for layer in graph.layers() if layer.is_convolution]
+    flat_is_positive = convolutions[-1].activation == "relu" if convolutions else pixels
+    return (
+        *_one_signed(graph.layers(), pixels),
+        *_one_signed(graph.value_layers(), flat_is_positive),
+    )
+
+
+def _one_signed(layers: Iterable[Layer], positive: bool) -> list[str]:
+    names = []
+    for layer in layers:
+        if is_head(layer):
+            break
+        if positive or layer.input_activation == "relu":
+            names.append(layer.name)
+        positive = layer.activation == "relu"
+    return names
+
+
 class Student:
     """A policy graph in training, with its Adam (Kingma & Ba 2015), on the CPU.
+
+    Two things keep a student's ReLUs alive. Where inputs have one sign, what all weights of a unit
+    do together moves it in all states alike, and Adam's steps, as large for small gradients as for
+    large ones, add up in that direction until the unit is silent everywhere, and learns no more:
+    there gradients are centred (Yong et al. 2020, Gradient Centralization, eq. 1). And a teacher
+    whose values rise or fall as a whole is followed by the value's bias at once, not by all weights
+    little by little.
 
     Args:
         graph: fp32.
@@ -70,6 +100,8 @@ class Student:
     Attributes:
         network: the student itself.
         optimiser: its Adam.
+        alive: whether the last step's gradient reached the first layer, or there was none at all;
+            while it does not, observations make no difference to the student, and never will.
     """
 
     def __init__(
@@ -91,9 +123,22 @@ class Student:
         if graph.architecture.convolves:
             self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=learning_rate, fused=True)
+        parameter = self.network.get_parameter
+        self._first = parameter(f"{graph.layers()[0].name}.weight")
+        self._centred = [parameter(f"{name}.weight") for name in one_signed_layers(graph)]
+        self._value_bias = parameter("value.bias")
+        self.alive = True
 
-    def learn(self, observations: NDArray[np.generic], teacher: nn.Module) -> DistillationLoss:
+    def learn(
+        self, observations: NDArray[np.generic], teacher: nn.Module, *, renewed: bool = False
+    ) -> DistillationLoss:
         """One step of Adam on these observations `[N, *shape]`.
+
+        Args:
+            observations: what to be taught on.
+            teacher: gives logits and values.
+            renewed: the teacher is another than in the step before; its mean value on these
+                observations becomes the student's first.
 
         Raises:
             DivergedTraining: loss or gradient is not finite; the weights stay as they were.
@@ -105,9 +150,12 @@ class Student:
             with torch.no_grad():
                 teacher_logits, teacher_values = teacher(x)
             logits, values = self.network(x)
+        offset = torch.zeros(())
+        if renewed and self._value_cost:
+            offset = (teacher_values.float() - values.detach().float()).mean()
         loss = distillation_loss(
             logits=logits,
-            values=values,
+            values=values + offset,
             teacher_logits=teacher_logits,
             teacher_values=teacher_values,
             value_cost=self._value_cost,
@@ -115,12 +163,19 @@ class Student:
         )
         self.optimiser.zero_grad(set_to_none=True)
         loss.total.backward()  # type: ignore[no-untyped-call]
+        reached = bool(_gradient(self._first).any())
+        for weight in self._centred:
+            gradient = _gradient(weight)
+            gradient.sub_(gradient.mean(tuple(range(1, gradient.dim())), keepdim=True))
         norm = nn.utils.clip_grad_norm_(self.network.parameters(), self._max_grad_norm)
         # before the step: afterwards weights and moments would be lost
         if not bool(torch.isfinite(loss.total) & torch.isfinite(norm)):
             raise DivergedTraining(
                 f"loss {float(loss.total.detach())}, gradient norm {float(norm)}: not finite"
             )
+        self.alive = reached or not bool(norm)
+        with torch.no_grad():
+            self._value_bias.add_(offset)
         self.optimiser.step()
         return loss
 
@@ -128,3 +183,8 @@ class Student:
         """Copies of all weights, by the names and in the order of the graph."""
         weights = tensors_of(self.network)
         return {name: weights[name] for name in self._graph.tensors(with_value=True)}
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    assert parameter.grad is not None  # after a backward pass through it
+    return parameter.grad

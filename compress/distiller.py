@@ -17,7 +17,7 @@ from aclearn.policies import (
     describe_architecture,
     refuse_recurrence,
 )
-from compress.errors import ChainError, DivergedTraining, RefusedTensors
+from compress.errors import ChainError, DeadStudent, DivergedTraining, RefusedTensors
 from compress.graph import PolicyGraph, Tensors, check_tensors
 from compress.link import Link
 from compress.policy import Context, Policy
@@ -39,8 +39,8 @@ class Distiller(Link):
     every `renew_every` versions, since a target that never rests disturbs the student. The student
     is a smaller preset, or, without one, the policy that the links before made: pruning and
     distillation in pairs. It starts from its last result in every version; network and Adam live
-    in the context's memory, where `loss` and `kl` are the last call's means and `steps` the
-    student's steps so far.
+    in the context's memory, where `loss` and `kl` are the last call's means, `steps` the student's
+    steps so far and `deaths` the students before it.
 
     Args:
         student: a preset's name or an architecture, to which the links before contribute nothing;
@@ -72,7 +72,7 @@ class Distiller(Link):
         *,
         steps: int = 4,
         batch: int = 64,
-        learning_rate: float = 1e-3,
+        learning_rate: float = 5e-4,
         value_cost: float = 0.5,
         entropy_cost: float = 0.0,
         renew_every: int = 1,
@@ -156,6 +156,8 @@ class Distiller(Link):
             NeedsObservations: there are none yet.
             DivergedTraining: the training gave numbers that are not finite. The next call goes on
                 from the last good student, with a new Adam and a new teacher.
+            DeadStudent: no step of this call could change more than its last layers. The next call
+                begins a new student.
         """
         started = context.clock()
         graph = self.plan(policy.graph)
@@ -166,15 +168,20 @@ class Distiller(Link):
         teacher = self._teacher(context, memory)
         new = memory.get("graph") != graph.digest()
         if new:
-            memory["student"] = self._make(graph, self._start(graph, policy, context))
+            memory.setdefault("deaths", 0)
+            memory["student"] = self._make(graph, self._start(graph, policy, context, memory))
             memory |= {"graph": graph.digest(), "steps": 0, "tensors": None}
         factor = _FIRST if new else 1
         until = math.inf if self._budget_s is None else started + factor * self._budget_s
         student: Student = memory["student"]
-        losses, divergences = [], []
+        losses: list[float] = []
+        divergences: list[float] = []
+        alive = False
         try:
             for indices in _batches(len(observations), self._batch, rng):
-                loss = student.learn(observations[indices], teacher)
+                renewed = not losses and memory["taught"] == 1
+                loss = student.learn(observations[indices], teacher, renewed=renewed)
+                alive |= student.alive
                 losses.append(loss.total.item())
                 divergences.append(loss.kl.item())
                 if len(losses) >= (self._first_steps if new else self._steps):
@@ -189,14 +196,23 @@ class Distiller(Link):
                 f"{self.id}: the training diverged after {len(losses)} steps of this version "
                 f"({error}); the last good student stays. Lower learning_rate if it happens again"
             ) from error
+        if not alive:
+            memory.pop("graph")
+            memory["deaths"] += 1
+            raise DeadStudent(
+                f"{self.id}: the student's units are silent in all states after "
+                f"{memory['steps'] + len(losses)} steps; a new one begins with the next version. "
+                f"Lower learning_rate if it happens again"
+            )
         memory["tensors"] = tensors
         memory["steps"] += len(losses)
         memory["loss"], memory["kl"] = float(np.mean(losses)), float(np.mean(divergences))
         return policy.become(graph, tensors)
 
     def gauges(self, memory: Mapping[str, Any]) -> dict[str, float]:
-        """The last version's mean loss and KL, and the student's steps so far."""
-        return {name: float(memory[name]) for name in ("loss", "kl", "steps") if name in memory}
+        """The last version's mean loss and KL, the student's steps so far and those before it."""
+        names = ("loss", "kl", "steps", "deaths")
+        return {name: float(memory[name]) for name in names if name in memory}
 
     def _teacher(self, context: Context, memory: dict[str, Any]) -> GraphNetwork:
         """The kept network, or from time to time that of this version."""
@@ -206,14 +222,17 @@ class Distiller(Link):
         teacher: GraphNetwork = memory["teacher"]
         return teacher
 
-    def _start(self, graph: PolicyGraph, policy: Policy, context: Context) -> Tensors:
-        """What a new student starts from."""
+    def _start(
+        self, graph: PolicyGraph, policy: Policy, context: Context, memory: Mapping[str, Any]
+    ) -> Tensors:
+        """What a new student starts from: another than one that has died."""
         if self._student is None:
             return policy.tensors
         # imported here, as below: to read and plan a chain needs no torch
         from aclearn.policies.network import PolicyNetwork, tensors_of
 
-        return tensors_of(PolicyNetwork(graph.architecture, seed=context.seed))
+        seed = context.seed + memory["deaths"]
+        return tensors_of(PolicyNetwork(graph.architecture, seed=seed))
 
     def _make(self, graph: PolicyGraph, tensors: Tensors) -> Student:
         from aclearn.learning import choose_amp, choose_device

@@ -23,3 +23,7 @@ class NeedsObservations(AclearnError):
 
 class DivergedTraining(AclearnError):
     """A link's training gave numbers that are not finite; they were not published."""
+
+
+class DeadStudent(AclearnError):
+    """A student's units are silent in all states, so that it learns no more; a new one begins."""

@@ -35,11 +35,11 @@ class GraphNetwork(nn.Module):
             raise ValueError("graph: int8 computes in ONNX Runtime only")
         self.graph = graph
         layers = graph.layers()
-        self._body = tuple(layer for layer in layers if not _is_head(layer))
-        self._head = tuple(layer for layer in layers if _is_head(layer))
+        self._body = tuple(layer for layer in layers if not is_head(layer))
+        self._head = tuple(layer for layer in layers if is_head(layer))
         value_layers = graph.value_layers() if with_value else ()
-        self._value_body = tuple(layer for layer in value_layers if not _is_head(layer))
-        self._value_head = tuple(layer for layer in value_layers if _is_head(layer))
+        self._value_body = tuple(layer for layer in value_layers if not is_head(layer))
+        self._value_head = tuple(layer for layer in value_layers if is_head(layer))
         for layer in (*layers, *value_layers):
             _place(self, layer.name, _module_of(layer))
         self._first = layers[0].name
@@ -108,7 +108,8 @@ def after_product(layer: Layer, x: Tensor, kept: Tensor) -> Tensor:
     return x if layer.activation is None else ACTIVATIONS[layer.activation](x)
 
 
-def _is_head(layer: Layer) -> bool:
+def is_head(layer: Layer) -> bool:
+    """Whether it belongs to what gives logits or values, and no activation follows."""
     return layer.name.split(".")[0] in ("policy", "value")
 
 

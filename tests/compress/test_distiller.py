@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from aclearn.policies import Convolution, PolicyVersion, ResidualSection
-from aclearn.policies.network import PolicyNetwork, load_tensors
+from aclearn.policies import Convolution, PolicyVersion, ResidualSection, describe_architecture
+from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
 from compress import (
     ONNX,
     ArtifactPolicy,
@@ -24,9 +24,9 @@ from compress import (
     check_compressor,
     parse_chain,
 )
-from compress.distillation import Student, distillation_loss
+from compress.distillation import Student, distillation_loss, one_signed_layers
 from compress.distiller import Distiller
-from compress.errors import DivergedTraining
+from compress.errors import DeadStudent, DivergedTraining
 from compress.network import GraphNetwork
 from compress.quantizer import Quantizer
 
@@ -67,8 +67,8 @@ def compress(distiller, policy, context):
 
 
 def distance(a, b):
-    """Largest difference between two networks' weights."""
-    return max(float(np.abs(a[name] - b[name]).max()) for name in a)
+    """Largest difference between two networks' weights, but the value's bias: it may jump."""
+    return max(float(np.abs(a[name] - b[name]).max()) for name in a if name != "value.bias")
 
 
 def test_the_loss_is_equation_1_summed_up_by_loops() -> None:
@@ -126,7 +126,7 @@ def test_the_student_comes_near_to_the_teacher_on_states_it_never_saw(name, smal
         return kl_by_loops(teacher_logits, logits), np.mean((values - teacher_values) ** 2)
 
     first_kl, first_value = errors()
-    for _ in range(3):
+    for _ in range(4):
         kl, value = errors()
     assert first_kl > 0.1
     assert kl < first_kl / 10
@@ -183,8 +183,8 @@ def test_each_version_goes_on_from_the_last_ones_student_and_adam(small) -> None
     assert taken() == {30} == {memory["steps"]}
     second = compress(distiller, versions[1], context)
     assert taken() == {32} == {memory["steps"]}
-    # a step of Adam moves no weight by much more than the learning rate of 1e-3
-    assert 0 < distance(first.tensors, second.tensors) < 5e-3
+    # a step of Adam moves no weight by much more than the learning rate of 5e-4
+    assert 0 < distance(first.tensors, second.tensors) < 2.5e-3
     # what was published stays as it was
     assert all(np.array_equal(first.tensors[name], kept[name]) for name in kept)
 
@@ -213,7 +213,7 @@ def test_statistics_are_means_over_the_steps_of_the_last_call(small) -> None:
     assert chain.gauges(again) == {}
     for _ in range(2):
         chain.compress(policy, again)
-    expected = {"distill_kl": kl, "distill_loss": loss, "distill_steps": 2.0}
+    expected = {"distill_kl": kl, "distill_loss": loss, "distill_steps": 2.0, "distill_deaths": 0.0}
     assert chain.gauges(again) == pytest.approx(expected, rel=1e-4)
 
 
@@ -458,6 +458,192 @@ def test_a_nan_that_an_actor_saw_is_not_published(small) -> None:
         compress(Distiller(smaller(small.flat)), small.policy(small.flat), Context(observations))
 
 
+def silenced(tensors):
+    """The same weights, but that no unit of the first layer ever lets anything through."""
+    name = next(name for name in tensors if name.endswith(".bias"))
+    return {**tensors, name: np.full_like(tensors[name], -1e3)}
+
+
+def test_a_student_that_died_is_reported_and_another_one_begins(small) -> None:
+    images = replace(small.images, activation="relu")
+    student = smaller(images)
+    context = Context(small.observations(images, 64), seed=3)
+    distiller = Distiller(student, first_steps=3, steps=2)
+    policy = small.policy(images)
+    first = compress(distiller, policy, context)
+    memory = context.memory(distiller.owner)
+    memory["student"].network.load(silenced(first.tensors))
+    with pytest.raises(DeadStudent, match=r"silent in all states after 5 steps; a new one begins"):
+        compress(distiller, policy, context)
+    assert distiller.gauges(memory)["deaths"] == 1.0
+    again = compress(distiller, policy, context)
+    assert memory["steps"] == 3
+    # another one, not the same again, which might die as that one did
+    assert distance(again.tensors, first.tensors) > 0.05
+    compress(distiller, policy, context)
+    assert (memory["steps"], memory["deaths"]) == (5, 1)
+
+
+def test_a_student_that_has_nothing_to_learn_is_not_dead(small) -> None:
+    graph, tensors = PolicyGraph(small.images), small.policy(small.images).tensors
+    settings = {"learning_rate": 1e-3, "value_cost": 0.0, "entropy_cost": 0.0}
+    student = Student(graph, tensors, **settings, max_grad_norm=1.0, amp_dtype=None)
+    observations = small.observations(small.images, 8)
+    # both so sure of an action that float32 knows no other: the gradient is zero to the last bit
+    sure = tensors | {"policy.bias": np.float32([300.0, 0.0, 0.0])}
+    student.network.load(sure)
+    student.learn(observations, GraphNetwork(graph).load(sure))
+    assert all(not parameter.grad.any() for parameter in student.network.policy.parameters())
+    assert student.alive
+    student.network.load(tensors)
+    other = small.policy(small.images, seed=5).tensors
+    student.learn(observations, GraphNetwork(graph).load(other))
+    assert student.alive
+    student.network.load(silenced(tensors))
+    student.learn(observations, GraphNetwork(graph).load(other))
+    assert not student.alive
+
+
+@pytest.mark.parametrize(
+    ("name", "activation", "expected"),
+    [
+        ("images", "relu", ["convolutions.0", "convolutions.1", "hidden.0", "hidden.1"]),
+        # of the others only pixels are never negative
+        ("images", "tanh", ["convolutions.0"]),
+        ("flat", "tanh", []),
+        ("flat", "relu", ["hidden.1", "value_hidden.1"]),
+    ],
+)
+def test_layers_that_read_nothing_negative_are_known(small, name, activation, expected) -> None:
+    architecture = replace(getattr(small, name), activation=activation)
+    assert list(one_signed_layers(PolicyGraph(architecture))) == expected
+
+
+def test_what_residual_layers_read_may_be_negative_but_after_their_activation(small) -> None:
+    graph = PolicyGraph(small.residual)
+    # a block's two convolutions, and what reads pixels or the ReLU behind the last section; not
+    # those that open a later section: they read sums
+    found = set(one_signed_layers(graph))
+    hidden = [layer for layer in graph.layers() if layer.name != "policy"]
+    openers = [layer.name for layer in hidden if layer.pooled]
+    assert len(openers) == 2
+    assert {layer.name for layer in hidden} - found == set(openers[1:])
+
+
+def test_gradients_are_centred_where_inputs_have_one_sign_and_nowhere_else(small) -> None:
+    architecture, learner = small.images, small.policy(small.images, seed=7).tensors
+    observations = small.observations(architecture, 8)
+    teacher = small.policy(architecture, seed=8).tensors
+    student = Student(
+        PolicyGraph(architecture),
+        learner,
+        learning_rate=1e-3,
+        value_cost=0.5,
+        entropy_cost=0.0,
+        max_grad_norm=1e9,
+        amp_dtype=None,
+    )
+    student.learn(observations, GraphNetwork(PolicyGraph(architecture)).load(teacher))
+    # the same gradient from the trainer's module and the loss in its own words
+    network = PolicyNetwork(architecture, seed=0)
+    load_tensors(network, learner)
+    logits, values = network(torch.from_numpy(observations))
+    (teacher_logits, teacher_values) = (
+        torch.tensor(x) for x in outputs(architecture, teacher, observations)
+    )
+    p = teacher_logits.softmax(1)
+    kl = (p * (p.log() - logits.log_softmax(1))).sum(1).mean()
+    (kl + 0.5 * ((teacher_values - values) ** 2).mean()).backward()
+    for name, parameter in network.named_parameters():
+        expected = parameter.grad.numpy().copy()
+        if name.endswith("weight") and name not in ("policy.weight", "value.weight"):
+            expected -= expected.mean(tuple(range(1, expected.ndim)), keepdims=True)
+        found = student.network.get_parameter(name).grad.numpy()
+        np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max() + 1e-7)
+
+
+def test_a_teacher_whose_values_move_as_a_whole_is_followed_at_once(small) -> None:
+    observations = small.observations(small.images, 16)
+    policy, context = small.policy(small.images), Context(observations)
+    distiller = Distiller(smaller(small.images), batch=16, first_steps=1, steps=1)
+    compress(distiller, policy, context)
+    moved = dict(policy.tensors) | {"value.bias": policy.tensors["value.bias"] + np.float32(40.0)}
+    result = compress(distiller, Policy.of(small.images, moved, PolicyVersion(0, 2)), context)
+    _, wanted = outputs(small.images, moved, observations)
+    _, values = outputs(smaller(small.images), result.tensors, observations)
+    # but for the one step of Adam
+    assert abs(values.mean() - wanted.mean()) < 0.2
+    # who has no use for values does not follow them
+    idle = Distiller(smaller(small.images), batch=16, first_steps=1, steps=1, value_cost=0.0)
+    result = compress(
+        idle, Policy.of(small.images, moved, PolicyVersion(0, 3)), Context(observations)
+    )
+    assert abs(result.tensors["value.bias"]) < 1.0
+
+
+class Drifting(torch.nn.Module):
+    """A teacher of the first minutes: it acts alike everywhere, and its values fall as a whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value, self._noise = 0.0, torch.Generator().manual_seed(0)
+
+    def forward(self, x):
+        return torch.zeros(len(x), 6), self.value + 0.05 * torch.randn(
+            len(x), generator=self._noise
+        )
+
+
+def pong_screens(rng, count):
+    """Two paddles and a ball on a bright ground: hardly a pixel differs between two of them."""
+    screens = np.full((count, 4, 84, 84), 87, np.uint8)
+    places = rng.integers(0, 76, (count, 4))
+    for screen, (mine, other, y, x) in zip(screens, places, strict=True):
+        screen[:, mine : mine + 8, 70:73] = 147
+        screen[:, other : other + 8, 10:13] = 213
+        for frame in range(4):
+            across = (x + 2 * frame) % 80
+            screen[frame, y : y + 2, across : across + 2] = 236
+    return screens
+
+
+def units_that_live(student, screens):
+    """Of the last hidden layer: how many are not silent on all of the screens."""
+    found = []
+    hidden = student.network.get_submodule("hidden.0")
+    hook = hidden.register_forward_hook(lambda module, given, made: found.append(made))
+    with torch.no_grad():
+        student.network(torch.from_numpy(screens))
+    hook.remove()
+    return int((found[0] > 0).any(0).sum())
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_student_keeps_its_units_while_its_teacher_s_values_drift(seed) -> None:
+    # without centred gradients and a value that follows at once a quarter of them is left
+    architecture = describe_architecture(
+        "accerl-net1", observation_shape=(4, 84, 84), observation_dtype="uint8", actions=6
+    )
+    student = Student(
+        PolicyGraph(architecture),
+        tensors_of(PolicyNetwork(architecture, seed=seed)),
+        learning_rate=5e-4,
+        value_cost=0.5,
+        entropy_cost=0.0,
+        max_grad_norm=1.0,
+        amp_dtype=None,
+    )
+    rng = np.random.default_rng(seed)
+    screens, teacher = pong_screens(rng, 256), Drifting()
+    before = units_that_live(student, screens)
+    for version in range(60):
+        teacher.value = -0.03 * version
+        for step in range(40 if version == 0 else 4):
+            student.learn(screens[rng.integers(256, size=16)], teacher, renewed=step == 0)
+    assert before > 100
+    assert units_that_live(student, screens) > 0.45 * before
+
+
 def test_without_observations_there_is_nothing_to_learn_from(small) -> None:
     for observations in (None, small.observations(small.flat, 0)):
         with pytest.raises(NeedsObservations, match="distill needs observations"):
@@ -466,7 +652,7 @@ def test_without_observations_there_is_nothing_to_learn_from(small) -> None:
 
 
 @pytest.mark.parametrize(
-    ("last", "share"), [("fp16", 1e-3), ("bf16", 6e-3), ("int8", 0.03), (None, 1e-5)]
+    ("last", "share"), [("fp16", 1e-3), ("bf16", 0.01), ("int8", 0.05), (None, 1e-5)]
 )
 def test_what_actors_run_after_each_swap_is_the_student_of_the_new_version(
     architecture, small, last, share
