@@ -1,49 +1,66 @@
-"""Trainer workers as threads or as processes: gradients per second.
+"""Workers of a trainer or of a predictor as threads or as processes: what they get done per second.
 
-    python benchmarks/workers.py [--architecture nature] [--counts 1 2] [--seconds 10] [--repeats 3]
+    python benchmarks/workers.py [--role trainer] [--architecture nature] [--counts 1 2]
+        [--seconds 10] [--repeats 3]
 
-Threads are the trainer's own: `--counts` workers differentiate the same real Pong batch (16
-environments × 20 steps) on copies of one learner's weights and apply their gradients to it.
-Processes each have a learner to themselves and share nothing: what is printed for them is more than
-processes with one set of weights could reach. Runs alternate. Prints one JSON line a count.
+Threads are the role's own workers: a trainer's differentiate one real Pong batch (16 environments ×
+20 steps) on copies of one learner's weights and apply their gradients to it; a predictor's answer
+requests of 16 real Pong observations each, of which there are always some in their one prediction
+queue. Processes have one such worker each and share nothing: what is printed for them is more than
+processes with one set of weights, or one queue, could reach. Runs alternate. Prints one JSON line a
+count.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
+import select
 import statistics
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-from parts import collect_unrolls
+import numpy as np
+from parts import collect_unrolls, make_env, random_weights
 
+from aclearn.allocator import keep_freed_memory
 from aclearn.config import Config, load_config
-from aclearn.envs import make_vector_env
-from aclearn.learning import Batch, Learner, assemble_batch, choose_amp
-from services.policies import architecture_of
+from aclearn.monitoring import WaitMeter
+from aclearn.policies import PolicyVersion
+from aclearn.wire import ActRequest
+from services.policies import architecture_of, make_runtime
+from services.policy_sources import Acting
+from services.prediction_queue import Pending, PredictionQueue
+from services.prediction_workers import Outbox, make_step
+from services.workers import Step, WorkerPool
 
 _CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pong.yaml"
 _WARM_UP_S = 2.0
+#: Requests in the prediction queue for each worker: one that is computed, one that waits.
+_REQUESTS_A_WORKER = 2
+#: Seconds for a process to get ready, and for a worker to end.
+_START_WITHIN_S, _END_WITHIN_S = 120.0, 30.0
+
+#: How much the workers have done since they began.
+Done = Callable[[], int]
 
 
-def make_batch(config: Config) -> tuple[Learner, Batch]:
-    """A learner and a batch as the trainer of `config` has them."""
+@contextmanager
+def trainer_workers(config: Config, count: int) -> Iterator[Done]:
+    """Workers of one learner; what they do is counted in updates."""
+    import torch
+
+    from aclearn.learning import Learner, assemble_batch, choose_amp
+
     torch.set_num_threads(1)
-    actors = config.actors
-    env = make_vector_env(
-        config.env,
-        num_envs=actors.envs_per_group,
-        seed=1,
-        step_timeout_s=actors.step_timeout_s,
-        max_faults=actors.max_env_faults,
-        threads=1,
-    )
+    env = make_env(config)
     unrolls = collect_unrolls(config, env, 1)
     architecture, frame_stack = architecture_of(config, env.spec), env.spec.frame_stack
     env.close()
@@ -56,83 +73,144 @@ def make_batch(config: Config) -> tuple[Learner, Batch]:
         amp_dtype=choose_amp(config.trainer.amp, cpu),
         seed=0,
     )
-    return learner, assemble_batch(unrolls, frame_stack=frame_stack)
+    batch = assemble_batch(unrolls, frame_stack=frame_stack)
+    updates: list[int] = []  # a worker each: two threads would lose some of one count
 
-
-def in_threads(config: Config, count: int, seconds: float) -> float:
-    """Updates per second of `count` workers of one learner."""
-    learner, batch = make_batch(config)
-    done, over = [0] * count, threading.Event()
-
-    def work(index: int) -> None:
+    def make() -> Step:
         worker = learner.make_worker()
-        while not over.is_set():
+        with learner.lock:
+            index = len(updates)
+            updates.append(0)
+
+        def step(meter: WaitMeter) -> bool:
             learner.update(batch, learned_steps=0, worker=worker)
-            done[index] += 1
+            updates[index] += 1
+            return True
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(count)]
-    for thread in threads:
-        thread.start()
-    time.sleep(_WARM_UP_S)
-    before, started = sum(done), time.perf_counter()
-    time.sleep(seconds)
-    rate = (sum(done) - before) / (time.perf_counter() - started)
-    over.set()
-    for thread in threads:
-        thread.join()
-    return rate
+        return step
+
+    with _pool(make, count):
+        yield lambda: sum(updates)
 
 
-def in_processes(overrides: list[str], count: int, seconds: float) -> float:
-    """Updates per second of `count` processes, a learner each, added up."""
-    context = multiprocessing.get_context("spawn")
-    start, rates = context.Barrier(count), context.Queue()
-    processes = [
-        context.Process(target=_process, args=(overrides, seconds, start, rates))
-        for _ in range(count)
+@contextmanager
+def predictor_workers(config: Config, count: int) -> Iterator[Done]:
+    """Workers of one prediction queue; what they do is counted in observations answered."""
+    env = make_env(config)
+    observations = env.reset()
+    architecture = architecture_of(config, env.spec)
+    env.close()
+    runtime = make_runtime(architecture, config.predictor.runtime, device="cpu")
+    runtime.swap(random_weights(architecture))
+    acting = Acting(runtime.executable, PolicyVersion(0, 0))
+    size = len(observations)
+    requests = [
+        Pending(b"actor", ActRequest(number, observations), came_at=0.0, deadline=math.inf)
+        for number in range(_REQUESTS_A_WORKER * count)
     ]
-    for process in processes:
+    queue = PredictionQueue(max_requests=len(requests), max_batch=size)
+    outbox, answered, over = Outbox(), 0, threading.Event()
+
+    def ask_again() -> None:
+        nonlocal answered
+        queue.offer_all(requests)
+        while not over.is_set():
+            select.select([outbox.bell], [], [], 0.1)
+            for batch in outbox.take():
+                queue.offer_all([pending for pending, _ in batch])
+                answered += sum(pending.size for pending, _ in batch)
+
+    def make() -> Step:
+        return make_step(queue, outbox, lambda: acting, np.random.default_rng(0))
+
+    asking = threading.Thread(target=ask_again)
+    asking.start()
+    try:
+        with _pool(make, count):
+            yield lambda: answered
+    finally:
+        over.set()
+        asking.join()
+        outbox.close()
+
+
+@contextmanager
+def _pool(make: Callable[[], Step], count: int) -> Iterator[None]:
+    pool = WorkerPool(make, name="worker")
+    pool.resize(count)
+    try:
+        yield
+        pool.check()
+    finally:
+        if not pool.close(_END_WITHIN_S):
+            raise RuntimeError(f"a worker did not end within {_END_WITHIN_S:g} s")
+
+
+_ROLES: dict[str, Callable[[Config, int], AbstractContextManager[Done]]] = {
+    "trainer": trainer_workers,
+    "predictor": predictor_workers,
+}
+
+
+def rate(role: str, overrides: list[str], *, processes: int, workers: int, seconds: float) -> float:
+    """What `processes` of `workers` threads each get done per second, added up."""
+    context = multiprocessing.get_context("spawn")
+    start, rates = context.Barrier(processes), context.Queue()
+    started = [
+        context.Process(target=_process, args=(role, overrides, workers, seconds, start, rates))
+        for _ in range(processes)
+    ]
+    for process in started:
         process.start()
-    total = sum(rates.get(timeout=120 + seconds) for _ in processes)
-    for process in processes:
-        process.join(30)
+    total = sum(rates.get(timeout=_START_WITHIN_S + _WARM_UP_S + seconds) for _ in started)
+    for process in started:
+        process.join(_END_WITHIN_S)
     return float(total)
 
 
-def _process(overrides: list[str], seconds: float, start: Any, rates: Any) -> None:
-    learner, batch = make_batch(load_config(_CONFIG, overrides))
-    start.wait(120)
-    ends = time.perf_counter() + _WARM_UP_S
-    while time.perf_counter() < ends:
-        learner.update(batch, learned_steps=0)
-    done, started = 0, time.perf_counter()
-    while (elapsed := time.perf_counter() - started) < seconds:
-        learner.update(batch, learned_steps=0)
-        done += 1
-    rates.put(done / elapsed)
+def _process(
+    role: str, overrides: list[str], workers: int, seconds: float, start: Any, rates: Any
+) -> None:
+    keep_freed_memory()
+    with _ROLES[role](load_config(_CONFIG, overrides), workers) as done:
+        start.wait(_START_WITHIN_S)
+        time.sleep(_WARM_UP_S)
+        before, began = done(), time.perf_counter()
+        time.sleep(seconds)
+        rates.put((done() - before) / (time.perf_counter() - began))
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--role", choices=sorted(_ROLES), default="trainer")
     parser.add_argument("--architecture", default="nature")
     parser.add_argument("--counts", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     overrides = ["run.name=workers", f"policy.architecture={arguments.architecture}"]
-    config = load_config(_CONFIG, overrides)
+    unit = {"trainer": "updates", "predictor": "observations"}[arguments.role]
     for count in arguments.counts:
         rates: dict[str, list[float]] = {"threads": [], "processes": []}
         for repeat in range(arguments.repeats):
             print(f"{count} workers, turn {repeat + 1}", file=sys.stderr)
-            rates["threads"].append(in_threads(config, count, arguments.seconds))
-            rates["processes"].append(in_processes(overrides, count, arguments.seconds))
+            for kind, processes, workers in (("threads", 1, count), ("processes", count, 1)):
+                rates[kind].append(
+                    rate(
+                        arguments.role,
+                        overrides,
+                        processes=processes,
+                        workers=workers,
+                        seconds=arguments.seconds,
+                    )
+                )
         ratios = [t / p for t, p in zip(rates["threads"], rates["processes"], strict=True)]
         line = {
+            "role": arguments.role,
             "architecture": arguments.architecture,
             "workers": count,
-            **{f"{kind}_updates_per_s": statistics.median(r) for kind, r in rates.items()},
+            **{f"{kind}_{unit}_per_s": statistics.median(r) for kind, r in rates.items()},
             "threads_to_processes": statistics.median(ratios),
             "threads_to_processes_range": [min(ratios), max(ratios)],
         }
