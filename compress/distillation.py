@@ -100,8 +100,9 @@ class Student:
     Attributes:
         network: the student itself.
         optimiser: its Adam.
-        alive: whether the last step's gradient reached the first layer, or there was none at all;
-            while it does not, observations make no difference to the student, and never will.
+        alive: whether the last step's gradient reached the first layer, or could not, since there
+            was none or all observations were one; while False, observations make no difference to
+            the student, and never will.
     """
 
     def __init__(
@@ -137,8 +138,8 @@ class Student:
         Args:
             observations: what to be taught on.
             teacher: gives logits and values.
-            renewed: the teacher is another than in the step before; its mean value on these
-                observations becomes the student's first.
+            renewed: the teacher is another than in the step before, if there was one; its mean
+                value on these observations becomes the student's first.
 
         Raises:
             DivergedTraining: loss or gradient is not finite; the weights stay as they were.
@@ -163,7 +164,8 @@ class Student:
         )
         self.optimiser.zero_grad(set_to_none=True)
         loss.total.backward()  # type: ignore[no-untyped-call]
-        reached = bool(_gradient(self._first).any())
+        # where nothing differs, a black screen say, living units may all be silent
+        reached = bool(_gradient(self._first).any()) or not bool((x != x[:1]).any())
         for weight in self._centred:
             gradient = _gradient(weight)
             gradient.sub_(gradient.mean(tuple(range(1, gradient.dim())), keepdim=True))

@@ -179,7 +179,7 @@ class Distiller(Link):
         alive = False
         try:
             for indices in _batches(len(observations), self._batch, rng):
-                renewed = not losses and memory["taught"] == 1
+                renewed = not losses and (new or memory["taught"] == 1)
                 loss = student.learn(observations[indices], teacher, renewed=renewed)
                 alive |= student.alive
                 losses.append(loss.total.item())

@@ -502,6 +502,9 @@ def test_a_student_that_has_nothing_to_learn_is_not_dead(small) -> None:
     student.network.load(silenced(tensors))
     student.learn(observations, GraphNetwork(graph).load(other))
     assert not student.alive
+    # black screens, as when a game begins: who is silent there may well see something elsewhere
+    student.learn(np.zeros_like(observations), GraphNetwork(graph).load(other))
+    assert student.alive
 
 
 @pytest.mark.parametrize(
@@ -573,6 +576,16 @@ def test_a_teacher_whose_values_move_as_a_whole_is_followed_at_once(small) -> No
     _, values = outputs(smaller(small.images), result.tensors, observations)
     # but for the one step of Adam
     assert abs(values.mean() - wanted.mean()) < 0.2
+    # so is a teacher that rests, by a student that is new
+    resting, context = (
+        Distiller(batch=16, first_steps=1, steps=1, renew_every=100),
+        Context(observations),
+    )
+    context.begin(policy)
+    resting.compress(pruned(policy, small, 3), context)
+    resting.compress(policy.become(policy.graph, moved), context)
+    values = context.memory(resting.owner)["tensors"]["value.bias"]
+    assert abs(values - policy.tensors["value.bias"]) < 2.0
     # who has no use for values does not follow them
     idle = Distiller(smaller(small.images), batch=16, first_steps=1, steps=1, value_cost=0.0)
     result = compress(
