@@ -1,4 +1,4 @@
-"""Distillation: the loss, the student's way to the teacher, and what is kept between versions."""
+"""Distillation: the student's way to the teacher, and what is kept between versions."""
 
 from __future__ import annotations
 
@@ -9,105 +9,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from distilling import compress, distance, kl_by_loops, outputs, pruned, smaller
 
-from aclearn.policies import Convolution, PolicyVersion, ResidualSection, describe_architecture
-from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
+from aclearn.policies import PolicyVersion, ResidualSection, describe_architecture
 from compress import (
     ONNX,
     ArtifactPolicy,
-    ChainError,
     CompressorChain,
     Context,
-    NeedsObservations,
     Policy,
     PolicyGraph,
     check_compressor,
     parse_chain,
 )
-from compress.distillation import Student, distillation_loss, one_signed_layers
 from compress.distiller import Distiller
-from compress.errors import DeadStudent, DivergedTraining
 from compress.network import GraphNetwork
 from compress.quantizer import Quantizer
-
-
-def smaller(architecture):
-    """A student for the architecture."""
-    if not architecture.convolves:
-        return replace(architecture, hidden=(6,), separate_value=False)
-    return replace(architecture, convolutions=(Convolution(4, 4, 2),), hidden=(12,), sections=())
-
-
-def outputs(architecture, tensors, observations):
-    """Logits and values in float64 from the module that the trainer learns with."""
-    network = PolicyNetwork(architecture, seed=0)
-    load_tensors(network, tensors)
-    network._scale = None
-    x = torch.from_numpy(observations).double()
-    with torch.no_grad():
-        scaled = x / 255.0 if architecture.observation_dtype == "uint8" else x
-        logits, values = network.double()(scaled)
-    return logits.numpy(), values.numpy()
-
-
-def kl_by_loops(teacher_logits, logits):
-    """Mean KL(teacher ‖ student), state by state, action by action."""
-    total = 0.0
-    for teacher_row, row in zip(teacher_logits.tolist(), logits.tolist(), strict=True):
-        p = [math.exp(x - max(teacher_row)) for x in teacher_row]
-        q = [math.exp(x - max(row)) for x in row]
-        for a, b in zip(p, q, strict=True):
-            total += a / sum(p) * math.log((a / sum(p)) / (b / sum(q)))
-    return total / len(logits)
-
-
-def compress(distiller, policy, context):
-    context.begin(policy)
-    return distiller.compress(policy, context)
-
-
-def distance(a, b):
-    """Largest difference between two networks' weights, but the value's bias: it may jump."""
-    return max(float(np.abs(a[name] - b[name]).max()) for name in a if name != "value.bias")
-
-
-def test_the_loss_is_equation_1_summed_up_by_loops() -> None:
-    rng = np.random.default_rng(0)
-    logits, teacher_logits = rng.normal(0, 2, (2, 7, 5))
-    values, teacher_values = rng.normal(0, 3, (2, 7))
-    beta, cost = 0.03, 0.5
-    entropy = 0.0
-    for row in logits:
-        q = np.exp(row) / np.exp(row).sum()
-        entropy -= float(sum(x * math.log(x) for x in q)) / 7
-    squares = sum((a - b) ** 2 for a, b in zip(teacher_values, values, strict=True)) / 7
-    kl = kl_by_loops(teacher_logits, logits)
-    loss = distillation_loss(
-        logits=torch.tensor(logits),
-        values=torch.tensor(values),
-        teacher_logits=torch.tensor(teacher_logits),
-        teacher_values=torch.tensor(teacher_values),
-        value_cost=cost,
-        entropy_cost=beta,
-    )
-    assert float(loss.kl) == pytest.approx(kl, rel=1e-5)
-    assert float(loss.value) == pytest.approx(squares, rel=1e-5)
-    assert float(loss.entropy) == pytest.approx(entropy, rel=1e-5)
-    assert float(loss.total) == pytest.approx(kl + 0.5 * squares - beta * entropy, rel=1e-5)
-
-
-def test_the_gradient_pulls_probabilities_and_values_to_the_teacher() -> None:
-    # ∂KL/∂logits = π_student − π_teacher and ∂ ½ (v_t − v)² / ∂v = v − v_t, a mean over the states
-    rng = np.random.default_rng(1)
-    teacher_logits, teacher_values = torch.tensor(rng.normal(size=(4, 3))), torch.zeros(4)
-    logits = torch.tensor(rng.normal(size=(4, 3)), dtype=torch.float32, requires_grad=True)
-    values = torch.arange(4.0, requires_grad=True)
-    distillation_loss(
-        logits=logits, values=values, teacher_logits=teacher_logits, teacher_values=teacher_values
-    ).total.backward()
-    expected = (logits.detach().softmax(1) - teacher_logits.softmax(1)) / 4
-    np.testing.assert_allclose(logits.grad.numpy(), expected.numpy(), atol=1e-6)
-    np.testing.assert_allclose(values.grad.numpy(), np.arange(4.0) / 4, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["images", "flat"])
@@ -215,14 +132,6 @@ def test_statistics_are_means_over_the_steps_of_the_last_call(small) -> None:
         chain.compress(policy, again)
     expected = {"distill_kl": kl, "distill_loss": loss, "distill_steps": 2.0, "distill_deaths": 0.0}
     assert chain.gauges(again) == pytest.approx(expected, rel=1e-4)
-
-
-def pruned(policy, small, seed):
-    """What a link before might have made: the same observations, fewer filters and units."""
-    architecture = replace(
-        policy.graph.architecture, convolutions=(Convolution(3, 4, 2),), hidden=(7,)
-    )
-    return policy.become(PolicyGraph(architecture), small.tensors(architecture, seed))
 
 
 def test_without_a_student_the_incoming_policy_is_trained_from_its_own_weights(small) -> None:
@@ -383,188 +292,6 @@ def test_bf16_and_fp32_students_are_near_to_each_other_and_both_are_float32(smal
     assert 0 < distance(*results) < 1e-2
 
 
-def test_values_that_differ_by_less_than_bf16_tells_apart_are_learned_in_bf16(small) -> None:
-    # nothing but the values' biases is left; in bf16 100.3 would be 100.5
-    graph = PolicyGraph(small.images)
-    zeros = {n: np.zeros(s.shape, s.dtype) for n, s in graph.tensors(with_value=True).items()}
-    teacher, mine = (
-        {**zeros, "value.bias": np.array([value], np.float32)} for value in (100.3, 100.0)
-    )
-    student = Student(
-        graph,
-        mine,
-        learning_rate=1e-3,
-        value_cost=0.5,
-        entropy_cost=0.0,
-        max_grad_norm=1.0,
-        amp_dtype=torch.bfloat16,
-    )
-    loss = student.learn(small.observations(small.images, 6), GraphNetwork(graph).load(teacher))
-    assert float(loss.value) == pytest.approx(0.3**2, rel=1e-3)
-    assert float(loss.kl) == 0.0
-
-
-def overflowing(policy):
-    """Finite weights whose activations are not."""
-    name = next(iter(policy.tensors))
-    huge = np.full_like(policy.tensors[name], 3e38)
-    return replace(policy, tensors={**policy.tensors, name: huge}, at=PolicyVersion(0, 99))
-
-
-@pytest.mark.parametrize("renew_every", [1, 100])
-def test_a_training_that_diverges_publishes_nothing_and_the_last_student_goes_on(
-    small, renew_every
-) -> None:
-    architecture = replace(small.images, activation="relu")
-    context = Context(small.observations(architecture, 32))
-    distiller = Distiller(
-        smaller(architecture), first_steps=20, steps=2, renew_every=renew_every, learning_rate=1e-4
-    )
-    chain = CompressorChain().add(distiller).add(ONNX())
-    good = small.policy(architecture)
-    chain.compress(good, context)
-    memory = context.memory(distiller.owner)
-    before = {name: tensor.copy() for name, tensor in memory["tensors"].items()}
-    spoilt = overflowing(good)
-    memory.pop("teacher")  # so that the next one is the spoilt one, whenever it is renewed
-    with pytest.raises(
-        DivergedTraining, match=r"distill=\w+: .* after 0 steps .* not finite.*last good student"
-    ):
-        chain.compress(spoilt, context)
-    assert distance(memory["tensors"], before) == 0.0
-    artifact = chain.compress(replace(good, at=PolicyVersion(0, 100)), context)
-    assert artifact.at.version == 100
-    assert 0 < distance(memory["tensors"], before) < 1e-3
-    # Adam began anew, the student did not
-    assert {int(s["step"]) for s in memory["student"].optimiser.state.values()} == {2}
-    assert memory["steps"] == 22
-
-
-def test_when_the_first_training_diverges_the_next_one_begins_anew(small) -> None:
-    context = Context(small.observations(small.images, 32))
-    distiller = Distiller(smaller(small.images), first_steps=20, steps=2)
-    good = small.policy(small.images)
-    with pytest.raises(DivergedTraining):
-        compress(distiller, overflowing(good), context)
-    result = compress(distiller, good, context)
-    assert context.memory(distiller.owner)["steps"] == 20
-    assert all(np.isfinite(tensor).all() for tensor in result.tensors.values())
-
-
-def test_a_nan_that_an_actor_saw_is_not_published(small) -> None:
-    observations = small.observations(small.flat, 8)
-    observations[3, 2] = np.nan
-    with pytest.raises(DivergedTraining, match="not finite"):
-        compress(Distiller(smaller(small.flat)), small.policy(small.flat), Context(observations))
-
-
-def silenced(tensors):
-    """The same weights, but that no unit of the first layer ever lets anything through."""
-    name = next(name for name in tensors if name.endswith(".bias"))
-    return {**tensors, name: np.full_like(tensors[name], -1e3)}
-
-
-def test_a_student_that_died_is_reported_and_another_one_begins(small) -> None:
-    images = replace(small.images, activation="relu")
-    student = smaller(images)
-    context = Context(small.observations(images, 64), seed=3)
-    distiller = Distiller(student, first_steps=3, steps=2)
-    policy = small.policy(images)
-    first = compress(distiller, policy, context)
-    memory = context.memory(distiller.owner)
-    memory["student"].network.load(silenced(first.tensors))
-    with pytest.raises(DeadStudent, match=r"silent in all states after 5 steps; a new one begins"):
-        compress(distiller, policy, context)
-    assert distiller.gauges(memory)["deaths"] == 1.0
-    again = compress(distiller, policy, context)
-    assert memory["steps"] == 3
-    # another one, not the same again, which might die as that one did
-    assert distance(again.tensors, first.tensors) > 0.05
-    compress(distiller, policy, context)
-    assert (memory["steps"], memory["deaths"]) == (5, 1)
-
-
-def test_a_student_that_has_nothing_to_learn_is_not_dead(small) -> None:
-    graph, tensors = PolicyGraph(small.images), small.policy(small.images).tensors
-    settings = {"learning_rate": 1e-3, "value_cost": 0.0, "entropy_cost": 0.0}
-    student = Student(graph, tensors, **settings, max_grad_norm=1.0, amp_dtype=None)
-    observations = small.observations(small.images, 8)
-    # both so sure of an action that float32 knows no other: the gradient is zero to the last bit
-    sure = tensors | {"policy.bias": np.float32([300.0, 0.0, 0.0])}
-    student.network.load(sure)
-    student.learn(observations, GraphNetwork(graph).load(sure))
-    assert all(not parameter.grad.any() for parameter in student.network.policy.parameters())
-    assert student.alive
-    student.network.load(tensors)
-    other = small.policy(small.images, seed=5).tensors
-    student.learn(observations, GraphNetwork(graph).load(other))
-    assert student.alive
-    student.network.load(silenced(tensors))
-    student.learn(observations, GraphNetwork(graph).load(other))
-    assert not student.alive
-    # black screens, as when a game begins: who is silent there may well see something elsewhere
-    student.learn(np.zeros_like(observations), GraphNetwork(graph).load(other))
-    assert student.alive
-
-
-@pytest.mark.parametrize(
-    ("name", "activation", "expected"),
-    [
-        ("images", "relu", ["convolutions.0", "convolutions.1", "hidden.0", "hidden.1"]),
-        # of the others only pixels are never negative
-        ("images", "tanh", ["convolutions.0"]),
-        ("flat", "tanh", []),
-        ("flat", "relu", ["hidden.1", "value_hidden.1"]),
-    ],
-)
-def test_layers_that_read_nothing_negative_are_known(small, name, activation, expected) -> None:
-    architecture = replace(getattr(small, name), activation=activation)
-    assert list(one_signed_layers(PolicyGraph(architecture))) == expected
-
-
-def test_what_residual_layers_read_may_be_negative_but_after_their_activation(small) -> None:
-    graph = PolicyGraph(small.residual)
-    # a block's two convolutions, and what reads pixels or the ReLU behind the last section; not
-    # those that open a later section: they read sums
-    found = set(one_signed_layers(graph))
-    hidden = [layer for layer in graph.layers() if layer.name != "policy"]
-    openers = [layer.name for layer in hidden if layer.pooled]
-    assert len(openers) == 2
-    assert {layer.name for layer in hidden} - found == set(openers[1:])
-
-
-def test_gradients_are_centred_where_inputs_have_one_sign_and_nowhere_else(small) -> None:
-    architecture, learner = small.images, small.policy(small.images, seed=7).tensors
-    observations = small.observations(architecture, 8)
-    teacher = small.policy(architecture, seed=8).tensors
-    student = Student(
-        PolicyGraph(architecture),
-        learner,
-        learning_rate=1e-3,
-        value_cost=0.5,
-        entropy_cost=0.0,
-        max_grad_norm=1e9,
-        amp_dtype=None,
-    )
-    student.learn(observations, GraphNetwork(PolicyGraph(architecture)).load(teacher))
-    # the same gradient from the trainer's module and the loss in its own words
-    network = PolicyNetwork(architecture, seed=0)
-    load_tensors(network, learner)
-    logits, values = network(torch.from_numpy(observations))
-    (teacher_logits, teacher_values) = (
-        torch.tensor(x) for x in outputs(architecture, teacher, observations)
-    )
-    p = teacher_logits.softmax(1)
-    kl = (p * (p.log() - logits.log_softmax(1))).sum(1).mean()
-    (kl + 0.5 * ((teacher_values - values) ** 2).mean()).backward()
-    for name, parameter in network.named_parameters():
-        expected = parameter.grad.numpy().copy()
-        if name.endswith("weight") and name not in ("policy.weight", "value.weight"):
-            expected -= expected.mean(tuple(range(1, expected.ndim)), keepdims=True)
-        found = student.network.get_parameter(name).grad.numpy()
-        np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max() + 1e-7)
-
-
 def test_a_teacher_whose_values_move_as_a_whole_is_followed_at_once(small) -> None:
     observations = small.observations(small.images, 16)
     policy, context = small.policy(small.images), Context(observations)
@@ -592,76 +319,6 @@ def test_a_teacher_whose_values_move_as_a_whole_is_followed_at_once(small) -> No
         idle, Policy.of(small.images, moved, PolicyVersion(0, 3)), Context(observations)
     )
     assert abs(result.tensors["value.bias"]) < 1.0
-
-
-class Drifting(torch.nn.Module):
-    """A teacher of the first minutes: it acts alike everywhere, and its values fall as a whole."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.value, self._noise = 0.0, torch.Generator().manual_seed(0)
-
-    def forward(self, x):
-        return torch.zeros(len(x), 6), self.value + 0.05 * torch.randn(
-            len(x), generator=self._noise
-        )
-
-
-def pong_screens(rng, count):
-    """Two paddles and a ball on a bright ground: hardly a pixel differs between two of them."""
-    screens = np.full((count, 4, 84, 84), 87, np.uint8)
-    places = rng.integers(0, 76, (count, 4))
-    for screen, (mine, other, y, x) in zip(screens, places, strict=True):
-        screen[:, mine : mine + 8, 70:73] = 147
-        screen[:, other : other + 8, 10:13] = 213
-        for frame in range(4):
-            across = (x + 2 * frame) % 80
-            screen[frame, y : y + 2, across : across + 2] = 236
-    return screens
-
-
-def units_that_live(student, screens):
-    """Of the last hidden layer: how many are not silent on all of the screens."""
-    found = []
-    hidden = student.network.get_submodule("hidden.0")
-    hook = hidden.register_forward_hook(lambda module, given, made: found.append(made))
-    with torch.no_grad():
-        student.network(torch.from_numpy(screens))
-    hook.remove()
-    return int((found[0] > 0).any(0).sum())
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_student_keeps_its_units_while_its_teacher_s_values_drift(seed) -> None:
-    # without centred gradients and a value that follows at once a quarter of them is left
-    architecture = describe_architecture(
-        "accerl-net1", observation_shape=(4, 84, 84), observation_dtype="uint8", actions=6
-    )
-    student = Student(
-        PolicyGraph(architecture),
-        tensors_of(PolicyNetwork(architecture, seed=seed)),
-        learning_rate=5e-4,
-        value_cost=0.5,
-        entropy_cost=0.0,
-        max_grad_norm=1.0,
-        amp_dtype=None,
-    )
-    rng = np.random.default_rng(seed)
-    screens, teacher = pong_screens(rng, 256), Drifting()
-    before = units_that_live(student, screens)
-    for version in range(60):
-        teacher.value = -0.03 * version
-        for step in range(40 if version == 0 else 4):
-            student.learn(screens[rng.integers(256, size=16)], teacher, renewed=step == 0)
-    assert before > 100
-    assert units_that_live(student, screens) > 0.45 * before
-
-
-def test_without_observations_there_is_nothing_to_learn_from(small) -> None:
-    for observations in (None, small.observations(small.flat, 0)):
-        with pytest.raises(NeedsObservations, match="distill needs observations"):
-            compress(Distiller(), small.policy(small.flat), Context(observations))
-    assert Distiller().needs_observations
 
 
 @pytest.mark.parametrize(
@@ -698,62 +355,6 @@ def test_what_actors_run_after_each_swap_is_the_student_of_the_new_version(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ({"student": "accerl-nett1"}, r"'accerl-nett1' is unknown.*did you mean accerl-net1\?"),
-        ({"student": "resnet"}, "'resnet' is unknown; expected one of nature,"),
-        ({"student": "lstm-64"}, "student: 'lstm-64' is recurrent, .* unrolls carry no state"),
-        ({"student": 4}, "student: expected one of nature, .*got 4"),
-        ({"steps": 0}, "steps: expected a whole number ≥ 1, got 0"),
-        ({"steps": 2.5}, r"steps: expected a whole number ≥ 1, got 2\.5"),
-        ({"steps": "four"}, "steps: expected a whole number ≥ 1, got 'four'"),
-        ({"batch": True}, "batch: expected a whole number ≥ 1, got True"),
-        ({"renew_every": -1}, "renew_every: expected a whole number ≥ 1"),
-        ({"first_steps": 0}, "first_steps: expected a whole number ≥ 1"),
-        ({"learning_rate": 0.0}, "learning_rate: expected a number > 0"),
-        ({"learning_rate": math.nan}, "learning_rate: expected a number > 0, got nan"),
-        ({"budget_s": -1.0}, "budget_s: expected a number > 0"),
-        ({"max_grad_norm": math.inf}, "max_grad_norm: expected a number > 0"),
-        ({"value_cost": -0.5}, "value_cost: expected a number ≥ 0"),
-        ({"entropy_cost": "some"}, "entropy_cost: expected a number ≥ 0"),
-        ({"amp": "fp16"}, "amp: expected auto, bf16 or off, got 'fp16'"),
-        ({"hidden": [16]}, "hidden: replaces widths of a preset; name a student"),
-        ({"student": "nature", "hidden": [0]}, r"hidden: expected whole numbers ≥ 1, got \[0\]"),
-        ({"student": "nature", "hidden": 16}, "hidden: expected whole numbers ≥ 1, got 16"),
-        ({"student": "nature", "hidden": "16"}, "hidden: expected whole numbers ≥ 1, got '16'"),
-    ],
-)
-def test_wrong_settings_are_refused_with_what_was_expected(arguments, reason) -> None:
-    with pytest.raises(ChainError, match=f"distill: .*{reason}"):
-        Distiller(**arguments)
-
-
-def test_a_student_that_does_not_fit_the_policy_is_refused(small) -> None:
-    graph = PolicyGraph(small.images)
-    for student, reason in (
-        ("nature", r"cannot see images of shape \(2, 12, 12\)"),
-        (replace(small.images, actions=4), "4 actions, expected those of the policy, .* 3 actions"),
-        (replace(small.images, observation_shape=(1, 12, 12)), r"\(1, 12, 12\) and 3 actions"),
-        (replace(small.images, observation_dtype="float32"), "float32 observations"),
-    ):
-        with pytest.raises(ChainError, match=reason):
-            Distiller(student).plan(graph)
-    with pytest.raises(ChainError, match="needs images"):
-        Distiller("nature").plan(PolicyGraph(small.flat))
-
-
-def test_its_place_is_before_what_makes_weights_coarse_or_graphs_static(small) -> None:
-    graph = PolicyGraph(small.images)
-    for wrong, reason in (
-        (replace(graph, precision="int8"), "comes after the quantisation to int8"),
-        (replace(graph, runtime="onnx", static=True), "comes after onnx"),
-        (replace(graph, scale_folded=True), "comes after fuse"),
-    ):
-        with pytest.raises(ChainError, match=f"distill: {reason}.* put it before"):
-            Distiller().plan(wrong)
-
-
-@pytest.mark.parametrize(
     ("item", "name", "widths"),
     [
         ("distill", "distill", (512,)),
@@ -766,7 +367,6 @@ def test_its_place_is_before_what_makes_weights_coarse_or_graphs_static(small) -
     ],
 )
 def test_chains_name_students_by_their_presets(item, name, widths) -> None:
-    from aclearn.policies import describe_architecture
 
     policy = describe_architecture(
         "nature", observation_shape=(4, 84, 84), observation_dtype="uint8", actions=6

@@ -1,0 +1,67 @@
+"""A student for the small policies, and oracles for what it learns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from aclearn.policies import Convolution
+from aclearn.policies.network import PolicyNetwork, load_tensors
+from compress import PolicyGraph
+
+
+def smaller(architecture):
+    """A student for the architecture."""
+    if not architecture.convolves:
+        return replace(architecture, hidden=(6,), separate_value=False)
+    return replace(architecture, convolutions=(Convolution(4, 4, 2),), hidden=(12,), sections=())
+
+
+def outputs(architecture, tensors, observations):
+    """Logits and values in float64 from the module that the trainer learns with."""
+    network = PolicyNetwork(architecture, seed=0)
+    load_tensors(network, tensors)
+    network._scale = None
+    x = torch.from_numpy(observations).double()
+    with torch.no_grad():
+        scaled = x / 255.0 if architecture.observation_dtype == "uint8" else x
+        logits, values = network.double()(scaled)
+    return logits.numpy(), values.numpy()
+
+
+def kl_by_loops(teacher_logits, logits):
+    """Mean KL(teacher ‖ student), state by state, action by action."""
+    total = 0.0
+    for teacher_row, row in zip(teacher_logits.tolist(), logits.tolist(), strict=True):
+        p = [math.exp(x - max(teacher_row)) for x in teacher_row]
+        q = [math.exp(x - max(row)) for x in row]
+        for a, b in zip(p, q, strict=True):
+            total += a / sum(p) * math.log((a / sum(p)) / (b / sum(q)))
+    return total / len(logits)
+
+
+def compress(distiller, policy, context):
+    context.begin(policy)
+    return distiller.compress(policy, context)
+
+
+def distance(a, b):
+    """Largest difference between two networks' weights, but the value's bias: it may jump."""
+    return max(float(np.abs(a[name] - b[name]).max()) for name in a if name != "value.bias")
+
+
+def pruned(policy, small, seed):
+    """What a link before might have made: the same observations, fewer filters and units."""
+    architecture = replace(
+        policy.graph.architecture, convolutions=(Convolution(3, 4, 2),), hidden=(7,)
+    )
+    return policy.become(PolicyGraph(architecture), small.tensors(architecture, seed))
+
+
+def silenced(tensors):
+    """The same weights, but that no unit of the first layer ever lets anything through."""
+    name = next(name for name in tensors if name.endswith(".bias"))
+    return {**tensors, name: np.full_like(tensors[name], -1e3)}
