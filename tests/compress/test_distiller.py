@@ -27,10 +27,14 @@ from compress.network import GraphNetwork
 from compress.quantizer import Quantizer
 
 
-@pytest.mark.parametrize("name", ["images", "flat"])
-def test_the_student_comes_near_to_the_teacher_on_states_it_never_saw(name, small) -> None:
+# flat: as wide as its teacher; six units come to a tenth of the first distance and no further, on
+# either side of it by the order of the batches
+@pytest.mark.parametrize(("name", "hidden", "factor"), [("images", 12, 100), ("flat", 12, 10)])
+def test_the_student_comes_near_to_the_teacher_on_states_it_never_saw(
+    name, hidden, factor, small
+) -> None:
     architecture = getattr(small, name)
-    policy, student = small.policy(architecture), smaller(architecture)
+    policy, student = small.policy(architecture), replace(smaller(architecture), hidden=(hidden,))
     context = Context(small.observations(architecture, 256, seed=1), seed=2)
     distiller = Distiller(student, steps=100, first_steps=1, learning_rate=1e-2)
     unseen = small.observations(architecture, 64, seed=9)
@@ -43,10 +47,10 @@ def test_the_student_comes_near_to_the_teacher_on_states_it_never_saw(name, smal
         return kl_by_loops(teacher_logits, logits), np.mean((values - teacher_values) ** 2)
 
     first_kl, first_value = errors()
-    for _ in range(4):
+    for _ in range(3):
         kl, value = errors()
     assert first_kl > 0.1
-    assert kl < first_kl / 10
+    assert kl < first_kl / factor
     assert value < first_value / 10
 
 
@@ -322,14 +326,14 @@ def test_a_teacher_whose_values_move_as_a_whole_is_followed_at_once(small) -> No
 
 
 @pytest.mark.parametrize(
-    ("last", "share"), [("fp16", 1e-3), ("bf16", 0.01), ("int8", 0.05), (None, 1e-5)]
+    ("last", "share"), [("fp16", 1e-3), ("bf16", 6e-3), ("int8", 0.03), (None, 1e-5)]
 )
 def test_what_actors_run_after_each_swap_is_the_student_of_the_new_version(
     architecture, small, last, share
 ) -> None:
     student = smaller(architecture)
     observations = small.observations(architecture, 64)
-    distiller = Distiller(student, steps=40, first_steps=60, learning_rate=1e-2)
+    distiller = Distiller(student, steps=40, first_steps=60, learning_rate=3e-3)
     chain = CompressorChain().add(distiller)
     links = [f"distill={student.digest()}"]
     if last is not None:
