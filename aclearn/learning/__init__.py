@@ -5,6 +5,7 @@ from aclearn.learning.devices import (
     choose_amp,
     choose_device,
     cpu_has_bf16,
+    cpu_has_fp16,
 )
 from aclearn.learning.gradient import GradientSums, GradientWorker
 from aclearn.learning.learner import Learner, UpdateReport
@@ -34,6 +35,7 @@ __all__ = [
     "choose_amp",
     "choose_device",
     "cpu_has_bf16",
+    "cpu_has_fp16",
     "learning_rate",
     "make_optimiser",
     "rebuild_observations",

@@ -41,6 +41,12 @@ def cpu_has_bf16() -> bool:
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
+def cpu_has_fp16() -> bool:
+    """Whether the CPU multiplies fp16 in hardware."""
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_fp16") or capabilities.get("amx_fp16"))
+
+
 def choose_amp(name: str, device: torch.device) -> torch.dtype | None:
     """The autocast dtype of `auto | off | bf16 | fp16` on a device, None for fp32.
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from integer_policies import integer_logits
 
-from compress import ArtifactPolicy, OnnxPolicy
+from compress import ArtifactPolicy, OnnxPolicy, torch_runtime
 from compress.network import GraphNetwork
 from compress.quantizer import has_vnni
 from compress.torch_runtime import TorchPolicy
@@ -70,8 +70,10 @@ def expected_of(graph, tensors, computed_in):
 
 def _of_artifact(artifact):
     graph = artifact.graph
-    # in ONNX Runtime halves are only stored: it computes in fp32
-    computed_in = "fp32" if graph.runtime == "onnx" else graph.precision
+    # in ONNX Runtime halves are only stored: it computes in fp32, as torch does where it has to
+    halves = (torch_runtime.cpu_has_fp16() and "fp16", torch_runtime.cpu_has_bf16() and "bf16")
+    in_halves = graph.runtime != "onnx" and graph.precision in halves
+    computed_in = graph.precision if in_halves else "fp32"
     observations, logits, tolerance = expected_of(graph, artifact.tensors, computed_in)
     if artifact.floor > 0.0:
         # these are normalised: each may move by what it and the normaliser moved

@@ -7,7 +7,7 @@ import pytest
 import torch
 from random_policies import reference_logits
 
-from compress import ONNX, ArtifactPolicy, CompressorChain, Context
+from compress import ONNX, ArtifactPolicy, CompressorChain, Context, TorchScript, torch_runtime
 from compress.graph import stored_as_float32
 from compress.quantizer import Quantizer, to_bfloat16, to_float16
 
@@ -69,3 +69,29 @@ def test_halves_act_as_the_rounded_weights_do(small, architecture, precision) ->
     runtime.swap(artifact)
     expected = reference_logits(architecture, rounded, observations)
     np.testing.assert_allclose(runtime.logits(observations), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("hardware", [True, False])
+@pytest.mark.parametrize("runtime", ["torch", "torchscript"])
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_torch_computes_in_halves_only_where_the_processor_has_them(
+    small, monkeypatch, precision, runtime, hardware
+) -> None:
+    monkeypatch.setattr(torch_runtime, f"cpu_has_{precision}", lambda: hardware)
+    other = "bf16" if precision == "fp16" else "fp16"
+    monkeypatch.setattr(torch_runtime, f"cpu_has_{other}", lambda: not hardware)
+    policy, observations = small.policy(small.images), small.observations(small.images, 16)
+    chain = CompressorChain().add(Quantizer(precision))
+    if runtime == "torchscript":
+        chain.add(TorchScript())
+    artifact = chain.compress(policy, Context(observations))
+    dtype = torch.float16 if precision == "fp16" else torch.bfloat16
+    rounded = {n: torch.tensor(t).to(dtype).float().numpy() for n, t in policy.tensors.items()}
+    acting = ArtifactPolicy(small.images)
+    acting.swap(artifact)
+    error = np.abs(
+        acting.logits(observations) - reference_logits(small.images, rounded, observations)
+    ).max()
+    # in halves each activation is rounded, to 11 bits or to 8; in fp32 none is
+    least, most = (1e-4, 0.05) if hardware else (0.0, 2e-5)
+    assert least <= error <= most

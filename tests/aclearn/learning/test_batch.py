@@ -8,7 +8,7 @@ import torch
 from made_unrolls import random_unroll
 
 from aclearn.errors import ConfigError
-from aclearn.learning import assemble_batch, choose_amp, choose_device, cpu_has_bf16
+from aclearn.learning import assemble_batch, choose_amp, choose_device, cpu_has_bf16, cpu_has_fp16
 from aclearn.wire import Unroll
 
 CPU = torch.device("cpu")
@@ -134,6 +134,15 @@ def test_bf16_is_automatic_only_where_the_cpu_has_it(monkeypatch, capabilities, 
     assert choose_amp("auto", CPU) == (torch.bfloat16 if expected else None)
     assert choose_amp("bf16", CPU) == torch.bfloat16
     assert choose_amp("off", CPU) is None
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "expected"),
+    [({"avx512_fp16": True}, True), ({"amx_fp16": True}, True), ({"avx512_bf16": True}, False)],
+)
+def test_a_cpu_with_fp16_is_known(monkeypatch, capabilities, expected) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    assert cpu_has_fp16() is expected
 
 
 def test_fp16_on_a_cpu_is_refused_with_the_way_out() -> None:
