@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from aclearn.learning import cpu_has_bf16, cpu_has_fp16
+from aclearn.learning import cpu_has
 from aclearn.policies import Architecture
 from aclearn.policies.network import load_tensors
 from compress.graph import PolicyGraph, Precision, Tensors, check_tensors, stored_as_float32
@@ -69,9 +69,9 @@ def dtype_of(precision: Precision) -> torch.dtype:
     Elsewhere fp32, of the same rounded weights, as ONNX Runtime does everywhere: emulated halves
     took six times as long as fp32 in eager torch, and eighty times in TorchScript.
     """
-    if precision == "bf16" and cpu_has_bf16():
+    if precision == "bf16" and cpu_has("bf16"):
         return torch.bfloat16
-    if precision == "fp16" and cpu_has_fp16():
+    if precision == "fp16" and cpu_has("fp16"):
         return torch.float16
     return torch.float32
 

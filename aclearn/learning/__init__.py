@@ -1,12 +1,7 @@
 """Learning: batches, the loss, the update, and the published weights (needs torch)."""
 
 from aclearn.learning.batch import Batch, assemble_batch, rebuild_observations
-from aclearn.learning.devices import (
-    choose_amp,
-    choose_device,
-    cpu_has_bf16,
-    cpu_has_fp16,
-)
+from aclearn.learning.devices import choose_amp, choose_device, cpu_has
 from aclearn.learning.gradient import GradientSums, GradientWorker
 from aclearn.learning.learner import Learner, UpdateReport
 from aclearn.learning.loss import ActorCriticLoss, actor_critic_loss
@@ -34,8 +29,7 @@ __all__ = [
     "assemble_batch",
     "choose_amp",
     "choose_device",
-    "cpu_has_bf16",
-    "cpu_has_fp16",
+    "cpu_has",
     "learning_rate",
     "make_optimiser",
     "rebuild_observations",

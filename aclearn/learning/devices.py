@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Literal
 
 import torch
 
@@ -35,16 +36,10 @@ def choose_device(name: str, *, key: str = "trainer.device") -> torch.device:
     return device
 
 
-def cpu_has_bf16() -> bool:
-    """Whether the CPU multiplies bf16 in hardware; without it autocast is ten times slower."""
+def cpu_has(half: Literal["bf16", "fp16"]) -> bool:
+    """Whether the CPU multiplies these halves in hardware; emulated, bf16 is ten times slower."""
     capabilities = torch.cpu.get_capabilities()
-    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
-
-
-def cpu_has_fp16() -> bool:
-    """Whether the CPU multiplies fp16 in hardware."""
-    capabilities = torch.cpu.get_capabilities()
-    return bool(capabilities.get("avx512_fp16") or capabilities.get("amx_fp16"))
+    return bool(capabilities.get(f"avx512_{half}") or capabilities.get(f"amx_{half}"))
 
 
 def choose_amp(name: str, device: torch.device) -> torch.dtype | None:
@@ -68,6 +63,6 @@ def choose_amp(name: str, device: torch.device) -> torch.dtype | None:
         return torch.bfloat16 if name == "bf16" else torch.float16
     if name == "fp16":
         raise ConfigError("trainer.amp: fp16 needs a GPU; use auto, off or bf16 on a CPU")
-    if name == "auto" and not cpu_has_bf16():
+    if name == "auto" and not cpu_has("bf16"):
         return None
     return torch.bfloat16

@@ -71,7 +71,7 @@ def expected_of(graph, tensors, computed_in):
 def _of_artifact(artifact):
     graph = artifact.graph
     # in ONNX Runtime halves are only stored: it computes in fp32, as torch does where it has to
-    halves = (torch_runtime.cpu_has_fp16() and "fp16", torch_runtime.cpu_has_bf16() and "bf16")
+    halves = [half for half in ("fp16", "bf16") if torch_runtime.cpu_has(half)]
     in_halves = graph.runtime != "onnx" and graph.precision in halves
     computed_in = graph.precision if in_halves else "fp32"
     observations, logits, tolerance = expected_of(graph, artifact.tensors, computed_in)

@@ -77,9 +77,7 @@ def test_halves_act_as_the_rounded_weights_do(small, architecture, precision) ->
 def test_torch_computes_in_halves_only_where_the_processor_has_them(
     small, monkeypatch, precision, runtime, hardware
 ) -> None:
-    monkeypatch.setattr(torch_runtime, f"cpu_has_{precision}", lambda: hardware)
-    other = "bf16" if precision == "fp16" else "fp16"
-    monkeypatch.setattr(torch_runtime, f"cpu_has_{other}", lambda: not hardware)
+    monkeypatch.setattr(torch_runtime, "cpu_has", lambda half: (half == precision) is hardware)
     policy, observations = small.policy(small.images), small.observations(small.images, 16)
     chain = CompressorChain().add(Quantizer(precision))
     if runtime == "torchscript":
