@@ -30,9 +30,12 @@ def magnitudes(policy: Policy) -> Scores:
 
 
 def influences(policy: Policy, given: Activations, *, compensated: bool) -> Scores:
-    """Each unit's mean absolute activation times the L2 norm of its outgoing weights, by layer.
+    """Each unit's root mean square activation times its outgoing weights' L2 norm, by layer.
 
-    What acts is the policy: of a unit that the value reads too, only the policy's weights count.
+    Squared it is the mean square error that the next layer makes without the unit, what the fit of
+    `reconstruction` counts as well. Units that matter in few states count more so than by their
+    mean absolute activation, and in Pong those are the states in which the ball is lost. What acts
+    is the policy: of a unit that the value reads too, only the policy's weights count.
 
     Args:
         policy: of which the activations are.
@@ -51,7 +54,7 @@ def influences(policy: Policy, given: Activations, *, compensated: bool) -> Scor
             # a convolution has one bias for all positions
             lost -= lost.mean(axis=(0, 2) if weight.ndim == 4 else 0, keepdims=True)
         outgoing = np.sum(weight.reshape(len(weight), count, -1) ** 2, axis=(0, 2))
-        scores[name] = np.mean(np.abs(lost), axis=(0, 2)) * np.sqrt(outgoing)
+        scores[name] = np.sqrt(np.mean(lost**2, axis=(0, 2)) * outgoing)
     return scores
 
 

@@ -78,9 +78,9 @@ class Pruning(Link):
         per_layer: other shares for layers by name ("convolutions.0", "hidden.0") or for all of a
             kind ("convolutions", "hidden"); 0 leaves a layer as it is. A value's own tower follows
             the hidden layers in width.
-        importance: "magnitude": the L2 norm of a unit's weights and bias. "activation": its mean
-            absolute activation (with compensation: mean absolute deviation from the mean, since
-            a bias makes up for the mean) times the L2 norm of what the next layer makes of it.
+        importance: "magnitude": the L2 norm of a unit's weights and bias. "activation": the root
+            mean square of its activation (with compensation: its standard deviation, since a bias
+            makes up for the mean) times the L2 norm of what the next layer makes of it.
         scope: "layer": each layer loses its share. "global": the least important units of all
             layers together go, importance counted in means of the unit's layer; every layer keeps a
             tenth at least. The widths are then decided with the units, and again with them: new
@@ -110,8 +110,8 @@ class Pruning(Link):
         round_to: int = 8,
         compensate: bool = True,
         reselect_every: int = 50,
-        measure_every: int = 20,
-        observations: int = 128,
+        measure_every: int = 50,
+        observations: int = 512,
         ridge: float = 0.03,
     ) -> None:
         self._sparsity = _share("sparsity", sparsity)

@@ -115,7 +115,7 @@ def test_importance_by_activation_is_what_the_next_layer_of_the_policy_loses(
             lost = given[layer][:, unit]
             if compensate:
                 lost = lost - mean_of(architecture, given, layer, unit)
-            scores.append(np.abs(lost).mean() * np.linalg.norm(by_unit[unit]))
+            scores.append(np.sqrt((lost**2).mean()) * np.linalg.norm(by_unit[unit]))
         removed = smallest(scores, units - sizes[layer])
         fixed[layer] = dict.fromkeys(removed, 0.0)
     if compensate:
@@ -146,13 +146,14 @@ def test_what_compensation_puts_back_does_not_count() -> None:
     plain = influences(policy, given, compensated=False)
     scores = influences(policy, given, compensated=True)
     # outgoing weights of 1: their norm is the root of their number
-    assert plain["convolutions.1"][1] == pytest.approx(1.0 * (10 * 9) ** 0.5)
+    root_mean_square = ((0.9**2 + 1.1**2) / 2) ** 0.5
+    assert plain["convolutions.1"][1] == pytest.approx(root_mean_square * (10 * 9) ** 0.5)
     assert scores["convolutions.1"][:2] == pytest.approx([0.0, 0.1 * (10 * 9) ** 0.5])
     assert scores["hidden.0"][:2] == pytest.approx([0.0, 0.1 * 7**0.5])
     assert scores["hidden.1"][:2] == pytest.approx([0.0, 0.1 * 3**0.5])  # not the value's
     # one bias serves all positions of a convolution
     first = given["convolutions.0"][0, 0]
-    lost = np.abs(first - first.mean()).mean()
+    lost = np.square(first - first.mean()).mean() ** 0.5
     assert scores["convolutions.0"][:2] == pytest.approx(
         [lost * (5 * 4) ** 0.5, 0.1 * (5 * 4) ** 0.5]
     )
