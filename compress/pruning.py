@@ -46,7 +46,8 @@ class _Choice:
         age: versions since they were chosen.
         changes: what `reconstruction` said for these units; None before there are observations.
         changes_age: versions since then.
-        looks: how often observations were drawn.
+        seen: how many observations were drawn last; 0 before any were.
+        looks: how often they were drawn.
     """
 
     graph: str
@@ -55,6 +56,7 @@ class _Choice:
     age: int = 0
     changes: dict[str, NDArray[np.float32]] | None = None
     changes_age: int = 0
+    seen: int = 0
     looks: int = 0
 
 
@@ -93,7 +95,8 @@ class Pruning(Link):
         reselect_every: versions between two choices of units within an epoch, and of the widths
             where they follow from the weights.
         measure_every: versions between two measurements of the corrections within an epoch.
-        observations: how many a measurement looks at.
+        observations: how many a measurement looks at. One that found fewer is made again as soon as
+            there are twice as many.
         ridge: how much corrections cost (see `reconstruction`), more than 0.
 
     Raises:
@@ -207,22 +210,29 @@ class Pruning(Link):
         if known is not None and known.graph != graph:
             known = None
         before = known
+        available = 0 if context.observations is None else len(context.observations)
+        # what the first few said of hundreds of units must not act until the next one is due
+        more = known is not None and 0 < 2 * known.seen <= min(available, self._observations)
+        by_activation = self._importance == "activation"
         # weights of a new epoch are those of a checkpoint, or new ones: nobody knows how far they
         # are from those that the units were chosen for and the corrections measured on
         chosen = (
-            known is None or known.age >= self._reselect_every or known.epoch != policy.at.epoch
+            known is None
+            or known.age >= self._reselect_every
+            or known.epoch != policy.at.epoch
+            or (more and by_activation)
         )
-        seen = context.observations is not None and len(context.observations) > 0
-        measured = (self._compensate and seen) and (
+        measured = (self._compensate and available > 0) and (
             known is None
             or chosen
+            or more
             or known.changes is None
             or known.changes_age >= self._measure_every
         )
         looks = known.looks if known is not None else 0
         rng = np.random.default_rng((context.seed, looks))
         visited: NDArray[Any] | None = None
-        if measured or (chosen and self._importance == "activation"):
+        if measured or (chosen and by_activation):
             visited = context.sample(self.id, self._observations, rng)
             looks += 1
         if known is None or chosen:
@@ -246,6 +256,8 @@ class Pruning(Link):
             not np.array_equal(units, before.kept[name]) for name, units in known.kept.items()
         ):
             context.breaks += 1
+        if visited is not None:
+            known.seen = len(visited)
         known.looks = looks
         known.age += 1
         known.changes_age += 1

@@ -135,6 +135,33 @@ def test_corrections_are_measured_again_when_they_are_due() -> None:
         assert_tensors_close(pruned.tensors, expected, rtol=1e-2, atol=2e-4)
 
 
+def test_what_few_observations_said_is_asked_again_of_twice_as_many() -> None:
+    link, context = Pruning(0.5, measure_every=100, observations=30), Context()
+    tensors, visited = some_tensors(IMAGES, 20), some_observations(IMAGES, 80)
+    # 19 are fewer than twice 10, 20 are not; 30 is all that it wants, and less than twice 20
+    for count, measured_on in ((10, 10), (19, 10), (20, 20), (39, 20), (80, 20)):
+        context.observations = visited[:count]
+        pruned = compress(link, IMAGES, tensors, context)
+        removed = least_important(IMAGES, pruned.graph.architecture, tensors)
+        expected = reconstructed(IMAGES, tensors, removed, visited[:measured_on])
+        assert_tensors_close(pruned.tensors, expected, rtol=1e-2, atol=2e-4)
+
+
+def test_units_chosen_by_few_observations_are_chosen_again_by_twice_as_many() -> None:
+    settings = {"importance": "activation", "compensate": False}
+    link, context = Pruning(0.5, **settings, reselect_every=100), Context()
+    tensors, visited = some_tensors(IMAGES, 20), some_observations(IMAGES, 40)
+    visited[:4] = 0  # of the first ones only biases are left
+    kept = []
+    for count, measured_on in ((4, 4), (7, 4), (40, 40)):
+        context.observations = visited[:count]
+        pruned = compress(link, IMAGES, tensors, context)
+        once = compress(Pruning(0.5, **settings), IMAGES, tensors, Context(visited[:measured_on]))
+        assert_tensors_close(pruned.tensors, once.tensors, rtol=0, atol=0)
+        kept.append(pruned.tensors)
+    assert any(not np.array_equal(kept[0][name], kept[2][name]) for name in kept[0])
+
+
 def test_units_that_are_chosen_again_get_corrections_of_their_own() -> None:
     link, context = Pruning(0.5, reselect_every=1, measure_every=100), Context()
     context.observations = visited = some_observations(IMAGES, 40)
