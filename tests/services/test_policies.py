@@ -206,7 +206,7 @@ def test_the_chain_of_a_shipped_configuration_can_be_made(path) -> None:
     int8 = Quantizer().id
     expected = {
         "pong_int8": f"{int8}>onnx",
-        "pong_pruned": "prune=0.75-convolutions=0>onnx",
+        "pong_pruned": "prune=0.75-convolutions=0-activation>onnx",
         "pong_distilled": "distill=accerl-net1>onnx",
         "pong_chain": f"prune=0.5>distill=accerl-net1>{int8}>onnx",
     }
