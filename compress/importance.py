@@ -1,8 +1,6 @@
-"""How much a policy needs its filters and hidden units, and how many of them may go."""
+"""How much a policy needs its filters and hidden units."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +9,6 @@ from compress.policy import Policy
 from compress.units import Activations, sources, unit_counts
 
 Scores = dict[str, NDArray[np.float64]]
-
-#: Share of a layer's units that a ranking over all layers leaves at least.
-_LEAST_SHARE = 0.1
 
 
 def magnitudes(policy: Policy) -> Scores:
@@ -56,59 +51,6 @@ def influences(policy: Policy, given: Activations, *, compensated: bool) -> Scor
         outgoing = np.sum(weight.reshape(len(weight), count, -1) ** 2, axis=(0, 2))
         scores[name] = np.sqrt(np.mean(lost**2, axis=(0, 2)) * outgoing)
     return scores
-
-
-def removed_count(count: int, sparsity: float) -> int:
-    """How many of `count` units a share is, rounded down; one at least stays."""
-    # 0.29 · 100 is 28.999999999999996
-    return min(count - 1, math.floor(count * sparsity + 1e-9))
-
-
-def kept_width(count: int, removed: int, round_to: int) -> int:
-    """A width that removes `removed` of `count` units at most, a round one where there is one."""
-    kept = count - removed
-    step = round_to
-    while step > 1 and removed:
-        rounded = -(-kept // step) * step
-        if rounded < count:
-            return rounded
-        step //= 2
-    return kept
-
-
-def rounding_of(width: int, count: int, round_to: int) -> int:
-    """What `kept_width` has rounded to multiples of to get this width of `count` units.
-
-    Before it was rounded up the width may have been less, by less than that.
-    """
-    step = round_to
-    while step > 1 and (width == count or width % step):
-        step //= 2
-    return step
-
-
-def globally_removed(scores: Scores, sparsity: float) -> dict[str, int]:
-    """How many units each layer loses when those of all layers are ranked together.
-
-    Importance counts in means of the unit's layer: layers differ in scale, and what matters is
-    which units their own layer could best do without.
-    """
-    total = sum(len(values) for values in scores.values())
-    ranking = []
-    for place, (name, values) in enumerate(scores.items()):
-        mean = float(values.mean())
-        shares = values / mean if mean > 0.0 else values
-        ranking += [(float(share), place, name) for share in shares]
-    left = {
-        name: len(values) - math.ceil(_LEAST_SHARE * len(values)) for name, values in scores.items()
-    }
-    removed = dict.fromkeys(scores, 0)
-    budget = math.floor(total * sparsity + 1e-9)
-    for _, _, name in sorted(ranking):
-        if budget and removed[name] < left[name]:
-            removed[name] += 1
-            budget -= 1
-    return removed
 
 
 def most_important(scores: NDArray[np.float64], count: int) -> NDArray[np.intp]:

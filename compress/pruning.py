@@ -12,24 +12,11 @@ from numpy.typing import NDArray
 
 from compress.errors import ChainError, RefusedTensors
 from compress.graph import PolicyGraph
-from compress.importance import (
-    Scores,
-    globally_removed,
-    influences,
-    kept_width,
-    magnitudes,
-    most_important,
-    removed_count,
-    rounding_of,
-)
+from compress.importance import Scores, influences, magnitudes, most_important
 from compress.link import Link
 from compress.policy import Context, Policy
-from compress.units import (
-    activations,
-    keep_units,
-    narrowed,
-    unit_counts,
-)
+from compress.units import activations, keep_units, narrowed, unit_counts
+from compress.widths import Widths
 
 IMPORTANCES = ("magnitude", "activation")
 SCOPES = ("layer", "global")
@@ -117,10 +104,10 @@ class Pruning(Link):
         observations: int = 512,
         ridge: float = 0.03,
     ) -> None:
-        self._sparsity = _share("sparsity", sparsity)
+        sparsity = _share("sparsity", sparsity)
         if per_layer is not None and not isinstance(per_layer, Mapping):
             raise ChainError(f"prune: per_layer: expected 'layer: sparsity', got {per_layer!r}")
-        self._per_layer = {
+        shares = {
             str(name): _share(f"per_layer[{name!r}]", share, zero=True)
             for name, share in (per_layer or {}).items()
         }
@@ -143,9 +130,9 @@ class Pruning(Link):
         number = isinstance(ridge, (int, float)) and not isinstance(ridge, bool)
         if not number or not 0.0 < ridge < math.inf:
             raise ChainError(f"prune: ridge: expected a number above 0, got {ridge!r}")
+        self._widths = Widths(sparsity, shares, scope == "global", round_to)
         self._ridge = float(ridge)
-        self._importance, self._scope = importance, scope
-        self._round_to, self._compensate = round_to, compensate
+        self._importance, self._compensate = importance, compensate
         self._reselect_every, self._measure_every = reselect_every, measure_every
         self._observations = observations
         self.needs_observations = importance == "activation"
@@ -154,10 +141,10 @@ class Pruning(Link):
     @property
     def id(self) -> str:
         """E.g. "prune=0.5", "prune=0.5-activation-global", "prune=0.5-hidden.0=0.75"."""
-        marks = [f"{name}={share:g}" for name, share in sorted(self._per_layer.items())]
+        marks = [f"{name}={share:g}" for name, share in sorted(self._widths.per_layer.items())]
         marks += ["activation"] * (self._importance == "activation")
-        marks += ["global"] * (self._scope == "global")
-        return "-".join([f"prune={self._sparsity:g}", *marks])
+        marks += ["global"] * self._widths.ranked
+        return "-".join([f"prune={self._widths.sparsity:g}", *marks])
 
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
         """The same graph with fewer filters and hidden units.
@@ -175,7 +162,7 @@ class Pruning(Link):
             raise self.refuse("the policy has neither convolutions nor hidden layers to prune")
         layers = [name for name in counts if not name.startswith("value_hidden")]
         kinds = {name.split(".")[0] for name in layers}
-        for name in self._per_layer:
+        for name in self._widths.per_layer:
             if name in layers or name in kinds:
                 continue
             hint = "; the value's own tower follows hidden" if name in counts else ""
@@ -185,7 +172,7 @@ class Pruning(Link):
                 f"per_layer: {name!r} is no layer that can be pruned; expected one of "
                 f"{', '.join(layers)}{hint}"
             )
-        return graph.with_architecture(narrowed(graph.architecture, self._widths(counts)))
+        return graph.with_architecture(narrowed(graph.architecture, self._widths.by_share(counts)))
 
     def compress(self, policy: Policy, context: Context) -> Policy:
         """The policy without the units that matter least, its value included.
@@ -237,11 +224,11 @@ class Pruning(Link):
             looks += 1
         if known is None or chosen:
             scores = self._scores(policy, visited)
-            widths = self._widths_of(policy, scores)
+            widths = self._widths.of_scores(scores)
             if known is not None:
-                before_widths = {name: len(units) for name, units in known.kept.items()}
+                former = {name: len(units) for name, units in known.kept.items()}
                 counts = unit_counts(policy.graph.architecture)
-                widths = self._settled(before_widths, widths, counts)
+                widths = self._widths.settled(former, widths, counts)
             kept = {name: most_important(scores[name], widths[name]) for name in scores}
             known = _Choice(graph, policy.at.epoch, kept)
         if measured:
@@ -276,49 +263,6 @@ class Pruning(Link):
             if not np.isfinite(values).all():
                 raise RefusedTensors(f"{self.id}: how important units of {name} are is not finite")
         return scores
-
-    def _widths(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """Units that each layer keeps when each loses its share."""
-        widths = {}
-        for name, count in counts.items():
-            layer = name.removeprefix("value_")
-            of_kind = self._per_layer.get(layer.split(".")[0], self._sparsity)
-            share = self._per_layer.get(layer, of_kind)
-            widths[name] = kept_width(count, removed_count(count, share), self._round_to)
-        return widths
-
-    def _settled(
-        self, before: dict[str, int], widths: dict[str, int], counts: Mapping[str, int]
-    ) -> dict[str, int]:
-        """The widths before, where no other one is further away than rounding takes it.
-
-        Another graph has the links behind begin anew, a student from nothing: no layer at the edge
-        of a multiple may go to and fro. Rounding goes up, so that of two widths the larger one may
-        be a unit away from the smaller, and as far as its step from what was asked.
-        """
-
-        def near(name: str) -> bool:
-            less, more = sorted((before[name], widths[name]))
-            return more - less <= rounding_of(more, counts[name], self._round_to)
-
-        return before if all(map(near, before)) else widths
-
-    def _widths_of(self, policy: Policy, scores: Scores) -> dict[str, int]:
-        """Units that each layer of the policy keeps, given their importance."""
-        widths = self._widths(unit_counts(policy.graph.architecture))
-        if self._scope == "layer":
-            return widths
-        ranked = {
-            name: values
-            for name, values in scores.items()
-            if not {name, name.split(".")[0]} & set(self._per_layer)
-            and not name.startswith("value")
-        }
-        for name, removed in globally_removed(ranked, self._sparsity).items():
-            widths[name] = kept_width(len(ranked[name]), removed, self._round_to)
-            if f"value_{name}" in widths:
-                widths[f"value_{name}"] = widths[name]
-        return widths
 
 
 def _share(what: str, given: Any, *, zero: bool = False) -> float:
