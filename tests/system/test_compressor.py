@@ -139,6 +139,7 @@ def test_each_of_two_compressors_has_a_student_and_its_actor_runs_it(
     compressor = _CHAIN | {"chain": chain, "processes": 2}
     trainer = {"max_lag_versions": 1_000_000}  # nothing is too old to be seen
     run = system.train(system.config(CARTPOLE, compressor=compressor, trainer=trainer))
+    run.wait_until_learning()  # the start, with torch in three processes, has a deadline of its own
     _newer_policies_act(run)  # and both compress, or the mean would not be 1
     visitor = visit(run.monitor_address())
     students = {}
