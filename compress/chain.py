@@ -218,7 +218,7 @@ class CompressorChain:
         if not self._comparison_is_due(context):
             known = self._fidelity
             return known[1] if known is not None else Fidelity(version=original.at.version)
-        observations = context.sample("fidelity", self._fidelity_observations, rng)
+        observations = context.sample_to_compare(self._fidelity_observations, rng)
         fidelity = Fidelity.of(
             _finite(original_logits(context, observations), "the policy"),
             # of what acts: the floor is mixed in

@@ -27,9 +27,10 @@ def magnitudes(policy: Policy) -> Scores:
 def influences(policy: Policy, given: Activations, *, compensated: bool) -> Scores:
     """Each unit's root mean square activation times its outgoing weights' L2 norm, by layer.
 
-    Squared it is the mean square error that the next layer makes without the unit, what the fit of
-    `reconstruction` counts as well. Units that matter in few states count more so than by their
-    mean absolute activation, and in Pong those are the states in which the ball is lost. What acts
+    Where the next layer reads one number of each unit it is, squared, the square error that this
+    layer makes without the unit, which the fit of `reconstruction` counts as well; of a filter,
+    whose positions may make up for each other there, it is what they would make if they did not.
+    Units that matter in few states count more so than by their mean absolute activation. What acts
     is the policy: of a unit that the value reads too, only the policy's weights count.
 
     Args:

@@ -51,6 +51,9 @@ class Context:
     Attributes:
         observations: `[N, *shape]` that actors visited lately, newest last; None before there are
             any.
+        held_out: `[N, *shape]`, visited as well: artifacts are compared on them and links must not
+            look at them, since what was fitted on an observation is nearer there than elsewhere.
+            Where there are none artifacts are compared on `observations`.
         seed: of everything random.
         clock: seconds, for budgets.
         original: the uncompressed policy that the chain was given last; the teacher.
@@ -59,6 +62,7 @@ class Context:
     """
 
     observations: NDArray[Any] | None = None
+    held_out: NDArray[Any] | None = None
     seed: int = 0
     clock: Callable[[], float] = perf_counter
     original: Policy | None = None
@@ -90,10 +94,18 @@ class Context:
         Raises:
             NeedsObservations: there are none yet.
         """
-        visited = self.need_observations(who)
-        if len(visited) <= count:
-            return visited
-        return visited[np.sort(rng.choice(len(visited), count, replace=False))]
+        return _drawn(self.need_observations(who), count, rng)
+
+    def sample_to_compare(self, count: int, rng: np.random.Generator) -> NDArray[Any]:
+        """`count` of those on which an artifact is compared with its policy.
+
+        Raises:
+            NeedsObservations: nothing was visited yet.
+        """
+        held_out = self.held_out
+        if held_out is None or len(held_out) == 0:
+            return self.sample("fidelity", count, rng)
+        return _drawn(held_out, count, rng)
 
     @property
     def network(self) -> GraphNetwork:
@@ -108,3 +120,9 @@ class Context:
                 parameter.requires_grad_(False)
             self._network = network.eval()
         return self._network
+
+
+def _drawn(visited: NDArray[Any], count: int, rng: np.random.Generator) -> NDArray[Any]:
+    if len(visited) <= count:
+        return visited
+    return visited[np.sort(rng.choice(len(visited), count, replace=False))]

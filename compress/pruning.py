@@ -79,11 +79,13 @@ class Pruning(Link):
         round_to: widths are rounded up to multiples of this, which kernels compute faster, or of
             its half, its quarter, … where rounding would leave nothing to remove.
         compensate: correct the layers that read removed units.
-        reselect_every: versions between two choices of units within an epoch, and of the widths
-            where they follow from the weights.
-        measure_every: versions between two measurements of the corrections within an epoch.
-        observations: how many a measurement looks at. One that found fewer is made again as soon as
-            there are twice as many.
+        reselect_every: most versions between two choices of units within an epoch, and of the
+            widths where they follow from the weights.
+        measure_every: most versions between two measurements of the corrections within an epoch;
+            they are measured with each choice as well.
+        observations: how many are looked at, by a measurement and by a choice that goes by
+            activations. What found fewer is done again once there are twice as many, or all of
+            these.
         ridge: how much corrections cost (see `reconstruction`), more than 0.
 
     Raises:
@@ -199,7 +201,10 @@ class Pruning(Link):
         before = known
         available = 0 if context.observations is None else len(context.observations)
         # what the first few said of hundreds of units must not act until the next one is due
-        more = known is not None and 0 < 2 * known.seen <= min(available, self._observations)
+        found = min(available, self._observations)
+        many_more = (known is not None and 0 < known.seen < found) and (
+            found >= 2 * known.seen or found == self._observations
+        )
         by_activation = self._importance == "activation"
         # weights of a new epoch are those of a checkpoint, or new ones: nobody knows how far they
         # are from those that the units were chosen for and the corrections measured on
@@ -207,12 +212,12 @@ class Pruning(Link):
             known is None
             or known.age >= self._reselect_every
             or known.epoch != policy.at.epoch
-            or (more and by_activation)
+            or (many_more and by_activation)
         )
         measured = (self._compensate and available > 0) and (
             known is None
             or chosen
-            or more
+            or many_more
             or known.changes is None
             or known.changes_age >= self._measure_every
         )

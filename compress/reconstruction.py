@@ -87,15 +87,7 @@ def _correct(
     def hook(module: nn.Conv2d | nn.Linear, inputs: tuple[Tensor, ...]) -> None:
         read, given = inputs[0], wanted.pop(layer)
         if isinstance(module, nn.Conv2d):
-            padding = module.padding
-            assert not isinstance(padding, str)  # layers count their zeros
-            patches = nn.functional.unfold(
-                read, module.kernel_size, padding=padding, stride=module.stride
-            )
-            read, given = _rows(patches), _rows(given.flatten(2))
-            if len(read) > _MOST_ROWS:
-                drawn = torch.from_numpy(rng.choice(len(read), _MOST_ROWS, replace=False))
-                read, given = read[drawn], given[drawn]
+            read, given = _some_rows(module, read, given, rng)
         weight, bias = module.weight, module.bias
         assert bias is not None  # every layer of a policy that is not factored has one
         missing = given - (read @ weight.flatten(1).T + bias)
@@ -110,9 +102,23 @@ def _correct(
     return hook
 
 
-def _rows(maps: Tensor) -> Tensor:
-    """`[N, F, positions]` as `[N · positions, F]`."""
-    return maps.transpose(1, 2).reshape(-1, maps.shape[1])
+def _some_rows(
+    module: nn.Conv2d, read: Tensor, given: Tensor, rng: np.random.Generator
+) -> tuple[Tensor, Tensor]:
+    """What a convolution reads `[n, F]` and gives `[n, out]` at some positions of all images."""
+    padding = module.padding
+    assert not isinstance(padding, str)  # layers count their zeros
+    patches = nn.functional.pad(read, (padding[1], padding[1], padding[0], padding[0]))
+    for axis in (0, 1):
+        # a view: to copy all patches of all images takes hundreds of MB
+        patches = patches.unfold(2 + axis, module.kernel_size[axis], module.stride[axis])
+    images, _, height, width = given.shape
+    count = images * height * width
+    chosen = np.arange(count)
+    if count > _MOST_ROWS:
+        chosen = rng.choice(count, _MOST_ROWS, replace=False)
+    image, y, x = map(torch.from_numpy, np.unravel_index(chosen, (images, height, width)))
+    return patches[image, :, y, x].flatten(1), given[image, :, y, x]
 
 
 def _fit(read: Tensor, missing: Tensor, ridge: float) -> tuple[Tensor, Tensor]:

@@ -74,6 +74,7 @@ class Compressor:
         self._context = Context(seed=seed, clock=clock)
         self._plain_context = Context(seed=seed, clock=clock)
         self._clock = clock
+        self._observed = 0
         self._published_at: deque[float] = deque(maxlen=_INTERVALS + 1)
         self._failures = 0
         self._failures_told: set[tuple[str, ...]] = set()
@@ -89,10 +90,18 @@ class Compressor:
         self.meter = WaitMeter()
 
     def observe(self, observations: NDArray[Any]) -> None:
-        """Keep observations that actors visited, the newest ones."""
-        known = self._context.observations
-        joined = observations if known is None else np.concatenate([known, observations])
-        self._context.observations = joined[-self._config.observations :]
+        """Keep observations that actors visited, the newest ones.
+
+        Some are held out, for comparisons alone: of what comes as large a part as it is of what is
+        kept, so that both are equally recent.
+        """
+        for_links, to_compare = self._config.observations, self._config.fidelity_observations
+        numbers = self._observed + np.arange(len(observations))
+        held_out = numbers * to_compare % (for_links + to_compare) >= for_links
+        self._observed += len(observations)
+        context = self._context
+        context.observations = _newest(context.observations, observations[~held_out], for_links)
+        context.held_out = _newest(context.held_out, observations[held_out], to_compare)
 
     def compress(self, at: PolicyVersion, tensors: Mapping[str, NDArray[np.float32]]) -> None:
         """Make the artifact of a new version; when a link fails the last one stays.
@@ -277,3 +286,8 @@ def _kind_of(error: Exception) -> tuple[str, ...]:
     """
     calls = [frame.f_code.co_qualname for frame, _ in traceback.walk_tb(error.__traceback__)]
     return type(error).__name__, *calls[:3]
+
+
+def _newest(known: NDArray[Any] | None, more: NDArray[Any], most: int) -> NDArray[Any]:
+    joined = more if known is None else np.concatenate([known, more])
+    return joined[max(0, len(joined) - most) :]

@@ -94,9 +94,10 @@ def run_compressor(context: RoleContext) -> None:
     seed = config.run.seed * 1009 + context.index
     compressor = Compressor(chain, architecture, config.compressor, seed=seed)
     server, endpoint = context.serve((ArtifactRequest,))
+    kept = config.compressor.observations + config.compressor.fidelity_observations
     line = TrainerLine(
         PeerLink(context, "trainer", "weights"),
-        observations=max(1, round(config.compressor.observations * _OBSERVATIONS_SHARE)),
+        observations=max(1, round(kept * _OBSERVATIONS_SHARE)),
         observations_every_s=config.compressor.observations_every_s,
     )
     cadence = Cadence(every_s=config.compressor.every_s, cpu_share=config.compressor.cpu_share)

@@ -156,8 +156,8 @@ class CompressorConfig(Group):
         default=512,
         ge=1,
         le=100_000,
-        description="observations visited lately that a compressor keeps for calibration, "
-        "distillation and comparison",
+        description="observations visited lately that a compressor keeps for its links to measure "
+        "and train on",
     )
     observations_every_s: float = Field(
         default=2.0,
@@ -169,8 +169,8 @@ class CompressorConfig(Group):
         default=32,
         ge=0,
         le=100_000,
-        description="observations on which an artifact is compared with the policy it was made "
-        "from; 0 compares nothing, which max_kl rules out",
+        description="further observations, which no link sees, on which an artifact is compared "
+        "with the policy it was made from; 0 compares nothing, which max_kl rules out",
     )
     fidelity_every: Whole = Field(
         default=10,

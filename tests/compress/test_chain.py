@@ -275,6 +275,22 @@ def test_fidelity_is_measured_every_so_many_versions(small) -> None:
     assert found == [(1, 0), (2, 8), (2, 8), (4, 8), (4, 8), (4, 8), (7, 8), (7, 8)]
 
 
+def test_fidelity_is_measured_on_what_was_held_out_from_the_links(small) -> None:
+    seen, others = small.observations(small.images, 24), small.observations(small.images, 8) // 2
+    policy = small.policy(small.images)
+    found = [
+        chain_of(Quantizer("bf16"), ONNX()).compress(policy, context).fidelity
+        for context in (
+            Context(seen, held_out=others),
+            Context(others),
+            Context(seen),
+            Context(seen, held_out=others[:0]),  # none yet: better than no comparison
+        )
+    ]
+    assert found[0] == found[1] and found[2] == found[3] and found[0] != found[2]
+    assert [fidelity.observations for fidelity in found] == [8, 8, 24, 24]
+
+
 def test_fidelity_can_be_turned_off(small) -> None:
     chain = chain_of(ONNX(), fidelity_observations=0)
     context = Context(small.observations(small.images, 8))

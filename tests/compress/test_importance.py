@@ -1,4 +1,4 @@
-"""Importance: which units go first, and what is left of a layer."""
+"""Importance: which units go first."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_unit_that_never_answers_goes_first_by_activation() -> None:
 
 @pytest.mark.parametrize("compensate", [False, True])
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_importance_by_activation_is_what_the_next_layer_of_the_policy_loses(
+def test_importance_by_activation_is_of_what_the_next_layer_of_the_policy_reads(
     name, compensate
 ) -> None:
     architecture = ARCHITECTURES[name]
@@ -88,6 +88,19 @@ def test_importance_by_activation_is_what_the_next_layer_of_the_policy_loses(
     answers = graph_outputs(pruned, observations)
     np.testing.assert_allclose(answers[0], logits, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(answers[1], values, rtol=1e-4, atol=1e-5)
+
+
+def test_importance_by_activation_is_the_error_of_a_dense_layer_without_the_unit() -> None:
+    tensors, visited = some_tensors(FLAT, 5), some_observations(FLAT, 30)
+    _, _, given = slow_forward(FLAT, tensors, visited)
+    by_position = {layer: array[..., None] for layer, array in given.items()}
+    scores = influences(Policy.of(FLAT, tensors), by_position, compensated=False)
+    weight = tensors["hidden.1.weight"].astype(np.float64)
+    for unit, score in enumerate(scores["hidden.0"]):
+        without = given["hidden.0"].copy()
+        without[:, unit] = 0.0
+        error = (given["hidden.0"] - without) @ weight.T
+        assert score**2 == pytest.approx((error**2).sum(1).mean(), rel=1e-6)
 
 
 def test_what_compensation_puts_back_does_not_count() -> None:

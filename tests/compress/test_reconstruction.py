@@ -135,20 +135,34 @@ def test_corrections_are_measured_again_when_they_are_due() -> None:
         assert_tensors_close(pruned.tensors, expected, rtol=1e-2, atol=2e-4)
 
 
-def test_what_few_observations_said_is_asked_again_of_twice_as_many() -> None:
+def test_what_few_observations_said_is_asked_again_of_twice_as_many_or_all_that_are_wanted() -> (
+    None
+):
     link, context = Pruning(0.5, measure_every=100, observations=30), Context()
-    tensors, visited = some_tensors(IMAGES, 20), some_observations(IMAGES, 80)
-    # 19 are fewer than twice 10, 20 are not; 30 is all that it wants, and less than twice 20
-    for count, measured_on in ((10, 10), (19, 10), (20, 20), (39, 20), (80, 20)):
+    first, others = some_tensors(IMAGES, 20), some_tensors(IMAGES, 21)
+    visited, removed = some_observations(IMAGES, 40), None
+    # 19 are fewer than twice 10, 20 are not; 29 are neither twice 20 nor the 30 that it wants
+    for tensors, count, measured_on in (
+        (first, 10, 10),
+        (first, 19, 10),
+        (others, 20, 20),
+        (others, 29, 20),
+        (others, 30, 30),
+        (others, 40, 30),
+    ):
         context.observations = visited[:count]
         pruned = compress(link, IMAGES, tensors, context)
-        removed = least_important(IMAGES, pruned.graph.architecture, tensors)
+        removed = removed or least_important(IMAGES, pruned.graph.architecture, tensors)
         expected = reconstructed(IMAGES, tensors, removed, visited[:measured_on])
         assert_tensors_close(pruned.tensors, expected, rtol=1e-2, atol=2e-4)
+    # by the others' weights other units would go, but that is no matter of observations
+    assert removed != least_important(IMAGES, pruned.graph.architecture, others)
+    assert context.breaks == 0
 
 
-def test_units_chosen_by_few_observations_are_chosen_again_by_twice_as_many() -> None:
-    settings = {"importance": "activation", "compensate": False}
+@pytest.mark.parametrize("compensate", [False, True])
+def test_units_chosen_by_few_observations_are_chosen_again_by_twice_as_many(compensate) -> None:
+    settings = {"importance": "activation", "compensate": compensate}
     link, context = Pruning(0.5, **settings, reselect_every=100), Context()
     tensors, visited = some_tensors(IMAGES, 20), some_observations(IMAGES, 40)
     visited[:4] = 0  # of the first ones only biases are left
@@ -160,6 +174,21 @@ def test_units_chosen_by_few_observations_are_chosen_again_by_twice_as_many() ->
         assert_tensors_close(pruned.tensors, once.tensors, rtol=0, atol=0)
         kept.append(pruned.tensors)
     assert any(not np.array_equal(kept[0][name], kept[2][name]) for name in kept[0])
+    assert context.breaks == 1
+
+
+@pytest.mark.parametrize("importance", ["magnitude", "activation"])
+def test_twice_as_many_that_gave_nothing_finite_are_asked_again(importance) -> None:
+    visited, good = some_observations(IMAGES, 20), some_tensors(IMAGES, 1)
+    huge = np.full_like(good["convolutions.0.weight"], 3e38)
+    link, context = Pruning(0.5, importance=importance), Context(visited[:10])
+    compress(link, IMAGES, good, context)
+    context.observations = visited
+    with pytest.raises(RefusedTensors, match="not finite"):
+        compress(link, IMAGES, {**good, "convolutions.0.weight": huge}, context)
+    again = compress(link, IMAGES, good, context)
+    fresh = compress(Pruning(0.5, importance=importance), IMAGES, good, Context(visited))
+    assert_tensors_close(again.tensors, fresh.tensors, rtol=1e-4, atol=1e-5)
 
 
 def test_units_that_are_chosen_again_get_corrections_of_their_own() -> None:

@@ -48,12 +48,23 @@ def test_before_there_are_observations_the_uncompressed_policy_acts(tools) -> No
     assert compressor.artifact.at == PolicyVersion(0, 2)
 
 
-def test_the_newest_observations_are_kept(tools) -> None:
-    compressor = make(tools, ["onnx"], observations=6)
-    for k in range(3):
-        compressor.observe(np.full((4, 3), k, np.float32))
-    kept = compressor._context.observations
-    assert kept[:, 0].tolist() == [1, 1, 2, 2, 2, 2]
+def test_the_newest_observations_are_kept_for_links_or_for_comparisons(tools) -> None:
+    compressor = make(tools, ["onnx"], observations=6, fidelity_observations=2)
+    numbered = np.repeat(np.arange(12, dtype=np.float32)[:, None], 3, axis=1)
+    # six for links to two for comparisons: each fourth is held out, however they come
+    for part in (numbered[:5], numbered[5:6], numbered[6:]):
+        compressor.observe(part)
+    context = compressor._context
+    assert context.observations[:, 0].tolist() == [4, 5, 6, 8, 9, 10]
+    assert context.held_out[:, 0].tolist() == [7, 11]
+
+
+def test_where_nothing_is_compared_all_observations_are_for_links(tools) -> None:
+    compressor = make(tools, ["onnx"], observations=6, fidelity_observations=0)
+    for _ in range(2):
+        compressor.observe(some_observations(tools.flat, 4))
+    context = compressor._context
+    assert (len(context.observations), len(context.held_out)) == (6, 0)
 
 
 def test_a_failing_link_is_counted_and_the_last_artifact_stays(tools) -> None:
@@ -176,7 +187,11 @@ def test_every_version_is_held_to_the_bound(tools) -> None:
         run=RunConfig(name="r"),
         env=EnvConfig(id="CartPole-v1"),
         compressor=CompressorConfig(
-            chain=["onnx"], max_kl=0.01, fidelity_every=10, fidelity_observations=40
+            chain=["onnx"],
+            max_kl=0.01,
+            fidelity_every=10,
+            observations=120,
+            fidelity_observations=40,
         ),
     )
     link = Moody()
@@ -187,7 +202,8 @@ def test_every_version_is_held_to_the_bound(tools) -> None:
         seed=1,
         clock=tools.Clock(),
     )
-    compressor.observe(some_observations(tools.flat, 40))
+    visited = some_observations(tools.flat, 160)
+    compressor.observe(visited)
     compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
     assert compressor.artifact.chain == "onnx>moody"
     link.spoil = flipped
@@ -196,7 +212,7 @@ def test_every_version_is_held_to_the_bound(tools) -> None:
     assert (compressor.artifact.at, compressor.artifact.chain) == (PolicyVersion(0, 2), "fuse>onnx")
     assert compressor.errors == {"unfaithful": 1}
     # the gauges say how far what was not published is
-    logits = float64_logits(tools.flat, tensors, compressor._context.observations)
+    logits = float64_logits(tools.flat, tensors, visited[3::4])
     log_pi, log_mu = (z - np.log(np.exp(z).sum(1, keepdims=True)) for z in (logits, -logits))
     kl = (np.exp(log_pi) * (log_pi - log_mu)).sum(1)
     gauges = compressor.gauges()
