@@ -200,7 +200,7 @@ def compress(
     episodes: Annotated[
         int,
         typer.Option(
-            min=0, help="greedy episodes to play with each; 0: none, the last column stays empty"
+            min=0, help="greedy episodes to play with each; 0: none, the last line stays empty"
         ),
     ] = 5,
     passes: Annotated[
@@ -216,8 +216,8 @@ def compress(
     from services.compression import compress_run
     from services.compression_table import table_of
 
-    rows = compress_run(run, chain, episodes=episodes, passes=passes, best=best)
-    Console().print(table_of(rows))
+    ways = compress_run(run, chain, episodes=episodes, passes=passes, best=best)
+    Console().print(table_of(ways))
 
 
 @app.command()

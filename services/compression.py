@@ -49,7 +49,7 @@ _SEED = 1_000_003
 
 
 @dataclass(frozen=True)
-class TableRow:
+class WayToAct:
     """One way to run the policy.
 
     Attributes:
@@ -70,7 +70,7 @@ class TableRow:
 
 def compress_run(
     path: Path, words: str, *, episodes: int = 0, passes: int = 1, best: bool = False
-) -> list[TableRow]:
+) -> list[WayToAct]:
     """The run's policy in eager torch, in ONNX fp32, and through a chain.
 
     Args:
@@ -88,15 +88,15 @@ def compress_run(
     chain.plan(saved.architecture)
     warn_of_idle_links(chain)
     visited = _visited(saved)
-    rows = []
+    ways = []
     plain = {"eager torch fp32": _chain([]), "ONNX fp32": _chain(["onnx"])}
     for name, each in {**plain, chain.id: chain}.items():
         artifact, runtime = _compressed(saved, each, visited, passes if each is chain else 1)
         returns: Sequence[float] = ()
         if episodes:
             returns, _ = play(saved.config, runtime, episodes=episodes, greedy=True, seed=_SEED)
-        rows.append(TableRow(name, artifact, returns))
-    return rows
+        ways.append(WayToAct(name, artifact, returns))
+    return ways
 
 
 def export_run(

@@ -231,63 +231,75 @@ def test_a_run_of_a_residual_network_repeats_itself_and_is_exported_and_played(t
 
 
 def test_the_table_compares_a_chain_with_the_policy_itself(run) -> None:
-    rows = compress_run(run, "prune=0.5,int8", episodes=1)
-    assert [row.name for row in rows[:2]] == ["eager torch fp32", "ONNX fp32"]
-    eager, onnx_fp32, chain = (row.artifact for row in rows)
+    ways = compress_run(run, "prune=0.5,int8", episodes=1)
+    assert [way.name for way in ways[:2]] == ["eager torch fp32", "ONNX fp32"]
+    eager, onnx_fp32, chain = (way.artifact for way in ways)
     # accerl-net3 without its value head: conv 4·4·8² + 4·4·4², dense 324·32, policy 32·6, biases
     weights = 1_024 + 256 + 10_368 + 192 + (4 + 4 + 32 + 6)
     assert eager.bytes == onnx_fp32.bytes == 4 * weights
     assert chain.bytes < weights
     assert eager.fidelity.kl_max < 1e-6 and chain.fidelity.kl_max > eager.fidelity.kl_max
     assert chain.fidelity.observations == 512
-    for row in rows:
-        assert set(row.artifact.latency_ms) == {1, 8, 32}
-        assert -21.0 <= row.mean_return <= 21.0
-    table = table_of(rows)
-    assert table.row_count == 3 and "one thread" in table.title
+    for way in ways:
+        assert set(way.artifact.latency_ms) == {1, 8, 32}
+        assert -21.0 <= way.mean_return <= 21.0
+    table = table_of(ways)
+    assert len(table.columns) == 1 + 3 and "one thread" in table.title
 
 
 def _command(*arguments: object) -> str:
-    """What `aclearn` with these arguments writes, on a wide screen."""
-    result = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"})
+    """What `aclearn` with these arguments writes, on a screen of 80 columns."""
+    result = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "80"})
     assert result.exit_code == 0, result.output
     return result.output
 
 
 def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.replace("┃", "│").strip("│ \n").split("│")]
+    return [cell.strip() for cell in line.strip()[1:-1].replace("┃", "│").split("│")]
 
 
 @pytest.mark.parametrize("episodes", [0, 1])
-def test_aclearn_compress_prints_a_row_for_each_way_to_run_the_policy(
+def test_aclearn_compress_prints_a_column_for_each_way_to_run_the_policy(
     run, no_games, episodes
 ) -> None:
-    lines = _command("compress", run, "--chain", "int8", "--episodes", episodes).splitlines()
-    [header] = [line for line in lines if "policy" in line and "┃" in line]
-    assert _cells(header) == [
+    chain = "prune: {sparsity: 0.5, per_layer: {convolutions: 0}, importance: activation},int8"
+    output = _command("compress", run, "--chain", chain, "--episodes", episodes)
+    assert "…" not in output
+    lines = output.splitlines()
+    # a name that is too long for its column is folded, and reads on below itself
+    header = [_cells(line) for line in lines if "┃" in line]
+    assert ["".join(parts).replace(" ", "") for parts in zip(*header, strict=True)] == [
         "policy",
+        "eagertorchfp32",
+        "ONNXfp32",
+        f"prune=0.5-convolutions=0-activation>{Quantizer().id}>onnx",
+    ]
+    measures = {name: cells for name, *cells in (_cells(line) for line in lines if "│" in line)}
+    assert list(measures) == [
         "bytes",
         *("batch 1, ms", "batch 8, ms", "batch 32, ms"),
         *("KL mean", "KL variance", "KL max", "same action", "greedy return"),
     ]
-    rows = [_cells(line) for line in lines if "│" in line]
-    assert [row[0] for row in rows] == ["eager torch fp32", "ONNX fp32", f"{Quantizer().id}>onnx"]
-    # 11,840 weights and 46 biases; in int8 each of four layers has two scales and a zero too
-    assert [row[1] for row in rows] == ["47,544", "47,544", f"{11_840 + 4 * 46 + 4 * 9:,}"]
-    for _, _, *numbers in rows:
-        *latencies, kl_mean, kl_variance, kl_max, agreement, score = numbers
-        assert len(latencies) == 3 and all(float(ms) > 0.0 for ms in latencies)
-        assert 0.0 <= float(kl_mean) <= float(kl_max) < 0.1
+    # conv 4·4·8² + 4·4·4², dense 324·32 and policy 32·6 weights with 4 + 4 + 32 + 6 biases; then
+    # half of the hidden units, and in int8 each of four layers has two scales and a zero too
+    whole = 1_024 + 256 + 324 * 32 + 32 * 6 + 46
+    half = 1_024 + 256 + 324 * 16 + 16 * 6 + 4 * (4 + 4 + 16 + 6) + 4 * 9
+    assert measures["bytes"] == [f"{4 * whole:,}", f"{4 * whole:,}", f"{half:,}"]
+    for size in (1, 8, 32):
+        assert all(float(ms) > 0.0 for ms in measures[f"batch {size}, ms"])
+    for column in range(3):
+        kl_mean, kl_variance, kl_max = (
+            float(measures[name][column]) for name in ("KL mean", "KL variance", "KL max")
+        )
+        assert 0.0 <= kl_mean <= kl_max < 0.1
         # half of them 0 and half the largest would be most of it; three digits are shown
-        assert 0.0 <= float(kl_variance) <= 1.02 * float(kl_max) ** 2 / 4
-        assert 0.0 < float(agreement.removesuffix("%")) <= 100.0
-        if episodes:
-            assert -21.0 <= float(score) <= 21.0
-        else:
-            assert score == "-"
-    exact, _, quantised = rows
-    assert exact[-2] == "100.0%" and float(exact[7]) < float(quantised[7])
-    assert float(quantised[6]) > 0.0
+        assert 0.0 <= kl_variance <= 1.02 * kl_max**2 / 4
+        assert 0.0 < float(measures["same action"][column].removesuffix("%")) <= 100.0
+        score = measures["greedy return"][column]
+        assert -21.0 <= float(score) <= 21.0 if episodes else score == "-"
+    exact, _, chained = map(float, measures["KL max"])
+    assert measures["same action"][0] == "100.0%" and exact < chained
+    assert float(measures["KL variance"][2]) > 0.0
 
 
 def test_aclearn_compress_plays_five_episodes_with_each_unless_told_otherwise(
@@ -301,9 +313,9 @@ def test_aclearn_compress_plays_five_episodes_with_each_unless_told_otherwise(
 
     monkeypatch.setattr("services.compression.play", play)
     lines = _command("compress", run, "--chain", "bf16").splitlines()
-    rows = [_cells(line) for line in lines if "│" in line]
+    measures = {name: cells for name, *cells in (_cells(line) for line in lines if "│" in line)}
     assert played == [(5, True)] * 3
-    assert [row[-1] for row in rows] == ["2.00"] * 3  # of 0, 1, 2, 3 and 4
+    assert measures["greedy return"] == ["2.00"] * 3  # of 0, 1, 2, 3 and 4
 
 
 def test_aclearn_export_writes_a_model_that_onnx_runtime_runs(run, no_games, tmp_path) -> None:
