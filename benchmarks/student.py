@@ -7,15 +7,17 @@ RUN is a run's folder, of an Atari game. As in the first minutes of a training, 
 learns for `--quiet` versions from a network with random weights whose values fall by 1.5 as a
 whole, on what random actions show; then for `--versions` versions from the run's policy, on what
 that visits. Prints one JSON line a seed: KL of the run's policy to the student, in nats, over the
-first and the last 25 versions; that to the best policy that sees nothing; and how many units of
-each layer are not silent on everything visited: after the first version, after the quiet time, at
-the end.
+first and the last 25 versions; that of the last student on what is visited next, which it never
+saw; that to the best policy that sees nothing; the processor time of a version, in ms; and how
+many units of each layer are not silent on everything visited: after the first version, after the
+quiet time, at the end.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,10 +35,18 @@ from compress import Context, Policy
 from compress.distiller import Distiller
 from services.play import load_policy
 
-_STEPS_INTO_THE_GAME, _STEPS, _KEEP_EVERY = 100, 500, 5
+_STEPS_INTO_THE_GAME, _STEPS, _KEEP_EVERY = 100, 2000, 5
 _VISITED, _NEW_A_VERSION = 512, 32
 _VALUES_FALL_BY = 1.5
 _AVERAGED = 25
+
+
+def divergence(network: torch.nn.Module, student: torch.nn.Module, seen: NDArray[Any]) -> float:
+    """Mean KL of the run's policy to the student."""
+    x = torch.from_numpy(seen)
+    with torch.no_grad():
+        log_p, log_q = (net(x)[0].double().log_softmax(1) for net in (network, student))
+    return float((log_p.exp() * (log_p - log_q)).sum(1).mean())
 
 
 def visited(config: Config, network: PolicyNetwork | None) -> NDArray[np.uint8]:
@@ -140,12 +150,18 @@ def main() -> None:
             if done == 0:
                 units.append(living_units(lessons.student, visits))
         units.append(living_units(lessons.student, visits))
+        started = time.process_time()
         kl = [lessons.teach(loaded.tensors, w) for w in windows(visits, arguments.versions)]
+        took_s = time.process_time() - started
         units.append(living_units(lessons.student, visits))
+        shown = (arguments.versions - 1) * _NEW_A_VERSION + _VISITED
+        unseen = visits[shown : shown + _VISITED]
         line = {
             "seed": seed,
             "kl_first": round(float(np.mean(kl[:_AVERAGED])), 5),
             "kl_last": round(float(np.mean(kl[-_AVERAGED:])), 5),
+            "kl_unseen": round(divergence(network, lessons.student, unseen), 5),
+            "version_ms": round(1000 * took_s / arguments.versions),
             "kl_blind": round(blind, 5),
             "living_units": units,
         }

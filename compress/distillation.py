@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -77,6 +77,58 @@ def _one_signed(layers: Iterable[Layer], positive: bool) -> list[str]:
     return names
 
 
+class Lesson:
+    """Observations and what a teacher says of them, asked for once each and when first needed.
+
+    Args:
+        observations: `[N, *shape]`; must not change as long as the lesson is used.
+        teacher: gives logits and values.
+        amp_dtype: torch.bfloat16 for autocast of the teacher, None for fp32.
+    """
+
+    def __init__(
+        self, observations: NDArray[np.generic], teacher: nn.Module, amp_dtype: torch.dtype | None
+    ) -> None:
+        self._observations, self._teacher, self._amp_dtype = observations, teacher, amp_dtype
+        self._answered = np.zeros(len(observations), bool)
+        self._logits = torch.zeros(0)
+        self._values = torch.zeros(len(observations))
+
+    def __len__(self) -> int:
+        return len(self._observations)
+
+    def parts(self, size: int, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Parts of `size`, or of all where there are fewer, for ever; none twice in a pass."""
+        size = min(size, len(self))
+        while True:
+            order = rng.permutation(len(self))
+            for start in range(0, len(self) - size + 1, size):
+                yield self.part(order[start : start + size])
+
+    def part(self, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor]:
+        """The observations at `indices`, and the teacher's logits `[n, A]` and values `[n]`."""
+        new = indices[~self._answered[indices]]
+        if len(new):
+            logits, values = self._ask(self._look(new))
+            if not len(self._logits):
+                self._logits = logits.new_zeros(len(self), logits.shape[1])
+            self._logits[new], self._values[new] = logits, values
+            self._answered[new] = True
+        return self._look(indices), self._logits[indices], self._values[indices]
+
+    def _look(self, indices: NDArray[np.int64]) -> Tensor:
+        x = torch.from_numpy(self._observations[indices])
+        return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
+
+    def _ask(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        with (
+            torch.no_grad(),
+            torch.autocast("cpu", self._amp_dtype, enabled=self._amp_dtype is not None),
+        ):
+            logits, values = self._teacher(x)
+        return logits.float(), values.float()
+
+
 class Student:
     """A policy graph in training, with its Adam (Kingma & Ba 2015), on the CPU.
 
@@ -94,8 +146,8 @@ class Student:
         value_cost: see `distillation_loss`.
         entropy_cost: see `distillation_loss`.
         max_grad_norm: Euclidean norm that gradients are scaled down to.
-        amp_dtype: torch.bfloat16 for autocast of both networks, None for fp32. Weights, loss and
-            Adam are float32 in any case.
+        amp_dtype: torch.bfloat16 for autocast, None for fp32. Weights, loss and Adam are float32
+            in any case.
 
     Attributes:
         network: the student itself.
@@ -119,7 +171,6 @@ class Student:
         self._graph, self._amp_dtype = graph, amp_dtype
         self._value_cost, self._entropy_cost = value_cost, entropy_cost
         self._max_grad_norm = max_grad_norm
-        self._images = len(graph.architecture.observation_shape) == 3
         self.network = GraphNetwork(graph).load(tensors)
         if graph.architecture.convolves:
             self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -131,29 +182,25 @@ class Student:
         self.alive = True
 
     def learn(
-        self, observations: NDArray[np.generic], teacher: nn.Module, *, renewed: bool = False
+        self, x: Tensor, teacher_logits: Tensor, teacher_values: Tensor, *, renewed: bool = False
     ) -> DistillationLoss:
-        """One step of Adam on these observations `[N, *shape]`.
+        """One step of Adam on a part of a lesson (`Lesson.part`).
 
         Args:
-            observations: what to be taught on.
-            teacher: gives logits and values.
+            x: observations `[N, *shape]`.
+            teacher_logits: `[N, A]`, what is to be said of them.
+            teacher_values: `[N]`.
             renewed: the teacher is another than in the step before, if there was one; its mean
                 value on these observations becomes the student's first.
 
         Raises:
             DivergedTraining: loss or gradient is not finite; the weights stay as they were.
         """
-        x = torch.from_numpy(observations)
-        if self._images:
-            x = x.contiguous(memory_format=torch.channels_last)
         with torch.autocast("cpu", self._amp_dtype, enabled=self._amp_dtype is not None):
-            with torch.no_grad():
-                teacher_logits, teacher_values = teacher(x)
             logits, values = self.network(x)
         offset = torch.zeros(())
         if renewed and self._value_cost:
-            offset = (teacher_values.float() - values.detach().float()).mean()
+            offset = (teacher_values - values.detach().float()).mean()
         loss = distillation_loss(
             logits=logits,
             values=values + offset,

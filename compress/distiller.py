@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aclearn.errors import ConfigError
 from aclearn.policies import (
@@ -23,8 +22,9 @@ from compress.link import Link
 from compress.policy import Context, Policy
 
 if TYPE_CHECKING:
-    from compress.distillation import Student
-    from compress.network import GraphNetwork
+    import torch
+
+    from compress.distillation import Lesson, Student
 
 #: How much more a new student may train in its first call: the first artifact is no random policy.
 _FIRST = 10
@@ -35,12 +35,14 @@ class Distiller(Link):
 
         KL(π_original ‖ π_smaller) + ½ (v_original − v_smaller)² − β H(π_smaller)
 
-    The teacher is the uncompressed policy, whatever links come before: a fixed network, renewed
-    every `renew_every` versions, since a target that never rests disturbs the student. The student
+    The teacher is the uncompressed policy, whatever links come before. It gives lessons: some of
+    what was visited lately, and what it says there, asked once of each, since to ask the large
+    network costs more than to teach the small one. A young policy moves as a whole within seconds,
+    so that every version has a lesson of its own unless `renew_every` says otherwise. The student
     is a smaller preset, or, without one, the policy that the links before made: pruning and
-    distillation in pairs. It starts from its last result in every version; network and Adam live
-    in the context's memory, where `loss` and `kl` are the last call's means, `steps` the student's
-    steps so far and `deaths` the students before it.
+    distillation in pairs. It starts from its last result in every version; network and Adam
+    live in the context's memory, where `loss` and `kl` are the last call's means, `steps` the
+    student's steps so far and `deaths` the students before it.
 
     Args:
         student: a preset's name or an architecture, to which the links before contribute nothing;
@@ -48,10 +50,13 @@ class Distiller(Link):
             than before.
         steps: steps of Adam a version.
         batch: observations a step.
+        observations: of a lesson, drawn from what was visited; fewer than `steps` × `batch` are
+            learned from more than once. A new student's first lesson has ten times as many.
         learning_rate: of Adam.
         value_cost: weight of (v_original − v_smaller)²; ½ in equation 1.
         entropy_cost: β. 0 lets the student's policy become the original's.
-        renew_every: versions between two renewals of the teacher.
+        renew_every: versions that a lesson serves; a shorter time when it could have twice as many
+            observations.
         first_steps: steps of a new student's first call; None for ten times `steps`.
         budget_s: seconds that a call may train; the step in which they end is the last one, the
             first step is always made. A new student's first call has ten times as many. None for
@@ -70,9 +75,10 @@ class Distiller(Link):
         self,
         student: str | Architecture | None = None,
         *,
-        steps: int = 4,
-        batch: int = 64,
-        learning_rate: float = 5e-4,
+        steps: int = 16,
+        batch: int = 32,
+        observations: int = 256,
+        learning_rate: float = 1e-3,
         value_cost: float = 0.5,
         entropy_cost: float = 0.0,
         renew_every: int = 1,
@@ -83,8 +89,9 @@ class Distiller(Link):
         amp: Literal["auto", "bf16", "off"] = "auto",
     ) -> None:
         _check_student(student, hidden)
-        counts = {"steps": steps, "batch": batch, "renew_every": renew_every}
-        counts |= {} if first_steps is None else {"first_steps": first_steps}
+        first_steps = _FIRST * steps if first_steps is None else first_steps
+        counts = {"steps": steps, "first_steps": first_steps, "batch": batch}
+        counts |= {"observations": observations, "renew_every": renew_every}
         for name, count in counts.items():
             if not _is_whole(count) or count < 1:
                 raise ChainError(f"distill: {name}: expected a whole number ≥ 1, got {count!r}")
@@ -101,8 +108,8 @@ class Distiller(Link):
         self._student = student
         self.starts_anew = student is not None
         self._hidden = None if hidden is None else tuple(hidden)
-        self._steps, self._batch, self._renew_every = steps, batch, renew_every
-        self._first_steps = _FIRST * steps if first_steps is None else first_steps
+        self._steps, self._first_steps, self._batch = steps, first_steps, batch
+        self._observations, self._renew_every = observations, renew_every
         self._budget_s, self._amp = budget_s, amp
         self._training = {
             "learning_rate": float(learning_rate),
@@ -161,26 +168,26 @@ class Distiller(Link):
         """
         started = context.clock()
         graph = self.plan(policy.graph)
-        observations = context.need_observations(self.id)
         memory = context.memory(self.owner)
-        memory["calls"] = memory.get("calls", 0) + 1
-        rng = np.random.default_rng((context.seed, memory["calls"]))
-        teacher = self._teacher(context, memory)
         new = memory.get("graph") != graph.digest()
+        factor = _FIRST if new else 1
+        calls = memory.get("calls", 0) + 1
+        rng = np.random.default_rng((context.seed, calls))
+        lesson = self._lesson(factor * self._observations, context, memory, rng)
+        memory["calls"] = calls
         if new:
             memory.setdefault("deaths", 0)
             memory["student"] = self._make(graph, self._start(graph, policy, context, memory))
             memory |= {"graph": graph.digest(), "steps": 0, "tensors": None}
-        factor = _FIRST if new else 1
         until = math.inf if self._budget_s is None else started + factor * self._budget_s
         student: Student = memory["student"]
         losses: list[float] = []
         divergences: list[float] = []
         alive = False
         try:
-            for indices in _batches(len(observations), self._batch, rng):
-                renewed = not losses and (new or memory["taught"] == 1)
-                loss = student.learn(observations[indices], teacher, renewed=renewed)
+            for part in lesson.parts(self._batch, rng):
+                renewed = not losses and (new or memory["served"] == 1)
+                loss = student.learn(*part, renewed=renewed)
                 alive |= student.alive
                 losses.append(loss.total.item())
                 divergences.append(loss.kl.item())
@@ -214,13 +221,21 @@ class Distiller(Link):
         names = ("loss", "kl", "steps", "deaths")
         return {name: float(memory[name]) for name in names if name in memory}
 
-    def _teacher(self, context: Context, memory: dict[str, Any]) -> GraphNetwork:
-        """The kept network, or from time to time that of this version."""
-        if "teacher" not in memory or memory["taught"] >= self._renew_every:
-            memory["teacher"], memory["taught"] = context.network, 0
-        memory["taught"] += 1
-        teacher: GraphNetwork = memory["teacher"]
-        return teacher
+    def _lesson(
+        self, most: int, context: Context, memory: dict[str, Any], rng: np.random.Generator
+    ) -> Lesson:
+        """The kept one, or from time to time one by this version on at most so many visited."""
+        from compress.distillation import Lesson  # as below: to read and plan needs no torch
+
+        count = min(most, len(context.need_observations(self.id)))
+        lesson: Lesson | None = memory.get("lesson")
+        over = lesson is None or memory["served"] >= self._renew_every
+        if lesson is None or over or count >= 2 * len(lesson):
+            observations = context.sample(self.id, count, rng)
+            lesson = Lesson(observations, context.network, self._amp_dtype())
+            memory |= {"lesson": lesson, "served": 0}
+        memory["served"] += 1
+        return lesson
 
     def _start(
         self, graph: PolicyGraph, policy: Policy, context: Context, memory: Mapping[str, Any]
@@ -228,35 +243,28 @@ class Distiller(Link):
         """What a new student starts from: another than one that has died."""
         if self._student is None:
             return policy.tensors
-        # imported here, as below: to read and plan a chain needs no torch
         from aclearn.policies.network import PolicyNetwork, tensors_of
 
         seed = context.seed + memory["deaths"]
         return tensors_of(PolicyNetwork(graph.architecture, seed=seed))
 
     def _make(self, graph: PolicyGraph, tensors: Tensors) -> Student:
-        from aclearn.learning import choose_amp, choose_device
         from compress.distillation import Student
 
-        amp_dtype = choose_amp(self._amp, choose_device("cpu"))
-        return Student(graph, tensors, **self._training, amp_dtype=amp_dtype)
+        return Student(graph, tensors, **self._training, amp_dtype=self._amp_dtype())
+
+    def _amp_dtype(self) -> torch.dtype | None:
+        from aclearn.learning import choose_amp, choose_device
+
+        return choose_amp(self._amp, choose_device("cpu"))
 
     def _fall_back(self, graph: PolicyGraph, memory: dict[str, Any]) -> None:
         """Back to the last good student, with a new Adam; without one, to none."""
-        memory.pop("teacher", None)
+        memory.pop("lesson", None)
         if memory["tensors"] is None:
             memory.pop("graph")
         else:
             memory["student"] = self._make(graph, memory["tensors"])
-
-
-def _batches(count: int, batch: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-    """Indices of one batch after the other, for ever; none comes twice in one pass over all."""
-    size = min(batch, count)
-    while True:
-        order = rng.permutation(count)
-        for start in range(0, count - size + 1, size):
-            yield order[start : start + size]
 
 
 def _spaces(architecture: Architecture) -> str:

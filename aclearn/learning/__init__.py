@@ -1,6 +1,11 @@
 """Learning: batches, the loss, the update, and the published weights (needs torch)."""
 
-from aclearn.learning.batch import Batch, assemble_batch, rebuild_observations
+from aclearn.learning.batch import (
+    Batch,
+    assemble_batch,
+    chosen_observations,
+    rebuild_observations,
+)
 from aclearn.learning.devices import choose_amp, choose_device, cpu_has
 from aclearn.learning.gradient import GradientSums, GradientWorker
 from aclearn.learning.learner import Learner, UpdateReport
@@ -29,6 +34,7 @@ __all__ = [
     "assemble_batch",
     "choose_amp",
     "choose_device",
+    "chosen_observations",
     "cpu_has",
     "learning_rate",
     "make_optimiser",

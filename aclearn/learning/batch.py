@@ -14,6 +14,8 @@ from torch import Tensor
 from aclearn.learning.staging import HOST, Staging
 from aclearn.wire import Unroll
 
+_NO_HISTORY = "unroll of stacked frames without the older frames of an observation"
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
@@ -105,9 +107,49 @@ def rebuild_observations(unroll: Unroll, out: NDArray[Any], *, frame_stack: int)
                 out[t, b, ..., block] = _history_block(history, position + t - reset_t, channels)[0]
 
 
+def chosen_observations(
+    unroll: Unroll, t: NDArray[np.intp], b: NDArray[np.intp], *, frame_stack: int
+) -> NDArray[Any]:
+    """Some of an unroll's observations, `[N, *shape]`, images as `[N, S·C, H, W]`.
+
+    As `rebuild_observations` has them, at the cost of those alone.
+
+    Args:
+        unroll: checked.
+        t: `[N]`, from 0 to T.
+        b: `[N]`, from 0 to B − 1.
+        frame_stack: S.
+
+    Raises:
+        ValueError: the older frames are missing.
+    """
+    frames = unroll.frames
+    if frames.ndim < 5 or frame_stack == 1:
+        return np.ascontiguousarray(frames[t, b])
+    if unroll.history is None:
+        raise ValueError(_NO_HISTORY)
+    channels, older = frames.shape[2], frame_stack - 1
+    out = np.empty((len(t), frame_stack * channels, *frames.shape[3:]), frames.dtype)
+    begun, history = np.zeros(len(t), np.intp), unroll.history[b]
+    if unroll.reset_index is not None and unroll.reset_history is not None:
+        # in order of time, so that of two resets before an observation the later has the last word
+        for k in np.argsort(unroll.reset_index, kind="stable"):
+            reset_t, column = divmod(int(unroll.reset_index[k]), frames.shape[1])
+            after = (b == column) & (t >= reset_t)
+            begun[after], history[after] = reset_t, unroll.reset_history[k]
+    for age in range(frame_stack):  # age 0 is the newest frame
+        block = slice((older - age) * channels, (older - age + 1) * channels)
+        here = t - age >= begun
+        out[here, block] = frames[t[here] - age, b[here]]
+        for k in np.flatnonzero(~here):
+            position = older - age + int(t[k] - begun[k])
+            out[k, block] = history[k, position * channels : (position + 1) * channels]
+    return out
+
+
 def _history_block(history: NDArray[Any] | None, position: int, channels: int) -> NDArray[Any]:
     if history is None:
-        raise ValueError("unroll of stacked frames without the older frames of an observation")
+        raise ValueError(_NO_HISTORY)
     return np.moveaxis(history[:, position * channels : (position + 1) * channels], 1, -1)
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.learning.batch import rebuild_observations
+from aclearn.learning.batch import chosen_observations
 from aclearn.wire import Unroll
 
-#: Unrolls that are kept; each is one message long anyhow, and the newest are what matters.
-_UNROLLS_KEPT = 4
+#: Unrolls that are kept and drawn from: what follows in a game is alike, so that little of many
+#: shows more than much of few.
+_UNROLLS_KEPT = 8
 
 
 class RecentObservations:
@@ -35,22 +36,20 @@ class RecentObservations:
         self._unrolls.append(unroll)
 
     def sample(self, count: int) -> NDArray[Any] | None:
-        """At most `count` observations `[N, *shape]` of one kept unroll; None before the first.
+        """At most `count` observations `[N, *shape]` of the kept unrolls; None without any.
 
         Only steps that are learned: what an environment said in a failure is none of them.
         """
-        if not self._unrolls or count < 1:
+        places = [np.nonzero(unroll.valid) for unroll in self._unrolls]
+        ends = np.cumsum([0] + [len(t) for t, _ in places])
+        if count < 1 or ends[-1] == 0:
             return None
-        unroll = self._unrolls[int(self._rng.integers(len(self._unrolls)))]
-        t, b = np.nonzero(unroll.valid)
-        if len(t) == 0:
-            return None
-        chosen = np.sort(self._rng.choice(len(t), min(count, len(t)), replace=False))
-        frames = unroll.frames
-        if frames.ndim < 5:
-            return np.ascontiguousarray(frames[t[chosen], b[chosen]])
-        channels, height, width = frames.shape[2:]
-        shape = (*frames.shape[:2], height, width, channels * self._frame_stack)
-        stacked = np.empty(shape, frames.dtype)
-        rebuild_observations(unroll, stacked, frame_stack=self._frame_stack)
-        return np.ascontiguousarray(np.moveaxis(stacked[t[chosen], b[chosen]], -1, 1))
+        chosen = np.sort(self._rng.choice(ends[-1], min(count, ends[-1]), replace=False))
+        drawn = []
+        for unroll, (t, b), start, end in zip(self._unrolls, places, ends, ends[1:], strict=False):
+            here = chosen[(chosen >= start) & (chosen < end)] - start
+            observations = chosen_observations(
+                unroll, t[here], b[here], frame_stack=self._frame_stack
+            )
+            drawn.append(observations)
+        return np.concatenate(drawn)

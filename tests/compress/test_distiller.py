@@ -22,6 +22,7 @@ from compress import (
     check_compressor,
     parse_chain,
 )
+from compress.distillation import Lesson
 from compress.distiller import Distiller
 from compress.network import GraphNetwork
 from compress.quantizer import Quantizer
@@ -104,8 +105,8 @@ def test_each_version_goes_on_from_the_last_ones_student_and_adam(small) -> None
     assert taken() == {30} == {memory["steps"]}
     second = compress(distiller, versions[1], context)
     assert taken() == {32} == {memory["steps"]}
-    # a step of Adam moves no weight by much more than the learning rate of 5e-4
-    assert 0 < distance(first.tensors, second.tensors) < 2.5e-3
+    # a step of Adam moves no weight by much more than the learning rate of 1e-3
+    assert 0 < distance(first.tensors, second.tensors) < 5e-3
     # what was published stays as it was
     assert all(np.array_equal(first.tensors[name], kept[name]) for name in kept)
 
@@ -115,7 +116,14 @@ def test_statistics_are_means_over_the_steps_of_the_last_call(small) -> None:
     policy, student = small.policy(small.images), smaller(small.images)
     context = Context(observations, seed=5)
     distiller = Distiller(
-        student, batch=16, first_steps=1, steps=1, amp="off", value_cost=0.25, entropy_cost=0.1
+        student,
+        batch=16,
+        first_steps=1,
+        steps=1,
+        renew_every=2,  # the first step of another lesson shifts the values
+        amp="off",
+        value_cost=0.25,
+        entropy_cost=0.1,
     )
     start = compress(distiller, policy, context).tensors
     compress(distiller, policy, context)
@@ -182,16 +190,70 @@ def test_a_factored_policy_can_be_the_student(small) -> None:
     assert kl_by_loops(teacher, after) < kl_by_loops(teacher, before) / 5
 
 
-def test_the_teacher_is_the_original_and_rests_between_renewals(small) -> None:
-    context = Context(small.observations(small.images, 8))
+def test_a_lesson_is_by_the_original_and_serves_until_it_is_renewed(small) -> None:
+    context = Context()
     distiller = Distiller(smaller(small.images), steps=1, first_steps=1, renew_every=3)
-    taught = []
     for version in range(1, 8):
+        context.observations = small.observations(small.images, 8, seed=version)
         context.begin(small.policy(small.images, seed=version, version=version))
         distiller.compress(pruned(context.original, small, 1), context)
-        taught.append(context.memory(distiller.owner)["teacher"].policy.bias.numpy().copy())
-    biases = [small.tensors(small.images, seed)["policy.bias"] for seed in (1, 1, 1, 4, 4, 4, 7)]
-    np.testing.assert_array_equal(taught, biases)
+        by = 1 + (version - 1) // 3 * 3  # 1, 1, 1, 4, 4, 4, 7
+        visited = small.observations(small.images, 8, seed=by)
+        x, logits, values = context.memory(distiller.owner)["lesson"].part(np.arange(8))
+        np.testing.assert_array_equal(x, visited)
+        expected = outputs(small.images, small.tensors(small.images, by), visited)
+        np.testing.assert_allclose(logits, expected[0], rtol=0, atol=1e-5)
+        np.testing.assert_allclose(values, expected[1], rtol=0, atol=1e-5)
+
+
+def test_a_lesson_is_of_some_of_all_that_was_visited_and_a_new_student_s_first_of_ten_times(small):
+    visited = small.observations(small.flat, 64)
+    context, lengths, seen = Context(visited), [], set()
+    distiller = Distiller(smaller(small.flat), steps=1, first_steps=1, observations=2)
+    for _ in range(60):
+        compress(distiller, small.policy(small.flat), context)
+        lesson = context.memory(distiller.owner)["lesson"]
+        x, _, _ = lesson.part(np.arange(len(lesson)))
+        lengths.append(len(x))
+        if len(lengths) > 1:
+            seen |= set(np.nonzero((visited[:, None] == x.numpy()).all(2))[0].tolist())
+    assert lengths == [20] + 59 * [2]
+    # of 64, 59 draws of two leave 64 · (62/64)^59 ≈ 10 unseen
+    assert len(seen) > 45
+
+
+def test_a_lesson_of_few_observations_is_renewed_when_there_are_twice_as_many(small) -> None:
+    context, taught = Context(), []
+    distiller = Distiller(smaller(small.flat), steps=1, first_steps=1, renew_every=100)
+    for count in (4, 7, 8, 15, 16, 16):
+        context.observations = small.observations(small.flat, count)
+        compress(distiller, small.policy(small.flat), context)
+        taught.append(len(context.memory(distiller.owner)["lesson"]))
+    assert taught == [4, 4, 8, 8, 16, 16]
+
+
+@pytest.mark.parametrize("name", ["images", "flat"])
+def test_a_teacher_is_asked_once_of_each_observation_and_when_it_is_needed(small, name) -> None:
+    architecture = getattr(small, name)
+    observations = small.observations(architecture, 8)
+    tensors = small.tensors(architecture, 1)
+    network = GraphNetwork(PolicyGraph(architecture)).load(tensors)
+    asked = []
+
+    def teacher(x):
+        asked.append(len(x))
+        return network(x)
+
+    lesson = Lesson(observations, teacher, None)
+    logits, values = outputs(architecture, tensors, observations)
+    for indices, new in (([5, 2], 2), ([2, 5], 0), ([7, 2, 0], 2), ([0], 0), (range(8), 4)):
+        asked.clear()
+        indices = np.array(indices)
+        x, said, valued = lesson.part(indices)
+        assert sum(asked) == new
+        np.testing.assert_array_equal(x, observations[indices])
+        np.testing.assert_allclose(said, logits[indices], rtol=0, atol=1e-5)
+        np.testing.assert_allclose(valued, values[indices], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(("renew_every", "follows"), [(1, True), (1000, False)])
@@ -236,17 +298,27 @@ def test_a_new_student_gets_ten_times_the_steps_by_default(small) -> None:
     assert context.memory(distiller.owner)["steps"] == 30
 
 
-def test_every_observation_is_seen_once_before_any_is_seen_again(small) -> None:
-    from compress.distiller import _batches
+def test_every_observation_is_seen_once_before_any_is_seen_again() -> None:
+    def parts(count, size, passes):
+        lesson = Lesson(np.arange(count, dtype=np.float32)[:, None], Counting(), None)
+        found = itertools.islice(lesson.parts(size, np.random.default_rng(0)), passes)
+        for x, logits, values in found:
+            # what is said belongs to what is shown
+            np.testing.assert_array_equal(logits[:, 0], x[:, 0])
+            np.testing.assert_array_equal(values, -x[:, 0])
+            yield x[:, 0].tolist()
 
-    rng = np.random.default_rng(0)
-    batches = list(itertools.islice(_batches(10, 3, rng), 6))
+    batches = list(parts(10, 3, 6))
     assert [len(batch) for batch in batches] == [3] * 6
     for one_pass in (batches[:3], batches[3:]):
-        seen = np.concatenate(one_pass)
-        assert len(set(seen.tolist())) == 9 and seen.max() < 10
-    few = list(itertools.islice(_batches(2, 64, rng), 2))
-    assert [sorted(batch.tolist()) for batch in few] == [[0, 1], [0, 1]]
+        seen = [place for batch in one_pass for place in batch]
+        assert len(set(seen)) == 9 and max(seen) < 10
+    assert [sorted(batch) for batch in parts(2, 64, 2)] == [[0, 1], [0, 1]]
+
+
+class Counting(torch.nn.Module):
+    def forward(self, x):
+        return x, -x[:, 0]
 
 
 def test_each_call_draws_other_observations(small) -> None:
@@ -299,7 +371,7 @@ def test_bf16_and_fp32_students_are_near_to_each_other_and_both_are_float32(smal
 def test_a_teacher_whose_values_move_as_a_whole_is_followed_at_once(small) -> None:
     observations = small.observations(small.images, 16)
     policy, context = small.policy(small.images), Context(observations)
-    distiller = Distiller(smaller(small.images), batch=16, first_steps=1, steps=1)
+    distiller = Distiller(smaller(small.images), batch=16, first_steps=1, steps=1, renew_every=1)
     compress(distiller, policy, context)
     moved = dict(policy.tensors) | {"value.bias": policy.tensors["value.bias"] + np.float32(40.0)}
     result = compress(distiller, Policy.of(small.images, moved, PolicyVersion(0, 2)), context)
@@ -333,7 +405,9 @@ def test_what_actors_run_after_each_swap_is_the_student_of_the_new_version(
 ) -> None:
     student = smaller(architecture)
     observations = small.observations(architecture, 64)
-    distiller = Distiller(student, steps=40, first_steps=60, learning_rate=3e-3)
+    distiller = Distiller(
+        student, steps=40, batch=64, first_steps=60, learning_rate=3e-3, renew_every=1
+    )
     chain = CompressorChain().add(distiller)
     links = [f"distill={student.digest()}"]
     if last is not None:

@@ -44,7 +44,7 @@ def test_a_training_that_diverges_publishes_nothing_and_the_last_student_goes_on
     memory = context.memory(distiller.owner)
     before = {name: tensor.copy() for name, tensor in memory["tensors"].items()}
     spoilt = overflowing(good)
-    memory.pop("teacher")  # so that the next one is the spoilt one, whenever it is renewed
+    memory.pop("lesson")  # so that the next one is the spoilt one, whenever it is renewed
     with pytest.raises(
         DivergedTraining, match=r"distill=\w+: .* after 0 steps .* not finite.*last good student"
     ):
@@ -114,6 +114,7 @@ def test_without_observations_there_is_nothing_to_learn_from(small) -> None:
         ({"steps": 2.5}, r"steps: expected a whole number ≥ 1, got 2\.5"),
         ({"steps": "four"}, "steps: expected a whole number ≥ 1, got 'four'"),
         ({"batch": True}, "batch: expected a whole number ≥ 1, got True"),
+        ({"observations": 0}, "observations: expected a whole number ≥ 1, got 0"),
         ({"renew_every": -1}, "renew_every: expected a whole number ≥ 1"),
         ({"first_steps": 0}, "first_steps: expected a whole number ≥ 1"),
         ({"learning_rate": 0.0}, "learning_rate: expected a number > 0"),

@@ -13,8 +13,13 @@ from distilling import kl_by_loops, outputs, silenced
 from aclearn.policies import describe_architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
 from compress import PolicyGraph
-from compress.distillation import Student, distillation_loss, one_signed_layers
+from compress.distillation import Lesson, Student, distillation_loss, one_signed_layers
 from compress.network import GraphNetwork
+
+
+def all_of(observations, teacher, amp_dtype=None):
+    """All that there is to learn from the observations."""
+    return Lesson(observations, teacher, amp_dtype).part(np.arange(len(observations)))
 
 
 def test_the_loss_is_equation_1_summed_up_by_loops() -> None:
@@ -72,7 +77,8 @@ def test_values_that_differ_by_less_than_bf16_tells_apart_are_learned_in_bf16(sm
         max_grad_norm=1.0,
         amp_dtype=torch.bfloat16,
     )
-    loss = student.learn(small.observations(small.images, 6), GraphNetwork(graph).load(teacher))
+    network = GraphNetwork(graph).load(teacher)
+    loss = student.learn(*all_of(small.observations(small.images, 6), network, torch.bfloat16))
     assert float(loss.value) == pytest.approx(0.3**2, rel=1e-3)
     assert float(loss.kl) == 0.0
 
@@ -85,18 +91,18 @@ def test_a_student_that_has_nothing_to_learn_is_not_dead(small) -> None:
     # both so sure of an action that float32 knows no other: the gradient is zero to the last bit
     sure = tensors | {"policy.bias": np.float32([300.0, 0.0, 0.0])}
     student.network.load(sure)
-    student.learn(observations, GraphNetwork(graph).load(sure))
+    student.learn(*all_of(observations, GraphNetwork(graph).load(sure)))
     assert all(not parameter.grad.any() for parameter in student.network.policy.parameters())
     assert student.alive
     student.network.load(tensors)
     other = small.policy(small.images, seed=5).tensors
-    student.learn(observations, GraphNetwork(graph).load(other))
+    student.learn(*all_of(observations, GraphNetwork(graph).load(other)))
     assert student.alive
     student.network.load(silenced(tensors))
-    student.learn(observations, GraphNetwork(graph).load(other))
+    student.learn(*all_of(observations, GraphNetwork(graph).load(other)))
     assert not student.alive
     # black screens, as when a game begins: who is silent there may well see something elsewhere
-    student.learn(np.zeros_like(observations), GraphNetwork(graph).load(other))
+    student.learn(*all_of(np.zeros_like(observations), GraphNetwork(graph).load(other)))
     assert student.alive
 
 
@@ -139,7 +145,7 @@ def test_gradients_are_centred_where_inputs_have_one_sign_and_nowhere_else(small
         max_grad_norm=1e9,
         amp_dtype=None,
     )
-    student.learn(observations, GraphNetwork(PolicyGraph(architecture)).load(teacher))
+    student.learn(*all_of(observations, GraphNetwork(PolicyGraph(architecture)).load(teacher)))
     # the same gradient from the trainer's module and the loss in its own words
     network = PolicyNetwork(architecture, seed=0)
     load_tensors(network, learner)
@@ -216,6 +222,7 @@ def test_a_student_keeps_its_units_while_its_teacher_s_values_drift(seed) -> Non
     for version in range(60):
         teacher.value = -0.03 * version
         for step in range(40 if version == 0 else 4):
-            student.learn(screens[rng.integers(256, size=16)], teacher, renewed=step == 0)
+            seen = screens[rng.integers(256, size=16)]
+            student.learn(*all_of(seen, teacher), renewed=step == 0)
     assert before > 100
     assert units_that_live(student, screens) > 0.45 * before

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from aclearn.acting import UnrollBuilder, UnrollCounter
 from aclearn.envs import EnvSpec, EnvStep
-from aclearn.learning import rebuild_observations
+from aclearn.learning import chosen_observations, rebuild_observations
 from aclearn.policies import PolicyVersion
 from aclearn.wire import Unroll
 
@@ -68,6 +68,12 @@ class Film:
         out = np.full((T_plus_1, B, H, W, stacked_channels), 77, np.uint8)
         rebuild_observations(unroll, out, frame_stack=S)
         np.testing.assert_array_equal(np.moveaxis(out, -1, 2), self.stacks)
+        # and by themselves: all of them in any order, and any one twice
+        t, b = np.divmod(np.random.default_rng(0).permutation(T_plus_1 * B), B)
+        t, b = np.append(t, t[0]), np.append(b, b[0])
+        chosen = chosen_observations(unroll, t, b, frame_stack=S)
+        np.testing.assert_array_equal(chosen, self.stacks[t, b])
+        assert chosen.flags.c_contiguous
 
 
 @settings(max_examples=150, deadline=None)
@@ -145,9 +151,14 @@ def test_flat_observations_are_taken_as_they_are() -> None:
     out = np.zeros((4, 2, 5), np.float32)
     rebuild_observations(quiet_unroll(frames), out, frame_stack=1)
     np.testing.assert_array_equal(out, frames)
+    t, b = np.array([3, 0]), np.array([1, 0])
+    chosen = chosen_observations(quiet_unroll(frames), t, b, frame_stack=1)
+    np.testing.assert_array_equal(chosen, frames[t, b])
 
 
 def test_stacks_cannot_be_rebuilt_without_the_older_frames() -> None:
     unroll = quiet_unroll(np.zeros((3, 1, 1, H, W), np.uint8))
     with pytest.raises(ValueError, match="without the older frames"):
         rebuild_observations(unroll, np.zeros((3, 1, H, W, 4), np.uint8), frame_stack=4)
+    with pytest.raises(ValueError, match="without the older frames"):
+        chosen_observations(unroll, np.array([2]), np.array([0]), frame_stack=4)

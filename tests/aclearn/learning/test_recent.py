@@ -50,11 +50,24 @@ def test_as_many_as_asked_for_are_drawn_without_repetition() -> None:
 
 def test_only_the_newest_unrolls_are_kept() -> None:
     recent = RecentObservations(frame_stack=S)
-    for start in (0, 40, 50, 60, 70):
+    for start in (0, *range(40, 56, 2)):  # the frames of the newest begin with even numbers
         recent.add(images(start))
-    seen = {int(o.min()) for _ in range(200) for o in recent.sample(6)}
-    assert 0 not in seen  # the first step of the oldest unroll would show it
-    assert {40, 50, 60, 70} <= seen
+    got = recent.sample(1000)
+    assert len(got) == 8 * T * B
+    # the newer frame of the first step of each environment: 0 and 1 were those of the oldest
+    first = {int(o[1, 0, 0]) for o in got if o[0, 0, 0] >= 140}
+    assert first == {start + b for start in range(40, 56, 2) for b in range(B)}
+
+
+def test_what_is_drawn_is_of_all_kept_unrolls_in_their_order() -> None:
+    recent = RecentObservations(frame_stack=1, seed=1)
+    for start in (10, 20, 30, 40):
+        recent.add(quiet_unroll(np.full((T + 1, B, 3), start, np.float32)))
+    drawn = [recent.sample(2)[:, 0].tolist() for _ in range(60)]
+    assert {start for pair in drawn for start in pair} == {10, 20, 30, 40}
+    assert all(first <= second for first, second in drawn)
+    # two of 24 places are of one unroll with a probability of 5/23
+    assert sum(first != second for first, second in drawn) > 30
 
 
 def test_steps_that_are_not_learned_are_not_drawn() -> None:
