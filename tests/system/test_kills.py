@@ -37,14 +37,28 @@ def _goes_on(run: Run) -> None:
     )
 
 
+def _stop_beyond_its_checkpoint(run: Run, pid: int) -> int:
+    """Stop the trainer where it has learned what no checkpoint has; the newest one's label.
+
+    With nothing in flight right after a checkpoint, its death would lose nothing.
+    """
+
+    def look() -> int | None:
+        os.kill(pid, signal.SIGSTOP)
+        checkpoint = load_newest(run.folder / "checkpoints")
+        if checkpoint and 0 < checkpoint.label < run.last()["policy_version"]:
+            return checkpoint.label
+        os.kill(pid, signal.SIGCONT)
+        return None
+
+    return run.wait_for(look, "updates beyond a checkpoint with updates")
+
+
 def _kill_trainer(run: Run) -> None:
     """Kill the trainer; it comes back from its checkpoint under a new epoch within 10 s."""
-    checkpoint = run.wait_for(
-        lambda: (c := load_newest(run.folder / "checkpoints")) and c.label > 0 and c,
-        "a checkpoint with updates",
-    )
-    before = run.last()
     pids = run.pids()
+    label = _stop_beyond_its_checkpoint(run, pids["trainer-0"])
+    before = run.last()
     run.kill_role("trainer-0")
 
     def comes_back() -> dict[str, Any] | None:
@@ -58,7 +72,7 @@ def _kill_trainer(run: Run) -> None:
 
     after = run.wait_for(comes_back, "the new trainer learns and publishes", within_s=10.0)
     assert run.pids() == pids | {"trainer-0": run.pids()["trainer-0"]}
-    assert checkpoint.label <= after["policy_version"]
+    assert label <= after["policy_version"]
     check_line(after)
     assert after["learned_steps"] <= after["env_steps"]
     # what the killed trainer held is accounted for
