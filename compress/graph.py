@@ -269,12 +269,22 @@ def check_tensors(graph: PolicyGraph, tensors: Tensors, *, with_value: bool = Fa
         if graph.precision == "bf16":
             finite = not bool(((tensor & 0x7F80) == 0x7F80).any())  # an exponent of all ones
         elif tensor.dtype.kind == "f":
-            # Both are NaN where anything is, and neither needs a temporary array of booleans.
-            finite = bool(np.isfinite(tensor.max()) and np.isfinite(tensor.min()))
+            finite = _is_finite(tensor)
         else:
             finite = True
         if not finite:
             raise RefusedTensors(f"weights[{name!r}]: not finite")
+
+
+def _is_finite(tensor: NDArray[Any]) -> bool:
+    if tensor.dtype == np.float32:
+        # reads each number once, and is finite unless one of them is not or it overflows
+        numbers = tensor.reshape(-1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(np.dot(numbers, numbers)):
+                return True
+    # both are NaN where anything is, and neither needs a temporary array of booleans
+    return bool(np.isfinite(tensor.max()) and np.isfinite(tensor.min()))
 
 
 def stored_as_float32(tensor: NDArray[Any], precision: Precision) -> NDArray[np.float32]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import fields, replace
 from math import prod
 
@@ -289,6 +290,25 @@ def test_every_float_tensor_must_be_finite(small, precision, number) -> None:
         tensors[name].reshape(-1)[-1:] = value
         with pytest.raises(RefusedTensors, match=rf"weights\['{name}'\]: not finite"):
             check_tensors(graph, tensors)
+
+
+def test_numbers_whose_squares_are_no_float32_are_finite_and_infinite_ones_among_them_are_not(
+    small,
+) -> None:
+    graph = PolicyGraph(small.flat)
+    tensors = zeros(graph)
+    weight = tensors["hidden.0.weight"]
+    weight[...] = np.finfo(np.float32).max
+    weight[0] *= -1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_tensors(graph, tensors)
+        # neither the largest nor the smallest number says it alone
+        for place, number in {(1, 0): np.inf, (0, 0): -np.inf, (1, 1): np.nan}.items():
+            before, weight[place] = weight[place], number
+            with pytest.raises(RefusedTensors, match=r"weights\['hidden.0.weight'\]: not finite"):
+                check_tensors(graph, tensors)
+            weight[place] = before
 
 
 def test_the_bits_of_bfloat16_that_are_not_finite_are_those_that_torch_says(small) -> None:
