@@ -192,7 +192,7 @@ def test_a_factored_policy_can_be_the_student(small) -> None:
 
 def test_a_lesson_is_by_the_original_and_serves_until_it_is_renewed(small) -> None:
     context = Context()
-    distiller = Distiller(smaller(small.images), steps=1, first_steps=1, renew_every=3)
+    distiller = Distiller(smaller(small.images), steps=1, first_steps=1, renew_every=3, amp="off")
     for version in range(1, 8):
         context.observations = small.observations(small.images, 8, seed=version)
         context.begin(small.policy(small.images, seed=version, version=version))
