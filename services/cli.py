@@ -24,6 +24,7 @@ from aclearn.launch import (
 )
 from aclearn.runs import RunFolder, check_file
 from services.monitor import STARTED_AT_VARIABLE
+from services.output import make_output_lossy
 
 app = typer.Typer(
     add_completion=False,
@@ -291,6 +292,7 @@ def keys(
 
 def main() -> NoReturn:
     """Run the command line; a mistake of the user's is a message, not a traceback."""
+    make_output_lossy()
     # an environment or a link of the user's own lies here more often than not; at the end, so that
     # a folder that has the name of a package hides none
     sys.path.append(str(Path.cwd()))

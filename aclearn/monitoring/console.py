@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,8 +11,6 @@ from typing import Any, Protocol, TextIO
 from aclearn.monitoring.bottleneck import bottleneck_of, queue_fills
 from aclearn.monitoring.progress import ProgressEstimate
 from aclearn.monitoring.wording import duration, printable
-
-_LOGGER = logging.getLogger(__name__)
 
 
 class RunConsole(Protocol):
@@ -66,10 +63,7 @@ def open_console(
 
 
 class PlainConsole:
-    """One line of `key=value` an interval, without escape codes; events at once.
-
-    A reader that goes away (`| head`) ends the output, not the run.
-    """
+    """One line of `key=value` an interval, without escape codes; events at once."""
 
     def __init__(
         self,
@@ -81,7 +75,7 @@ class PlainConsole:
     ) -> None:
         self._estimate = ProgressEstimate(goal)
         self._name = name
-        self._stream: TextIO | None = stream
+        self._stream = stream
         self._every_s = every_s
         self._due_s = 0.0
         self._unwritten: tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]] | None = None
@@ -140,11 +134,5 @@ class PlainConsole:
         return " ".join(parts)
 
     def _write(self, text: str) -> None:
-        if self._stream is None:
-            return
-        try:
-            self._stream.write(printable(text) + "\n")
-            self._stream.flush()
-        except OSError as error:
-            self._stream = None
-            _LOGGER.warning('event=console_lost error="%s"', error)
+        self._stream.write(printable(text) + "\n")
+        self._stream.flush()

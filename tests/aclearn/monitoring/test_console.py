@@ -108,27 +108,6 @@ def test_the_first_line_of_a_run_needs_no_figures() -> None:
     assert "the trainer has not reported" in line
 
 
-class _ClosedPipe(io.StringIO):
-    writes = 0
-
-    def write(self, text: str) -> int:
-        self.writes += 1
-        raise BrokenPipeError(32, "Broken pipe")
-
-
-def test_a_reader_that_goes_away_ends_the_output_with_one_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    stream = _ClosedPipe()
-    with _plain(stream, every_s=0.0) as console:
-        console.update(_LINE, [])
-        console.note("still running")
-    assert stream.writes == 1
-    assert [record.message for record in caplog.records] == [
-        'event=console_lost error="[Errno 32] Broken pipe"'
-    ]
-
-
 def test_a_stream_that_is_no_terminal_gets_plain_lines() -> None:
     stream = io.StringIO()
     with open_console({}, name="pong-1", stream=stream) as console:
