@@ -1,4 +1,4 @@
-"""Standard output and standard error of a command: lines that cannot be written are lost, nothing else."""
+"""Standard output and standard error of a command: what cannot be written is lost, nothing else."""
 
 from __future__ import annotations
 
