@@ -58,7 +58,11 @@ class MonitorFiles:
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self.metrics = MetricsWriter(folder.metrics_path)
-        self.board = TensorBoardWriter(folder.tensorboard_dir)
+        # in the run folder itself: TensorBoard calls a run by the folder of its events
+        self.board = TensorBoardWriter(folder.path)
+        last_step = (self.metrics.last_line or {}).get("env_steps", 0)
+        text = f"```yaml\n{folder.read_config_yaml()}\n```"
+        self.board.write_text("configuration", text, step=last_step)
 
     def open_view(self, begun: float) -> RunView:
         """A view that goes on where the one that wrote these files ended."""

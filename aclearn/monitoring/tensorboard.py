@@ -1,4 +1,4 @@
-"""Scalars for TensorBoard, written without torch and without TensorFlow."""
+"""Figures and texts for TensorBoard, written without torch and without TensorFlow."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
 from aclearn.errors import RunFolderError
-from aclearn.monitoring.metrics import PART_SECONDS
+from aclearn.monitoring.tags import tagged
 
 _LOGGER = logging.getLogger(__name__)
 _NUMBER = itertools.count()
-_AXIS = "env_steps"
-# Sums since the start say nothing as curves; `aclearn top` and `profile` read them.
-_LEFT_OUT = frozenset({_AXIS, PART_SECONDS})
 
 
 class TensorBoardWriter:
@@ -29,8 +27,8 @@ class TensorBoardWriter:
     once. A disk that refuses later ends the writing with a warning, not the run.
 
     Args:
-        folder: gets the event file; made if it is missing. Files of an earlier part of the run stay
-            and TensorBoard joins them.
+        folder: gets the event file; made if it is missing. TensorBoard calls the run by the
+            folder's name. Files of an earlier part of the run stay and TensorBoard joins them.
         clock: seconds since 1970, for the time axis.
 
     Raises:
@@ -39,11 +37,13 @@ class TensorBoardWriter:
 
     def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
         # Imported here: 0.2 s and protobuf, which the actors that import this package do not need.
-        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         self._new_event: Callable[..., Any] = event_pb2.Event
         self._new_summary: Callable[..., Any] = summary_pb2.Summary
+        self._new_metadata: Callable[..., Any] = summary_pb2.SummaryMetadata
+        self._new_tensor = partial(tensor_pb2.TensorProto, dtype=types_pb2.DT_STRING)
         self._clock = clock
         # TensorBoard knows event files by "tfevents" and reads them in the order of their names;
         # the number keeps two writers of one process in one second apart.
@@ -72,27 +72,31 @@ class TensorBoardWriter:
         self.close()
 
     def write(self, line: Mapping[str, Any]) -> None:
-        """Append every number in a metrics line, nested ones as `wait_share/actor/emulator`.
+        """Append every number in a metrics line under its tag, see `tagged`.
 
-        What is None or no number is left out. Does nothing after `close`.
+        Does nothing after `close`.
         """
-        shown = {name: value for name, value in line.items() if name not in _LEFT_OUT}
-        self.write_at(int(line.get(_AXIS) or 0), shown)
+        self.write_at(int(line.get("env_steps") or 0), line)
 
     def write_at(self, step: int, values: Mapping[str, Any]) -> None:
         """As `write`, at a step that the caller counts: for what happens between two lines."""
-        scalars = [
-            self._new_summary.Value(tag=tag, simple_value=value)  # type: ignore[attr-defined]
-            for tag, value in _scalars("", values)
-        ]
-        summary = self._new_summary(value=scalars)
-        self._append(self._new_event(wall_time=self._clock(), step=step, summary=summary))
+        self._append_values(step, [{"tag": t, "simple_value": v} for t, v in tagged(values)])
+
+    def write_text(self, tag: str, text: str, *, step: int = 0) -> None:
+        """Append a text, which TensorBoard reads as Markdown."""
+        metadata = self._new_metadata(plugin_data={"plugin_name": "text"})
+        tensor = self._new_tensor(string_val=[text.encode()])
+        self._append_values(step, [{"tag": tag, "metadata": metadata, "tensor": tensor}])
 
     def close(self) -> None:
         """Close the file; may be called again."""
         if self._file is not None:
             file, self._file = self._file, None
             file.close()
+
+    def _append_values(self, step: int, values: list[dict[str, Any]]) -> None:
+        summary = self._new_summary(value=values)
+        self._append(self._new_event(wall_time=self._clock(), step=step, summary=summary))
 
     def _append(self, event: Any) -> None:
         if self._file is None:
@@ -110,11 +114,3 @@ class TensorBoardWriter:
             self.close()
         except OSError as error:
             _LOGGER.debug('event=tensorboard_close error="%s"', error)
-
-
-def _scalars(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _scalars(f"{prefix}{name}/", value)
-        elif isinstance(value, int | float):
-            yield f"{prefix}{name}", float(value)

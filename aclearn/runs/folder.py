@@ -19,7 +19,7 @@ from aclearn.runs.summary import read_summary
 
 _log = logging.getLogger(__name__)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_SUBFOLDERS: Final = ("checkpoints", "logs", "tensorboard")
+_SUBFOLDERS: Final = ("checkpoints", "logs")
 
 
 class RunFolder:
@@ -139,11 +139,6 @@ class RunFolder:
     def logs_dir(self) -> Path:
         """See `log_path`."""
         return self.path / "logs"
-
-    @property
-    def tensorboard_dir(self) -> Path:
-        """Event files."""
-        return self.path / "tensorboard"
 
     def log_path(self, role: str, identifier: str) -> Path:
         """The log file of one process: `logs/<role>-<identifier>.log`."""

@@ -20,7 +20,7 @@ from system_harness import (
     System,
     check_lines,
 )
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 
 from aclearn.runs import load_newest
 
@@ -65,10 +65,17 @@ def test_a_run_ends_at_its_bound_with_summary_checkpoint_and_events(
     assert checkpoint is not None
     assert checkpoint.state["ledger"]["learned_steps"] == summary["learned_steps"]
     assert checkpoint.state["counters"]["updates"] == summary["updates"] == checkpoint.label
-    events = EventAccumulator(str(run.folder / "tensorboard"))
+    # as TensorBoard does, whose --logdir is run.dir
+    events = EventMultiplexer().AddRunsFromDirectory(str(run.folder.parent))
     events.Reload()
-    tags = {tag.split("/")[-1] for tag in events.Tags()["scalars"]}
-    assert {"learned_steps", "return_mean_100", "in_flight_steps"} <= tags
+    assert events.Runs().keys() == {"r"}
+    tags = set(events.Runs()["r"]["tensors"]) - {"configuration"}
+    assert {"steps/learned", "return/mean_100", "wait/actor/emulator"} <= tags
+    assert all("/" in tag for tag in tags), "each is in a group"
+    (configuration,) = events.Tensors("r", "configuration")
+    assert events.SummaryMetadata("r", "configuration").plugin_data.plugin_name == "text"
+    text = configuration.tensor_proto.string_val[0].decode()
+    assert text == f"```yaml\n{(run.folder / 'config.yaml').read_text()}\n```"
 
 
 def test_a_run_ends_at_its_target_and_says_when_it_was_reached(system: System) -> None:

@@ -157,7 +157,7 @@ def test_a_count_for_which_there_is_no_room_is_given_up_and_the_run_goes_on(
 
 def _check_events(run: Run) -> None:
     """TensorBoard shows each decision at the number that it has in the file."""
-    events = EventAccumulator(str(run.folder / "tensorboard"), size_guidance={"scalars": 0})
+    events = EventAccumulator(str(run.folder), size_guidance={"scalars": 0})
     events.Reload()
 
     def curve(name: str) -> dict[int, float]:
@@ -172,7 +172,7 @@ def _check_events(run: Run) -> None:
     for verdict in {d["verdict"] for d in decisions.values()}:
         at = {n for n, d in decisions.items() if d["verdict"] == verdict}
         assert curve(f"verdict/{verdict.replace(' ', '_')}") == dict.fromkeys(at, 1.0)
-    assert {"tuner_trainers", "tuner_temperature"} <= set(events.Tags()["scalars"])
+    assert {"tuner/trainers", "tuner/temperature"} <= set(events.Tags()["scalars"])
 
 
 def test_a_run_too_short_for_a_window_remembers_nothing_and_its_plot_says_why(

@@ -28,11 +28,11 @@ def test_what_is_written_can_be_read_back_over_env_steps(tmp_path: Path) -> None
         for steps, value in ((1000, None), (2000, -20.5), (3000, -19.25)):
             writer.write({"env_steps": steps, "return_mean_100": value, "updates": steps // 500})
     read = _read(tmp_path)
-    assert [(e.step, e.value) for e in read.Scalars("return_mean_100")] == [
+    assert [(e.step, e.value) for e in read.Scalars("return/mean_100")] == [
         (2000, -20.5),
         (3000, -19.25),
     ]
-    assert [(e.wall_time, e.value) for e in read.Scalars("updates")] == [
+    assert [(e.wall_time, e.value) for e in read.Scalars("run/updates")] == [
         (101.0, 2.0),
         (102.0, 4.0),
         (103.0, 6.0),
@@ -47,18 +47,27 @@ def test_what_has_a_step_of_its_own_is_at_that_step(tmp_path: Path) -> None:
     read = _read(tmp_path)
     found = {tag: [(e.step, e.value) for e in read.Scalars(tag)] for tag in read.Tags()["scalars"]}
     assert found == {
-        "pps": [(1000, 5.0)],
+        "rate/pps": [(1000, 5.0)],
         "tuner_decision/rate": [(2, 7.0)],
         "tuner_decision/verdict/given_up": [(1, 1.0)],
         "tuner_decision/verdict/accepted": [(2, 1.0)],
     }
 
 
-def test_nested_numbers_get_a_path_and_what_is_no_number_is_left_out(tmp_path: Path) -> None:
+def test_each_number_is_in_the_group_of_its_kind_and_the_rest_is_left_out(tmp_path: Path) -> None:
     line = {
         "env_steps": 10,
-        "dropped_steps": {"stale": 3},
+        "time_s": 1.0,
+        "learned_steps_per_s": 2.0,
+        "dropped_steps": {"lag": 3},
         "wait_share": {"actor": {"emulator": 0.25, "training queue": 0.5}},
+        "policy_loss": 0.1,
+        "queue_fill": 0.5,
+        "actor_env_faults": 0.0,
+        "compressor_kl_mean": 0.01,
+        "tuner_verdicts": {"kept": 1},
+        "monitor_refused_messages": 0,
+        "part_seconds": {"actor": {"total": 1.0}},
         "return_mean_100": None,
         "note": "text",
         "list": [1, 2],
@@ -67,11 +76,19 @@ def test_nested_numbers_get_a_path_and_what_is_no_number_is_left_out(tmp_path: P
         writer.write(line)
     read = _read(tmp_path)
     assert sorted(read.Tags()["scalars"]) == [
-        "dropped_steps/stale",
-        "wait_share/actor/emulator",
-        "wait_share/actor/training queue",
+        "actor/env_faults",
+        "compressor/kl_mean",
+        "loss/policy_loss",
+        "monitor/refused_messages",
+        "rate/learned_steps_per_s",
+        "run/time_s",
+        "steps/dropped/lag",
+        "trainer/queue_fill",
+        "tuner/verdicts/kept",
+        "wait/actor/emulator",
+        "wait/actor/training queue",
     ]
-    assert read.Scalars("wait_share/actor/training queue")[0].value == 0.5
+    assert read.Scalars("wait/actor/training queue")[0].value == 0.5
 
 
 def test_lines_can_be_seen_while_the_writer_is_open_and_it_has_no_thread(tmp_path: Path) -> None:
@@ -79,7 +96,7 @@ def test_lines_can_be_seen_while_the_writer_is_open_and_it_has_no_thread(tmp_pat
     with TensorBoardWriter(tmp_path) as writer:
         writer.write({"env_steps": 5, "pps": 2.0})
         assert threading.active_count() == threads
-        assert [e.step for e in _read(tmp_path).Scalars("pps")] == [5]
+        assert [e.step for e in _read(tmp_path).Scalars("rate/pps")] == [5]
 
 
 def test_a_resumed_run_adds_a_file_and_both_parts_are_one_curve(tmp_path: Path) -> None:
@@ -87,13 +104,13 @@ def test_a_resumed_run_adds_a_file_and_both_parts_are_one_curve(tmp_path: Path) 
         with TensorBoardWriter(tmp_path, clock=lambda: 100.0) as writer:
             writer.write({"env_steps": steps, "pps": 2.0})
     assert len(list(tmp_path.glob("events.out.tfevents.*"))) == 2
-    assert [e.step for e in _read(tmp_path).Scalars("pps")] == [5, 6]
+    assert [e.step for e in _read(tmp_path).Scalars("rate/pps")] == [5, 6]
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunFolderError, match=r"no event file for TensorBoard .*file/tensorboard"):
-        TensorBoardWriter(tmp_path / "file" / "tensorboard")
+    with pytest.raises(RunFolderError, match=r"no event file for TensorBoard .*file/run"):
+        TensorBoardWriter(tmp_path / "file" / "run")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")

@@ -26,7 +26,7 @@ def test_a_new_folder_holds_the_configuration_and_the_places_of_a_run(tmp_path: 
         assert folder.metrics_path == folder.path / "metrics.jsonl"
         assert folder.summary_path == folder.path / "summary.json"
         assert folder.log_path("actor", "0") == folder.path / "logs" / "actor-0.log"
-        for place in (folder.checkpoints_dir, folder.logs_dir, folder.tensorboard_dir):
+        for place in (folder.checkpoints_dir, folder.logs_dir):
             assert place.is_dir()
             assert place.parent == folder.path
 
