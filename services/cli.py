@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -319,8 +318,9 @@ def _resumed(path: Path, given: Config, overrides: list[str]) -> Config:
     from services.role_folder import differences
 
     folder = RunFolder.open(Path(given.run.dir) / str(given.run.name))
-    place = [f"run.dir={json.dumps(given.run.dir)}", f"run.name={given.run.name}"]
-    config = load_config(folder.config_path, [*overrides, *place])
+    config = load_config(folder.config_path, overrides).with_run(
+        dir=given.run.dir, name=given.run.name
+    )
     if keys := [key for key, _, _ in differences(config, given)]:
         typer.echo(
             f"aclearn: the run keeps its own configuration; not taken from {path}: "

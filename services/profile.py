@@ -46,18 +46,14 @@ def load_profiled(config: Path, overrides: Sequence[str], folder: Path, seconds:
     Raises:
         ConfigError: it cannot be used, or is one of lock-step, which has no roles to measure.
     """
-    loaded = load_config(
-        config,
-        [
-            *overrides,
-            f"run.dir={folder}",
-            f"run.name={_RUN_NAME}",
-            "run.target_return=null",
-            "run.max_env_steps=null",
-            "run.max_updates=null",
-            f"run.max_wall_s={_START_WITHIN_S + WARM_UP_S + 2 * seconds:g}",
-            "run.metrics_every_s=0.5",
-        ],
+    loaded = load_config(config, overrides).with_run(
+        dir=str(folder),
+        name=_RUN_NAME,
+        target_return=None,
+        max_env_steps=None,
+        max_updates=None,
+        max_wall_s=_START_WITHIN_S + WARM_UP_S + 2 * seconds,
+        metrics_every_s=0.5,
     )
     if loaded.run.deterministic:
         raise ConfigError(

@@ -56,6 +56,20 @@ def walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldI
             yield from walk(group, f"{prefix}{key}.")
 
 
+def sections(model: type[BaseModel], prefix: str = "") -> dict[str, type[BaseModel]]:
+    """The sections below a model by their dotted key."""
+    found: dict[str, type[BaseModel]] = {}
+    for key, field in fields_of(model).items():
+        if group := group_of(field):
+            found |= {f"{prefix}{key}": group, **sections(group, f"{prefix}{key}.")}
+    return found
+
+
+def holds_text(field: FieldInfo) -> bool:
+    """Whether a field takes any text that fits its pattern, and nothing else but null."""
+    return field.annotation in (str, str | None)
+
+
 def find(model: type[BaseModel], location: Sequence[str | int]) -> tuple[str, FieldInfo]:
     """The dotted key at pydantic's `location`, like policy.hidden[1], and its field."""
     names = list(location)

@@ -1,20 +1,23 @@
 """YAML as a user means it: 3e-4 is a number, off is a word, and no key stands twice.
 
 PyYAML reads YAML 1.1, where `3e-4` is text and `off` is false. The resolvers below are those of
-YAML 1.2's core schema, plus `1_000_000`.
+YAML 1.2's core schema, plus `1_000_000`. A key that holds text gets it as written: `name: 007`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Hashable
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import yaml
 
 _NULL, _BOOL, _INT, _FLOAT, _MERGE = (
     f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "merge")
 )
+_STR = "tag:yaml.org,2002:str"
+#: Mappings and lists within each other; a configuration needs five.
+DEEPEST = 50
 _RESOLVERS: tuple[tuple[str, re.Pattern[str], list[str]], ...] = (
     (_NULL, re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
     (_BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
@@ -35,8 +38,49 @@ class YamlError(Exception):
     """Text that is not the YAML we read; the message names the place, counted from 1."""
 
 
+class Keys(NamedTuple):
+    """The keys that a reader must know before it reads; all dotted.
+
+    Attributes:
+        sections: keys that hold other keys, "" for the top.
+        texts: keys that hold text.
+    """
+
+    sections: frozenset[str]
+    texts: frozenset[str]
+
+
+class Document(NamedTuple):
+    """What a YAML text says.
+
+    Attributes:
+        value: of the whole.
+        lines: of each key in a section of `Keys`, dotted: the line in which it stands, from 1 on.
+    """
+
+    value: Any
+    lines: dict[str, int]
+
+
 class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._around: list[str | None] = []  # anchors of the nodes around the one that is read
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        line = event.start_mark.line + 1
+        if len(self._around) == DEEPEST:
+            raise YamlError(f"line {line}: nested more than {DEEPEST} deep")
+        if isinstance(event, yaml.AliasEvent) and event.anchor in self._around:
+            raise YamlError(f"line {line}: *{event.anchor} stands for what it is a part of")
+        self._around.append(getattr(event, "anchor", None))
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._around.pop()
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         self._refuse_duplicates(node)
@@ -59,6 +103,9 @@ class _Loader(yaml.SafeLoader):
         return int(self.construct_scalar(node).replace("_", ""))  # 012 is 12, not octal
 
 
+_NO_KEYS = Keys(frozenset(), frozenset())
+
+
 class _Dumper(yaml.SafeDumper):
     """Quotes what either version of YAML would take for something else than text."""
 
@@ -77,18 +124,49 @@ for _tag, _pattern, _first in _RESOLVERS:
 _Loader.add_constructor(_INT, _Loader.construct_int)
 
 
-def parse_yaml(text: str) -> Any:
-    """The value of one YAML document.
+def parse_yaml(text: str, *, keys: Keys = _NO_KEYS, at: str = "") -> Document:
+    """The value of one YAML document, and where its keys stand.
+
+    Args:
+        text: the document.
+        keys: of the configuration that it is of.
+        at: the key whose value it is; "" for a whole configuration.
 
     Raises:
         YamlError: not YAML, several documents, or a key that stands twice in a mapping.
     """
     try:
-        return yaml.load(text, Loader=_Loader)
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return Document(None, {})
+            lines: dict[str, int] = {}
+            node = _as_written(node, at, keys, lines)
+            return Document(loader.construct_document(node), lines)
+        finally:
+            loader.dispose()
     except yaml.MarkedYAMLError as exc:
         _refuse(exc)
     except (yaml.YAMLError, ValueError) as exc:  # forbidden characters, `!!int x`: without a line
         raise YamlError(" ".join(str(exc).split())) from exc
+
+
+def _as_written(node: yaml.Node, at: str, keys: Keys, lines: dict[str, int]) -> yaml.Node:
+    """The node with text where the key holds text; notes the lines of the keys below it."""
+    if at in keys.texts and node.tag in (_BOOL, _INT, _FLOAT):
+        return yaml.ScalarNode(_STR, node.value, node.start_mark, node.end_mark)
+    if at in keys.sections and isinstance(node, yaml.MappingNode):
+        # a new one: an alias may stand for the same node elsewhere
+        node = yaml.MappingNode(node.tag, list(node.value), node.start_mark, node.end_mark)
+        for i, (key, value) in enumerate(node.value):
+            if key.tag == _MERGE:
+                node.value[i] = (key, _as_written(value, at, keys, {}))
+            elif isinstance(key, yaml.ScalarNode):
+                dotted = f"{at}.{key.value}" if at else key.value
+                lines[dotted] = key.start_mark.line + 1
+                node.value[i] = (key, _as_written(value, dotted, keys, lines))
+    return node
 
 
 def _refuse(exc: yaml.MarkedYAMLError) -> NoReturn:

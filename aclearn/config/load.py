@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,15 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from aclearn.config import _explain
-from aclearn.config._yaml import YamlError, parse_yaml
+from aclearn.config._yaml import DEEPEST, Document, Keys, YamlError, parse_yaml
 from aclearn.config.model import Config
 from aclearn.errors import ConfigError
+
+#: What the reader of YAML must know of the configuration.
+_KEYS = Keys(
+    sections=frozenset(["", *_explain.sections(Config)]),
+    texts=frozenset(key for key, field in _explain.walk(Config) if _explain.holds_text(field)),
+)
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,29 @@ class _Override:
 
     @property
     def source(self) -> str:
-        return f'override "{self.text}"'
+        return _override(self.text)
+
+
+@dataclass(frozen=True)
+class _Origins:
+    """Where each key was set: in which line of which file, or by which override."""
+
+    source: str
+    lines: Mapping[str, int]
+    overrides: Sequence[_Override] = ()
+
+    def of(self, key: str) -> str:
+        """The place to mend, as a message begins with it."""
+        plain = key.partition("[")[0]
+        for override in reversed(self.overrides):
+            if f"{plain}.".startswith(f"{override.key}."):
+                return override.source
+        if plain in self.lines:
+            return f"{self.source}: line {self.lines[plain]}"
+        for override in reversed(self.overrides):  # that made the section
+            if override.key.startswith(f"{plain}."):
+                return override.source
+        return self.source
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -41,16 +69,15 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
             one line for each mistake.
     """
     path = Path(path)
-    data = _mapping(_read(path), str(path))
+    document = _mapping(_read(path), str(path))
     parsed = [_parse_override(text) for text in overrides]
     for override in parsed:
-        _put(data, override)
-    config = _validate(data, str(path), parsed)
+        _put(document.value, override)
+    config = _validate(document.value, _Origins(str(path), document.lines, parsed))
     if config.run.name is not None:
         return config
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip("._-")[:80] or "run"
-    run = config.run.model_copy(update={"name": f"{stem}-{config.run.seed}"})
-    return config.model_copy(update={"run": run})
+    return config.with_run(name=f"{stem}-{config.run.seed}")
 
 
 def config_from_yaml(text: str, *, source: str = "configuration") -> Config:
@@ -59,7 +86,8 @@ def config_from_yaml(text: str, *, source: str = "configuration") -> Config:
     Raises:
         ConfigError: as `load_config`.
     """
-    return _validate(_mapping(text, source), source, ())
+    document = _mapping(text, source)
+    return _validate(document.value, _Origins(source, document.lines))
 
 
 def _read(path: Path) -> str:
@@ -73,29 +101,41 @@ def _read(path: Path) -> str:
         raise ConfigError(f"{path}: cannot be read: {exc.strerror}") from exc
 
 
-def _mapping(text: str, source: str) -> dict[str, Any]:
+def _mapping(text: str, source: str) -> Document:
     try:
-        data = parse_yaml(text)
+        document = parse_yaml(text, keys=_KEYS)
     except YamlError as exc:
         raise ConfigError(f"{source}: {exc}") from exc
-    if data is None:
-        return {}
-    if not isinstance(data, dict):
-        raise ConfigError(
-            f"{source}: expected sections like `env:` at the top, got {_explain.got(data)}"
-        )
-    return data
+    if document.value is None:
+        return Document({}, {})
+    if not isinstance(document.value, dict):
+        got = _explain.got(document.value)
+        raise ConfigError(f"{source}: expected sections like `env:` at the top, got {got}")
+    return document
 
 
 def _parse_override(text: str) -> _Override:
     key, equals, value = text.partition("=")
     key = key.strip()
     if not equals or not all(key.split(".")):
-        raise ConfigError(f'override "{text}": expected section.key=value, for instance run.seed=3')
+        raise ConfigError(f"{_override(text)}: expected section.key=value, for instance run.seed=3")
+    if key.count(".") >= DEEPEST:
+        raise ConfigError(f"{_override(text)}: nested more than {DEEPEST} deep")
+    if key in _KEYS.sections:
+        first, _ = next(_explain.walk(_explain.sections(Config)[key], f"{key}."))
+        raise ConfigError(
+            f"{_override(text)}: {key} is a section, whose keys are set one by one, for instance "
+            f"{first}=…"
+        )
     try:
-        return _Override(text, key, parse_yaml(value))
+        return _Override(text, key, parse_yaml(value, keys=_KEYS, at=key).value)
     except YamlError as exc:
-        raise ConfigError(f'override "{text}": the value is wrong: {exc}') from exc
+        raise ConfigError(f"{_override(text)}: the value is wrong: {exc}") from exc
+
+
+def _override(text: str) -> str:
+    """The name of an override in a message, short enough for one line."""
+    return f'override "{text if len(text) <= 200 else text[:200] + "…"}"'
 
 
 def _put(data: dict[str, Any], override: _Override) -> None:
@@ -114,7 +154,7 @@ def _put(data: dict[str, Any], override: _Override) -> None:
     place[leaf] = override.value
 
 
-def _validate(data: dict[str, Any], source: str, overrides: Sequence[_Override]) -> Config:
+def _validate(data: dict[str, Any], origins: _Origins) -> Config:
     mistakes = list(_take_unknown_keys(data, Config, ""))
     config = None
     try:
@@ -122,23 +162,11 @@ def _validate(data: dict[str, Any], source: str, overrides: Sequence[_Override])
     except ValidationError as exc:
         mistakes += [mistake for error in exc.errors() for mistake in _mistakes(error)]
     if config is None or mistakes:
-        raise ConfigError(_lines(mistakes, source, overrides))
+        # one line a mistake: where the key was set, the key, the sentence
+        raise ConfigError(
+            "\n".join(f"{origins.of(key)}: {key}{sentence}" for key, sentence in mistakes)
+        )
     return config
-
-
-def _lines(mistakes: Sequence[tuple[str, str]], source: str, overrides: Sequence[_Override]) -> str:
-    """One line a mistake: where the key was set, the key, the sentence."""
-    return "\n".join(
-        f"{_origin(key, source, overrides)}: {key}{sentence}" for key, sentence in mistakes
-    )
-
-
-def _origin(key: str, source: str, overrides: Sequence[_Override]) -> str:
-    plain = key.partition("[")[0]
-    for override in reversed(overrides):
-        if plain == override.key or plain.startswith(f"{override.key}."):
-            return override.source
-    return source
 
 
 def _take_unknown_keys(

@@ -112,6 +112,10 @@ class Config(Group):
             raise ValueError("\n".join(found))
         return self
 
+    def with_run(self, **values: Any) -> Config:
+        """The same with other values in `run`, which are not checked again."""
+        return self.model_copy(update={"run": self.run.model_copy(update=values)})
+
     def to_yaml(self) -> str:
         """Every key with its value, as YAML that `config_from_yaml` reads back to an equal one.
 

@@ -78,7 +78,7 @@ def test_a_link_of_ones_own_keeps_the_contract_and_takes_its_place_in_a_chain(
     assert _python("links.py", tmp_path) == ""
 
     monkeypatch.syspath_prepend(tmp_path)
-    written = parse_yaml((tmp_path / "rounded.yaml").read_text("utf-8"))
+    written = parse_yaml((tmp_path / "rounded.yaml").read_text("utf-8")).value
     try:
         chain = parse_chain(written["compressor"]["chain"])
     finally:

@@ -37,7 +37,7 @@ def test_each_key_is_described_with_its_type_its_bounds_and_its_default() -> Non
 
 
 def test_the_described_keys_are_the_keys_of_a_written_configuration() -> None:
-    written = parse_yaml(Config.model_validate({"env": {"id": "a"}}).to_yaml())
+    written = parse_yaml(Config.model_validate({"env": {"id": "a"}}).to_yaml()).value
 
     def dotted(section: dict[str, object], prefix: str = "") -> list[str]:
         keys = []
@@ -61,7 +61,7 @@ def test_the_default_of_each_key_reads_back_to_the_default_of_the_model() -> Non
     knobs = {knob.key: knob.default for knob in describe_config()}
 
     for name, value in ActorsConfig():
-        assert parse_yaml(knobs[f"actors.{name}"]) == value
+        assert parse_yaml(knobs[f"actors.{name}"]).value == value
 
 
 def test_the_page_in_docs_is_current() -> None:

@@ -89,7 +89,6 @@ def test_overrides_win_over_the_file_and_the_last_one_wins_over_the_others(write
             "optimiser.learning_rate=4e-3",
             "policy.hidden=[32, 16]",
             "env.kwargs.render_mode=rgb_array",
-            "env.atari=",
             "run.target_return=-3",
         ],
     )
@@ -113,6 +112,37 @@ def test_a_file_name_that_no_folder_should_have_is_made_plain(tmp_path: Path) ->
 
 def test_a_name_that_is_given_stays(write: Write) -> None:
     assert load_config(write("env: {id: a}\nrun: {name: first}")).run.name == "first"
+
+
+@pytest.mark.parametrize(
+    "written", ["42", "007", "1e5", "1_000", "3.10", "true", "NULL5", ".5e3", "2026-01-01", "off"]
+)
+def test_a_key_that_holds_text_keeps_the_text_as_it_is_written(write: Write, written: str) -> None:
+    key, name = ("dir", written) if written.startswith(".") else ("name", written)
+    config = load_config(write(f"env: {{id: a}}\nrun: {{{key}: {written}}}\n"))
+    assert getattr(config.run, key) == name
+    assert config_from_yaml(config.to_yaml()) == config
+
+    config = load_config(write("env: {id: a}\n"), [f"run.{key}={written}"])
+    assert getattr(config.run, key) == name
+
+
+def test_the_same_number_is_text_in_one_place_and_a_number_in_another(write: Write) -> None:
+    text = "env: {id: a}\nrun: {seed: &n 42, name: *n}\n"
+    config = load_config(write(text))
+    assert (config.run.seed, config.run.name) == (42, "42")
+
+
+def test_a_name_that_is_merged_in_is_text_too(write: Write) -> None:
+    text = "env: {id: a}\nrun: {<<: {name: 42, seed: 7}}\n"
+    assert load_config(write(text)).run.name == "42"
+
+
+def test_null_is_no_name_and_null_in_quotes_is_one(write: Write) -> None:
+    path = write("env: {id: a}\nrun: {name: 'null'}\n")
+    assert load_config(path).run.name == "null"
+    assert load_config(path, ["run.name=null"]).run.name == "game-1"
+    assert config_from_yaml(load_config(path).to_yaml()).run.name == "null"
 
 
 def test_a_configuration_cannot_be_changed_after_it_is_loaded() -> None:

@@ -32,7 +32,8 @@ def test_an_unknown_key_gets_its_neighbours_and_the_nearest_one(path: Path) -> N
     message = message_of("env: {id: a}\noptimiser: {learning_rat: 1.0}", path=path)
 
     assert message == (
-        f"{path}: optimiser.learning_rat is not a known key; did you mean optimiser.learning_rate? "
+        f"{path}: line 2: "
+        "optimiser.learning_rat is not a known key; did you mean optimiser.learning_rate? "
         "The keys of optimiser are kind, learning_rate, schedule, schedule_steps, adam_beta1, "
         "adam_beta2, epsilon, rmsprop_alpha, max_grad_norm"
     )
@@ -42,7 +43,8 @@ def test_an_unknown_section_gets_the_sections(path: Path) -> None:
     message = message_of("env: {id: a}\ntrainr: {workers: 1}", path=path)
 
     assert message == (
-        f"{path}: trainr is not a known key; did you mean trainer? The keys at the top are run, "
+        f"{path}: line 2: "
+        "trainr is not a known key; did you mean trainer? The keys at the top are run, "
         "env, policy, actors, predictor, compressor, trainer, loss, optimiser, tuner, monitor, "
         "network, supervisor"
     )
@@ -61,7 +63,8 @@ def test_an_unknown_key_that_is_near_to_nothing_gets_no_guess(path: Path) -> Non
     message = message_of("env: {id: a}\nnetwork: {zzz: 1}", path=path)
 
     assert message == (
-        f"{path}: network.zzz is not a known key. The keys of network are bind_host, keys_dir"
+        f"{path}: line 2: "
+        "network.zzz is not a known key. The keys of network are bind_host, keys_dir"
     )
 
 
@@ -69,15 +72,17 @@ def test_an_unknown_key_of_a_nested_section_has_its_full_name(path: Path) -> Non
     message = message_of("env: {id: ALE/Pong-v5, atari: {screensize: 42}}", path=path)
 
     assert (
-        f"{path}: env.atari.screensize is not a known key; did you mean env.atari.screen_size?"
-        in (message)
+        f"{path}: line 1: "
+        "env.atari.screensize is not a known key; did you mean env.atari.screen_size?" in (message)
     )
 
 
 def test_the_name_that_python_has_for_lambda_is_no_key(path: Path) -> None:
     message = message_of("env: {id: a}\nloss: {lambda_: 1.0}", path=path)
 
-    assert message.startswith(f"{path}: loss.lambda_ is not a known key; did you mean loss.lambda?")
+    assert message.startswith(
+        f"{path}: line 2: loss.lambda_ is not a known key; did you mean loss.lambda?"
+    )
 
 
 def test_the_misspelt_beginning_of_a_long_key_is_enough(path: Path) -> None:
@@ -110,7 +115,8 @@ def test_the_misspelt_beginning_of_a_long_key_is_enough(path: Path) -> None:
         ("optimiser.adam_beta1", "1.0", "expected number ≥ 0 and < 1, got 1.0 (number);"),
         ("env.clip_rewards", "yes", "expected true or false, got 'yes' (text);"),
         ("env.clip_rewards", "1", "expected true or false, got 1 (whole number);"),
-        ("env.id", "3", "expected text, got 3 (whole number);"),
+        ("env.id", "[a]", "expected text, got a list;"),
+        ("env.id", "null", "expected text, got null;"),
         ("env.kwargs", "[1]", "expected mapping whose keys are text, got a list;"),
         ("trainer.amp", "bf32", "expected one of auto, off, bf16, fp16, got 'bf32' (text);"),
         (
@@ -133,7 +139,6 @@ def test_the_misspelt_beginning_of_a_long_key_is_enough(path: Path) -> None:
             "../up",
             "expected text that matches ^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$ or null, got '../up' ",
         ),
-        ("loss", "3", "expected a section with keys, got 3 (whole number)"),
     ],
 )
 def test_a_value_that_cannot_be_used_gets_what_was_expected_and_what_was_found(
@@ -173,7 +178,8 @@ def test_a_wrong_value_in_a_list_gets_its_place(path: Path) -> None:
     message = message_of("env: {id: a}\npolicy: {hidden: [64, 0]}", path=path)
 
     assert message == (
-        f"{path}: policy.hidden[1]: expected list of whole numbers ≥ 1 and ≤ 65536 or null, got 0 "
+        f"{path}: line 2: "
+        "policy.hidden[1]: expected list of whole numbers ≥ 1 and ≤ 65536 or null, got 0 "
         "(whole number); meaning: widths of the hidden layers, in units; null takes the "
         "architecture's own"
     )
@@ -197,13 +203,65 @@ def test_every_mistake_gets_a_line_with_the_place_where_it_was_made(path: Path) 
     ]
     assert "env.idd is not a known key" in message
     assert 'override "trainer.workers=none": trainer.workers: expected whole number' in message
-    assert f"{path}: loss.discount: expected number" in message
+    assert f"{path}: line 2: loss.discount: expected number" in message
 
 
-def test_a_wrong_value_below_an_overridden_section_is_blamed_on_the_override(path: Path) -> None:
-    message = message_of("env: {id: a}", "loss={discount: 3}", path=path)
+def test_a_wrong_key_is_blamed_on_the_override_that_made_its_section(path: Path) -> None:
+    message = message_of("env: {id: a}", "trainr.workers=3", path=path)
 
-    assert message.startswith('override "loss={discount: 3}": loss.discount: expected number')
+    assert message.startswith('override "trainr.workers=3": trainr is not a known key; ')
+    # where both have it, the line is easier to miss
+    message = message_of("env: {id: a}\n\ntrainr: {}", "trainr.workers=3", path=path)
+    assert message.startswith(f"{path}: line 3: trainr is not a known key; ")
+
+
+def test_a_value_in_place_of_a_section_is_refused(path: Path) -> None:
+    message = message_of("env: {id: a}\nloss: 3", path=path)
+
+    assert message.startswith(
+        f"{path}: line 2: loss: expected a section with keys, got 3 (whole number)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "first"),
+    [
+        ("run=", "run", "run.name"),
+        ("loss={discount: 0.5}", "loss", "loss.discount"),
+        ("env.atari=null", "env.atari", "env.atari.frame_skip"),
+    ],
+)
+def test_an_override_of_a_whole_section_says_how_a_key_is_set(
+    override: str, key: str, first: str, path: Path
+) -> None:
+    assert message_of("env: {id: a}\nrun: {seed: 3}", override, path=path) == (
+        f'override "{override}": {key} is a section, whose keys are set one by one, for instance '
+        f"{first}=…"
+    )
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "policy.hidden=" + "[" * 5000 + "]" * 5000,
+        "env.kwargs=" + "{a: " * 5000 + "1" + "}" * 5000,
+        "env.kwargs" + ".a" * 5000 + "=1",
+        "a." * 5000 + "a=1",
+    ],
+)
+def test_what_is_nested_thousands_deep_is_refused_in_one_line(override: str, path: Path) -> None:
+    message = message_of("env: {id: a}", override, path=path)
+
+    assert message.startswith('override "') and "nested more than 50 deep" in message
+    assert len(message) < 300 and "\n" not in message
+
+
+def test_a_file_that_is_nested_thousands_deep_or_within_itself_gets_its_line(path: Path) -> None:
+    message = message_of("env:\n  id: a\n  kwargs: " + "[" * 5000, path=path)
+    assert message == f"{path}: line 3: nested more than 50 deep"
+
+    message = message_of("env:\n  id: a\n  kwargs: &k\n    x: *k", path=path)
+    assert message == f"{path}: line 4: *k stands for what it is a part of"
 
 
 @pytest.mark.parametrize("text", ["", "env:", "env: {}", "run: {seed: 2}"])
