@@ -150,6 +150,7 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
         view.observe_own_waits("monitor", meter.seconds(), clock())
         line = book.make_line(clock())
         line["monitor_refused_messages"] = sum(server.refused.values())
+        line["monitor_refused_connections"] = server.refused_connections
         if tuning is not None:
             line |= {**tuning.gauges(), "tuner_file_warnings": memory.warnings}
         files.write_line(line, view)

@@ -208,6 +208,7 @@ class Predictor:
                 "batch_mean": self._predictions / max(1, self._batches),
                 "queue_fill": self._queue.fill,
                 "refused_messages": float(sum(refused.values())),
+                "refused_connections": float(self._server.refused_connections),
                 "sockets_busy": self._sockets_busy.take(),
                 "wait_ms_p50": 1000 * float(p50_s),
                 "wait_ms_p99": 1000 * float(p99_s),

@@ -112,6 +112,11 @@ class TrainerFront:
         """Refused messages by reason, of both sockets."""
         return dict(self._unrolls.refused + self._weights.refused)
 
+    @property
+    def refused_connections(self) -> int:
+        """Connections to both sockets that had not this cluster's keys."""
+        return self._unrolls.refused_connections + self._weights.refused_connections
+
     def _run(self) -> None:
         try:
             self._serve()

@@ -76,6 +76,7 @@ def run_trainer(context: RoleContext) -> None:
             "queue_fill": queue.fill,
             "workers": float(pool.running),
             "refused_messages": float(sum(refused.values())),
+            "refused_connections": float(front.refused_connections),
             "sockets_busy": front.busy.take(),
         }
         fields["counters"] |= refused

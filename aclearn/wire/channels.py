@@ -17,6 +17,7 @@ import zmq
 from aclearn.errors import WireError
 from aclearn.wire.arrays import Part
 from aclearn.wire.codec import MAX_FRAMES, decode, encode
+from aclearn.wire.handshakes import RefusedConnections
 from aclearn.wire.messages import Envelope, ErrorReply, Message
 
 #: Messages that one call of `Server.receive` takes from the socket, the refused ones included.
@@ -129,6 +130,13 @@ class Server(_Channel):
         super().__init__(socket, run, sender)
         self._accepts = None if accepts is None else frozenset(accepts)
         self._pollers: dict[int | None, zmq.Poller] = {}
+        has_keys = bool(socket.getsockopt(zmq.CURVE_SERVER))
+        self._refused_connections = RefusedConnections(socket) if has_keys else None
+
+    @property
+    def refused_connections(self) -> int:
+        """Connections without this cluster's keys, each try of a peer counted; 0 without keys."""
+        return 0 if self._refused_connections is None else self._refused_connections.count
 
     def receive(
         self, timeout_s: float, *, limit: int = DEFAULT_RECEIVE_LIMIT, wake: int | None = None

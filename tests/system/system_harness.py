@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -131,16 +131,18 @@ class Command:
 
     def __init__(
         self,
-        arguments: list[str],
+        arguments: Sequence[str],
         environment: dict[str, str],
         output: Path,
         cwd: Path | None = None,
+        *,
+        within: Sequence[str] = (),
     ) -> None:
         self._output = output
         with output.open("ab") as sink:
             self.process = subprocess.Popen(
                 # as the installed command does, which has not the current folder first on its path
-                [sys.executable, "-P", "-m", "services.cli", *arguments],
+                [*within, sys.executable, "-P", "-m", "services.cli", *arguments],
                 cwd=cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
@@ -172,14 +174,16 @@ class Run(Command):
 
     def __init__(
         self,
-        arguments: list[str],
+        arguments: Sequence[str],
         environment: dict[str, str],
         output: Path,
         folder: Path,
         cwd: Path | None = None,
+        *,
+        within: Sequence[str] = (),
     ) -> None:
         self.folder = folder
-        super().__init__(arguments, environment, output, cwd)
+        super().__init__(arguments, environment, output, cwd, within=within)
 
     def lines(self) -> list[dict[str, Any]]:
         """Every whole line of metrics.jsonl."""
@@ -341,11 +345,14 @@ class System:
         folder = Path(values["dir"]) / values["name"]
         return self._run(["train", str(config), *arguments], folder)
 
-    def role(self, role: str, config: Path, monitor: str) -> Run:
-        """Start one role by hand."""
+    def role(
+        self, role: str, config: Path, monitor: str, *arguments: str, within: Sequence[str] = ()
+    ) -> Run:
+        """Start one role by hand; `within` is a command that runs it elsewhere."""
         values = yaml.safe_load(config.read_text())["run"]
         folder = Path(values["dir"]) / values["name"]
-        return self._run(["role", role, str(config), "--monitor", monitor], folder)
+        command = ["role", role, str(config), "--monitor", monitor, *arguments]
+        return self._run(command, folder, within)
 
     def living(self) -> list[psutil.Process]:
         """Every process that descends from this test, orphans included; zombies do not live."""
@@ -374,8 +381,9 @@ class System:
         for command in self._commands:
             command.wait(within_s=10.0)
 
-    def _run(self, arguments: list[str], folder: Path) -> Run:
-        run = Run(arguments, self.environment, self._next_output(), folder, self.cwd)
+    def _run(self, arguments: list[str], folder: Path, within: Sequence[str] = ()) -> Run:
+        output = self._next_output()
+        run = Run(arguments, self.environment, output, folder, self.cwd, within=within)
         self._commands.append(run)
         return run
 

@@ -77,19 +77,32 @@ def test_two_servers_of_one_process_share_a_guard(context, server, keys):
         second.close()
 
 
-def test_a_peer_without_keys_gets_nothing(context, server, keys):
+def assert_counted(server, caplog):
+    deadline = time.monotonic() + 30
+    while server.refused_connections == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert "event=connection_refused" in caplog.text and server.endpoint in caplog.text
+
+
+def test_a_peer_without_keys_gets_nothing_and_is_counted(context, server, keys, caplog):
+    assert server.refused_connections == 0
     assert_not_connected(connect_dealer(context, server.endpoint, identity=b"stranger"))
     assert server.receive(0) == []
+    assert_counted(server, caplog)
     assert_a_good_peer_is_heard(context, server, keys)
 
 
-def test_a_peer_with_keys_of_another_cluster_gets_nothing(context, server, keys):
+def test_a_peer_with_keys_of_another_cluster_gets_nothing_and_is_counted(
+    context, server, keys, caplog
+):
     other = ClusterKeys(*zmq.curve_keypair())
 
     stranger = connect_dealer(context, server.endpoint, identity=b"stranger", keys=other)
 
     assert_not_connected(stranger)
     assert server.receive(0) == []
+    assert_counted(server, caplog)
     assert_a_good_peer_is_heard(context, server, keys)
 
 
