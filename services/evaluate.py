@@ -57,4 +57,4 @@ def evaluate(
     policy = OnnxPolicy(saved.architecture)
     policy.swap(saved.tensors)
     returns, lengths = play(saved.config, policy, episodes=episodes, greedy=greedy, seed=seed)
-    return Evaluation(returns, lengths, saved.checkpoint.path, saved.at.version)
+    return Evaluation(returns, lengths, saved.checkpoint.path, saved.updates)

@@ -46,9 +46,14 @@ class SavedPolicy:
 
     @property
     def at(self) -> PolicyVersion:
-        """Epoch and number of updates."""
+        """Epoch and version of the weights."""
         state = self.checkpoint.state
-        return PolicyVersion(int(state["epoch"]), int(state["counters"]["updates"]))
+        return PolicyVersion(int(state["epoch"]), int(state["counters"]["policy_version"]))
+
+    @property
+    def updates(self) -> int:
+        """Updates behind the weights."""
+        return int(self.checkpoint.state["counters"]["updates"])
 
 
 def load_policy(path: Path, *, best: bool = False) -> SavedPolicy:

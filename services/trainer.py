@@ -44,8 +44,16 @@ _CLOSE_WITHIN_S = 3.0
 
 @dataclass
 class TrainerCounters:
-    """What a trainer counts beside the agent steps; saved with a checkpoint."""
+    """What a trainer counts beside the agent steps; saved with a checkpoint.
 
+    Attributes:
+        policy_version: publications since the start of the run, one for each learned batch.
+        updates: optimiser steps.
+        batches: batches that were gone through.
+        refused_updates: updates whose gradient was not finite.
+    """
+
+    policy_version: int = 0
     updates: int = 0
     batches: int = 0
     refused_updates: int = 0
@@ -144,21 +152,21 @@ class Trainer:
         self.learner.load_state_tensors(dict(checkpoint.tensors))
         self.intake = self._make_intake(StepLedger.from_state(state["ledger"]))
         _LOGGER.info(
-            "event=resumed checkpoint=%s epoch=%d updates=%d",
+            "event=resumed checkpoint=%s epoch=%d version=%d updates=%d",
             checkpoint.path.name,
             self.epoch,
+            self.counters.policy_version,
             self.counters.updates,
         )
         return True
 
     def publish(self) -> None:
-        """Publish the weights as they are now; the version is the number of updates."""
+        """Publish the weights as they are now, under `counters.policy_version`."""
         with self.learner.lock:
-            at = PolicyVersion(self.epoch, self.counters.updates)
-            if at > self._store.at:  # another worker may have published this version
-                if self.board is not None:
-                    self.board.post(at, self.learner.parameters)
-                self._store.publish(at, self.learner.snapshot())
+            at = PolicyVersion(self.epoch, self.counters.policy_version)
+            if self.board is not None:
+                self.board.post(at, self.learner.parameters)
+            self._store.publish(at, self.learner.snapshot())
 
     def learn(self, unrolls: list[Unroll], worker: GradientWorker | None = None) -> None:
         """Learn from admitted unrolls, then publish.
@@ -188,7 +196,7 @@ class Trainer:
             minibatches = [m for m in batch.cut(self._config.trainer.minibatches) if m.steps > 0]
         if not minibatches:
             return
-        lags = self.counters.updates - batch.versions[batch.mask]
+        lags = self.counters.policy_version - batch.versions[batch.mask]
         reports = []
         for use in range(self._config.trainer.uses):
             for minibatch in list(minibatches):
@@ -204,6 +212,7 @@ class Trainer:
             self.counters.batches += 1
             if not reports:
                 return
+            self.counters.policy_version += 1
             with part("publish"):
                 self.publish()
             self._gauges = {
@@ -292,7 +301,7 @@ class Trainer:
         # not under the lock: a beat must not wait for an update. `updates` may be one ahead.
         counters, dropped = self.intake.counters()
         counters |= vars(self.counters)
-        counters |= {"epoch": self.epoch, "policy_version": self.counters.updates}
+        counters |= {"epoch": self.epoch}
         return {"counters": counters, "dropped": dropped, "gauges": dict(self._gauges)}
 
     def _state(self) -> dict[str, Any]:

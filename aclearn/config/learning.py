@@ -61,14 +61,13 @@ class TrainerConfig(Group):
         default=1,
         ge=1,
         le=1024,
-        description="batches that may wait on the training queue; each is minibatches × uses "
-        "updates of lag",
+        description="batches that may wait on the training queue; each adds one version of lag",
     )
     max_lag_versions: Whole = Field(
         default=100,
         ge=0,
-        description="oldest unroll that is still learned, in policy versions behind the newest; "
-        "older ones are dropped and counted",
+        description="oldest unroll that is still learned, in policy versions behind the newest "
+        "(one for each batch); older ones are dropped and counted",
     )
 
 

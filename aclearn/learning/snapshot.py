@@ -16,7 +16,7 @@ from aclearn.policies import split_flat
 class DeviceSnapshot(Mapping[str, NDArray[np.float32]]):
     """A copy of tensors on their device, brought to the host, all at once, by the first look.
 
-    A trainer on a GPU publishes after each update, many times between two questions for weights;
+    A trainer on a GPU publishes after each batch, many times between two questions for weights;
     to carry each version to the host would take longer than the update. May be looked at from any
     thread.
 

@@ -103,6 +103,17 @@ def test_a_run_ends_at_its_target_and_says_when_it_was_reached(system: System) -
     assert reached < summary["reached_target_at_s"] <= summary["wall_s"]
 
 
+def test_many_updates_from_one_batch_do_not_make_the_next_batch_too_old(system: System) -> None:
+    # 32 updates from each batch, and one published version
+    trainer = {"minibatches": 8, "uses": 4, "max_lag_versions": 20}
+    run = system.train(system.config(CARTPOLE, run={"max_env_steps": 4000}, trainer=trainer))
+    assert run.wait() == 0, run.diagnosis()
+    summary = run.check_books()
+    assert summary["dropped_steps"].get("lag", 0) == 0, summary["dropped_steps"]
+    assert summary["policy_version"] * 32 == summary["updates"] > 0
+    assert summary["lag_max"] <= 20
+
+
 @pytest.mark.parametrize("inference", ["local", "predictor"])
 def test_pong_learns_a_few_updates(system: System, inference: str) -> None:
     config = system.config(PONG, run={"max_updates": 5}, actors={"inference": inference})
