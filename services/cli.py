@@ -21,7 +21,7 @@ from aclearn.launch import (
     die_with_parent,
     install_stop_signals,
 )
-from aclearn.runs import RunFolder, check_file
+from aclearn.runs import WRITERS, RunFolder, check_file
 from services.monitor import STARTED_AT_VARIABLE
 from services.output import make_output_lossy
 
@@ -116,7 +116,7 @@ def run_role(role_name: str, name: str, config: Config, monitor: str, stop: Stop
     if not index.isdigit():
         raise ConfigError(f"--name: {name!r} must end in a number, e.g. {role_name}-0")
     # actors and predictors write nothing, and may be on a machine without the folder
-    folder = role_folder(config) if role_name in ("monitor", "trainer") else None
+    folder = role_folder(config, role_name) if role_name in WRITERS else None
     restarts = int(os.environ.get(RESTARTS_VARIABLE, "0"))
     context = RoleContext(role_name, name, int(index), config, monitor, folder, stop, restarts)
     allow_many_connections()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aclearn.config import Config, config_from_yaml
 from aclearn.errors import ConfigError, RunFolderError
-from aclearn.runs import RunFolder
+from aclearn.launch import PARENT_PID_VARIABLE
+from aclearn.runs import RunFolder, lock_role
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -20,19 +23,27 @@ _FILLED_WITHIN_S = 5.0
 _OF_THE_RUN = ("env", "policy")
 
 
-def role_folder(config: Config) -> RunFolder:
+def role_folder(config: Config, role: str) -> RunFolder:
     """The folder of `config`'s run, made if it is not there; the roles may come in any order.
 
     A folder that is there is gone on with. Settings that have changed since are logged.
 
+    Args:
+        config: of the run.
+        role: of the caller, which writes that role's files and is the only one to do so.
+
     Raises:
         ConfigError: the run in the folder is one of another environment or policy.
-        RunFolderError: the folder cannot be made, or is no run folder.
+        RunFolderError: the folder cannot be made, is no run folder, or another process writes what
+            this one would.
     """
+    lock = partial(lock_role, role=role, by_hand=PARENT_PID_VARIABLE not in os.environ)
     path = Path(config.run.dir) / str(config.run.name)
     if not (path / "config.yaml").exists():
         try:
-            return RunFolder.create(config.run.dir, str(config.run.name), config.to_yaml())
+            return RunFolder.create(
+                config.run.dir, str(config.run.name), config.to_yaml(), lock=lock
+            )
         except RunFolderError:
             # two roles may start at once; the other one is making it
             deadline = time.monotonic() + _FILLED_WITHIN_S
@@ -40,8 +51,12 @@ def role_folder(config: Config) -> RunFolder:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
-    folder = RunFolder.open(path)
-    changed = check_same_run(config, folder)
+    folder = RunFolder.open(path, lock=lock)
+    try:
+        changed = check_same_run(config, folder)
+    except BaseException:
+        folder.close()
+        raise
     if changed:
         _LOGGER.warning("event=config_differs folder=%s keys=%s", folder.path, ",".join(changed))
     if folder.metrics_path.exists():

@@ -16,7 +16,7 @@ from typing import Any
 from aclearn.config import Config
 from aclearn.launch import RoleCommand, StopFlag, Supervisor
 from aclearn.monitoring import RunConsole, open_console
-from aclearn.runs import RunFolder
+from aclearn.runs import RunFolder, lock_all, lock_run
 from aclearn.wire import tcp_endpoint
 from services.monitor import SOCKET_DIRECTORY_PREFIX, STARTED_AT_VARIABLE
 from services.policies import architecture_of, make_chain
@@ -108,13 +108,15 @@ def open_run_folder(config: Config, *, resume: bool) -> RunFolder:
 
     Raises:
         ConfigError: the run that is there is one of another environment or policy.
-        RunFolderError: it exists already (or, to resume, does not).
+        RunFolderError: it exists already (or, to resume, does not), or another process writes it.
     """
     name = config.run.name
     assert name is not None  # resolved when the configuration is loaded
+    # in lock-step one process is every role
+    lock = lock_all if config.run.deterministic else lock_run
     if not resume:
-        return RunFolder.create(config.run.dir, name, config.to_yaml())
-    folder = RunFolder.open(Path(config.run.dir) / name, lock=True)
+        return RunFolder.create(config.run.dir, name, config.to_yaml(), lock=lock)
+    folder = RunFolder.open(Path(config.run.dir) / name, lock=lock)
     try:
         check_same_run(config, folder)
         folder.write_config_yaml(config.to_yaml())

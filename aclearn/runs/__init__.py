@@ -10,11 +10,13 @@ from aclearn.runs.checkpoint import (
     save_checkpoint,
 )
 from aclearn.runs.folder import RunFolder
+from aclearn.runs.lock import WRITERS, lock_all, lock_role, lock_run
 from aclearn.runs.metrics_file import MetricsWriter, read_metrics
 from aclearn.runs.metrics_tail import MetricsTail
 from aclearn.runs.summary import read_summary, write_summary
 
 __all__ = [
+    "WRITERS",
     "Checkpoint",
     "MetricsTail",
     "MetricsWriter",
@@ -24,6 +26,9 @@ __all__ = [
     "load_best",
     "load_checkpoint",
     "load_newest",
+    "lock_all",
+    "lock_role",
+    "lock_run",
     "read_metrics",
     "read_summary",
     "save_checkpoint",

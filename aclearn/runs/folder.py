@@ -1,11 +1,12 @@
-"""The folder of a run: where everything lies, and one owner at a time."""
+"""The folder of a run: where everything lies, and who writes there."""
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import re
+import shutil
+from collections.abc import Callable
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +15,7 @@ from typing import Any, Final
 from aclearn.errors import RunFolderError
 from aclearn.runs.atomic import write_atomically
 from aclearn.runs.checkpoint import saved_labels
+from aclearn.runs.lock import FolderLock, lock_run
 from aclearn.runs.metrics_file import read_metrics
 from aclearn.runs.summary import read_summary
 
@@ -25,25 +27,36 @@ _SUBFOLDERS: Final = ("checkpoints", "logs")
 class RunFolder:
     """The folder `<dir>/<name>/` with everything that a run leaves.
 
-    Made by `create` or `open`, never directly. The lock belongs to this object and to its process:
-    it goes with `close`, or with the process however that ends. Programs that it starts do not
-    inherit it.
+    Made by `create` or `open`, never directly. What is locked stays so until `close`.
     """
 
-    def __init__(self, path: Path, lock: int | None) -> None:
+    def __init__(self, path: Path, lock: FolderLock | None) -> None:
         self.path = path
         self._lock = lock
 
     @classmethod
-    def create(cls, dir: str | Path, name: str, config_yaml: str) -> RunFolder:
+    def create(
+        cls,
+        dir: str | Path,
+        name: str,
+        config_yaml: str,
+        *,
+        lock: Callable[[Path], FolderLock] = lock_run,
+    ) -> RunFolder:
         """A new, locked run folder that holds `config_yaml`.
 
         A run of that name that never learned anything, as when its environment could not be made,
         makes way: its folder is renamed to `<name>.1`, `.2`, …
 
+        Args:
+            dir: folder of the runs, made if missing.
+            name: of the run.
+            config_yaml: its resolved configuration.
+            lock: takes what the caller will write.
+
         Raises:
-            RunFolderError: the folder exists, the name cannot be a folder's name, or the disk
-                refuses.
+            RunFolderError: the folder exists or is written by another process, the name cannot be
+                a folder's name, or the disk refuses.
         """
         if not _NAME.fullmatch(name):
             raise RunFolderError(
@@ -66,26 +79,33 @@ class RunFolder:
             raise RunFolderError(
                 f"the run folder {path} cannot be made ({exc.strerror}); choose another run.dir"
             ) from exc
-        folder = cls(path, _lock(path))
+        folder = cls(path, lock(path))
         try:
             for subfolder in _SUBFOLDERS:
                 (path / subfolder).mkdir()
             # Last: it is what makes the folder a run.
             write_atomically(folder.config_path, config_yaml.encode())
         except OSError as exc:
+            shutil.rmtree(path, ignore_errors=True)
             folder.close()
             raise RunFolderError(
-                f"the run folder {path} cannot be filled ({exc.strerror}); mend that, remove it "
-                "and start again"
+                f"the run folder {path} cannot be filled ({exc.strerror}); mend that, or choose "
+                "another run.dir"
             ) from exc
         return folder
 
     @classmethod
-    def open(cls, path: str | Path, *, lock: bool = False) -> RunFolder:
+    def open(
+        cls, path: str | Path, *, lock: Callable[[Path], FolderLock] | None = None
+    ) -> RunFolder:
         """The run folder at `path`: to look at, or with `lock` to go on with the run.
 
+        Args:
+            path: of the folder.
+            lock: takes what the caller will write; None to read only.
+
         Raises:
-            RunFolderError: there is no run, or `lock` and another process is running it.
+            RunFolderError: there is no run, or another process holds what `lock` takes.
         """
         path = Path(path)
         if not path.is_dir():
@@ -94,7 +114,7 @@ class RunFolder:
             raise RunFolderError(
                 f"{path} is not a run folder: it has no config.yaml; expected <run.dir>/<run.name>"
             )
-        folder = cls(path, _lock(path) if lock else None)
+        folder = cls(path, lock(path) if lock else None)
         try:
             for subfolder in _SUBFOLDERS if lock else ():
                 (path / subfolder).mkdir(exist_ok=True)
@@ -173,8 +193,7 @@ class RunFolder:
     def close(self) -> None:
         """Release the lock; the folder stays."""
         if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+            self._lock.close()
 
     def __enter__(self) -> RunFolder:
         return self
@@ -208,31 +227,10 @@ def _has_learned(path: Path) -> bool:
 
 
 def _move_aside(path: Path) -> None:
-    """Rename a run folder that nobody runs to the first free `<name>.<number>`."""
-    with RunFolder(path, _lock(path)):
+    """Rename a run folder that nobody writes to the first free `<name>.<number>`."""
+    with closing(lock_run(path)):
         aside = next(
             other for n in count(1) if not (other := path.with_name(f"{path.name}.{n}")).exists()
         )
         path.rename(aside)
     _log.warning("%s had learned nothing; its files are in %s now", path, aside)
-
-
-def _lock(path: Path) -> int:
-    try:
-        descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as exc:
-        raise RunFolderError(f"the run folder {path} cannot be locked ({exc.strerror})") from exc
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, str(os.getpid()).encode())
-    except OSError as exc:
-        owner = os.read(descriptor, 20).decode(errors="replace") or "unknown"
-        os.close(descriptor)
-        if isinstance(exc, BlockingIOError):
-            raise RunFolderError(
-                f"the run in {path} is being run by process {owner}; stop that one first, or start "
-                "a new run with run.name=<another name>"
-            ) from exc
-        raise RunFolderError(f"the run folder {path} cannot be locked ({exc.strerror})") from exc
-    return descriptor

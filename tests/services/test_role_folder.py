@@ -10,9 +10,10 @@ import pytest
 
 from aclearn.config import Config
 from aclearn.errors import ConfigError, RunFolderError
-from aclearn.runs import RunFolder
+from aclearn.runs import RunFolder, lock_role
 from services import role_folder as module
 from services.role_folder import role_folder
+from services.train import open_run_folder
 
 
 def _config(runs: Path, **sections) -> Config:
@@ -26,7 +27,7 @@ def _config(runs: Path, **sections) -> Config:
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
     """Where the folder of run "r" is: made by its first role."""
-    role_folder(_config(tmp_path)).close()
+    role_folder(_config(tmp_path), "monitor").close()
     return tmp_path
 
 
@@ -37,7 +38,7 @@ def _events(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_the_first_role_makes_the_folder_and_the_others_find_it(tmp_path, caplog) -> None:
     caplog.set_level(logging.INFO)
     config = _config(tmp_path)
-    with role_folder(config) as first, role_folder(config) as second:
+    with role_folder(config, "monitor") as first, role_folder(config, "trainer") as second:
         assert first.path == second.path == tmp_path / "r"
         assert second.read_config_yaml() == config.to_yaml()
     # a run that has written nothing yet is not one that is gone on with
@@ -47,8 +48,18 @@ def test_the_first_role_makes_the_folder_and_the_others_find_it(tmp_path, caplog
 def test_a_folder_with_metrics_is_told_of_as_gone_on_with(runs, caplog) -> None:
     caplog.set_level(logging.INFO)
     (runs / "r" / "metrics.jsonl").write_text("")
-    role_folder(_config(runs)).close()
+    role_folder(_config(runs), "monitor").close()
     assert _events(caplog) == [f"event=run_continued folder={runs / 'r'}"]
+
+
+def test_a_process_that_is_every_role_in_turn_writes_alone(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("aclearn.runs.lock._PREDECESSOR_WITHIN_S", 0.0)
+    config = _config(tmp_path, run={"deterministic": True})
+    with (
+        open_run_folder(config, resume=False) as folder,
+        pytest.raises(RunFolderError, match="written by aclearn train"),
+    ):
+        lock_role(folder.path, "trainer", by_hand=False)
 
 
 @pytest.mark.parametrize(
@@ -75,21 +86,21 @@ def test_a_folder_with_metrics_is_told_of_as_gone_on_with(runs, caplog) -> None:
 def test_the_folder_of_another_run_is_refused_by_every_key(runs, sections, words) -> None:
     before = (runs / "r" / "config.yaml").read_bytes()
     with pytest.raises(ConfigError) as refused:
-        role_folder(_config(runs, **sections))
+        role_folder(_config(runs, **sections), "monitor")
     assert f"the run folder {runs / 'r'} is of another run: {words}" in str(refused.value)
     assert "run.name=<another name>" in str(refused.value)
     assert (runs / "r" / "config.yaml").read_bytes() == before
 
 
 def test_what_only_the_other_run_says_is_a_difference_too(tmp_path) -> None:
-    role_folder(_config(tmp_path, env={"id": "CartPole-v1", "kwargs": {"x": 1}})).close()
+    role_folder(_config(tmp_path, env={"id": "CartPole-v1", "kwargs": {"x": 1}}), "monitor").close()
     with pytest.raises(ConfigError, match=r"env\.kwargs\.x is 1 there, None here"):
-        role_folder(_config(tmp_path))
+        role_folder(_config(tmp_path), "monitor")
 
 
 def test_other_settings_may_differ_and_are_named_in_the_log(runs, caplog) -> None:
     changes = {"optimiser": {"learning_rate": 0.5}, "run": {"seed": 9}}
-    role_folder(_config(runs, **changes)).close()
+    role_folder(_config(runs, **changes), "monitor").close()
     assert _events(caplog) == [
         f"event=config_differs folder={runs / 'r'} keys=optimiser.learning_rate,run.seed"
     ]
@@ -98,7 +109,7 @@ def test_other_settings_may_differ_and_are_named_in_the_log(runs, caplog) -> Non
 def test_another_way_to_the_same_folder_is_no_difference(runs, caplog, monkeypatch) -> None:
     monkeypatch.chdir(runs)
     (runs / "link").symlink_to(runs / "r")
-    with role_folder(_config(Path("."), run={"name": "link"})) as folder:
+    with role_folder(_config(Path("."), run={"name": "link"}), "monitor") as folder:
         assert folder.path.resolve() == (runs / "r").resolve()
     assert _events(caplog) == []
 
@@ -115,7 +126,7 @@ class _Maker:
         self._path = Path(config.run.dir) / str(config.run.name)
         self.now = 100.0
 
-    def create(self, *_) -> RunFolder:
+    def create(self, *_, **__) -> RunFolder:
         self._path.mkdir()
         return RunFolder.create(self._config.run.dir, str(self._config.run.name), "too late\n")
 
@@ -138,7 +149,7 @@ def _race(monkeypatch: pytest.MonkeyPatch, maker: _Maker) -> None:
 def test_a_role_waits_for_the_one_that_is_making_the_folder(tmp_path, monkeypatch) -> None:
     maker = _Maker(_config(tmp_path), looks=3)
     _race(monkeypatch, maker)
-    with role_folder(_config(tmp_path)) as folder:
+    with role_folder(_config(tmp_path), "monitor") as folder:
         assert folder.path == tmp_path / "r"
     assert 100.0 < maker.now < 105.0
 
@@ -146,13 +157,13 @@ def test_a_role_waits_for_the_one_that_is_making_the_folder(tmp_path, monkeypatc
 def test_what_the_other_one_makes_must_be_the_same_run(tmp_path, monkeypatch) -> None:
     _race(monkeypatch, _Maker(_config(tmp_path, env={"id": "Acrobot-v1"}), looks=1))
     with pytest.raises(ConfigError, match=r"env\.id is 'Acrobot-v1' there, 'CartPole-v1' here"):
-        role_folder(_config(tmp_path))
+        role_folder(_config(tmp_path), "monitor")
 
 
 def test_a_folder_that_nobody_fills_is_refused_after_five_seconds(tmp_path, monkeypatch) -> None:
     maker = _Maker(_config(tmp_path), looks=float("inf"))
     _race(monkeypatch, maker)
     with pytest.raises(RunFolderError, match="exists already and is not a run folder"):
-        role_folder(_config(tmp_path))
+        role_folder(_config(tmp_path), "monitor")
     assert 105.0 < maker.now < 105.2
     assert list((tmp_path / "r").iterdir()) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 
-import pytest
 from system_harness import CARTPOLE, Run, System, free_port
 
 from aclearn.runs import load_newest
@@ -52,24 +51,16 @@ def test_roles_with_local_inference_leave_on_a_signal_and_come_back(system: Syst
     assert last.state["ledger"]["learned_steps"] == summary["learned_steps"]
 
 
-@pytest.mark.parametrize("twice", ["actor", "trainer"])
-def test_of_two_living_roles_of_one_name_the_older_leaves_and_says_why(
-    system: System, twice: str
-) -> None:
+def test_of_two_living_actors_of_one_name_the_older_leaves_and_says_why(system: System) -> None:
     config = system.config(CARTPOLE, run={"checkpoint_every_s": 3600.0}, actors={"processes": 1})
     address = f"tcp://127.0.0.1:{free_port()}"
     roles = {name: system.role(name, config, address) for name in ("actor", "trainer", "monitor")}
     run = roles["monitor"]
     run.wait_until_learning(beyond=300)
-    older, roles[twice] = roles[twice], system.role(twice, config, address)
+    older, roles["actor"] = roles["actor"], system.role("actor", config, address)
     assert older.wait(within_s=30.0) == 0, older.output
-    assert f"another process was started under the name {twice}-0" in older.output
-    # an older trainer saves nothing over what the newer one has saved
-    newest = load_newest(run.folder / "checkpoints")
-    assert newest is not None
-    assert newest.state["epoch"] == (1 if twice == "trainer" else 0)
-    learned = newest.state["ledger"]["learned_steps"]
-    run.wait_until_learning(beyond=learned + 500)
+    assert "another process was started under the name actor-0" in older.output
+    run.wait_until_learning(beyond=run.last()["learned_steps"] + 500)
     # the monitor last: it would tell the others to stop while their own signal comes
     for name in ("actor", "trainer", "monitor"):
         _left_in_order(roles[name], signal.SIGTERM)

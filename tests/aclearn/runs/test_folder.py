@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 import aclearn
 from aclearn.errors import RunFolderError
-from aclearn.runs import RunFolder, save_checkpoint
+from aclearn.runs import RunFolder, lock_run, save_checkpoint
 
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(aclearn.__file__).parents[1])}
 
@@ -62,7 +61,7 @@ def test_a_run_that_never_learned_makes_way_and_keeps_its_files(tmp_path: Path) 
 
 def test_a_run_that_has_just_begun_does_not_make_way(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path, "pong", "first\n"):
-        with pytest.raises(RunFolderError, match=f"is being run by process {os.getpid()}"):
+        with pytest.raises(RunFolderError, match=rf"by aclearn train \(process {os.getpid()} on"):
             RunFolder.create(tmp_path, "pong", "second\n")
         assert [path.name for path in tmp_path.iterdir()] == ["pong"]
 
@@ -97,61 +96,25 @@ def test_opening_what_is_missing_or_no_run_says_what_was_expected(tmp_path: Path
     with pytest.raises(RunFolderError, match=r"no run folder at .*nowhere"):
         RunFolder.open(tmp_path / "nowhere")
     with pytest.raises(RunFolderError, match=r"notes is not a run folder: it has no config\.yaml"):
-        RunFolder.open(tmp_path / "notes", lock=True)
+        RunFolder.open(tmp_path / "notes", lock=lock_run)
     assert list((tmp_path / "notes").iterdir()) == []
 
 
 def test_one_owner_at_a_time_and_readers_at_any_time(tmp_path: Path) -> None:
     owner = RunFolder.create(tmp_path, "pong", "x\n")
-    with pytest.raises(RunFolderError, match=f"being run by process {os.getpid()}"):
-        RunFolder.open(owner.path, lock=True)
+    with pytest.raises(RunFolderError, match=rf"by aclearn train \(process {os.getpid()} on"):
+        RunFolder.open(owner.path, lock=lock_run)
     assert RunFolder.open(owner.path).read_config_yaml() == "x\n"
     owner.close()
     owner.close()
-    RunFolder.open(owner.path, lock=True).close()
+    RunFolder.open(owner.path, lock=lock_run).close()
 
 
 def test_resuming_makes_places_that_were_removed(tmp_path: Path) -> None:
     RunFolder.create(tmp_path, "pong", "x\n").close()
     (tmp_path / "pong" / "logs").rmdir()
-    with RunFolder.open(tmp_path / "pong", lock=True) as folder:
+    with RunFolder.open(tmp_path / "pong", lock=lock_run) as folder:
         assert folder.logs_dir.is_dir()
-
-
-def test_a_killed_owner_leaves_no_lock_and_a_living_one_keeps_others_out(tmp_path: Path) -> None:
-    script = (
-        "import sys; from aclearn.runs import RunFolder\n"
-        "folder = RunFolder.create(sys.argv[1], 'pong', 'x\\n')\n"
-        "print('locked', flush=True); sys.stdin.read()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path)],
-        env=_ENVIRONMENT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as owner:
-        assert owner.stdout is not None
-        assert owner.stdout.readline() == b"locked\n"
-        with pytest.raises(RunFolderError, match=f"being run by process {owner.pid};"):
-            RunFolder.open(tmp_path / "pong", lock=True)
-        owner.send_signal(signal.SIGKILL)
-        assert owner.wait(timeout=10) == -signal.SIGKILL
-    RunFolder.open(tmp_path / "pong", lock=True).close()
-
-
-def test_a_started_program_does_not_inherit_the_lock(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path, "pong", "x\n")
-    with subprocess.Popen(
-        [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        close_fds=False,
-    ) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"up\n"
-        folder.close()
-        RunFolder.open(folder.path, lock=True).close()
-        assert child.poll() is None
 
 
 def test_neither_torch_nor_a_socket_comes_with_runs_and_monitoring() -> None:

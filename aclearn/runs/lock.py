@@ -1,0 +1,206 @@
+"""Locks on a run folder: one run, one writer of each file.
+
+`.lock` is the run's: `aclearn train` holds it alone, roles that are started by hand share it.
+`.lock-<role>` is held by the process that writes that role's files, however it was started. The
+kernel ends a lock with its holder; each file says in words who that is, for the message only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Container
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from aclearn.errors import RunFolderError
+
+WRITERS: Final = ("monitor", "trainer")
+"""Roles that write into a run folder."""
+
+_LOOK_EVERY_S: Final = 0.05
+#: Who is refused looks at the locks for a moment: that must not refuse somebody else.
+_MOMENT_S: Final = 0.5
+#: A role may still be saving, or be killed this very moment, when it is started again.
+_PREDECESSOR_WITHIN_S: Final = 3.0
+#: Roles whose parent was killed end by themselves; see `die_with_parent`.
+_ORPHANS_WITHIN_S: Final = 10.0
+_MOST_WORDS_BYTES: Final = 256
+
+_held: set[int] = set()
+
+
+def _close_in_child() -> None:
+    """A forked child would share each lock, and hold it longer than its owner."""
+    while _held:
+        os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_close_in_child)
+
+
+class FolderLock:
+    """What a process holds of a run folder: until `close`, or until it ends, however that goes.
+
+    Neither programs that it starts nor processes that it forks inherit it.
+
+    Args:
+        folder: the run folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._descriptors: dict[str, int] = {}
+
+    def take(self, name: str, holder: str | None, *, within_s: float) -> None:
+        """Lock one file.
+
+        Args:
+            name: of the file.
+            holder: who holds it alone, for the message to others; None to share it.
+            within_s: how long another process may still hold it, in seconds.
+
+        Raises:
+            RunFolderError: another process holds it, or the disk refuses.
+        """
+        path = self._folder / name
+        deadline = time.monotonic() + within_s
+        try:
+            while (descriptor := _try_lock(path, shared=holder is None)) is None:
+                if time.monotonic() > deadline:
+                    raise RunFolderError(self._refusal())
+                time.sleep(_LOOK_EVERY_S)
+        except OSError as exc:
+            raise RunFolderError(
+                f"the run folder {self._folder} cannot be locked ({exc.strerror})"
+            ) from exc
+        _held.add(descriptor)
+        self._descriptors[name] = descriptor
+        if holder is not None:
+            _sign(descriptor, holder)
+
+    def release(self, name: str) -> None:
+        """Let one file go."""
+        descriptor = self._descriptors.pop(name)
+        _held.discard(descriptor)
+        os.close(descriptor)
+
+    def close(self) -> None:
+        """Let everything go; closing again changes nothing."""
+        for name in list(self._descriptors):
+            self.release(name)
+
+    def _refusal(self) -> str:
+        holders = " and ".join(_holders(self._folder, without=self._descriptors))
+        return (
+            f"the run folder {self._folder} is being written by {holders or 'another process'}; "
+            "stop that first, or start another run with run.name=<another name>"
+        )
+
+
+def lock_all(folder: Path) -> FolderLock:
+    """Every lock of a run folder, for a process that writes all of its files.
+
+    Roles that an earlier run has left behind are waited for, since they end by themselves.
+
+    Raises:
+        RunFolderError: somebody else writes there, or the disk refuses.
+    """
+    lock = FolderLock(folder)
+    try:
+        lock.take(_RUN, "aclearn train", within_s=_MOMENT_S)
+        for role in WRITERS:
+            lock.take(_of(role), "aclearn train", within_s=_ORPHANS_WITHIN_S)
+    except RunFolderError:
+        lock.close()
+        raise
+    return lock
+
+
+def lock_run(folder: Path) -> FolderLock:
+    """The lock of `aclearn train`, whose monitor and trainer take their own.
+
+    Raises:
+        RunFolderError: as `lock_all`.
+    """
+    lock = lock_all(folder)
+    for role in WRITERS:
+        lock.release(_of(role))
+    return lock
+
+
+def lock_role(folder: Path, role: str, *, by_hand: bool) -> FolderLock:
+    """The lock of one writing role; it waits a few seconds for a predecessor that ends.
+
+    Args:
+        folder: the run folder.
+        role: one of `WRITERS`.
+        by_hand: `aclearn train` has not started it, and must not run at the same time.
+
+    Raises:
+        RunFolderError: another process has this role or the whole run, or the disk refuses.
+    """
+    lock = FolderLock(folder)
+    try:
+        if by_hand:
+            lock.take(_RUN, None, within_s=_MOMENT_S)
+        lock.take(_of(role), f"the {role}", within_s=_PREDECESSOR_WITHIN_S)
+    except RunFolderError:
+        lock.close()
+        raise
+    return lock
+
+
+_RUN: Final = ".lock"
+
+
+def _of(role: str) -> str:
+    return f"{_RUN}-{role}"
+
+
+def _try_lock(path: Path, *, shared: bool) -> int | None:
+    """A descriptor that holds the lock, None where another process does."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        # the folder may have been moved aside since the file was opened: then it is not this one
+        if os.path.samestat(os.fstat(descriptor), path.stat()):
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def _sign(descriptor: int, holder: str) -> None:
+    since = time.strftime("%Y-%m-%d %H:%M:%S")
+    words = f"{holder} (process {os.getpid()} on host {socket.gethostname()}, since {since})"
+    # where the disk is full the lock holds all the same, and the message names nobody
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, words.encode()[:_MOST_WORDS_BYTES], 0)
+
+
+def _holders(folder: Path, *, without: Container[str]) -> list[str]:
+    """In words: `aclearn train`, or else the roles that write; the locks in `without` are ours."""
+    found = []
+    for name in (_RUN, *map(_of, WRITERS)):
+        if name in without:
+            continue
+        descriptor = os.open(folder / name, os.O_RDONLY | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            words = os.pread(descriptor, _MOST_WORDS_BYTES, 0).decode(errors="replace")
+            if name == _RUN and words:
+                return [words]
+            found.append(words)
+        finally:
+            os.close(descriptor)
+    return [words for words in found if words]
