@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, Strict, field_validator
 
+from aclearn.atari_ids import current_id
 from aclearn.config._fields import Group, Whole
 from aclearn.policies import refuse_recurrence
 
@@ -99,6 +100,11 @@ class EnvConfig(Group):
         description="learn as if losing a life ended the episode; the game itself goes on",
     )
     atari: AtariConfig = Field(default_factory=AtariConfig)
+
+    @field_validator("id")
+    @classmethod
+    def _atari_id_of_today(cls, env_id: str) -> str:
+        return current_id(env_id)
 
     @property
     def is_atari(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from aclearn.config._yaml import DEEPEST, Document, Keys, YamlError, parse_yaml
 from aclearn.config.model import Config
 from aclearn.errors import ConfigError
 
+_LOGGER = logging.getLogger(__name__)
 #: What the reader of YAML must know of the configuration.
 _KEYS = Keys(
     sections=frozenset(["", *_explain.sections(Config)]),
@@ -74,6 +76,9 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     for override in parsed:
         _put(document.value, override)
     config = _validate(document.value, _Origins(str(path), document.lines, parsed))
+    written = document.value["env"]["id"]
+    if config.env.id != written:
+        _LOGGER.warning("env.id: %s is taken as %s, prepared by env.atari", written, config.env.id)
     if config.run.name is not None:
         return config
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip("._-")[:80] or "run"

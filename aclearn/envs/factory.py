@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from aclearn.envs.making import maker
@@ -11,6 +12,7 @@ from aclearn.envs.types import EnvSpec, VectorEnv
 if TYPE_CHECKING:
     from aclearn.config import EnvConfig
 
+_LOGGER = logging.getLogger(__name__)
 #: Seconds that `read_spec` gives an environment to be made in, at least.
 _SPEC_TIMEOUT_S = 60.0
 
@@ -73,6 +75,8 @@ def read_spec(env: EnvConfig, *, timeout_s: float = _SPEC_TIMEOUT_S) -> EnvSpec:
     timeout_s = max(_SPEC_TIMEOUT_S, timeout_s)
     made = make_vector_env(env, num_envs=1, seed=0, step_timeout_s=timeout_s, max_faults=0)
     try:
+        if made.spec.warning:
+            _LOGGER.warning(made.spec.warning)
         return made.spec
     finally:
         made.close()

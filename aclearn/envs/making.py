@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
+from aclearn.atari_ids import guessed_id
 from aclearn.errors import EnvironmentFailure
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def _registered_maker(env_id: str, name: str, kwargs: dict[str, Any]) -> Callabl
         known_ids = [known for known in _known_ids() if known != name]
         raise EnvironmentFailure(
             f"env.id {env_id!r}: gymnasium knows no such environment"
-            f"{nearest(name, known_ids) or '.'} "
+            f"{nearest(guessed_id(name), known_ids) or '.'} "
             "An environment of another package needs the package's name in front "
             f"(package:{name}), your own a factory (module:factory), an Atari game its id of today "
             "(ALE/Pong-v5)"
@@ -70,7 +71,12 @@ def _registered_maker(env_id: str, name: str, kwargs: dict[str, Any]) -> Callabl
 def _known_ids() -> list[str]:
     import ale_py  # noqa: F401  # registers the Atari ids; only a wrong id pays for it
 
-    return list(gymnasium.registry)
+    # ids of Atari games without ALE/ are of older days
+    return [
+        known
+        for known, spec in gymnasium.registry.items()
+        if known.startswith("ALE/") or not str(spec.entry_point).startswith("ale_py")
+    ]
 
 
 def _factory_maker(

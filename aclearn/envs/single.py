@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,9 @@ class SingleEnvs:
             self.close()
             raise
         self._steps = [env.step for env in self._envs]
-        self.spec = spec_of(self._layout, count)
+        self.spec = replace(
+            spec_of(self._layout, count), warning=_warning(name, self._envs[0], self._layout.shape)
+        )
         self.num_envs = num_envs
         self.faults: dict[str, int] = {}
         self.between_attempts: Callable[[], None] = nothing
@@ -250,3 +253,15 @@ def _describe(error: BaseException) -> tuple[str, str]:
     if isinstance(error, ObservationError):
         return error.reason, str(error)
     return "hung" if isinstance(error, StepHungError) else "raised", trace_of(error)
+
+
+def _warning(name: str, env: Any, shape: tuple[int, ...]) -> str:
+    """A sentence on an Atari game that is not prepared by env.atari; empty for all others."""
+    game = env.unwrapped
+    if not type(game).__module__.startswith("ale_py"):
+        return ""
+    played = getattr(game.spec, "id", None) or "an Atari game"
+    return (
+        f"env.id: {name} makes {played} itself, with observations of shape {shape}; env.atari "
+        "prepares a game only where env.id is its id, such as ALE/Pong-v5"
+    )

@@ -24,12 +24,14 @@ class EnvSpec:
         observation_dtype: "uint8" for images, "float32" for flat observations.
         actions: number of discrete actions; a group takes 0 to actions-1.
         frame_stack: S; 1 for flat observations.
+        warning: a sentence for the user, where there is something to know; empty where not.
     """
 
     observation_shape: tuple[int, ...]
     observation_dtype: str
     actions: int
     frame_stack: int
+    warning: str = ""
 
 
 @dataclass

@@ -138,6 +138,20 @@ def test_a_name_that_is_merged_in_is_text_too(write: Write) -> None:
     assert load_config(write(text)).run.name == "42"
 
 
+@pytest.mark.parametrize("overridden", [False, True])
+def test_an_atari_id_of_older_days_becomes_that_of_today_which_is_said_once(
+    write: Write, overridden: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(f"env: {{id: {'CartPole-v1' if overridden else 'PongNoFrameskip-v4'}}}")
+    config = load_config(path, ["env.id=PongNoFrameskip-v4"] if overridden else [])
+    assert config.env.id == "ALE/Pong-v5" and config.env.is_atari
+    assert caplog.messages == [
+        "env.id: PongNoFrameskip-v4 is taken as ALE/Pong-v5, prepared by env.atari"
+    ]
+    assert config_from_yaml(config.to_yaml()) == config
+    assert len(caplog.messages) == 1
+
+
 def test_null_is_no_name_and_null_in_quotes_is_one(write: Write) -> None:
     path = write("env: {id: a}\nrun: {name: 'null'}\n")
     assert load_config(path).run.name == "null"

@@ -115,6 +115,12 @@ def test_the_misspelt_beginning_of_a_long_key_is_enough(path: Path) -> None:
         ("optimiser.adam_beta1", "1.0", "expected number ≥ 0 and < 1, got 1.0 (number);"),
         ("env.clip_rewards", "yes", "expected true or false, got 'yes' (text);"),
         ("env.clip_rewards", "1", "expected true or false, got 1 (whole number);"),
+        (
+            "env.id",
+            "Pong-ram-v4",
+            "Pong-ram-v4 shows the console's memory, which is not supported; ALE/Pong-v5 shows its "
+            "screen",
+        ),
         ("env.id", "[a]", "expected text, got a list;"),
         ("env.id", "null", "expected text, got null;"),
         ("env.kwargs", "[1]", "expected mapping whose keys are text, got a list;"),

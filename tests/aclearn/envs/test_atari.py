@@ -93,7 +93,8 @@ def play(group, steps, seed=0):
 
 
 def test_pong_is_84_by_84_and_four_frames_deep():
-    assert read_spec(EnvConfig(id="ALE/Pong-v5")) == EnvSpec((4, 84, 84), "uint8", 6, 4)
+    for env_id in ("ALE/Pong-v5", "PongNoFrameskip-v4", "ale_py:Pong-v0"):
+        assert read_spec(EnvConfig(id=env_id)) == EnvSpec((4, 84, 84), "uint8", 6, 4)
 
 
 def test_the_configuration_reaches_the_emulator():

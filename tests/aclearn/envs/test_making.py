@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import logging
+
 import gymnasium
 import pytest
 
@@ -22,6 +24,12 @@ class House:
     floors = 3
 
 
+def make_pong(**kwargs):
+    import ale_py  # noqa: F401  # registers it
+
+    return gymnasium.wrappers.GrayscaleObservation(gymnasium.make("ALE/Pong-v5", **kwargs))
+
+
 def make_nothing():
     return "a room"
 
@@ -33,7 +41,9 @@ def make_nothing():
         ("cartpole-v1", "did you mean CartPole-v1"),
         ("CartPole", "did you mean CartPole-v1"),
         ("CartPole-v99", "did you mean CartPole-v1"),
-        ("Pong-v5", "ALE/Pong-v5"),
+        ("PonggNoFrameskip-v4", "did you mean ALE/Pong-v5"),
+        ("ale_py:Breakoutt-v4", "did you mean ALE/Breakout-v5"),
+        ("pong-v4", "did you mean ALE/Pong-v5"),
         ("not an id", "gymnasium knows no such environment"),
         ("ALE/Pongg-v5", "did you mean ALE/Pong-v5"),
         ("ALE/SpaceInvader-v5", "did you mean ALE/SpaceInvaders-v5"),
@@ -74,3 +84,14 @@ def test_the_time_limit_stays_and_the_checking_wrappers_go():
     made.close()
     # the registry itself is as it was
     assert gymnasium.spec("CartPole-v1").order_enforce
+
+
+def test_an_atari_game_that_env_atari_does_not_prepare_is_told_in_one_line(caplog):
+    with caplog.at_level(logging.WARNING):
+        spec = read_spec(EnvConfig(id=f"{__name__}:make_pong"))
+        read_spec(EnvConfig(id="PongNoFrameskip-v4"))
+        read_spec(EnvConfig(id="CartPole-v1"))
+    assert caplog.messages == [spec.warning]
+    for word in ("make_pong", "ALE/Pong-v5", "(1, 210, 160)", "env.atari"):
+        assert word in spec.warning
+    assert "\n" not in spec.warning
