@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from aclearn.config._fields import Group, Whole
+
+#: Most that a bar may be, and a cost: beyond them, float32 overflows and no update is finite.
+_MOST_BAR, _MOST_COST = 3e38, 1e6
+
+
+def _bar(value: Any) -> Any:
+    return None if value == math.inf else value
+
+
+#: Upper bound of an importance ratio; null, also written .inf, is none.
+Bar = Annotated[float | None, BeforeValidator(_bar)]
 
 
 class TrainerConfig(Group):
@@ -77,16 +89,24 @@ class LossConfig(Group):
     discount: float = Field(
         default=0.99, ge=0.0, le=1.0, description="weight of a reward one agent step later (gamma)"
     )
-    rho_bar: float = Field(
-        default=1.0, gt=0.0, description="bound of the importance ratio in the value targets"
-    )
-    c_bar: float = Field(
+    rho_bar: Bar = Field(
         default=1.0,
         gt=0.0,
-        description="bound of the importance ratio that carries errors back in time",
+        le=_MOST_BAR,
+        description="bound of the importance ratio in the value targets; null or .inf: no bound",
     )
-    pg_rho_bar: float = Field(
-        default=1.0, gt=0.0, description="bound of the importance ratio in the policy gradient"
+    c_bar: Bar = Field(
+        default=1.0,
+        gt=0.0,
+        le=_MOST_BAR,
+        description="bound of the importance ratio that carries errors back in time; null or .inf: "
+        "no bound",
+    )
+    pg_rho_bar: Bar = Field(
+        default=1.0,
+        gt=0.0,
+        le=_MOST_BAR,
+        description="bound of the importance ratio in the policy gradient; null or .inf: no bound",
     )
     lambda_: float = Field(
         default=1.0,
@@ -98,10 +118,16 @@ class LossConfig(Group):
         description="how far errors are carried back: 1 over the whole unroll, 0 one step",
     )
     entropy_cost: float = Field(
-        default=0.01, ge=0.0, description="weight of the entropy bonus, loss per nat"
+        default=0.01,
+        ge=0.0,
+        le=_MOST_COST,
+        description="weight of the entropy bonus, loss per nat",
     )
     value_cost: float = Field(
-        default=0.5, ge=0.0, description="weight of the value loss beside the policy loss"
+        default=0.5,
+        ge=0.0,
+        le=_MOST_COST,
+        description="weight of the value loss beside the policy loss",
     )
     normalise_advantages: bool = Field(
         default=False,

@@ -79,6 +79,15 @@ def test_lambda_is_the_key_of_lambda_() -> None:
     assert "  lambda: 0.5\n" in config.to_yaml()
 
 
+@pytest.mark.parametrize("key", ["rho_bar", "c_bar", "pg_rho_bar"])
+@pytest.mark.parametrize("text", ["null", ".inf"])
+def test_a_bar_may_be_absent(key: str, text: str) -> None:
+    config = config_from_yaml(f"env: {{id: a}}\nloss: {{{key}: {text}}}")
+
+    assert getattr(config.loss, key) is None
+    assert config_from_yaml(config.to_yaml()) == config
+
+
 def test_overrides_win_over_the_file_and_the_last_one_wins_over_the_others(write: Write) -> None:
     path = write("env: {id: CartPole-v1}\noptimiser: {learning_rate: 1e-3}\n")
 

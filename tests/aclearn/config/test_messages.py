@@ -110,8 +110,16 @@ def test_the_misspelt_beginning_of_a_long_key_is_enough(path: Path) -> None:
         ("loss.discount", "1.01", "expected number ≥ 0 and ≤ 1, got 1.01 (number);"),
         ("loss.discount", "true", "expected number ≥ 0 and ≤ 1, got true;"),
         ("loss.lambda", "full", "expected number ≥ 0 and ≤ 1, got 'full' (text);"),
-        ("loss.rho_bar", "0", "expected number > 0, got 0 (whole number);"),
-        ("loss.rho_bar", ".inf", "expected number > 0, got inf (number);"),
+        ("loss.rho_bar", "0", "expected number > 0 and ≤ 3e+38 or null, got 0 (whole number);"),
+        (
+            "loss.pg_rho_bar",
+            "1e39",
+            "expected number > 0 and ≤ 3e+38 or null, got 1e+39 (number); meaning: bound of the "
+            "importance ratio in the policy gradient; null or .inf: no bound",
+        ),
+        ("loss.c_bar", "-.inf", "expected number > 0 and ≤ 3e+38 or null, got -inf (number);"),
+        ("loss.entropy_cost", "1e39", "expected number ≥ 0 and ≤ 1e+06, got 1e+39 (number);"),
+        ("optimiser.max_grad_norm", ".inf", "expected number ≥ 0, got inf (number);"),
         ("optimiser.adam_beta1", "1.0", "expected number ≥ 0 and < 1, got 1.0 (number);"),
         ("env.clip_rewards", "yes", "expected true or false, got 'yes' (text);"),
         ("env.clip_rewards", "1", "expected true or false, got 1 (whole number);"),

@@ -93,6 +93,17 @@ def test_the_gradient_is_that_of_a_plain_implementation(make, kind, channels_las
     assert report.applied
 
 
+def test_without_bars_nothing_is_clipped(make) -> None:
+    loss = make.loss.model_copy(update=dict.fromkeys(("rho_bar", "c_bar", "pg_rho_bar")))
+    batch = make.batch(make.flat, 5, 3, seed=1)
+    learner = make.learner(make.flat, loss=loss)
+    weights = learner.tensors()
+    report = learner.update(batch, learned_steps=0)
+    expected, _ = plain_gradient(batch, make.flat, weights, loss)
+    torch.testing.assert_close(make.gradient(learner), expected, rtol=2e-4, atol=2e-6)
+    assert report.applied and report.clipped_rho_share == 0.0
+
+
 def test_normalised_advantages_are_divided_by_their_running_root_mean_square(make) -> None:
     loss = make.loss.model_copy(update={"normalise_advantages": True})
     learner = make.learner(make.flat, loss=loss)
