@@ -233,6 +233,7 @@ def run_actor(context: RoleContext) -> None:
         hello=context.hello({}),
         beat=beat,
         beat_every_s=config.monitor.beat_every_s,
+        health=context.health,
     )
 
     def proceed() -> bool:

@@ -109,6 +109,7 @@ def run_role(role_name: str, name: str, config: Config, monitor: str, stop: Stop
     Raises:
         ConfigError: the name does not end in a number.
     """
+    from services.health import open_health
     from services.role import RoleContext
     from services.role_folder import role_folder
 
@@ -118,7 +119,10 @@ def run_role(role_name: str, name: str, config: Config, monitor: str, stop: Stop
     # actors and predictors write nothing, and may be on a machine without the folder
     folder = role_folder(config, role_name) if role_name in WRITERS else None
     restarts = int(os.environ.get(RESTARTS_VARIABLE, "0"))
-    context = RoleContext(role_name, name, int(index), config, monitor, folder, stop, restarts)
+    health = open_health(config, role_name, name, restarts)
+    context = RoleContext(
+        role_name, name, int(index), config, monitor, folder, stop, restarts, health
+    )
     allow_many_connections()
     # each role imports only what it needs: an actor loads torch for a torch runtime only
     try:
@@ -144,6 +148,24 @@ def run_role(role_name: str, name: str, config: Config, monitor: str, stop: Stop
             run_actor(context)
     finally:
         context.close()
+        if health is not None:
+            health.close()
+
+
+@app.command()
+def health() -> None:
+    """Say whether the role of this container is alive and useful: exit status 0, else 1."""
+    from services.health import RUNTIME_DIR_VARIABLE, health_of
+
+    directory = os.environ.get(RUNTIME_DIR_VARIABLE)
+    if not directory:
+        raise ConfigError(
+            f"{RUNTIME_DIR_VARIABLE} is not set; set it to one folder for the role and for "
+            "`aclearn health`, as the image does"
+        )
+    good, why = health_of(Path(directory), time.monotonic())
+    typer.echo(why)
+    raise typer.Exit(0 if good else 1)
 
 
 @app.command()

@@ -113,6 +113,7 @@ def run_compressor(context: RoleContext) -> None:
         hello=context.hello({"artifacts": endpoint}),
         beat=beat,
         beat_every_s=config.monitor.beat_every_s,
+        health=context.health,
     )
     while not context.stop and membership.stop_reason is None:
         with compressor.meter.part("wire"):

@@ -171,6 +171,10 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
         if context.stop:
             book.stop(str(context.stop.reason), now)
         _send(server, book.observe_time(now))
+        if context.health is not None:
+            context.health.say(
+                lambda: "" if any(m.role == "trainer" for m in registry.members) else "a trainer"
+            )
         if now >= next_line:
             next_line = now + config.run.metrics_every_s
             write_line()

@@ -264,6 +264,7 @@ def run_predictor(context: RoleContext) -> None:
         hello=context.hello({"predictions": endpoint}),
         beat=beat,
         beat_every_s=config.monitor.beat_every_s,
+        health=context.health,
     )
     try:
         while not context.stop and membership.stop_reason is None:

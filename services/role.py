@@ -36,6 +36,7 @@ from aclearn.wire import (
     parse_endpoint,
     tcp_endpoint,
 )
+from services.health import HealthFile
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -43,6 +44,8 @@ _LOGGER = logging.getLogger(__name__)
 _HELLO_EVERY_S = 0.5
 #: Seconds without an answer after which a role says so in its log, once until it is answered.
 _SAY_UNANSWERED_AFTER_S = 5.0
+#: So many beats without an answer are a monitor that is gone.
+_BEATS_UNANSWERED = 3
 #: Seconds that a goodbye may take to leave the socket.
 _GOODBYE_LINGER_S = 1.0
 #: Most episodes that a beat tells of: more do not fit into a message, and a mean is of 100.
@@ -62,6 +65,7 @@ class RoleContext:
         folder: where the run writes; None for roles that write nothing.
         stop: set by SIGTERM and Ctrl-C.
         restarts: how often this role was started before; chooses seeds.
+        health: where it says whether it works; None where nobody asks.
     """
 
     role: str
@@ -72,6 +76,7 @@ class RoleContext:
     folder: RunFolder | None
     stop: StopFlag
     restarts: int = 0
+    health: HealthFile | None = None
     incarnation: str = field(default_factory=new_incarnation)
     zmq_context: zmq.Context[zmq.Socket[bytes]] = field(default_factory=zmq.Context)
 
@@ -136,6 +141,7 @@ class Membership:
         hello: what to say first, and again when the monitor does not know us.
         beat: makes the next beat; its argument says whether it is the last one.
         beat_every_s: seconds between two beats.
+        health: where to say whether there is something to work with.
         clock: monotonic seconds.
     """
 
@@ -146,10 +152,12 @@ class Membership:
         hello: Hello,
         beat: Callable[[bool], Beat],
         beat_every_s: float,
+        health: HealthFile | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client, self._hello, self._make_beat = client, hello, beat
-        self._beat_every_s, self._clock = beat_every_s, clock
+        self._beat_every_s, self._health, self._clock = beat_every_s, health, clock
+        self._answered_at = float("-inf")
         self._known = False
         self._next_hello = self._next_beat = clock()
         self._say_unanswered_at = clock() + _SAY_UNANSWERED_AFTER_S
@@ -182,6 +190,8 @@ class Membership:
         if self._known and now >= self._next_beat:
             self._next_beat = now + self._beat_every_s
             self._send_beat(self._make_beat(False))
+        if self._health is not None:
+            self._health.say(self._missing)
 
     def of_role(self, role: str) -> list[Peer]:
         """The living peers of one role, in order of their names."""
@@ -198,6 +208,15 @@ class Membership:
         self._send_beat(self._make_beat(True), timeout_s=_GOODBYE_LINGER_S)
         self._client.close(linger_s=_GOODBYE_LINGER_S)
 
+    def _missing(self) -> str:
+        """What there is nothing to do without, in words; empty where nothing is missing."""
+        assert self._health is not None
+        silence_s = self._clock() - self._answered_at
+        if silence_s > max(_SAY_UNANSWERED_AFTER_S, _BEATS_UNANSWERED * self._beat_every_s):
+            return "the monitor"
+        missing = (role for role in self._health.needs if not self.of_role(role))
+        return next((f"a {role}" for role in missing), "")
+
     def _send_beat(self, beat: Beat, timeout_s: float = 0.0) -> None:
         if self._unsent is not None:
             # what ended since the beat before must not be lost with a beat that was not sent
@@ -206,6 +225,7 @@ class Membership:
         self._unsent = None if self._client.send(beat, timeout_s=timeout_s) else beat
 
     def _take(self, message: Message) -> None:
+        self._answered_at = self._clock()
         if isinstance(message, Peers):
             self._known = True
             self._say_unanswered_at = float("inf")

@@ -131,6 +131,7 @@ class TrainerFront:
             hello=self._context.hello(self._endpoints),
             beat=self._beat,
             beat_every_s=self._context.config.monitor.beat_every_s,
+            health=self._context.health,
         )
         poller = zmq.Poller()
         poller.register(self._weights.socket, zmq.POLLIN)

@@ -1,0 +1,171 @@
+"""Whether a role is alive and useful: it keeps a small file up to date, `aclearn health` reads it.
+
+A role has such a file only where `ACLEARN_RUNTIME_DIR` names a folder, as in a container. The file
+goes when the role ends; one that stays is of a process that was killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from aclearn.config import Config
+
+#: Environment variable with the folder of these files.
+RUNTIME_DIR_VARIABLE = "ACLEARN_RUNTIME_DIR"
+#: Seconds between two writes while nothing has changed.
+_WRITE_EVERY_S = 1.0
+
+
+@dataclass(frozen=True)
+class HealthReport:
+    """What a role said of itself last.
+
+    Attributes:
+        name: of the role, e.g. actor-0.
+        pid: of its process.
+        at: when it said so, in seconds of the machine's monotonic clock.
+        silent_after_s: silence after which it counts as hung, in seconds.
+        waits_for: what it cannot work without, in words; empty where it works.
+        restarts: how often it was started before.
+        rss_bytes: memory that the process uses.
+    """
+
+    name: str
+    pid: int
+    at: float
+    silent_after_s: float
+    waits_for: str
+    restarts: int
+    rss_bytes: int
+
+
+class HealthFile:
+    """Keeps one role's report up to date. A disk that refuses is no reason to stop working.
+
+    Args:
+        directory: of the reports; made where it is missing.
+        name: of the role.
+        needs: the roles without which it has nothing to do.
+        silent_after_s: silence after which the role counts as hung, in seconds.
+        restarts: how often it was started before.
+        clock: monotonic seconds, of the machine.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        *,
+        needs: Sequence[str],
+        silent_after_s: float,
+        restarts: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name, self.needs = name, needs
+        self._silent_after_s, self._restarts, self._clock = silent_after_s, restarts, clock
+        self._path = directory / f"{name.partition('-')[0]}-{os.getpid()}.json"
+        self._process = psutil.Process()
+        self._said_at = float("-inf")
+
+    def say(self, waits_for: Callable[[], str]) -> None:
+        """Write what the role waits for, empty where it works; does so once a second only."""
+        now = self._clock()
+        if now - self._said_at < _WRITE_EVERY_S:
+            return
+        self._said_at = now
+        report = HealthReport(
+            self.name,
+            os.getpid(),
+            now,
+            self._silent_after_s,
+            waits_for(),
+            self._restarts,
+            self._process.memory_info().rss,
+        )
+        aside = self._path.with_suffix(".new")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            aside.write_text(json.dumps(asdict(report)), encoding="utf-8")
+            aside.replace(self._path)
+        except OSError:
+            return  # whoever asks sees that the report is old
+
+    def close(self) -> None:
+        """The role ends in order."""
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+
+def open_health(config: Config, role: str, name: str, restarts: int) -> HealthFile | None:
+    """The file of a role that starts; None where no folder is named."""
+    directory = os.environ.get(RUNTIME_DIR_VARIABLE)
+    if not directory:
+        return None
+    file = HealthFile(
+        Path(directory),
+        name,
+        needs=needed_roles(config, role),
+        silent_after_s=config.monitor.silent_after_s,
+        restarts=restarts,
+    )
+    file.say(lambda: "its own start")
+    return file
+
+
+def needed_roles(config: Config, role: str) -> tuple[str, ...]:
+    """The roles without which `role` has nothing to do."""
+    acts = role == "predictor" or config.actors.inference == "local"
+    compressor = ("compressor",) if config.compressor.chain and acts else ()
+    if role == "actor":
+        predictor = () if config.actors.inference == "local" else ("predictor",)
+        return ("trainer", *predictor, *compressor)
+    return {
+        "monitor": ("trainer",),
+        "predictor": compressor or ("trainer",),
+        "compressor": ("trainer",),
+    }.get(role, ())
+
+
+def read_reports(directory: Path) -> list[HealthReport]:
+    """Every report in `directory`; one that cannot be read is left out."""
+    reports = []
+    for path in sorted(directory.glob("*.json")):
+        try:
+            reports.append(HealthReport(**json.loads(path.read_bytes())))
+        except (OSError, ValueError, TypeError):
+            continue
+    return reports
+
+
+def judge(report: HealthReport, now: float, *, runs: bool) -> tuple[bool, str]:
+    """Whether a role is alive and useful, and one line that says why.
+
+    Args:
+        report: of the role.
+        now: monotonic seconds, of the same machine.
+        runs: whether its process runs.
+    """
+    silence_s = now - report.at
+    if not runs:
+        return False, f"{report.name} was killed (process {report.pid})"
+    if silence_s > report.silent_after_s:
+        return False, f"{report.name} hangs: nothing from it for {silence_s:.0f} s"
+    if report.waits_for:
+        return False, f"{report.name} waits for {report.waits_for}"
+    return True, f"{report.name} works"
+
+
+def health_of(directory: Path, now: float) -> tuple[bool, str]:
+    """Whether every role that reports to `directory` is alive and useful, and why, in one line."""
+    judged = [judge(r, now, runs=psutil.pid_exists(r.pid)) for r in read_reports(directory)]
+    if not judged:
+        return False, f"no role runs here: none has written to {directory}"
+    return all(good for good, _ in judged), "; ".join(why for _, why in judged)
