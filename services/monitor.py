@@ -11,9 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from aclearn.cores import FreeCores
 from aclearn.errors import RunFolderError
 from aclearn.launch import parent_is_alive
 from aclearn.monitoring import (
+    FREE_CORES,
     Goal,
     Member,
     Registry,
@@ -144,6 +146,7 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
         show=files.board.write_at,
     )
     meter = WaitMeter()
+    cores = FreeCores()
     next_line = clock()  # at once: who looks at a run that starts sees that it does
 
     def write_line() -> dict[str, Any]:
@@ -151,6 +154,8 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
         line = book.make_line(clock())
         line["monitor_refused_messages"] = sum(server.refused.values())
         line["monitor_refused_connections"] = server.refused_connections
+        if (free := cores.look()) is not None:
+            line[FREE_CORES] = free
         if tuning is not None:
             line |= {**tuning.gauges(), "tuner_file_warnings": memory.warnings}
         files.write_line(line, view)

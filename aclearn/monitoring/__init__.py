@@ -2,13 +2,9 @@
 
 from aclearn.monitoring.bottleneck import (
     OTHER_WORKERS,
-    TUNER_FROZEN,
-    TUNER_TEMPERATURE,
     Bottleneck,
-    TunerState,
     bottleneck_of,
     find_bottleneck,
-    queue_fills,
 )
 from aclearn.monitoring.budget import TimeBudget, add_up, measure_here, part, waiting
 from aclearn.monitoring.console import PlainConsole, RunConsole, open_console
@@ -17,6 +13,13 @@ from aclearn.monitoring.ledger import LedgerError, StepLedger
 from aclearn.monitoring.metrics import METRIC_NAMES, PART_SECONDS, BeatFields, RunView
 from aclearn.monitoring.plot import Curve, plot_runs, read_curve
 from aclearn.monitoring.progress import Progress, ProgressEstimate
+from aclearn.monitoring.readings import (
+    FREE_CORES,
+    TUNER_FROZEN,
+    TUNER_TEMPERATURE,
+    TunerState,
+    queue_fills,
+)
 from aclearn.monitoring.registry import Member, Registry
 from aclearn.monitoring.tensorboard import TensorBoardWriter
 from aclearn.monitoring.tuner import Tuner
@@ -26,6 +29,7 @@ from aclearn.monitoring.waits import BusyShare, WaitMeter, shares
 
 __all__ = [
     "EPISODES_FOR_TARGET",
+    "FREE_CORES",
     "METRIC_NAMES",
     "OTHER_WORKERS",
     "PART_SECONDS",

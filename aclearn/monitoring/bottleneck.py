@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from aclearn.monitoring.advice import advice, may_be_free, tuner_hint
+from aclearn.monitoring.readings import (
+    FREE_CORES,
+    TRAINING_QUEUE,
+    TunerState,
+    queue_fills,
+    sockets_busy,
+    tuner_state,
+)
 from aclearn.monitoring.waits import WORKING
 from aclearn.monitoring.wording import percent
 
 UNROLLS = "unrolls"
-TRAINING_QUEUE = "training queue"
-PREDICTION_QUEUE = "prediction queue"
 ACTIONS = "actions"
 EMULATOR = "emulator"
 REQUESTS = "requests"
 WEIGHTS = "weights"
 OTHER_WORKERS = "the other workers"
-#: Gauges of a run whose tuner is on; for each count that it may change one more, `tuner_<count>`.
-TUNER_TEMPERATURE = "tuner_temperature"
-TUNER_FROZEN = "tuner_frozen"
 
 # Below this share a wait is the small change of any program that talks to others.
 _NOTICEABLE = 0.15
 # From this share on a wait is the reason why a role is slow.
 _LARGE = 0.25
 _FULL = 0.8
+_UNKNOWN, _STARTING = "unknown", "starting"
 
 
 @dataclass(frozen=True)
@@ -37,50 +42,18 @@ class Bottleneck:
         sentence: what was seen and what would help.
         count: the tuner's name of what there may be too many or too few of: predictors, trainers or
             actors; None where another number of them would not help.
+        kind: the same for the same finding with other numbers.
     """
 
     role: str | None
     sentence: str
     count: str | None = None
+    kind: str = field(default="", compare=False)
 
-
-@dataclass(frozen=True)
-class TunerState:
-    """What a run's tuner does: which counts it may change, and whether it has stopped trying."""
-
-    counts: frozenset[str]
-    frozen: bool
-
-
-def queue_fills(line: Mapping[str, Any]) -> dict[str, float]:
-    """How full the queues are, 0 to 1, by queue, from the gauges in a metrics line.
-
-    The trainer's gauge `queue_fill` (or `training_queue_fill`) is the training queue, a
-    predictor's, which arrives as `predictor_queue_fill`, the prediction queue. Unknown ones are
-    left out.
-    """
-    names = {
-        "queue_fill": TRAINING_QUEUE,
-        "training_queue_fill": TRAINING_QUEUE,
-        "trainer_queue_fill": TRAINING_QUEUE,
-        "predictor_queue_fill": PREDICTION_QUEUE,
-        "prediction_queue_fill": PREDICTION_QUEUE,
-    }
-    return {
-        queue: float(line[name])
-        for name, queue in names.items()
-        if isinstance(line.get(name), int | float)
-    }
-
-
-def sockets_busy(line: Mapping[str, Any]) -> dict[str, float]:
-    """Role → share of its time that its thread for messages works, from a metrics line's gauges."""
-    names = {"trainer": "sockets_busy", "predictor": "predictor_sockets_busy"}
-    return {
-        role: float(line[name])
-        for role, name in names.items()
-        if isinstance(line.get(name), int | float)
-    }
+    @property
+    def early(self) -> bool:
+        """Whether nothing can be said yet: the run is starting."""
+        return self.kind in (_UNKNOWN, _STARTING)
 
 
 def bottleneck_of(line: Mapping[str, Any]) -> Bottleneck:
@@ -90,7 +63,8 @@ def bottleneck_of(line: Mapping[str, Any]) -> Bottleneck:
         queue_fills(line),
         learned_steps=line.get("learned_steps"),
         busy=sockets_busy(line),
-        tuner=_tuner_state(line),
+        tuner=tuner_state(line),
+        free_cores=line.get(FREE_CORES),
     )
 
 
@@ -101,6 +75,7 @@ def find_bottleneck(
     learned_steps: int | None = None,
     busy: Mapping[str, float] | None = None,
     tuner: TunerState | None = None,
+    free_cores: float | None = None,
 ) -> Bottleneck:
     """The role that holds the run up: follows who waits for whom, from the trainer on.
 
@@ -114,31 +89,13 @@ def find_bottleneck(
         learned_steps: agent steps learned so far; None where that is not known.
         busy: role → how busy its thread for messages is, 0 to 1, as `sockets_busy` gives it.
         tuner: of the run; None where it is off.
+        free_cores: of the machine that all roles are on; None where that is not known. Where none
+            is free, more processes are no advice.
     """
-    found = _find(wait_share, queue_fill or {}, busy or {}, learned_steps)
+    found = _find(wait_share, queue_fill or {}, busy or {}, learned_steps, free_cores)
     if found.count is None:
         return found
-    return replace(found, sentence=f"{found.sentence}; {_hint(found.count, tuner)}")
-
-
-def _hint(count: str, tuner: TunerState | None) -> str:
-    """What a tuner does about a count, or would do."""
-    if tuner is None:
-        # predictors and trainers are what tuner.counts has when nobody says anything else
-        also = " with actors in tuner.counts" if count == "actors" else ""
-        return f"tuner.enabled=true{also} tries such counts by itself"
-    if count not in tuner.counts:
-        return f"the tuner would try such counts with {count} in tuner.counts"
-    if tuner.frozen:
-        return "the tuner has tried such counts and keeps what paid best"
-    return "the tuner is trying such counts"
-
-
-def _tuner_state(line: Mapping[str, Any]) -> TunerState | None:
-    if TUNER_TEMPERATURE not in line:
-        return None
-    counts = frozenset(c for c in ("predictors", "trainers", "actors") if f"tuner_{c}" in line)
-    return TunerState(counts, frozen=bool(line.get(TUNER_FROZEN)))
+    return replace(found, sentence=f"{found.sentence}; {tuner_hint(found.count, tuner)}")
 
 
 def _find(
@@ -146,26 +103,32 @@ def _find(
     queue_fill: Mapping[str, float],
     busy: Mapping[str, float],
     learned_steps: int | None,
+    free: float | None,
 ) -> Bottleneck:
     trainer = wait_share.get("trainer")
     if not trainer:
-        return Bottleneck(None, "not known yet: the trainer has not reported")
+        return Bottleneck(None, "not known yet: the trainer has not reported", kind=_UNKNOWN)
     if learned_steps == 0:
-        return Bottleneck(None, f"starting: nothing is learned yet; {_waits_in_words(wait_share)}")
+        seen = f"starting: nothing is learned yet; {_waits_in_words(wait_share)}"
+        return Bottleneck(None, seen, kind=_STARTING)
     weights = wait_share.get("actor", {}).get(WEIGHTS, 0.0)
     if weights >= _NOTICEABLE:
         return Bottleneck(
             None,
             f"starting: actors wait {percent(weights)} for their first weights; if that lasts, see "
             "the log of who makes them: the trainer, or with compressor.chain the compressor",
+            kind=_STARTING,
         )
     if trainer.get(UNROLLS, 0.0) >= _NOTICEABLE:
-        return _before_the_trainer(wait_share, busy)
-    return _at_the_trainer(trainer, wait_share.get("actor", {}), queue_fill)
+        return _before_the_trainer(wait_share, busy, free)
+    return _at_the_trainer(trainer, wait_share.get("actor", {}), queue_fill, free)
 
 
 def _at_the_trainer(
-    trainer: Mapping[str, float], actor: Mapping[str, float], queue_fill: Mapping[str, float]
+    trainer: Mapping[str, float],
+    actor: Mapping[str, float],
+    queue_fill: Mapping[str, float],
+    free: float | None,
 ) -> Bottleneck:
     label, share = _largest_wait(trainer)
     if share >= _LARGE and label == OTHER_WORKERS:
@@ -174,53 +137,63 @@ def _at_the_trainer(
             f"the trainer's workers wait {percent(share)} of the time for each other, since one "
             "update at a time changes the weights; fewer trainer.workers would help",
             count="trainers",
+            kind="trainer's workers",
         )
     if share >= _LARGE:
-        return Bottleneck("trainer", f"trainer: it waits {percent(share)} of the time for {label}")
+        seen = f"trainer: it waits {percent(share)} of the time for {label}"
+        return Bottleneck("trainer", seen, kind=f"trainer's {label}")
     pressure = actor.get(TRAINING_QUEUE, 0.0)
     fill = queue_fill.get(TRAINING_QUEUE, 0.0)
     works = f"it works {percent(trainer.get(WORKING, 0.0))} of the time"
     if pressure >= _NOTICEABLE or fill >= _FULL:
-        seen = []
+        reasons = []
         if pressure >= _NOTICEABLE:
-            seen.append(f"actors wait {percent(pressure)} for the training queue")
+            reasons.append(f"actors wait {percent(pressure)} for the training queue")
         if fill >= _FULL:
-            seen.append(f"the training queue is {percent(fill)} full")
+            reasons.append(f"the training queue is {percent(fill)} full")
+        remedy = advice(
+            free,
+            more="trainer.workers",
+            less=("fewer actors.processes", "a smaller policy.architecture", "a GPU"),
+        )
         return Bottleneck(
             "trainer",
-            f"trainer: {works} while {' and '.join(seen)}; "
-            "more trainer.workers where cores are free, fewer actors.processes, a smaller "
-            "policy.architecture, or a GPU would help",
-            count="trainers",
+            f"trainer: {works} while {' and '.join(reasons)}; {remedy}",
+            count="trainers" if may_be_free(free) else "actors",
+            kind="trainer",
         )
     if not actor:
-        return Bottleneck("trainer", f"trainer: {works}; no actor has reported")
+        seen = f"trainer: {works}; no actor has reported"
+        return Bottleneck("trainer", seen, kind="no actor")
     return Bottleneck(
         None,
         f"balanced: the trainer works {percent(trainer.get(WORKING, 0.0))} of the time and actors "
         f"wait {percent(pressure)} for it; only cheaper parts or a faster machine would help",
+        kind="balanced",
     )
 
 
 def _before_the_trainer(
-    wait_share: Mapping[str, Mapping[str, float]], busy: Mapping[str, float]
+    wait_share: Mapping[str, Mapping[str, float]], busy: Mapping[str, float], free: float | None
 ) -> Bottleneck:
     """The trainer waits for unrolls: the actors, or what they wait for, are too slow."""
     starved = f"the trainer waits {percent(wait_share['trainer'][UNROLLS])} for unrolls"
     actor = wait_share.get("actor")
     if not actor:
-        return Bottleneck("actor", f"actor: none has reported while {starved}; see the actors' log")
+        seen = f"actor: none has reported while {starved}; see the actors' log"
+        return Bottleneck("actor", seen, kind="no actor")
     label, share = _largest_wait(actor)
     if share < _LARGE or label == EMULATOR:
-        return _at_the_actor(actor, starved)
+        return _at_the_actor(actor, starved, free)
     if label == ACTIONS:
-        return _at_the_predictor(wait_share.get("predictor", {}), busy, share, starved)
+        return _at_the_predictor(wait_share.get("predictor", {}), busy, share, starved, free)
     if label == TRAINING_QUEUE and busy.get("trainer", 0.0) >= _FULL:
         return Bottleneck(
             "trainer",
             f"trainer: its thread for messages works {percent(busy['trainer'])} of the time while "
             f"actors wait {percent(share)} for the training queue and {starved}; fewer and larger "
             "messages, by actors.unroll_length or actors.envs_per_group, would help",
+            kind="trainer's messages",
         )
     if label == TRAINING_QUEUE:
         return Bottleneck(
@@ -228,56 +201,70 @@ def _before_the_trainer(
             f"the way between actors and trainer: actors wait {percent(share)} for the training "
             f"queue while {starved}; a larger actors.unacknowledged_unrolls or a smaller "
             "trainer.unrolls_per_batch would help",
+            kind="way to the trainer",
         )
-    return Bottleneck(
-        "actor", f"actor: it waits {percent(share)} of the time for {label} while {starved}"
-    )
+    seen = f"actor: it waits {percent(share)} of the time for {label} while {starved}"
+    return Bottleneck("actor", seen, kind=f"actor's {label}")
 
 
-def _at_the_actor(actor: Mapping[str, float], starved: str) -> Bottleneck:
+def _at_the_actor(actor: Mapping[str, float], starved: str, free: float | None) -> Bottleneck:
     emulator, working = actor.get(EMULATOR, 0.0), actor.get(WORKING, 0.0)
     if emulator > working:
-        return Bottleneck(
-            "actor",
-            f"actor: it waits {percent(emulator)} of the time for the emulator while {starved}; "
-            "more actors.processes or actors.emulator_threads would help if there are free cores",
-            count="actors",
-        )
+        seen = f"waits {percent(emulator)} of the time for the emulator"
+        more, less = "actors.processes or actors.emulator_threads", ("a faster environment",)
+    else:
+        seen = f"works {percent(working)} of the time"
+        more, less = "actors.processes", ("a smaller policy.architecture",)
     return Bottleneck(
         "actor",
-        f"actor: it works {percent(working)} of the time while {starved}; more actors.processes "
-        "if there are free cores, or a smaller policy.architecture, would help",
-        count="actors",
+        f"actor: it {seen} while {starved}; {advice(free, more=more, less=less)}",
+        count="actors" if may_be_free(free) else None,
+        kind="actor",
     )
 
 
 def _at_the_predictor(
-    predictor: Mapping[str, float], busy: Mapping[str, float], actions: float, starved: str
+    predictor: Mapping[str, float],
+    busy: Mapping[str, float],
+    actions: float,
+    starved: str,
+    free: float | None,
 ) -> Bottleneck:
     seen = f"actors wait {percent(actions)} for actions and {starved}"
     if not predictor:
-        return Bottleneck("predictor", f"predictor: none has reported while {seen}; see its log")
+        none = f"predictor: none has reported while {seen}; see its log"
+        return Bottleneck("predictor", none, kind="no predictor")
     working, requests = predictor.get(WORKING, 0.0), predictor.get(REQUESTS, 0.0)
     if working >= requests:
+        remedy = advice(
+            free,
+            more="predictor.workers or predictor.processes",
+            less=("a smaller policy.architecture", "actors.inference=local"),
+        )
         return Bottleneck(
             "predictor",
-            f"predictor: it works {percent(working)} of the time while {seen}; more "
-            "predictor.workers or predictor.processes if there are free cores, a smaller "
-            "policy.architecture, or actors.inference=local would help",
-            count="predictors",
+            f"predictor: it works {percent(working)} of the time while {seen}; {remedy}",
+            count="predictors" if may_be_free(free) else None,
+            kind="predictor",
         )
     if busy.get("predictor", 0.0) >= _FULL:
+        remedy = advice(
+            free,
+            more="predictor.processes",
+            less=("fewer and larger messages by actors.envs_per_group",),
+        )
         return Bottleneck(
             "predictor",
             f"predictor: its thread for messages works {percent(busy['predictor'])} of the time "
-            f"while {seen}; more predictor.processes if there are free cores, or fewer and larger "
-            "messages by actors.envs_per_group, would help",
+            f"while {seen}; {remedy}",
+            kind="predictor's messages",
         )
     return Bottleneck(
         None,
         f"the way between actors and predictor: {seen}, but the predictor waits "
         f"{percent(requests)} for requests; two actors.groups (one steps while the other waits) or "
         "more actors.envs_per_group would help",
+        kind="way to the predictor",
     )
 
 

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, TextIO
 
-from aclearn.monitoring.bottleneck import bottleneck_of, queue_fills
 from aclearn.monitoring.progress import ProgressEstimate
+from aclearn.monitoring.readings import queue_fills
+from aclearn.monitoring.steady import SteadyBottleneck
 from aclearn.monitoring.wording import duration, printable
 
 
@@ -74,6 +75,7 @@ class PlainConsole:
         every_s: float = 10.0,
     ) -> None:
         self._estimate = ProgressEstimate(goal)
+        self._bottleneck = SteadyBottleneck()
         self._name = name
         self._stream = stream
         self._every_s = every_s
@@ -130,7 +132,7 @@ class PlainConsole:
             parts.append(f"restarts={restarts}")
         if progress.fraction is not None:
             parts.append(f'progress="{progress.label}, {progress.remaining()}"')
-        parts.append(f'bottleneck="{bottleneck_of(line).sentence}"')
+        parts.append(f'bottleneck="{self._bottleneck.observe(line).sentence}"')
         return " ".join(parts)
 
     def _write(self, text: str) -> None:

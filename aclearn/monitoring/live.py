@@ -16,8 +16,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from aclearn.monitoring.bottleneck import bottleneck_of, queue_fills
 from aclearn.monitoring.progress import Progress, ProgressEstimate
+from aclearn.monitoring.readings import queue_fills
+from aclearn.monitoring.steady import SteadyBottleneck
 from aclearn.monitoring.waits import WORKING
 from aclearn.monitoring.wording import amount, duration, percent, printable
 
@@ -47,6 +48,8 @@ class LiveConsole:
         console: Console | None = None,
     ) -> None:
         self._estimate = ProgressEstimate(goal)
+        self._bottleneck = SteadyBottleneck()
+        self._found = self._bottleneck.observe({})
         self._name = name
         self._events: deque[str] = deque(maxlen=_EVENTS_SHOWN)
         self._line: Mapping[str, Any] = {}
@@ -80,6 +83,7 @@ class LiveConsole:
         """Take a metrics line without drawing it, as those from before the view."""
         self._line = line
         self._progress = self._estimate.observe(line)
+        self._found = self._bottleneck.observe(line)
 
     def note(self, text: str) -> None:
         """Put an event below the figures; the last few stay."""
@@ -90,7 +94,6 @@ class LiveConsole:
     def view(self) -> RenderableType:
         """The whole picture of what was last told."""
         shares = self._line.get("wait_share") or {}
-        found = bottleneck_of(self._line)
         # The roles come last: they are what a low terminal may cut off.
         parts: list[RenderableType] = [
             self._progress_rows(),
@@ -98,7 +101,7 @@ class LiveConsole:
             _figures(self._line),
             Text(),
             _shares(shares),
-            Text.assemble(("Bottleneck  ", "bold"), found.sentence),
+            Text.assemble(("Bottleneck  ", "bold"), self._found.sentence),
         ]
         if self._events:
             parts += [Text(), *(Text(event, style="dim") for event in self._events)]

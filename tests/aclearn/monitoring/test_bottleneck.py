@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from aclearn.monitoring import Bottleneck, bottleneck_of, find_bottleneck, queue_fills
+from aclearn.monitoring.steady import SteadyBottleneck
 
 
 def _found(**shares: dict[str, float]) -> Bottleneck:
@@ -22,7 +23,7 @@ def test_a_busy_trainer_that_actors_wait_for_is_the_bottleneck() -> None:
         "trainer",
         "trainer: it works 97 % of the time while actors wait 40 % for the training queue; "
         "more trainer.workers where cores are free, fewer actors.processes, a smaller "
-        "policy.architecture, or a GPU would help; tuner.enabled=true tries such counts by itself",
+        "policy.architecture or a GPU would help; tuner.enabled=true tries such counts by itself",
         count="trainers",
     )
 
@@ -206,6 +207,38 @@ _TUNER = {"tuner_temperature": 0.0, "tuner_predictors": 1.0, "tuner_trainers": 2
 def test_the_hint_is_what_the_run_s_tuner_does(shares, gauges, hint) -> None:
     sentence = bottleneck_of({"wait_share": shares, **gauges}).sentence
     assert sentence.rpartition("; ")[2] == hint
+
+
+@pytest.mark.parametrize(
+    ("shares", "few"),
+    [
+        (_TRAINER_BUSY, "fewer actors.processes, a smaller policy.architecture or a GPU"),
+        (_ACTORS_BUSY, "a smaller policy.architecture"),
+    ],
+)
+def test_more_processes_are_no_advice_where_no_core_is_free(shares, few) -> None:
+    line = {"wait_share": shares}
+    assert "where cores are free" in bottleneck_of(line).sentence
+    some = bottleneck_of(line | {"monitor_free_cores": 1.52}).sentence
+    assert "; more " in some and " (1.5 cores are free)" in some
+    none = bottleneck_of(line | {"monitor_free_cores": 0.2}).sentence
+    assert f"; no core is free, so {few} would help" in none
+    assert "more " not in none
+
+
+def test_the_advice_does_not_flip_while_two_roles_are_slow_in_turns() -> None:
+    steady, told = SteadyBottleneck(), []
+    for step in range(60):  # a line every 2 s
+        shares = (_TRAINER_BUSY, _ACTORS_BUSY)[step % 3 > 1]
+        found = steady.observe({"time_s": 2.0 * step, "learned_steps": step, "wait_share": shares})
+        told.append(found.role)
+    assert told == [None] + ["trainer"] * 59
+    # the trainer is slow no more: that is told before half a minute has passed, and stays
+    for step in range(60, 90):
+        line = {"time_s": 2.0 * step, "learned_steps": step, "wait_share": _ACTORS_BUSY}
+        told.append(steady.observe(line).role)
+    assert told[60:66] == ["trainer"] * 6
+    assert told[75:] == ["actor"] * 15
 
 
 def test_workers_that_wait_for_each_other_are_too_many() -> None:

@@ -78,7 +78,7 @@ def test_a_plain_line_has_the_figures_the_goal_and_the_bottleneck() -> None:
         "learned_steps_per_s=2460 updates=3000 lag=2.3 dropped_steps=1520 training_queue=0.75 "
         'restarts=3 progress="0:12:34 of 1:00:00, 0:47:26 to go" '
         f'bottleneck="{_BOTTLENECK}; more trainer.workers where cores are free, fewer '
-        "actors.processes, a smaller policy.architecture, or a GPU would help; "
+        "actors.processes, a smaller policy.architecture or a GPU would help; "
         'tuner.enabled=true tries such counts by itself"',
     ]
 
