@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Mapping
@@ -28,9 +29,12 @@ class Intake:
         frame_stack: S.
         unroll_length: T that the run expects.
         max_lag_versions: older unrolls are dropped.
+        max_env_steps: once so many agent steps are accounted for, unrolls are dropped; None: never.
 
     Attributes:
         refused: reason → unrolls whose steps were not counted (malformed, or counted before).
+        reached: the bound of the run that the trainer has come to, `max_updates` or
+            `max_env_steps`, under whose name unrolls are dropped from then on; None before.
     """
 
     def __init__(
@@ -41,11 +45,15 @@ class Intake:
         frame_stack: int,
         unroll_length: int,
         max_lag_versions: int,
+        max_env_steps: int | None = None,
     ) -> None:
         self._ledger, self._lock = ledger, threading.Lock()
         self._architecture, self._frame_stack = architecture, frame_stack
         self._unroll_length, self._max_lag = unroll_length, max_lag_versions
+        self._max_env_steps = math.inf if max_env_steps is None else max_env_steps
         self.refused: Counter[str] = Counter()
+        self.reached: str | None = None
+        self._look_at_bound()
 
     def check(self, unroll: Unroll, incarnation: str) -> None:
         """Raise `WireError` unless the unroll is well-formed and finite; nothing is counted."""
@@ -77,7 +85,7 @@ class Intake:
     ) -> str | None:
         """None when the unroll's steps are in flight now, else why they are not.
 
-        A reason "old_epoch" or "lag" means counted as dropped; any other, not counted at all.
+        A bound's name, "old_epoch" or "lag" means counted as dropped; any other, not counted.
         """
         steps = int(np.count_nonzero(unroll.valid))
         with self._lock:
@@ -92,9 +100,10 @@ class Intake:
             if refusal is not None:
                 self.refused[refusal] += 1
                 return refusal
-            reason = self._too_old(unroll, newest)
+            reason = self.reached or self._too_old(unroll, newest)
             if reason is not None:
                 self._ledger.dropped(reason, steps)
+            self._look_at_bound()
             return reason
 
     def learned(self, steps: int) -> None:
@@ -123,6 +132,10 @@ class Intake:
         """Agent steps that entered an update."""
         with self._lock:
             return self._ledger.learned_steps
+
+    def _look_at_bound(self) -> None:
+        if self.reached is None and self._ledger.env_steps >= self._max_env_steps:
+            self.reached = "max_env_steps"
 
     def _too_old(self, unroll: Unroll, newest: PolicyVersion) -> str | None:
         if unroll.epoch != newest.epoch:

@@ -151,6 +151,7 @@ class Trainer:
             raise CheckpointError(f"{checkpoint.path}: incomplete state: {error!r}") from error
         self.learner.load_state_tensors(dict(checkpoint.tensors))
         self.intake = self._make_intake(StepLedger.from_state(state["ledger"]))
+        self._look_at_bound()
         _LOGGER.info(
             "event=resumed checkpoint=%s epoch=%d version=%d updates=%d",
             checkpoint.path.name,
@@ -172,8 +173,8 @@ class Trainer:
         """Learn from admitted unrolls, then publish.
 
         The batch is cut into `trainer.minibatches` along B, and gone through `trainer.uses` times;
-        each minibatch of each use is one update. When something fails, the steps that have not
-        entered an update by then count as dropped.
+        each minibatch of each use is one update, up to `run.max_updates`. Steps that have not
+        entered an update by then, or when something fails, count as dropped.
 
         Args:
             unrolls: of one batch.
@@ -187,9 +188,13 @@ class Trainer:
             if unaccounted > 0:
                 self.intake.dropped("worker_failed", unaccounted)
             raise
+        if unaccounted > 0:
+            self.intake.dropped("max_updates", unaccounted)
 
     def _learn(self, unrolls: list[Unroll], worker: GradientWorker | None) -> Iterator[int]:
         """Yields the number of steps each time some are accounted for, learned or dropped."""
+        if self._finished:
+            return
         worker = self.learner.own_worker if worker is None else worker
         with part("batch"):
             batch = worker.assemble(unrolls, frame_stack=self._spec.frame_stack)
@@ -198,16 +203,18 @@ class Trainer:
             return
         lags = self.counters.policy_version - batch.versions[batch.mask]
         reports = []
-        for use in range(self._config.trainer.uses):
-            for minibatch in list(minibatches):
-                report = self._update(minibatch, worker, first_use=use == 0)
-                if use == 0:
-                    yield minibatch.steps
-                if report.applied:
-                    reports.append(report)
-                else:
-                    minibatches.remove(minibatch)
-                    self._refuse(report)
+        uses = range(self._config.trainer.uses)
+        for use, minibatch in ((use, m) for use in uses for m in list(minibatches)):
+            report = self._update(minibatch, worker, first_use=use == 0)
+            if report is None:
+                break
+            if use == 0:
+                yield minibatch.steps
+            if report.applied:
+                reports.append(report)
+            else:
+                minibatches.remove(minibatch)
+                self._refuse(report)
         with self.learner.turn():
             self.counters.batches += 1
             if not reports:
@@ -223,20 +230,36 @@ class Trainer:
                 "compressed_share": compressed_share(unrolls),
             }
 
-    def _update(self, batch: Batch, worker: GradientWorker, *, first_use: bool) -> UpdateReport:
+    @property
+    def _finished(self) -> bool:
+        """Whether this run has made all of its updates."""
+        most = self._config.run.max_updates
+        return most is not None and self.counters.updates >= most
+
+    def _update(
+        self, batch: Batch, worker: GradientWorker, *, first_use: bool
+    ) -> UpdateReport | None:
+        """One update; None where the run has made its last one."""
         learner = self.learner
         sums = learner.differentiate(batch, worker)
         with learner.turn(), part("optimiser"):
+            if self._finished:  # another worker may have made the last one meanwhile
+                return None
             learned_steps = self.intake.learned_steps
             report = learner.apply(worker, sums, learned_steps=learned_steps)
             if report.applied:
                 self._refused_in_a_row = 0
                 self.counters.updates += 1
+                self._look_at_bound()
             if first_use and report.applied:
                 self.intake.learned(batch.steps)
             elif first_use:
                 self.intake.dropped("nonfinite_gradient", batch.steps)
         return report
+
+    def _look_at_bound(self) -> None:
+        if self._finished:
+            self.intake.reached = "max_updates"
 
     def _refuse(self, report: UpdateReport) -> None:
         _LOGGER.error("event=update_refused gradient_norm=%s", report.gradient_norm)
@@ -320,4 +343,5 @@ class Trainer:
             frame_stack=self._spec.frame_stack,
             unroll_length=self._config.actors.unroll_length,
             max_lag_versions=self._config.trainer.max_lag_versions,
+            max_env_steps=self._config.run.max_env_steps,
         )

@@ -196,6 +196,8 @@ class TrainerFront:
         if reason is None and not self._queue.offer(unroll, array_bytes(unroll)):
             reason = "shutdown"
             self._intake.dropped(reason, int(unroll.valid.sum()))
+        if reason is not None and reason == self._intake.reached:
+            return  # without an acknowledgement the actor waits for the end instead of acting on
         if reason is None:
             self._recent.add(unroll)
         self._reply(identity, envelope.sequence, reason)

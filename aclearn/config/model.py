@@ -48,10 +48,11 @@ class RunConfig(Group):
     max_env_steps: Whole | None = Field(
         default=None,
         ge=1,
-        description="length of the run, in agent steps of all environments together",
+        description="length of the run, in agent steps of all environments together; it exceeds "
+        "this by no more than what is on its way to the trainer",
     )
     max_updates: Whole | None = Field(
-        default=None, ge=1, description="length of the run, in updates"
+        default=None, ge=1, description="length of the run, in updates: it makes exactly so many"
     )
     max_wall_s: float | None = Field(
         default=None,

@@ -14,13 +14,21 @@ from aclearn.wire import encode
 from services.intake import Intake
 
 
-def _intake(tools, ledger: StepLedger | None = None, *, images: bool = False, lag: int = 10):
+def _intake(
+    tools,
+    ledger: StepLedger | None = None,
+    *,
+    images: bool = False,
+    lag: int = 10,
+    max_env_steps: int | None = None,
+):
     return Intake(
         ledger or StepLedger(),
         architecture=tools.images if images else tools.flat,
         frame_stack=2 if images else 1,
         unroll_length=3,
         max_lag_versions=lag,
+        max_env_steps=max_env_steps,
     )
 
 
@@ -71,6 +79,20 @@ def test_only_valid_steps_are_in_flight(tools) -> None:
     intake = _intake(tools)
     assert intake.admit("a", 1, unroll, PolicyVersion(0, 0)) is None
     assert _numbers(intake) == (5, 0, {"env_fault": 1}, 4)
+
+
+def test_from_the_unroll_on_that_reaches_the_run_s_length_the_others_are_dropped(tools) -> None:
+    ledger = StepLedger()
+    intake = _intake(tools, ledger, max_env_steps=7)
+    told = []
+    for n in range(4):
+        if n == 3:  # a later trainer, with the account of this one
+            intake = _intake(tools, ledger, max_env_steps=7)
+        unroll = tools.make_unroll(env_steps_before=6 * n, env_steps_after=6 * n + 6)
+        told.append((intake.admit("a", n, unroll, PolicyVersion(0, 0)), intake.reached))
+    bound = "max_env_steps"
+    assert told == [(None, None), (None, bound), (bound, bound), (bound, bound)]
+    assert _numbers(intake) == (24, 0, {bound: 12}, 12)
 
 
 def test_an_unroll_counts_once(tools) -> None:

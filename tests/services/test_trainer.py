@@ -23,10 +23,12 @@ from services.workers import WorkerPool
 T, B = 5, 4
 
 
-def make_trainer(*, deterministic: bool = False, **trainer) -> Trainer:
+def make_trainer(
+    *, deterministic: bool = False, max_updates: int | None = None, **trainer
+) -> Trainer:
     trainer = {"device": "cpu", **trainer}
     config = Config(
-        run=RunConfig(name="r", seed=3, deterministic=deterministic),
+        run=RunConfig(name="r", seed=3, deterministic=deterministic, max_updates=max_updates),
         env=EnvConfig(id="CartPole-v1"),
         policy={"architecture": "mlp", "hidden": [16]},
         actors={"unroll_length": T},
@@ -167,6 +169,37 @@ def test_what_was_learned_before_a_failure_is_not_dropped_too(fails_at) -> None:
     half = T * B // 2
     lost = max(0, 2 - fails_at) * half
     check_account(trainer, admitted=1, dropped={"worker_failed": lost} if lost else {})
+
+
+@pytest.mark.parametrize(("most", "dropped_halves"), [(1, 3), (2, 2), (3, 2), (5, 1)])
+def test_it_makes_exactly_the_updates_that_the_run_may_have(most, dropped_halves) -> None:
+    # two batches of two minibatches, each used twice: eight updates without the bound
+    trainer = make_trainer(max_updates=most, minibatches=2, uses=2)
+    unrolls = [admit(trainer, number) for number in range(2)]
+    for unroll in unrolls:
+        trainer.learn([unroll])
+    assert trainer.counters.updates == most
+    check_account(trainer, admitted=2, dropped={"max_updates": dropped_halves * T * B // 2})
+    # its last batch is published, and nothing more is taken in
+    assert trainer._store.at == PolicyVersion(0, -(-most // 4))
+    assert trainer.intake.admit("actor", 2, make_unroll(2), trainer._store.at) == "max_updates"
+
+
+def test_several_workers_together_make_exactly_the_updates_that_the_run_may_have() -> None:
+    trainer = make_trainer(max_updates=33, minibatches=2, uses=2)
+    unrolls = [admit(trainer, number) for number in range(30)]
+
+    def learn(part: list[Unroll]) -> None:
+        worker = trainer.learner.make_worker()
+        for unroll in part:
+            trainer.learn([unroll], worker)
+
+    with ThreadPoolExecutor(3) as pool:
+        for future in [pool.submit(learn, unrolls[i::3]) for i in range(3)]:
+            future.result()
+    assert trainer.counters.updates == 33
+    counters, dropped = trainer.intake.counters()
+    assert counters["learned_steps"] + dropped["max_updates"] == 30 * T * B
 
 
 def test_a_checkpoint_is_of_one_moment_while_workers_learn(tmp_path) -> None:

@@ -135,6 +135,16 @@ def test_an_unroll_waits_unacknowledged_until_the_queue_has_room(front, tools) -
     assert front.answers(1) == [UnrollReply(3, True, "", 0, 1)]
 
 
+def test_at_a_bound_of_the_run_unrolls_are_counted_and_the_actor_waits(front, tools) -> None:
+    front.intake.reached = "max_updates"
+    front.ship(tools.make_unroll())
+    tools.wait_until(
+        lambda: front.intake.counters()[1] == {"max_updates": 6}, "the unroll is dropped"
+    )
+    assert front.unrolls.receive(0.1) is None
+    assert isinstance(front.ask(WeightsRequest(-1, -1)), Weights)
+
+
 def test_weights_are_answered_while_the_queue_is_full(front, tools) -> None:
     for n in range(2):
         front.ship(replace(tools.make_unroll(), env_steps_before=6 * n, env_steps_after=6 * n + 6))
