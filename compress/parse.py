@@ -73,7 +73,11 @@ def parse_words(text: str) -> list[Any]:
             raise ChainError(f"chain: {text!r} is not YAML: {error}") from error
         return list(listed)
     items: list[Any] = []
-    for word in filter(None, (part.strip() for part in text.split(","))):
+    for word in (part.strip() for part in text.split(",") if text.strip()):
+        if not word:
+            raise ChainError(
+                f"chain: {text!r} names no link beside a comma; expected e.g. prune=0.5,int8"
+            )
         name, equals, value = word.partition("=")
         items.append({name: _number(value)} if equals else name)
     return items

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 import os
 import sys
@@ -11,7 +12,13 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from aclearn.config import Config, load_config
+from aclearn.config import (
+    Config,
+    load_config,
+    shipped_config,
+    shipped_configs,
+    summary_of,
+)
 from aclearn.errors import AclearnError, ConfigError, RoleFailure, RunFolderError
 from aclearn.launch import (
     EXIT_GIVE_UP,
@@ -21,25 +28,48 @@ from aclearn.launch import (
     die_with_parent,
     install_stop_signals,
 )
-from aclearn.runs import WRITERS, RunFolder, check_file
+from aclearn.runs import WRITERS, RunFolder, check_file, write_file
 from services.monitor import STARTED_AT_VARIABLE
 from services.output import make_output_lossy
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Reinforcement learning with separate actors, predictors and trainers.",
 )
+
+ForceOption = Annotated[bool, typer.Option("--force", help="replace the file that is there")]
 
 ROLES = ("monitor", "trainer", "predictor", "compressor", "actor")
 #: Exit status of a run that a signal ended: the shell's custom of 128 + the signal's number.
 _EXIT_OF_SIGNAL = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
 
-ConfigArgument = Annotated[Path, typer.Argument(help="YAML file, e.g. configs/pong.yaml")]
+# text, not a path: pong is a shipped configuration, ./pong a file
+ConfigArgument = Annotated[
+    str,
+    typer.Argument(
+        help="YAML file, or the name of a shipped configuration, e.g. pong",
+        autocompletion=lambda: list(shipped_configs()),
+    ),
+]
 OverridesArgument = Annotated[
     list[str] | None, typer.Argument(help="key=value pairs, e.g. run.seed=2 actors.processes=4")
 ]
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"aclearn {importlib.metadata.version('aclearn')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="print the version"),
+    ] = False,
+) -> None:
+    """Reinforcement learning with separate actors, predictors and trainers."""
 
 
 @app.command()
@@ -67,7 +97,10 @@ def train(
 
 @app.command()
 def role(
-    name_of_role: Annotated[str, typer.Argument(metavar="ROLE", help=", ".join(ROLES))],
+    name_of_role: Annotated[
+        str,
+        typer.Argument(metavar="ROLE", help=", ".join(ROLES), autocompletion=lambda: list(ROLES)),
+    ],
     config: ConfigArgument,
     monitor: Annotated[str, typer.Option(help="the monitor's address, tcp:// or ipc://")],
     overrides: OverridesArgument = None,
@@ -178,11 +211,15 @@ def evaluate(
     best: Annotated[
         bool, typer.Option("--best", help="the best checkpoint instead of the newest")
     ] = False,
+    seed: Annotated[
+        int,
+        typer.Option(min=0, max=2**31 - 1, help="of environments and sampling"),
+    ] = 1_000_003,
 ) -> None:
     """Play episodes with a run's policy and print its score."""
     from services.evaluate import evaluate as play
 
-    result = play(run, episodes=episodes, greedy=greedy, best=best)
+    result = play(run, episodes=episodes, greedy=greedy, best=best, seed=seed)
     typer.echo(
         f"{result.checkpoint.stem}: {len(result.returns)} episodes, "
         f"return {result.mean:.2f} ± {result.deviation:.2f} "
@@ -202,11 +239,12 @@ def export(
     best: Annotated[
         bool, typer.Option("--best", help="the best checkpoint instead of the newest")
     ] = False,
+    force: ForceOption = False,
 ) -> None:
     """Write a run's policy as a self-contained ONNX model, and check what it answers."""
     from services.compression import export_run
 
-    artifact = export_run(run, to, words=chain, passes=passes, best=best)
+    artifact = export_run(run, to, words=chain, passes=passes, best=best, force=force)
     typer.echo(
         f"wrote {to}: {artifact.chain}, version {artifact.at.version}, {artifact.bytes:,} bytes of "
         f"weights, KL {artifact.fidelity.kl_mean:.3g} nats, same action on "
@@ -264,6 +302,7 @@ def profile(
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="write every figure there")
     ] = None,
+    force: ForceOption = False,
 ) -> None:
     """Run CONFIG for a while and print what each part of an agent step costs."""
     os.environ.setdefault(STARTED_AT_VARIABLE, repr(time.time()))
@@ -271,7 +310,7 @@ def profile(
     from services.profile import profile as measure
 
     if json_file is not None:
-        check_file(json_file, "--json")
+        check_file(json_file, "--json", force=force)
     with install_stop_signals() as stop:
         budget = measure(config, overrides or [], seconds=seconds, stop=stop, stream=sys.stderr)
     if budget is None:
@@ -284,21 +323,57 @@ def profile(
 @app.command()
 def plot(
     runs: Annotated[list[Path], typer.Argument(help="run folders")],
-    out: Annotated[Path, typer.Option(help="picture: .png, .pdf or .svg")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="picture: .png, .pdf or .svg; by default RUN.png, RUN-tuner.png or, of several "
+            "runs, returns.png in the current folder"
+        ),
+    ] = None,
     tuner: Annotated[
         bool, typer.Option("--tuner", help="what the tuner of one run tried and kept instead")
     ] = False,
+    force: ForceOption = False,
 ) -> None:
     """Draw the return over time and over steps, several runs in one picture."""
     from aclearn.monitoring import plot_runs, plot_tuner
 
     if tuner and len(runs) != 1:
         raise RunFolderError(f"--tuner draws one run, got {len(runs)}; name one run folder")
+    if out is None:
+        name = runs[0].resolve().name if len(runs) == 1 else "returns"
+        out = Path(f"{name}-tuner.png" if tuner else f"{name}.png")
+    check_file(out, "--out", force=force)
     if tuner:
         plot_tuner(runs[0], out)
     else:
         plot_runs(runs, out)
     typer.echo(f"wrote {out}")
+
+
+@app.command()
+def configs(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="print this one", autocompletion=lambda: list(shipped_configs())),
+    ] = None,
+    to: Annotated[Path | None, typer.Option(help="file to write it to, to change it there")] = None,
+    force: ForceOption = False,
+) -> None:
+    """List the configurations that come with aclearn, or print one of them."""
+    if name is None:
+        if to is not None:
+            raise ConfigError(f"--to: which configuration? E.g. aclearn configs pong --to {to}")
+        for each, path in shipped_configs().items():
+            typer.echo(f"{each:16} {summary_of(path)}")
+        return
+    data = shipped_config(name).read_bytes()
+    if to is None:
+        typer.echo(data, nl=False)
+        return
+    check_file(to, "--to", force=force)
+    write_file(to, data, "--to")
+    typer.echo(f"wrote {to}; aclearn train {to}")
 
 
 @app.command()
@@ -318,7 +393,7 @@ def main() -> NoReturn:
     # a folder that has the name of a package hides none
     sys.path.append(str(Path.cwd()))
     try:
-        app(standalone_mode=True)
+        app(standalone_mode=True, prog_name="aclearn")  # which the shell's completion asks for
     except RoleFailure as error:
         _fail(error, 1)
     except AclearnError as error:
@@ -332,7 +407,7 @@ def _fail(error: AclearnError, status: int) -> NoReturn:
     sys.exit(status)
 
 
-def _resumed(path: Path, given: Config, overrides: list[str]) -> Config:
+def _resumed(path: str, given: Config, overrides: list[str]) -> Config:
     """The configuration that the run had, with this command's overrides.
 
     Says which keys of the file at `path` the run has other values of: they are not taken over.

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from aclearn.errors import AclearnError
-from aclearn.runs import check_file, write_atomically
+from aclearn.runs import check_file, write_file
 from compress import (
     Artifact,
     ArtifactPolicy,
@@ -100,7 +99,13 @@ def compress_run(
 
 
 def export_run(
-    path: Path, to: Path, *, words: str = "", passes: int = 1, best: bool = False
+    path: Path,
+    to: Path,
+    *,
+    words: str = "",
+    passes: int = 1,
+    best: bool = False,
+    force: bool = False,
 ) -> Artifact:
     """Write the run's policy, through a chain if one is given, as a self-contained ONNX model.
 
@@ -113,7 +118,7 @@ def export_run(
         AclearnError: the file, the run or the chain cannot be used, or the model does not answer as
             it must.
     """
-    check_file(to, "--to")
+    check_file(to, "--to", force=force)
     saved = load_policy(path, best=best)
     items = _with_runtime(words) or ["onnx"]
     chain = _chain(items, any_processor=True)
@@ -125,10 +130,7 @@ def export_run(
     metadata = {"run": str(saved.config.run.name), "environment": saved.config.env.id}
     model = export_onnx(artifact, metadata)
     _check_model(model, artifact, runtime, visited.others)
-    try:
-        write_atomically(to, model)
-    except OSError as error:
-        raise AclearnError(f"--to: {to} cannot be written ({error.strerror})") from error
+    write_file(to, model, "--to")
     return artifact
 
 

@@ -18,6 +18,7 @@ from aclearn.cores import usable_cores
 from aclearn.errors import AclearnError, ConfigError
 from aclearn.launch import StopFlag
 from aclearn.monitoring.wording import printable
+from aclearn.runs import write_file
 from services.step_budget import Snapshot, StepBudget, render, step_budget
 from services.train import train
 
@@ -40,7 +41,9 @@ def check_seconds(seconds: float) -> None:
         )
 
 
-def load_profiled(config: Path, overrides: Sequence[str], folder: Path, seconds: float) -> Config:
+def load_profiled(
+    config: str | Path, overrides: Sequence[str], folder: Path, seconds: float
+) -> Config:
     """The configuration with the run put into `folder` and no end but a far one.
 
     Raises:
@@ -131,7 +134,7 @@ class ProfileWatch:
 
 
 def profile(
-    config: Path,
+    config: str | Path,
     overrides: Sequence[str],
     *,
     seconds: float,
@@ -142,7 +145,7 @@ def profile(
     """Run `config` in a temporary folder and measure it; None when `stop` was set before the end.
 
     Args:
-        config: YAML file.
+        config: YAML file, or the name of a shipped configuration.
         overrides: "key=value" each; goals and bounds of the run are left out.
         seconds: how long to measure.
         stop: set by signals; ends the run.
@@ -178,9 +181,6 @@ def write_json(budget: StepBudget, path: Path) -> None:
     """Write every figure.
 
     Raises:
-        AclearnError: the disk refuses.
+        ConfigError: the disk refuses.
     """
-    try:
-        path.write_text(json.dumps(budget.to_dict(), indent=2) + "\n")
-    except OSError as error:
-        raise AclearnError(f"--json: {path} cannot be written ({error.strerror})") from error
+    write_file(path, (json.dumps(budget.to_dict(), indent=2) + "\n").encode(), "--json")

@@ -17,6 +17,7 @@ from aclearn.config.roles import (
     SupervisorConfig,
     TunerConfig,
 )
+from aclearn.config.shipped import find_config, shipped_config, shipped_configs, summary_of
 
 __all__ = [
     "MOST_PROCESSES",
@@ -39,5 +40,9 @@ __all__ = [
     "config_from_yaml",
     "configuration_page",
     "describe_config",
+    "find_config",
     "load_config",
+    "shipped_config",
+    "shipped_configs",
+    "summary_of",
 ]

@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 from aclearn.config import _explain
 from aclearn.config._yaml import DEEPEST, Document, Keys, YamlError, parse_yaml
 from aclearn.config.model import Config
+from aclearn.config.shipped import find_config
 from aclearn.errors import ConfigError
 
 _LOGGER = logging.getLogger(__name__)
@@ -62,6 +63,9 @@ class _Origins:
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     """The configuration in a YAML file, with `overrides` like "trainer.amp=off" put on top.
 
+    The text "pong", without a slash and without a suffix, is the shipped configuration of that
+    name.
+
     The value of an override is read as YAML; a later one wins over an earlier one. A run without a
     name is called `<name of the file>-<seed>`.
 
@@ -70,7 +74,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
             names the file or the override, the dotted key, what was expected and what was found,
             one line for each mistake.
     """
-    path = Path(path)
+    path = find_config(path)
     document = _mapping(_read(path), str(path))
     parsed = [_parse_override(text) for text in overrides]
     for override in parsed:

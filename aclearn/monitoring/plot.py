@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,21 +83,34 @@ def plot_runs(run_dirs: Sequence[Path], out: Path) -> None:
     """
     if not run_dirs:
         raise RunFolderError("no run to plot; name at least one run folder")
+    check_picture(out)
+    curves = [read_curve(run_dir) for run_dir in run_dirs]
+    if not any(curve.returns for curve in curves):
+        names = ", ".join(curve.name for curve in curves)
+        raise RunFolderError(f"no episode has ended yet in {names}: there is nothing to draw")
+    write_picture(_draw(curves, _labels(run_dirs, curves)), out)
+
+
+def check_picture(out: Path) -> None:
+    """Raise `AclearnError` unless the ending of `out` is that of a picture we can draw."""
     if out.suffix.lower() not in PICTURE_FORMATS:
         raise AclearnError(
             f"{out}: expected a name that ends in one of {', '.join(PICTURE_FORMATS)} for the "
             "picture"
         )
-    curves = [read_curve(run_dir) for run_dir in run_dirs]
-    if not any(curve.returns for curve in curves):
-        names = ", ".join(curve.name for curve in curves)
-        raise RunFolderError(f"no episode has ended yet in {names}: there is nothing to draw")
-    figure = _draw(curves, _labels(run_dirs, curves))
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out, dpi=150)
-    except OSError as error:
-        raise AclearnError(f"the picture {out} cannot be written ({error.strerror})") from error
+
+
+def write_picture(figure: Any, out: Path) -> None:
+    """Write a figure to a file, making its folder.
+
+    Raises:
+        ConfigError: the disk refuses.
+    """
+    from aclearn.runs.atomic import write_file  # as above
+
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=150, format=out.suffix.lower().removeprefix("."))
+    write_file(out, picture.getvalue(), "--out")
 
 
 def time_unit(longest_s: float) -> tuple[str, float]:

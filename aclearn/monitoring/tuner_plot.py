@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aclearn.errors import AclearnError, RunFolderError
-from aclearn.monitoring.plot import PICTURE_FORMATS, time_unit
+from aclearn.errors import RunFolderError
+from aclearn.monitoring.plot import check_picture, time_unit, write_picture
 
 _NOT_KEPT = "tried, not kept"
 _SYMBOLS = {"predictors": "N_P", "trainers": "N_T", "actors": "N_A"}
@@ -96,17 +96,8 @@ def plot_tuner(run_dir: Path, out: Path) -> None:
         RunFolderError: the run has no readings of a tuner.
         AclearnError: the picture cannot be written.
     """
-    if out.suffix.lower() not in PICTURE_FORMATS:
-        raise AclearnError(
-            f"{out}: expected a name that ends in one of {', '.join(PICTURE_FORMATS)} for the "
-            "picture"
-        )
-    figure = draw_tuner(read_tuner_history(run_dir), run_dir.resolve().name)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out, dpi=150)
-    except OSError as error:
-        raise AclearnError(f"the picture {out} cannot be written ({error.strerror})") from error
+    check_picture(out)
+    write_picture(draw_tuner(read_tuner_history(run_dir), run_dir.resolve().name), out)
 
 
 def draw_tuner(history: TunerHistory, title: str) -> Any:

@@ -1,6 +1,6 @@
 """What a run leaves on disk: its folder, metrics, summary and checkpoints."""
 
-from aclearn.runs.atomic import check_file, write_atomically
+from aclearn.runs.atomic import check_file, write_atomically, write_file
 from aclearn.runs.checkpoint import (
     Checkpoint,
     list_checkpoints,
@@ -33,5 +33,6 @@ __all__ = [
     "read_summary",
     "save_checkpoint",
     "write_atomically",
+    "write_file",
     "write_summary",
 ]

@@ -35,20 +35,38 @@ def write_atomically(path: Path, data: bytes | memoryview) -> None:
     sync_folder(path.parent)
 
 
-def check_file(path: Path, option: str) -> None:
-    """Raise `ConfigError` where a file could not be put, before work is spent on it.
+def check_file(path: Path, option: str, *, force: bool = False) -> None:
+    """Raise `ConfigError` where a user's file could not be put, before work is spent on it.
+
+    Folders that are missing are made by `write_file`.
 
     Args:
         path: the file.
         option: of the command line that names it.
+        force: a file that is there may be replaced.
     """
-    folder = path.absolute().parent
-    if path.is_dir() or not folder.is_dir():
-        raise ConfigError(
-            f"{option}: {path} cannot be written; expected a file in a folder that exists"
-        )
+    if path.is_dir():
+        raise ConfigError(f"{option}: {path} is a folder; expected the name of a file")
+    if path.is_file() and not force:
+        raise ConfigError(f"{option}: {path} exists already; --force replaces it")
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not folder.is_dir():
+        raise ConfigError(f"{option}: {path} cannot be written, since {folder} is not a folder")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise ConfigError(f"{option}: {path} cannot be written; the folder may only be read")
+        raise ConfigError(f"{option}: {path} cannot be written; {folder} may only be read")
+
+
+def write_file(path: Path, data: bytes, option: str) -> None:
+    """Put `data` into a user's file that `check_file` has found possible, making its folder.
+
+    Raises:
+        ConfigError: the disk refuses; names `option`.
+    """
+    try:
+        path.absolute().parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, data)
+    except OSError as exc:
+        raise ConfigError(f"{option}: {path} cannot be written ({exc.strerror})") from exc
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:

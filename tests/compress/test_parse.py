@@ -170,7 +170,7 @@ def test_a_module_of_ones_own_that_is_none_is_a_refusal(
     ("text", "items"),
     [
         ("", []),
-        (" , ,", []),
+        (" ", []),
         ("onnx", ["onnx"]),
         (
             "prune=0.5,distill=accerl-net1,int8,onnx",
@@ -204,3 +204,9 @@ def test_a_chain_in_words_is_the_chain_in_python() -> None:
     built = CompressorChain().add(Distiller("accerl-net2")).add(Quantizer("INT8")).add(ONNX())
     assert written.id == built.id
     assert [link.owner for link in written.links] == [link.owner for link in built.links]
+
+
+@pytest.mark.parametrize("text", [",", " , ,", "int8,", ",int8", "prune=0.5,,int8"])
+def test_a_comma_without_a_link_beside_it_is_refused(text):
+    with pytest.raises(ChainError, match=r"names no link beside a comma; expected e\.g\. prune"):
+        parse_words(text)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from aclearn.config import load_config
+from aclearn.errors import AclearnError
 from aclearn.runs import RunFolder
-from services.cli import _resumed
+from services.cli import _resumed, app
 
 
 @pytest.mark.parametrize("name", ["42", "null", "1e5", "true", "007"])
@@ -21,3 +24,103 @@ def test_a_run_is_resumed_by_its_name_whatever_yaml_takes_it_for(name: str, tmp_
     resumed = _resumed(path, given, ["run.max_updates=3"])
     assert (resumed.run.name, resumed.run.dir) == (name, f"{tmp_path}/a: b")
     assert resumed.run.max_updates == 3
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with two runs that have drawn nothing yet."""
+    for name in ("pong-1", "pong-2"):
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        (folder / "metrics.jsonl").write_text(
+            '{"time_s": 1.0, "env_steps": 9, "return_mean_100": 1.0}\n'
+        )
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _aclearn(*arguments: str) -> str:
+    """What a command prints; raises what it raises."""
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "picture"),
+    [
+        (("runs/pong-1",), "pong-1.png"),
+        (("runs/pong-1/../pong-2",), "pong-2.png"),
+        (("runs/pong-1", "runs/pong-2"), "returns.png"),
+        (("runs/pong-1", "--out", "new/folder/out.svg"), "new/folder/out.svg"),
+    ],
+)
+def test_a_picture_has_a_name_without_out_and_replaces_none_without_force(
+    arguments: tuple[str, ...], picture: str, here: Path
+) -> None:
+    assert _aclearn("plot", *arguments) == f"wrote {picture}\n"
+    (here / picture).write_text("mine")
+    with pytest.raises(AclearnError, match=f"--out: {picture} exists already; --force replaces it"):
+        _aclearn("plot", *arguments)
+    assert (here / picture).read_text() == "mine"
+    _aclearn("plot", *arguments, "--force")
+    assert (here / picture).stat().st_size > 1000
+
+
+def test_the_picture_of_a_tuner_has_a_name_of_its_own(here: Path) -> None:
+    (here / "pong-1-tuner.png").touch()
+    with pytest.raises(AclearnError, match=r"--out: pong-1-tuner\.png exists already"):
+        _aclearn("plot", "--tuner", "runs/pong-1")
+
+
+def test_a_shipped_configuration_is_written_once_and_printed_as_often_as_one_likes(
+    here: Path,
+) -> None:
+    text = _aclearn("configs", "cartpole")
+    assert "id: CartPole-v1" in text and f"\n{'cartpole':16} " in _aclearn("configs")
+    assert _aclearn("configs", "cartpole", "--to", "mine/c.yaml").startswith("wrote mine/c.yaml")
+    assert (here / "mine/c.yaml").read_text() == text
+    for arguments, words in [
+        (("cartpole", "--to", "mine/c.yaml"), "exists already; --force replaces it"),
+        (("cartpol",), "did you mean cartpole"),
+        (("--to", "c.yaml"), "which configuration"),
+    ]:
+        with pytest.raises(AclearnError, match=words):
+            _aclearn("configs", *arguments)
+
+
+def test_the_name_of_a_shipped_configuration_is_no_path_and_a_path_is_no_name(here: Path) -> None:
+    (here / "cartpole").write_text("env: {id: Mine-v0}")
+    assert load_config("cartpole").env.id == "CartPole-v1"
+    assert load_config("cartpole").run.name == "cartpole-1"
+    assert load_config("./cartpole").env.id == "Mine-v0"
+    assert load_config(Path("cartpole")).env.id == "Mine-v0"
+    with pytest.raises(AclearnError, match=r"^cartpole\.yaml: there is no such configuration file"):
+        load_config("cartpole.yaml")
+    with pytest.raises(AclearnError, match=r"^mine: no configuration comes with .*\(\./mine, mine"):
+        load_config("mine")
+
+
+def test_keys_are_not_put_into_a_file(here: Path) -> None:
+    (here / "keys").write_text("mine")
+    with pytest.raises(AclearnError, match=r"^keys is a file; expected a folder"):
+        _aclearn("keys", "keys")
+
+
+def test_the_shell_completes_commands_roles_and_shipped_configurations() -> None:
+    def completed(*words: str) -> list[str]:
+        asked = {
+            "_ACLEARN_COMPLETE": "complete_bash",
+            "COMP_WORDS": " ".join(("aclearn", *words)),
+            "COMP_CWORD": str(len(words)),
+        }
+        return CliRunner().invoke(app, env=asked, prog_name="aclearn").output.split()
+
+    assert completed("ev") == ["evaluate"]
+    assert completed("role", "tr") == ["trainer"]
+    assert completed("train", "cart") == ["cartpole"]
+    assert completed("train", "my.ya") == []  # the shell's own completion of files
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert _aclearn("--version") == f"aclearn {version('aclearn')}\n"

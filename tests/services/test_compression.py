@@ -135,6 +135,8 @@ def test_a_model_that_is_not_what_torch_computes_is_not_written(
     to = tmp_path / "policy.onnx"
     export_run(run, to, words=words)
     good = to.read_bytes()
+    with pytest.raises(ConfigError, match=r"--to: .*policy\.onnx exists already; --force replaces"):
+        export_run(run, to, words=words)
 
     def undivided(graph, **how):
         """A graph that forgets to divide pixels by 255, wherever one is built."""
@@ -143,7 +145,7 @@ def test_a_model_that_is_not_what_torch_computes_is_not_written(
     for user in ("compress.export", "compress.optimised"):
         monkeypatch.setattr(f"{user}.build_onnx", undivided)
     with pytest.raises(RefusedArtifact, match=r"logits are off by .*it was not written"):
-        export_run(run, to, words=words)
+        export_run(run, to, words=words, force=True)
     assert to.read_bytes() == good
 
 
@@ -189,8 +191,9 @@ def test_an_int8_model_with_other_tensors_is_not_written(
 
 
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_done(tmp_path) -> None:
-    for to in (tmp_path, tmp_path / "missing" / "policy.onnx"):
-        with pytest.raises(ConfigError, match=r"--to: .* expected a file in a folder that exists"):
+    (tmp_path / "file").write_text("")
+    for to in (tmp_path, tmp_path / "file" / "missing" / "policy.onnx"):
+        with pytest.raises(ConfigError, match=r"--to: .* is (not )?a folder"):
             export_run(tmp_path / "no-run-either", to)
 
 
@@ -352,7 +355,7 @@ def test_links_that_are_named_and_not_run_are_told_by_both_commands(
     student = "distill: {student: accerl-net3, steps: 1, first_steps: 1}"
     for words in (f"prune: 0.5, {student}", student):
         compress_run(run, words, passes=2)
-        export_run(run, tmp_path / "policy.onnx", words=words, passes=2)
+        export_run(run, tmp_path / "policy.onnx", words=words, passes=2, force=True)
     chain = "prune=0.5>distill=accerl-net3>onnx"
     expected = f"event=links_without_effect chain={chain} links='prune=0.5'"
     assert [record.getMessage() for record in caplog.records] == [expected] * 2

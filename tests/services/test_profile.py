@@ -115,13 +115,16 @@ def test_the_table_names_parts_waits_what_is_accounted_for_and_what_is_missing()
 
 
 def test_every_figure_is_written_as_json(tmp_path: Path) -> None:
-    path = tmp_path / "budget.json"
+    path = tmp_path / "made" / "budget.json"
+    check_file(path, "--json")
     write_json(_budget(), path)
     assert json.loads(path.read_text())["roles"]["trainer"]["wall_us"]["forward"] == 3000.0
-    check_file(path, "--json")
-    for wrong in (tmp_path, tmp_path / "missing" / "budget.json"):
-        with pytest.raises(ConfigError, match=r"--json: .*in a folder that exists"):
-            check_file(wrong, "--json")
+    check_file(path, "--json", force=True)
+    with pytest.raises(ConfigError, match=r"--json: .*budget\.json exists already; --force replac"):
+        check_file(path, "--json")
+    for wrong in (tmp_path, path / "budget.json"):
+        with pytest.raises(ConfigError, match=r"--json: .* is (not )?a folder"):
+            check_file(wrong, "--json", force=True)
 
 
 @pytest.mark.parametrize("seconds", [0.0, -3.0, float("nan"), float("inf"), 1e9])

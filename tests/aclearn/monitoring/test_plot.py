@@ -135,7 +135,7 @@ def test_a_picture_needs_a_known_ending_and_a_place_to_be(tmp_path: Path) -> Non
     with pytest.raises(AclearnError, match=r"out\.gif: expected .*\.png, \.pdf, \.svg"):
         plot_runs([run], tmp_path / "out.gif")
     (tmp_path / "file").write_text("")
-    with pytest.raises(AclearnError, match=r"picture .*out\.png cannot be written"):
+    with pytest.raises(AclearnError, match=r"--out: .*out\.png cannot be written"):
         plot_runs([run], tmp_path / "file" / "out.png")
     with pytest.raises(RunFolderError, match="name at least one run folder"):
         plot_runs([], tmp_path / "out.png")

@@ -1,0 +1,58 @@
+"""The configurations that come with the package: `pong` names one of them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+
+from aclearn.errors import ConfigError
+
+# in a checkout a link to configs/; a wheel holds the files
+_FOLDER = Path(__file__).parents[1] / "configs"
+
+
+def shipped_configs() -> dict[str, Path]:
+    """The file of each shipped configuration by its name, in the order of the names."""
+    return {path.stem: path for path in sorted(_FOLDER.glob("*.yaml"))}
+
+
+def shipped_config(name: str) -> Path:
+    """The file of a shipped configuration.
+
+    Raises:
+        ConfigError: there is none of this name.
+    """
+    shipped = shipped_configs()
+    if name in shipped:
+        return shipped[name]
+    close = difflib.get_close_matches(name, shipped, n=1)
+    raise ConfigError(
+        f"{name}: no configuration comes with aclearn under this name"
+        f"{f'; did you mean {close[0]}?' if close else '.'} The names are {', '.join(shipped)}; "
+        f"a file of your own is named by a path or with its suffix (./{name}, {name}.yaml)"
+    )
+
+
+def find_config(named: str | Path) -> Path:
+    """The file that a user means.
+
+    A text without a slash and without a suffix is the name of a shipped configuration, whatever
+    lies in the current folder. Everything else is a path.
+
+    Raises:
+        ConfigError: no configuration of that name is shipped.
+    """
+    if isinstance(named, str) and "/" not in named and not Path(named).suffix:
+        return shipped_config(named)
+    return Path(named)
+
+
+def summary_of(path: Path) -> str:
+    """The beginning of a configuration's first comment, up to its first colon or full stop."""
+    comment: list[str] = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        comment.append(line.removeprefix("#").strip())
+    return re.split(r"[:.] ", " ".join(comment))[0]

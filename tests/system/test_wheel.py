@@ -1,0 +1,59 @@
+"""The wheel, installed into an environment of its own and used in an empty folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import numpy as np
+
+_ROOT = Path(__file__).parents[2]
+_SOURCES = ("aclearn", "compress", "correctors", "services", "configs")
+
+
+def _run(*command: str | Path, cwd: Path) -> str:
+    """What a command prints; it sees nothing of the checkout."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=100,
+        env={**environment, "OMP_NUM_THREADS": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, (command, done.stdout, done.stderr)
+    return done.stdout
+
+
+def test_a_wheel_trains_a_shipped_configuration_in_an_empty_folder(tmp_path: Path) -> None:
+    source, empty = tmp_path / "source", tmp_path / "empty"
+    empty.mkdir()
+    for name in _SOURCES:  # a copy: building leaves files behind
+        shutil.copytree(_ROOT / name, source / name, symlinks=True)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(_ROOT / name, source)
+    offline = ("--no-deps", "--no-index", "--quiet")
+    pip = (sys.executable, "-m", "pip")
+    _run(*pip, "wheel", *offline, "--no-build-isolation", "-w", tmp_path, source, cwd=tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+
+    venv.create(tmp_path / "venv", with_pip=False)
+    python = tmp_path / "venv" / "bin" / "python"
+    _run(*pip, "--python", python, "install", *offline, wheel, cwd=tmp_path)
+    (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    # dependencies are those of this environment; an editable install there is not seen
+    (site / "dependencies.pth").write_text(f"{Path(np.__file__).parents[1]}\n")
+    assert _run(python, "-c", "import aclearn; print(aclearn.__file__)", cwd=empty).startswith(
+        str(site)
+    )
+
+    aclearn = tmp_path / "venv" / "bin" / "aclearn"
+    shipped = [path.stem for path in sorted((_ROOT / "configs").glob("*.yaml"))]
+    assert [line.split()[0] for line in _run(aclearn, "configs", cwd=empty).splitlines()] == shipped
+    _run(aclearn, "configs", "cartpole", "--to", "mine.yaml", cwd=empty)
+    assert (empty / "mine.yaml").read_text() == (_ROOT / "configs" / "cartpole.yaml").read_text()
+    assert "cartpole-1 ended: max_updates" in _run(
+        aclearn, "train", "cartpole", "run.max_updates=1", cwd=empty
+    )
+    assert (empty / "runs" / "cartpole-1" / "summary.json").exists()
