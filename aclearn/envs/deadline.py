@@ -16,6 +16,12 @@ class StepHungError(BaseException):
     """
 
 
+#: Each of these, raised by an environment's code, is a fault of that environment. SystemExit and
+#: KeyboardInterrupt too: pygame environments exit when their window closes, and a Ctrl-C of the
+#: user's is none of these, since every command of ours takes SIGINT itself.
+ENVIRONMENT_FAULTS = (Exception, StepHungError, SystemExit, KeyboardInterrupt)
+
+
 class StepDeadline:
     """A context that raises StepHungError in its body once `timeout_s` seconds have passed.
 

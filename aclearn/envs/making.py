@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 
 from aclearn.atari_ids import guessed_id
+from aclearn.envs.deadline import ENVIRONMENT_FAULTS
 from aclearn.errors import EnvironmentFailure
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def _factory_maker(
 def _import(env_id: str, module: str) -> Any:
     try:
         return importlib.import_module(module)
-    except Exception as error:
+    except ENVIRONMENT_FAULTS as error:
         raise EnvironmentFailure(
             f"env.id {env_id!r}: module {module!r} cannot be imported "
             f"({type(error).__name__}: {error}). Is its folder the current one, "

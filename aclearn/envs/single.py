@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.envs.deadline import StepDeadline, StepHungError
+from aclearn.envs.deadline import ENVIRONMENT_FAULTS, StepDeadline, StepHungError
 from aclearn.envs.layout import ObservationError, read_actions, read_layout, spec_of
 from aclearn.envs.making import trace_of
 from aclearn.envs.types import EnvStep, Observations, check_actions, nothing
@@ -28,9 +28,9 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 class SingleEnvs:
     """B environments of one kind in a Python loop, with next-step autoreset.
 
-    An environment that raises, hangs, or shows something else than its spaces promise is closed
-    and made again; its place in the step says `faulted`. `step_timeout_s` is the time that one
-    step of the whole group may take; what it can interrupt says StepDeadline. With more than
+    An environment that raises, exits, hangs, or shows something else than its spaces promise is
+    closed and made again; its place in the step says `faulted`. `step_timeout_s` is the time that
+    one step of the whole group may take; what it can interrupt says StepDeadline. With more than
     `max_faults` of an hour, or in a row of one environment, it gives up.
 
     Environment b is seeded with seed + b at its first reset only; one that is made again gets a
@@ -65,10 +65,16 @@ class SingleEnvs:
             self._layout = read_layout(
                 self._envs[0].observation_space, name, num_envs=num_envs, frame_stack=frame_stack
             )
+            self._steps = [env.step for env in self._envs]
         except EnvironmentFailure:
             self.close()
             raise
-        self._steps = [env.step for env in self._envs]
+        except ENVIRONMENT_FAULTS as error:
+            self.close()
+            raise EnvironmentFailure(
+                f"environment {name}: its spaces cannot be read "
+                f"({type(error).__name__}: {error})\n{trace_of(error)}"
+            ) from error
         self.spec = replace(
             spec_of(self._layout, count), warning=_warning(name, self._envs[0], self._layout.shape)
         )
@@ -88,7 +94,7 @@ class SingleEnvs:
             try:
                 with self._deadline:
                     self._begin_episode(b, seed)
-            except (Exception, StepHungError) as error:
+            except ENVIRONMENT_FAULTS as error:
                 self._deadline.disarm()
                 self._replace(b, *_describe(error))
             self.between_attempts()
@@ -131,7 +137,7 @@ class SingleEnvs:
                             terminated[b] = terminal
                             truncated[b] = cut
                         b += 1
-            except (Exception, StepHungError) as error:
+            except ENVIRONMENT_FAULTS as error:
                 self._deadline.disarm()
                 if b < B:  # else the alarm came in the moment in which the last one was done
                     self._replace(b, *_describe(error))
@@ -175,7 +181,7 @@ class SingleEnvs:
                 return self._make()
         except EnvironmentFailure:
             raise
-        except (Exception, StepHungError) as error:
+        except ENVIRONMENT_FAULTS as error:
             self._deadline.disarm()
             raise EnvironmentFailure(
                 f"environment {self._name} cannot be made "
@@ -205,7 +211,7 @@ class SingleEnvs:
                     self._envs[b] = self._make()
                     self._steps[b] = self._envs[b].step
                     self._begin_episode(b, int(seeds.generate_state(1)[0]))
-            except (Exception, StepHungError) as error:
+            except ENVIRONMENT_FAULTS as error:
                 self._deadline.disarm()
                 reason, detail = _describe(error)
                 continue
@@ -241,7 +247,7 @@ class SingleEnvs:
         try:
             with self._deadline:
                 env.close()
-        except (Exception, StepHungError) as error:
+        except ENVIRONMENT_FAULTS as error:
             self._deadline.disarm()
             _LOGGER.warning(
                 "event=environment_close_failed name=%s env=%d error=%r", self._name, b, error

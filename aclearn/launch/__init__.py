@@ -13,23 +13,33 @@ from aclearn.launch.lifetime import die_with_parent, parent_is_alive
 from aclearn.launch.limits import allow_many_connections
 from aclearn.launch.logtail import log_tail
 from aclearn.launch.priority import stand_back
-from aclearn.launch.signals import StopFlag, install_stop_signals
-from aclearn.launch.supervisor import Event, RoleStatus, Supervisor
+from aclearn.launch.signals import (
+    Interrupted,
+    StopFlag,
+    end_on_ctrl_c,
+    install_stop_signals,
+    raise_on_ctrl_c,
+)
+from aclearn.launch.supervisor import Event, RoleStatus, State, Supervisor
 
 __all__ = [
     "EXIT_GIVE_UP",
     "PARENT_PID_VARIABLE",
     "RESTARTS_VARIABLE",
     "Event",
+    "Interrupted",
     "RestartBudget",
     "RoleCommand",
     "RoleStatus",
+    "State",
     "StopFlag",
     "Supervisor",
     "allow_many_connections",
     "die_with_parent",
+    "end_on_ctrl_c",
     "install_stop_signals",
     "log_tail",
     "parent_is_alive",
+    "raise_on_ctrl_c",
     "stand_back",
 ]

@@ -1,14 +1,45 @@
-"""Stop signals as a flag that a loop reads."""
+"""Stop signals: a flag that a loop reads, or an exception where there is no loop."""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
 _FORCE_AT = 2
 _DEFAULT_AT = 3
+_SIGNAL_NAMES = frozenset(signal.Signals.__members__)
+
+
+class Interrupted(BaseException):
+    """Ctrl-C in a command that has no loop to read a StopFlag; see `raise_on_ctrl_c`.
+
+    No KeyboardInterrupt, which an environment's code may raise itself: that is a fault of it.
+    """
+
+
+def end_on_ctrl_c() -> None:
+    """From now on Ctrl-C ends the process at once with status 130, without any cleaning up.
+
+    For the time of the first imports, in which an exception would be lost or end in a traceback.
+    """
+    _take_ctrl_c(lambda *_: os._exit(128 + signal.SIGINT))
+
+
+def raise_on_ctrl_c() -> None:
+    """From now on Ctrl-C raises `Interrupted` in the main thread."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise Interrupted
+
+    _take_ctrl_c(interrupt)
+
+
+def _take_ctrl_c(handler: Callable[[int, FrameType | None], None]) -> None:
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in a script's background
+        signal.signal(signal.SIGINT, handler)
 
 
 class StopFlag:
@@ -20,11 +51,14 @@ class StopFlag:
     Attributes:
         reason: None until the first signal (or `set`), then its name, e.g. "SIGTERM".
         forced: True from the second Ctrl-C on: do not wait for an orderly end.
+        last_acts: called by the third Ctrl-C before it ends the process, for what no `finally`
+            can clean up any more. They must be short and raise nothing.
     """
 
     def __init__(self) -> None:
         self.reason: str | None = None
         self.forced = False
+        self.last_acts: list[Callable[[], object]] = []
         self._interrupts = 0
         self._previous: dict[int, Any] = {}
 
@@ -41,6 +75,11 @@ class StopFlag:
         traceback: TracebackType | None,
     ) -> None:
         self.restore()
+
+    @property
+    def exit_status(self) -> int:
+        """128 + the number of the signal, the shell's custom; 1 where it was no signal."""
+        return 128 + signal.Signals[self.reason] if self.reason in _SIGNAL_NAMES else 1
 
     def set(self, reason: str) -> None:
         """Ask for the stop from within the program; the first reason stays."""
@@ -64,6 +103,8 @@ class StopFlag:
         self.forced = self._interrupts >= _FORCE_AT
         if self._interrupts >= _DEFAULT_AT:
             # Nobody reads the flag: the loop is stuck, and the person at the keyboard is right.
+            for act in self.last_acts:
+                act()
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 

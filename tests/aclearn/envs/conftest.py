@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
@@ -73,6 +74,10 @@ class ScriptedEnv(gymnasium.Env[Any, Any]):
         match self._fault:
             case "raise":
                 raise RuntimeError("the dice are lost")
+            case "exit":
+                sys.exit()  # as pygame's do when their window closes
+            case "interrupt":
+                raise KeyboardInterrupt
             case "exit in a busy loop":
                 while True:
                     pass

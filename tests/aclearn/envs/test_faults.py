@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from aclearn.errors import EnvironmentFailure
+from aclearn.launch import Interrupted
 
 ZEROS = np.zeros(2, np.int64)
 KINDS = [
     ("raise", "raised"),
+    ("exit", "raised"),
+    ("interrupt", "raised"),
     ("wrong shape", "observation_shape"),
     ("wrong dtype", "observation_dtype"),
     ("nan observation", "observation_not_finite"),
@@ -65,7 +68,7 @@ def test_a_hanging_environment_is_interrupted_and_made_again(scripted, make_grou
 
 
 @pytest.mark.parametrize(
-    ("fault", "reason"), [*KINDS[:5], ("wait for ever", "hung")], ids=lambda word: word
+    ("fault", "reason"), [*KINDS[:7], ("wait for ever", "hung")], ids=lambda word: word
 )
 def test_a_failure_in_the_first_reset_is_a_fault_like_any_other(
     scripted, make_group, fault, reason
@@ -202,9 +205,30 @@ def test_a_replacement_that_never_works_does_not_loop_for_ever(scripted, make_gr
     assert len(scripted) == 2 + 4
 
 
-def test_a_constructor_that_fails_at_the_start_is_reported_at_once(scripted, make_group):
-    with pytest.raises(EnvironmentFailure, match=r"(?s)cannot be made.*the dice are lost"):
-        make_group(fault="raise", at=-1)
+@pytest.mark.parametrize(
+    ("fault", "said"), [("raise", "the dice are lost"), ("exit", "SystemExit")]
+)
+def test_a_constructor_that_fails_at_the_start_is_reported_at_once(
+    scripted, make_group, fault, said
+):
+    with pytest.raises(EnvironmentFailure, match=rf"(?s)cannot be made.*{said}"):
+        make_group(fault=fault, at=-1)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit])
+def test_spaces_that_cannot_be_read_are_reported_and_the_environments_closed(
+    scripted, make_group, monkeypatch, error
+):
+    def fail(self):
+        raise error("no window")
+
+    env_class = type_of_scripted(scripted, make_group)
+    scripted.clear()
+    space = property(fail, lambda *_: None)
+    monkeypatch.setattr(env_class, "observation_space", space, raising=False)
+    with pytest.raises(EnvironmentFailure, match=f"cannot be read .{error.__name__}: no window"):
+        make_group()
+    assert [env.closed for env in scripted] == [True, True]
 
 
 def test_a_constructor_that_hangs_at_the_start_is_reported_too(scripted, make_group):
@@ -233,7 +257,7 @@ def type_of_scripted(scripted, make_group):
     return type(scripted[0])
 
 
-@pytest.mark.parametrize("fault", ["raise", "wait for ever"])
+@pytest.mark.parametrize("fault", ["raise", "exit", "wait for ever"])
 def test_an_environment_that_cannot_be_closed_is_logged_and_left(
     scripted, make_group, caplog, fault
 ):
@@ -275,14 +299,14 @@ def test_outside_the_main_thread_a_group_works_without_a_deadline(scripted, make
     assert_env_0_was_made_again_in(results[0])
 
 
-def test_a_signal_that_asks_the_process_to_stop_is_no_fault(scripted, make_group, monkeypatch):
+def test_a_ctrl_c_of_the_user_is_no_fault(scripted, make_group):
     group = make_group()
     group.reset()
 
     def interrupted(action):
-        raise KeyboardInterrupt
+        raise Interrupted
 
     group._steps[1] = interrupted
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interrupted):
         play(group, 1)
     assert group.faults == {}

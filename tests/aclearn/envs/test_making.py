@@ -95,3 +95,11 @@ def test_an_atari_game_that_env_atari_does_not_prepare_is_told_in_one_line(caplo
     for word in ("make_pong", "ALE/Pong-v5", "(1, 210, 160)", "env.atari"):
         assert word in spec.warning
     assert "\n" not in spec.warning
+
+
+@pytest.mark.parametrize("env_id", ["leaving:make", "leaving:Room-v0"])
+def test_a_module_that_exits_while_it_is_imported_is_told(tmp_path, monkeypatch, env_id):
+    (tmp_path / "leaving.py").write_text("import sys; sys.exit()")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(EnvironmentFailure, match=r"'leaving' cannot be imported \(SystemExit"):
+        maker(EnvConfig(id=env_id))
