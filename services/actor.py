@@ -20,7 +20,7 @@ from aclearn.wire import Beat
 from services.action_sources import ActionSource, Choice, LocalActions, PredictedActions
 from services.policies import architecture_of
 from services.policy_client import make_policy
-from services.role import MOST_EPISODES, Membership, PeerLink, RoleContext
+from services.role import MOST_EPISODES, Membership, PeerLink, RoleContext, exit_status
 from services.unroll_sender import UnrollSender
 
 _LOGGER = logging.getLogger(__name__)
@@ -212,8 +212,8 @@ def make_actions(
     return LocalActions(runtime, client, rng, lambda: client.poll(membership), meter)
 
 
-def run_actor(context: RoleContext) -> None:
-    """Run one actor until it is told to stop.
+def run_actor(context: RoleContext) -> int:
+    """Run one actor until it is told to stop; its exit status.
 
     Raises:
         EnvironmentFailure: the environments cannot be made or have failed too often.
@@ -262,3 +262,4 @@ def run_actor(context: RoleContext) -> None:
         membership.leave()
         for group in groups:
             group.env.close()
+    return exit_status(context.stop, run_is_over=membership.run_is_over)

@@ -40,8 +40,6 @@ app = typer.Typer(
 ForceOption = Annotated[bool, typer.Option("--force", help="replace the file that is there")]
 
 ROLES = ("monitor", "trainer", "predictor", "compressor", "actor")
-#: Exit status of a run that a signal ended: the shell's custom of 128 + the signal's number.
-_EXIT_OF_SIGNAL = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
 
 # text, not a path: pong is a shipped configuration, ./pong a file
 ConfigArgument = Annotated[
@@ -92,7 +90,7 @@ def train(
         if summary is not None:
             typer.echo(_closing_words(loaded, summary))
         if stop:
-            raise typer.Exit(_EXIT_OF_SIGNAL.get(str(stop.reason), 1))
+            raise typer.Exit(stop.exit_status)
 
 
 @app.command()
@@ -117,14 +115,14 @@ def role(
     )
     # before anything that may import torch: its thread pool reads this once
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    die_with_parent()
     with install_stop_signals() as stop:
+        die_with_parent()  # which sets `stop`, so that also a parent's early death ends it in order
         loaded = load_config(config, overrides or [])
-        run_role(name_of_role, name or f"{name_of_role}-0", loaded, monitor, stop)
-    _end_at_once()
+        status = run_role(name_of_role, name or f"{name_of_role}-0", loaded, monitor, stop)
+        _end_at_once(status)
 
 
-def _end_at_once() -> NoReturn:
+def _end_at_once(status: int) -> NoReturn:
     """End a role that has closed its sockets and files.
 
     The interpreter's own end takes a loaded torch apart object by object: up to a second on a busy
@@ -133,11 +131,13 @@ def _end_at_once() -> NoReturn:
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(status)
 
 
-def run_role(role_name: str, name: str, config: Config, monitor: str, stop: StopFlag) -> None:
-    """Run one role to its end.
+def run_role(role_name: str, name: str, config: Config, monitor: str, stop: StopFlag) -> int:
+    """Run one role to its end; its exit status.
+
+    That of a monitor is 0, also where a signal ended it: it has ended the run.
 
     Raises:
         ConfigError: the name does not end in a number.
@@ -163,22 +163,22 @@ def run_role(role_name: str, name: str, config: Config, monitor: str, stop: Stop
             from services.monitor import run_monitor
 
             run_monitor(context)
-        elif role_name == "trainer":
+            return 0
+        if role_name == "trainer":
             from services.trainer_role import run_trainer
 
-            run_trainer(context)
-        elif role_name == "predictor":
+            return run_trainer(context)
+        if role_name == "predictor":
             from services.predictor import run_predictor
 
-            run_predictor(context)
-        elif role_name == "compressor":
+            return run_predictor(context)
+        if role_name == "compressor":
             from services.compressor_role import run_compressor
 
-            run_compressor(context)
-        else:
-            from services.actor import run_actor
+            return run_compressor(context)
+        from services.actor import run_actor
 
-            run_actor(context)
+        return run_actor(context)
     finally:
         context.close()
         if health is not None:
@@ -314,7 +314,7 @@ def profile(
     with install_stop_signals() as stop:
         budget = measure(config, overrides or [], seconds=seconds, stop=stop, stream=sys.stderr)
     if budget is None:
-        raise typer.Exit(_EXIT_OF_SIGNAL.get(str(stop.reason), 1))
+        raise typer.Exit(stop.exit_status)
     print_budget(budget, sys.stdout)
     if json_file is not None:
         write_json(budget, json_file)

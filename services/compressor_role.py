@@ -20,7 +20,7 @@ from services.artifacts import reply_of
 from services.cadence import Cadence, CpuShare
 from services.compressor import Compressor
 from services.policies import architecture_of, make_chain
-from services.role import Membership, PeerLink, RoleContext
+from services.role import Membership, PeerLink, RoleContext, exit_status
 from services.trainer_line import TrainerLine
 
 #: Longest wait for a request before the compressor looks at everything else.
@@ -80,8 +80,8 @@ def _answer(
     return sent
 
 
-def run_compressor(context: RoleContext) -> None:
-    """Run one compressor until it is told to stop.
+def run_compressor(context: RoleContext) -> int:
+    """Run one compressor until it is told to stop; its exit status.
 
     Raises:
         ChainError: the chain cannot work for this policy.
@@ -121,3 +121,4 @@ def run_compressor(context: RoleContext) -> None:
         sent += serve_artifacts(server, compressor, _LOOK_EVERY_S)
         refresh(compressor, line, cadence, membership)
     membership.leave()
+    return exit_status(context.stop, run_is_over=membership.run_is_over)

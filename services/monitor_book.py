@@ -108,7 +108,7 @@ class MonitorBook:
             self.stop(message.reason, now)
             return []
         if isinstance(message, StatusRequest):
-            return [Letter(address, Status(self._status_text()))]
+            return [Letter(address, Status(self._status_text(envelope.sequence)))]
         return []
 
     def observe_time(self, now: float) -> list[Letter]:
@@ -177,8 +177,8 @@ class MonitorBook:
             "noted": self._noted,
         }
 
-    def _status_text(self) -> str:
-        status = self.status()
+    def _status_text(self, answers: int) -> str:
+        status = self.status() | {"answers": answers}
         text = json.dumps(status)  # in ASCII
         if len(text) <= _MOST_STATUS_BYTES:
             return text

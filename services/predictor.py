@@ -27,7 +27,7 @@ from services.policy_client import make_policy
 from services.policy_sources import Acting
 from services.prediction_queue import Pending, PredictionQueue
 from services.prediction_workers import Outbox, make_step
-from services.role import Membership, RoleContext
+from services.role import Membership, RoleContext, exit_status
 from services.workers import Step, WantedWorkers, WorkerPool
 
 _LOGGER = logging.getLogger(__name__)
@@ -232,8 +232,8 @@ class Predictor:
             self._batches += 1
 
 
-def run_predictor(context: RoleContext) -> None:
-    """Run one predictor until it is told to stop."""
+def run_predictor(context: RoleContext) -> int:
+    """Run one predictor until it is told to stop; its exit status."""
     keep_freed_memory()
     config = context.config
     architecture = architecture_of(config)
@@ -282,3 +282,4 @@ def run_predictor(context: RoleContext) -> None:
     finally:
         predictor.close()
     membership.leave()
+    return exit_status(context.stop, run_is_over=membership.run_is_over)

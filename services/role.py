@@ -193,6 +193,11 @@ class Membership:
         if self._health is not None:
             self._health.say(self._missing)
 
+    @property
+    def run_is_over(self) -> bool:
+        """Whether the monitor has said so; not where it only sent this process away."""
+        return self.stop_reason is not None and not self.sent_away
+
     def of_role(self, role: str) -> list[Peer]:
         """The living peers of one role, in order of their names."""
         return sorted((p for p in self.peers if p.role == role), key=lambda peer: peer.name)
@@ -250,6 +255,15 @@ class Membership:
             say_refusal(self._refusals, "monitor", message)
         else:
             _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
+
+
+def exit_status(stop: StopFlag, *, run_is_over: bool) -> int:
+    """The status with which a role ends that has ended in order.
+
+    0 only where the monitor said that the run is over: with any other the one who started the role
+    knows that the run goes on without it.
+    """
+    return 0 if run_is_over else stop.exit_status
 
 
 def say_refusal(said: set[str], by: str, refusal: ErrorReply) -> None:

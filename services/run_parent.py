@@ -11,7 +11,7 @@ from typing import Any
 from aclearn.attended import AttendedTime
 from aclearn.config import Config
 from aclearn.errors import RoleFailure
-from aclearn.launch import RoleCommand, RoleStatus, StopFlag, Supervisor
+from aclearn.launch import RoleCommand, RoleStatus, State, StopFlag, Supervisor
 from aclearn.monitoring import RunConsole
 from aclearn.wire import Client, Status, StatusRequest, StopRun
 
@@ -30,8 +30,8 @@ _STATUS_EVERY_S = 1.0
 _LEAST_UNANSWERED = 10
 #: Share of `supervisor.stop_timeout_s` that the monitor gets for an orderly end.
 _ORDERLY_SHARE = 0.75
-#: States of a role that runs or will run again.
-_STAYS = ("new", "running", "waiting")
+#: States of a role that runs or will run again, as far as is known.
+_STAYS = ("new", "running", "waiting", "ended")
 
 
 def hello_within_s(config: Config, role: str) -> float:
@@ -43,11 +43,16 @@ def hello_within_s(config: Config, role: str) -> float:
 
 
 class MonitorLine:
-    """The parent's line to the monitor: asks how the run is, asks it to end."""
+    """The parent's line to the monitor: asks how the run is, asks it to end.
+
+    Attributes:
+        asked: how often it has asked; the status that answers has this number in "answers".
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._asked_at = float("-inf")
+        self.asked = 0
 
     def poll(self, now: float) -> dict[str, Any] | None:
         """The newest status if one came, else None; asks when it is time."""
@@ -55,8 +60,10 @@ class MonitorLine:
         while (envelope := self._client.receive(0.0)) is not None:
             if isinstance(envelope.message, Status):
                 newest = json.loads(envelope.message.json)
-        if now - self._asked_at >= _STATUS_EVERY_S and self._client.send(StatusRequest()):
+        due = now - self._asked_at >= _STATUS_EVERY_S
+        if due and self._client.send(StatusRequest(), sequence=self.asked + 1):
             self._asked_at = now
+            self.asked += 1
         return newest
 
     def stop(self, reason: str) -> bool:
@@ -97,6 +104,8 @@ class RunParent:
         #: Processes that run and that the monitor does not know → since when.
         self._unknown_since: dict[tuple[str, int | None], float] = {}
         self._members: frozenset[str] | None = None
+        #: Roles that exited with status 0 → how often the monitor had been asked by then.
+        self._ended: dict[str, int] = {}
 
     def run(self) -> None:
         """Until every role has ended by itself, or a signal came.
@@ -107,7 +116,7 @@ class RunParent:
         failure: RoleFailure | None = None
         try:
             self._supervisor.start()
-            self._watch(deadline=None)
+            self._watch()
             if self._stop:
                 self._console.note(f"{self._stop.reason}: ending the run, saving a checkpoint")
                 self._end_orderly(str(self._stop.reason))
@@ -122,47 +131,65 @@ class RunParent:
         if failure is not None:
             raise failure
 
-    def _watch(self, deadline: float | None) -> None:
+    def _watch(self) -> None:
+        """Until the run has ended or a signal came."""
         monitor_ended_at: float | None = None
-        while not self._supervisor.finished:
+        while not (self._supervisor.finished or self._stop):
             now = time.monotonic()
-            if deadline is None and self._stop:
-                return
-            if deadline is None and self._monitor_is_done():
+            if monitor_ended_at is None and self._monitor_is("ended"):
                 # The last to go. Who is left came after it, as when a run that has reached its
                 # bound is resumed, and would wait for it for ever.
-                monitor_ended_at = now if monitor_ended_at is None else monitor_ended_at
-                if now - monitor_ended_at > _STRAGGLE_S:
-                    return
-            if deadline is not None and (
-                now > deadline or self._stop.forced or self._monitor_is_done()
-            ):
+                monitor_ended_at = now
+                self._supervisor.expect_end()
+            if monitor_ended_at is not None and now - monitor_ended_at > _STRAGGLE_S:
                 return
-            for event in self._supervisor.poll():
-                if event.kind not in ("started", "done"):
-                    self._console.note(f"{event.name} {event.kind}: {event.detail}")
-            status = self._line.poll(now)
-            if deadline is None:
-                self._end_what_hangs(now, status)
-            if status is not None:
-                self._show(status)
-                if deadline is None and status["phase"] == "running":
-                    self._adjust_actors(status.get("actors_wanted"))
+            status = self._look(now)
+            self._end_what_hangs(now, status)
+            if status is not None and status["phase"] == "running":
+                self._adjust_actors(status.get("actors_wanted"))
             time.sleep(_LOOK_EVERY_S)
 
     def _end_orderly(self, reason: str) -> None:
         """Let the monitor end the run; whoever is left after that gets a signal."""
         timeout_s = self._config.supervisor.stop_timeout_s
         end_by = self._end_by = time.monotonic() + timeout_s
-        if not self._line.stop(reason):
-            return  # no monitor that could tell the others
-        while True:
+        self._supervisor.expect_end()
+        told = False
+        # a monitor that has only just been started is waited for: it writes why the run ended
+        while self._monitor_is("running") and not self._stop.forced:
+            now = time.monotonic()
+            if now > end_by - timeout_s * (1 - _ORDERLY_SHARE):
+                return
+            told = told or self._line.stop(reason)
             try:
-                self._watch(end_by - timeout_s * (1 - _ORDERLY_SHARE))
+                self._look(now)
             except RoleFailure as error:
                 _LOGGER.error("event=role_failed reason=%r", str(error))
-                continue
-            return
+            time.sleep(_LOOK_EVERY_S)
+
+    def _look(self, now: float) -> dict[str, Any] | None:
+        """Take and show what supervisor and monitor say; the newest status, if one came."""
+        for event in self._supervisor.poll():
+            if event.kind not in ("started", "done"):
+                self._console.note(f"{event.name} {event.kind}: {event.detail}")
+        status = self._line.poll(now)
+        self._judge_ended(status)
+        if status is not None:
+            self._show(status)
+        return status
+
+    def _judge_ended(self, status: Mapping[str, Any] | None) -> None:
+        """Count the death of a role that has exited with status 0 while the run goes on.
+
+        Only the monitor ends a run, and a role hears of it before we do: what counts is a status
+        that was asked for after the exit.
+        """
+        ended = [r.name for r in self._supervisor.roles() if r.state == "ended"]
+        self._ended = {name: self._ended.get(name, self._line.asked) for name in ended}
+        if status is not None and status["phase"] == "running":
+            for name, asked in self._ended.items():
+                if status["answers"] > asked:
+                    self._supervisor.count_as_death(name)
 
     def _end_what_hangs(self, now: float, status: Mapping[str, Any] | None) -> None:
         """Kill a monitor that does not answer, and a role that never says hello to it.
@@ -202,9 +229,9 @@ class RunParent:
                 self._unknown_since[key] = now
                 self._supervisor.kill(role.name, f"the monitor has not known it for {limit_s:g} s")
 
-    def _monitor_is_done(self) -> bool:
+    def _monitor_is(self, state: State) -> bool:
         roles = self._supervisor.roles()
-        return any(role.role == "monitor" and role.state == "done" for role in roles)
+        return any(role.role == "monitor" and role.state == state for role in roles)
 
     def _show(self, status: Mapping[str, Any]) -> None:
         roles = [

@@ -88,6 +88,8 @@ class TrainerFront:
         self.meter = WaitMeter()
         self.busy = BusyShare(self.meter)
         self.stop_reason: str | None = None
+        #: Whether the monitor said that the run is over.
+        self.run_is_over = False
         #: Whether another trainer has taken this one's place.
         self.sent_away = False
         self._best_requested = threading.Event()
@@ -159,6 +161,7 @@ class TrainerFront:
             with self.meter.part("wire"):
                 membership.tick()
             self.sent_away = membership.sent_away
+            self.run_is_over = membership.run_is_over
             self.stop_reason = membership.stop_reason
             self._want_workers(membership.workers)
             if membership.take_directive("save_best"):

@@ -11,7 +11,7 @@ from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
 from aclearn.monitoring import WaitMeter, add_up
 from aclearn.wire import Beat, Unroll
 from services.policies import architecture_of
-from services.role import RoleContext
+from services.role import RoleContext, exit_status
 from services.shared_weights import allocator_for, post_weights
 from services.sizes import check_sizes
 from services.trainer import Trainer
@@ -41,8 +41,8 @@ def make_step(trainer: Trainer, queue: TrainingQueue[Unroll], unrolls_per_batch:
     return step
 
 
-def run_trainer(context: RoleContext) -> None:
-    """Run the trainer until it is told to stop; its last act is a checkpoint."""
+def run_trainer(context: RoleContext) -> int:
+    """Run the trainer until it is told to stop; its last act is a checkpoint. Its exit status."""
     keep_freed_memory()
     config, folder = context.config, context.folder
     if folder is None:
@@ -126,3 +126,4 @@ def run_trainer(context: RoleContext) -> None:
         front.close(_CLOSE_WITHIN_S)
         if posted is not None and ended:  # who hangs may still post; it ends with the process
             posted.close()
+    return exit_status(context.stop, run_is_over=front.run_is_over)

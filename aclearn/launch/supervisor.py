@@ -21,7 +21,8 @@ _LOGGER = logging.getLogger(__name__)
 _LOOK_EVERY_S = 0.01
 _REAP_AFTER_KILL_S = 5.0
 
-State = Literal["new", "running", "waiting", "done", "failed", "leaving", "stopped"]
+#: "ended": it has exited with status 0, and nobody has said yet whether the run is over.
+State = Literal["new", "running", "waiting", "ended", "done", "failed", "leaving", "stopped"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Event:
 
     Attributes:
         kind: started, restarted, died (a restart follows or the budget is spent), killed (asked for
-            by `kill` or too slow to leave), done (exit 0, final), removed.
+            by `kill` or too slow to leave), done (it has ended with the run), removed.
         detail: in words, e.g. "exit status 3; restart 1 in 0.5 s".
     """
 
@@ -60,6 +61,7 @@ class _Slot:
     state: State = "new"
     optional: bool = False
     process: RoleProcess | None = None
+    log_start: int | None = None  # of its newest process, None where that could not be started
     restarts: int = 0
     due: float = 0.0  # waiting: when to start again; leaving: when to kill
     kill_reason: str | None = None
@@ -71,6 +73,10 @@ class Supervisor:
     Every role runs in its own session, so a Ctrl-C at the terminal reaches the supervisor alone and
     a kill takes the role's own children with it. When a role ends, for whatever reason, the rest of
     its process group is killed. The budget of restarts is each role's own.
+
+    A role that exits while the run goes on has died, whatever its status. With status 0 it may have
+    been told that the run is over: it is "ended" until the caller says which of the two it is, with
+    `expect_end` or `count_as_death`.
 
     Call all methods from one thread that lives as long as the supervisor (the main thread): the
     kernel takes the end of the thread that started a child for the parent's death. Call `stop` in a
@@ -103,18 +109,19 @@ class Supervisor:
         self._slots: dict[str, _Slot] = {}
         self._events: list[Event] = []
         self._failures: list[RoleFailure] = []
-        self._phase: Literal["new", "running", "stopped"] = "new"
+        self._phase: Literal["new", "running", "ending", "stopped"] = "new"
         for command in commands:
             self.add(command)
 
     @property
     def finished(self) -> bool:
-        """Whether every role has ended with exit status 0; False when there is none.
+        """Whether every role is done; False when there is none.
 
-        An optional one may also have failed.
+        An optional one may also have failed, and after `expect_end` any.
         """
         return bool(self._slots) and all(
-            slot.state == "done" or (slot.optional and slot.state == "failed")
+            slot.state in ("done", "stopped")
+            or (slot.state == "failed" and (slot.optional or self._phase == "ending"))
             for slot in self._slots.values()
         )
 
@@ -163,6 +170,28 @@ class Supervisor:
         events, self._events = self._events, []
         return events
 
+    def expect_end(self) -> None:
+        """The run is over: from now on who exits is done, and nobody is started again."""
+        if self._phase != "running":
+            return
+        self._phase = "ending"
+        for slot in self._slots.values():
+            if slot.state == "ended":
+                slot.state = "done"
+                self._tell(slot, "done", describe_exit(0))
+            elif slot.state == "waiting":
+                slot.state = "stopped"
+
+    def count_as_death(self, name: str) -> None:
+        """A role that has exited with status 0 was not told to: `poll` restarts it as any other.
+
+        Raises:
+            ValueError: there is no such role.
+        """
+        slot = self._slot(name)
+        if slot.state == "ended":
+            self._died(slot, describe_exit(0))
+
     def kill(self, name: str, reason: str) -> bool:
         """SIGKILL a role, e.g. because it is silent; `poll` restarts it and counts the failure.
 
@@ -190,12 +219,14 @@ class Supervisor:
         Raises:
             ValueError: the name is taken.
             RoleFailure: its program cannot be started.
-            RuntimeError: the supervisor is stopped.
+            RuntimeError: the run is over or the supervisor is stopped.
         """
         if command.name in self._slots:
             raise ValueError(f"role name {command.name!r} is taken; each role needs its own")
-        if self._phase == "stopped":
-            raise RuntimeError(f"add({command.name!r}) called on a supervisor that is stopped")
+        if self._phase in ("ending", "stopped"):
+            raise RuntimeError(
+                f"add({command.name!r}) called on a supervisor that is {self._phase}"
+            )
         slot = _Slot(command, self._new_budget(), optional=optional)
         self._slots[command.name] = slot
         if self._phase == "running":
@@ -264,14 +295,15 @@ class Supervisor:
 
     def _spawn(self, slot: _Slot) -> None:
         try:
+            slot.log_start = None
             slot.process = RoleProcess(slot.command, slot.restarts)
         except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-            self._fail(slot, f"cannot be started: {error}", log_start=None)
+            self._fail(slot, f"cannot be started: {error}")
             return
         except OSError as error:  # out of processes, memory or disk: may be better in a moment
-            self._died(slot, f"cannot be started: {error}", log_start=None)
+            self._died(slot, f"cannot be started: {error}")
             return
-        slot.state = "running"
+        slot.state, slot.log_start = "running", slot.process.log_start
         again = f", restart {slot.restarts}" if slot.restarts else ""
         self._tell(
             slot, "restarted" if slot.restarts else "started", f"pid {slot.process.pid}{again}"
@@ -288,36 +320,39 @@ class Supervisor:
         code = process.reap(timeout_s=_REAP_AFTER_KILL_S)
         slot.process = None
         killed, slot.kill_reason = slot.kill_reason, None
+        how = f"killed: {killed}" if killed else describe_exit(code)
         if slot.state == "leaving":
-            self._forget(slot, killed or describe_exit(code))
+            self._forget(slot, how)
+        elif self._phase == "ending":
+            # 128 and more: of a signal, which may have come to the role and to us together
+            in_order = code == 0 or code > 128
+            slot.state = "done" if in_order else "failed"
+            self._tell(slot, "done" if in_order else "died", how)
         elif code == 0:
-            slot.state = "done"
-            self._tell(slot, "done", "exit status 0")
+            slot.state = "ended"
         elif code == EXIT_GIVE_UP:
-            self._fail(slot, "gave up: a restart cannot help", log_start=process.log_start)
+            self._fail(slot, "gave up: a restart cannot help")
         else:
-            how = f"killed: {killed}" if killed else describe_exit(code)
-            self._died(slot, how, log_start=process.log_start, killed=killed is not None)
+            self._died(slot, how, killed=killed is not None)
 
-    def _died(self, slot: _Slot, how: str, *, log_start: int | None, killed: bool = False) -> None:
+    def _died(self, slot: _Slot, how: str, *, killed: bool = False) -> None:
         delay_s = slot.budget.failed(self._clock())
         if delay_s is None:
-            how = f"{how}; no restart is left after {slot.restarts}"
-            self._fail(slot, how, log_start=log_start)
+            self._fail(slot, f"{how}; no restart is left after {slot.restarts}")
             return
         slot.state, slot.due = "waiting", self._clock() + delay_s
         again = f"restart {slot.restarts + 1} in {delay_s:.3g} s"
         self._tell(slot, "killed" if killed else "died", f"{how}; {again}")
 
-    def _fail(self, slot: _Slot, how: str, *, log_start: int | None) -> None:
+    def _fail(self, slot: _Slot, how: str) -> None:
         slot.state = "failed"
         if slot.optional:
             self._tell(slot, "died", f"{how}; the others go on, see {slot.command.log_path}")
             return
         self._tell(slot, "died", how)
         text = f"{slot.command.name}: {how}"
-        if log_start is not None:
-            tail = log_tail(slot.command.log_path, start=log_start)
+        if slot.log_start is not None:
+            tail = log_tail(slot.command.log_path, start=slot.log_start)
             text += f"\nthe end of its log {slot.command.log_path}:\n{tail or '(empty)'}"
         self._failures.append(RoleFailure(text))
 

@@ -42,11 +42,12 @@ def test_without_a_port_the_monitor_has_a_socket_file(tmp_path) -> None:
 
 
 class Supervised:
-    """Roles that end by themselves at their times; one of None stays until it is stopped."""
+    """Roles that exit with 0 at their times; one of None stays until it is stopped."""
 
     def __init__(self, clock, ends: dict[str, float | None]) -> None:
         self._clock, self._ends = clock, ends
         self.began = clock()
+        self.over = False
         self.stopped_after_s: float | None = None
 
     def start(self) -> None:
@@ -55,13 +56,17 @@ class Supervised:
     def poll(self) -> list[Event]:
         return []
 
+    def expect_end(self) -> None:
+        self.over = True
+
     def roles(self) -> list[RoleStatus]:
         after_s = self._clock() - self.began
+        exited = "done" if self.over else "ended"
         return [
             RoleStatus(
                 name.partition("-")[0],
                 name,
-                "running" if end is None or after_s < end else "done",
+                "running" if end is None or after_s < end else exited,
                 0,
                 None,
             )
@@ -89,7 +94,7 @@ def run_parent(tools, monkeypatch):
 
     def run(**ends: float | None) -> float:
         supervised = Supervised(clock, {name.replace("_", "-"): end for name, end in ends.items()})
-        line = SimpleNamespace(poll=lambda now: None)
+        line = SimpleNamespace(poll=lambda now: None, asked=0)
         config = Config(env=EnvConfig(id="CartPole-v1"))
         RunParent(config, supervised, line, SimpleNamespace(), StopFlag(), lambda index: None).run()
         return supervised.stopped_after_s
@@ -109,6 +114,31 @@ def test_a_run_is_over_when_everybody_has_ended(run_parent) -> None:
 def test_nobody_is_stopped_while_the_monitor_runs(run_parent) -> None:
     after_s = run_parent(monitor_0=500.0, trainer_0=1.0, actor_0=None)
     assert after_s == pytest.approx(510.0, abs=0.25)
+
+
+def test_an_exit_with_0_is_a_death_only_where_a_later_status_says_that_the_run_goes_on() -> None:
+    states, deaths = {"actor-0": "running", "trainer-0": "ended"}, []
+    supervised = SimpleNamespace(
+        roles=lambda: [RoleStatus("actor", name, state, 0, 1) for name, state in states.items()],
+        count_as_death=deaths.append,
+    )
+    line = SimpleNamespace(asked=7)
+    config = Config(env=EnvConfig(id="CartPole-v1"))
+    parent = RunParent(config, supervised, line, SimpleNamespace(), StopFlag(), lambda index: None)
+
+    def answer(number: int, phase: str) -> list[str]:
+        line.asked = max(line.asked, number)
+        parent._judge_ended({"phase": phase, "answers": number})
+        told, deaths[:] = list(deaths), []
+        return told
+
+    parent._judge_ended(None)
+    assert answer(7, "running") == []  # the monitor was asked before the trainer exited
+    assert answer(8, "running") == ["trainer-0"]
+    assert answer(9, "stopping actors") == []
+    states["actor-0"] = "ended"
+    assert answer(9, "running") == ["trainer-0"]
+    assert answer(10, "running") == ["actor-0", "trainer-0"]
 
 
 class Watching:

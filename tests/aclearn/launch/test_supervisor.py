@@ -53,26 +53,57 @@ def _pid(supervisor: Supervisor, name: str) -> int:
     return pid
 
 
-def test_roles_that_exit_with_zero_are_done_and_not_started_again(stage: Stage) -> None:
-    supervisor = stage.supervise(stage.role("actor-0", "pass"), stage.role("trainer-0", "pass"))
-    assert not supervisor.finished
+def _ended(supervisor: Supervisor) -> bool:
+    return all(status.state == "ended" for status in supervisor.roles())
+
+
+def test_roles_that_exit_with_zero_are_done_once_the_run_is_over(stage: Stage) -> None:
+    supervisor = stage.supervise(stage.role("actor-0", "pass"), stage.role("trainer-0", _ORDERLY))
     supervisor.start()
+    stage.collect(supervisor, lambda: _state(supervisor, "actor-0") == "ended", "one has ended")
+    stage.wait_for_log("trainer-0", "ready")
+    supervisor.expect_end()
+    assert not supervisor.finished
+    psutil.Process(_pid(supervisor, "trainer-0")).terminate()
     events = stage.collect(supervisor, lambda: supervisor.finished, "both are done")
-    assert sorted(events) == [
-        "actor-0 done",
-        "actor-0 started",
-        "trainer-0 done",
-        "trainer-0 started",
-    ]
-    assert supervisor.poll() == []
+    assert events == ["actor-0 done", "trainer-0 done"]
     assert [(s.state, s.restarts, s.pid) for s in supervisor.roles()] == [("done", 0, None)] * 2
+    with pytest.raises(RuntimeError, match="a supervisor that is ending"):
+        supervisor.add(stage.role("actor-1", "pass"))
 
 
-def test_a_supervisor_with_one_role_still_running_is_not_finished(stage: Stage) -> None:
-    supervisor = stage.supervise(stage.role("actor-0", "pass"), stage.role("trainer-0", _WAITS))
+def test_an_exit_with_zero_while_the_run_goes_on_is_a_death_like_any_other(stage: Stage) -> None:
+    supervisor = stage.supervise(stage.role("actor-0", "print('bye')"), max_restarts=1)
     supervisor.start()
-    stage.collect(supervisor, lambda: _state(supervisor, "actor-0") == "done", "the actor is done")
+    stage.collect(supervisor, lambda: _ended(supervisor), "it has ended")
     assert not supervisor.finished
+    supervisor.count_as_death("actor-0")
+    [died] = supervisor.poll()
+    assert (died.kind, died.detail) == ("died", "exit status 0; restart 1 in 0.01 s")
+    events = stage.collect(supervisor, lambda: _ended(supervisor), "it has ended again")
+    assert events == ["actor-0 restarted"]
+    supervisor.count_as_death("actor-0")
+    with pytest.raises(RoleFailure, match=r"(?s)exit status 0; no restart is left after 1.*bye"):
+        supervisor.poll()
+
+
+def test_nobody_is_started_again_after_the_run_is_over(stage: Stage) -> None:
+    supervisor = stage.supervise(
+        stage.role("actor-0", "import sys; sys.exit(3)"),
+        stage.role("trainer-0", _WAITS),
+        stage.role("actor-1", "import sys; sys.exit(143)"),
+        backoff_first_s=600.0,
+        backoff_max_s=600.0,
+    )
+    supervisor.start()
+    stage.wait_for_log("trainer-0", "ready")
+    for name in ("actor-0", "actor-1"):
+        stage.collect(supervisor, lambda n=name: _state(supervisor, n) == "waiting", "it is dead")
+    supervisor.expect_end()
+    psutil.Process(_pid(supervisor, "trainer-0")).kill()
+    events = stage.collect(supervisor, lambda: supervisor.finished, "nobody is waited for")
+    assert events == ["trainer-0 died"]
+    assert [s.state for s in supervisor.roles()] == ["stopped", "failed", "stopped"]
 
 
 def test_a_role_that_dies_is_restarted_after_its_delay_and_the_others_live_on(
@@ -144,7 +175,7 @@ def test_each_role_has_a_budget_of_its_own(stage: Stage) -> None:
         commands.append(RoleCommand(role.role, role.name, argv, role.environment, role.log_path))
     supervisor = stage.supervise(*commands, max_restarts=1)
     supervisor.start()
-    stage.collect(supervisor, lambda: supervisor.finished, "each failed once and then ended well")
+    stage.collect(supervisor, lambda: _ended(supervisor), "each failed once and then ended well")
     assert [status.restarts for status in supervisor.roles()] == [1, 1, 1]
 
 
@@ -232,7 +263,7 @@ def test_what_a_role_leaves_running_is_killed_when_it_ends(stage: Stage, status:
     grandchild = stage.pid_in_log("actor-0", "child")
     stage.wait_for_log("actor-0", "deaf")
     go.touch()
-    expected = {0: "done", 1: "waiting"}[status]
+    expected = {0: "ended", 1: "waiting"}[status]
     stage.collect(supervisor, lambda: _state(supervisor, "actor-0") == expected, expected)
     stage.wait_until(lambda: stage.gone(grandchild), "the grandchild is gone")
 
@@ -279,7 +310,10 @@ def test_a_run_is_over_without_an_optional_role_that_has_failed(stage: Stage) ->
     supervisor = stage.supervise(stage.role("actor-0", "pass"), max_restarts=0)
     supervisor.start()
     supervisor.add(stage.role("actor-1", "import sys; sys.exit(3)"), optional=True)
-    stage.collect(supervisor, lambda: supervisor.finished, "one is done, the other has failed")
+    states = ["ended", "failed"]
+    stage.collect(supervisor, lambda: [s.state for s in supervisor.roles()] == states, "both end")
+    supervisor.expect_end()
+    assert supervisor.finished
 
 
 def test_a_role_that_does_not_leave_in_time_is_killed_by_poll(stage: Stage) -> None:
@@ -323,7 +357,7 @@ def test_a_child_gets_its_environment_no_input_and_a_session_of_its_own(stage: S
     )
     supervisor = stage.supervise(stage.role("actor-0", source, OMP_NUM_THREADS="7"))
     supervisor.start()
-    stage.collect(supervisor, lambda: supervisor.finished, "it is done")
+    stage.collect(supervisor, lambda: _ended(supervisor), "it has ended")
     me = psutil.Process().pid
     assert stage.log("actor-0").splitlines() == [
         f"parent {me} {me}",
@@ -343,7 +377,7 @@ def test_a_child_is_told_how_often_it_was_started_before(stage: Stage) -> None:
     )
     supervisor = stage.supervise(stage.role("actor-0", source))
     supervisor.start()
-    stage.collect(supervisor, lambda: supervisor.finished, "the third is content")
+    stage.collect(supervisor, lambda: _ended(supervisor), "the third is content")
     assert stage.log("actor-0").split() == ["0", "1", "2"]
 
 
