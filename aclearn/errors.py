@@ -5,6 +5,7 @@ AclearnError
 ├── EnvironmentFailure   an environment that cannot be made or has failed too often
 ├── WireError            a message from outside that is refused; carries a countable reason
 ├── CheckpointError      a checkpoint that cannot be written or read
+├── LearningLost         a run that ended and whose last checkpoint could not be written
 ├── RunFolderError       a run folder that exists already, is missing, or is no run folder
 ├── EndpointError        an address that cannot be bound or reached
 ├── SharingError         memory that processes cannot share; they send each other messages instead
@@ -41,6 +42,10 @@ class WireError(AclearnError):
 
 class CheckpointError(AclearnError):
     """A checkpoint that cannot be written, is damaged, or belongs to another architecture."""
+
+
+class LearningLost(AclearnError):
+    """A run that ended and whose last checkpoint could not be written."""
 
 
 class RunFolderError(AclearnError):

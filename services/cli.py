@@ -19,7 +19,7 @@ from aclearn.config import (
     shipped_configs,
     summary_of,
 )
-from aclearn.errors import AclearnError, ConfigError, RoleFailure, RunFolderError
+from aclearn.errors import AclearnError, ConfigError, LearningLost, RoleFailure, RunFolderError
 from aclearn.launch import (
     EXIT_GIVE_UP,
     RESTARTS_VARIABLE,
@@ -80,6 +80,7 @@ def train(
 ) -> None:
     """Train on this machine: starts every role, shows the run, ends them all."""
     os.environ.setdefault(STARTED_AT_VARIABLE, repr(time.time()))
+    from services.checkpoint_record import check_saved
     from services.train import train as run
 
     with install_stop_signals() as stop:
@@ -89,6 +90,14 @@ def train(
         summary = run(loaded, resume=resume, stop=stop)
         if summary is not None:
             typer.echo(_closing_words(loaded, summary))
+            check_saved(
+                RunFolder.open(Path(loaded.run.dir) / str(loaded.run.name)),
+                updates=summary["updates"],
+                unsaved_steps=summary["unsaved_steps"],
+                error=summary["checkpoint_error"],
+            )
+        elif not stop:
+            raise LearningLost(_without_summary(loaded))
         if stop:
             raise typer.Exit(stop.exit_status)
 
@@ -394,7 +403,7 @@ def main() -> NoReturn:
     sys.path.append(str(Path.cwd()))
     try:
         app(standalone_mode=True, prog_name="aclearn")  # which the shell's completion asks for
-    except RoleFailure as error:
+    except (LearningLost, RoleFailure) as error:
         _fail(error, 1)
     except AclearnError as error:
         # what a user must mend: a supervisor need not try again
@@ -437,6 +446,14 @@ def _closing_words(config: Config, summary: dict[str, object]) -> str:
     if isinstance(reached, float):
         words += f"; target {config.run.target_return} reached at {reached:.0f} s"
     return f"{words}; {Path(config.run.dir) / str(config.run.name)}"
+
+
+def _without_summary(config: Config) -> str:
+    path = Path(config.run.dir) / str(config.run.name)
+    return (
+        f"the run ended and {path / 'summary.json'} was not written: the log of the monitor in "
+        f"{path / 'logs'} says why; {path / 'checkpoints'} has what was saved"
+    )
 
 
 if __name__ == "__main__":

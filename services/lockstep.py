@@ -246,7 +246,7 @@ def run_lockstep(config: Config, folder: RunFolder, *, stop: StopFlag) -> None:
 
     def observe() -> str | None:
         fields = trainer.beat_fields()
-        beat = _beat(fields["counters"], fields["dropped"], fields["gauges"], [], [])
+        beat = _beat(**fields, returns=[], lengths=[])
         at = time.monotonic()
         view.observe_beat("trainer", "trainer-0", incarnations[0], beat, at)
         view.observe_beat("actor", "actor-0", incarnations[1], actor.take_beat(), at)
@@ -282,15 +282,14 @@ def run_lockstep(config: Config, folder: RunFolder, *, stop: StopFlag) -> None:
                 if time.monotonic() >= next_line:
                     next_line = time.monotonic() + config.run.metrics_every_s
                     line = make_line()
-                    files.write_line(line, view)
+                    for text in files.write_line(line, view):
+                        console.note(text)
                     console.update(line, [])
     finally:
         trainer.checkpoint(folder)
         observe()
         view.role_gone(incarnations[1], time.monotonic())
-        line = make_line()
-        files.write_line(line, view)
-        files.close(line, goal, reason or "failed")
+        files.close(make_line(), view, goal, reason or "failed")
         actor.close()
 
 
@@ -300,5 +299,6 @@ def _beat(
     gauges: dict[str, float],
     returns: list[float],
     lengths: list[int],
+    note: str = "",
 ) -> Beat:
-    return Beat("running", counters, gauges, dropped, {}, returns, lengths, False, "")
+    return Beat("running", counters, gauges, dropped, {}, returns, lengths, False, note)

@@ -21,12 +21,16 @@ from aclearn.monitoring import (
     Registry,
     RunView,
     TensorBoardWriter,
+    UnwrittenNotes,
     WaitMeter,
 )
 from aclearn.monitoring.tuner_file import TunedSettings
 from aclearn.runs import (
     MetricsWriter,
     RunFolder,
+    release,
+    reserve,
+    why_not_written,
     write_atomically,
     write_summary,
 )
@@ -65,6 +69,9 @@ class MonitorFiles:
         last_step = (self.metrics.last_line or {}).get("env_steps", 0)
         text = f"```yaml\n{folder.read_config_yaml()}\n```"
         self.board.write_text("configuration", text, step=last_step)
+        self._notes = UnwrittenNotes()
+        self._failures = 0
+        self._reserve()
 
     def open_view(self, begun: float) -> RunView:
         """A view that goes on where the one that wrote these files ended."""
@@ -78,18 +85,37 @@ class MonitorFiles:
             _LOGGER.error("event=books_not_read reason=%r", str(error))
         return RunView(begun, resume_from=last)
 
-    def write_line(self, line: dict[str, Any], view: RunView) -> None:
-        """One line everywhere; a disk that refuses is reported and the run goes on."""
+    def write_line(self, line: dict[str, Any], view: RunView) -> list[str]:
+        """One line everywhere; a disk that refuses is reported and the run goes on.
+
+        Args:
+            line: gets `metrics_failures` and `metrics_error`, from the first failure on.
+            view: that made it.
+
+        Returns:
+            What a person should be told: that files begin to fail, or are written again.
+        """
+        if self._failures:
+            line |= {"metrics_failures": self._failures, "metrics_error": None}
         try:
             # the books first: they must never be older than the line that they belong to
             write_atomically(self._folder.books_path, json.dumps(view.state()).encode())
             self.metrics.write(line)
             self.board.write(line)
         except (RunFolderError, OSError) as error:
-            _LOGGER.error("event=metrics_not_written reason=%r", str(error))
+            self._failures += 1
+            words = why_not_written(error, self._folder.path)
+            _LOGGER.error("event=metrics_not_written reason=%r", words)
+            line |= {"metrics_failures": self._failures, "metrics_error": words}
+        return self._notes.observe(line)
 
-    def close(self, line: dict[str, Any], goal: Goal, reason: str) -> None:
-        """The summary, then close."""
+    def close(self, line: dict[str, Any], view: RunView, goal: Goal, reason: str) -> None:
+        """The last line and the summary, in the room that was kept for them; then close."""
+        try:
+            release(self._folder.path)
+        except OSError as error:
+            _LOGGER.error("event=room_not_released reason=%r", str(error))
+        self.write_line(line, view)
         try:
             write_summary(
                 self._folder.summary_path,
@@ -102,6 +128,13 @@ class MonitorFiles:
             _LOGGER.error("event=summary_not_written reason=%r", str(error))
         self.metrics.close()
         self.board.close()
+
+    def _reserve(self) -> None:
+        try:
+            reserve(self._folder.path)
+        except OSError as error:
+            words = why_not_written(error, self._folder.path)
+            _LOGGER.warning("event=no_room_for_summary reason=%r", words)
 
 
 def started_seconds_ago(last_written_at: float | None, now: float) -> float:
@@ -149,7 +182,7 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
     cores = FreeCores()
     next_line = clock()  # at once: who looks at a run that starts sees that it does
 
-    def write_line() -> dict[str, Any]:
+    def make_line() -> dict[str, Any]:
         view.observe_own_waits("monitor", meter.seconds(), clock())
         line = book.make_line(clock())
         line["monitor_refused_messages"] = sum(server.refused.values())
@@ -158,7 +191,6 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
             line[FREE_CORES] = free
         if tuning is not None:
             line |= {**tuning.gauges(), "tuner_file_warnings": memory.warnings}
-        files.write_line(line, view)
         return line
 
     while book.phase is not Phase.OVER:
@@ -182,8 +214,9 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
             )
         if now >= next_line:
             next_line = now + config.run.metrics_every_s
-            write_line()
-    files.close(write_line(), goal, book.reason or "stopped")
+            for text in files.write_line(make_line(), view):
+                book.note(text)
+    files.close(make_line(), view, goal, book.reason or "stopped")
     if tuning is not None:
         tuning.close()
     server.close(linger_s=0.5)

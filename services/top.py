@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -28,6 +29,8 @@ _EVERY_S = 1.0
 _LOOK_EVERY_S = 0.1
 #: Silence of the metrics file that is told; lines are due every few seconds.
 _SILENT_AFTER_S = 15.0
+#: With less free space a line of metrics may not have found room.
+_LEAST_FREE_BYTES = 16 * 1024
 #: How far the parts of the work look back, as the shares in a metrics line do.
 _WINDOW_S = 10.0
 #: Parts below this share of a role's time are not shown.
@@ -168,8 +171,14 @@ def _state(folder: RunFolder, newest: Mapping[str, Any]) -> str:
         return f"the run is over: {reason}"
     silent_s = _silent_s(folder)
     if silent_s > _SILENT_AFTER_S:
-        return f"no new metrics for {duration(silent_s)}: the run was killed, or its monitor hangs"
+        return f"no new metrics for {duration(silent_s)}: {_why_silent(folder)}"
     return f"the run goes on; metrics of {silent_s:.0f} s ago"
+
+
+def _why_silent(folder: RunFolder) -> str:
+    if shutil.disk_usage(folder.path).free < _LEAST_FREE_BYTES:
+        return f"no space is left in {folder.path}"
+    return "the run was killed, or its monitor hangs"
 
 
 def _silent_s(folder: RunFolder) -> float:

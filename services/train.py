@@ -129,7 +129,7 @@ def open_run_folder(config: Config, *, resume: bool) -> RunFolder:
 def train(
     config: Config, *, resume: bool, stop: StopFlag, console: RunConsole | None = None
 ) -> dict[str, Any] | None:
-    """Run `config` on this machine until it is over; the summary, None if there is none.
+    """Run `config` on this machine until it is over; the summary, None if none was written.
 
     Args:
         config: of the run.
@@ -145,12 +145,13 @@ def train(
         # before anything is started or written: a chain that cannot work is the user's to mend
         make_chain(config, architecture_of(config))
     with open_run_folder(config, resume=resume) as folder:
+        older = _written_at(folder.summary_path)
         if config.run.deterministic:
             # imported here: lock-step needs torch in this process, the usual way does not
             from services.lockstep import run_lockstep
 
             run_lockstep(config, folder, stop=stop)
-            return folder.read_summary()
+            return _summary_after(folder, older)
         with socket_directory() as directory:
             bound, address = monitor_addresses(config, directory)
             supervisor = Supervisor(
@@ -171,4 +172,13 @@ def train(
                     RunParent(config, supervisor, line, view, stop, actor_command).run()
             finally:
                 context.close()
-        return folder.read_summary()
+        return _summary_after(folder, older)
+
+
+def _summary_after(folder: RunFolder, older: int | None) -> dict[str, Any] | None:
+    """The summary, unless it is the one that an earlier part of the run left."""
+    return folder.read_summary() if _written_at(folder.summary_path) != older else None
+
+
+def _written_at(path: Path) -> int | None:
+    return path.stat().st_mtime_ns if path.exists() else None

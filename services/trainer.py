@@ -28,6 +28,7 @@ from aclearn.policies import Architecture, PolicyVersion
 from aclearn.runs import RunFolder, load_newest, save_checkpoint
 from aclearn.sharing import WeightBoard
 from aclearn.wire import Unroll
+from services.checkpoint_record import CheckpointRecord
 from services.intake import Intake
 
 _LOGGER = logging.getLogger(__name__)
@@ -128,8 +129,8 @@ class Trainer:
         self.intake = self._make_intake(StepLedger())
         self._refused_in_a_row = 0
         self._gauges: dict[str, float] = {}
-        self._saved_at = clock()
-        self._saved_updates = -1
+        now = clock()
+        self._record = CheckpointRecord(config.run.checkpoint_every_s, tried_at=now, saved_at=now)
 
     def resume(self, folder: RunFolder) -> bool:
         """Continue from the folder's newest whole checkpoint under a new epoch, if there is one.
@@ -274,7 +275,7 @@ class Trainer:
 
     def checkpoint_if_due(self, folder: RunFolder) -> None:
         """Save when `run.checkpoint_every_s` have passed; a full disk is reported, not fatal."""
-        if self._clock() - self._saved_at >= self._config.run.checkpoint_every_s:
+        if self._record.due(self._clock()):
             self.checkpoint(folder)
 
     def claim_epoch(self, folder: RunFolder) -> None:
@@ -289,19 +290,20 @@ class Trainer:
         self._save(folder, best=False)
 
     def checkpoint(self, folder: RunFolder, *, best: bool = False) -> None:
-        """Save now; an error is logged and the last good checkpoint stays.
+        """Save now; an error is reported in heartbeats and the last good checkpoint stays.
 
         Args:
             folder: of the run.
             best: keep it until a better one comes, whatever else is removed.
         """
-        self._saved_at = self._clock()
-        if self._saved_updates == self.counters.updates and not best:
+        self._record.tried_at = self._clock()
+        if self._record.updates == self.counters.updates and not best:
             return
         try:
             self._save(folder, best=best)
         except CheckpointError as error:
             _LOGGER.error("event=checkpoint_failed reason=%r", str(error))
+            self._record.failed(error, folder.checkpoints_dir)
 
     def _save(self, folder: RunFolder, *, best: bool) -> None:
         # weights and counters of one moment; workers wait for the copy only
@@ -317,15 +319,21 @@ class Trainer:
             keep=self._config.run.checkpoints_kept,
             best=best,
         )
-        self._saved_updates = updates
+        learned_steps = state["ledger"]["learned_steps"]
+        self._record.saved(self._clock(), updates=updates, learned_steps=learned_steps)
 
     def beat_fields(self) -> dict[str, Any]:
-        """Counters, dropped steps and gauges of a beat, of one moment."""
+        """Counters, dropped steps, gauges and the note of a beat, of one moment."""
         # not under the lock: a beat must not wait for an update. `updates` may be one ahead.
         counters, dropped = self.intake.counters()
         counters |= vars(self.counters)
         counters |= {"epoch": self.epoch}
-        return {"counters": counters, "dropped": dropped, "gauges": dict(self._gauges)}
+        record = self._record
+        counters |= record.counters(
+            updates=counters["updates"], learned_steps=counters["learned_steps"]
+        )
+        gauges = self._gauges | {"checkpoint_age_s": self._clock() - record.saved_at}
+        return {"counters": counters, "dropped": dropped, "gauges": gauges, "note": record.error}
 
     def _state(self) -> dict[str, Any]:
         return {

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 
 from aclearn.allocator import keep_freed_memory
 from aclearn.envs import read_spec
+from aclearn.launch import PARENT_PID_VARIABLE
 from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
 from aclearn.monitoring import WaitMeter, add_up
 from aclearn.wire import Beat, Unroll
+from services.checkpoint_record import check_saved
 from services.policies import architecture_of
 from services.role import RoleContext, exit_status
 from services.shared_weights import allocator_for, post_weights
@@ -87,7 +90,6 @@ def run_trainer(context: RoleContext) -> int:
             episode_returns=[],
             episode_lengths=[],
             final=final,
-            note="",
             parts=add_up(pool.parts(), front.meter.parts()),
             **fields,
         )
@@ -126,4 +128,13 @@ def run_trainer(context: RoleContext) -> int:
         front.close(_CLOSE_WITHIN_S)
         if posted is not None and ended:  # who hangs may still post; it ends with the process
             posted.close()
+    if PARENT_PID_VARIABLE not in os.environ and not front.sent_away:
+        # nobody else tells the person who started this trainer
+        last = trainer.beat_fields()
+        check_saved(
+            folder,
+            updates=last["counters"]["updates"],
+            unsaved_steps=last["counters"]["unsaved_steps"],
+            error=last["note"],
+        )
     return exit_status(context.stop, run_is_over=front.run_is_over)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 from aclearn.errors import RoleFailure
@@ -20,6 +22,8 @@ _LOGGER = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.01
 _REAP_AFTER_KILL_S = 5.0
+#: With less a line of a log may not have found room.
+_LEAST_FREE_BYTES = 4096
 
 #: "ended": it has exited with status 0, and nobody has said yet whether the run is over.
 State = Literal["new", "running", "waiting", "ended", "done", "failed", "leaving", "stopped"]
@@ -353,7 +357,8 @@ class Supervisor:
         text = f"{slot.command.name}: {how}"
         if slot.log_start is not None:
             tail = log_tail(slot.command.log_path, start=slot.log_start)
-            text += f"\nthe end of its log {slot.command.log_path}:\n{tail or '(empty)'}"
+            text += f"\nthe end of its log {slot.command.log_path}:\n"
+            text += tail or _why_empty(slot.command.log_path)
         self._failures.append(RoleFailure(text))
 
     def _forget(self, slot: _Slot, how: str) -> None:
@@ -372,3 +377,8 @@ class Supervisor:
     def _raise_failure(self) -> None:
         if self._failures:
             raise self._failures.pop(0)
+
+
+def _why_empty(log: Path) -> str:
+    full = shutil.disk_usage(log.parent).free < _LEAST_FREE_BYTES
+    return f"(empty: no space is left in {log.parent}; free some)" if full else "(empty)"

@@ -25,6 +25,7 @@ from aclearn.monitoring.tensorboard import TensorBoardWriter
 from aclearn.monitoring.tuner import Tuner
 from aclearn.monitoring.tuner_decision import Decision
 from aclearn.monitoring.tuner_plot import plot_tuner
+from aclearn.monitoring.unwritten import UnwrittenNotes
 from aclearn.monitoring.waits import BusyShare, WaitMeter, shares
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "TimeBudget",
     "Tuner",
     "TunerState",
+    "UnwrittenNotes",
     "WaitMeter",
     "add_up",
     "bottleneck_of",

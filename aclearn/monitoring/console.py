@@ -11,6 +11,7 @@ from typing import Any, Protocol, TextIO
 from aclearn.monitoring.progress import ProgressEstimate
 from aclearn.monitoring.readings import queue_fills
 from aclearn.monitoring.steady import SteadyBottleneck
+from aclearn.monitoring.unwritten import unwritten
 from aclearn.monitoring.wording import duration, printable
 
 
@@ -127,6 +128,7 @@ class PlainConsole:
             f"dropped_steps={dropped}",
             *(f"{queue.replace(' ', '_')}={fill:.2f}" for queue, fill in queue_fills(line).items()),
         ]
+        parts += [f'unwritten="{text}"' for text in unwritten(line)]
         restarts = sum(int(role.get("restarts") or 0) for role in roles)
         if restarts:
             parts.append(f"restarts={restarts}")

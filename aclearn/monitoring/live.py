@@ -19,6 +19,7 @@ from rich.text import Text
 from aclearn.monitoring.progress import Progress, ProgressEstimate
 from aclearn.monitoring.readings import queue_fills
 from aclearn.monitoring.steady import SteadyBottleneck
+from aclearn.monitoring.unwritten import unwritten
 from aclearn.monitoring.waits import WORKING
 from aclearn.monitoring.wording import amount, duration, percent, printable
 
@@ -102,6 +103,7 @@ class LiveConsole:
             Text(),
             _shares(shares),
             Text.assemble(("Bottleneck  ", "bold"), self._found.sentence),
+            *(Text(text, style="red") for text in unwritten(self._line)),
         ]
         if self._events:
             parts += [Text(), *(Text(event, style="dim") for event in self._events)]

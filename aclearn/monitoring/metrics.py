@@ -22,6 +22,10 @@ METRIC_NAMES: Final = (
     "updates",
     "epoch",
     "policy_version",
+    "checkpoint_failures",
+    "checkpoint_error",
+    "unsaved_updates",
+    "unsaved_steps",
     "env_steps_per_s",
     "learned_steps_per_s",
     "pps",
@@ -37,7 +41,16 @@ adds what it knows itself, such as `best_return`."""
 PART_SECONDS: Final = "part_seconds"
 """Role → part of its work → seconds of all its threads, cumulative; in lines with such beats."""
 _PART_DIGITS: Final = 4
-_TRAINER_COUNTS: Final = ("updates", "epoch", "policy_version")
+_TRAINER_COUNTS: Final = (
+    "updates",
+    "epoch",
+    "policy_version",
+    "checkpoint_failures",
+    "unsaved_updates",
+    "unsaved_steps",
+)
+_MOST_NOTE: Final = 400
+"""Characters of a note that a line takes over."""
 _PROCESSES_KEPT: Final = 4096
 """Processes whose episode counts are remembered; the one silent longest is forgotten first."""
 
@@ -69,6 +82,10 @@ class BeatFields(Protocol):
     @property
     def parts(self) -> Mapping[str, float]:
         """Seconds of all threads by part of the work, and "total"; may be empty."""
+
+    @property
+    def note(self) -> str:
+        """Of a trainer, why its last checkpoint could not be written; "" where it was."""
 
     @property
     def episode_returns(self) -> Sequence[float]:
@@ -135,6 +152,7 @@ class RunView:
             name: int(previous[name]) for name in _TRAINER_COUNTS if name in previous
         }
         self._trainer_gauges: dict[str, float] = {}
+        self._checkpoint_error: str | None = None
         self._learned_at_start: int | None = None
         self._parts: dict[str, tuple[str, dict[str, float]]] = {}
         self._env_steps_high = self._totals.totals().env_steps
@@ -228,6 +246,10 @@ class RunView:
             "updates": counters.get("updates", 0),
             "epoch": counters.get("epoch", 0),
             "policy_version": counters.get("policy_version", 0),
+            "checkpoint_failures": counters.get("checkpoint_failures", 0),
+            "checkpoint_error": self._checkpoint_error,
+            "unsaved_updates": counters.get("unsaved_updates", 0),
+            "unsaved_steps": counters.get("unsaved_steps", 0),
             "env_steps_per_s": self._env_steps_rate.per_s(now),
             "learned_steps_per_s": self._rates["learned_steps"].per_s(now),
             "pps": self._rates["predictions"].per_s(now),
@@ -251,6 +273,7 @@ class RunView:
         self._trainer = incarnation
         self._trainer_gauges = process.gauges
         self._trainer_counters = dict(beat.counters)
+        self._checkpoint_error = beat.note[:_MOST_NOTE] or None
         self._totals.observe_trainer(incarnation, beat.counters, beat.dropped)
         updates = beat.counters.get("updates", 0)
         batches = beat.counters.get("batches", updates)

@@ -32,6 +32,10 @@ _TAGS: Final = {
             "clipped_rho_share",
         )
     },
+    **{
+        name: f"checkpoint/{name.removeprefix('checkpoint_')}"
+        for name in ("checkpoint_failures", "checkpoint_age_s", "unsaved_updates", "unsaved_steps")
+    },
     "wait_share": "wait",
     # over the number of the decision, not over env_steps: a group of its own
     "tuner_decision": "tuner_decision",

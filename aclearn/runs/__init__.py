@@ -1,6 +1,6 @@
 """What a run leaves on disk: its folder, metrics, summary and checkpoints."""
 
-from aclearn.runs.atomic import check_file, write_atomically, write_file
+from aclearn.runs.atomic import check_file, why_not_written, write_atomically, write_file
 from aclearn.runs.checkpoint import (
     Checkpoint,
     list_checkpoints,
@@ -8,11 +8,13 @@ from aclearn.runs.checkpoint import (
     load_checkpoint,
     load_newest,
     save_checkpoint,
+    saved_labels,
 )
 from aclearn.runs.folder import RunFolder
 from aclearn.runs.lock import WRITERS, lock_all, lock_role, lock_run
 from aclearn.runs.metrics_file import MetricsWriter, read_metrics
 from aclearn.runs.metrics_tail import MetricsTail
+from aclearn.runs.reserve import release, reserve
 from aclearn.runs.summary import read_summary, write_summary
 
 __all__ = [
@@ -31,7 +33,11 @@ __all__ = [
     "lock_run",
     "read_metrics",
     "read_summary",
+    "release",
+    "reserve",
     "save_checkpoint",
+    "saved_labels",
+    "why_not_written",
     "write_atomically",
     "write_file",
     "write_summary",

@@ -69,6 +69,17 @@ def write_file(path: Path, data: bytes, option: str) -> None:
         raise ConfigError(f"{option}: {path} cannot be written ({exc.strerror})") from exc
 
 
+def why_not_written(error: Exception, place: Path) -> str:
+    """Why a disk refused, the reason first: "No space left on device (/data/runs/r)".
+
+    Args:
+        error: an `OSError`, or one that was raised from it.
+        place: where something was to be written.
+    """
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return f"{cause.strerror} ({place})" if isinstance(cause, OSError) else str(error)
+
+
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
     """Write every byte: one `os.write` may stop short when the disk fills up.
 

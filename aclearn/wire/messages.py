@@ -102,7 +102,8 @@ class Beat:
     `counters`, `dropped` (agent steps by reason), `waits` (seconds by label) and `parts` (seconds
     of all threads by part of the work, waits and the total among them) are cumulative since the
     start of the incarnation; `episode_returns` and `episode_lengths` are the episodes finished
-    since the beat before.
+    since the beat before. `note` is what goes wrong with the role at present, "" where nothing
+    does: of a trainer, why the last checkpoint could not be written.
     """
 
     state: str

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from system_harness import CARTPOLE, Run, System, Visitor, check_line
 
-from aclearn.errors import CheckpointError
-from aclearn.runs import list_checkpoints, load_checkpoint, load_newest
+from aclearn.runs import load_newest
 from aclearn.wire import ActReply, ActRequest
 
 _ROOM = {"max_restarts": 20, "backoff_first_s": 0.1, "backoff_max_s": 0.2}
@@ -204,37 +201,6 @@ def _kill_monitor(run: Run) -> None:
         )
     finally:
         visitor.close()
-
-
-def test_a_full_disk_stops_no_training_and_the_last_good_checkpoint_stays(
-    system: System,
-) -> None:
-    run = system.train(system.config(CARTPOLE, policy={"hidden": [128, 128]}))
-    run.wait_until_learning(beyond=300)
-    pid = run.pids()["trainer-0"]
-    whole = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-    folder = run.folder / "checkpoints"
-    # too little for 17 k weights with the state of Adam: as a full disk, for this process alone
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (60_000, whole[1]))
-    run.wait_for(lambda: run.log("trainer-0").count("checkpoint_failed") >= 2, "saves fail")
-    good = [(path, load_checkpoint(path).label) for path in list_checkpoints(folder)]
-    assert good, "the ones before the disk was full"
-    _goes_on(run)
-    assert run.pids()["trainer-0"] == pid
-    assert [(path, load_checkpoint(path).label) for path in list_checkpoints(folder)] == good
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, whole)
-    run.wait_for(lambda: _newest_label(folder) > good[0][1], "a save succeeds again")
-    summary = run.finish()
-    assert _newest_label(folder) == summary["updates"]
-    assert not list(folder.glob("*.tmp"))
-
-
-def _newest_label(folder: Path) -> int:
-    try:
-        checkpoint = load_newest(folder)
-    except CheckpointError:  # the pruning was quicker than the look
-        return -1
-    return -1 if checkpoint is None else checkpoint.label
 
 
 def test_an_actor_goes_to_the_other_predictor_when_its_own_hangs(system: System) -> None:

@@ -15,6 +15,7 @@ class Beat:
     dropped: Mapping[str, int] = field(default_factory=dict)
     waits: Mapping[str, float] = field(default_factory=dict)
     parts: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
     episode_returns: tuple[float, ...] = ()
 
 

@@ -1,0 +1,142 @@
+"""A disk that is really full: training goes on, it is told of, and a lost end fails the command."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from system_harness import CARTPOLE, Run, System, wait_for
+
+from aclearn.runs import load_newest
+
+#: With the state of Adam some 220 kB a checkpoint, several of which fit on the disk.
+_POLICY = {"hidden": [128, 128]}
+_FULL = "No space left on device"
+
+
+class Disk:
+    """A small file system of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._filler = path / "filler"
+
+    def fill(self, *, leave: int = 0) -> None:
+        """Take all space but `leave` bytes, also what is freed meanwhile."""
+        with self._filler.open("ab", buffering=0) as filler:
+            while (free := os.statvfs(self.path).f_bavail * 4096) > leave:
+                try:
+                    filler.write(bytes(min(free - leave, 1 << 20)))
+                except OSError:
+                    return
+
+    def free(self) -> None:
+        """Give all of it back."""
+        self._filler.unlink()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """4 MB, mounted for the test."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(path)]
+    mounted = subprocess.run(mount, capture_output=True, text=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
+    yield Disk(path)
+    subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+def _begin(system: System, disk: Disk, **run: object) -> Run:
+    """A run on the disk that has saved something it has learned."""
+    config = system.config(CARTPOLE, run={"dir": str(disk.path), **run}, policy=_POLICY)
+    started = system.train(config)
+    started.wait_for(lambda: _saved(started) > 0, "a checkpoint of something learned")
+    return started
+
+
+def _saved(run: Run) -> int:
+    """Updates in the newest checkpoint."""
+    names = sorted(path.stem for path in (run.folder / "checkpoints").glob("*.json"))
+    return int(names[-1].split("-")[1]) if names else -1
+
+
+def _ends_with_a_loss(run: Run) -> None:
+    run.signal(signal.SIGTERM)
+    assert run.wait(within_s=20.0) == 1, run.diagnosis()
+    summary = run.summary()
+    assert summary["reason"] == "SIGTERM"
+    checkpoint = load_newest(run.folder / "checkpoints")
+    assert checkpoint is not None
+    saved = checkpoint.state["counters"]["updates"]
+    steps = summary["learned_steps"] - checkpoint.state["ledger"]["learned_steps"]
+    assert summary["unsaved_updates"] == summary["updates"] - saved > 0
+    assert summary["unsaved_steps"] == steps > 0
+    *_, words, error = run.output.splitlines()
+    assert words.startswith("run r ended: SIGTERM")
+    assert error == (
+        f"aclearn: the last checkpoint could not be written: {_FULL} ({run.folder}/checkpoints); "
+        f"{summary['unsaved_updates']} updates ({steps} agent steps) are lost. Of {run.folder}/"
+        f"checkpoints {checkpoint.path.stem} stays; free space and go on with --resume"
+    )
+    assert "Traceback" not in run.output
+
+
+def test_a_run_on_a_full_disk_says_so_at_once_and_fails_where_its_end_is_lost(
+    system: System, disk: Disk
+) -> None:
+    run = _begin(system, disk)
+    # room for metrics, and not for a checkpoint
+    line = run.wait_for(
+        # filled again and again: a save that succeeds removes an older checkpoint
+        lambda: disk.fill(leave=150_000) or ((x := run.last())["checkpoint_failures"] > 1 and x),
+        "saves fail",
+    )
+    assert line["checkpoint_error"] == f"{_FULL} ({run.folder}/checkpoints)"
+    assert line["checkpoint_age_s"] > 0 and line["unsaved_updates"] > 0
+    told = f"event: checkpoints cannot be written: {line['checkpoint_error']}; the run goes on\n"
+    run.wait_for(lambda: told in run.output, "the console tells")
+    top = system.command("top", run.folder, "--once")
+    assert top.wait() == 0
+    assert " checkpoints failed, the newest is 0:00:" in top.output
+    assert f" old: {_FULL}" in top.output
+
+    disk.free()
+    run.wait_for(lambda: "event: checkpoints are written again\n" in run.output, "it is over")
+    run.wait_for(lambda: run.last()["checkpoint_error"] is None, "nothing is wrong any more")
+    assert run.output.count("cannot be written") == 1
+
+    told = f"event: metrics cannot be written: {_FULL} ({run.folder}); the run goes on\n"
+    run.wait_for(lambda: disk.fill() or told in run.output, "the console tells of metrics too")
+    _ends_with_a_loss(run)
+    assert run.summary()["metrics_failures"] > 0
+
+
+def test_a_deterministic_run_on_a_full_disk_fails_likewise(system: System, disk: Disk) -> None:
+    run = _begin(system, disk, deterministic=True)
+    told = "event: checkpoints cannot be written: "
+    run.wait_for(lambda: disk.fill() or told in run.output, "the console tells")
+    _ends_with_a_loss(run)
+
+
+def test_a_disk_that_is_full_from_the_start_is_named_and_nothing_is_trained(
+    system: System, disk: Disk
+) -> None:
+    disk.fill(leave=200_000)
+    config = system.config(CARTPOLE, run={"dir": str(disk.path)}, policy=_POLICY)
+    run = system.train(config)
+    assert run.wait() == 1
+    assert "Traceback" not in run.output
+    assert _FULL in run.output and f"{disk.path}/r" in run.output
+    disk.fill()
+    refused = system.train(config, "run.name=other")
+    assert refused.wait() == 64
+    [line] = refused.output.splitlines()
+    assert line.startswith(f"aclearn: the run folder {disk.path}/other cannot be ")
+    assert _FULL in line
+    wait_for(lambda: not (disk.path / "other").exists(), "nothing is left of it")
