@@ -105,9 +105,11 @@ class MonitorFiles:
         except (RunFolderError, OSError) as error:
             self._failures += 1
             words = why_not_written(error, self._folder.path)
-            _LOGGER.error("event=metrics_not_written reason=%r", words)
             line |= {"metrics_failures": self._failures, "metrics_error": words}
-        return self._notes.observe(line)
+        notes = self._notes.observe(line)
+        for text in notes:
+            _LOGGER.info("event=unwritten text=%r", text)
+        return notes
 
     def close(self, line: dict[str, Any], view: RunView, goal: Goal, reason: str) -> None:
         """The last line and the summary, in the room that was kept for them; then close."""

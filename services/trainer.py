@@ -302,7 +302,8 @@ class Trainer:
         try:
             self._save(folder, best=best)
         except CheckpointError as error:
-            _LOGGER.error("event=checkpoint_failed reason=%r", str(error))
+            if not self._record.error:  # heartbeats count the others
+                _LOGGER.warning("event=checkpoint_failed reason=%r", str(error))
             self._record.failed(error, folder.checkpoints_dir)
 
     def _save(self, folder: RunFolder, *, best: bool) -> None:
