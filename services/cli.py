@@ -229,11 +229,13 @@ def evaluate(
     from services.evaluate import evaluate as play
 
     result = play(run, episodes=episodes, greedy=greedy, best=best, seed=seed)
+    saved = result.saved_mean
     typer.echo(
         f"{result.checkpoint.stem}: {len(result.returns)} episodes, "
         f"return {result.mean:.2f} ± {result.deviation:.2f} "
         f"(least {min(result.returns):.0f}, most {max(result.returns):.0f}), "
         f"{'greedy' if greedy else 'sampled'}, after {result.updates} updates"
+        + ("" if saved is None else f"; saved as the best, with a mean of {saved:.2f}")
     )
 
 

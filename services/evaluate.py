@@ -20,12 +20,14 @@ class Evaluation:
         lengths: agent steps of each.
         checkpoint: the file that was played.
         updates: updates behind it.
+        saved_mean: mean return of 100 episodes that it was saved with as the best; None of others.
     """
 
     returns: list[float]
     lengths: list[int]
     checkpoint: Path
     updates: int
+    saved_mean: float | None = None
 
     @property
     def mean(self) -> float:
@@ -57,4 +59,4 @@ def evaluate(
     policy = OnnxPolicy(saved.architecture)
     policy.swap(saved.tensors)
     returns, lengths = play(saved.config, policy, episodes=episodes, greedy=greedy, seed=seed)
-    return Evaluation(returns, lengths, saved.checkpoint.path, saved.updates)
+    return Evaluation(returns, lengths, saved.checkpoint.path, saved.updates, saved.return_mean)

@@ -7,9 +7,7 @@ time as anything else, so two runs with one seed take the same actions and end w
 from __future__ import annotations
 
 import logging
-import math
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +19,7 @@ from aclearn.config import Config
 from aclearn.envs import read_spec
 from aclearn.launch import StopFlag
 from aclearn.learning import ParameterStore, PublishedWeights, RecentObservations
-from aclearn.monitoring import EPISODES_FOR_TARGET, Goal, open_console
+from aclearn.monitoring import Goal, open_console
 from aclearn.policies import Architecture, PolicyVersion
 from aclearn.runs import RunFolder
 from aclearn.wire import Beat, Unroll, new_incarnation
@@ -36,8 +34,6 @@ _LOGGER = logging.getLogger(__name__)
 
 #: Observations that a version is compressed with.
 _OBSERVATIONS = 128
-#: Least updates between two checkpoints that are kept as the best: a save takes as long as several.
-_BEST_EVERY_UPDATES = 500
 
 
 class LockstepPolicy:
@@ -184,36 +180,6 @@ class LockstepActor:
             group.env.close()
 
 
-@dataclass
-class BestSoFar:
-    """Which checkpoint is kept as the best, by the mean of the last 100 returns.
-
-    As the monitor has it, but paced by updates: by the clock, the machine would decide as well.
-
-    Attributes:
-        mean_return: of the one that is kept; None before there is one.
-    """
-
-    mean_return: float | None = None
-    _updates: float = -math.inf
-
-    def beaten_by(self, line: Mapping[str, Any], *, episodes_in_mean: int) -> bool:
-        """Whether to save now, after which that is the best.
-
-        Args:
-            line: a metrics line.
-            episodes_in_mean: episodes behind its `return_mean_100`.
-        """
-        mean, updates = line["return_mean_100"], line["updates"]
-        if mean is None or episodes_in_mean < EPISODES_FOR_TARGET:
-            return False
-        better = self.mean_return is None or mean > self.mean_return
-        if not better or updates - self._updates < _BEST_EVERY_UPDATES:
-            return False
-        self.mean_return, self._updates = mean, updates
-        return True
-
-
 def run_lockstep(config: Config, folder: RunFolder, *, stop: StopFlag) -> None:
     """Run the whole configuration in this process until its goal, its bound or a signal.
 
@@ -240,7 +206,6 @@ def run_lockstep(config: Config, folder: RunFolder, *, stop: StopFlag) -> None:
     view = files.open_view(begun)
     last_line = files.metrics.last_line or {}
     goal = Goal.resumed(config.run, last_line)
-    best = BestSoFar(last_line.get("best_return"))
     reason: str | None = None
     next_line = now
 
@@ -250,14 +215,13 @@ def run_lockstep(config: Config, folder: RunFolder, *, stop: StopFlag) -> None:
         at = time.monotonic()
         view.observe_beat("trainer", "trainer-0", incarnations[0], beat, at)
         view.observe_beat("actor", "actor-0", incarnations[1], actor.take_beat(), at)
-        line = view.line(at)
-        if best.beaten_by(line, episodes_in_mean=view.returns_in_mean):
-            trainer.checkpoint(folder, best=True)
-        return goal.observe(line, episodes_in_mean=view.returns_in_mean)
+        if view.mean_of_100 is not None:
+            trainer.offer_best(view.mean_of_100)
+        return goal.observe(view.line(at), episodes_in_mean=view.returns_in_mean)
 
     def make_line() -> dict[str, Any]:
         line = view.line(time.monotonic())
-        line["best_return"] = best.mean_return
+        line["best_return"] = trainer.best_return
         return line | goal.fields()
 
     try:
@@ -286,6 +250,7 @@ def run_lockstep(config: Config, folder: RunFolder, *, stop: StopFlag) -> None:
                         console.note(text)
                     console.update(line, [])
     finally:
+        observe()  # the last checkpoint may be the best
         trainer.checkpoint(folder)
         observe()
         view.role_gone(incarnations[1], time.monotonic())

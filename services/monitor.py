@@ -169,7 +169,7 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
     last_line = files.metrics.last_line or {}
     goal = Goal.resumed(config.run, last_line)
     registry = Registry(silent_after_s=config.monitor.silent_after_s)
-    book = MonitorBook(registry, view, goal, best_return=last_line.get("best_return"))
+    book = MonitorBook(registry, view, goal)
     memory = TunedSettings(tuned_file(config))
     time_base_s = float(last_line.get("time_s") or 0.0)
     tuning = open_tuning(

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from aclearn.attended import AttendedTime
-from aclearn.monitoring import EPISODES_FOR_TARGET, Goal, Member, Registry, RunView
+from aclearn.monitoring import Goal, Member, Registry, RunView
 from aclearn.wire import (
     Beat,
     BeatReply,
@@ -21,6 +21,7 @@ from aclearn.wire import (
     Hello,
     Peer,
     Peers,
+    SaveBest,
     Status,
     StatusRequest,
     StopRun,
@@ -43,8 +44,6 @@ _MOST_ENDPOINTS, _MOST_ENDPOINT_BYTES = 8, 256
 _MOST_GAUGES, _MOST_LABELS = 64, 72
 #: Most characters of an event, and most bytes of a status, which is one text of a message.
 _MOST_EVENT, _MOST_STATUS_BYTES = 300, 48 * 1024
-#: Least seconds between two checkpoints that are kept as the best.
-_BEST_EVERY_S = 60.0
 #: Seconds between two reminders to stop.
 _REMIND_EVERY_S = 0.5
 
@@ -65,17 +64,9 @@ class MonitorBook:
         registry: who is there.
         view: what the run does.
         goal: when it is over.
-        best_return: mean of 100 returns of the checkpoint that is kept as the best so far.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        view: RunView,
-        goal: Goal,
-        *,
-        best_return: float | None = None,
-    ) -> None:
+    def __init__(self, registry: Registry, view: RunView, goal: Goal) -> None:
         self._registry, self._view, self._goal = registry, view, goal
         self.phase = Phase.RUNNING
         self.reason: str | None = None
@@ -89,8 +80,6 @@ class MonitorBook:
         self._cut: set[str] = set()
         self._wait_share: dict[str, Any] = {}
         self.line: dict[str, Any] = {}
-        self._best_return = best_return
-        self._best_at = float("-inf")
         self._best_due = False
         #: What the tuner says to the parent; see `services.tuning`.
         self.actors_wanted: int | None = None
@@ -125,17 +114,14 @@ class MonitorBook:
         if self._registry.generation != self._told_generation:
             self._told_generation = self._registry.generation
             letters += [Letter(m.address, self._peers()) for m in self._registry.members]
-        trainers = [m for m in self._registry.members if m.role == "trainer"]
-        if self._best_due and trainers:
-            self._best_due = False
-            letters += [Letter(m.address, Directive("save_best", "")) for m in trainers]
+        if self._best_due:
+            letters += self._offer_best()
         return letters + self._end(now)
 
     def make_line(self, now: float) -> dict[str, Any]:
         """The metrics line of this moment; notices when the run is over."""
         self.line = self._view.line(now)
-        self._note_best(now)
-        self.line["best_return"] = self._best_return
+        self._best_due = True
         reason = self._goal.observe(self.line, episodes_in_mean=self._view.returns_in_mean)
         self.line |= self._goal.fields()
         if self.phase is Phase.RUNNING:
@@ -147,14 +133,14 @@ class MonitorBook:
             self.stop(reason, now)
         return self.line
 
-    def _note_best(self, now: float) -> None:
-        mean = self.line["return_mean_100"]
-        enough = self._view.returns_in_mean >= EPISODES_FOR_TARGET
-        better = self._best_return is None or (mean is not None and mean > self._best_return)
-        if not enough or not better or now - self._best_at < _BEST_EVERY_S:
-            return
-        self._best_return, self._best_at = mean, now
-        self._best_due = True
+    def _offer_best(self) -> list[Letter]:
+        """Tell the trainer of the mean of 100 returns, where it is above its best checkpoint's."""
+        self._best_due = False
+        mean, best = self._view.mean_of_100, self._view.best_return
+        if mean is None or (best is not None and mean <= best):
+            return []
+        trainers = [m for m in self._registry.members if m.role == "trainer"]
+        return [Letter(m.address, SaveBest(mean)) for m in trainers]
 
     def stop(self, reason: str, now: float) -> None:
         """End the run: actors first, so that nothing is produced that nobody will learn."""
@@ -235,12 +221,15 @@ class MonitorBook:
     def _end(self, now: float) -> list[Letter]:
         late = now - self._phase_since > _GOODBYE_WITHIN_S
         members = self._registry.members
+        letters: list[Letter] = []
         if self.phase is Phase.STOPPING_ACTORS:
             members = [m for m in members if m.role == "actor"]
             if late or not members:
                 self.phase, self._phase_since = Phase.STOPPING_ALL, now
                 self._reminded_at = float("-inf")
                 members = self._registry.members
+                # before the trainer is told to stop: its last checkpoint may be the best
+                letters = self._offer_best()
         elif self.phase is Phase.STOPPING_ALL:
             if late or not members:
                 self.phase = Phase.OVER
@@ -250,7 +239,7 @@ class MonitorBook:
         if now - self._reminded_at < _REMIND_EVERY_S:
             return []
         self._reminded_at = now
-        return [Letter(m.address, Directive("stop", self.reason or "")) for m in members]
+        return letters + [Letter(m.address, Directive("stop", self.reason or "")) for m in members]
 
     def _event(self, text: str) -> None:
         text = text[:_MOST_EVENT]

@@ -55,6 +55,12 @@ class SavedPolicy:
         """Updates behind the weights."""
         return int(self.checkpoint.state["counters"]["updates"])
 
+    @property
+    def return_mean(self) -> float | None:
+        """Mean return of the 100 episodes that made it the best; None of any other checkpoint."""
+        mean = self.checkpoint.state["return_mean_100"]
+        return None if mean is None else float(mean)
+
 
 def load_policy(path: Path, *, best: bool = False) -> SavedPolicy:
     """The newest (or best) policy of a run folder.

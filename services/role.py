@@ -27,6 +27,7 @@ from aclearn.wire import (
     Message,
     Peer,
     Peers,
+    SaveBest,
     Server,
     SetWorkers,
     bind_router,
@@ -170,7 +171,7 @@ class Membership:
         self.sent_away = False
         #: How many workers the monitor wants; None as long as it has not said.
         self.workers: int | None = None
-        self._directives: set[str] = set()
+        self._best_means: list[float] = []
 
     def tick(self) -> None:
         """Take what the monitor says and send what is due."""
@@ -202,11 +203,10 @@ class Membership:
         """The living peers of one role, in order of their names."""
         return sorted((p for p in self.peers if p.role == role), key=lambda peer: peer.name)
 
-    def take_directive(self, action: str) -> bool:
-        """Whether the monitor asked for `action` since the last call."""
-        asked = action in self._directives
-        self._directives.discard(action)
-        return asked
+    def take_best_mean(self) -> float | None:
+        """The highest mean return that the monitor has told a trainer of since the last call."""
+        means, self._best_means = self._best_means, []
+        return max(means, default=None)
 
     def leave(self) -> None:
         """Send the last beat and close."""
@@ -247,8 +247,8 @@ class Membership:
             elif message.action == "hello":
                 self._known = False
                 self._next_hello = self._clock()
-            else:
-                self._directives.add(message.action)
+        elif isinstance(message, SaveBest):
+            self._best_means.append(message.return_mean)
         elif isinstance(message, SetWorkers):
             self.workers = message.count
         elif isinstance(message, ErrorReply):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from aclearn.config import Config
 from aclearn.envs import EnvSpec
@@ -25,7 +26,7 @@ from aclearn.learning import (
 )
 from aclearn.monitoring import StepLedger, part
 from aclearn.policies import Architecture, PolicyVersion
-from aclearn.runs import RunFolder, load_newest, save_checkpoint
+from aclearn.runs import RunFolder, load_best, load_newest, save_checkpoint
 from aclearn.sharing import WeightBoard
 from aclearn.wire import Unroll
 from services.checkpoint_record import CheckpointRecord
@@ -75,6 +76,24 @@ def compressed_share(unrolls: Sequence[Unroll]) -> float:
     changed = [set(unroll.chain.split(">")) - _UNCHANGED != set() for unroll in unrolls]
     compressed = sum(c for c, is_changed in zip(counts, changed, strict=True) if is_changed)
     return compressed / max(1, sum(counts))
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a checkpoint holds, of one moment; `return_mean_100` in its state marks the best."""
+
+    tensors: dict[str, NDArray[Any]]
+    state: dict[str, Any]
+
+
+def _best_return(folder: RunFolder) -> float | None:
+    """Mean return of the best checkpoint; None where there is none, or none that is whole."""
+    try:
+        best = load_best(folder.checkpoints_dir)
+    except CheckpointError as error:
+        _LOGGER.warning("event=best_not_read reason=%r", str(error))
+        return None
+    return None if best is None else float(best.state["return_mean_100"])
 
 
 class Trainer:
@@ -131,6 +150,9 @@ class Trainer:
         self._gauges: dict[str, float] = {}
         now = clock()
         self._record = CheckpointRecord(config.run.checkpoint_every_s, tried_at=now, saved_at=now)
+        #: Mean return of 100 episodes of the best policy so far; None before there is one.
+        self.best_return: float | None = None
+        self._best: Snapshot | None = None
 
     def resume(self, folder: RunFolder) -> bool:
         """Continue from the folder's newest whole checkpoint under a new epoch, if there is one.
@@ -153,6 +175,7 @@ class Trainer:
         self.learner.load_state_tensors(dict(checkpoint.tensors))
         self.intake = self._make_intake(StepLedger.from_state(state["ledger"]))
         self._look_at_bound()
+        self.best_return = _best_return(folder)
         _LOGGER.info(
             "event=resumed checkpoint=%s epoch=%d version=%d updates=%d",
             checkpoint.path.name,
@@ -287,40 +310,52 @@ class Trainer:
         Raises:
             CheckpointError: the disk refuses; without a saved epoch nothing may be published.
         """
-        self._save(folder, best=False)
+        self._save(folder, self._snapshot())
 
-    def checkpoint(self, folder: RunFolder, *, best: bool = False) -> None:
-        """Save now; an error is reported in heartbeats and the last good checkpoint stays.
+    def offer_best(self, return_mean: float) -> None:
+        """Keep the policy of this moment as the best where `return_mean` is the highest so far.
+
+        It is copied now and written with the next checkpoint.
 
         Args:
-            folder: of the run.
-            best: keep it until a better one comes, whatever else is removed.
+            return_mean: of the run's last 100 episodes.
         """
+        if self.best_return is None or return_mean > self.best_return:
+            self.best_return = return_mean
+            self._best = self._snapshot(return_mean)
+
+    def checkpoint(self, folder: RunFolder) -> None:
+        """Save now; an error is reported in heartbeats and the last good checkpoint stays."""
         self._record.tried_at = self._clock()
-        if self._record.updates == self.counters.updates and not best:
-            return
         try:
-            self._save(folder, best=best)
+            if self._best is not None:  # first: what is written last is what a run goes on from
+                self._save(folder, self._best)
+                self._best = None
+            if self._record.updates != self.counters.updates:
+                self._save(folder, self._snapshot())
         except CheckpointError as error:
             if not self._record.error:  # heartbeats count the others
                 _LOGGER.warning("event=checkpoint_failed reason=%r", str(error))
             self._record.failed(error, folder.checkpoints_dir)
 
-    def _save(self, folder: RunFolder, *, best: bool) -> None:
+    def _snapshot(self, return_mean: float | None = None) -> Snapshot:
         # weights and counters of one moment; workers wait for the copy only
         with self.learner.lock:
             tensors, state = self.learner.state_tensors(), self._state()
         tensors["random/torch"] = np.array(torch.get_rng_state().numpy())
-        updates = state["counters"]["updates"]
+        return Snapshot(tensors, state | {"return_mean_100": return_mean})
+
+    def _save(self, folder: RunFolder, snapshot: Snapshot) -> None:
+        updates = snapshot.state["counters"]["updates"]
         save_checkpoint(
             folder.checkpoints_dir,
-            tensors=tensors,
-            state=state,
+            tensors=snapshot.tensors,
+            state=snapshot.state,
             label=updates,
             keep=self._config.run.checkpoints_kept,
-            best=best,
+            best=snapshot.state["return_mean_100"] is not None,
         )
-        learned_steps = state["ledger"]["learned_steps"]
+        learned_steps = snapshot.state["ledger"]["learned_steps"]
         self._record.saved(self._clock(), updates=updates, learned_steps=learned_steps)
 
     def beat_fields(self) -> dict[str, Any]:
@@ -334,6 +369,8 @@ class Trainer:
             updates=counters["updates"], learned_steps=counters["learned_steps"]
         )
         gauges = self._gauges | {"checkpoint_age_s": self._clock() - record.saved_at}
+        if self.best_return is not None:
+            gauges["best_return"] = self.best_return
         return {"counters": counters, "dropped": dropped, "gauges": gauges, "note": record.error}
 
     def _state(self) -> dict[str, Any]:

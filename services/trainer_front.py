@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 
 import zmq
 
@@ -35,6 +36,8 @@ _LOGGER = logging.getLogger(__name__)
 
 #: Most observations that one request gets: about 14 MB of 84 × 84 × 4 images.
 _MOST_OBSERVATIONS = 512
+#: Most mean returns that wait for the trainer to look at them.
+_MOST_MEANS = 64
 #: Longest sleep of the thread while messages wake it, and while the training queue is full:
 #: then it is how late the thread sees that there is room again.
 _LOOK_EVERY_MS = 50
@@ -92,13 +95,12 @@ class TrainerFront:
         self.run_is_over = False
         #: Whether another trainer has taken this one's place.
         self.sent_away = False
-        self._best_requested = threading.Event()
+        self._best_means: deque[float] = deque(maxlen=_MOST_MEANS)
 
-    def take_best_request(self) -> bool:
-        """Whether the monitor asked, since the last call, to keep the policy as the best so far."""
-        requested = self._best_requested.is_set()
-        self._best_requested.clear()
-        return requested
+    def take_best_means(self) -> Iterator[float]:
+        """The mean returns above the best checkpoint's that the monitor has told of meanwhile."""
+        while self._best_means:
+            yield self._best_means.popleft()
 
     def start(self) -> None:
         """Start the thread; the sockets belong to it from now on."""
@@ -160,12 +162,12 @@ class TrainerFront:
                     break
             with self.meter.part("wire"):
                 membership.tick()
+            if (mean := membership.take_best_mean()) is not None:
+                self._best_means.append(mean)
             self.sent_away = membership.sent_away
             self.run_is_over = membership.run_is_over
             self.stop_reason = membership.stop_reason
             self._want_workers(membership.workers)
-            if membership.take_directive("save_best"):
-                self._best_requested.set()
         membership.leave()
         self._unrolls.close()
         self._weights.close()

@@ -111,8 +111,8 @@ def run_trainer(context: RoleContext) -> int:
         while not context.stop and front.stop_reason is None and not failures:
             time.sleep(_LOOK_EVERY_S)
             pool.check()
-            if front.take_best_request():
-                trainer.checkpoint(folder, best=True)
+            for mean in front.take_best_means():
+                trainer.offer_best(mean)
             trainer.checkpoint_if_due(folder)
         if failures:
             raise RuntimeError("the thread of the trainer's sockets died") from failures[0]
@@ -123,6 +123,8 @@ def run_trainer(context: RoleContext) -> int:
             _LOGGER.error("event=worker_hangs what='an update that does not end'")
         for unroll in left:
             trainer.intake.dropped("shutdown", int(unroll.valid.sum()))
+        for mean in front.take_best_means():
+            trainer.offer_best(mean)
         if not front.sent_away:  # else the newest checkpoint would be an old one
             trainer.checkpoint(folder)
         front.close(_CLOSE_WITHIN_S)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from aclearn.monitoring.budget import add_up
+from aclearn.monitoring.goal import EPISODES_FOR_TARGET
 from aclearn.monitoring.rates import CounterRate, SlidingRate
 from aclearn.monitoring.totals import StepTotals
 from aclearn.monitoring.waits import TOTAL, shares
@@ -31,13 +32,14 @@ METRIC_NAMES: Final = (
     "pps",
     "tps",
     "return_mean_100",
+    "best_return",
     "episodes",
     "lag_mean",
     "lag_max",
     "wait_share",
 )
 """Names in every line of a `RunView`; its others are gauges, or `PART_SECONDS`. Who writes the line
-adds what it knows itself, such as `best_return`."""
+adds what it knows itself, such as `target_return`."""
 PART_SECONDS: Final = "part_seconds"
 """Role → part of its work → seconds of all its threads, cumulative; in lines with such beats."""
 _PART_DIGITS: Final = 4
@@ -139,7 +141,7 @@ class RunView:
         self._time_base_s = float(previous.get("time_s") or 0.0)
         self._episodes = int(previous.get("episodes") or 0)
         self._episodes_of: dict[str, int] = {}
-        self._returns: deque[float] = deque(maxlen=100)
+        self._returns: deque[float] = deque(maxlen=EPISODES_FOR_TARGET)
         self._totals = StepTotals()
         if state is not None:
             self._returns.extend(float(value) for value in state.get("returns", ()))
@@ -153,6 +155,8 @@ class RunView:
         }
         self._trainer_gauges: dict[str, float] = {}
         self._checkpoint_error: str | None = None
+        #: Mean return of the trainer's best checkpoint; None before there is one.
+        self.best_return: float | None = previous.get("best_return")
         self._learned_at_start: int | None = None
         self._parts: dict[str, tuple[str, dict[str, float]]] = {}
         self._env_steps_high = self._totals.totals().env_steps
@@ -179,6 +183,14 @@ class RunView:
             for name, values in collected.items()
             if name not in METRIC_NAMES
         }
+
+    @property
+    def mean_of_100(self) -> float | None:
+        """Mean true return of the last 100 episodes; None before so many have ended."""
+        return self._return_mean() if len(self._returns) == EPISODES_FOR_TARGET else None
+
+    def _return_mean(self) -> float | None:
+        return math.fsum(self._returns) / len(self._returns) if self._returns else None
 
     @property
     def returns_in_mean(self) -> int:
@@ -236,7 +248,6 @@ class RunView:
         """The metrics at `now`: all of `METRIC_NAMES`, then the gauges; JSON-able, no NaN."""
         totals = self._totals.totals()
         counters = self._trainer_counters
-        returns = self._returns
         fixed = {
             "time_s": self._time_base_s + max(0.0, now - self._started),
             "env_steps": totals.env_steps,
@@ -254,7 +265,8 @@ class RunView:
             "learned_steps_per_s": self._rates["learned_steps"].per_s(now),
             "pps": self._rates["predictions"].per_s(now),
             "tps": self._rates["batches"].per_s(now),
-            "return_mean_100": math.fsum(returns) / len(returns) if returns else None,
+            "return_mean_100": self._return_mean(),
+            "best_return": self.best_return,
             "episodes": self._episodes,
             "lag_mean": self._trainer_gauges.get("lag_mean", 0.0),
             "lag_max": self._trainer_gauges.get("lag_max", 0.0),
@@ -272,6 +284,7 @@ class RunView:
             self._learned_at_start = None
         self._trainer = incarnation
         self._trainer_gauges = process.gauges
+        self.best_return = process.gauges.get("best_return")
         self._trainer_counters = dict(beat.counters)
         self._checkpoint_error = beat.note[:_MOST_NOTE] or None
         self._totals.observe_trainer(incarnation, beat.counters, beat.dropped)

@@ -127,13 +127,20 @@ class BeatReply:
 
 @dataclass(frozen=True, slots=True)
 class Directive:
-    """What the monitor asks a role to do: "stop", "leave", "hello" or "save_best".
+    """What the monitor asks a role to do: "stop", "leave" or "hello".
 
     Who is to leave is no part of the run and stops without writing anything.
     """
 
     action: str
     reason: Text
+
+
+@dataclass(frozen=True, slots=True)
+class SaveBest:
+    """The monitor tells a trainer of a mean of 100 returns that is above its best checkpoint's."""
+
+    return_mean: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +353,7 @@ Message = (
     | Beat
     | BeatReply
     | Directive
+    | SaveBest
     | SetWorkers
     | StopRun
     | StatusRequest

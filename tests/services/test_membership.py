@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from aclearn.wire import Beat, BeatReply, Directive, Hello, Peer, Peers, Server, SetWorkers, Status
+from aclearn.wire import (
+    Beat,
+    BeatReply,
+    Directive,
+    Hello,
+    Peer,
+    Peers,
+    SaveBest,
+    Server,
+    SetWorkers,
+    Status,
+)
 from services.role import Membership
 
 
@@ -188,18 +199,17 @@ def test_who_is_sent_away_knows_that_it_is_no_part_of_the_run(roles, tools) -> N
     assert line.membership.stop_reason == "the name is taken"
 
 
-def test_other_directives_are_handed_out_once(roles, tools) -> None:
+def test_the_highest_mean_since_the_last_look_is_handed_out_once(roles, tools) -> None:
     line = Line(roles, tools)
     line.introduce()
     line.next()
-    assert not line.membership.take_directive("save_best")
-    line.say(Directive("save_best", ""))
-    tools.wait_until(
-        lambda: line.membership.tick() or line.membership.take_directive("save_best"),
-        "the directive came",
-    )
-    assert not line.membership.take_directive("save_best")
-    assert line.membership.stop_reason is None
+    assert line.membership.take_best_mean() is None
+    for mean in (-3.0, -1.0, -2.0):
+        line.say(SaveBest(mean))
+    line.say(Directive("stop", "enough"))
+    tools.wait_until(lambda: line.membership.tick() or line.membership.stop_reason, "all came")
+    assert line.membership.take_best_mean() == -1.0
+    assert line.membership.take_best_mean() is None
 
 
 def test_messages_that_make_no_sense_are_ignored(roles, tools) -> None:

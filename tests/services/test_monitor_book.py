@@ -15,6 +15,7 @@ from aclearn.wire import (
     Hello,
     Peer,
     Peers,
+    SaveBest,
     Status,
     StatusRequest,
     StopRun,
@@ -305,42 +306,48 @@ def _play_episodes(monitor, returns: list[float]) -> None:
     monitor.book.make_line(monitor.now)
 
 
-def _told_to_save(monitor, seconds: float = 0.0) -> list[bytes]:
+def _told_of_the_best(monitor, seconds: float = 0.0) -> list[tuple[bytes, float]]:
     return [
-        letter.address
+        (letter.address, letter.message.return_mean)
         for letter in monitor.tick(seconds)
-        if isinstance(letter.message, Directive) and letter.message.action == "save_best"
+        if isinstance(letter.message, SaveBest)
     ]
 
 
-def test_the_trainer_keeps_what_is_better_than_anything_before(monitor) -> None:
+def test_the_trainer_is_told_of_each_mean_above_that_of_its_best_checkpoint(monitor) -> None:
     monitor.hello("actor-0", "a")
     monitor.hello("trainer-0", "t")
     monitor.tick()
     _play_episodes(monitor, [5.0] * 99)
-    assert _told_to_save(monitor) == []  # not a hundred episodes yet
+    assert _told_of_the_best(monitor) == []  # not a hundred episodes yet
     _play_episodes(monitor, [5.0])
-    assert _told_to_save(monitor) == [b"t"]
-    monitor.now += 61.0
-    monitor.hello("actor-0", "a"), monitor.hello("trainer-0", "t")
+    assert _told_of_the_best(monitor) == [(b"t", 5.0)]
+    assert _told_of_the_best(monitor) == []  # once for each line
+    monitor.beat("t", gauges={"best_return": 5.0})
     _play_episodes(monitor, [4.0])
-    assert _told_to_save(monitor) == []  # worse
-    _play_episodes(monitor, [9.0] * 100)
-    assert _told_to_save(monitor) == [b"t"]
-    _play_episodes(monitor, [10.0] * 100)
-    assert _told_to_save(monitor, 1.0) == []  # better, but only just saved
+    assert _told_of_the_best(monitor) == []
+    assert monitor.book.line["best_return"] == 5.0
+    for mean in (9.0, 10.0):
+        _play_episodes(monitor, [mean] * 100)
+        assert _told_of_the_best(monitor) == [(b"t", mean)]
+    # a trainer that was started again has lost the best that it had not written yet
+    monitor.beat("t", final=True)
+    monitor.hello("trainer-0", "new")
+    monitor.beat("new", gauges={"best_return": 9.5})
+    monitor.book.make_line(monitor.now)
+    assert _told_of_the_best(monitor) == [(b"new", 10.0)]
 
 
-def test_the_best_is_kept_when_a_trainer_is_there_again(monitor) -> None:
+def test_the_last_episodes_count_before_the_trainer_is_told_to_stop(monitor) -> None:
     monitor.hello("actor-0", "a")
     monitor.hello("trainer-0", "t")
-    monitor.tick()
-    monitor.beat("t", final=True)  # it is being started again
     _play_episodes(monitor, [5.0] * 100)
-    assert _told_to_save(monitor) == []
-    monitor.hello("trainer-0", "new")
-    assert _told_to_save(monitor) == [b"new"]
-    assert _told_to_save(monitor) == []
+    monitor.beat("t", gauges={"best_return": 5.0})
+    monitor.book.stop("max_updates", monitor.now)
+    monitor.tick()
+    monitor.beat("a", episode_returns=[7.0] * 100, episode_lengths=[1] * 100, final=True)
+    messages = [letter.message for letter in monitor.tick() if letter.address == b"t"]
+    assert messages[-2:] == [SaveBest(7.0), Directive("stop", "max_updates")]
 
 
 def test_the_status_says_who_is_there_and_what_happened(monitor) -> None:
@@ -365,16 +372,3 @@ def test_time_counts_from_the_command_or_from_the_last_line_that_was_written(mon
     assert started_seconds_ago(980.0, 1000.0) == 9.5  # written by an earlier part of the run
     assert started_seconds_ago(997.0, 1000.0) == 3.0  # by a monitor that died in this part
     assert started_seconds_ago(None, 980.0) == 0.0  # a clock that was set back
-
-
-def test_a_continued_run_keeps_the_best_that_it_had(tools) -> None:
-    monitor = Monitor(tools)
-    monitor.book = MonitorBook(monitor.registry, monitor.view, Goal(RunConfig()), best_return=7.0)
-    monitor.hello("actor-0", "a")
-    monitor.hello("trainer-0", "t")
-    monitor.tick()
-    _play_episodes(monitor, [6.0] * 100)
-    assert _told_to_save(monitor) == []
-    _play_episodes(monitor, [8.0] * 100)
-    assert _told_to_save(monitor) == [b"t"]
-    assert monitor.book.line["best_return"] == 8.0

@@ -14,6 +14,7 @@ from aclearn.envs import read_spec
 from aclearn.learning import ParameterStore, TrainingQueue
 from aclearn.monitoring import WaitMeter
 from aclearn.policies import PolicyVersion
+from aclearn.runs import RunFolder, load_best, load_newest
 from aclearn.wire import Unroll
 from services.policies import architecture_of
 from services.trainer import Trainer
@@ -225,6 +226,35 @@ def test_a_checkpoint_is_of_one_moment_while_workers_learn(tmp_path) -> None:
             future.result()
     assert looked_at == sorted(looked_at)
     assert trainer.counters.updates == 200
+
+
+def test_the_best_is_of_the_moment_it_was_offered_and_a_later_trainer_knows_it(tmp_path) -> None:
+    folder = RunFolder.create(tmp_path, "r", "")
+    trainer = make_trainer()
+    trainer.claim_epoch(folder)
+    weights = {}
+    for number, mean in enumerate([20.0, 30.0, 25.0], start=1):
+        trainer.learn([admit(trainer, number)])
+        trainer.offer_best(mean)
+        weights[number] = trainer.learner.tensors()
+    assert trainer.beat_fields()["gauges"]["best_return"] == 30.0
+    trainer.checkpoint(folder)
+    newest, best = load_newest(folder.checkpoints_dir), load_best(folder.checkpoints_dir)
+    assert (newest.label, newest.state["return_mean_100"]) == (3, None)
+    assert (best.label, best.state["return_mean_100"]) == (2, 30.0)
+    for name, array in weights[2].items():
+        np.testing.assert_array_equal(best.tensors[f"weights/{name}"], array)
+
+    again = make_trainer()
+    assert again.resume(folder)
+    assert again.best_return == 30.0
+    again.offer_best(29.0)
+    again.checkpoint(folder)
+    assert load_best(folder.checkpoints_dir).path == best.path
+    again.offer_best(31.0)  # though there is a checkpoint of this moment
+    again.checkpoint(folder)
+    best = load_best(folder.checkpoints_dir)
+    assert (best.label, best.state["epoch"], best.state["return_mean_100"]) == (3, 1, 31.0)
 
 
 def test_what_is_to_be_reproducible_is_computed_on_the_cpu_also_where_there_is_a_gpu(

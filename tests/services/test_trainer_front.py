@@ -17,6 +17,7 @@ from aclearn.wire import (
     Hello,
     NoNewerWeights,
     ObservationsRequest,
+    SaveBest,
     SetWorkers,
     UnrollReply,
     Weights,
@@ -190,6 +191,16 @@ def test_the_end_is_a_final_beat_to_the_monitor(front, tools) -> None:
         return any(isinstance(beat, Beat) and beat.final for beat in beats)
 
     tools.wait_until(read, "the final beat came")
+
+
+def test_means_above_the_best_are_handed_on(front, tools) -> None:
+    for mean in (3.5, 4.5):
+        front.monitor.send(front.monitor_address, SaveBest(mean))
+    means: list[float] = []
+    tools.wait_until(
+        lambda: means.extend(front.front.take_best_means()) or 4.5 in means, "they have come"
+    )
+    assert means in ([3.5, 4.5], [4.5])  # of two at a time the higher one
 
 
 def test_a_wish_for_workers_is_handed_on_by_the_sockets_thread(front, tools) -> None:

@@ -54,7 +54,8 @@ def test_two_runs_with_one_seed_end_with_the_same_bits_and_another_seed_does_not
 
 def test_the_best_checkpoint_is_decided_by_the_seed_and_can_be_played(system: System) -> None:
     # an update learns from 40 steps, so that 200 updates are 100 episodes of up to 80 steps: a
-    # policy that has just begun falls after some 20. The first hundred are saved as the best.
+    # policy that has just begun falls after some 20. After each batch it is looked whether the mean
+    # of a hundred is the highest.
     mode = {"deterministic": True, "max_updates": 200, "seed": 3}
     found = []
     for name, every_s in (("first", 0.05), ("again", 5.0)):
@@ -67,6 +68,7 @@ def test_the_best_checkpoint_is_decided_by_the_seed_and_can_be_played(system: Sy
         assert 0 < best.label <= 200 and summary["episodes"] >= 100
         # each step gives 1: the returns of a hundred episodes are no more than the steps so far
         assert 100 * summary["best_return"] < best.state["ledger"]["learned_steps"] + 1
+        assert best.state["return_mean_100"] == summary["best_return"]
         found.append((best.label, summary["best_return"]))
         assert run.last()["best_return"] == summary["best_return"]
         assert run.lines()[0]["best_return"] is None

@@ -1,0 +1,41 @@
+"""The checkpoint that `--best` takes."""
+
+from __future__ import annotations
+
+from system_harness import CARTPOLE, System
+
+from aclearn.runs import load_best, load_newest
+
+
+def test_the_best_checkpoint_has_the_highest_mean_of_the_whole_run(system: System) -> None:
+    config = system.config(
+        CARTPOLE,
+        run={"max_updates": 250, "checkpoint_every_s": 1.0},
+        optimiser={"learning_rate": 3e-3},
+    )
+    for arguments in ((), ("run.max_updates=400", "--resume")):
+        run = system.train(config, *arguments)
+        assert run.wait() == 0, run.diagnosis()
+        summary = run.check_books()
+        # the last line too: the final policy may be the best
+        highest = max(n["return_mean_100"] for n in run.lines() if n["episodes"] >= 100)
+        assert summary["best_return"] == highest
+        best = load_best(run.folder / "checkpoints")
+        newest = load_newest(run.folder / "checkpoints")
+        assert best is not None and newest is not None
+        assert best.state["return_mean_100"] == highest
+        assert best.label <= newest.label == summary["updates"]
+    play = system.command("evaluate", run.folder, "--episodes", "3", "--best")
+    assert play.wait() == 0, play.output
+    assert (
+        f"after {best.label} updates" in play.output and f"a mean of {highest:.2f}" in play.output
+    )
+
+
+def test_a_run_of_fewer_than_a_hundred_episodes_has_no_best(system: System) -> None:
+    run = system.train(system.config(CARTPOLE, run={"max_updates": 3}))
+    assert run.wait() == 0, run.diagnosis()
+    assert run.check_books()["best_return"] is None
+    play = system.command("evaluate", run.folder, "--best")
+    assert play.wait() == 64
+    assert "100 episodes; leave out --best for the newest" in play.output
