@@ -22,7 +22,7 @@ from aclearn.monitoring import PART_SECONDS
 from aclearn.monitoring.live import LiveConsole
 from aclearn.monitoring.waits import TOTAL, WAITING_FOR
 from aclearn.monitoring.wording import duration, percent
-from aclearn.runs import MetricsTail, RunFolder
+from aclearn.runs import MetricsTail, RunFolder, is_metrics_line
 
 #: Time between two views, and between two looks at the stop flag.
 _EVERY_S = 1.0
@@ -118,7 +118,9 @@ def how_it_ended(folder: RunFolder, newest: Mapping[str, Any]) -> str | None:
     """Why the run is over; None while it goes on, also after a `--resume`."""
     summary = folder.read_summary()
     # a resumed run has the summary of its first part until it ends again
-    if summary is None or _time_s(summary) < _time_s(newest):
+    if summary is None or not is_metrics_line({"time_s": summary.get("time_s")}):
+        return None
+    if _time_s(summary) < _time_s(newest):
         return None
     return str(summary.get("reason"))
 
@@ -130,7 +132,8 @@ def read_goal(config: Path) -> dict[str, float | None]:
     """
     try:
         run = yaml.safe_load(config.read_text())["run"]
-        return {name: run.get(name) for name in RunConfig().bounds()}
+        known = {name: run.get(name) for name in RunConfig().bounds()}
+        return known if is_metrics_line(known) else {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
         return {}
 

@@ -13,7 +13,7 @@ from aclearn.runs.checkpoint import (
 from aclearn.runs.folder import RunFolder
 from aclearn.runs.lock import WRITERS, lock_all, lock_role, lock_run
 from aclearn.runs.metrics_file import MetricsWriter, read_metrics
-from aclearn.runs.metrics_tail import MetricsTail
+from aclearn.runs.metrics_tail import MetricsTail, is_metrics_line
 from aclearn.runs.reserve import release, reserve
 from aclearn.runs.summary import read_summary, write_summary
 
@@ -24,6 +24,7 @@ __all__ = [
     "MetricsWriter",
     "RunFolder",
     "check_file",
+    "is_metrics_line",
     "list_checkpoints",
     "load_best",
     "load_checkpoint",

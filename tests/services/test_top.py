@@ -169,3 +169,48 @@ def test_the_parts_look_back_ten_seconds() -> None:
         parts = {"actor": {"encode": 0.5 * seconds, "total": float(second)}}
         view.take_in(_line(float(second), part_seconds=parts))
     assert part_shares(view._recent[0], view._recent[-1]) == {"actor": {"encode": 0.5}}
+
+
+_DAMAGED: list[Any] = [None, "x", [], {}, {"x": {"y": {}}}, True, -3, 1e300, 10**400, float("nan")]
+
+
+def test_damaged_values_at_any_place_of_a_line_raise_nothing(run: _Run) -> None:
+    whole = _line(
+        20.0,
+        lag_mean=1.0,
+        lag_max=2,
+        epoch=0,
+        checkpoint_failures=1,
+        checkpoint_error=None,
+        free_cores=1.0,
+        cpu_share_trainer=0.5,
+    )
+    places: list[tuple[str, ...]] = [(name,) for name in whole]
+    places += [(name, role) for name in ("wait_share", "part_seconds") for role in whole[name]]
+    places += [("wait_share", "actor", "emulator"), ("part_seconds", "actor", "total")]
+    for *path, name in places:
+        for value in _DAMAGED:
+            damaged = json.loads(json.dumps(whole))
+            at = damaged
+            for part in path:
+                at = at[part]
+            at[name] = value
+            run.metrics.write_text("")
+            run.write(_line(10.0), damaged)
+            assert "pong-1" in _shown(run.path), (path, name, value)
+            run.end(damaged)
+            _shown(run.path)
+            (run.path / "summary.json").unlink()
+
+
+def test_only_damaged_lines_are_as_none(run: _Run) -> None:
+    run.write({"time_s": "x"}, {"wait_share": 3})
+    with pytest.raises(RunFolderError, match="no metrics yet"):
+        _shown(run.path)
+
+
+def test_a_damaged_configuration_leaves_out_the_goal(run: _Run) -> None:
+    run.write(_line(10.0))
+    for value in ("x", "[1]", "{a: 1}", ".nan"):
+        (run.path / "config.yaml").write_text(f"run: {{max_env_steps: {value}}}\n")
+        assert "10.0 k" in _shown(run.path)

@@ -20,6 +20,7 @@ import psutil
 import yaml
 import zmq
 
+from aclearn.runs import is_metrics_line
 from aclearn.wire import Client, Directive, Hello, Message, Peers, connect_dealer, new_incarnation
 
 T = TypeVar("T")
@@ -99,6 +100,7 @@ def wait_for(
 def check_line(line: dict[str, Any]) -> None:
     """Assert what the issue promises of every line."""
     assert line.keys() >= FIXED_NAMES, FIXED_NAMES - line.keys()
+    assert is_metrics_line({**line, "reason": None}), line  # a summary's is text
     assert [name for name in line if not DOCUMENTED.fullmatch(name)] == []
     dropped = line["dropped_steps"]
     accounted = line["learned_steps"] + sum(dropped.values()) + line["in_flight_steps"]
