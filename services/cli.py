@@ -443,7 +443,7 @@ def _closing_words(config: Config, summary: dict[str, object]) -> str:
     reached = summary["reached_target_at_s"]
     words = f"run {config.run.name} ended: {summary['reason']}"
     if isinstance(mean, float):
-        words += f", return {mean:.2f} (mean of 100)"
+        words += f", return {mean:.2f} (mean of {summary['episodes_in_mean']})"
     words += f", {summary['env_steps']} agent steps in {summary['wall_s']:.0f} s"
     if isinstance(reached, float):
         words += f"; target {config.run.target_return} reached at {reached:.0f} s"

@@ -106,6 +106,8 @@ class RunParent:
         self._members: frozenset[str] | None = None
         #: Roles that exited with status 0 → how often the monitor had been asked by then.
         self._ended: dict[str, int] = {}
+        #: Names that our own processes have or had; the monitor may know one that has left.
+        self._own: set[str] = set()
 
     def run(self) -> None:
         """Until every role has ended by itself, or a signal came.
@@ -239,7 +241,7 @@ class RunParent:
             for r in self._supervisor.roles()
         ]
         if status["line"]:
-            self._console.update(status["line"], roles)
+            self._console.update(status["line"], [*roles, *self._joined()])
         pids = {role["name"]: role["pid"] for role in roles}
         # the monitor counts from 0 again when it was started again
         new = status["silences"] - min(self._killed, status["silences"])
@@ -255,6 +257,14 @@ class RunParent:
         for text in status["notes"][-new:] if new else ():
             self._console.note(text)
         self._noted = noted
+
+    def _joined(self) -> list[dict[str, Any]]:
+        """Roles that the monitor knows and that are no processes of ours: started by hand."""
+        self._own |= {role.name for role in self._supervisor.roles()}
+        return [
+            {"role": name.rpartition("-")[0], "name": name, "state": "joined"}
+            for name in sorted((self._members or frozenset()) - self._own)
+        ]
 
     def _adjust_actors(self, wanted: int | None) -> None:
         """Start or end actors until as many run as the tuner wants; the newest go first."""

@@ -19,7 +19,7 @@ from aclearn.config import RunConfig
 from aclearn.errors import RunFolderError
 from aclearn.launch import StopFlag
 from aclearn.monitoring import PART_SECONDS
-from aclearn.monitoring.live import LiveConsole
+from aclearn.monitoring.live import Layout, LiveConsole
 from aclearn.monitoring.waits import TOTAL, WAITING_FOR
 from aclearn.monitoring.wording import duration, percent
 from aclearn.runs import MetricsTail, RunFolder, is_metrics_line
@@ -55,11 +55,11 @@ class TopView(LiveConsole):
         while len(self._recent) > 2 and _time_s(self._recent[1]) <= newest_s - _WINDOW_S:
             self._recent.popleft()
 
-    def view(self) -> RenderableType:
-        """The whole picture."""
+    def draw(self, layout: Layout, width: int) -> RenderableType:
+        """The picture in one layout, `width` cells wide."""
         shares = part_shares(self._recent[0], self._recent[-1]) if self._recent else {}
-        picture = super().view()
-        return Group(picture, _part_rows(shares)) if shares else picture
+        picture = super().draw(layout, width)
+        return Group(picture, _part_rows(shares)) if shares and layout.below else picture
 
 
 def part_shares(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict[str, float]]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, TextIO
 
+from aclearn.monitoring.goal import EPISODES_FOR_TARGET
 from aclearn.monitoring.progress import ProgressEstimate
 from aclearn.monitoring.readings import queue_fills
 from aclearn.monitoring.steady import SteadyBottleneck
@@ -115,10 +116,12 @@ class PlainConsole:
     def _words(self, line: Mapping[str, Any], roles: Sequence[Mapping[str, Any]]) -> str:
         progress = self._estimate.observe(line)
         value = line.get("return_mean_100")
+        few = line.get("episodes_in_mean", EPISODES_FOR_TARGET)
         dropped = sum((line.get("dropped_steps") or {}).values())
         parts = [
             f"time={duration(line.get('time_s'))}",
             f"return={'-' if value is None else format(value, '.2f')}",
+            *([f"mean_of={few}"] if value is not None and few < EPISODES_FOR_TARGET else []),
             f"episodes={line.get('episodes', 0)}",
             f"env_steps={line.get('env_steps', 0)}",
             f"learned_steps={line.get('learned_steps', 0)}",

@@ -2,32 +2,71 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from aclearn.monitoring.picture import dropped, figures, queues, role_table, role_words, time_shares
 from aclearn.monitoring.progress import Progress, ProgressEstimate
-from aclearn.monitoring.readings import queue_fills
 from aclearn.monitoring.steady import SteadyBottleneck
 from aclearn.monitoring.unwritten import unwritten
-from aclearn.monitoring.waits import WORKING
-from aclearn.monitoring.wording import amount, duration, percent, printable
+from aclearn.monitoring.wording import duration, printable
 
-_EVENTS_SHOWN = 5
-_ROLES_SHOWN = 10
-_BAR_CELLS = 24
-_WAIT_COLOURS = ("yellow", "magenta", "cyan", "red", "blue")
-_STATE_COLOURS = {"running": "green", "done": "dim", "waiting": "yellow", "failed": "red"}
+_FRAME_CELLS: Final = 4  # of a panel, to the left and right of its content
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How much room a picture takes.
+
+    Attributes:
+        blanks: whether its parts are set apart.
+        events: how many of the newest events are shown.
+        roles: rows of the table of roles; 0 for a sentence instead.
+        below: whether what a view adds below the panel is shown.
+    """
+
+    blanks: bool
+    events: int
+    roles: int
+    below: bool
+
+
+#: From the roomiest to what fits 80×24.
+_LAYOUTS: Final = (
+    Layout(blanks=True, events=5, roles=10, below=True),
+    Layout(blanks=True, events=5, roles=0, below=True),
+    Layout(blanks=False, events=5, roles=0, below=True),
+    Layout(blanks=False, events=3, roles=0, below=False),
+    Layout(blanks=False, events=1, roles=0, below=False),
+    Layout(blanks=False, events=0, roles=0, below=False),
+)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A view in the roomiest layout that fits the terminal; for a file, in the roomiest."""
+
+    draw: Callable[[Layout, int], RenderableType]
+    fitted: bool
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for layout in _LAYOUTS:
+            drawn = self.draw(layout, options.max_width)
+            lines = console.render_lines(drawn, options.update(height=None), pad=False)
+            if not self.fitted or len(lines) <= options.size.height:
+                break
+        yield drawn
 
 
 class LiveConsole:
@@ -52,14 +91,15 @@ class LiveConsole:
         self._bottleneck = SteadyBottleneck()
         self._found = self._bottleneck.observe({})
         self._name = name
-        self._events: deque[str] = deque(maxlen=_EVENTS_SHOWN)
+        self._events: deque[str] = deque(maxlen=_LAYOUTS[0].events)
         self._line: Mapping[str, Any] = {}
         self._roles: Sequence[Mapping[str, Any]] = ()
         self._progress = Progress("waiting for the first figures", 0.0, None, None)
         self._live = Live(
-            get_renderable=self.view,
+            get_renderable=lambda: self.view(fitted=True),
             console=console if console is not None else Console(file=stream),
             auto_refresh=False,
+            vertical_overflow="crop",
         )
 
     def __enter__(self) -> LiveConsole:
@@ -92,23 +132,29 @@ class LiveConsole:
         self._events.append(f"{at}  {printable(text)}")
         self._live.refresh()
 
-    def view(self) -> RenderableType:
-        """The whole picture of what was last told."""
-        shares = self._line.get("wait_share") or {}
-        # The roles come last: they are what a low terminal may cut off.
+    def view(self, *, fitted: bool = False) -> RenderableType:
+        """The picture of what was last told; `fitted` to the height of the terminal, or whole."""
+        return Picture(self.draw, fitted)
+
+    def draw(self, layout: Layout, width: int) -> RenderableType:
+        """The picture in one layout, `width` cells wide."""
+        blank = [Text()] if layout.blanks else []
+        # what matters most comes first: the end is what a very low terminal cuts off
         parts: list[RenderableType] = [
             self._progress_rows(),
-            Text(),
-            _figures(self._line),
-            Text(),
-            _shares(shares),
-            Text.assemble(("Bottleneck  ", "bold"), self._found.sentence),
+            *blank,
+            figures(self._line),
+            *(row for row in (queues(self._line), dropped(self._line)) if row is not None),
+            *blank,
+            time_shares(self._line.get("wait_share") or {}, width - _FRAME_CELLS),
             *(Text(text, style="red") for text in unwritten(self._line)),
+            Text.assemble(("Bottleneck  ", "bold"), self._found.sentence),
         ]
-        if self._events:
-            parts += [Text(), *(Text(event, style="dim") for event in self._events)]
+        if events := list(self._events)[len(self._events) - layout.events :]:
+            parts += [*blank, *(Text(event, style="dim") for event in events)]
         if self._roles:
-            parts += [Text(), _role_table(self._roles)]
+            table = role_table(self._roles, layout.roles) if layout.roles else None
+            parts += [*blank, table or role_words(self._roles)]
         return Panel(Group(*parts), title=Text(self._name, style="bold"), box=box.ROUNDED)
 
     def _progress_rows(self) -> Group:
@@ -125,92 +171,3 @@ class LiveConsole:
         row.add_row(Text(progress.label, style="bold"), bar)
         gone = duration(self._line.get("time_s") or 0.0)
         return Group(row, Text(f"{gone} gone, {progress.remaining()}"))
-
-
-def _figures(line: Mapping[str, Any]) -> Table:
-    value = line.get("return_mean_100")
-    dropped = line.get("dropped_steps") or {}
-    by_reason = ", ".join(f"{name} {amount(n)}" for name, n in sorted(dropped.items()) if n)
-    fills = queue_fills(line)
-    lag = f"{line.get('lag_mean') or 0.0:.1f} mean, {line.get('lag_max') or 0.0:.0f} max"
-    left = [
-        ("Return", "-" if value is None else f"{value:.2f}"),
-        ("Episodes", amount(line.get("episodes"))),
-        ("Environment steps", amount(line.get("env_steps"))),
-        ("Learned steps", amount(line.get("learned_steps"))),
-        ("In flight", amount(line.get("in_flight_steps"))),
-        ("Dropped", by_reason or "none"),
-    ]
-    right = [
-        ("Environment", f"{amount(line.get('env_steps_per_s'))} steps/s"),
-        ("Learned", f"{amount(line.get('learned_steps_per_s'))} steps/s"),
-        ("Predictions", f"{amount(line.get('pps'))} /s"),
-        ("Batches", f"{amount(line.get('tps'))} /s"),
-        ("Updates", f"{amount(line.get('updates'))}, epoch {line.get('epoch', 0)}"),
-        ("Lag", f"{lag} versions"),
-    ]
-    table = Table.grid(padding=(0, 2), expand=True)
-    for ratio in (None, 1, None, 1):
-        table.add_column(ratio=ratio, no_wrap=ratio is None)
-    for (name, text), (other, other_text) in zip(left, right, strict=True):
-        table.add_row(Text(name, style="dim"), text, Text(other, style="dim"), other_text)
-    for queue, fill in fills.items():
-        colour = "red" if fill >= 0.8 else "green"
-        bar = _bar([(fill, colour)]).append(f" {percent(fill)}")
-        table.add_row(Text(queue.capitalize(), style="dim"), bar)
-    return table
-
-
-def _shares(wait_share: Mapping[str, Mapping[str, float]]) -> Table:
-    """A bar a role: what part of its time it works, and for what it waits the rest."""
-    table = Table.grid(padding=(0, 2), expand=True)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(ratio=1)
-    for role in sorted(wait_share):
-        shares = wait_share[role]
-        waits = sorted(label for label in shares if label != WORKING)
-        colours = {label: _WAIT_COLOURS[i % len(_WAIT_COLOURS)] for i, label in enumerate(waits)}
-        working = shares.get(WORKING, 0.0)
-        words = Text.assemble((f"works {percent(working)}", "green"))
-        for label in sorted(waits, key=lambda label: -shares[label]):
-            words.append("  ").append(f"{label} {percent(shares[label])}", style=colours[label])
-        segments = [(working, "green"), *((shares[label], colours[label]) for label in waits)]
-        table.add_row(Text(role, style="bold"), _bar(segments), words)
-    return table
-
-
-def _bar(segments: Sequence[tuple[float, str]]) -> Text:
-    """A bar of `_BAR_CELLS` cells; segments are rounded so that their sum is right."""
-    bar, filled, total = Text(), 0, 0.0
-    for share, colour in segments:
-        total += share if math.isfinite(share) else 0.0
-        until = min(_BAR_CELLS, max(filled, round(total * _BAR_CELLS)))
-        bar.append("━" * (until - filled), style=colour)
-        filled = until
-    return bar.append("━" * (_BAR_CELLS - filled), style="grey23")
-
-
-def _role_table(roles: Sequence[Mapping[str, Any]]) -> Table:
-    """The roles; with many of them those in trouble first, then the rest as a number."""
-    trouble = [r for r in roles if r.get("state") != "running" or r.get("restarts")]
-    shown = list(roles)
-    if len(roles) > _ROLES_SHOWN:
-        shown = [*trouble, *(role for role in roles if role not in trouble)][:_ROLES_SHOWN]
-    table = Table(box=None, padding=(0, 2), pad_edge=False, header_style="dim")
-    for title in ("Role", "State"):
-        table.add_column(title, no_wrap=True)
-    for title in ("Restarts", "Process"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for role in shown:
-        state = str(role.get("state", "?"))
-        restarts = int(role.get("restarts") or 0)
-        table.add_row(
-            Text(printable(str(role.get("name", role.get("role", "?"))))),
-            Text(state, style=_STATE_COLOURS.get(state, "")),
-            Text(str(restarts), style="yellow" if restarts else ""),
-            Text(str(role["pid"]) if role.get("pid") else "-"),
-        )
-    if len(shown) < len(roles):
-        table.add_row(Text(f"and {len(roles) - len(shown)} more", style="dim"))
-    return table

@@ -8,7 +8,7 @@ from typing import Any
 from aclearn.monitoring.bottleneck import Bottleneck, bottleneck_of
 
 #: Seconds of the run in which a finding must not have been made again before another is told.
-_KEPT_S = 20.0
+_KEPT_S = 15.0
 
 
 class SteadyBottleneck:

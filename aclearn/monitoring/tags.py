@@ -14,6 +14,7 @@ _TAGS: Final = {
     "target_return": "return/target",
     "reached_target_at_s": "return/reached_target_at_s",
     "episodes": "return/episodes",
+    "episodes_in_mean": "return/episodes_in_mean",
     **{name: f"rate/{name}" for name in ("env_steps_per_s", "learned_steps_per_s", "pps", "tps")},
     "learned_steps": "steps/learned",
     "in_flight_steps": "steps/in_flight",

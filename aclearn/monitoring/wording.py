@@ -28,6 +28,11 @@ def amount(value: float | None) -> str:
     return f"{value:.1f}"
 
 
+def score(value: float) -> str:
+    """A return: two decimals as far as they may matter, in at most eight characters."""
+    return f"{value:.2f}" if abs(value) < 1e4 else amount(value)
+
+
 def percent(share: float) -> str:
     """A share between 0 and 1 as "40 %"."""
     return f"{round(100 * share)} %"

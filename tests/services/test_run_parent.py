@@ -158,7 +158,8 @@ class Watching:
             kill=lambda name, why: self.kills.append((name, why)),
         )
         self.config = Config(env=EnvConfig(id="CartPole-v1"))
-        console = SimpleNamespace(update=lambda line, roles: None)
+        self.shown: list[dict] = []
+        console = SimpleNamespace(update=lambda line, roles: setattr(self, "shown", roles))
         self.parent = RunParent(
             self.config, supervised, SimpleNamespace(), console, StopFlag(), lambda index: None
         )
@@ -222,6 +223,26 @@ def test_a_role_that_hangs_before_its_hello_is_killed_when_its_time_is_over() ->
     assert watching.look(limit_s) == []
     watching.members.add("trainer-0")
     assert watching.look(3 * limit_s) == []
+
+
+def test_a_role_that_somebody_else_started_is_shown_until_it_leaves() -> None:
+    watching = Watching(monitor_0=7, actor_0=8, actor_1=9)
+    watching.members.add("actor-12")
+    watching.look(1.0)
+    watching.parent._show(watching.status() | {"line": {"time_s": 1.0}})
+    assert [role["name"] for role in watching.shown] == [
+        "monitor-0",
+        "actor-0",
+        "actor-1",
+        "actor-12",
+    ]
+    assert watching.shown[-1] == {"role": "actor", "name": "actor-12", "state": "joined"}
+    # the tuner has ended one of ours; the monitor has not heard of it yet
+    del watching.pids["actor-1"]
+    watching.members.remove("actor-12")
+    watching.look(1.0)
+    watching.parent._show(watching.status() | {"line": {"time_s": 2.0}})
+    assert [role["name"] for role in watching.shown] == ["monitor-0", "actor-0"]
 
 
 class Adjusted:

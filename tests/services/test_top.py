@@ -75,7 +75,7 @@ def test_without_a_terminal_the_newest_line_is_printed_once(run: _Run) -> None:
         "20.0 k of 40.0 k steps",
         "0:00:20 to go",  # the other 20 000 at 1 000 a second
         "990 steps/s",
-        "Training queue",
+        "Queues training",
         "25 %",
         "works 20 %",
         "emulator 70 %",

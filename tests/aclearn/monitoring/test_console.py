@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from aclearn.monitoring import PlainConsole, open_console
-from aclearn.monitoring.live import LiveConsole, _bar
+from aclearn.monitoring.live import LiveConsole
+from aclearn.monitoring.picture import _bar
 
 _LINE: dict[str, Any] = {
     "time_s": 754.2,
@@ -27,6 +28,7 @@ _LINE: dict[str, Any] = {
     "tps": 4.1,
     "return_mean_100": 12.34,
     "episodes": 412,
+    "episodes_in_mean": 100,
     "lag_mean": 2.3,
     "lag_max": 5.0,
     "wait_share": {
@@ -99,6 +101,13 @@ def test_an_event_is_written_at_once_on_one_line_without_escape_codes() -> None:
         assert stream.getvalue().splitlines()[1] == "event: actor-0 died:  [31mTraceback [0m"
 
 
+def test_a_mean_of_few_episodes_says_of_how_many() -> None:
+    stream = io.StringIO()
+    with _plain(stream) as console:
+        console.update(_LINE | {"episodes_in_mean": 37}, [])
+    assert " return=12.34 mean_of=37 episodes=412 " in stream.getvalue()
+
+
 def test_the_first_line_of_a_run_needs_no_figures() -> None:
     stream = io.StringIO()
     with _plain(stream) as console:
@@ -167,9 +176,10 @@ def test_the_live_view_shows_the_goal_all_figures_roles_and_events() -> None:
         "2.50 k /s",
         "4.1 /s",
         "3.00 k, epoch 1",
-        "2.3 mean, 5 max versions",
+        "12.34 (mean of 100)",
+        "2.3 (max 5)",
         "11.9 k",
-        "lost 320, stale 1.20 k",
+        "stale 1.20 k, lost 320",
         "75 %",
         "works 35 %  training queue 40 %  emulator 25 %",
         "works 97 %  unrolls 3 %",
@@ -196,7 +206,7 @@ def test_the_parts_of_a_bar_are_as_long_as_their_shares(
     shares: list[float], cells: list[int]
 ) -> None:
     colours = ["green", "yellow", "cyan"]
-    bar = _bar(list(zip(shares, colours, strict=True)))
+    bar = _bar(list(zip(shares, colours, strict=True)), 24)
     lengths = {span.style: span.end - span.start for span in bar.spans}
     assert [lengths.get(colour, 0) for colour in colours] == cells
     assert bar.plain == "━" * 24
@@ -222,6 +232,74 @@ def test_names_and_events_are_shown_as_they_are_and_never_read_as_markup() -> No
     picture = _picture(view)
     assert "[red]actor" in picture
     assert "[bold]loud[/bold] [2J" in picture
+
+
+_CROWDED: dict[str, Any] = _LINE | {
+    "time_s": 359_999.0,
+    "env_steps": 1_234_567_890_123,
+    "learned_steps": 999_499_999,
+    "learned_steps_per_s": 123_456.7,
+    "env_steps_per_s": 123_456.7,
+    "pps": 999_499.0,
+    "tps": 1234.5,
+    "updates": 123_456_789,
+    "epoch": 1234,
+    "return_mean_100": -12_345.67,
+    "episodes_in_mean": 37,
+    "lag_mean": 12_345.6,
+    "lag_max": 123_456.0,
+    "dropped_steps": {"lag": 123_456, "lost": 2345, "env_fault": 7, "worker_failed": 1_234_567},
+    "queue_fill": 1.0,
+    "predictor_queue_fill": 1.0,
+    "wait_share": {
+        "actor": {"working": 0.1, "emulator": 0.2, "training queue": 0.3, "actions": 0.4},
+        "compressor": {"working": 0.25, "requests": 0.75},
+        "monitor": {"working": 0.01, "messages": 0.99},
+        "predictor": {"working": 0.92, "requests": 0.08},
+        "trainer": {"working": 0.5, "unrolls": 0.3, "the other workers": 0.2},
+    },
+    "tuner_temperature": 0.0,
+    "tuner_frozen": 1.0,
+    "tuner_predictors": 1.0,
+}
+
+
+def test_80_by_24_cells_hold_everything_of_a_large_run() -> None:
+    console = Console(
+        file=io.StringIO(), force_terminal=True, color_system=None, width=80, height=24
+    )
+    view = LiveConsole({"target_return": 18.0, "max_wall_s": 4e5}, name="pong-1", console=console)
+    names = ["monitor", "trainer", "predictor", "compressor"]
+    roles = [_role(f"{name}-0") for name in names] + [_role(f"actor-{i}") for i in range(12)]
+    with view:
+        view.update(
+            _CROWDED, [*roles, _role("actor-12", "waiting", 1), _role("actor-13", "joined")]
+        )
+        view.note("actor-12 died: exit status 1; restart 1 in 0.5 s")
+    with console.capture() as capture:
+        console.print(view.view(fitted=True))
+    rows = capture.get().splitlines()
+    assert len(rows) <= 24 and max(map(len, rows)) <= 80, capture.get()
+    assert "…" not in capture.get()
+    picture = "\n".join(" ".join(row.split()) for row in rows)
+    for whole in (
+        "return -12345.7 of 18 ",
+        "99:59:59 gone, at most 11:06:41 to go",
+        "Return -12.3 k (mean of 37) Environment 123 k steps/s │",
+        " Updates 123 M, epoch 1234 │",
+        " Lag (versions) 12.3 k (max 123 k) │",
+        "Queues training ━━━━━━━━━━━━ 100 % prediction ━━━━━━━━━━━━ 100 % │",
+        "Dropped for worker_failed 1.23 M, lag 123 k, lost 2.35 k, env_fault 7 ",
+        "works 10 % actions 40 % training queue 30 % ",
+        "works 50 % unrolls 30 % the other workers 20 % ",
+        "a smaller policy.architecture or │",
+        "│ what paid best │",
+        "actor-12 died: exit status 1; restart 1 in 0.5 s",
+        "12 actors",
+        "actor-12 waiting, 1 restart",
+        "joined: actor-13",
+    ):
+        assert whole in picture, f"{whole!r} is not in\n{picture}"
 
 
 def test_a_narrow_terminal_still_shows_the_goal_and_the_bottleneck() -> None:
