@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -23,10 +24,12 @@ from aclearn.errors import AclearnError, ConfigError, LearningLost, RoleFailure,
 from aclearn.launch import (
     EXIT_GIVE_UP,
     RESTARTS_VARIABLE,
+    Interrupted,
     StopFlag,
     allow_many_connections,
     die_with_parent,
     install_stop_signals,
+    raise_on_ctrl_c,
 )
 from aclearn.runs import WRITERS, RunFolder, check_file, write_file
 from services.monitor import STARTED_AT_VARIABLE
@@ -80,10 +83,11 @@ def train(
 ) -> None:
     """Train on this machine: starts every role, shows the run, ends them all."""
     os.environ.setdefault(STARTED_AT_VARIABLE, repr(time.time()))
-    from services.checkpoint_record import check_saved
-    from services.train import train as run
-
     with install_stop_signals() as stop:
+        # in here, since it takes a while
+        from services.checkpoint_record import check_saved
+        from services.train import train as run
+
         loaded = load_config(config, overrides or [])
         if resume:
             loaded = _resumed(config, loaded, overrides or [])
@@ -154,6 +158,7 @@ def run_role(role_name: str, name: str, config: Config, monitor: str, stop: Stop
     from services.health import open_health
     from services.role import RoleContext
     from services.role_folder import role_folder
+    from services.socket_directory import remove_if_orphaned
 
     index = name.rsplit("-", 1)[-1]
     if not index.isdigit():
@@ -190,6 +195,7 @@ def run_role(role_name: str, name: str, config: Config, monitor: str, stop: Stop
         return run_actor(context)
     finally:
         context.close()
+        remove_if_orphaned(monitor)
         if health is not None:
             health.close()
 
@@ -399,12 +405,15 @@ def keys(
 
 def main() -> NoReturn:
     """Run the command line; a mistake of the user's is a message, not a traceback."""
+    raise_on_ctrl_c()
     make_output_lossy()
     # an environment or a link of the user's own lies here more often than not; at the end, so that
     # a folder that has the name of a package hides none
     sys.path.append(str(Path.cwd()))
     try:
         app(standalone_mode=True, prog_name="aclearn")  # which the shell's completion asks for
+    except Interrupted:
+        sys.exit(128 + signal.SIGINT)
     except (LearningLost, RoleFailure) as error:
         _fail(error, 1)
     except AclearnError as error:

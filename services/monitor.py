@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from aclearn.cores import FreeCores
 from aclearn.errors import RunFolderError
-from aclearn.launch import parent_is_alive
 from aclearn.monitoring import (
     FREE_CORES,
     Goal,
@@ -41,7 +38,6 @@ from aclearn.wire import (
     Server,
     StatusRequest,
     StopRun,
-    parse_endpoint,
 )
 from services.letters import Letter
 from services.monitor_book import MonitorBook, Phase
@@ -52,8 +48,6 @@ _LOGGER = logging.getLogger(__name__)
 
 #: Environment variable with the time (seconds since the epoch) at which the command was started.
 STARTED_AT_VARIABLE = "ACLEARN_STARTED_AT"
-#: Beginning of the name of the directory that holds a run's socket files.
-SOCKET_DIRECTORY_PREFIX = "aclearn-"
 #: Longest wait for a message before the monitor looks at its clock.
 _LOOK_EVERY_S = 0.05
 
@@ -222,8 +216,6 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
     if tuning is not None:
         tuning.close()
     server.close(linger_s=0.5)
-    if not parent_is_alive():
-        _remove_socket_directory(context.monitor)
 
 
 def _tune(
@@ -240,13 +232,6 @@ def _tune(
     book.actors_wanted = tuning.actors_wanted
     while tuning.notes:
         book.note(tuning.notes.popleft())
-
-
-def _remove_socket_directory(address: str) -> None:
-    """What the parent does, unless it was killed; the monitor is the last to go."""
-    directory = Path(parse_endpoint(address).path).parent
-    if directory.name.startswith(SOCKET_DIRECTORY_PREFIX):
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _send(server: Server, letters: list[Letter]) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -158,6 +160,7 @@ def profile(
     check_seconds(seconds)
     warm_up_s = min(WARM_UP_S, seconds) if warm_up_s is None else warm_up_s
     with tempfile.TemporaryDirectory(prefix="aclearn-profile-") as folder:
+        stop.last_acts.append(partial(shutil.rmtree, folder, ignore_errors=True))
         loaded = load_profiled(config, overrides, Path(folder), seconds)
         watch = ProfileWatch(seconds, warm_up_s=warm_up_s, stop=stop, stream=stream)
         train(loaded, resume=False, stop=stop, console=watch)

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,11 +14,12 @@ from aclearn.launch import RoleCommand, StopFlag, Supervisor
 from aclearn.monitoring import RunConsole, open_console
 from aclearn.runs import RunFolder, lock_all, lock_run
 from aclearn.wire import tcp_endpoint
-from services.monitor import SOCKET_DIRECTORY_PREFIX, STARTED_AT_VARIABLE
+from services.monitor import STARTED_AT_VARIABLE
 from services.policies import architecture_of, make_chain
 from services.role import RoleContext
 from services.role_folder import check_same_run
 from services.run_parent import MonitorLine, RunParent
+from services.socket_directory import socket_directory
 
 
 def monitor_addresses(config: Config, directory: Path) -> tuple[str, str]:
@@ -93,16 +90,6 @@ def role_command(
     )
 
 
-@contextmanager
-def socket_directory() -> Iterator[Path]:
-    """A private directory for socket files, short enough for the system's limit, removed after."""
-    directory = Path(tempfile.mkdtemp(prefix=SOCKET_DIRECTORY_PREFIX))
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
 def open_run_folder(config: Config, *, resume: bool) -> RunFolder:
     """The run's folder, locked: a new one, or with `resume` the one that is there.
 
@@ -131,6 +118,8 @@ def train(
 ) -> dict[str, Any] | None:
     """Run `config` on this machine until it is over; the summary, None if none was written.
 
+    There is none either where `stop` is set before anything has begun.
+
     Args:
         config: of the run.
         resume: go on with the run that is there.
@@ -144,6 +133,8 @@ def train(
     if config.compressor.chain:
         # before anything is started or written: a chain that cannot work is the user's to mend
         make_chain(config, architecture_of(config))
+    if stop:
+        return None
     with open_run_folder(config, resume=resume) as folder:
         older = _written_at(folder.summary_path)
         if config.run.deterministic:
@@ -152,7 +143,7 @@ def train(
 
             run_lockstep(config, folder, stop=stop)
             return _summary_after(folder, older)
-        with socket_directory() as directory:
+        with socket_directory(stop) as directory:
             bound, address = monitor_addresses(config, directory)
             supervisor = Supervisor(
                 role_commands(config, folder, bound, address, started_at=started_at),

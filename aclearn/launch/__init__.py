@@ -16,7 +16,6 @@ from aclearn.launch.priority import stand_back
 from aclearn.launch.signals import (
     Interrupted,
     StopFlag,
-    end_on_ctrl_c,
     install_stop_signals,
     raise_on_ctrl_c,
 )
@@ -36,7 +35,6 @@ __all__ = [
     "Supervisor",
     "allow_many_connections",
     "die_with_parent",
-    "end_on_ctrl_c",
     "install_stop_signals",
     "log_tail",
     "parent_is_alive",

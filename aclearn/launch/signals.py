@@ -20,26 +20,14 @@ class Interrupted(BaseException):
     """
 
 
-def end_on_ctrl_c() -> None:
-    """From now on Ctrl-C ends the process at once with status 130, without any cleaning up.
-
-    For the time of the first imports, in which an exception would be lost or end in a traceback.
-    """
-    _take_ctrl_c(lambda *_: os._exit(128 + signal.SIGINT))
-
-
 def raise_on_ctrl_c() -> None:
     """From now on Ctrl-C raises `Interrupted` in the main thread."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise Interrupted
 
-    _take_ctrl_c(interrupt)
-
-
-def _take_ctrl_c(handler: Callable[[int, FrameType | None], None]) -> None:
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in a script's background
-        signal.signal(signal.SIGINT, handler)
+        signal.signal(signal.SIGINT, interrupt)
 
 
 class StopFlag:

@@ -144,7 +144,7 @@ class Command:
         with output.open("ab") as sink:
             self.process = subprocess.Popen(
                 # as the installed command does, which has not the current folder first on its path
-                [*within, sys.executable, "-P", "-m", "services.cli", *arguments],
+                [*within, sys.executable, "-P", "-m", "services", *arguments],
                 cwd=cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=sink,

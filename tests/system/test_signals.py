@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
 import pytest
-from system_harness import CARTPOLE, PATIENCE, Run, System, check_lines
+from system_harness import CARTPOLE, PATIENCE, Run, System, check_lines, wait_for
 
 from aclearn.runs import load_newest
 
@@ -31,12 +32,67 @@ def test_a_signal_ends_the_run_within_ten_seconds_with_a_checkpoint(
     assert number.name in run.output and "Traceback" not in run.output
 
 
-def test_a_signal_during_the_start_ends_it_too(system: System) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_during_the_start_ends_it_too_and_the_summary_names_it(
+    system: System, number: signal.Signals
+) -> None:
     run = system.train(system.config(CARTPOLE))
     run.wait_for(lambda: len(run.pids()) == 4, "every role is started")
-    run.signal(signal.SIGTERM)
-    assert run.wait(within_s=10.0) == 143, run.diagnosis()
+    run.signal(number)
+    assert run.wait(within_s=10.0) == 128 + number, run.diagnosis()
     check_lines(run.lines())
+    assert run.summary()["reason"] == number.name
+    assert "Traceback" not in run.output
+
+
+def test_ctrl_c_during_the_first_imports_says_nothing(system: System) -> None:
+    mark = system.folder / "imports"
+    (system.folder / "typer.py").write_text(
+        f"import pathlib, time\npathlib.Path({str(mark)!r}).touch()\ntime.sleep(600)\n"
+    )
+    system.environment["PYTHONPATH"] = f"{system.folder}:{system.environment['PYTHONPATH']}"
+    command = system.command("train", system.config(CARTPOLE))
+    wait_for(mark.exists, "it is importing")
+    command.signal(signal.SIGINT)
+    assert (command.wait(within_s=10.0), command.output) == (130, "")
+
+
+def test_ctrl_c_before_a_run_has_begun_leaves_nothing(system: System) -> None:
+    content = system.config(CARTPOLE).read_text()
+    slow = system.folder / "slow.yaml"
+    os.mkfifo(slow)
+    command = system.command("train", slow)
+    with slow.open("w") as pipe:  # which waits for the reader
+        command.signal(signal.SIGINT)
+        pipe.write(content)
+    assert (command.wait(within_s=20.0), command.output) == (130, "")
+    assert not (system.folder / "runs").exists()
+
+
+@pytest.mark.parametrize("learning", [False, True])
+def test_ctrl_c_again_and_again_leaves_no_process_and_no_file(
+    system: System, learning: bool
+) -> None:
+    run = system.train(system.config(CARTPOLE))
+    run.wait_for(lambda: len(run.pids()) == 4, "every role is started")
+    if learning:
+        run.wait_until_learning()
+
+    def ended() -> bool:
+        run.signal(signal.SIGINT)
+        return run.process.poll() is not None
+
+    wait_for(ended, "the command ends", within_s=10.0)
+    assert run.wait() in (130, -signal.SIGINT)
+    system.wait_until_nothing_lives(within_s=10.0)  # and no directory, as after every test
+
+
+def test_the_socket_files_go_when_the_parent_is_killed_in_the_first_second(system: System) -> None:
+    run = system.train(system.config(CARTPOLE))
+    run.wait_for(lambda: run.pids(), "a role is started")
+    run.process.kill()
+    run.process.wait(timeout=5 * PATIENCE)
+    system.wait_until_nothing_lives(within_s=20.0)  # and no directory, as after every test
 
 
 def test_roles_end_within_ten_seconds_when_the_parent_is_killed(system: System) -> None:

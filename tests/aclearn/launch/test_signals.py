@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import aclearn
-from aclearn.launch import install_stop_signals
+from aclearn.launch import Interrupted, StopFlag, install_stop_signals, raise_on_ctrl_c
 
 
 def _send(number: signal.Signals) -> None:
@@ -54,6 +54,26 @@ def test_the_flag_can_be_set_from_within_and_keeps_its_first_reason() -> None:
         assert flag.reason == "target reached"
 
 
+@pytest.mark.parametrize(("reason", "status"), [("SIGTERM", 143), ("SIGINT", 130), ("x", 1)])
+def test_the_exit_status_is_of_the_signal(reason: str, status: int) -> None:
+    flag = StopFlag()
+    flag.set(reason)
+    assert flag.exit_status == status
+
+
+def test_ctrl_c_raises_where_no_loop_reads_a_flag() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        raise_on_ctrl_c()
+        with pytest.raises(Interrupted):
+            _send(signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise_on_ctrl_c()
+        _send(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_the_handlers_from_before_are_put_back() -> None:
     before = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
     with install_stop_signals():
@@ -81,6 +101,7 @@ def test_the_third_ctrl_c_ends_a_process_that_does_not_read_its_flag() -> None:
         "import os, signal\n"
         "from aclearn.launch import install_stop_signals\n"
         "flag = install_stop_signals()\n"
+        "flag.last_acts.append(lambda: print('removed', flush=True))\n"
         "for count in range(3):\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    print(count, flag.reason, flag.forced, flush=True)\n"
@@ -92,7 +113,7 @@ def test_the_third_ctrl_c_ends_a_process_that_does_not_read_its_flag() -> None:
         timeout=30,
         env=os.environ | {"PYTHONPATH": str(Path(aclearn.__file__).parents[1])},
     )
-    assert done.stdout.splitlines() == ["0 SIGINT False", "1 SIGINT True"]
+    assert done.stdout.splitlines() == ["0 SIGINT False", "1 SIGINT True", "removed"]
     assert done.returncode == -signal.SIGINT
 
 
