@@ -12,6 +12,7 @@ from aclearn.config import load_config
 from aclearn.errors import AclearnError
 from aclearn.runs import RunFolder
 from services.cli import _resumed, app
+from services.evaluate import Evaluation
 
 
 @pytest.mark.parametrize("name", ["42", "null", "1e5", "true", "007"])
@@ -124,3 +125,16 @@ def test_the_shell_completes_commands_roles_and_shipped_configurations() -> None
 
 def test_the_version_is_that_of_the_package() -> None:
     assert _aclearn("--version") == f"aclearn {version('aclearn')}\n"
+
+
+def test_evaluate_plays_with_the_seed_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def play(path: Path, *, seed: int, **_: object) -> Evaluation:
+        asked.append(seed)
+        return Evaluation([1.0], [1], Path("checkpoint-7"), 7)
+
+    monkeypatch.setattr("services.evaluate.evaluate", play)
+    assert "checkpoint-7: 1 episodes" in _aclearn("evaluate", "r", "--seed", "3")
+    _aclearn("evaluate", "r")
+    assert asked == [3, 1_000_003]

@@ -95,9 +95,9 @@ def test_a_shipped_student_acts_only_near_its_policy(path: Path) -> None:
     assert "distill" not in str(compressor.chain) or compressor.max_kl is not None
 
 
-def test_three_games_and_four_chains_are_shipped() -> None:
+def test_three_games_and_five_chains_are_shipped() -> None:
     games = {"breakout", "cartpole", "pong"}
-    chains = {"pong_int8", "pong_pruned", "pong_distilled", "pong_chain"}
+    chains = {"pong_int8", "pong_pruned", "pong_distilled", "pong_chain", "cluster"}
     assert games | chains <= {path.stem for path in SHIPPED}
     for path in SHIPPED:
         assert bool(load_config(path, []).compressor.chain) == (path.stem in chains)
