@@ -14,33 +14,42 @@ if TYPE_CHECKING:
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 #: The reader has gone, as `head` does, or the terminal: that is no news to who did it.
 _READER_GONE: Final = (errno.EPIPE, errno.EIO)
+#: The disk is full: it may have room again, and the log of a role goes on then.
+_MAY_PASS: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class _LossyFile(io.FileIO):
-    """A file descriptor that discards everything from its first failed write on.
+    """A file descriptor that loses what cannot be written: all that follows, or a piece of it.
 
     Here and not in each `print`: Python itself writes once more when the interpreter ends.
     """
+
+    _told = False
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
             written = super().write(data)
         except OSError as error:
-            self._discard_the_rest(error)
+            if error.errno not in _MAY_PASS:
+                self._discard_the_rest()
+            self._tell(error)
             written = None
         # None also where a stream that does not block is full: that piece is lost
         return memoryview(data).nbytes if written is None else written
 
-    def _discard_the_rest(self, error: OSError) -> None:
-        descriptor = self.fileno()
+    def _discard_the_rest(self) -> None:
         with open(os.devnull, "wb") as nothing:
-            os.dup2(nothing.fileno(), descriptor)
-        if descriptor == _STDOUT and error.errno not in _READER_GONE:
-            print(
-                f"aclearn: standard output cannot be written ({error.strerror}): the rest of it is "
-                "lost, the command goes on",
-                file=sys.stderr,
-            )
+            os.dup2(nothing.fileno(), self.fileno())
+
+    def _tell(self, error: OSError) -> None:
+        if self.fileno() != _STDOUT or error.errno in _READER_GONE or self._told:
+            return
+        self._told = True
+        print(
+            f"aclearn: standard output cannot be written ({error.strerror}): what does not fit is "
+            "lost, the command goes on",
+            file=sys.stderr,
+        )
 
 
 def make_output_lossy() -> None:

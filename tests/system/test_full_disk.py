@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from system_harness import CARTPOLE, Run, System, wait_for
+from system_harness import CARTPOLE, Run, System, free_port, wait_for
 
 from aclearn.runs import load_newest
 
@@ -106,15 +107,38 @@ def test_a_run_on_a_full_disk_says_so_at_once_and_fails_where_its_end_is_lost(
     assert " checkpoints failed, the newest is 0:00:" in top.output
     assert f" old: {_FULL}" in top.output
 
-    disk.free()
-    run.wait_for(lambda: "event: checkpoints are written again\n" in run.output, "it is over")
-    run.wait_for(lambda: run.last()["checkpoint_error"] is None, "nothing is wrong any more")
-    assert run.output.count("cannot be written") == 1
-
     told = f"event: metrics cannot be written: {_FULL} ({run.folder}); the run goes on\n"
     run.wait_for(lambda: disk.fill() or told in run.output, "the console tells of metrics too")
+
+    disk.free()
+    for things in ("checkpoints", "metrics"):
+        over = f"event: {things} are written again\n"
+        run.wait_for(lambda over=over: over in run.output, f"it is over for {things}")
+        assert run.output.count(f"{things} cannot be written") == 1
+    run.wait_for(lambda: run.last()["checkpoint_error"] is None, "nothing is wrong any more")
+
+    twice = "checkpoints cannot be written"
+    run.wait_for(lambda: disk.fill() or run.output.count(twice) == 2, "the console tells again")
     _ends_with_a_loss(run)
     assert run.summary()["metrics_failures"] > 0
+
+
+def test_a_trainer_by_hand_tells_who_started_it_what_is_lost(system: System, disk: Disk) -> None:
+    config = system.config(CARTPOLE, run={"dir": str(disk.path)}, policy=_POLICY)
+    address = f"tcp://127.0.0.1:{free_port()}"
+    roles = {name: system.role(name, config, address) for name in ("monitor", "trainer", "actor")}
+    run = roles["monitor"]
+    run.wait_for(lambda: _saved(run) > 0, "a checkpoint of something learned")
+    run.wait_for(
+        lambda: disk.fill(leave=150_000) or run.last()["checkpoint_failures"] > 0, "saves fail"
+    )
+    run.signal(signal.SIGTERM)
+    assert roles["trainer"].wait() == 1, roles["trainer"].output
+    *_, last = roles["trainer"].output.splitlines()
+    assert last.startswith(f"aclearn: the last checkpoint could not be written: {_FULL} (")
+    for name in ("monitor", "actor"):
+        roles[name].wait()
+    assert run.summary()["unsaved_updates"] > 0
 
 
 def test_a_deterministic_run_on_a_full_disk_fails_likewise(system: System, disk: Disk) -> None:
@@ -140,3 +164,32 @@ def test_a_disk_that_is_full_from_the_start_is_named_and_nothing_is_trained(
     assert line.startswith(f"aclearn: the run folder {disk.path}/other cannot be ")
     assert _FULL in line
     wait_for(lambda: not (disk.path / "other").exists(), "nothing is left of it")
+
+
+def test_output_to_a_disk_that_has_room_again_goes_on(disk: Disk) -> None:
+    source = (
+        "from services.output import make_output_lossy; make_output_lossy()\n"
+        "for i in range(3):\n    print(f'line {i}', 'x' * 9000, flush=True)\n    input()"
+    )
+    path = disk.path / "output"
+    with (
+        path.open("wb") as output,
+        subprocess.Popen(
+            [sys.executable, "-c", source],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as writer,
+    ):
+        assert writer.stdin is not None and writer.stderr is not None
+        wait_for(lambda: path.read_text().startswith("line 0"), "it has begun")
+        disk.fill()
+        writer.stdin.write("\n")
+        writer.stdin.flush()
+        told = writer.stderr.readline()
+        disk.free()
+        _, more = writer.communicate("\n\n", timeout=60)
+    assert _FULL in told and more == ""
+    assert writer.returncode == 0
+    assert "line 2 x" in path.read_text()  # after a piece of line 1
