@@ -150,6 +150,8 @@ def parse_yaml(text: str, *, keys: Keys = _NO_KEYS, at: str = "") -> Document:
         _refuse(exc)
     except (yaml.YAMLError, ValueError) as exc:  # forbidden characters, `!!int x`: without a line
         raise YamlError(" ".join(str(exc).split())) from exc
+    except (KeyError, AttributeError) as exc:  # PyYAML's own, of `!!bool x` and `!!timestamp x`
+        raise YamlError("a value is not of the type that its tag (!!…) says") from exc
 
 
 def _as_written(node: yaml.Node, at: str, keys: Keys, lines: dict[str, int]) -> yaml.Node:

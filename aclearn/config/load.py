@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from aclearn.config import _explain
 from aclearn.config._yaml import DEEPEST, Document, Keys, YamlError, parse_yaml
 from aclearn.config.model import Config
-from aclearn.config.shipped import find_config
+from aclearn.config.shipped import find_config, shipped_configs
 from aclearn.errors import ConfigError
 
 _LOGGER = logging.getLogger(__name__)
@@ -103,7 +103,12 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as exc:
-        raise ConfigError(f"{path}: there is no such configuration file") from exc
+        shipped = (
+            f"; {path.stem}, without folder and suffix, is the one that comes with aclearn"
+            if path.stem in shipped_configs()
+            else ""
+        )
+        raise ConfigError(f"{path}: there is no such configuration file{shipped}") from exc
     except UnicodeDecodeError as exc:
         raise ConfigError(f"{path}: not UTF-8 text at byte {exc.start}") from exc
     except OSError as exc:

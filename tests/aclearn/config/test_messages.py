@@ -290,6 +290,19 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert str(caught.value) == f"{tmp_path}/nowhere.yaml: there is no such configuration file"
 
 
+def test_a_missing_file_with_the_name_of_a_shipped_one_says_how_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for given in ("configs/pong.yaml", "pong.yaml", Path("configs/pong")):
+        with pytest.raises(ConfigError) as caught:
+            load_config(given)
+        assert str(caught.value) == (
+            f"{given}: there is no such configuration file; pong, without folder and suffix, is "
+            "the one that comes with aclearn"
+        )
+
+
 def test_a_folder_is_not_a_configuration(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path)
@@ -325,6 +338,12 @@ def test_a_character_that_yaml_forbids_is_named(path: Path) -> None:
 
 def test_a_number_that_its_tag_belies_is_refused(path: Path) -> None:
     assert message_of("run: {seed: !!int many}", path=path).startswith(f"{path}: invalid literal")
+
+
+@pytest.mark.parametrize("value", ["!!bool many", "!!timestamp soon"])
+def test_a_value_that_its_tag_belies_is_refused(value: str, path: Path) -> None:
+    message = message_of(f"run: {{seed: {value}}}", path=path)
+    assert message == f"{path}: a value is not of the type that its tag (!!…) says"
 
 
 def test_two_documents_in_a_file_are_refused(path: Path) -> None:
