@@ -116,10 +116,7 @@ class Asking:
 
 def ask(asking: Asking, results: Connection) -> None:
     """Ask until the time is over; sends the round trips in seconds. Runs in its own process."""
-    context = RoleContext(
-        "actor", f"actor-{asking.index}", asking.index, asking.config, asking.monitor, None,
-        StopFlag(),
-    )  # fmt: skip
+    context = RoleContext("actor", asking.index, asking.config, asking.monitor, None, StopFlag())
     try:
         client = context.connect(asking.endpoint)
         rng = np.random.default_rng(asking.index)
@@ -180,7 +177,7 @@ def measure(
     config_path = directory / "config.yaml"
     config_path.write_text(config.to_yaml(), encoding="utf-8")
     address = f"ipc://{directory}/monitor.sock"
-    context = RoleContext("monitor", "monitor-0", 0, config, address, None, StopFlag())
+    context = RoleContext("monitor", 0, config, address, None, StopFlag())
     spawning = multiprocessing.get_context("spawn")
     clients: list[SpawnProcess] = []
     try:

@@ -34,6 +34,7 @@ from aclearn.launch import (
 from aclearn.runs import WRITERS, RunFolder, check_file, write_file
 from services.monitor import STARTED_AT_VARIABLE
 from services.output import make_output_lossy
+from services.role_name import ROLES, SINGLE_ROLES, ask_number, number_in
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -41,8 +42,6 @@ app = typer.Typer(
 )
 
 ForceOption = Annotated[bool, typer.Option("--force", help="replace the file that is there")]
-
-ROLES = ("monitor", "trainer", "predictor", "compressor", "actor")
 
 # text, not a path: pong is a shipped configuration, ./pong a file
 ConfigArgument = Annotated[
@@ -116,7 +115,11 @@ def role(
     monitor: Annotated[str, typer.Option(help="the monitor's address, tcp:// or ipc://")],
     overrides: OverridesArgument = None,
     name: Annotated[
-        str | None, typer.Option(help="unique in the run and ending in a number: actor-3")
+        str | None,
+        typer.Option(
+            help="its role and a number, unique in the run: actor-3; else the monitor "
+            "hands out the number"
+        ),
     ] = None,
 ) -> None:
     """Run one role in this process; the monitor binds --monitor, the others connect to it."""
@@ -131,8 +134,7 @@ def role(
     with install_stop_signals() as stop:
         die_with_parent()  # which sets `stop`, so that also a parent's early death ends it in order
         loaded = load_config(config, overrides or [])
-        status = run_role(name_of_role, name or f"{name_of_role}-0", loaded, monitor, stop)
-        _end_at_once(status)
+        _end_at_once(run_role(name_of_role, name, loaded, monitor, stop))
 
 
 def _end_at_once(status: int) -> NoReturn:
@@ -147,32 +149,37 @@ def _end_at_once(status: int) -> NoReturn:
     os._exit(status)
 
 
-def run_role(role_name: str, name: str, config: Config, monitor: str, stop: StopFlag) -> int:
-    """Run one role to its end; its exit status.
+def run_role(role_name: str, name: str | None, config: Config, monitor: str, stop: StopFlag) -> int:
+    """Run one role to its end; its exit status. Without a name the monitor hands out its number.
 
-    That of a monitor is 0, also where a signal ended it: it has ended the run.
+    The status of a monitor is 0, also where a signal ended it: it has ended the run.
 
     Raises:
-        ConfigError: the name does not end in a number.
+        ConfigError: the name is not the role and a number.
     """
     from services.health import open_health
-    from services.role import RoleContext
+    from services.role import RoleContext, exit_status
     from services.role_folder import role_folder
     from services.socket_directory import remove_if_orphaned
 
-    index = name.rsplit("-", 1)[-1]
-    if not index.isdigit():
-        raise ConfigError(f"--name: {name!r} must end in a number, e.g. {role_name}-0")
+    number = None if name is None else number_in(role_name, name)
+    if number is None and role_name in SINGLE_ROLES:
+        number = 0
     # actors and predictors write nothing, and may be on a machine without the folder
     folder = role_folder(config, role_name) if role_name in WRITERS else None
     restarts = int(os.environ.get(RESTARTS_VARIABLE, "0"))
-    health = open_health(config, role_name, name, restarts)
-    context = RoleContext(
-        role_name, name, int(index), config, monitor, folder, stop, restarts, health
-    )
+    health = open_health(config, role_name, name or role_name, restarts)
+    context = RoleContext(role_name, number or 0, config, monitor, folder, stop, restarts, health)
     allow_many_connections()
     # each role imports only what it needs: an actor loads torch for a torch runtime only
     try:
+        if number is None:
+            number = ask_number(context)
+            if number is None:
+                return exit_status(stop, run_is_over=False)
+            context.index = number
+        if health is not None:
+            health.name = context.name
         if role_name == "monitor":
             from services.monitor import run_monitor
 

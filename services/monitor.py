@@ -11,6 +11,7 @@ from typing import Any
 
 from aclearn.cores import FreeCores
 from aclearn.errors import RunFolderError
+from aclearn.launch import PARENT_PID_VARIABLE
 from aclearn.monitoring import (
     FREE_CORES,
     Goal,
@@ -35,6 +36,7 @@ from aclearn.wire import (
     Beat,
     Hello,
     Message,
+    NumberRequest,
     Server,
     StatusRequest,
     StopRun,
@@ -42,12 +44,17 @@ from aclearn.wire import (
 from services.letters import Letter
 from services.monitor_book import MonitorBook, Phase
 from services.role import RoleContext
+from services.role_name import first_numbers
 from services.tuning import Tuning, open_tuning, tuned_file
 
 _LOGGER = logging.getLogger(__name__)
 
 #: Environment variable with the time (seconds since the epoch) at which the command was started.
 STARTED_AT_VARIABLE = "ACLEARN_STARTED_AT"
+#: Silence after which a second process of a name replaces the first: seconds and beats, the longer.
+_REPLACED_AFTER_S, _REPLACED_AFTER_BEATS = 2.0, 4
+#: Seconds in which living roles find a monitor that was started again.
+_RECONNECTED_WITHIN_S = 3.0
 #: Longest wait for a message before the monitor looks at its clock.
 _LOOK_EVERY_S = 0.05
 
@@ -156,14 +163,24 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
         raise ValueError("the monitor needs a run folder for its books")
     existed = folder.metrics_path.exists()
     written_at = folder.metrics_path.stat().st_mtime if existed else None
-    server = context.serve_at(context.monitor, (Hello, Beat, StopRun, StatusRequest))
+    server = context.serve_at(context.monitor, (NumberRequest, Hello, Beat, StopRun, StatusRequest))
     files = MonitorFiles(folder)
     begun = clock() - started_seconds_ago(written_at, time.time())
     view = files.open_view(begun)
     last_line = files.metrics.last_line or {}
     goal = Goal.resumed(config.run, last_line)
-    registry = Registry(silent_after_s=config.monitor.silent_after_s)
-    book = MonitorBook(registry, view, goal)
+    beat_every_s = config.monitor.beat_every_s
+    registry = Registry(
+        silent_after_s=config.monitor.silent_after_s,
+        replaced_after_s=max(_REPLACED_AFTER_S, _REPLACED_AFTER_BEATS * beat_every_s),
+        first_numbers=first_numbers(config) if PARENT_PID_VARIABLE in os.environ else {},
+    )
+    book = MonitorBook(
+        registry,
+        view,
+        goal,
+        numbers_from=clock() + beat_every_s + _RECONNECTED_WITHIN_S if existed else 0.0,
+    )
     memory = TunedSettings(tuned_file(config))
     time_base_s = float(last_line.get("time_s") or 0.0)
     tuning = open_tuning(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import replace
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any
 
 from aclearn.attended import AttendedTime
 from aclearn.monitoring import Goal, Member, Registry, RunView
@@ -19,6 +16,8 @@ from aclearn.wire import (
     Directive,
     Envelope,
     Hello,
+    Number,
+    NumberRequest,
     Peer,
     Peers,
     SaveBest,
@@ -26,10 +25,17 @@ from aclearn.wire import (
     StatusRequest,
     StopRun,
 )
+from services.claims import (
+    MOST_GAUGES,
+    MOST_LABEL_BYTES,
+    MOST_LABELS,
+    hello_fault,
+    role_fault,
+    without_too_much,
+)
 from services.letters import Letter
 
 _LOGGER = logging.getLogger(__name__)
-_Value = TypeVar("_Value", int, float)
 
 #: Seconds for the actors, then for all others, to say goodbye when the run is over.
 _GOODBYE_WITHIN_S = 3.0
@@ -37,11 +43,6 @@ _GOODBYE_WITHIN_S = 3.0
 #: disk stood still; no more than such a share of the time in which somebody may be silent counts
 #: then. Less is a slow disk, each second perhaps.
 _AWAY_SHARE = 0.25
-#: Most bytes of a name or an id, most endpoints of a role and bytes of each, most gauges and most
-#: labels of a beat: one peer must not fill the messages that tell of all.
-_MOST_NAME_BYTES = 64
-_MOST_ENDPOINTS, _MOST_ENDPOINT_BYTES = 8, 256
-_MOST_GAUGES, _MOST_LABELS = 64, 72
 #: Most characters of an event, and most bytes of a status, which is one text of a message.
 _MOST_EVENT, _MOST_STATUS_BYTES = 300, 48 * 1024
 #: Seconds between two reminders to stop.
@@ -64,10 +65,20 @@ class MonitorBook:
         registry: who is there.
         view: what the run does.
         goal: when it is over.
+        numbers_from: when the first number is handed out. A monitor that was started again hears
+            first which numbers living processes have.
     """
 
-    def __init__(self, registry: Registry, view: RunView, goal: Goal) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        view: RunView,
+        goal: Goal,
+        *,
+        numbers_from: float = float("-inf"),
+    ) -> None:
         self._registry, self._view, self._goal = registry, view, goal
+        self._numbers_from = numbers_from
         self.phase = Phase.RUNNING
         self.reason: str | None = None
         self._phase_since = 0.0
@@ -89,6 +100,8 @@ class MonitorBook:
     def take(self, address: bytes, envelope: Envelope, now: float) -> list[Letter]:
         """Take one message; returns the answers."""
         message, sender = envelope.message, envelope.sender
+        if isinstance(message, NumberRequest):
+            return self._number(address, sender, message.role, now)
         if isinstance(message, Hello):
             return self._hello(address, sender, message, now)
         if isinstance(message, Beat):
@@ -154,7 +167,7 @@ class MonitorBook:
             "phase": self.phase.value,
             "reason": self.reason,
             "line": self.line,
-            "members": [{"role": m.role, "name": m.name} for m in self._registry.members],
+            "members": [m.name for m in self._registry.members],
             "events": list(self.events)[-10:],
             "silent": list(self._silent),
             "silences": self._silences,
@@ -177,17 +190,35 @@ class MonitorBook:
         self._noted += 1
         self.events.append(text)
 
+    def _number(self, address: bytes, sender: str, role: str, now: float) -> list[Letter]:
+        if (fault := role_fault(role)) is not None:
+            return [Letter(address, Directive("leave", fault))]
+        if now < self._numbers_from:
+            return []  # it asks again
+        number = self._registry.hand_out(sender, role, self._attended.seconds)
+        return [Letter(address, Number(number))]
+
     def _hello(self, address: bytes, sender: str, hello: Hello, now: float) -> list[Letter]:
-        refusal = _oversized(sender, hello) or self._registry.refusal(sender, hello.name)
+        member = Member(
+            hello.role,
+            hello.number,
+            sender,
+            address,
+            dict(hello.endpoints),
+            heard_at=self._attended.seconds,
+            host=hello.host,
+            pid=hello.pid,
+        )
+        refusal = hello_fault(sender, hello) or self._registry.refusal(member)
         if refusal is not None:
-            self._event(
-                f"{hello.name} at {hello.host} (process {hello.pid}) is sent away: {refusal}"
-            )
+            who = f"{member.name} at {hello.host} (process {hello.pid})"
+            self._event(f"{who} is refused: {refusal}")
             return [Letter(address, Directive("leave", refusal))]
-        endpoints = dict(hello.endpoints)
-        heard_at = self._attended.seconds
-        member = Member(hello.role, hello.name, sender, address, endpoints, heard_at, hello.pid)
-        for replaced in self._registry.hello(member):
+        if (holder := self._registry.taken_by(member)) is not None:
+            if self.phase is not Phase.RUNNING:
+                return [Letter(address, Directive("stop", self.reason or ""))]
+            return [Letter(address, Directive("wait", holder))]
+        if (replaced := self._registry.hello(member)) is not None:
             self._view.role_gone(replaced.incarnation, now)
             self._event(f"{replaced.name} was started again")
         return [Letter(address, self._peers())]
@@ -197,12 +228,12 @@ class MonitorBook:
         if member is None:
             return [Letter(address, Directive("hello", "the monitor does not know you"))]
         self._registry.heard(sender, self._attended.seconds)
-        fitting = _without_too_much(beat)
+        fitting = without_too_much(beat)
         if fitting is not beat and sender not in self._cut:
             self._cut.add(sender)
             self._event(
-                f"{member.name} reports too much: at most {_MOST_GAUGES} gauges and "
-                f"{_MOST_LABELS} labels of {_MOST_NAME_BYTES} bytes are taken"
+                f"{member.name} reports too much: at most {MOST_GAUGES} gauges and "
+                f"{MOST_LABELS} labels of {MOST_LABEL_BYTES} bytes are taken"
             )
         beat = fitting
         self._view.observe_beat(member.role, member.name, sender, beat, now)
@@ -214,7 +245,9 @@ class MonitorBook:
 
     def _peers(self) -> Peers:
         peers = [
-            Peer(m.role, m.name, m.incarnation, dict(m.endpoints)) for m in self._registry.members
+            Peer(m.role, m.name, m.incarnation, dict(m.endpoints))
+            for m in self._registry.members
+            if m.endpoints
         ]
         return Peers(self._registry.generation, peers)
 
@@ -245,33 +278,3 @@ class MonitorBook:
         text = text[:_MOST_EVENT]
         self.events.append(text)
         _LOGGER.info("event=run text=%r", text)
-
-
-def _oversized(sender: str, hello: Hello) -> str | None:
-    """Why what this process says of itself is too much for a list of all, None where it is not."""
-    for what, text in {"name": hello.name, "role": hello.role, "incarnation": sender}.items():
-        if len(text.encode()) > _MOST_NAME_BYTES:
-            return f"its {what} has more than {_MOST_NAME_BYTES} bytes; give it a shorter one"
-    endpoints = hello.endpoints
-    long = [t for pair in endpoints.items() for t in pair if len(t.encode()) > _MOST_ENDPOINT_BYTES]
-    if len(endpoints) > _MOST_ENDPOINTS or long:
-        return (
-            f"it names {len(endpoints)} endpoints, at most {_MOST_ENDPOINTS} of at most "
-            f"{_MOST_ENDPOINT_BYTES} bytes are possible"
-        )
-    return None
-
-
-def _without_too_much(beat: Beat) -> Beat:
-    """The beat with no more than a status can tell; a link of the user's may have many gauges."""
-    gauges = _bounded(beat.gauges, _MOST_GAUGES)
-    waits, parts = _bounded(beat.waits, _MOST_LABELS), _bounded(beat.parts, _MOST_LABELS)
-    dropped = _bounded(beat.dropped, _MOST_LABELS)
-    if (gauges, waits, parts, dropped) == (beat.gauges, beat.waits, beat.parts, beat.dropped):
-        return beat
-    return replace(beat, gauges=gauges, waits=waits, parts=parts, dropped=dropped)
-
-
-def _bounded(values: Mapping[str, _Value], most: int) -> dict[str, _Value]:
-    fitting = (item for item in values.items() if len(item[0].encode()) <= _MOST_NAME_BYTES)
-    return dict(itertools.islice(fitting, most))

@@ -17,7 +17,8 @@ from services.role import Membership, PeerLink, RoleContext
 
 _LOGGER = logging.getLogger(__name__)
 
-#: A request that got no answer for so long is asked again.
+#: A request that got no answer for so long is asked again, of the next peer if there is one: who
+#: died is listed until it has been silent for long.
 _ANSWER_WITHIN_S = 5.0
 #: Least time between two questions, and between two looks where nobody has to be asked.
 _ASK_EVERY_S, _LOOK_EVERY_S = 0.05, 0.01
@@ -53,6 +54,7 @@ class PolicyClient:
     ) -> None:
         self._link, self._source, self._clock = link, source, clock
         self._asked_at: float | None = None
+        self._waits_since: float | None = None
         self._next_ask = clock()
         self._refused_at: PolicyVersion | None = None
         self._wants_plain = False
@@ -77,14 +79,14 @@ class PolicyClient:
     def poll(self, membership: Membership) -> None:
         """Take an answer if there is one, and look or ask when it is time."""
         if self._link.follow(membership):
-            self._asked_at = None
+            self._asked_at = self._waits_since = None
             if self._link.peer is not None:
                 self._source.follow(self._link.peer)
         client = self._link.client
         if client is None:
             return
         while (envelope := client.receive(0.0)) is not None:
-            self._asked_at = None
+            self._asked_at = self._waits_since = None
             self._next_ask = self._clock() + _ASK_EVERY_S
             message = envelope.message
             at = self._source.version(message)
@@ -93,8 +95,9 @@ class PolicyClient:
             elif not isinstance(message, NoNewerWeights | ErrorReply):
                 _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
         now = self._clock()
-        if self._asked_at is not None and now - self._asked_at > _ANSWER_WITHIN_S:
-            self._asked_at = None
+        if self._waits_since is not None and now - self._waits_since > _ANSWER_WITHIN_S:
+            self._asked_at = self._waits_since = None
+            self._link.pass_over()
         if self._asked_at is None and now >= self._next_ask:
             known = max(self.at, self._refused_at or self.at)
             found = self._source.look(known)
@@ -102,10 +105,16 @@ class PolicyClient:
                 self._take(*found, since=now)
             elif self._source.silent:
                 self._next_ask = self._clock() + _LOOK_EVERY_S
-            elif client.send(self._source.question(known, plain=self._wants_plain)):
-                self._asked_at = now
             else:
-                self._next_ask = now + _ASK_EVERY_S
+                self._ask(now, client.send(self._source.question(known, plain=self._wants_plain)))
+
+    def _ask(self, now: float, sent: bool) -> None:
+        """A question was sent, or could not be: nobody is connected."""
+        self._waits_since = now if self._waits_since is None else self._waits_since
+        if sent:
+            self._asked_at = now
+        else:
+            self._next_ask = now + _ASK_EVERY_S
 
     def _take(self, at: PolicyVersion, found: Any, *, since: float) -> None:
         """Swap it in; the next one comes after a pause for all that was done `since`."""

@@ -41,8 +41,8 @@ from services.health import HealthFile
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Seconds between two hellos to a monitor that has not answered.
-_HELLO_EVERY_S = 0.5
+#: Seconds between two questions to a monitor that has not answered: hellos, for instance.
+ASK_EVERY_S = 0.5
 #: Seconds without an answer after which a role says so in its log, once until it is answered.
 _SAY_UNANSWERED_AFTER_S = 5.0
 #: So many beats without an answer are a monitor that is gone.
@@ -59,7 +59,6 @@ class RoleContext:
 
     Attributes:
         role: actor, predictor, compressor, trainer or monitor; supervisor of who starts them.
-        name: unique in the run, e.g. actor-0.
         index: the number in the name; chooses seeds and peers.
         config: of the whole run.
         monitor: the one address to know.
@@ -70,7 +69,6 @@ class RoleContext:
     """
 
     role: str
-    name: str
     index: int
     config: Config
     monitor: str
@@ -84,6 +82,11 @@ class RoleContext:
     def __post_init__(self) -> None:
         keys_dir = self.config.network.keys_dir
         self.keys: ClusterKeys | None = load_keys(Path(keys_dir)) if keys_dir else None
+
+    @property
+    def name(self) -> str:
+        """Unique in the run: role and index, e.g. actor-0."""
+        return f"{self.role}-{self.index}"
 
     @property
     def run(self) -> str:
@@ -124,11 +127,32 @@ class RoleContext:
 
     def hello(self, endpoints: dict[str, str]) -> Hello:
         """What this role says of itself."""
-        return Hello(self.role, self.name, socket.gethostname(), os.getpid(), endpoints)
+        return Hello(self.role, self.index, socket.gethostname(), os.getpid(), endpoints)
 
     def close(self) -> None:
         """Close every socket that is left; never blocks, since every socket has a linger of 0."""
         self.zmq_context.destroy(linger=0)
+
+
+class UnansweredWarning:
+    """Says once in the log that the monitor has not answered for five seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._due_at = clock() + _SAY_UNANSWERED_AFTER_S
+
+    def look(self, now: float) -> None:
+        """Say it when it is time."""
+        if now >= self._due_at:
+            self.answered()
+            _LOGGER.warning(
+                "event=monitor_does_not_answer after_s=%g detail='is it running, at the address of "
+                "--monitor, with the same run.name and the same keys (network.keys_dir)?'",
+                _SAY_UNANSWERED_AFTER_S,
+            )
+
+    def answered(self) -> None:
+        """From now on there is nothing to say."""
+        self._due_at = float("inf")
 
 
 class Membership:
@@ -161,14 +185,15 @@ class Membership:
         self._answered_at = float("-inf")
         self._known = False
         self._next_hello = self._next_beat = clock()
-        self._say_unanswered_at = clock() + _SAY_UNANSWERED_AFTER_S
+        self._unanswered = UnansweredWarning(clock)
+        self._waits = False
         self._refusals: set[str] = set()
         self._unsent: Beat | None = None
         self.peers: tuple[Peer, ...] = ()
         self.generation = -1
         self.stop_reason: str | None = None
-        #: Whether this process is no part of the run (any more).
-        self.sent_away = False
+        #: Whether the monitor has said so; not where only this process is to leave.
+        self.run_is_over = False
         #: How many workers the monitor wants; None as long as it has not said.
         self.workers: int | None = None
         self._best_means: list[float] = []
@@ -180,24 +205,14 @@ class Membership:
         now = self._clock()
         if not self._known and now >= self._next_hello:
             self._client.send(self._hello)
-            self._next_hello = now + _HELLO_EVERY_S
-        if not self._known and now >= self._say_unanswered_at:
-            self._say_unanswered_at = float("inf")
-            _LOGGER.warning(
-                "event=monitor_does_not_answer after_s=%g detail='is it running, at the address of "
-                "--monitor, with the same run.name and the same keys (network.keys_dir)?'",
-                _SAY_UNANSWERED_AFTER_S,
-            )
+            self._next_hello = now + ASK_EVERY_S
+        if not self._known:
+            self._unanswered.look(now)
         if self._known and now >= self._next_beat:
             self._next_beat = now + self._beat_every_s
             self._send_beat(self._make_beat(False))
         if self._health is not None:
             self._health.say(self._missing)
-
-    @property
-    def run_is_over(self) -> bool:
-        """Whether the monitor has said so; not where it only sent this process away."""
-        return self.stop_reason is not None and not self.sent_away
 
     def of_role(self, role: str) -> list[Peer]:
         """The living peers of one role, in order of their names."""
@@ -222,6 +237,19 @@ class Membership:
         missing = (role for role in self._health.needs if not self.of_role(role))
         return next((f"a {role}" for role in missing), "")
 
+    def _stop(self, reason: str) -> None:
+        if self.stop_reason is None:
+            _LOGGER.info("event=told_to_stop reason=%r", reason)
+        self.stop_reason = reason or "stop"
+
+    def _wait(self, reason: str) -> None:
+        self._unanswered.answered()
+        if self.generation >= 0:
+            self._stop(reason)  # the name was this process's, and is another one's now
+        elif not self._waits:
+            self._waits = True
+            _LOGGER.warning("event=name_is_taken reason=%r", reason)
+
     def _send_beat(self, beat: Beat, timeout_s: float = 0.0) -> None:
         if self._unsent is not None:
             # what ended since the beat before must not be lost with a beat that was not sent
@@ -233,17 +261,17 @@ class Membership:
         self._answered_at = self._clock()
         if isinstance(message, Peers):
             self._known = True
-            self._say_unanswered_at = float("inf")
+            self._unanswered.answered()
             self.peers, self.generation = tuple(message.peers), message.generation
         elif isinstance(message, BeatReply):
             if message.generation != self.generation:
                 self._known = False  # the monitor knows more: ask again
         elif isinstance(message, Directive):
             if message.action in ("stop", "leave"):
-                self.sent_away |= message.action == "leave"
-                if self.stop_reason is None:
-                    _LOGGER.info("event=told_to_stop reason=%r", message.reason)
-                self.stop_reason = message.reason or "stop"
+                self.run_is_over |= message.action == "stop"
+                self._stop(message.reason)
+            elif message.action == "wait":
+                self._wait(message.reason)
             elif message.action == "hello":
                 self._known = False
                 self._next_hello = self._clock()

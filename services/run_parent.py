@@ -202,7 +202,7 @@ class RunParent:
         if status is not None:
             self._answered_at = self._attended.seconds
             running = status["phase"] == "running"
-            self._members = frozenset(m["name"] for m in status["members"]) if running else None
+            self._members = frozenset(status["members"]) if running else None
         living = [role for role in self._supervisor.roles() if role.state == "running"]
         for role in living:
             if role.role == "monitor":

@@ -155,7 +155,7 @@ def train(
             actor_command = partial(
                 role_command, config, folder, address, "actor", started_at=started_at
             )
-            context = RoleContext("supervisor", "supervisor", 0, config, address, folder, stop)
+            context = RoleContext("supervisor", 0, config, address, folder, stop)
             try:
                 line = MonitorLine(context.connect(address))
                 shown = console or open_console(config.run.bounds(), name=context.run)

@@ -93,8 +93,6 @@ class TrainerFront:
         self.stop_reason: str | None = None
         #: Whether the monitor said that the run is over.
         self.run_is_over = False
-        #: Whether another trainer has taken this one's place.
-        self.sent_away = False
         self._best_means: deque[float] = deque(maxlen=_MOST_MEANS)
 
     def take_best_means(self) -> Iterator[float]:
@@ -164,7 +162,6 @@ class TrainerFront:
                 membership.tick()
             if (mean := membership.take_best_mean()) is not None:
                 self._best_means.append(mean)
-            self.sent_away = membership.sent_away
             self.run_is_over = membership.run_is_over
             self.stop_reason = membership.stop_reason
             self._want_workers(membership.workers)

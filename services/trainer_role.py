@@ -125,12 +125,11 @@ def run_trainer(context: RoleContext) -> int:
             trainer.intake.dropped("shutdown", int(unroll.valid.sum()))
         for mean in front.take_best_means():
             trainer.offer_best(mean)
-        if not front.sent_away:  # else the newest checkpoint would be an old one
-            trainer.checkpoint(folder)
+        trainer.checkpoint(folder)
         front.close(_CLOSE_WITHIN_S)
         if posted is not None and ended:  # who hangs may still post; it ends with the process
             posted.close()
-    if PARENT_PID_VARIABLE not in os.environ and not front.sent_away:
+    if PARENT_PID_VARIABLE not in os.environ:
         # nobody else tells the person who started this trainer
         last = trainer.beat_fields()
         check_saved(

@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Raised with every change of the wire format; peers of another version are refused."""
 
 REPLY_WITHIN_S = 3.0
@@ -67,11 +67,28 @@ StoredTensor = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
-    """A role tells the monitor who and where it is; `endpoints` maps a service to its address."""
+class NumberRequest:
+    """A process that was given no name asks the monitor for the number in its name."""
 
     role: str
-    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """The number of a process; the monitor gives it to no other process that it hears."""
+
+    number: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A role tells the monitor who and where it is; `endpoints` maps a service to its address.
+
+    Role and number are the name: actor and 3 are actor-3.
+    """
+
+    role: str
+    number: Count
     host: str
     pid: Count
     endpoints: dict[str, str]
@@ -79,7 +96,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One living role as the monitor knows it (part of `Peers`)."""
+    """One living role that serves others, as the monitor knows it (part of `Peers`)."""
 
     role: str
     name: str
@@ -89,7 +106,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Every living role; `generation` grows with each change of the list."""
+    """Every living role that serves others; `generation` grows with each change of the list."""
 
     generation: Count
     peers: list[Peer]
@@ -127,9 +144,11 @@ class BeatReply:
 
 @dataclass(frozen=True, slots=True)
 class Directive:
-    """What the monitor asks a role to do: "stop", "leave" or "hello".
+    """What the monitor asks a role to do: "stop", "leave", "wait" or "hello".
 
-    Who is to leave is no part of the run and stops without writing anything.
+    A process that is to leave is no part of the run: another one has its name, or the monitor
+    refuses it. It saves what it has, as at a stop. One that is to wait says hello again: the
+    process that has its name still lives.
     """
 
     action: str
@@ -348,7 +367,9 @@ class ErrorReply:
 
 
 Message = (
-    Hello
+    NumberRequest
+    | Number
+    | Hello
     | Peers
     | Beat
     | BeatReply

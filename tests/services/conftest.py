@@ -112,7 +112,7 @@ class Roles:
             env=EnvConfig(id="CartPole-v1"),
             monitor=MonitorConfig(beat_every_s=0.05),
         )
-        context = KeptContext(role, name, int(index), config, self.monitor, None, StopFlag())
+        context = KeptContext(role, int(index), config, self.monitor, None, StopFlag())
         self._contexts.append(context)
         return context
 

@@ -187,16 +187,27 @@ def test_stop_is_remembered_with_its_reason(roles, tools) -> None:
     )
 
 
-def test_who_is_sent_away_knows_that_it_is_no_part_of_the_run(roles, tools) -> None:
+def test_a_process_whose_name_is_taken_waits_and_says_why_once(roles, tools, caplog) -> None:
+    line = Line(roles, tools)
+    for _ in range(2):
+        assert line.next() == line.hello
+        line.say(Directive("wait", "actor-0 is process 7 on box"))
+        assert line.client.socket.poll(15_000), "the directive comes"
+        line.clock.now += 100.0  # far beyond the silence that would be said
+    line.introduce()
+    assert line.membership.stop_reason is None
+    [text] = _events(caplog, "name_is_taken")
+    assert "actor-0 is process 7 on box" in text
+    assert _events(caplog, "monitor_does_not_answer") == []
+
+
+def test_a_process_whose_name_was_taken_over_leaves(roles, tools) -> None:
     line = Line(roles, tools)
     line.introduce()
     line.next()
-    line.say(Directive("stop", "target_reached"))
-    tools.wait_until(lambda: line.membership.tick() or line.membership.stop_reason, "stop is known")
-    assert not line.membership.sent_away
-    line.say(Directive("leave", "the name is taken"))
-    tools.wait_until(lambda: line.membership.tick() or line.membership.sent_away, "it is known")
-    assert line.membership.stop_reason == "the name is taken"
+    line.say(Directive("wait", "actor-0 is process 7 on box"))
+    tools.wait_until(lambda: line.membership.tick() or line.membership.stop_reason, "it stops")
+    assert line.membership.stop_reason == "actor-0 is process 7 on box"
 
 
 def test_the_highest_mean_since_the_last_look_is_handed_out_once(roles, tools) -> None:
@@ -259,7 +270,7 @@ def test_episodes_of_a_beat_that_could_not_be_sent_go_with_the_next_one(tools) -
     queue = iter(beats)
     membership = Membership(
         client,
-        hello=Hello("actor", "actor-0", "box", 1, {}),
+        hello=Hello("actor", 0, "box", 1, {}),
         beat=lambda final: next(queue),
         beat_every_s=1.0,
         clock=clock,

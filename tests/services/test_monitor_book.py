@@ -13,6 +13,8 @@ from aclearn.wire import (
     Directive,
     Envelope,
     Hello,
+    Number,
+    NumberRequest,
     Peer,
     Peers,
     SaveBest,
@@ -29,10 +31,10 @@ from services.monitor_book import MonitorBook, Phase
 class Monitor:
     """A book with its clock, and roles that talk to it."""
 
-    def __init__(self, tools, run: RunConfig | None = None) -> None:
+    def __init__(self, tools, run: RunConfig | None = None, **options) -> None:
         self.tools, self.now = tools, 0.0
         self.registry, self.view = Registry(silent_after_s=20.0), RunView(0.0)
-        self.book = MonitorBook(self.registry, self.view, Goal(run or RunConfig()))
+        self.book = MonitorBook(self.registry, self.view, Goal(run or RunConfig()), **options)
         self.book.observe_time(self.now)
 
     def take(self, sender: str, message) -> list[Letter]:
@@ -40,7 +42,8 @@ class Monitor:
         return self.book.take(sender.encode(), envelope, self.now)
 
     def hello(self, name: str, incarnation: str, pid: int = 1, **endpoints: str) -> list[Letter]:
-        return self.take(incarnation, Hello(name.split("-")[0], name, "box", pid, endpoints))
+        role, number = name.split("-")
+        return self.take(incarnation, Hello(role, int(number), "box", pid, endpoints))
 
     def beat(self, incarnation: str, **changes) -> list[Letter]:
         return self.take(incarnation, self.tools.make_beat(**changes))
@@ -69,41 +72,55 @@ def monitor(tools) -> Monitor:
     return Monitor(tools)
 
 
-def test_a_hello_is_answered_with_everybody_and_told_to_all(monitor) -> None:
+def test_a_hello_is_answered_with_all_who_serve_and_told_to_everybody(monitor) -> None:
     monitor.hello("actor-0", "a")
-    monitor.tick()
+    assert monitor.tick() == []  # nobody has to know of an actor
     [letter] = monitor.hello("trainer-0", "t", unrolls="ipc:///u", weights="ipc:///w")
-    expected = Peers(
-        2,
-        [
-            Peer("actor", "actor-0", "a", {}),
-            Peer("trainer", "trainer-0", "t", {"unrolls": "ipc:///u", "weights": "ipc:///w"}),
-        ],
-    )
-    assert letter == Letter(b"t", expected)
-    letters = monitor.tick()
-    assert letters == [Letter(b"a", expected), Letter(b"t", expected)]
+    trainer = Peer("trainer", "trainer-0", "t", {"unrolls": "ipc:///u", "weights": "ipc:///w"})
+    assert letter == Letter(b"t", Peers(1, [trainer]))
+    assert monitor.tick() == [Letter(b"a", letter.message), Letter(b"t", letter.message)]
     assert monitor.tick() == []  # told once
 
 
 def test_a_beat_is_answered_with_the_generation(monitor) -> None:
     monitor.hello("actor-0", "a")
-    monitor.hello("actor-1", "b")
-    assert monitor.beat("a", counters={"env_steps": 120}) == [Letter(b"a", BeatReply(2))]
+    monitor.hello("trainer-0", "t", unrolls="ipc:///u")
+    assert monitor.beat("a", counters={"env_steps": 120}) == [Letter(b"a", BeatReply(1))]
     assert monitor.book.make_line(1.0)["env_steps"] == 120
 
 
-def test_a_replaced_process_that_comes_back_is_sent_away_and_its_successor_stays(monitor) -> None:
-    monitor.hello("actor-0", "a")
-    monitor.hello("actor-0", "b")
-    [letter] = monitor.beat("a", counters={"env_steps": 120})
+def test_a_second_trainer_waits_until_the_first_is_not_heard_which_leaves_when_it_comes_back(
+    monitor,
+) -> None:
+    monitor.hello("trainer-0", "a", pid=17)
+    monitor.look(1.5)
+    monitor.beat("a")
+    [letter] = monitor.hello("trainer-0", "b")
+    assert (letter.address, letter.message.action) == (b"b", "wait")
+    assert "trainer-0 is process 17 on box, which lives" in letter.message.reason
+    assert [member.incarnation for member in monitor.registry.members] == ["a"]
+    monitor.look(2.1)
+    [letter] = monitor.hello("trainer-0", "b")
+    assert isinstance(letter.message, Peers)
+    assert "trainer-0 was started again" in monitor.book.status()["events"]
+    [letter] = monitor.beat("a")
     assert letter.message == Directive("hello", "the monitor does not know you")
-    [letter] = monitor.hello("actor-0", "a")
-    assert letter.address == b"a"
-    assert letter.message.action == "leave"
-    assert "under the name actor-0" in letter.message.reason
+    [letter] = monitor.hello("trainer-0", "a")
+    assert (letter.address, letter.message.action) == (b"a", "wait")
     assert [member.incarnation for member in monitor.registry.members] == ["b"]
-    assert any("actor-0 at box (process 1) is sent away" in text for text in monitor.book.events)
+    monitor.book.stop("x", monitor.now)
+    assert monitor.hello("trainer-0", "a") == [Letter(b"a", Directive("stop", "x"))]
+
+
+def test_a_number_is_handed_out_once_those_who_live_have_told_theirs(tools) -> None:
+    monitor = Monitor(tools, numbers_from=3.0)
+    assert monitor.take("n", NumberRequest("actor")) == []
+    monitor.hello("actor-0", "a")
+    monitor.look(3.0)
+    assert monitor.take("n", NumberRequest("actor")) == [Letter(b"n", Number(1))]
+    [letter] = monitor.take("n", NumberRequest("supervisor"))
+    assert letter.message.action == "leave"
+    assert "its role is unknown; expected one of monitor, trainer" in letter.message.reason
 
 
 def test_whoever_beats_without_a_hello_is_asked_for_one_and_not_counted(monitor) -> None:
@@ -114,13 +131,12 @@ def test_whoever_beats_without_a_hello_is_asked_for_one_and_not_counted(monitor)
 
 
 def test_a_role_that_was_started_again_replaces_its_dead_self(monitor) -> None:
-    monitor.hello("trainer-0", "t")
+    monitor.hello("trainer-0", "t", unrolls="ipc:///u")
     monitor.hello("actor-0", "old")
     monitor.beat("old", counters={"env_steps": 50})
-    monitor.tick()
+    monitor.look(2.1)
     [letter] = monitor.hello("actor-0", "new")
-    assert [peer.incarnation for peer in letter.message.peers] == ["new", "t"]
-    assert {letter.address for letter in monitor.tick()} == {b"new", b"t"}
+    assert [peer.incarnation for peer in letter.message.peers] == ["t"]
     assert "actor-0 was started again" in monitor.book.status()["events"]
     # what the dead one did and no trainer ever saw is lost, not in flight
     line = monitor.book.make_line(1.0)
@@ -131,25 +147,25 @@ def test_a_role_that_was_started_again_replaces_its_dead_self(monitor) -> None:
 
 
 def test_the_silent_are_taken_out_and_the_others_told(monitor) -> None:
-    monitor.hello("actor-0", "a", pid=17)
-    monitor.hello("actor-1", "b")
+    monitor.hello("predictor-0", "a", pid=17, predictions="ipc:///a")
+    monitor.hello("predictor-1", "b", predictions="ipc:///b")
     monitor.look(15.0)
     monitor.beat("b")
     assert monitor.look(5.0) == []
     [letter] = monitor.look(0.1)
     assert letter.address == b"b"
     assert [peer.incarnation for peer in letter.message.peers] == ["b"]
-    assert json.loads(json.dumps(monitor.book.status()))["silent"] == [["actor-0", 17]]
+    assert json.loads(json.dumps(monitor.book.status()))["silent"] == [["predictor-0", 17]]
     # it was only slow: it is asked for a hello and comes back
     [letter] = monitor.beat("a")
     assert letter.message.action == "hello"
-    monitor.hello("actor-0", "a")
-    assert [member.name for member in monitor.registry.members] == ["actor-0", "actor-1"]
+    monitor.hello("predictor-0", "a")
+    assert [member.name for member in monitor.registry.members] == ["predictor-0", "predictor-1"]
 
 
 def test_a_monitor_that_stood_still_itself_takes_nobody_for_silent(monitor) -> None:
-    monitor.hello("actor-0", "a")
-    monitor.hello("actor-1", "b")
+    monitor.hello("predictor-0", "a", predictions="ipc:///a")
+    monitor.hello("predictor-1", "b", predictions="ipc:///b")
     monitor.look(12.0)
     assert monitor.tick(600.0) == []  # stopped and continued, with its machine or alone
     assert monitor.book.status()["events"] == ["the monitor itself stood still for 600.0 s"]
@@ -163,14 +179,14 @@ def test_a_monitor_that_stood_still_itself_takes_nobody_for_silent(monitor) -> N
 @pytest.mark.parametrize(
     ("hello", "sender", "what"),
     [
-        (Hello("actor", "a" * 65, "box", 1, {}), "x", "its name has more than 64 bytes"),
-        (Hello("ä" * 33, "actor-9", "box", 1, {}), "x", "its role has more than 64 bytes"),
-        (Hello("actor", "actor-9", "box", 1, {}), "x" * 65, "its incarnation has more than 64"),
-        (Hello("actor", "actor-9", "box", 1, dict.fromkeys("abcdefghi", "")), "x", "9 endpoints"),
-        (Hello("actor", "actor-9", "box", 1, {"a": "b" * 257}), "x", "of at most 256 bytes"),
+        (Hello("visitor", 0, "box", 1, {}), "x", "its role is unknown; expected one of monitor"),
+        (Hello("actor", 1_000_000, "box", 1, {}), "x", "its number is above 999999"),
+        (Hello("actor", 9, "box", 1, {}), "x" * 65, "its incarnation has more than 64"),
+        (Hello("actor", 9, "box", 1, dict.fromkeys("abcdefghi", "")), "x", "9 endpoints"),
+        (Hello("actor", 9, "box", 1, {"a": "b" * 257}), "x", "of at most 256 bytes"),
     ],
 )
-def test_who_takes_too_much_room_in_the_list_of_all_is_sent_away(
+def test_a_hello_that_takes_too_much_room_in_the_list_of_all_is_refused(
     monitor, hello, sender, what
 ) -> None:
     monitor.hello("trainer-0", "t")
@@ -196,21 +212,21 @@ def test_a_beat_with_endless_gauges_is_taken_without_them_and_still_fits_a_statu
 def test_a_status_that_no_message_could_carry_leaves_out_what_is_only_shown(monitor) -> None:
     monitor.hello("actor-0", "a")
     for n in range(20):
-        monitor.take("x", Hello("actor", "ä" * 500, "box", n, {}))  # six bytes a letter in JSON
-    for role in range(30):
-        monitor.hello(f"role{role}-0", f"r{role}")
+        monitor.take("x", Hello("actor", 10**9, "ä" * 500, n, {}))  # six bytes a letter in JSON
+    for role in ("actor", "predictor", "compressor", "trainer"):
+        monitor.hello(f"{role}-7", role)
         labels = {f"{'l' * 60}{n:03}": 1.0 for n in range(200)}
-        monitor.beat(f"r{role}", gauges=labels, waits=labels | {"total": 200.0}, parts=labels)
+        monitor.beat(role, gauges=labels, waits=labels | {"total": 200.0}, parts=labels)
     monitor.book.make_line(1.0)
     [letter] = monitor.take("cli", StatusRequest())
     assert encode(letter.message, run="run-1", sender="m", sequence=1)
     status = json.loads(letter.message.json)
-    assert len(status["members"]) == 31 and status["line"] == {}
+    assert len(status["members"]) == 5 and status["line"] == {}
 
 
 def test_who_says_goodbye_is_gone_at_once(monitor) -> None:
-    monitor.hello("actor-0", "a")
-    monitor.hello("actor-1", "b")
+    monitor.hello("predictor-0", "a", predictions="ipc:///a")
+    monitor.hello("predictor-1", "b", predictions="ipc:///b")
     monitor.tick()
     monitor.beat("a", final=True)
     [letter] = monitor.tick()
@@ -356,7 +372,7 @@ def test_the_status_says_who_is_there_and_what_happened(monitor) -> None:
     [letter] = monitor.take("cli", StatusRequest())
     assert isinstance(letter.message, Status)
     status = json.loads(letter.message.json)
-    assert status["members"] == [{"role": "actor", "name": "actor-0"}]
+    assert status["members"] == ["actor-0"]
     assert (status["phase"], status["reason"]) == ("running", None)
     assert status["line"]["time_s"] == 3.0
     monitor.book.stop("x", 3.0)

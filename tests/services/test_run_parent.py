@@ -168,7 +168,7 @@ class Watching:
         return {
             "phase": self.phase,
             "line": {},
-            "members": [{"name": name} for name in self.members],
+            "members": list(self.members),
             "silences": len(self.silent),
             "silent": self.silent,
             "notes": [],

@@ -125,7 +125,8 @@ class World:
 
 
 def member(name: str, incarnation: str) -> Member:
-    return Member(name.split("-")[0], name, incarnation, incarnation.encode(), {}, 0.0)
+    role, number = name.split("-")
+    return Member(role, int(number), incarnation, incarnation.encode(), {}, 0.0)
 
 
 def actors_of(count: int) -> list[Member]:

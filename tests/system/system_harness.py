@@ -21,7 +21,17 @@ import yaml
 import zmq
 
 from aclearn.runs import is_metrics_line
-from aclearn.wire import Client, Directive, Hello, Message, Peers, connect_dealer, new_incarnation
+from aclearn.wire import (
+    Client,
+    Directive,
+    Hello,
+    Message,
+    Peers,
+    Status,
+    StatusRequest,
+    connect_dealer,
+    new_incarnation,
+)
 
 T = TypeVar("T")
 
@@ -405,7 +415,6 @@ class Visitor:
         self.context: zmq.Context[Any] = zmq.Context()
         self._sockets: list[zmq.Socket[bytes]] = []
         self.incarnation = new_incarnation()
-        self.name = f"visitor-{self.incarnation}"
         self.run, self.monitor = run, monitor
         self.control = self.connect(monitor)
 
@@ -424,9 +433,14 @@ class Visitor:
         return socket_
 
     def peers(self) -> Peers:
-        """Who is there."""
-        hello = Hello("visitor", self.name, "here", os.getpid(), {})
+        """Who serves others."""
+        number = int(self.incarnation[:4], 16)
+        hello = Hello("compressor", number, "here", os.getpid(), {})
         return self.ask(self.control, hello, Peers)
+
+    def status(self) -> dict[str, Any]:
+        """What the monitor tells whoever watches the run."""
+        return json.loads(self.ask(self.control, StatusRequest(), Status).json)
 
     def endpoints(self) -> dict[str, str]:
         """Service → address, once every role with a service is there."""

@@ -55,7 +55,7 @@ def _junk() -> dict[str, list[bytes]]:
         "bad_header  ": [b"\x91" * 60_000],
         "header_too_large": [b"\xc1" * 70_000],
         "too_many_frames": [b"x"] * 300,
-        "wrong_version": [header.replace(b"protocol\x01", b"protocol\x63")],
+        "wrong_version": [header.replace(b"protocol\x02", b"protocol\x63")],
         "wrong_run": [bytes(encode(StatusRequest(), run="other", sender="x", sequence=1)[0])],
         "unexpected_kind": [
             bytes(encode(NoNewerWeights(0, 0), run="r", sender="x", sequence=1)[0])
@@ -219,7 +219,7 @@ def test_four_roles_by_hand_over_tcp_make_the_same_run_in_any_order(
     }
     run = roles["monitor"]
     run.wait_until_learning(beyond=200)
-    second = system.role("monitor", config, address)
+    second = system.role("monitor", config, address, f"run.dir={system.folder / 'other'}")
     assert second.wait() == 64
     assert address in second.output and "in use" in second.output
     assert "Traceback" not in second.output

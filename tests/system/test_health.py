@@ -21,7 +21,7 @@ def test_health_follows_an_actor_from_its_start_to_its_death(system: System) -> 
 
     system.environment["ACLEARN_RUNTIME_DIR"] = str(directory)
     actor = system.role("actor", config, address)
-    until("actor-0 waits for the monitor", 1)
+    until("actor waits for the monitor", 1)  # which gives it its number
     asks_here, elsewhere = system.environment, {**system.environment}
     del elsewhere["ACLEARN_RUNTIME_DIR"]  # only the actor's health is asked for
 

@@ -196,8 +196,7 @@ def _kill_monitor(run: Run) -> None:
     expected = pids.keys() - {"monitor-0"}
     try:
         run.wait_for(
-            lambda: {peer.name for peer in visitor.peers().peers} - {visitor.name} == expected,
-            "all roles have said hello again",
+            lambda: set(visitor.status()["members"]) == expected, "all roles have said hello again"
         )
     finally:
         visitor.close()

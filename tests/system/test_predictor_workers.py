@@ -99,11 +99,12 @@ class Surroundings:
         self.beat: Beat | None = None
         self.clients: list[Asking] = []
         self._contexts = [self.context]
-        self.run: Run = system.role("predictor", path, self.monitor_address)
+        self.run: Run = system.role(
+            "predictor", path, self.monitor_address, "--name", "predictor-0"
+        )
 
     def _role(self, role: str, index: int) -> RoleContext:
-        name = f"{role}-{index}"
-        return RoleContext(role, name, index, self.config, self.monitor_address, None, StopFlag())
+        return RoleContext(role, index, self.config, self.monitor_address, None, StopFlag())
 
     def add_client(self) -> None:
         context = self._role("actor", len(self.clients))

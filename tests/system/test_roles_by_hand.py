@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from system_harness import CARTPOLE, Run, System, free_port
+from system_harness import CARTPOLE, Run, System, free_port, wait_for
 
 from aclearn.runs import load_newest
 
@@ -28,6 +28,7 @@ def test_roles_with_local_inference_leave_on_a_signal_and_come_back(system: Syst
     before = run.last()["learned_steps"]
     roles["actor"] = system.role("actor", config, address)
     run.wait_until_learning(beyond=before + 500)
+    assert "event=number_given name=actor-0\n" in roles["actor"].output  # it is free again
     assert run.last()["epoch"] == 0
 
     # the trainer saves as it leaves; the next one goes on from there under a new epoch
@@ -52,20 +53,37 @@ def test_roles_with_local_inference_leave_on_a_signal_and_come_back(system: Syst
     assert last.state["ledger"]["learned_steps"] == summary["learned_steps"]
 
 
-def test_of_two_living_actors_of_one_name_the_older_leaves_and_says_why(system: System) -> None:
+def test_a_second_trainer_waits_and_the_one_that_must_leave_saves_first(system: System) -> None:
     config = system.config(CARTPOLE, run={"checkpoint_every_s": 3600.0}, actors={"processes": 1})
     address = f"tcp://127.0.0.1:{free_port()}"
-    roles = {name: system.role(name, config, address) for name in ("actor", "trainer", "monitor")}
-    run = roles["monitor"]
+    run = system.role("monitor", config, address)
+    first = system.role("trainer", config, address)
+    actors = [system.role("actor", config, address) for _ in range(2)]
     run.wait_until_learning(beyond=300)
-    older, roles["actor"] = roles["actor"], system.role("actor", config, address)
-    assert older.wait(within_s=30.0) == 1, older.output
-    assert "another process was started under the name actor-0" in older.output
-    run.wait_until_learning(beyond=run.last()["learned_steps"] + 500)
-    # the monitor last: it would tell the others to stop while their own signal comes
-    for name in ("actor", "trainer", "monitor"):
-        _left_in_order(roles[name], signal.SIGTERM, is_monitor=name == "monitor")
-    run.check_books()
+    wait_for(
+        lambda: all("event=number_given" in actor.output for actor in actors),
+        "both actors have a number",
+    )
+    assert {actor.output.partition("event=number_given name=")[2][:7] for actor in actors} == {
+        "actor-0",
+        "actor-1",
+    }
+
+    second = system.role("trainer", config, address, f"run.dir={system.folder / 'other'}")
+    wait_for(lambda: "event=name_is_taken" in second.output, "it waits", context=second.diagnosis)
+    assert "trainer-0 is process" in second.output and "which lives" in second.output
+    learned = run.wait_until_learning(beyond=run.last()["learned_steps"] + 500)["learned_steps"]
+
+    first.signal(signal.SIGSTOP)
+    run.wait_for(lambda: "trainer-0 was started again" in run.output, "the second takes its place")
+    first.signal(signal.SIGCONT)
+    assert first.wait(within_s=30.0) == 1, first.output  # the run goes on without it
+    assert "trainer-0 is process" in first.output
+    saved = load_newest(run.folder / "checkpoints")
+    assert saved is not None
+    assert saved.state["ledger"]["learned_steps"] >= learned
+    for role in (*actors, second, run):
+        _left_in_order(role, signal.SIGTERM, is_monitor=role is run)
 
 
 def test_a_role_refuses_the_folder_of_another_run_and_tells_what_has_changed(

@@ -27,15 +27,14 @@ class PlayedMonitor:
         # no checkpoints: the disk has no say in how soon a worker is there
         path = system.config(CARTPOLE, run={"checkpoint_every_s": 3600.0}, actors={"processes": 1})
         address = f"ipc://{system.sockets}/m"
-        self._context = RoleContext(
-            "monitor", "monitor-0", 0, load_config(path), address, None, StopFlag()
-        )
+        self._context = RoleContext("monitor", 0, load_config(path), address, None, StopFlag())
         self._server = self._context.serve_at(address, (Hello, Beat))
         self._addresses: dict[str, bytes] = {}
         self._peers: dict[str, Peer] = {}
         self.beats: dict[str, Beat] = {}
         self.roles: dict[str, Run] = {
-            role: system.role(role, path, address) for role in ("trainer", "actor")
+            role: system.role(role, path, address, "--name", f"{role}-0")
+            for role in ("trainer", "actor")
         }
 
     @property
@@ -57,7 +56,7 @@ class PlayedMonitor:
             if isinstance(message, Hello):
                 self._addresses[message.role] = address
                 endpoints = dict(message.endpoints)
-                peer = Peer(message.role, message.name, envelope.sender, endpoints)
+                peer = Peer(message.role, f"{message.role}-0", envelope.sender, endpoints)
                 self._peers[message.role] = peer
                 for each in self._addresses.values():
                     self._server.send(each, Peers(len(self._peers), list(self._peers.values())))

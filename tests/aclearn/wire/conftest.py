@@ -21,6 +21,8 @@ from aclearn.wire import (
     ErrorReply,
     Hello,
     NoNewerWeights,
+    Number,
+    NumberRequest,
     ObservationsRequest,
     Peer,
     Peers,
@@ -67,7 +69,9 @@ def _small_unroll() -> Unroll:
 def samples():
     """A small message of every kind, by kind."""
     messages = [
-        Hello("actor", "actor-0", "box", 4242, {"unrolls": "ipc:///tmp/t.sock"}),
+        NumberRequest("actor"),
+        Number(3),
+        Hello("actor", 0, "box", 4242, {"unrolls": "ipc:///tmp/t.sock"}),
         Peers(3, [Peer("trainer", "trainer-0", "ab12", {"unrolls": "tcp://127.0.0.1:5555"})]),
         Beat(
             state="running",

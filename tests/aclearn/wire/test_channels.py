@@ -168,7 +168,7 @@ GARBAGE = [
     ([b"x"] * 257, "too_many_frames"),
     ([b"x"] * 5_000, "too_many_frames"),
     ([header_with(), b"more"], "wrong_frames"),
-    ([header_with(protocol=2)], "wrong_version"),
+    ([header_with(protocol=99)], "wrong_version"),
     ([header_with(kind="Pickle")], "unknown_kind"),
     ([header_with(fields={})], "wrong_fields"),
     ([header_with(fields={"generation": True})], "bad_field"),

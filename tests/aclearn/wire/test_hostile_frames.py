@@ -111,7 +111,7 @@ def test_each_field_missing_or_of_another_type_is_refused(kind, samples):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"protocol": 2}, "wrong_version"),
+        ({"protocol": 99}, "wrong_version"),
         ({"protocol": True}, "wrong_version"),
         ({"protocol": "1"}, "wrong_version"),
         ({"kind": SECRET}, "unknown_kind"),
@@ -323,7 +323,7 @@ def test_a_frame_too_few_or_too_many_is_refused(samples):
 def test_trailing_bytes_and_duplicate_keys_are_refused(samples):
     header = frames_of(samples["BeatReply"])[0]
     # A map of 8 entries, the last of which says `protocol` again.
-    doubled = b"\x88" + header[1:] + b"\xa8protocol\x01"
+    doubled = b"\x88" + header[1:] + b"\xa8protocol\x02"
 
     assert outcome([header + b"\xc0"]) == "bad_header"
     assert outcome([doubled]) == "bad_header"
