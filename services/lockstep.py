@@ -29,6 +29,7 @@ from services.compressor import Compressor
 from services.monitor import MonitorFiles, started_seconds_ago
 from services.policies import architecture_of, make_chain, make_runtime
 from services.trainer import Trainer
+from services.trainer_checkpoints import TrainerCheckpoints
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -193,8 +194,9 @@ def run_lockstep(config: Config, folder: RunFolder, *, stop: StopFlag) -> None:
     architecture = architecture_of(config, spec)
     store = ParameterStore()
     trainer = Trainer(config, spec, architecture, store)
-    trainer.resume(folder)
-    trainer.claim_epoch(folder)
+    checkpoints = TrainerCheckpoints(trainer, folder, config.run)
+    checkpoints.resume()
+    checkpoints.claim_epoch()
     trainer.publish()
     recent = RecentObservations(frame_stack=spec.frame_stack, seed=config.run.seed)
     policy = LockstepPolicy(config, architecture)
@@ -210,18 +212,18 @@ def run_lockstep(config: Config, folder: RunFolder, *, stop: StopFlag) -> None:
     next_line = now
 
     def observe() -> str | None:
-        fields = trainer.beat_fields()
+        fields = checkpoints.beat_fields()
         beat = _beat(**fields, returns=[], lengths=[])
         at = time.monotonic()
         view.observe_beat("trainer", "trainer-0", incarnations[0], beat, at)
         view.observe_beat("actor", "actor-0", incarnations[1], actor.take_beat(), at)
         if view.mean_of_100 is not None:
-            trainer.offer_best(view.mean_of_100)
+            checkpoints.offer_best(view.mean_of_100)
         return goal.observe(view.line(at), episodes_in_mean=view.returns_in_mean)
 
     def make_line() -> dict[str, Any]:
         line = view.line(time.monotonic())
-        line["best_return"] = trainer.best_return
+        line["best_return"] = checkpoints.best_return
         return line | goal.fields()
 
     try:
@@ -242,7 +244,7 @@ def run_lockstep(config: Config, folder: RunFolder, *, stop: StopFlag) -> None:
                 if unrolls:
                     trainer.learn(unrolls)
                 reason = observe() or (str(stop.reason) if stop else None)
-                trainer.checkpoint_if_due(folder)
+                checkpoints.write_if_due()
                 if time.monotonic() >= next_line:
                     next_line = time.monotonic() + config.run.metrics_every_s
                     line = make_line()
@@ -251,7 +253,7 @@ def run_lockstep(config: Config, folder: RunFolder, *, stop: StopFlag) -> None:
                     console.update(line, [])
     finally:
         observe()  # the last checkpoint may be the best
-        trainer.checkpoint(folder)
+        checkpoints.write()
         observe()
         view.role_gone(incarnations[1], time.monotonic())
         files.close(make_line(), view, goal, reason or "failed")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 
 from aclearn.config import Config
 from aclearn.envs import EnvSpec
-from aclearn.errors import CheckpointError
 from aclearn.learning import (
     Batch,
     GradientWorker,
@@ -26,22 +24,16 @@ from aclearn.learning import (
 )
 from aclearn.monitoring import StepLedger, part
 from aclearn.policies import Architecture, PolicyVersion
-from aclearn.runs import RunFolder, load_best, load_newest, save_checkpoint
 from aclearn.sharing import WeightBoard
 from aclearn.wire import Unroll
-from services.checkpoint_record import CheckpointRecord
 from services.intake import Intake
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Longest wait for unrolls before the trainer looks whether it must stop.
-_LOOK_EVERY_S = 0.1
 #: Updates in a row whose gradient is not finite before the trainer gives itself up.
 _MOST_REFUSED_UPDATES = 20
 #: Parts of a chain's id that say how a policy is executed, not that it is another one.
 _UNCHANGED = {"none", "fuse", "onnx", "torchscript"}
-#: Seconds that the goodbye to the monitor may take.
-_CLOSE_WITHIN_S = 3.0
 
 
 @dataclass
@@ -86,16 +78,6 @@ class Snapshot:
     state: dict[str, Any]
 
 
-def _best_return(folder: RunFolder) -> float | None:
-    """Mean return of the best checkpoint; None where there is none, or none that is whole."""
-    try:
-        best = load_best(folder.checkpoints_dir)
-    except CheckpointError as error:
-        _LOGGER.warning("event=best_not_read reason=%r", str(error))
-        return None
-    return None if best is None else float(best.state["return_mean_100"])
-
-
 class Trainer:
     """The policy, its counters, and what one batch does to them. No socket, no thread.
 
@@ -107,9 +89,9 @@ class Trainer:
         spec: of the environments.
         architecture: of the policy.
         store: where new weights are published.
-        clock: monotonic seconds, for the cadence of checkpoints.
 
     Attributes:
+        architecture: of the policy.
         device: that it learns on.
         board: where weights are posted as well, for those who can read it; None where nobody can.
     """
@@ -122,11 +104,9 @@ class Trainer:
         spec: EnvSpec,
         architecture: Architecture,
         store: ParameterStore,
-        *,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._config, self._spec, self._architecture = config, spec, architecture
-        self._store, self._clock = store, clock
+        self._config, self._spec, self._store = config, spec, store
+        self.architecture = architecture
         trainer = config.trainer
         # what is to be bit-reproducible is computed on the CPU, also where auto finds a GPU
         self.device = choose_device("cpu" if config.run.deterministic else trainer.device)
@@ -148,42 +128,33 @@ class Trainer:
         self.intake = self._make_intake(StepLedger())
         self._refused_in_a_row = 0
         self._gauges: dict[str, float] = {}
-        now = clock()
-        self._record = CheckpointRecord(config.run.checkpoint_every_s, tried_at=now, saved_at=now)
-        #: Mean return of 100 episodes of the best policy so far; None before there is one.
-        self.best_return: float | None = None
-        self._best: Snapshot | None = None
 
-    def resume(self, folder: RunFolder) -> bool:
-        """Continue from the folder's newest whole checkpoint under a new epoch, if there is one.
+    def restore(self, snapshot: Snapshot) -> None:
+        """Continue from a snapshot of an earlier trainer, under a new epoch.
 
         Raises:
-            CheckpointError: there are checkpoints, but none that can be used.
+            KeyError, TypeError, ValueError: something is missing in it.
+            CheckpointError: it does not fit this trainer.
         """
-        checkpoint = load_newest(
-            folder.checkpoints_dir, expect_architecture=self._architecture.digest()
-        )
-        if checkpoint is None:
-            return False
-        state = checkpoint.state
-        try:
-            self.epoch = int(state["epoch"]) + 1
-            self.counters = TrainerCounters(**state["counters"])
-            torch.set_rng_state(torch.from_numpy(checkpoint.tensors["random/torch"].copy()))
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"{checkpoint.path}: incomplete state: {error!r}") from error
-        self.learner.load_state_tensors(dict(checkpoint.tensors))
+        tensors, state = snapshot.tensors, snapshot.state
+        self.epoch = int(state["epoch"]) + 1
+        self.counters = TrainerCounters(**state["counters"])
+        torch.set_rng_state(torch.from_numpy(tensors["random/torch"].copy()))
+        self.learner.load_state_tensors(dict(tensors))
         self.intake = self._make_intake(StepLedger.from_state(state["ledger"]))
         self._look_at_bound()
-        self.best_return = _best_return(folder)
-        _LOGGER.info(
-            "event=resumed checkpoint=%s epoch=%d version=%d updates=%d",
-            checkpoint.path.name,
-            self.epoch,
-            self.counters.policy_version,
-            self.counters.updates,
-        )
-        return True
+
+    def snapshot(self, return_mean: float | None = None) -> Snapshot:
+        """All that a later trainer needs to go on from this moment.
+
+        Args:
+            return_mean: of 100 episodes, where it is the best so far.
+        """
+        # weights and counters of one moment; workers wait for the copy only
+        with self.learner.lock:
+            tensors, state = self.learner.state_tensors(), self._state()
+        tensors["random/torch"] = np.array(torch.get_rng_state().numpy())
+        return Snapshot(tensors, state | {"return_mean_100": return_mean})
 
     def publish(self) -> None:
         """Publish the weights as they are now, under `counters.policy_version`."""
@@ -296,87 +267,18 @@ class Trainer:
                 "lower optimiser.learning_rate or clip rewards (env.clip_rewards)"
             )
 
-    def checkpoint_if_due(self, folder: RunFolder) -> None:
-        """Save when `run.checkpoint_every_s` have passed; a full disk is reported, not fatal."""
-        if self._record.due(self._clock()):
-            self.checkpoint(folder)
-
-    def claim_epoch(self, folder: RunFolder) -> None:
-        """Save this trainer's epoch before anything is published under it.
-
-        A trainer that died before its first checkpoint would otherwise be followed by one of the
-        same epoch, whose weights the actors take for older than those that they have.
-
-        Raises:
-            CheckpointError: the disk refuses; without a saved epoch nothing may be published.
-        """
-        self._save(folder, self._snapshot())
-
-    def offer_best(self, return_mean: float) -> None:
-        """Keep the policy of this moment as the best where `return_mean` is the highest so far.
-
-        It is copied now and written with the next checkpoint.
-
-        Args:
-            return_mean: of the run's last 100 episodes.
-        """
-        if self.best_return is None or return_mean > self.best_return:
-            self.best_return = return_mean
-            self._best = self._snapshot(return_mean)
-
-    def checkpoint(self, folder: RunFolder) -> None:
-        """Save now; an error is reported in heartbeats and the last good checkpoint stays."""
-        self._record.tried_at = self._clock()
-        try:
-            if self._best is not None:  # first: what is written last is what a run goes on from
-                self._save(folder, self._best)
-                self._best = None
-            if self._record.updates != self.counters.updates:
-                self._save(folder, self._snapshot())
-        except CheckpointError as error:
-            if not self._record.error:  # heartbeats count the others
-                _LOGGER.warning("event=checkpoint_failed reason=%r", str(error))
-            self._record.failed(error, folder.checkpoints_dir)
-
-    def _snapshot(self, return_mean: float | None = None) -> Snapshot:
-        # weights and counters of one moment; workers wait for the copy only
-        with self.learner.lock:
-            tensors, state = self.learner.state_tensors(), self._state()
-        tensors["random/torch"] = np.array(torch.get_rng_state().numpy())
-        return Snapshot(tensors, state | {"return_mean_100": return_mean})
-
-    def _save(self, folder: RunFolder, snapshot: Snapshot) -> None:
-        updates = snapshot.state["counters"]["updates"]
-        save_checkpoint(
-            folder.checkpoints_dir,
-            tensors=snapshot.tensors,
-            state=snapshot.state,
-            label=updates,
-            keep=self._config.run.checkpoints_kept,
-            best=snapshot.state["return_mean_100"] is not None,
-        )
-        learned_steps = snapshot.state["ledger"]["learned_steps"]
-        self._record.saved(self._clock(), updates=updates, learned_steps=learned_steps)
-
     def beat_fields(self) -> dict[str, Any]:
-        """Counters, dropped steps, gauges and the note of a beat, of one moment."""
+        """Counters, dropped steps and gauges of a beat, of one moment."""
         # not under the lock: a beat must not wait for an update. `updates` may be one ahead.
         counters, dropped = self.intake.counters()
         counters |= vars(self.counters)
         counters |= {"epoch": self.epoch}
-        record = self._record
-        counters |= record.counters(
-            updates=counters["updates"], learned_steps=counters["learned_steps"]
-        )
-        gauges = self._gauges | {"checkpoint_age_s": self._clock() - record.saved_at}
-        if self.best_return is not None:
-            gauges["best_return"] = self.best_return
-        return {"counters": counters, "dropped": dropped, "gauges": gauges, "note": record.error}
+        return {"counters": counters, "dropped": dropped, "gauges": dict(self._gauges)}
 
     def _state(self) -> dict[str, Any]:
         return {
-            "architecture": self._architecture.digest(),
-            "architecture_spec": self._architecture.to_dict(),
+            "architecture": self.architecture.digest(),
+            "architecture_spec": self.architecture.to_dict(),
             "epoch": self.epoch,
             "counters": dict(vars(self.counters)),
             "ledger": self.intake.state(),
@@ -385,7 +287,7 @@ class Trainer:
     def _make_intake(self, ledger: StepLedger) -> Intake:
         return Intake(
             ledger,
-            architecture=self._architecture,
+            architecture=self.architecture,
             frame_stack=self._spec.frame_stack,
             unroll_length=self._config.actors.unroll_length,
             max_lag_versions=self._config.trainer.max_lag_versions,

@@ -18,6 +18,7 @@ from services.role import RoleContext, exit_status
 from services.shared_weights import allocator_for, post_weights
 from services.sizes import check_sizes
 from services.trainer import Trainer
+from services.trainer_checkpoints import TrainerCheckpoints
 from services.trainer_front import TrainerFront
 from services.workers import Step, WantedWorkers, WorkerPool
 
@@ -55,8 +56,9 @@ def run_trainer(context: RoleContext) -> int:
     check_sizes(config, spec, architecture)
     store = ParameterStore()
     trainer = Trainer(config, spec, architecture, store)
-    trainer.resume(folder)
-    trainer.claim_epoch(folder)
+    checkpoints = TrainerCheckpoints(trainer, folder, config.run)
+    checkpoints.resume()
+    checkpoints.claim_epoch()
     posted = post_weights(allocator_for(config, trainer.device), architecture, context.monitor)
     if posted is not None:
         trainer.board = posted.board
@@ -73,7 +75,7 @@ def run_trainer(context: RoleContext) -> int:
     failures: list[BaseException] = []
 
     def beat(final: bool) -> Beat:
-        fields = trainer.beat_fields()
+        fields = checkpoints.beat_fields()
         refused = {f"refused.{reason}": count for reason, count in front.refused.items()}
         fields["gauges"] |= {
             "queue_fill": queue.fill,
@@ -112,8 +114,8 @@ def run_trainer(context: RoleContext) -> int:
             time.sleep(_LOOK_EVERY_S)
             pool.check()
             for mean in front.take_best_means():
-                trainer.offer_best(mean)
-            trainer.checkpoint_if_due(folder)
+                checkpoints.offer_best(mean)
+            checkpoints.write_if_due()
         if failures:
             raise RuntimeError("the thread of the trainer's sockets died") from failures[0]
     finally:
@@ -124,14 +126,14 @@ def run_trainer(context: RoleContext) -> int:
         for unroll in left:
             trainer.intake.dropped("shutdown", int(unroll.valid.sum()))
         for mean in front.take_best_means():
-            trainer.offer_best(mean)
-        trainer.checkpoint(folder)
+            checkpoints.offer_best(mean)
+        checkpoints.write()
         front.close(_CLOSE_WITHIN_S)
         if posted is not None and ended:  # who hangs may still post; it ends with the process
             posted.close()
     if PARENT_PID_VARIABLE not in os.environ:
         # nobody else tells the person who started this trainer
-        last = trainer.beat_fields()
+        last = checkpoints.beat_fields()
         check_saved(
             folder,
             updates=last["counters"]["updates"],

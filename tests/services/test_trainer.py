@@ -18,6 +18,7 @@ from aclearn.runs import RunFolder, load_best, load_newest
 from aclearn.wire import Unroll
 from services.policies import architecture_of
 from services.trainer import Trainer
+from services.trainer_checkpoints import TrainerCheckpoints
 from services.trainer_role import make_step
 from services.workers import WorkerPool
 
@@ -231,28 +232,29 @@ def test_a_checkpoint_is_of_one_moment_while_workers_learn(tmp_path) -> None:
 def test_the_best_is_of_the_moment_it_was_offered_and_a_later_trainer_knows_it(tmp_path) -> None:
     folder = RunFolder.create(tmp_path, "r", "")
     trainer = make_trainer()
-    trainer.claim_epoch(folder)
+    checkpoints = TrainerCheckpoints(trainer, folder, RunConfig())
+    checkpoints.claim_epoch()
     weights = {}
     for number, mean in enumerate([20.0, 30.0, 25.0], start=1):
         trainer.learn([admit(trainer, number)])
-        trainer.offer_best(mean)
+        checkpoints.offer_best(mean)
         weights[number] = trainer.learner.tensors()
-    assert trainer.beat_fields()["gauges"]["best_return"] == 30.0
-    trainer.checkpoint(folder)
+    assert checkpoints.beat_fields()["gauges"]["best_return"] == 30.0
+    checkpoints.write()
     newest, best = load_newest(folder.checkpoints_dir), load_best(folder.checkpoints_dir)
     assert (newest.label, newest.state["return_mean_100"]) == (3, None)
     assert (best.label, best.state["return_mean_100"]) == (2, 30.0)
     for name, array in weights[2].items():
         np.testing.assert_array_equal(best.tensors[f"weights/{name}"], array)
 
-    again = make_trainer()
-    assert again.resume(folder)
+    again = TrainerCheckpoints(make_trainer(), folder, RunConfig())
+    assert again.resume()
     assert again.best_return == 30.0
     again.offer_best(29.0)
-    again.checkpoint(folder)
+    again.write()
     assert load_best(folder.checkpoints_dir).path == best.path
     again.offer_best(31.0)  # though there is a checkpoint of this moment
-    again.checkpoint(folder)
+    again.write()
     best = load_best(folder.checkpoints_dir)
     assert (best.label, best.state["epoch"], best.state["return_mean_100"]) == (3, 1, 31.0)
 
