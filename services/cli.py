@@ -158,6 +158,7 @@ def run_role(role_name: str, name: str | None, config: Config, monitor: str, sto
         ConfigError: the name is not the role and a number.
     """
     from services.health import open_health
+    from services.preflight import check_role
     from services.role import RoleContext, exit_status
     from services.role_folder import role_folder
     from services.socket_directory import remove_if_orphaned
@@ -165,14 +166,17 @@ def run_role(role_name: str, name: str | None, config: Config, monitor: str, sto
     number = None if name is None else number_in(role_name, name)
     if number is None and role_name in SINGLE_ROLES:
         number = 0
-    # actors and predictors write nothing, and may be on a machine without the folder
-    folder = role_folder(config, role_name) if role_name in WRITERS else None
     restarts = int(os.environ.get(RESTARTS_VARIABLE, "0"))
     health = open_health(config, role_name, name or role_name, restarts)
-    context = RoleContext(role_name, number or 0, config, monitor, folder, stop, restarts, health)
+    context = RoleContext(role_name, number or 0, config, monitor, None, stop, restarts, health)
     allow_many_connections()
     # each role imports only what it needs: an actor loads torch for a torch runtime only
     try:
+        context.env_spec = check_role(context)
+        if stop and role_name != "monitor":  # which tells in its summary why the run ended
+            return exit_status(stop, run_is_over=False)
+        # actors and predictors write nothing, and may be on a machine without the folder
+        context.folder = role_folder(config, role_name) if role_name in WRITERS else None
         if number is None:
             number = ask_number(context)
             if number is None:

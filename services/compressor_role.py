@@ -88,7 +88,7 @@ def run_compressor(context: RoleContext) -> int:
     """
     keep_freed_memory()
     config = context.config
-    architecture = architecture_of(config)
+    architecture = architecture_of(config, context.env_spec)
     chain = make_chain(config, architecture)
     stand_back(config.actors.nice)
     seed = config.run.seed * 1009 + context.index

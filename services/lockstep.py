@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from aclearn.acting import UnrollCounter, sample_actions
 from aclearn.config import Config
-from aclearn.envs import read_spec
+from aclearn.envs import EnvSpec
 from aclearn.launch import StopFlag
 from aclearn.learning import ParameterStore, PublishedWeights, RecentObservations
 from aclearn.monitoring import Goal, open_console
@@ -181,7 +181,7 @@ class LockstepActor:
             group.env.close()
 
 
-def run_lockstep(config: Config, folder: RunFolder, *, stop: StopFlag) -> None:
+def run_lockstep(config: Config, folder: RunFolder, spec: EnvSpec, *, stop: StopFlag) -> None:
     """Run the whole configuration in this process until its goal, its bound or a signal.
 
     Writes what a run of separate processes writes. Weights after N updates depend on the seed
@@ -190,7 +190,6 @@ def run_lockstep(config: Config, folder: RunFolder, *, stop: StopFlag) -> None:
     Raises:
         AclearnError: the environment, a checkpoint or the disk cannot be used.
     """
-    spec = read_spec(config.env, timeout_s=config.actors.step_timeout_s)
     architecture = architecture_of(config, spec)
     store = ParameterStore()
     trainer = Trainer(config, spec, architecture, store)

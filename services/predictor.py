@@ -236,7 +236,7 @@ def run_predictor(context: RoleContext) -> int:
     """Run one predictor until it is told to stop; its exit status."""
     keep_freed_memory()
     config = context.config
-    architecture = architecture_of(config)
+    architecture = architecture_of(config, context.env_spec)
     _, policy = make_policy(
         context,
         architecture,

@@ -13,6 +13,7 @@ from pathlib import Path
 import zmq
 
 from aclearn.config import Config
+from aclearn.envs import EnvSpec
 from aclearn.errors import ConfigError
 from aclearn.launch import StopFlag
 from aclearn.runs import RunFolder
@@ -53,6 +54,16 @@ _GOODBYE_LINGER_S = 1.0
 MOST_EPISODES = 1000
 
 
+def cluster_keys(config: Config) -> ClusterKeys | None:
+    """The keys in `network.keys_dir`; None where it names no folder.
+
+    Raises:
+        EndpointError: they cannot be read.
+    """
+    keys_dir = config.network.keys_dir
+    return load_keys(Path(keys_dir)) if keys_dir else None
+
+
 @dataclass
 class RoleContext:
     """One role's place in the run; owns its ZeroMQ context.
@@ -63,6 +74,7 @@ class RoleContext:
         config: of the whole run.
         monitor: the one address to know.
         folder: where the run writes; None for roles that write nothing.
+        env_spec: what the environments look like; None for roles that need not know.
         stop: set by SIGTERM and Ctrl-C.
         restarts: how often this role was started before; chooses seeds.
         health: where it says whether it works; None where nobody asks.
@@ -76,12 +88,12 @@ class RoleContext:
     stop: StopFlag
     restarts: int = 0
     health: HealthFile | None = None
+    env_spec: EnvSpec | None = None
     incarnation: str = field(default_factory=new_incarnation)
     zmq_context: zmq.Context[zmq.Socket[bytes]] = field(default_factory=zmq.Context)
 
     def __post_init__(self) -> None:
-        keys_dir = self.config.network.keys_dir
-        self.keys: ClusterKeys | None = load_keys(Path(keys_dir)) if keys_dir else None
+        self.keys: ClusterKeys | None = cluster_keys(self.config)
 
     @property
     def name(self) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from aclearn.monitoring import RunConsole, open_console
 from aclearn.runs import RunFolder, lock_all, lock_run
 from aclearn.wire import tcp_endpoint
 from services.monitor import STARTED_AT_VARIABLE
-from services.policies import architecture_of, make_chain
+from services.preflight import SPEC_VARIABLE, check_run
 from services.role import RoleContext
 from services.role_folder import check_same_run
 from services.run_parent import MonitorLine, RunParent
@@ -38,7 +40,7 @@ def monitor_addresses(config: Config, directory: Path) -> tuple[str, str]:
 
 
 def role_commands(
-    config: Config, folder: RunFolder, bound: str, monitor: str, *, started_at: float
+    config: Config, folder: RunFolder, bound: str, monitor: str, variables: Mapping[str, str]
 ) -> list[RoleCommand]:
     """How every role of the run is started, the monitor first.
 
@@ -47,7 +49,7 @@ def role_commands(
         folder: of the run.
         bound: where the monitor listens.
         monitor: where the others find it.
-        started_at: when the command was started, in seconds since the epoch.
+        variables: environment variables that every role gets.
     """
     counts = {"monitor": 1, "trainer": 1}
     if config.actors.inference == "predictor":
@@ -62,7 +64,7 @@ def role_commands(
             bound if role == "monitor" else monitor,
             role,
             index,
-            started_at=started_at,
+            variables,
         )
         for role, count in counts.items()
         for index in range(count)
@@ -70,7 +72,12 @@ def role_commands(
 
 
 def role_command(
-    config: Config, folder: RunFolder, monitor: str, role: str, index: int, *, started_at: float
+    config: Config,
+    folder: RunFolder,
+    monitor: str,
+    role: str,
+    index: int,
+    variables: Mapping[str, str],
 ) -> RoleCommand:
     """How one role is started."""
     threads = config.predictor.threads if role == "predictor" else 1
@@ -84,7 +91,7 @@ def role_command(
         {
             # every process is one core's worth; idle pools would fight for the cores
             "OMP_NUM_THREADS": str(threads),
-            STARTED_AT_VARIABLE: repr(started_at),
+            **variables,
         },
         folder.log_path(role, str(index)),
     )
@@ -129,31 +136,33 @@ def train(
     Raises:
         AclearnError: the run cannot be started, or a role died too often.
     """
-    started_at = float(os.environ.get(STARTED_AT_VARIABLE, time.time()))
-    if config.compressor.chain:
-        # before anything is started or written: a chain that cannot work is the user's to mend
-        make_chain(config, architecture_of(config))
-    if stop:
-        return None
-    with open_run_folder(config, resume=resume) as folder:
-        older = _written_at(folder.summary_path)
-        if config.run.deterministic:
-            # imported here: lock-step needs torch in this process, the usual way does not
-            from services.lockstep import run_lockstep
+    started_at = os.environ.get(STARTED_AT_VARIABLE, repr(time.time()))
+    with socket_directory(stop) as directory:
+        bound, address = monitor_addresses(config, directory)
+        spec = check_run(config, bound, resume=resume, stop=stop)
+        if spec is None or stop:
+            return None
+        variables = {
+            STARTED_AT_VARIABLE: started_at,
+            SPEC_VARIABLE: json.dumps(spec.to_dict()),
+        }
+        with open_run_folder(config, resume=resume) as folder:
+            older = _written_at(folder.summary_path)
+            if config.run.deterministic:
+                # imported here: lock-step needs torch in this process, the usual way does not
+                from services.lockstep import run_lockstep
 
-            run_lockstep(config, folder, stop=stop)
-            return _summary_after(folder, older)
-        with socket_directory(stop) as directory:
-            bound, address = monitor_addresses(config, directory)
+                run_lockstep(config, folder, spec, stop=stop)
+                return _summary_after(folder, older)
             supervisor = Supervisor(
-                role_commands(config, folder, bound, address, started_at=started_at),
+                role_commands(config, folder, bound, address, variables),
                 max_restarts=config.supervisor.max_restarts,
                 restart_window_s=config.supervisor.restart_window_s,
                 backoff_first_s=config.supervisor.backoff_first_s,
                 backoff_max_s=config.supervisor.backoff_max_s,
             )
             actor_command = partial(
-                role_command, config, folder, address, "actor", started_at=started_at
+                role_command, config, folder, address, "actor", variables=variables
             )
             context = RoleContext("supervisor", 0, config, address, folder, stop)
             try:
@@ -163,7 +172,7 @@ def train(
                     RunParent(config, supervisor, line, view, stop, actor_command).run()
             finally:
                 context.close()
-        return _summary_after(folder, older)
+            return _summary_after(folder, older)
 
 
 def _summary_after(folder: RunFolder, older: int | None) -> dict[str, Any] | None:

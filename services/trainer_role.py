@@ -7,7 +7,6 @@ import os
 import time
 
 from aclearn.allocator import keep_freed_memory
-from aclearn.envs import read_spec
 from aclearn.launch import PARENT_PID_VARIABLE
 from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
 from aclearn.monitoring import WaitMeter, add_up
@@ -16,7 +15,6 @@ from services.checkpoint_record import check_saved
 from services.policies import architecture_of
 from services.role import RoleContext, exit_status
 from services.shared_weights import allocator_for, post_weights
-from services.sizes import check_sizes
 from services.trainer import Trainer
 from services.trainer_checkpoints import TrainerCheckpoints
 from services.trainer_front import TrainerFront
@@ -48,12 +46,10 @@ def make_step(trainer: Trainer, queue: TrainingQueue[Unroll], unrolls_per_batch:
 def run_trainer(context: RoleContext) -> int:
     """Run the trainer until it is told to stop; its last act is a checkpoint. Its exit status."""
     keep_freed_memory()
-    config, folder = context.config, context.folder
-    if folder is None:
-        raise ValueError("the trainer needs a run folder for its checkpoints")
-    spec = read_spec(config.env, timeout_s=config.actors.step_timeout_s)
+    config, folder, spec = context.config, context.folder, context.env_spec
+    if folder is None or spec is None:
+        raise ValueError("the trainer needs a run folder and must know what environments look like")
     architecture = architecture_of(config, spec)
-    check_sizes(config, spec, architecture)
     store = ParameterStore()
     trainer = Trainer(config, spec, architecture, store)
     checkpoints = TrainerCheckpoints(trainer, folder, config.run)

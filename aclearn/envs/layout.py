@@ -13,7 +13,7 @@ from aclearn.errors import EnvironmentFailure
 
 
 class ObservationError(Exception):
-    """An observation that is not what the environment's space promises.
+    """An observation or reward that is not what the environment's spaces promise.
 
     Attributes:
         reason: a word for the counter of faults.

@@ -96,10 +96,11 @@ class SingleEnvs:
                     self._begin_episode(b, seed)
             except ENVIRONMENT_FAULTS as error:
                 self._deadline.disarm()
-                self._replace(b, *_describe(error))
+                self._replace(b, error)
             self.between_attempts()
         for b in self._layout.not_finite():
-            self._replace(b, "observation_not_finite", f"observation is {observations[b]}")
+            said = f"observation is {observations[b]}"
+            self._replace(b, ObservationError("observation_not_finite", said))
         self._seeded = True
         self._ended = np.zeros(self.num_envs, np.bool_)
         self._actions = None
@@ -140,17 +141,19 @@ class SingleEnvs:
             except ENVIRONMENT_FAULTS as error:
                 self._deadline.disarm()
                 if b < B:  # else the alarm came in the moment in which the last one was done
-                    self._replace(b, *_describe(error))
+                    self._replace(b, error)
                     faulted[b] = True
                     b += 1
         # Written so that NaN fails too; beyond float32's range means infinite to the trainer.
         if not (np.abs(rewards) <= _FLOAT32_MAX).all():
             for b in np.flatnonzero(~(np.abs(rewards) <= _FLOAT32_MAX)).tolist():
                 if not faulted[b]:
-                    self._replace(b, "reward_not_finite", f"reward is {rewards[b]}")
+                    said = f"reward is {rewards[b]}"
+                    self._replace(b, ObservationError("reward_not_finite", said))
                     faulted[b] = True
         for b in self._layout.not_finite():
-            self._replace(b, "observation_not_finite", f"observation is {observations[b]}")
+            said = f"observation is {observations[b]}"
+            self._replace(b, ObservationError("observation_not_finite", said))
             faulted[b] = True
         if faulted.any():
             rewards[faulted] = 0.0
@@ -192,16 +195,16 @@ class SingleEnvs:
         shown, _ = self._envs[b].reset(seed=seed)
         self._layout.write_first(b, shown)
 
-    def _replace(self, b: int, reason: str, detail: str) -> None:
+    def _replace(self, b: int, error: BaseException) -> None:
         """Make environment b again and put its first observation into the batch.
 
         Raises:
-            EnvironmentFailure: that was one fault too many.
+            EnvironmentFailure: that was one fault too many; its cause is the last one.
         """
         # those that failed before are not forgotten while this one does not come back
         self._forget_old_faults()
         while True:
-            self._count(b, reason, detail)
+            self._count(b, error)
             self.between_attempts()
             self._close_one(b, self._envs[b])
             self.between_attempts()
@@ -211,21 +214,23 @@ class SingleEnvs:
                     self._envs[b] = self._make()
                     self._steps[b] = self._envs[b].step
                     self._begin_episode(b, int(seeds.generate_state(1)[0]))
-            except ENVIRONMENT_FAULTS as error:
+            except ENVIRONMENT_FAULTS as next_error:
                 self._deadline.disarm()
-                reason, detail = _describe(error)
+                error = next_error
                 continue
             if b not in self._layout.not_finite():
                 self.between_attempts()
                 return
-            reason, detail = "observation_not_finite", "at the first observation of an episode"
+            said = "at the first observation of an episode"
+            error = ObservationError("observation_not_finite", said)
 
     def _forget_old_faults(self) -> None:
         recent, oldest = self._recent_faults, self._clock() - _FAULTS_COUNT_FOR_S
         while recent and recent[0][0] < oldest:
             recent.popleft()
 
-    def _count(self, b: int, reason: str, detail: str) -> None:
+    def _count(self, b: int, error: BaseException) -> None:
+        reason, detail = _describe(error)
         self.faults[reason] = self.faults.get(reason, 0) + 1
         total = sum(self.faults.values())
         recent = self._recent_faults
@@ -241,7 +246,7 @@ class SingleEnvs:
                 f"environment {self._name} failed {len(recent)} times ({counts}) within an hour or "
                 f"in a row, actors.max_env_faults allows {self._max_faults}. "
                 f"The last fault, in environment {b} of its group: {reason}: {detail}"
-            )
+            ) from error
 
     def _close_one(self, b: int, env: Any) -> None:
         try:

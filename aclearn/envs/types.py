@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,6 +32,15 @@ class EnvSpec:
     actions: int
     frame_stack: int
     warning: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON-able data; `from_dict` is its inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> EnvSpec:
+        """The specification that `to_dict` described."""
+        return cls(**{**data, "observation_shape": tuple(data["observation_shape"])})
 
 
 @dataclass

@@ -13,6 +13,7 @@ from aclearn.launch.lifetime import die_with_parent, parent_is_alive
 from aclearn.launch.limits import allow_many_connections
 from aclearn.launch.logtail import log_tail
 from aclearn.launch.priority import stand_back
+from aclearn.launch.process import describe_exit
 from aclearn.launch.signals import (
     Interrupted,
     StopFlag,
@@ -34,6 +35,7 @@ __all__ = [
     "StopFlag",
     "Supervisor",
     "allow_many_connections",
+    "describe_exit",
     "die_with_parent",
     "install_stop_signals",
     "log_tail",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -35,6 +36,32 @@ class RunFolder:
         self._lock = lock
 
     @classmethod
+    def check_free(cls, dir: str | Path, name: str) -> Path:
+        """The path of a new run of this name; nothing is made or locked.
+
+        Raises:
+            RunFolderError: as `create` as far as it can be known before: the folder is there and
+                does not make way, the name cannot be a folder's name, or `dir` cannot be written.
+        """
+        if not _NAME.fullmatch(name):
+            raise RunFolderError(
+                f"run.name: {name!r} cannot name a run folder; expected up to 100 letters, digits, "
+                "'.', '_' or '-', beginning with a letter or digit"
+            )
+        path = Path(dir) / name
+        try:
+            if path.exists() and (not (path / "config.yaml").is_file() or _has_learned(path)):
+                raise RunFolderError(_already_there(path))
+            nearest = next(parent for parent in path.parents if parent.exists())
+        except OSError as exc:
+            raise RunFolderError(_cannot_be_made(path, exc.strerror)) from exc
+        if not nearest.is_dir():
+            raise RunFolderError(f"run.dir: {nearest} is not a folder; choose another run.dir")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise RunFolderError(_cannot_be_made(path, f"{nearest} cannot be written"))
+        return path
+
+    @classmethod
     def create(
         cls,
         dir: str | Path,
@@ -58,27 +85,16 @@ class RunFolder:
             RunFolderError: the folder exists or is written by another process, the name cannot be
                 a folder's name, or the disk refuses.
         """
-        if not _NAME.fullmatch(name):
-            raise RunFolderError(
-                f"run.name: {name!r} cannot name a run folder; expected up to 100 letters, digits, "
-                "'.', '_' or '-', beginning with a letter or digit"
-            )
-        path = Path(dir) / name
+        path = cls.check_free(dir, name)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if (path / "config.yaml").is_file() and not _has_learned(path):
+            if path.exists():
                 _move_aside(path)
             path.mkdir()
         except FileExistsError as exc:
-            if not path.parent.is_dir():
-                raise RunFolderError(
-                    f"run.dir: {path.parent} is not a folder; choose another"
-                ) from exc
             raise RunFolderError(_already_there(path)) from exc
         except OSError as exc:
-            raise RunFolderError(
-                f"the run folder {path} cannot be made ({exc.strerror}); choose another run.dir"
-            ) from exc
+            raise RunFolderError(_cannot_be_made(path, exc.strerror)) from exc
         folder = cls(path, lock(path))
         try:
             for subfolder in _SUBFOLDERS:
@@ -205,6 +221,10 @@ class RunFolder:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _cannot_be_made(path: Path, why: str | None) -> str:
+    return f"the run folder {path} cannot be made ({why}); choose another run.dir"
 
 
 def _already_there(path: Path) -> str:

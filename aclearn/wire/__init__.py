@@ -11,7 +11,7 @@ from aclearn.wire.codec import (
     decode,
     encode,
 )
-from aclearn.wire.endpoints import Endpoint, parse_endpoint, tcp_endpoint
+from aclearn.wire.endpoints import Endpoint, claim_ipc_path, parse_endpoint, tcp_endpoint
 from aclearn.wire.keys import ClusterKeys, create_keys, load_keys
 from aclearn.wire.messages import (
     PROTOCOL_VERSION,
@@ -90,6 +90,7 @@ __all__ = [
     "array_bytes",
     "bind_router",
     "check_unroll",
+    "claim_ipc_path",
     "connect_dealer",
     "create_keys",
     "decode",

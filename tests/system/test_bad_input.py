@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from system_harness import CARTPOLE, System, check_lines
+from system_harness import CARTPOLE, Command, System
 
 _WRONG = {
     "unknown key": (
@@ -38,35 +38,82 @@ def test_a_config_file_that_is_missing_is_named(system: System, tmp_path: Path) 
     assert str(missing) in command.output and "Traceback" not in command.output
 
 
-@pytest.mark.parametrize(
-    ("env_id", "words"),
-    [
-        ("CartPol-v1", ["CartPol-v1", "CartPole-v1"]),
-        ("no_such_module:make", ["no_such_module", "PYTHONPATH"]),
-        ("Pendulum-v1", ["Pendulum-v1", "Discrete"]),
-    ],
-)
-def test_an_environment_that_cannot_be_made_ends_the_run_with_the_reason(
-    system: System, env_id: str, words: list[str]
-) -> None:
-    run = system.train(system.config(CARTPOLE, env={"id": env_id}))
-    assert run.wait(within_s=40.0) in (1, 64), run.diagnosis()
-    check_lines(run.lines())
+_OWN = '''
+import sys
+import gymnasium
+
+
+class Own(gymnasium.Wrapper):
+    """CartPole that closes its window, and with it the program, at a step."""
+
+    def __init__(self, closes_at):
+        super().__init__(gymnasium.make("CartPole-v1"))
+        self.left = closes_at
+
+    def step(self, action):
+        self.left -= 1
+        if self.left <= 0:
+            raise RuntimeError("the window was closed")
+        return self.env.step(action)
+'''
+
+
+def _refused(system: System, command: Command, words: list[str]) -> None:
+    """Exit status 64, one line, and nothing is left; processes and sockets are the fixture's."""
+    assert command.wait() == 64, command.output
+    assert command.output.startswith("aclearn: ") and command.output.count("\n") == 1
     for word in words:
-        assert word in run.output, run.output
+        assert word in command.output, command.output
+    assert not (system.folder / "runs").exists()
+    assert [path for path in system.sockets.iterdir() if path.is_dir()] == []
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_an_environment_that_cannot_be_used_is_refused_before_anything_is_there(
+    system: System, deterministic: bool
+) -> None:
+    (system.folder / "own.py").write_text(_OWN)
+    run = {"deterministic": deterministic}
+    config = system.config(CARTPOLE, run=run, env={"id": "own:Own", "kwargs": {"closes_at": 1}})
+    where = f"[line 16 of {system.folder / 'own.py'}, in step]"
+    words = ["is stepped for the first time: RuntimeError: the window was closed", where]
+    _refused(system, system.train(config), words)
+
+
+@pytest.mark.parametrize("command", ["train", "profile"])
+def test_a_network_that_cannot_read_the_observations_is_refused(
+    system: System, command: str
+) -> None:
+    config = system.config(CARTPOLE, policy={"architecture": "nature", "hidden": None})
+    words = ["policy.architecture: 'nature' needs images", "use policy.architecture: mlp"]
+    _refused(system, system.command(command, config), words)
+
+
+def test_roles_by_hand_are_refused_before_they_have_a_folder(system: System) -> None:
+    continuous = system.config(CARTPOLE, env={"id": "Pendulum-v1"})
+    config = system.config(CARTPOLE, "good")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        taken = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        _refused(system, system.role("monitor", config, taken), [taken, "in use"])
+        for role in ("trainer", "predictor", "actor"):
+            started = system.role(role, continuous, taken)
+            _refused(system, started, ["Pendulum-v1", "only Discrete actions are supported"])
 
 
 def test_a_run_that_failed_at_its_start_makes_way_for_the_one_that_is_mended(
     system: System,
 ) -> None:
-    failed = system.train(system.config(CARTPOLE, env={"id": "Pendulum-v1"}))
-    assert failed.wait(within_s=40.0) in (1, 64), failed.diagnosis()
+    (system.folder / "own.py").write_text(_OWN)
+    own = {"id": "own:Own", "kwargs": {"closes_at": 2}}
+    actors = {"max_env_faults": 0}
+    failed = system.train(system.config(CARTPOLE, env=own, actors=actors))
+    assert failed.wait(within_s=40.0) == 1, failed.diagnosis()
     run = system.train(system.config(CARTPOLE, run={"max_updates": 3}))
     assert run.wait() == 0, run.diagnosis()
     assert run.check_books()["reason"] == "max_updates"
     aside = run.folder.with_name(f"{run.folder.name}.1")
     assert f"{run.folder} had learned nothing; its files are in {aside} now" in run.output
-    assert "Pendulum-v1" in (aside / "config.yaml").read_text()
+    assert "own:Own" in (aside / "config.yaml").read_text()
 
 
 def test_a_folder_that_has_the_name_of_a_package_of_ours_is_in_nobodys_way(system: System) -> None:
@@ -87,5 +134,4 @@ def test_a_monitor_port_in_use_is_told(system: System) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         run = system.train(system.config(CARTPOLE, monitor={"port": port}))
-        assert run.wait(within_s=40.0) in (1, 64), run.diagnosis()
-    assert f"127.0.0.1:{port}" in run.output and "in use" in run.output, run.output
+        _refused(system, run, ["monitor.port", f"127.0.0.1:{port}", "in use"])

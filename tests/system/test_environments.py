@@ -141,7 +141,7 @@ def test_every_kind_of_fault_is_dropped_and_counted_and_the_run_goes_on(system: 
 def test_an_environment_that_always_fails_ends_the_run_with_the_reason(system: System) -> None:
     config = system.config(
         CARTPOLE,
-        env={"id": "failing_envs:always", "kwargs": {"how": "raises"}},
+        env={"id": "failing_envs:always", "kwargs": {"how": "raises", "after": 2}},
         actors={"max_env_faults": 3},
     )
     run = system.train(config)
