@@ -85,14 +85,18 @@ def train(
     with install_stop_signals() as stop:
         # in here, since it takes a while
         from services.checkpoint_record import check_saved
+        from services.run_end import closing_words, why_over
         from services.train import train as run
 
         loaded = load_config(config, overrides or [])
         if resume:
             loaded = _resumed(config, loaded, overrides or [])
+            if (words := why_over(loaded)) is not None:
+                typer.echo(words)
+                return
         summary = run(loaded, resume=resume, stop=stop)
         if summary is not None:
-            typer.echo(_closing_words(loaded, summary))
+            typer.echo(closing_words(loaded, summary))
             check_saved(
                 RunFolder.open(Path(loaded.run.dir) / str(loaded.run.name)),
                 updates=summary["updates"],
@@ -456,18 +460,6 @@ def _resumed(path: str, given: Config, overrides: list[str]) -> Config:
             err=True,
         )
     return config
-
-
-def _closing_words(config: Config, summary: dict[str, object]) -> str:
-    mean = summary["return_mean_100"]
-    reached = summary["reached_target_at_s"]
-    words = f"run {config.run.name} ended: {summary['reason']}"
-    if isinstance(mean, float):
-        words += f", return {mean:.2f} (mean of {summary['episodes_in_mean']})"
-    words += f", {summary['env_steps']} agent steps in {summary['wall_s']:.0f} s"
-    if isinstance(reached, float):
-        words += f"; target {config.run.target_return} reached at {reached:.0f} s"
-    return f"{words}; {Path(config.run.dir) / str(config.run.name)}"
 
 
 def _without_summary(config: Config) -> str:

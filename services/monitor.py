@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +18,7 @@ from aclearn.monitoring import (
     FREE_CORES,
     Goal,
     Member,
+    PlainConsole,
     Registry,
     RunView,
     TensorBoardWriter,
@@ -45,6 +48,7 @@ from services.letters import Letter
 from services.monitor_book import MonitorBook, Phase
 from services.role import RoleContext
 from services.role_name import first_numbers
+from services.run_end import closing_words
 from services.tuning import Tuning, open_tuning, tuned_file
 
 _LOGGER = logging.getLogger(__name__)
@@ -168,6 +172,10 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
     begun = clock() - started_seconds_ago(written_at, time.time())
     view = files.open_view(begun)
     last_line = files.metrics.last_line or {}
+    if last_line:
+        _LOGGER.info(
+            "event=run_continued folder=%s time_s=%s", folder.path, last_line.get("time_s")
+        )
     goal = Goal.resumed(config.run, last_line)
     beat_every_s = config.monitor.beat_every_s
     registry = Registry(
@@ -200,12 +208,18 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
         line = book.make_line(clock())
         line["monitor_refused_messages"] = sum(server.refused.values())
         line["monitor_refused_connections"] = server.refused_connections
-        if (free := cores.look()) is not None:
+        free = cores.look()
+        here = all(m.host == socket.gethostname() for m in registry.members)
+        if free is not None and here:  # who is elsewhere has other cores
             line[FREE_CORES] = free
         if tuning is not None:
             line |= {**tuning.gauges(), "tuner_file_warnings": memory.warnings}
         return line
 
+    # under `aclearn train` the parent shows the run; else nobody else does
+    by_hand = PARENT_PID_VARIABLE not in os.environ
+    goals = config.run.bounds()
+    console = PlainConsole(goals, name=context.run, stream=sys.stdout) if by_hand else None
     while book.phase is not Phase.OVER:
         with meter.waiting("messages"):
             received = server.receive(_LOOK_EVERY_S)
@@ -227,12 +241,17 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
             )
         if now >= next_line:
             next_line = now + config.run.metrics_every_s
-            for text in files.write_line(make_line(), view):
+            line = make_line()
+            for text in files.write_line(line, view):
                 book.note(text)
+            if console is not None:
+                console.update(line, [])
     files.close(make_line(), view, goal, book.reason or "stopped")
     if tuning is not None:
         tuning.close()
     server.close(linger_s=0.5)
+    if by_hand and (summary := folder.read_summary()) is not None:
+        print(closing_words(config, summary), flush=True)
 
 
 def _tune(

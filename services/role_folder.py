@@ -59,8 +59,6 @@ def role_folder(config: Config, role: str) -> RunFolder:
         raise
     if changed:
         _LOGGER.warning("event=config_differs folder=%s keys=%s", folder.path, ",".join(changed))
-    if folder.metrics_path.exists():
-        _LOGGER.info("event=run_continued folder=%s", folder.path)
     return folder
 
 

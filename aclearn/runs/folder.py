@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
 import shutil
 from collections.abc import Callable
-from contextlib import closing
-from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -23,6 +22,18 @@ from aclearn.runs.summary import read_summary
 _log = logging.getLogger(__name__)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SUBFOLDERS: Final = ("checkpoints", "logs")
+#: All that a run writes, but for its locks. The configuration is last: it makes the folder a run.
+_FILES: Final = (
+    "checkpoints/*",
+    "logs/*.log",
+    "events.out.tfevents.*",
+    ".reserved",
+    "books.json",
+    "metrics.jsonl",
+    "summary.json",
+    "tuner.jsonl",
+    "config.yaml",
+)
 
 
 class RunFolder:
@@ -72,8 +83,8 @@ class RunFolder:
     ) -> RunFolder:
         """A new, locked run folder that holds `config_yaml`.
 
-        A run of that name that never learned anything, as when its environment could not be made,
-        makes way: its folder is renamed to `<name>.1`, `.2`, …
+        The folder of a run that never learned anything, as when its environment could not be made,
+        is taken over: that run's files are removed, anything else in the folder stays.
 
         Args:
             dir: folder of the runs, made if missing.
@@ -88,21 +99,24 @@ class RunFolder:
         path = cls.check_free(dir, name)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if path.exists():
-                _move_aside(path)
-            path.mkdir()
+            new = not path.exists()
+            if new:
+                path.mkdir()
         except FileExistsError as exc:
             raise RunFolderError(_already_there(path)) from exc
         except OSError as exc:
             raise RunFolderError(_cannot_be_made(path, exc.strerror)) from exc
         folder = cls(path, lock(path))
         try:
+            if not new:
+                _remove_files_of_failed_start(path)
             for subfolder in _SUBFOLDERS:
-                (path / subfolder).mkdir()
+                (path / subfolder).mkdir(exist_ok=True)
             # Last: it is what makes the folder a run.
             write_atomically(folder.config_path, config_yaml.encode())
         except OSError as exc:
-            shutil.rmtree(path, ignore_errors=True)
+            if new:
+                shutil.rmtree(path, ignore_errors=True)
             folder.close()
             raise RunFolderError(
                 f"the run folder {path} cannot be filled ({exc.strerror}); mend that, or choose "
@@ -246,11 +260,11 @@ def _has_learned(path: Path) -> bool:
     return metrics.exists() and any(line.get("learned_steps") for line in read_metrics(metrics))
 
 
-def _move_aside(path: Path) -> None:
-    """Rename a run folder that nobody writes to the first free `<name>.<number>`."""
-    with closing(lock_run(path)):
-        aside = next(
-            other for n in count(1) if not (other := path.with_name(f"{path.name}.{n}")).exists()
-        )
-        path.rename(aside)
-    _log.warning("%s had learned nothing; its files are in %s now", path, aside)
+def _remove_files_of_failed_start(path: Path) -> None:
+    """Remove what a run has written that learned nothing; its locks are ours."""
+    if _has_learned(path):  # another command was faster
+        raise FileExistsError(errno.EEXIST, "a run has begun there meanwhile")
+    for pattern in _FILES:
+        for file in path.glob(pattern):
+            file.unlink()
+    _log.warning("%s had learned nothing; it is begun anew", path)

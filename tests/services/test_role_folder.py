@@ -41,15 +41,7 @@ def test_the_first_role_makes_the_folder_and_the_others_find_it(tmp_path, caplog
     with role_folder(config, "monitor") as first, role_folder(config, "trainer") as second:
         assert first.path == second.path == tmp_path / "r"
         assert second.read_config_yaml() == config.to_yaml()
-    # a run that has written nothing yet is not one that is gone on with
     assert _events(caplog) == []
-
-
-def test_a_folder_with_metrics_is_told_of_as_gone_on_with(runs, caplog) -> None:
-    caplog.set_level(logging.INFO)
-    (runs / "r" / "metrics.jsonl").write_text("")
-    role_folder(_config(runs), "monitor").close()
-    assert _events(caplog) == [f"event=run_continued folder={runs / 'r'}"]
 
 
 def test_a_process_that_is_every_role_in_turn_writes_alone(tmp_path, monkeypatch) -> None:

@@ -111,9 +111,8 @@ def test_a_run_that_failed_at_its_start_makes_way_for_the_one_that_is_mended(
     run = system.train(system.config(CARTPOLE, run={"max_updates": 3}))
     assert run.wait() == 0, run.diagnosis()
     assert run.check_books()["reason"] == "max_updates"
-    aside = run.folder.with_name(f"{run.folder.name}.1")
-    assert f"{run.folder} had learned nothing; its files are in {aside} now" in run.output
-    assert "own:Own" in (aside / "config.yaml").read_text()
+    assert f"{run.folder} had learned nothing; it is begun anew" in run.output
+    assert [path.name for path in run.folder.parent.iterdir()] == [run.folder.name]
 
 
 def test_a_folder_that_has_the_name_of_a_package_of_ours_is_in_nobodys_way(system: System) -> None:

@@ -191,15 +191,22 @@ def test_a_resumed_run_goes_on_with_the_same_counters(
     assert f"max_env_steps: {bound}" in (run.folder / "config.yaml").read_text()
 
 
-def test_a_run_that_is_over_ends_again_when_it_is_resumed(
+def test_a_run_that_is_over_is_not_started_again_and_names_the_key_to_go_on_with(
     finished: tuple[System, Path, Run], system: System
 ) -> None:
-    # the monitor is gone before the other roles have loaded
     folder = _copy(finished, system.folder / "runs")
+    before = {p: p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
     run = system.train(finished[1], "--resume", f"run.dir={folder}", "run.name=r")
     assert run.wait() == 0, run.diagnosis()
-    assert run.check_books()["reason"] == "max_env_steps"
-    assert "not taken from" not in run.output
+    assert run.output == (
+        f"the run in {folder / 'r'} is over: it has reached run.max_env_steps=4000. To go on with "
+        "it, give a higher bound, e.g. run.max_env_steps=8000\n"
+    )
+    assert {p: p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()} == before
+    target = system.train(finished[1], "--resume", f"run.dir={folder}", "run.target_return=9")
+    assert target.wait() == 0, target.diagnosis()
+    assert "it has reached its target of 9 at" in target.output
+    assert "give run.stop_at_target=false or a higher run.target_return" in target.output
 
 
 def test_a_resumed_run_keeps_its_configuration_and_says_what_the_file_would_have_changed(

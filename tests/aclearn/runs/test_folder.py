@@ -45,18 +45,22 @@ def test_a_run_with_metrics_of_learning_and_no_checkpoint_is_refused_too(tmp_pat
         RunFolder.create(tmp_path, "pong", "second\n")
 
 
-def test_a_run_that_never_learned_makes_way_and_keeps_its_files(tmp_path: Path) -> None:
+def test_failed_starts_leave_one_folder_and_nothing_but_the_files_of_the_last(
+    tmp_path: Path,
+) -> None:
     for number in range(3):
         with RunFolder.create(tmp_path, "pong", f"{number}\n") as folder:
+            assert not folder.metrics_path.exists() and not list(folder.logs_dir.iterdir())
             # a trainer saves its epoch before anything is learned
             save_checkpoint(folder.checkpoints_dir, tensors={}, state={}, label=0, keep=1)
             folder.metrics_path.write_text('{"learned_steps": 0}\n')
-            folder.log_path("actor", "0").write_text(f"log {number}")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["pong", "pong.1", "pong.2"]
-    for number, name in enumerate(["pong.1", "pong.2", "pong"]):
-        folder = RunFolder.open(tmp_path / name)
-        assert folder.read_config_yaml() == f"{number}\n"
-        assert folder.log_path("actor", "0").read_text() == f"log {number}"
+            folder.log_path("actor", f"{number}").write_text("failed")
+            (folder.path / "notes.txt").write_text("the user's own")
+    assert [path.name for path in tmp_path.iterdir()] == ["pong"]
+    folder = RunFolder.open(tmp_path / "pong")
+    assert folder.read_config_yaml() == "2\n"
+    assert [path.name for path in folder.logs_dir.iterdir()] == ["actor-2.log"]
+    assert (folder.path / "notes.txt").read_text() == "the user's own"
 
 
 def test_a_run_that_has_just_begun_does_not_make_way(tmp_path: Path) -> None:
