@@ -205,7 +205,7 @@ def run_lockstep(config: Config, folder: RunFolder, spec: EnvSpec, *, stop: Stop
     now = time.monotonic()
     begun = now - started_seconds_ago(None, time.time())
     view = files.open_view(begun)
-    last_line = files.metrics.last_line or {}
+    last_line = files.last_line
     goal = Goal.resumed(config.run, last_line)
     reason: str | None = None
     next_line = now

@@ -29,6 +29,7 @@ from aclearn.monitoring.tuner_file import TunedSettings
 from aclearn.runs import (
     MetricsWriter,
     RunFolder,
+    is_metrics_line,
     release,
     reserve,
     why_not_written,
@@ -71,7 +72,7 @@ class MonitorFiles:
         self.metrics = MetricsWriter(folder.metrics_path)
         # in the run folder itself: TensorBoard calls a run by the folder of its events
         self.board = TensorBoardWriter(folder.path)
-        last_step = (self.metrics.last_line or {}).get("env_steps", 0)
+        last_step = int(self.last_line.get("env_steps") or 0)
         text = f"```yaml\n{folder.read_config_yaml()}\n```"
         self.board.write_text("configuration", text, step=last_step)
         self._notes = UnwrittenNotes()
@@ -80,15 +81,24 @@ class MonitorFiles:
 
     def open_view(self, begun: float) -> RunView:
         """A view that goes on where the one that wrote these files ended."""
-        last = self.metrics.last_line
+        last = self.last_line or None
         try:
             state = json.loads(self._folder.books_path.read_bytes()) if last else None
             return RunView(begun, resume_from=last, state=state)
         except FileNotFoundError:
             pass
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError, AttributeError) as error:
             _LOGGER.error("event=books_not_read reason=%r", str(error))
         return RunView(begun, resume_from=last)
+
+    @property
+    def last_line(self) -> dict[str, Any]:
+        """The newest line; empty where there is none, or a damaged disk has spoiled it."""
+        last = self.metrics.last_line or {}
+        if is_metrics_line(last):
+            return last
+        _LOGGER.error("event=last_line_not_read file=%s", self._folder.metrics_path)
+        return {}
 
     def write_line(self, line: dict[str, Any], view: RunView) -> list[str]:
         """One line everywhere; a disk that refuses is reported and the run goes on.
@@ -111,6 +121,8 @@ class MonitorFiles:
             self._failures += 1
             words = why_not_written(error, self._folder.path)
             line |= {"metrics_failures": self._failures, "metrics_error": words}
+        except ValueError as error:  # no number that JSON has; the next line may be whole again
+            _LOGGER.error("event=line_not_written reason=%r", str(error)[:300])
         notes = self._notes.observe(line)
         for text in notes:
             _LOGGER.info("event=unwritten text=%r", text)
@@ -171,7 +183,7 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
     files = MonitorFiles(folder)
     begun = clock() - started_seconds_ago(written_at, time.time())
     view = files.open_view(begun)
-    last_line = files.metrics.last_line or {}
+    last_line = files.last_line
     if last_line:
         _LOGGER.info(
             "event=run_continued folder=%s time_s=%s", folder.path, last_line.get("time_s")
@@ -206,7 +218,7 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
     def make_line() -> dict[str, Any]:
         view.observe_own_waits("monitor", meter.seconds(), clock())
         line = book.make_line(clock())
-        line["monitor_refused_messages"] = sum(server.refused.values())
+        line["monitor_refused_messages"] = sum(server.refused.values()) + book.refused_beats
         line["monitor_refused_connections"] = server.refused_connections
         free = cores.look()
         here = all(m.host == socket.gethostname() for m in registry.members)
@@ -226,7 +238,10 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
         for address, envelope in received:
             now = clock()
             member = registry.get(envelope.sender)
+            refused = book.refused_beats
             _send(server, book.take(address, envelope, now))
+            if book.refused_beats > refused:
+                continue
             if tuning is not None and book.phase is Phase.RUNNING and member is not None:
                 _tune(tuning, member, envelope.message, book, registry, now)
         now = clock()

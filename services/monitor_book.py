@@ -15,6 +15,7 @@ from aclearn.wire import (
     BeatReply,
     Directive,
     Envelope,
+    ErrorReply,
     Hello,
     Number,
     NumberRequest,
@@ -29,6 +30,7 @@ from services.claims import (
     MOST_GAUGES,
     MOST_LABEL_BYTES,
     MOST_LABELS,
+    BeatClaims,
     hello_fault,
     role_fault,
     without_too_much,
@@ -88,7 +90,11 @@ class MonitorBook:
         self.events: deque[str] = deque(maxlen=50)
         self._silent: deque[tuple[str, int]] = deque(maxlen=128)
         self._silences = 0
-        self._cut: set[str] = set()
+        self._claims = BeatClaims()
+        #: Beats that were refused, since what they claim cannot be.
+        self.refused_beats = 0
+        # incarnations of whose excess a line in the log tells already; the oldest is forgotten
+        self._told_excess: deque[str] = deque(maxlen=128)
         self._wait_share: dict[str, Any] = {}
         self.line: dict[str, Any] = {}
         self._best_due = False
@@ -120,7 +126,7 @@ class MonitorBook:
         if away_s:
             self._event(f"the monitor itself stood still for {away_s:.1f} s")
         for member in self._registry.take_out_silent(self._attended.seconds):
-            self._view.role_gone(member.incarnation, now)
+            self._leave(member, now)
             self._silent.append((member.name, member.pid))
             self._silences += 1
             self._event(f"{member.name} is silent")
@@ -135,7 +141,9 @@ class MonitorBook:
         """The metrics line of this moment; notices when the run is over."""
         self.line = self._view.line(now)
         self._best_due = True
-        reason = self._goal.observe(self.line, episodes_in_mean=self._view.returns_in_mean)
+        # an actor's own claim ends no run: what the trainer has accounted for does
+        judged = self.line | {"env_steps": self._view.accounted_env_steps}
+        reason = self._goal.observe(judged, episodes_in_mean=self._view.returns_in_mean)
         self.line |= self._goal.fields()
         if self.phase is Phase.RUNNING:
             self._wait_share = self.line["wait_share"]
@@ -158,7 +166,8 @@ class MonitorBook:
     def stop(self, reason: str, now: float) -> None:
         """End the run: actors first, so that nothing is produced that nobody will learn."""
         if self.phase is Phase.RUNNING:
-            self.phase, self.reason, self._phase_since = Phase.STOPPING_ACTORS, reason, now
+            self.phase, self._phase_since = Phase.STOPPING_ACTORS, now
+            self.reason = reason[:_MOST_EVENT]
             self._event(f"run ends: {reason}")
 
     def status(self) -> dict[str, Any]:
@@ -219,7 +228,7 @@ class MonitorBook:
                 return [Letter(address, Directive("stop", self.reason or ""))]
             return [Letter(address, Directive("wait", holder))]
         if (replaced := self._registry.hello(member)) is not None:
-            self._view.role_gone(replaced.incarnation, now)
+            self._leave(replaced, now)
             self._event(f"{replaced.name} was started again")
         return [Letter(address, self._peers())]
 
@@ -228,20 +237,34 @@ class MonitorBook:
         if member is None:
             return [Letter(address, Directive("hello", "the monitor does not know you"))]
         self._registry.heard(sender, self._attended.seconds)
+        letters = [Letter(address, BeatReply(self._registry.generation))]
         fitting = without_too_much(beat)
-        if fitting is not beat and sender not in self._cut:
-            self._cut.add(sender)
-            self._event(
-                f"{member.name} reports too much: at most {MOST_GAUGES} gauges and "
-                f"{MOST_LABELS} labels of {MOST_LABEL_BYTES} bytes are taken"
+        if fitting is not beat:
+            self._tell_excess(
+                member,
+                f"reports too much: at most {MOST_GAUGES} gauges and {MOST_LABELS} labels of "
+                f"{MOST_LABEL_BYTES} bytes are taken",
             )
-        beat = fitting
-        self._view.observe_beat(member.role, member.name, sender, beat, now)
+        if (fault := self._claims.fault(sender, fitting)) is None:
+            self._view.observe_beat(member.role, member.name, sender, fitting, now)
+        else:
+            self.refused_beats += 1
+            self._tell_excess(member, f"reports what cannot be: {fault}")
+            letters.append(Letter(address, ErrorReply("bad_beat", fault)))
         if beat.final:
-            self._registry.leave(sender)
-            if member.role != "trainer":
-                self._view.role_gone(sender, now)
-        return [Letter(address, BeatReply(self._registry.generation))]
+            self._leave(member, now, keep_view=member.role == "trainer")
+        return letters
+
+    def _leave(self, member: Member, now: float, *, keep_view: bool = False) -> None:
+        self._registry.leave(member.incarnation)
+        self._claims.forget(member.incarnation)
+        if not keep_view:
+            self._view.role_gone(member.incarnation, now)
+
+    def _tell_excess(self, member: Member, text: str) -> None:
+        if member.incarnation not in self._told_excess:
+            self._told_excess.append(member.incarnation)
+            self._event(f"{member.name} {text}")
 
     def _peers(self) -> Peers:
         peers = [

@@ -54,6 +54,8 @@ _TRAINER_COUNTS: Final = (
 )
 _MOST_NOTE: Final = 400
 """Characters of a note that a line takes over."""
+_LARGEST_RETURN: Final = 1e100
+"""A sum of returns up to it is finite."""
 _PROCESSES_KEPT: Final = 4096
 """Processes whose episode counts are remembered; the one silent longest is forgotten first."""
 
@@ -145,7 +147,10 @@ class RunView:
         self._returns: deque[float] = deque(maxlen=EPISODES_FOR_TARGET)
         self._totals = StepTotals()
         if state is not None:
-            self._returns.extend(float(value) for value in state.get("returns", ()))
+            returns = [float(value) for value in state.get("returns", ())]
+            if not all(abs(value) <= _LARGEST_RETURN for value in returns):
+                raise ValueError(f"a return is no number up to {_LARGEST_RETURN:g}")
+            self._returns.extend(returns)
             self._totals = StepTotals.from_state(state.get("totals", {}))
         self._processes: dict[str, _Process] = {}
         self._trainer: str | None = None
@@ -192,6 +197,11 @@ class RunView:
 
     def _return_mean(self) -> float | None:
         return math.fsum(self._returns) / len(self._returns) if self._returns else None
+
+    @property
+    def accounted_env_steps(self) -> int:
+        """Agent steps in the trainer's account, without what only actors know of."""
+        return self._totals.accounted_env_steps
 
     @property
     def returns_in_mean(self) -> int:

@@ -8,6 +8,11 @@ from dataclasses import dataclass, replace
 from aclearn.config import MOST_PROCESSES
 from aclearn.monitoring.numbers import HandedOutNumbers
 
+#: Most bytes of the list of all who serve others: it travels in one header, of 64 KiB.
+_MOST_LISTED_BYTES = 56 * 1024
+#: Bytes of an entry beside its texts, and of an endpoint beside its two: names of fields, lengths.
+_ENTRY_BYTES, _ENDPOINT_BYTES = 64, 6
+
 
 @dataclass(frozen=True)
 class Member:
@@ -34,6 +39,18 @@ class Member:
     def name(self) -> str:
         """Unique among the living, e.g. actor-3."""
         return f"{self.role}-{self.number}"
+
+    @property
+    def listed_bytes(self) -> int:
+        """What it takes in the list of all who serve others, at most."""
+        if not self.endpoints:
+            return 0
+        texts = (self.role, self.name, self.incarnation, *self.endpoints, *self.endpoints.values())
+        return (
+            _ENTRY_BYTES
+            + _ENDPOINT_BYTES * len(self.endpoints)
+            + sum(len(text.encode()) for text in texts)
+        )
 
 
 class Registry:
@@ -86,6 +103,13 @@ class Registry:
             return (
                 f"the run has {MOST_PROCESSES} processes, as many as it may; put more environments "
                 "into each actor (actors.envs_per_group)"
+            )
+        others = (m for m in self._members.values() if m.incarnation != newcomer.incarnation)
+        listed = newcomer.listed_bytes + sum(m.listed_bytes for m in others)
+        if newcomer.endpoints and listed > _MOST_LISTED_BYTES:
+            return (
+                f"the run has as many predictors and compressors as one message can list: "
+                f"{listed} bytes with this one, of {_MOST_LISTED_BYTES}"
             )
         return None
 

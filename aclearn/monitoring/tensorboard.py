@@ -95,8 +95,13 @@ class TensorBoardWriter:
             file.close()
 
     def _append_values(self, step: int, values: list[dict[str, Any]]) -> None:
-        summary = self._new_summary(value=values)
-        self._append(self._new_event(wall_time=self._clock(), step=step, summary=summary))
+        try:
+            summary = self._new_summary(value=values)
+            event = self._new_event(wall_time=self._clock(), step=step, summary=summary)
+        except (TypeError, ValueError, OverflowError) as error:
+            _LOGGER.error('event=tensorboard_values_lost step=%d error="%s"', step, error)
+            return
+        self._append(event)
 
     def _append(self, event: Any) -> None:
         if self._file is None:

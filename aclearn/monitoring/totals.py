@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 _SEEN: Final = "seen."
+_MOST_STEPS: Final = 2**53
 _GONE_KEPT: Final = 4096
 """Dead actors remembered one by one; older ones are added up."""
 
@@ -81,6 +82,11 @@ class StepTotals:
             if len(self._gone) > _GONE_KEPT:
                 self._settle(next(iter(self._gone)))
 
+    @property
+    def accounted_env_steps(self) -> int:
+        """Agent steps in the trainer's account."""
+        return self._account.env_steps
+
     def totals(self) -> Totals:
         """The totals that follow from the latest words of every role."""
         on_the_way = sum(self._unseen(actor, steps) for actor, steps in self._live.items())
@@ -120,15 +126,15 @@ class StepTotals:
             account = state["account"]
             books._trainer = None if state["trainer"] is None else str(state["trainer"])
             books._account = Totals(
-                env_steps=int(account["env_steps"]),
-                learned_steps=int(account["learned_steps"]),
+                env_steps=_count(account["env_steps"]),
+                learned_steps=_count(account["learned_steps"]),
                 dropped_steps=_counts(account["dropped_steps"]),
-                in_flight_steps=int(account["in_flight_steps"]),
+                in_flight_steps=_count(account["in_flight_steps"]),
             )
             books._seen = _counts(state["seen"])
             books._gone = _counts(state["gone"]) | _counts(state["live"])
-            books._settled_lost = int(state["settled_lost"])
-        except (KeyError, TypeError, ValueError, AttributeError) as exc:
+            books._settled_lost = _count(state["settled_lost"])
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as exc:
             raise ValueError(f"no books of a monitor ({type(exc).__name__}: {exc})") from exc
         return books
 
@@ -140,4 +146,11 @@ class StepTotals:
 
 
 def _counts(values: Mapping[str, Any]) -> dict[str, int]:
-    return {str(name): int(count) for name, count in values.items()}
+    return {str(name): _count(count) for name, count in values.items()}
+
+
+def _count(value: Any) -> int:
+    count = int(value)
+    if not 0 <= count <= _MOST_STEPS:
+        raise ValueError(f"{count} agent steps; expected 0 to 2^53")
+    return count

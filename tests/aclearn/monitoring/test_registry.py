@@ -108,6 +108,23 @@ def test_a_run_is_full_with_512_processes_but_takes_one_that_was_started_again()
     assert registry.refusal(late) is None
 
 
+def test_a_process_that_the_list_of_all_has_no_room_for_is_refused() -> None:
+    registry = Registry(silent_after_s=10)
+    endpoints = {"e" * 200 + str(i): "t" * 250 for i in range(8)}
+    admitted = []
+    for number in range(40):
+        newcomer = _member(f"predictor-{number}", f"{number:064}", endpoints=endpoints)
+        if registry.refusal(newcomer) is None:
+            registry.hello(newcomer)
+            admitted.append(newcomer)
+    assert "as one message can list" in str(registry.refusal(newcomer))
+    assert registry.refusal(_member("actor-0", "a")) is None
+    assert registry.refusal(admitted[0]) is None
+    peers = [Peer(m.role, m.name, m.incarnation, m.endpoints) for m in registry.members]
+    assert len(peers) == len(admitted) > 10
+    decode(encode(Peers(1, peers), run="r" * 1024, sender="s" * 1024, sequence=2**63 - 1))
+
+
 def test_the_longest_list_of_peers_can_be_sent() -> None:
     endpoints = {"actions": "tcp://node-123.cluster.example.org:54321"}
     peers = [Peer("actor", f"actor-{i}", f"{i:032x}", {}) for i in range(256)]

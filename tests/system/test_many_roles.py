@@ -1,0 +1,48 @@
+"""A monitor under more hellos than a run may have processes."""
+
+from __future__ import annotations
+
+import signal
+
+import zmq
+from system_harness import CARTPOLE, System, Visitor, free_port
+
+from aclearn.wire import Beat, BeatReply, Hello, Peers, connect_dealer, encode
+
+
+def test_after_2000_hellos_over_few_connections_good_roles_are_still_answered(
+    system: System,
+) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    monitor = system.role("monitor", system.config(CARTPOLE), address)
+    visitor = Visitor(address)
+    try:
+        assert visitor.peers().peers == []
+        endpoints = {f"e{i}": "tcp://" + "h" * 240 for i in range(8)}
+        for connection in range(4):
+            socket: zmq.Socket[bytes] = connect_dealer(
+                visitor.context, address, identity=b"c%d" % connection
+            )
+            for number in range(500):
+                hello = Hello("predictor", number + 500 * connection, "box", 1, endpoints)
+                frames = encode(hello, run="r", sender=f"{connection}-{number}", sequence=number)
+                assert socket.poll(30_000, zmq.POLLOUT)
+                socket.send_multipart(frames)
+                while socket.poll(0, zmq.POLLIN):
+                    socket.recv_multipart()
+            socket.close(linger=5000)
+        beat = Beat("", {}, {}, {}, {}, [], [], False, "")
+        assert isinstance(visitor.ask(visitor.control, beat, BeatReply), BeatReply)
+        assert 5 < len(visitor.peers().peers) < 100
+        for text in visitor.status()["events"][-5:]:
+            assert "as one message can list" in text
+        newcomer = Visitor(address)
+        try:
+            assert isinstance(newcomer.peers(), Peers)
+        finally:
+            newcomer.close()
+    finally:
+        visitor.close()
+    monitor.signal(signal.SIGTERM)
+    assert monitor.wait(within_s=15.0) == 0, monitor.output
+    assert "Traceback" not in monitor.output
