@@ -343,6 +343,7 @@ def profile(
 
     if json_file is not None:
         check_file(json_file, "--json", force=force)
+        json_file = json_file.absolute()  # an environment may change the working directory
     with install_stop_signals() as stop:
         budget = measure(config, overrides or [], seconds=seconds, stop=stop, stream=sys.stderr)
     if budget is None:
@@ -450,9 +451,7 @@ def _resumed(path: str, given: Config, overrides: list[str]) -> Config:
     from services.role_folder import differences
 
     folder = RunFolder.open(Path(given.run.dir) / str(given.run.name))
-    config = load_config(folder.config_path, overrides).with_run(
-        dir=given.run.dir, name=given.run.name
-    )
+    config = load_config(folder.config_path, overrides)
     if keys := [key for key, _, _ in differences(config, given)]:
         typer.echo(
             f"aclearn: the run keeps its own configuration; not taken from {path}: "

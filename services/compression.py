@@ -119,6 +119,7 @@ def export_run(
             it must.
     """
     check_file(to, "--to", force=force)
+    to = to.absolute()  # an environment may change the working directory
     saved = load_policy(path, best=best)
     items = _with_runtime(words) or ["onnx"]
     chain = _chain(items, any_processor=True)

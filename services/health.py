@@ -110,7 +110,7 @@ def open_health(config: Config, role: str, name: str, restarts: int) -> HealthFi
     if not directory:
         return None
     file = HealthFile(
-        Path(directory),
+        Path(directory).absolute(),  # an environment may change the working directory
         name,
         needs=needed_roles(config, role),
         silent_after_s=config.monitor.silent_after_s,

@@ -25,6 +25,8 @@ _KEYS = Keys(
     sections=frozenset(["", *_explain.sections(Config)]),
     texts=frozenset(key for key, field in _explain.walk(Config) if _explain.holds_text(field)),
 )
+#: Folders beside the config.yaml of a run.
+_OF_A_RUN = ("checkpoints", "logs")
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,9 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     name.
 
     The value of an override is read as YAML; a later one wins over an earlier one. A run without a
-    name is called `<name of the file>-<seed>`.
+    name is called `<name of the file>-<seed>`. Folders become absolute, so that no later change of
+    the working directory moves them. In the `config.yaml` of a run, `run.dir` and `run.name` are
+    those of the folder that it lies in, which may have been moved since.
 
     Raises:
         ConfigError: a file that cannot be read, a key or a value that cannot be used. The message
@@ -77,16 +81,35 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     path = find_config(path)
     document = _mapping(_read(path), str(path))
     parsed = [_parse_override(text) for text in overrides]
-    for override in parsed:
+    for override in [*_place_of_run(path.absolute()), *parsed]:
         _put(document.value, override)
     config = _validate(document.value, _Origins(str(path), document.lines, parsed))
     written = document.value["env"]["id"]
     if config.env.id != written:
         _LOGGER.warning("env.id: %s is taken as %s, prepared by env.atari", written, config.env.id)
+    config = _with_absolute_folders(config)
     if config.run.name is not None:
         return config
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip("._-")[:80] or "run"
     return config.with_run(name=f"{stem}-{config.run.seed}")
+
+
+def _place_of_run(path: Path) -> list[_Override]:
+    """Where a run lies, if `path` is its configuration: it may have been moved since."""
+    folder = path.parent
+    if path.name != "config.yaml" or not all((folder / name).is_dir() for name in _OF_A_RUN):
+        return []
+    place = {"run.dir": str(folder.parent), "run.name": folder.name}
+    return [_Override(f"{key}={value}", key, value) for key, value in place.items()]
+
+
+def _with_absolute_folders(config: Config) -> Config:
+    keys_dir = config.network.keys_dir
+    if keys_dir is not None:
+        keys_dir = str(Path(keys_dir).absolute())
+    network = config.network.model_copy(update={"keys_dir": keys_dir})
+    absolute = config.with_run(dir=str(Path(config.run.dir).absolute()))
+    return absolute.model_copy(update={"network": network})
 
 
 def config_from_yaml(text: str, *, source: str = "configuration") -> Config:

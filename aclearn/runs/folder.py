@@ -59,7 +59,7 @@ class RunFolder:
                 f"run.name: {name!r} cannot name a run folder; expected up to 100 letters, digits, "
                 "'.', '_' or '-', beginning with a letter or digit"
             )
-        path = Path(dir) / name
+        path = Path(dir).absolute() / name
         try:
             if path.exists() and (not (path / "config.yaml").is_file() or _has_learned(path)):
                 raise RunFolderError(_already_there(path))
@@ -137,7 +137,7 @@ class RunFolder:
         Raises:
             RunFolderError: there is no run, or another process holds what `lock` takes.
         """
-        path = Path(path)
+        path = Path(path).absolute()  # an environment may change the working directory
         if not path.is_dir():
             raise RunFolderError(f"there is no run folder at {path}; expected the path of a run")
         if not (path / "config.yaml").is_file():

@@ -316,7 +316,7 @@ class System:
     Attributes:
         folder: of the test's own files.
         sockets: TMPDIR of every process: what is left there is a leak.
-        cwd: where `aclearn train` and `aclearn role` are called; None for where the tests are.
+        cwd: where commands are called; None for where the tests are.
     """
 
     def __init__(self, folder: Path, sockets: Path, mark: str) -> None:
@@ -346,7 +346,8 @@ class System:
 
     def command(self, *arguments: str | Path) -> Command:
         """Start any command."""
-        command = Command([str(a) for a in arguments], self.environment, self._next_output())
+        words = [str(argument) for argument in arguments]
+        command = Command(words, self.environment, self._next_output(), self.cwd)
         self._commands.append(command)
         return command
 

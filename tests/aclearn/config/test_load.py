@@ -129,11 +129,11 @@ def test_a_name_that_is_given_stays(write: Write) -> None:
 def test_a_key_that_holds_text_keeps_the_text_as_it_is_written(write: Write, written: str) -> None:
     key, name = ("dir", written) if written.startswith(".") else ("name", written)
     config = load_config(write(f"env: {{id: a}}\nrun: {{{key}: {written}}}\n"))
-    assert getattr(config.run, key) == name
+    assert Path(getattr(config.run, key)).name == name
     assert config_from_yaml(config.to_yaml()) == config
 
     config = load_config(write("env: {id: a}\n"), [f"run.{key}={written}"])
-    assert getattr(config.run, key) == name
+    assert Path(getattr(config.run, key)).name == name
 
 
 def test_the_same_number_is_text_in_one_place_and_a_number_in_another(write: Write) -> None:
@@ -223,3 +223,22 @@ def test_an_actor_that_reads_its_configuration_does_not_import_torch() -> None:
     code = "import sys, aclearn.config; sys.exit('torch' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_folders_become_absolute(write: Write) -> None:
+    config = load_config(write("env: {id: a}\nnetwork: {keys_dir: keys}\n"), ["run.dir=x/y"])
+    here = Path.cwd()
+    assert (config.run.dir, config.network.keys_dir) == (f"{here}/x/y", f"{here}/keys")
+
+
+def test_the_configuration_of_a_run_names_the_folder_that_it_lies_in(tmp_path: Path) -> None:
+    path = tmp_path / "moved" / "42" / "config.yaml"
+    for name in ("checkpoints", "logs"):
+        (path.parent / name).mkdir(parents=True)
+    path.write_text("env: {id: a}\nrun: {dir: /before, name: r, seed: 3}\n")
+    run = load_config(path).run
+    assert (run.dir, run.name, run.seed) == (f"{tmp_path}/moved", "42", 3)
+    run = load_config(path, ["run.name=other", "run.dir=/b"]).run
+    assert (run.dir, run.name) == ("/b", "other")
+    (path.parent / "logs").rmdir()  # some configuration that has the same name
+    assert load_config(path).run.dir == "/before"
