@@ -32,9 +32,9 @@ from aclearn.launch import (
     raise_on_ctrl_c,
 )
 from aclearn.runs import WRITERS, RunFolder, check_file, write_file
-from services.monitor import STARTED_AT_VARIABLE
 from services.output import make_output_lossy
 from services.role_name import ROLES, SINGLE_ROLES, ask_number, number_in
+from services.run_clock import STARTED_AT_VARIABLE, moment
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -81,7 +81,7 @@ def train(
     ] = False,
 ) -> None:
     """Train on this machine: starts every role, shows the run, ends them all."""
-    os.environ.setdefault(STARTED_AT_VARIABLE, repr(time.time()))
+    os.environ.setdefault(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
     with install_stop_signals() as stop:
         # in here, since it takes a while
         from services.checkpoint_record import check_saved
@@ -337,7 +337,7 @@ def profile(
     force: ForceOption = False,
 ) -> None:
     """Run CONFIG for a while and print what each part of an agent step costs."""
-    os.environ.setdefault(STARTED_AT_VARIABLE, repr(time.time()))
+    os.environ.setdefault(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
     from services.profile import print_budget, write_json
     from services.profile import profile as measure
 

@@ -26,8 +26,9 @@ from aclearn.wire import Beat, Unroll, new_incarnation
 from compress import ArtifactPolicy, PolicyRuntime, RefusedArtifact
 from services.actor import Group, make_groups
 from services.compressor import Compressor
-from services.monitor import MonitorFiles, started_seconds_ago
+from services.monitor import MonitorFiles
 from services.policies import architecture_of, make_chain, make_runtime
+from services.run_clock import moment, started_seconds_ago
 from services.trainer import Trainer
 from services.trainer_checkpoints import TrainerCheckpoints
 
@@ -203,7 +204,7 @@ def run_lockstep(config: Config, folder: RunFolder, spec: EnvSpec, *, stop: Stop
     incarnations = new_incarnation(), new_incarnation()
     files = MonitorFiles(folder)
     now = time.monotonic()
-    begun = now - started_seconds_ago(None, time.time())
+    begun = now - started_seconds_ago(None, moment(now))
     view = files.open_view(begun)
     last_line = files.last_line
     goal = Goal.resumed(config.run, last_line)

@@ -49,13 +49,12 @@ from services.letters import Letter
 from services.monitor_book import MonitorBook, Phase
 from services.role import RoleContext
 from services.role_name import first_numbers
+from services.run_clock import Moment, moment, read_moment, started_seconds_ago
 from services.run_end import closing_words
 from services.tuning import Tuning, open_tuning, tuned_file
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Environment variable with the time (seconds since the epoch) at which the command was started.
-STARTED_AT_VARIABLE = "ACLEARN_STARTED_AT"
 #: Silence after which a second process of a name replaces the first: seconds and beats, the longer.
 _REPLACED_AFTER_S, _REPLACED_AFTER_BEATS = 2.0, 4
 #: Seconds in which living roles find a monitor that was started again.
@@ -92,6 +91,14 @@ class MonitorFiles:
         return RunView(begun, resume_from=last)
 
     @property
+    def last_written(self) -> Moment | None:
+        """When the newest books were written; None where nobody can say."""
+        try:
+            return read_moment(json.loads(self._folder.books_path.read_bytes())["written"])
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+    @property
     def last_line(self) -> dict[str, Any]:
         """The newest line; empty where there is none, or a damaged disk has spoiled it."""
         last = self.metrics.last_line or {}
@@ -113,8 +120,9 @@ class MonitorFiles:
         if self._failures:
             line |= {"metrics_failures": self._failures, "metrics_error": None}
         try:
+            books = view.state() | {"written": str(moment(time.monotonic()))}
             # the books first: they must never be older than the line that they belong to
-            write_atomically(self._folder.books_path, json.dumps(view.state()).encode())
+            write_atomically(self._folder.books_path, json.dumps(books).encode())
             self.metrics.write(line)
             self.board.write(line)
         except (RunFolderError, OSError) as error:
@@ -156,32 +164,15 @@ class MonitorFiles:
             _LOGGER.warning("event=no_room_for_summary reason=%r", words)
 
 
-def started_seconds_ago(last_written_at: float | None, now: float) -> float:
-    """How long before `now` the clock of this part of the run began, in seconds.
-
-    The command's start counts, not the monitor's; but a monitor that was started again in mid-run
-    goes on from the last line that its predecessor wrote.
-
-    Args:
-        last_written_at: when metrics were last written, None if never; seconds since the epoch.
-        now: seconds since the epoch.
-    """
-    started_at = float(os.environ.get(STARTED_AT_VARIABLE, now))
-    if last_written_at is not None and last_written_at > started_at:
-        started_at = last_written_at
-    return max(0.0, now - started_at)
-
-
 def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monotonic) -> None:
     """Run the monitor until the run is over; its last act is the summary."""
     config, folder = context.config, context.folder
     if folder is None:
         raise ValueError("the monitor needs a run folder for its books")
     existed = folder.metrics_path.exists()
-    written_at = folder.metrics_path.stat().st_mtime if existed else None
     server = context.serve_at(context.monitor, (NumberRequest, Hello, Beat, StopRun, StatusRequest))
     files = MonitorFiles(folder)
-    begun = clock() - started_seconds_ago(written_at, time.time())
+    begun = clock() - started_seconds_ago(files.last_written, moment(clock()))
     view = files.open_view(begun)
     last_line = files.last_line
     if last_line:

@@ -16,10 +16,10 @@ from aclearn.launch import RoleCommand, StopFlag, Supervisor
 from aclearn.monitoring import RunConsole, open_console
 from aclearn.runs import RunFolder, lock_all, lock_run
 from aclearn.wire import tcp_endpoint
-from services.monitor import STARTED_AT_VARIABLE
 from services.preflight import SPEC_VARIABLE, check_run
 from services.role import RoleContext
 from services.role_folder import check_same_run
+from services.run_clock import STARTED_AT_VARIABLE, moment
 from services.run_parent import MonitorLine, RunParent
 from services.socket_directory import socket_directory
 
@@ -136,7 +136,7 @@ def train(
     Raises:
         AclearnError: the run cannot be started, or a role died too often.
     """
-    started_at = os.environ.get(STARTED_AT_VARIABLE, repr(time.time()))
+    started_at = os.environ.get(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
     with socket_directory(stop) as directory:
         bound, address = monitor_addresses(config, directory)
         spec = check_run(config, bound, resume=resume, stop=stop)

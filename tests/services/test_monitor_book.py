@@ -24,7 +24,6 @@ from aclearn.wire import (
     encode,
 )
 from services.letters import Letter
-from services.monitor import STARTED_AT_VARIABLE, started_seconds_ago
 from services.monitor_book import MonitorBook, Phase
 
 
@@ -378,13 +377,3 @@ def test_the_status_says_who_is_there_and_what_happened(monitor) -> None:
     monitor.book.stop("x", 3.0)
     assert monitor.book.status()["phase"] == "stopping actors"
     assert monitor.book.status()["events"] == ["run ends: x"]
-
-
-def test_time_counts_from_the_command_or_from_the_last_line_that_was_written(monkeypatch) -> None:
-    monkeypatch.delenv(STARTED_AT_VARIABLE, raising=False)
-    assert started_seconds_ago(None, 1000.0) == 0.0
-    monkeypatch.setenv(STARTED_AT_VARIABLE, "990.5")
-    assert started_seconds_ago(None, 1000.0) == 9.5
-    assert started_seconds_ago(980.0, 1000.0) == 9.5  # written by an earlier part of the run
-    assert started_seconds_ago(997.0, 1000.0) == 3.0  # by a monitor that died in this part
-    assert started_seconds_ago(None, 980.0) == 0.0  # a clock that was set back

@@ -1,0 +1,67 @@
+"""Moments that processes of one machine can compare, whatever is done to its wall clock."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+#: Environment variable with the moment at which the command was started.
+STARTED_AT_VARIABLE = "ACLEARN_STARTED_AT"
+#: Longest span that is believed: a container may have the machine's boot and a clock of its own.
+_LONGEST_S = 3600.0
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Moment(NamedTuple):
+    """A value of the machine's monotonic clock, and the boot that it counts from."""
+
+    boot: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.boot} {self.seconds!r}"
+
+    def seconds_until(self, later: Moment) -> float | None:
+        """From this moment to `later`; None where that is of another boot, earlier, or absurd."""
+        span_s = later.seconds - self.seconds
+        return span_s if self.boot == later.boot and 0.0 <= span_s <= _LONGEST_S else None
+
+
+def moment(seconds: float) -> Moment:
+    """The moment of a value of the monotonic clock."""
+    try:
+        return Moment(_BOOT_ID.read_text(encoding="ascii").strip(), seconds)
+    except OSError:  # no Linux
+        return Moment("unknown", seconds)
+
+
+def read_moment(text: object) -> Moment | None:
+    """The moment that was written as text; None where it is none."""
+    boot, _, seconds = str(text).partition(" ")
+    try:
+        return Moment(boot, float(seconds))
+    except ValueError:
+        return None
+
+
+def started_seconds_ago(last_written: Moment | None, now: Moment) -> float:
+    """How long before `now` the clock of this part of the run began, in seconds.
+
+    The command's start counts, not the monitor's; but a monitor that was started again in mid-run
+    goes on from the last line that its predecessor wrote. A pause between two parts, or between
+    two boots, does not count.
+
+    Args:
+        last_written: when metrics were last written; None if never.
+        now: this moment.
+    """
+    command = read_moment(os.environ.get(STARTED_AT_VARIABLE, ""))
+    if command is None:
+        return 0.0
+    whole_s = command.seconds_until(now)
+    since_s = None if last_written is None else last_written.seconds_until(now)
+    # a command that has run for longer than is believed at once has no span
+    if since_s is not None and (whole_s is None or since_s < whole_s):
+        return since_s
+    return whole_s or 0.0
