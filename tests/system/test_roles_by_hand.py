@@ -27,8 +27,9 @@ def test_roles_with_local_inference_leave_on_a_signal_and_come_back(system: Syst
     _left_in_order(roles["actor"], signal.SIGINT)
     before = run.last()["learned_steps"]
     roles["actor"] = system.role("actor", config, address)
+    given = "event=number_given name=actor-0\n"  # the number is free again
+    run.wait_for(lambda: given in roles["actor"].output, "the next actor has its number")
     run.wait_until_learning(beyond=before + 500)
-    assert "event=number_given name=actor-0\n" in roles["actor"].output  # it is free again
     assert run.last()["epoch"] == 0
 
     # the trainer saves as it leaves; the next one goes on from there under a new epoch
