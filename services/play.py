@@ -17,6 +17,7 @@ from aclearn.monitoring import EPISODES_FOR_TARGET
 from aclearn.policies import Architecture, PolicyVersion
 from aclearn.runs import Checkpoint, RunFolder, load_best, load_newest
 from services.policies import architecture_of
+from services.probe import probe_environment
 
 _MOST_ENVS = 16
 
@@ -70,7 +71,7 @@ def load_policy(path: Path, *, best: bool = False) -> SavedPolicy:
     """
     folder = RunFolder.open(path)
     config: Config = config_from_yaml(folder.read_config_yaml(), source=str(folder.config_path))
-    architecture = architecture_of(config)
+    architecture = architecture_of(config, probe_environment(config))
     load = load_best if best else load_newest
     checkpoint = load(folder.checkpoints_dir, expect_architecture=architecture.digest())
     if checkpoint is None and best:

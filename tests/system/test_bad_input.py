@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from system_harness import CARTPOLE, Command, System
 
+from aclearn.config import load_config
+from aclearn.runs import RunFolder
+
 _WRONG = {
     "unknown key": (
         {"trainer": {"unrols_per_batch": 3}},
@@ -87,6 +90,18 @@ def test_a_network_that_cannot_read_the_observations_is_refused(
     config = system.config(CARTPOLE, policy={"architecture": "nature", "hidden": None})
     words = ["policy.architecture: 'nature' needs images", "use policy.architecture: mlp"]
     _refused(system, system.command(command, config), words)
+
+
+@pytest.mark.parametrize("command", [["evaluate"], ["compress", "--chain", "int8"]])
+def test_a_saved_run_whose_environment_has_broken_is_told_in_one_line(
+    system: System, command: list[str]
+) -> None:
+    (system.folder / "own.py").write_text(_OWN)
+    config = load_config(system.config(CARTPOLE, env={"id": "own:Own", "kwargs": {"closes": 1}}))
+    saved = system.folder / "saved"
+    RunFolder.create(saved, "r", config.to_yaml()).close()
+    played = system.command(command[0], saved / "r", *command[1:])
+    _refused(system, played, ["environment own:Own cannot be made (TypeError:", "'closes'"])
 
 
 def test_roles_by_hand_are_refused_before_they_have_a_folder(system: System) -> None:
