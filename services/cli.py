@@ -8,8 +8,9 @@ import os
 import signal
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -36,12 +37,18 @@ from services.output import make_output_lossy
 from services.role_name import ROLES, SINGLE_ROLES, ask_number, number_in
 from services.run_clock import STARTED_AT_VARIABLE, moment
 
+if TYPE_CHECKING:
+    from services.role import RoleContext
+
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 
 ForceOption = Annotated[bool, typer.Option("--force", help="replace the file that is there")]
+
+container = typer.Typer(no_args_is_help=True, help="What docker-compose.yml calls.")
+app.add_typer(container, name="container")
 
 # text, not a path: pong is a shipped configuration, ./pong a file
 ConfigArgument = Annotated[
@@ -127,6 +134,14 @@ def role(
     ] = None,
 ) -> None:
     """Run one role in this process; the monitor binds --monitor, the others connect to it."""
+    _begin_role(name_of_role)
+    with install_stop_signals() as stop:
+        die_with_parent()  # which sets `stop`, so that also a parent's early death ends it in order
+        loaded = load_config(config, overrides or [])
+        _end_at_once(run_role(name_of_role, name, loaded, monitor, stop))
+
+
+def _begin_role(name_of_role: str) -> None:
     if name_of_role not in ROLES:
         raise ConfigError(f"role {name_of_role!r} is unknown; expected one of {', '.join(ROLES)}")
     logging.basicConfig(
@@ -135,10 +150,6 @@ def role(
     )
     # before anything that may import torch: its thread pool reads this once
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    with install_stop_signals() as stop:
-        die_with_parent()  # which sets `stop`, so that also a parent's early death ends it in order
-        loaded = load_config(config, overrides or [])
-        _end_at_once(run_role(name_of_role, name, loaded, monitor, stop))
 
 
 def _end_at_once(status: int) -> NoReturn:
@@ -153,7 +164,16 @@ def _end_at_once(status: int) -> NoReturn:
     os._exit(status)
 
 
-def run_role(role_name: str, name: str | None, config: Config, monitor: str, stop: StopFlag) -> int:
+def run_role(
+    role_name: str,
+    name: str | None,
+    config: Config,
+    monitor: str,
+    stop: StopFlag,
+    *,
+    contained: bool = False,
+    note: str = "",
+) -> int:
     """Run one role to its end; its exit status. Without a name the monitor hands out its number.
 
     The status of a monitor is 0, also where a signal ended it: it has ended the run.
@@ -172,47 +192,87 @@ def run_role(role_name: str, name: str | None, config: Config, monitor: str, sto
         number = 0
     restarts = int(os.environ.get(RESTARTS_VARIABLE, "0"))
     health = open_health(config, role_name, name or role_name, restarts)
-    context = RoleContext(role_name, number or 0, config, monitor, None, stop, restarts, health)
+    context = RoleContext(
+        role_name,
+        number or 0,
+        config,
+        monitor,
+        None,
+        stop,
+        restarts,
+        health,
+        note=note,
+        contained=contained,
+    )
     allow_many_connections()
-    # each role imports only what it needs: an actor loads torch for a torch runtime only
-    try:
-        context.env_spec = check_role(context)
-        if stop and role_name != "monitor":  # which tells in its summary why the run ended
-            return exit_status(stop, run_is_over=False)
-        # actors and predictors write nothing, and may be on a machine without the folder
-        context.folder = role_folder(config, role_name) if role_name in WRITERS else None
-        if number is None:
-            number = ask_number(context)
-            if number is None:
+    with health or nullcontext():
+        try:
+            context.env_spec = check_role(context)
+            if stop and role_name != "monitor":  # which tells in its summary why the run ended
                 return exit_status(stop, run_is_over=False)
-            context.index = number
-        if health is not None:
-            health.name = context.name
-        if role_name == "monitor":
-            from services.monitor import run_monitor
+            # actors and predictors write nothing, and may be on a machine without the folder
+            context.folder = role_folder(config, role_name) if role_name in WRITERS else None
+            if number is None:
+                number = ask_number(context)
+                if number is None:
+                    return exit_status(stop, run_is_over=False)
+                context.index = number
+            if health is not None:
+                health.name = context.name
+            return _run(context)
+        finally:
+            context.close()
+            remove_if_orphaned(monitor)
 
-            run_monitor(context)
-            return 0
-        if role_name == "trainer":
-            from services.trainer_role import run_trainer
 
-            return run_trainer(context)
-        if role_name == "predictor":
-            from services.predictor import run_predictor
+def _run(context: RoleContext) -> int:
+    # each role imports only what it needs: an actor loads torch for a torch runtime only
+    if context.role == "monitor":
+        from services.monitor import run_monitor
 
-            return run_predictor(context)
-        if role_name == "compressor":
-            from services.compressor_role import run_compressor
+        run_monitor(context)
+        return 0
+    if context.role == "trainer":
+        from services.trainer_role import run_trainer
 
-            return run_compressor(context)
-        from services.actor import run_actor
+        return run_trainer(context)
+    if context.role == "predictor":
+        from services.predictor import run_predictor
 
-        return run_actor(context)
-    finally:
-        context.close()
-        remove_if_orphaned(monitor)
-        if health is not None:
-            health.close()
+        return run_predictor(context)
+    if context.role == "compressor":
+        from services.compressor_role import run_compressor
+
+        return run_compressor(context)
+    from services.actor import run_actor
+
+    return run_actor(context)
+
+
+@container.command(name="role")
+def container_role(
+    name_of_role: Annotated[str, typer.Argument(metavar="ROLE", help=", ".join(ROLES))],
+    config: ConfigArgument,
+    monitor: Annotated[str, typer.Option(help="the monitor's address")],
+    overrides: OverridesArgument = None,
+) -> None:
+    """Run one role as the only process of its container, as the owner of the current folder."""
+    from services.container import run_contained
+
+    _begin_role(name_of_role)
+    with install_stop_signals() as stop:
+        _end_at_once(run_contained(name_of_role, config, monitor, overrides or [], stop, run_role))
+
+
+@container.command(name="keys")
+def container_keys(
+    directory: Annotated[Path, typer.Argument(help="folder of the key file")],
+    runs: Annotated[Path, typer.Argument(help="folder of the run folders")],
+) -> None:
+    """Make keys where there are none; give them and RUNS to the owner of the current folder."""
+    from services.container import make_keys
+
+    make_keys(directory, runs, Path.cwd())
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """Whether a role is alive and useful: it keeps a small file up to date, `aclearn health` reads it.
 
 A role has such a file only where `ACLEARN_RUNTIME_DIR` names a folder, as in a container. The file
-goes when the role ends; one that stays is of a process that was killed.
+goes when the role ends; one that stays is of a process that died.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import TracebackType
 
 import psutil
 
@@ -22,6 +23,10 @@ from aclearn.config import Config
 RUNTIME_DIR_VARIABLE = "ACLEARN_RUNTIME_DIR"
 #: Seconds between two writes while nothing has changed.
 _WRITE_EVERY_S = 1.0
+#: What a role waits for before it knows any other.
+WAITS_FOR_START, WAITS_FOR_MONITOR = "its own start", "the monitor"
+#: The same of one that an error has ended.
+FAILED = "its next start, since it has failed"
 
 
 @dataclass(frozen=True)
@@ -46,9 +51,16 @@ class HealthReport:
     restarts: int
     rss_bytes: int
 
+    @property
+    def heard_from_monitor(self) -> bool:
+        """Whether the monitor has answered it, and still did so a moment ago."""
+        return self.waits_for not in (WAITS_FOR_START, WAITS_FOR_MONITOR)
+
 
 class HealthFile:
-    """Keeps one role's report up to date. A disk that refuses is no reason to stop working.
+    """Keeps one role's report up to date, in a `with` block around the role's whole life.
+
+    A disk that refuses is no reason to stop working.
 
     Args:
         directory: of the reports; made where it is missing.
@@ -99,9 +111,24 @@ class HealthFile:
             return  # whoever asks sees that the report is old
 
     def close(self) -> None:
-        """The role ends in order."""
+        """The role has ended in order."""
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
+
+    def __enter__(self) -> HealthFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._said_at = float("-inf")
+            self.say(lambda: FAILED)
 
 
 def open_health(config: Config, role: str, name: str, restarts: int) -> HealthFile | None:
@@ -116,7 +143,7 @@ def open_health(config: Config, role: str, name: str, restarts: int) -> HealthFi
         silent_after_s=config.monitor.silent_after_s,
         restarts=restarts,
     )
-    file.say(lambda: "its own start")
+    file.say(lambda: WAITS_FOR_START)
     return file
 
 
@@ -155,7 +182,7 @@ def judge(report: HealthReport, now: float, *, runs: bool) -> tuple[bool, str]:
     """
     silence_s = now - report.at
     if not runs:
-        return False, f"{report.name} was killed (process {report.pid})"
+        return False, f"{report.name} has died (process {report.pid})"
     if silence_s > report.silent_after_s:
         return False, f"{report.name} hangs: nothing from it for {silence_s:.0f} s"
     if report.waits_for:

@@ -239,7 +239,10 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
         if tuning is not None and book.phase is Phase.RUNNING:
             _send(server, tuning.letters(registry.members, now))
         if context.stop:
-            book.stop(str(context.stop.reason), now)
+            if context.contained:
+                book.leave(str(context.stop.reason))
+            else:
+                book.stop(str(context.stop.reason), now)
         _send(server, book.observe_time(now))
         if context.health is not None:
             context.health.say(

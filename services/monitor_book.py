@@ -170,6 +170,11 @@ class MonitorBook:
             self.reason = reason[:_MOST_EVENT]
             self._event(f"run ends: {reason}")
 
+    def leave(self, reason: str) -> None:
+        """End the monitor alone: the others go on, and the next monitor finds them."""
+        self.phase, self.reason = Phase.OVER, reason
+        self._event(f"the monitor leaves: {reason}")
+
     def status(self) -> dict[str, Any]:
         """What the console shows."""
         return {
@@ -227,6 +232,8 @@ class MonitorBook:
             if self.phase is not Phase.RUNNING:
                 return [Letter(address, Directive("stop", self.reason or ""))]
             return [Letter(address, Directive("wait", holder))]
+        if hello.note and self._registry.get(sender) is None:
+            self._event(f"{member.name} comes back: {hello.note}")
         if (replaced := self._registry.hello(member)) is not None:
             self._leave(replaced, now)
             self._event(f"{replaced.name} was started again")

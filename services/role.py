@@ -38,7 +38,7 @@ from aclearn.wire import (
     parse_endpoint,
     tcp_endpoint,
 )
-from services.health import HealthFile
+from services.health import WAITS_FOR_MONITOR, HealthFile
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -78,6 +78,9 @@ class RoleContext:
         stop: set by SIGTERM and Ctrl-C.
         restarts: how often this role was started before; chooses seeds.
         health: where it says whether it works; None where nobody asks.
+        note: what became of the process that this one was started after, in words.
+        contained: whether it is the only process of its container: a signal to it is not meant for
+            the run, and its output is what somebody watches.
     """
 
     role: str
@@ -89,6 +92,8 @@ class RoleContext:
     restarts: int = 0
     health: HealthFile | None = None
     env_spec: EnvSpec | None = None
+    note: str = ""
+    contained: bool = False
     incarnation: str = field(default_factory=new_incarnation)
     zmq_context: zmq.Context[zmq.Socket[bytes]] = field(default_factory=zmq.Context)
 
@@ -139,7 +144,7 @@ class RoleContext:
 
     def hello(self, endpoints: dict[str, str]) -> Hello:
         """What this role says of itself."""
-        return Hello(self.role, self.index, socket.gethostname(), os.getpid(), endpoints)
+        return Hello(self.role, self.index, socket.gethostname(), os.getpid(), endpoints, self.note)
 
     def close(self) -> None:
         """Close every socket that is left; never blocks, since every socket has a linger of 0."""
@@ -245,7 +250,7 @@ class Membership:
         assert self._health is not None
         silence_s = self._clock() - self._answered_at
         if silence_s > max(_SAY_UNANSWERED_AFTER_S, _BEATS_UNANSWERED * self._beat_every_s):
-            return "the monitor"
+            return WAITS_FOR_MONITOR
         missing = (role for role in self._health.needs if not self.of_role(role))
         return next((f"a {role}" for role in missing), "")
 

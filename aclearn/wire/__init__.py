@@ -12,7 +12,7 @@ from aclearn.wire.codec import (
     encode,
 )
 from aclearn.wire.endpoints import Endpoint, claim_ipc_path, parse_endpoint, tcp_endpoint
-from aclearn.wire.keys import ClusterKeys, create_keys, load_keys
+from aclearn.wire.keys import KEY_FILE, ClusterKeys, create_keys, load_keys
 from aclearn.wire.messages import (
     PROTOCOL_VERSION,
     REPLY_WITHIN_S,
@@ -49,6 +49,7 @@ from aclearn.wire.sockets import bind_router, connect_dealer, new_incarnation
 from aclearn.wire.unrolls import array_bytes, check_unroll
 
 __all__ = [
+    "KEY_FILE",
     "MAX_FRAMES",
     "MAX_FRAME_BYTES",
     "MAX_HEADER_BYTES",

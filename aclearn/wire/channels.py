@@ -6,6 +6,7 @@ A channel belongs to the first thread that uses it; another thread's call is a b
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -19,6 +20,8 @@ from aclearn.wire.arrays import Part
 from aclearn.wire.codec import MAX_FRAMES, decode, encode
 from aclearn.wire.handshakes import RefusedConnections
 from aclearn.wire.messages import Envelope, ErrorReply, Message
+
+_LOGGER = logging.getLogger(__name__)
 
 #: Messages that one call of `Server.receive` takes from the socket, the refused ones included.
 DEFAULT_RECEIVE_LIMIT = 32
@@ -57,6 +60,12 @@ class _Channel:
             self._owner = thread
         elif self._owner != thread:
             raise RuntimeError("a channel was used by a second thread; one thread owns a socket")
+
+    def _count(self, error: WireError) -> None:
+        self.refused[error.reason] += 1
+        if error.reason == "wrong_version" and self.refused[error.reason] == 1:
+            # the peer cannot read an answer that says so
+            _LOGGER.error("event=message_refused reason=%s detail=%r", error.reason, error.detail)
 
     def _encode(self, message: Message, sequence: int | None) -> list[Part]:
         number = self._sequence if sequence is None else sequence
@@ -166,7 +175,7 @@ class Server(_Channel):
 
     def refuse(self, identity: bytes, error: WireError) -> None:
         """Counts a refusal and answers it; also for checks that come after the decoder's."""
-        self.refused[error.reason] += 1
+        self._count(error)
         self.send(identity, ErrorReply(error.reason, error.detail))
 
     def send(self, identity: bytes, message: Message, *, sequence: int | None = None) -> bool:
@@ -227,7 +236,7 @@ class Client(_Channel):
                 try:
                     return self._open(frames)
                 except WireError as exc:
-                    self.refused[exc.reason] += 1
+                    self._count(exc)
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0:
                 break

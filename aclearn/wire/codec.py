@@ -182,7 +182,12 @@ def _decode_header(data: Part) -> dict[str, Any]:
         raise WireError("bad_header", "the header is no map")
     version = header.get("protocol")
     if type(version) is not int or version != PROTOCOL_VERSION:
-        raise WireError("wrong_version", f"this end speaks protocol {PROTOCOL_VERSION}")
+        spoken = version if type(version) is int else "unknown"
+        raise WireError(
+            "wrong_version",
+            f"the peer speaks protocol {spoken}, this end speaks protocol {PROTOCOL_VERSION}; all "
+            "roles of a run need the same aclearn (the same image, built again)",
+        )
     if header.keys() != _HEADER_KEYS:
         raise WireError("bad_header", f"a header has exactly the keys {sorted(_HEADER_KEYS)}")
     return header

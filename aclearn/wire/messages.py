@@ -84,7 +84,8 @@ class Number:
 class Hello:
     """A role tells the monitor who and where it is; `endpoints` maps a service to its address.
 
-    Role and number are the name: actor and 3 are actor-3.
+    Role and number are the name: actor and 3 are actor-3. `note` is what became of the process that
+    this one was started after, where somebody knows.
     """
 
     role: str
@@ -92,6 +93,7 @@ class Hello:
     host: str
     pid: Count
     endpoints: dict[str, str]
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

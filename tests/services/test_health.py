@@ -19,7 +19,7 @@ def a_file(directory: Path, clock, **changes) -> HealthFile:
     return HealthFile(directory, "actor-3", clock=clock, **settings | changes)
 
 
-def test_a_role_works_waits_hangs_or_was_killed(tmp_path, tools, monkeypatch) -> None:
+def test_a_role_works_waits_hangs_or_has_died(tmp_path, tools, monkeypatch) -> None:
     clock = tools.Clock(1000.0)
     directory = tmp_path / "not yet there"
     assert health_of(directory, clock.now) == (
@@ -44,7 +44,7 @@ def test_a_role_works_waits_hangs_or_was_killed(tmp_path, tools, monkeypatch) ->
     monkeypatch.setattr("psutil.pid_exists", lambda pid: False)
     assert health_of(directory, clock.now) == (
         False,
-        f"actor-3 was killed (process {os.getpid()})",
+        f"actor-3 has died (process {os.getpid()})",
     )
     file.close()
     assert read_reports(directory) == []

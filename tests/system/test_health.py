@@ -37,7 +37,7 @@ def test_health_follows_an_actor_from_its_start_to_its_death(system: System) -> 
     until("actor-0 works", 0)
     actor.signal(signal.SIGKILL)
     actor.wait()
-    until(f"actor-0 was killed (process {actor.process.pid})", 1)
+    until(f"actor-0 has died (process {actor.process.pid})", 1)
     for role in (trainer, monitor):
         role.signal(signal.SIGTERM)
         role.wait()

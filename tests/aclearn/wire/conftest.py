@@ -71,7 +71,7 @@ def samples():
     messages = [
         NumberRequest("actor"),
         Number(3),
-        Hello("actor", 0, "box", 4242, {"unrolls": "ipc:///tmp/t.sock"}),
+        Hello("actor", 0, "box", 4242, {"unrolls": "ipc:///tmp/t.sock"}, "it was killed"),
         Peers(3, [Peer("trainer", "trainer-0", "ab12", {"unrolls": "tcp://127.0.0.1:5555"})]),
         Beat(
             state="running",

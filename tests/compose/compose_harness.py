@@ -1,0 +1,151 @@
+"""Runs docker-compose.yml with a real engine, in a folder that is as a fresh clone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import uuid
+from pathlib import Path
+from typing import Any
+
+from system_harness import PATIENCE, wait_for
+
+REPOSITORY = Path(__file__).parents[2]
+#: Who owns the clone where the tests may give it away: neither root nor the image's own user.
+OWNER = 12_345
+#: Services whose containers are a run.
+ROLES = ("monitor", "trainer", "predictor", "compressor", "actor")
+
+
+def docker(*arguments: str, check: bool = True, within_s: float = 60.0) -> str:
+    """What a docker command prints."""
+    done = subprocess.run(
+        ["docker", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=within_s * PATIENCE,
+        stdin=subprocess.DEVNULL,
+    )
+    if check:
+        assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+class Cluster:
+    """One clone of the repository and the cluster that docker-compose.yml makes there.
+
+    Attributes:
+        folder: the clone.
+        environment: of every docker-compose.
+    """
+
+    def __init__(self, folder: Path, image: str) -> None:
+        self.folder = folder
+        folder.mkdir()
+        for name in ("docker-compose.yml", "docker-compose.gpu.yml", "Dockerfile"):
+            shutil.copy(REPOSITORY / name, folder)
+        shutil.copytree(REPOSITORY / "configs", folder / "configs")
+        folder.chmod(0o700)
+        self.owner = os.geteuid() or OWNER
+        self.give(folder)
+        self.project = f"aclearn-test-{uuid.uuid4().hex[:8]}"
+        self.environment = {
+            **os.environ,
+            "COMPOSE_PROJECT_NAME": self.project,
+            "IMAGE": image,
+            "DOCKER_BUILDKIT": "0",
+        }
+
+    def give(self, folder: Path) -> None:
+        """Make the clone's owner the owner of everything in `folder`."""
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, self.owner, -1)
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """Start docker-compose; its output goes to `log`."""
+        with self.log.open("a") as sink:
+            return subprocess.Popen(
+                ["docker-compose", "--no-ansi", *arguments],
+                cwd=self.folder,
+                env=self.environment | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+
+    @property
+    def log(self) -> Path:
+        """Output of every docker-compose so far."""
+        return self.folder.with_suffix(".log")
+
+    def compose(self, *arguments: str, within_s: float = 90.0, **environment: str) -> str:
+        """What a docker-compose that must succeed prints."""
+        before = self.log.stat().st_size if self.log.exists() else 0
+        done = self.start(*arguments, **environment)
+        try:
+            status = done.wait(within_s * PATIENCE)
+        except subprocess.TimeoutExpired:
+            done.kill()
+            raise
+        output = self.log.read_text()[before:]
+        assert status == 0, output
+        return output
+
+    def containers(self, service: str) -> list[str]:
+        """The ids of a service's containers, those that have ended among them."""
+        label = "com.docker.compose"
+        return docker(
+            *("ps", "--all", "--quiet", "--no-trunc"),
+            *("--filter", f"label={label}.project={self.project}"),
+            *("--filter", f"label={label}.service={service}"),
+        ).split()
+
+    def state(self, container: str) -> dict[str, Any]:
+        """What the engine says of a container's state, with its restarts."""
+        [found] = json.loads(docker("inspect", container))
+        return found["State"] | {"RestartCount": found["RestartCount"]}
+
+    def exit_codes(self) -> dict[str, list[int]]:
+        """The exit codes of every role's containers, which must have ended."""
+        states = {r: [self.state(c) for c in self.containers(r)] for r in ROLES}
+        running = [r for r, found in states.items() if any(s["Running"] for s in found)]
+        assert running == [], running
+        return {r: [s["ExitCode"] for s in found] for r, found in states.items()}
+
+    def logs(self) -> str:
+        """What every container has said."""
+        return self.compose("logs", "--no-color")
+
+    def run(self, name: str = "cluster-1") -> Path:
+        """A run's folder."""
+        return self.folder / "runs" / name
+
+    def lines(self, name: str = "cluster-1") -> list[dict[str, Any]]:
+        """Every whole line of a run's metrics.jsonl."""
+        path = self.run(name) / "metrics.jsonl"
+        text = path.read_text() if path.exists() else ""
+        return [json.loads(line) for line in text.split("\n")[:-1]]
+
+    def last(self, key: str, name: str = "cluster-1") -> Any:
+        """A figure of the newest line, 0 before the first."""
+        lines = self.lines(name)
+        return lines[-1][key] if lines else 0
+
+    def wait_until_learned(
+        self, beyond: int = 0, *, name: str = "cluster-1", within_s: float = 60.0
+    ) -> None:
+        """More agent steps than these are learned."""
+        wait_for(
+            lambda: self.last("learned_steps", name) > beyond,
+            f"more than {beyond} steps are learned",
+            within_s=within_s,
+            context=self.logs,
+        )
+
+    def close(self) -> None:
+        """Remove containers, network and volumes."""
+        self.compose("down", "--volumes", "--remove-orphans", "--timeout", "1")

@@ -1,0 +1,47 @@
+"""A real Docker engine, the image, and clones to start clusters in; without an engine all skip."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+from compose_harness import REPOSITORY, Cluster
+
+IMAGE = "aclearn-test"
+
+
+def _missing() -> str | None:
+    for command in ("docker", "docker-compose"):
+        if shutil.which(command) is None:
+            return f"there is no {command}"
+    asked = subprocess.run(["docker", "info"], capture_output=True, timeout=60)
+    return "no Docker engine answers `docker info`" if asked.returncode else None
+
+
+@pytest.fixture(scope="session")
+def image() -> str:
+    """The image, built from the sources as they are."""
+    if (missing := _missing()) is not None:
+        pytest.skip(missing)
+    subprocess.run(
+        ["docker", "build", "--quiet", "--network", "host", "--tag", IMAGE, str(REPOSITORY)],
+        check=True,
+        timeout=900,
+    )
+    return IMAGE
+
+
+@pytest.fixture
+def clone(image: str, tmp_path) -> Iterator[Callable[[str], Cluster]]:
+    """Makes clones by name, each with a cluster of its own, which goes with the test."""
+    made: list[Cluster] = []
+
+    def make(name: str = "clone") -> Cluster:
+        made.append(Cluster(tmp_path / name, image))
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        cluster.close()

@@ -1,0 +1,115 @@
+"""What cannot work is said by the containers that it concerns, with what would mend it; all end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+import yaml
+from compose_harness import ROLES, Cluster
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def refused(cluster: Cluster, *arguments: str, **environment: str) -> str:
+    """The output of an `up` whose containers all end at once, none of them started again."""
+    output = cluster.compose("up", *arguments, **environment)
+    assert "Traceback" not in output
+    codes = cluster.exit_codes()
+    assert {code for each in codes.values() for code in each} == {0}, output
+    for role in ROLES:
+        for container in cluster.containers(role):
+            assert cluster.state(container)["RestartCount"] == 0, output
+    return output
+
+
+def override(cluster: Cluster, **services: dict[str, object]) -> None:
+    """Let the clone have settings of its own, which docker-compose reads by itself."""
+    path = cluster.folder / "docker-compose.override.yml"
+    path.write_text(yaml.safe_dump({"services": services}))
+
+
+def test_a_configuration_that_cannot_be_used_ends_every_container(clone) -> None:
+    cluster = clone()
+    output = refused(cluster, CONFIG="configs/pongg.yaml")
+    assert output.count("configs/pongg.yaml: there is no such configuration file") == 6
+
+    secret = cluster.folder / "configs" / "cartpole.yaml"
+    secret.chmod(0o600)
+    os.chown(secret, cluster.owner + 1, -1)
+    output = refused(cluster, CONFIG="configs/cartpole.yaml")
+    assert output.count("configs/cartpole.yaml: cannot be read: Permission denied") == 6
+
+    output = refused(cluster, ARGS="run.sed=2")
+    assert 'override "run.sed=2": run.sed is not a known key; did you mean run.seed?' in output
+    assert not cluster.run().exists()
+
+
+def test_keys_that_others_could_read_or_that_are_missing(clone) -> None:
+    cluster = clone()
+    keys = cluster.folder / "keys"
+    refused_output = refused(cluster, KEYS="./keys", CONFIG="configs/nothing.yaml")
+    assert "wrote /keys/cluster.key" in refused_output
+    (keys / "cluster.key").chmod(0o644)
+    output = refused(cluster, KEYS="./keys")
+    assert "can be read by other users; mend it with `chmod 600 /keys/cluster.key`" in output
+    assert (keys / "cluster.key").stat().st_mode & 0o777 == 0o644
+    (keys / "cluster.key").write_text("no keys")
+    (keys / "cluster.key").chmod(0o600)
+    assert "/keys/cluster.key is no key file of aclearn" in refused(cluster, KEYS="./keys")
+
+
+def test_a_run_folder_of_another_environment_or_that_cannot_be_written(clone) -> None:
+    cluster = clone()
+    folder = cluster.run()
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("env: {id: Acrobot-v1}\n")
+    cluster.give(cluster.folder / "runs")
+    output = refused(cluster)
+    assert output.count("env.id is 'Acrobot-v1' there, 'CartPole-v1' here") == 6
+    assert sorted(path.name for path in folder.iterdir()) == ["config.yaml"]
+
+    override(cluster, **{role: {"volumes": ["./runs:/work/runs:ro"]} for role in ROLES})
+    output = refused(cluster, ARGS="run.name=other")
+    assert output.count("cannot write /work/runs; give it to that user: sudo chown -R") == 6
+
+
+def test_a_role_that_the_configuration_has_no_use_for_says_so_and_ends(clone) -> None:
+    cluster = clone()
+    output = refused(cluster, CONFIG="configs/cartpole.yaml", ARGS="run.max_updates=50 run.seed=3")
+    assert "no predictor is needed: actors choose their actions" in output
+    assert "no compressor is needed: actors run the policy itself" in output
+    assert cluster.last("updates", "cartpole-3") >= 50
+    # and what one role alone finds out ends them all
+    output = refused(cluster, CONFIG="configs/cartpole.yaml", ARGS="env.id=No-v1 run.name=no")
+    assert "No-v1" in output and "role failed: " in output
+
+
+def test_a_role_ends_with_a_monitor_that_it_has_never_heard(clone) -> None:
+    cluster = clone()
+    override(cluster, monitor={"entrypoint": ["true"]})
+    output = refused(cluster)
+    assert output.count("the monitor has ended before it was ever heard") == 5
+
+
+def test_the_gpu_override_gives_trainer_and_predictor_a_device_and_a_cuda_build(clone) -> None:
+    cluster = clone()
+    files = ("-f", "docker-compose.yml", "-f", "docker-compose.gpu.yml")
+    asked = subprocess.run(
+        ["docker-compose", *files, "config"],
+        cwd=cluster.folder,
+        env=cluster.environment | {"TORCH_INDEX": "https://download.pytorch.org/whl/cu128"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (asked.returncode, asked.stderr) == (0, "")
+    services = yaml.safe_load(asked.stdout)["services"]
+    for role in ("trainer", "predictor"):
+        [device] = services[role]["deploy"]["resources"]["reservations"]["devices"]
+        assert device == {"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}
+        assert services[role]["image"] == "aclearn-test:cuda"
+        index = services[role]["build"]["args"]["TORCH_INDEX"]
+        assert index == "https://download.pytorch.org/whl/cu128"
+    assert "deploy" not in services["actor"] and services["actor"]["image"] == "aclearn-test"

@@ -1,0 +1,81 @@
+"""What happens to a running cluster: kills, scaling, a restart, a stop, and going on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+
+import pytest
+from compose_harness import ROLES, Cluster
+from system_harness import PATIENCE, check_lines, wait_for
+
+pytestmark = pytest.mark.timeout(420)
+#: A run that goes on until it is stopped.
+ENDLESS = "run.target_return=null run.metrics_every_s=0.25"
+
+
+def kill(cluster: Cluster, role: str) -> str:
+    """SIGKILL the process of a role's first container, as a person would; the container's id."""
+    container = cluster.containers(role)[0]
+    os.kill(cluster.state(container)["Pid"], signal.SIGKILL)
+    return container
+
+
+def running(cluster: Cluster, role: str) -> int:
+    """How many containers of a role run."""
+    return sum(cluster.state(c)["Running"] for c in cluster.containers(role))
+
+
+def goes_on(cluster: Cluster, *, within_s: float) -> None:
+    """More is learned than what any line has told so far."""
+    most = max(line["learned_steps"] for line in cluster.lines())
+    cluster.wait_until_learned(most, within_s=within_s)
+
+
+def test_a_cluster_outlives_kills_scaling_and_a_restart_and_goes_on_after_a_stop(clone) -> None:
+    cluster = clone()
+    cluster.compose("up", "--detach", ARGS=ENDLESS)
+    cluster.wait_until_learned(5000)
+
+    for role in ROLES:
+        container = kill(cluster, role)
+        wait_for(
+            lambda c=container: cluster.state(c)["RestartCount"] == 1, f"{role} is started again"
+        )
+        # a trainer may take its own start besides
+        goes_on(cluster, within_s=25 if role == "trainer" else 10)
+    assert cluster.last("epoch") == 1
+    # the monitor says who was killed; each has its name again, but for the actors
+    said = cluster.logs()
+    for name in ("trainer-0", "predictor-0", "compressor-0", "actor-"):
+        assert re.search(
+            rf"event=run text='{name}\d? comes back: its process before was killed", said
+        ), said
+
+    for count in (0, 8, 2):
+        cluster.compose("up", "--detach", "--scale", f"actor={count}", ARGS=ENDLESS)
+        assert running(cluster, "actor") == count
+    goes_on(cluster, within_s=30)
+
+    cluster.compose("restart")
+    goes_on(cluster, within_s=40)
+    assert {role: running(cluster, role) for role in ROLES} == dict.fromkeys(ROLES, 1) | {
+        "actor": 2
+    }
+
+    begun = time.monotonic()
+    cluster.compose("stop")
+    assert time.monotonic() - begun < 10 * PATIENCE
+    summary = json.loads((cluster.run() / "summary.json").read_text())
+    assert summary["reason"] == "SIGTERM"
+    assert not any(code == 137 for codes in cluster.exit_codes().values() for code in codes)
+    saved = summary["learned_steps"]
+
+    cluster.compose("up", "--detach", ARGS=ENDLESS)
+    cluster.wait_until_learned(saved + 1000)
+    cluster.compose("stop")
+    check_lines(cluster.lines())
+    assert "Traceback" not in cluster.logs()

@@ -1,0 +1,42 @@
+"""`docker-compose up` in a fresh clone: it trains, it ends, and a finished run stays finished."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from compose_harness import ROLES
+from system_harness import PATIENCE, check_lines
+
+pytestmark = pytest.mark.timeout(420)
+
+
+def test_up_trains_to_the_target_and_every_container_ends_with_0(clone) -> None:
+    cluster = clone()
+    begun = time.monotonic()
+    up = cluster.start("up")
+    cluster.wait_until_learned()
+    print(f"first learned step after {time.monotonic() - begun:.1f} s")
+    assert up.wait(180 * PATIENCE) == 0, cluster.logs()
+
+    output = cluster.log.read_text()
+    assert "Traceback" not in output, output
+    summary = json.loads((cluster.run() / "summary.json").read_text())
+    assert summary["reason"] == "target_reached"
+    assert summary["reached_target_at_s"] < 120 * PATIENCE
+    assert summary["return_mean_100"] >= 475
+    assert cluster.exit_codes() == {role: [0] for role in ROLES} | {"actor": [0, 0]}, output
+    check_lines(cluster.lines())
+    # every role took part: predictions on the compressor's int8 policy, and a tuner that tries
+    assert summary["pps"] > 0 and summary["compressed_share"] > 0.9
+    assert (cluster.run() / "tuner.jsonl").read_text().count("\n") >= 3
+    # nothing in the clone belongs to anybody but its owner
+    everything = [cluster.folder, *cluster.folder.rglob("*")]
+    assert {path.stat().st_uid for path in everything} == {cluster.owner}
+
+    again = cluster.compose("up")
+    assert "is over: it has reached its target of 475" in again
+    assert 'to train another one: ARGS="run.seed=2"' in again
+    assert cluster.exit_codes() == {role: [0] for role in ROLES} | {"actor": [0, 0]}
+    assert json.loads((cluster.run() / "summary.json").read_text()) == summary
