@@ -49,11 +49,13 @@ def test_a_cluster_outlives_kills_scaling_and_a_restart_and_goes_on_after_a_stop
         goes_on(cluster, within_s=25 if role == "trainer" else 10)
     assert cluster.last("epoch") == 1
     # the monitor says who was killed; each has its name again, but for the actors
-    said = cluster.logs()
     for name in ("trainer-0", "predictor-0", "compressor-0", "actor-"):
-        assert re.search(
-            rf"event=run text='{name}\d? comes back: its process before was killed", said
-        ), said
+        words = rf"event=run text='{name}\d? comes back: its process before was killed"
+        wait_for(
+            lambda w=words: re.search(w, cluster.logs()),
+            f"the monitor says that {name} was killed",
+            context=cluster.logs,
+        )
 
     for count in (0, 8, 2):
         cluster.compose("up", "--detach", "--scale", f"actor={count}", ARGS=ENDLESS)
