@@ -201,7 +201,7 @@ def words_of(died: HealthReport) -> str:
     limit = memory_limit_bytes()
     if limit is not None:
         used = f"{died.rss_bytes / 2**20:.0f} of the {limit / 2**20:.0f} MiB"
-        words += f" when it used {used} that its container may have"
+        words += f", at most a second after it used {used} that its container may have"
     return words
 
 

@@ -14,6 +14,7 @@ import zmq
 
 from aclearn.errors import EndpointError, WireError
 from aclearn.wire import (
+    PROTOCOL_VERSION,
     ActRequest,
     BeatReply,
     Client,
@@ -191,6 +192,15 @@ def test_garbage_is_counted_and_answered_and_the_next_good_peer_is_served(server
     assert server.refused == expected
     assert_answers(server, open_client(server))
     assert_answers(server, hostile)
+
+
+def test_a_peer_of_another_protocol_is_told_of_in_the_log_once(server, open_client, caplog):
+    other = open_client(server)
+    for count in (1, 2):
+        other.socket.send_multipart([header_with(protocol=99)])
+        wait_for_refusals(server, count)
+    [line] = [r.message for r in caplog.records if "wrong_version" in r.message]
+    assert f"speaks protocol 99, this end speaks protocol {PROTOCOL_VERSION}" in line
 
 
 def test_a_message_of_a_kind_that_the_service_does_not_answer_is_refused(open_server, open_client):
