@@ -28,12 +28,13 @@ import numpy as np
 import torch
 from inference import NETWORKS, architecture_of, policy_of, visited
 
-from aclearn.acting import UnrollCounter
-from aclearn.allocator import keep_freed_memory
 from aclearn.config import config_from_yaml
-from aclearn.monitoring import WaitMeter
-from aclearn.policies import Architecture, PolicyVersion
-from aclearn.wire import Envelope, Unroll, UnrollReply, encode
+from aclearn.launch.resources import keep_freed_memory
+from aclearn.policies import Architecture
+from aclearn.rollout import UnrollCounter
+from aclearn.telemetry import WaitMeter
+from aclearn.types import PolicyVersion, Unroll
+from aclearn.wire import Envelope, UnrollReply, encode
 from compress import ArtifactPolicy, Context, PolicyRuntime, parse_chain, parse_words
 from services.action_sources import LocalActions
 from services.actor import Actor, make_groups

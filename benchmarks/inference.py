@@ -24,10 +24,11 @@ import numpy as np
 import torch
 from parts import random_weights
 
-from aclearn.allocator import keep_freed_memory
 from aclearn.config import EnvConfig
 from aclearn.envs import make_vector_env
-from aclearn.policies import Architecture, PolicyVersion, describe_architecture
+from aclearn.launch.resources import keep_freed_memory
+from aclearn.policies import Architecture, describe_architecture
+from aclearn.types import PolicyVersion
 from aclearn.wire import decode, encode
 from compress import (
     ArtifactPolicy,

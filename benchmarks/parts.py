@@ -22,15 +22,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.acting import UnrollBuilder, UnrollCounter, sample_actions
-from aclearn.allocator import keep_freed_memory
 from aclearn.config import Config, load_config
+from aclearn.distributions import sample_actions
 from aclearn.envs import VectorEnv, make_vector_env
-from aclearn.policies import Architecture, PolicyVersion
+from aclearn.launch.resources import keep_freed_memory
+from aclearn.policies import Architecture
+from aclearn.rollout import UnrollBuilder, UnrollCounter
+from aclearn.types import PolicyVersion
 from services.policies import architecture_of, make_runtime
 
 if TYPE_CHECKING:
-    from aclearn.wire import Unroll
+    from aclearn.types import Unroll
 
 PARTS = ("emulator", "inference", "training")
 
@@ -120,7 +122,8 @@ def training_cost(config: Config, seconds: float) -> Cost:
     """A batch put together and learned `trainer.uses` times, per agent step and use."""
     import torch
 
-    from aclearn.learning import Learner, choose_amp, choose_device
+    from aclearn.learning import Learner
+    from aclearn.policies.devices import choose_amp, choose_device
 
     torch.set_num_threads(1)
     env = make_env(config)

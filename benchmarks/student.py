@@ -27,10 +27,11 @@ import torch
 from numpy.typing import NDArray
 from parts import make_env
 
-from aclearn.acting import sample_actions
 from aclearn.config import Config
-from aclearn.policies import Architecture, PolicyVersion
+from aclearn.distributions import sample_actions
+from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
+from aclearn.types import PolicyVersion
 from compress import Context, Policy
 from compress.distiller import Distiller
 from services.play import load_policy

@@ -26,7 +26,7 @@ from unroll_queue import measure as measure_queue
 from whole_run import START_WITHIN_S, MetricsLine, start_run
 
 from aclearn.config import load_config
-from aclearn.cores import usable_cores
+from aclearn.launch.resources import usable_cores
 
 _LOGGER = logging.getLogger("throughput")
 _CONFIGS = Path(__file__).resolve().parent.parent / "configs"

@@ -25,9 +25,9 @@ from typing import Any
 from tuner import decisions, pair, run
 from tuner_workloads import WORKLOADS
 
-from aclearn.monitoring.plot import time_unit
-from aclearn.monitoring.tuner_plot import draw_tuner, read_tuner_history
 from aclearn.runs import read_metrics
+from aclearn.views.learning_curves import time_unit
+from aclearn.views.tuner_plot import draw_tuner, read_tuner_history
 
 #: As many that each other process of that core gets a fifth of it at most.
 _THIEVES = 4

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from aclearn.config import TunerConfig
-from aclearn.monitoring import Tuner
+from aclearn.control.tuner.tuner import Tuner
 
 MOST = 8
 NAMES = ("predictors", "trainers")

@@ -51,7 +51,7 @@ class Rule:
 
     def observe(self, counter: int, counts: Mapping[str, int], **others: Any) -> list[Any]:
         """A sample; at the end of a window `next` decides."""
-        from aclearn.monitoring import Decision
+        from aclearn.control.tuner.decision import Decision
 
         runs = all(counts.get(name) == count for name, count in self.counts.items())
         found = self._measure(self._clock(), counter, runs)
@@ -115,7 +115,7 @@ class Sweep(Rule):
     def __init__(
         self, *arguments: Any, settings: Sequence[Sequence[int]] | None = None, **options: Any
     ) -> None:
-        from aclearn.monitoring.tuner_window import RateWindow
+        from aclearn.control.tuner.rate_window import RateWindow
 
         super().__init__(*arguments, **options)
         ranges = [range(1, most + 1) for most in self.most.values()]
@@ -125,7 +125,7 @@ class Sweep(Rule):
 
     def _measure(self, now: float, counter: int, runs: bool) -> tuple[float, float] | None:
         """As the tuner does, in whole windows."""
-        from aclearn.monitoring.tuner_window import Reading
+        from aclearn.control.tuner.rate_window import Reading
 
         reading = self._window.observe(now, counter, runs=runs)
         if not isinstance(reading, Reading) or reading.window_s < self._every_s:

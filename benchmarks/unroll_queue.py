@@ -24,15 +24,8 @@ import zmq
 from parts import collect_unrolls, make_env
 
 from aclearn.config import load_config
-from aclearn.wire import (
-    Unroll,
-    UnrollReply,
-    bind_router,
-    connect_dealer,
-    decode,
-    encode,
-    new_incarnation,
-)
+from aclearn.types import Unroll
+from aclearn.wire import UnrollReply, bind_router, connect_dealer, decode, encode, new_incarnation
 
 _CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pong.yaml"
 _RUN = "benchmark"

@@ -30,10 +30,10 @@ from typing import Any
 import numpy as np
 from parts import collect_unrolls, make_env, random_weights
 
-from aclearn.allocator import keep_freed_memory
 from aclearn.config import Config, load_config
-from aclearn.monitoring import WaitMeter
-from aclearn.policies import PolicyVersion
+from aclearn.launch.resources import keep_freed_memory
+from aclearn.telemetry import WaitMeter
+from aclearn.types import PolicyVersion
 from aclearn.wire import ActRequest
 from services.policies import architecture_of, make_runtime
 from services.policy_sources import Acting
@@ -57,7 +57,8 @@ def trainer_workers(config: Config, count: int) -> Iterator[Done]:
     """Workers of one learner; what they do is counted in updates."""
     import torch
 
-    from aclearn.learning import Learner, assemble_batch, choose_amp
+    from aclearn.learning import Learner, assemble_batch
+    from aclearn.policies.devices import choose_amp
 
     torch.set_num_threads(1)
     env = make_env(config)

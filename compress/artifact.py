@@ -12,8 +12,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from aclearn.acting import log_softmax
-from aclearn.policies import Architecture, PolicyVersion
+from aclearn.distributions import log_softmax
+from aclearn.policies import Architecture
+from aclearn.types import PolicyVersion
 from compress.errors import RefusedArtifact, RefusedTensors
 from compress.graph import PolicyGraph, check_tensors
 from compress.optimised import Skeleton, skeleton_of

@@ -10,12 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from aclearn.errors import ConfigError
-from aclearn.policies import (
-    ARCHITECTURES,
-    Architecture,
-    describe_architecture,
-    refuse_recurrence,
-)
+from aclearn.policies import Architecture, describe_architecture
+from aclearn.types import ARCHITECTURES, refuse_recurrence
 from compress.errors import ChainError, DeadStudent, DivergedTraining, RefusedTensors
 from compress.graph import PolicyGraph, Tensors, check_tensors
 from compress.link import Link
@@ -254,7 +250,7 @@ class Distiller(Link):
         return Student(graph, tensors, **self._training, amp_dtype=self._amp_dtype())
 
     def _amp_dtype(self) -> torch.dtype | None:
-        from aclearn.learning import choose_amp, choose_device
+        from aclearn.policies.devices import choose_amp, choose_device
 
         return choose_amp(self._amp, choose_device("cpu"))
 

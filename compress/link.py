@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.policies import Architecture, PolicyVersion, describe_architecture
+from aclearn.policies import Architecture, describe_architecture
+from aclearn.types import PolicyVersion
 from compress.errors import ChainError, RefusedTensors
 from compress.graph import PolicyGraph, Tensors, check_tensors
 from compress.policy import Context, Policy

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.policies import Architecture, PolicyVersion
+from aclearn.policies import Architecture
+from aclearn.types import PolicyVersion
 from compress.errors import NeedsObservations
 from compress.graph import PolicyGraph, Tensors
 

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from aclearn.learning import cpu_has
 from aclearn.policies import Architecture
+from aclearn.policies.devices import cpu_has
 from aclearn.policies.network import load_tensors
 from compress.graph import PolicyGraph, Precision, Tensors, check_tensors, stored_as_float32
 from compress.network import GraphNetwork

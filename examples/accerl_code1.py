@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from aclearn.acting import sample_actions
 from aclearn.config import EnvConfig
+from aclearn.distributions import sample_actions
 from aclearn.envs import make_vector_env
 from aclearn.policies import describe_architecture
 from aclearn.policies.network import PolicyNetwork, tensors_of

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.acting import sample_actions
-from aclearn.monitoring import WaitMeter
-from aclearn.policies import PolicyVersion
+from aclearn.distributions import sample_actions
+from aclearn.telemetry import WaitMeter
+from aclearn.types import PolicyVersion
 from aclearn.wire import REPLY_WITHIN_S, ActCancel, ActReply, ActRequest, ErrorReply
 from compress import ArtifactPolicy, PolicyRuntime
 from services.policy_client import PolicyClient

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aclearn.acting import UnrollBuilder, UnrollCounter
-from aclearn.allocator import keep_freed_memory
 from aclearn.config import ActorsConfig, Config
-from aclearn.envs import EpisodeTracker, VectorEnv, make_vector_env
+from aclearn.envs import VectorEnv, make_vector_env
 from aclearn.launch import stand_back
-from aclearn.monitoring import WaitMeter
+from aclearn.launch.resources import keep_freed_memory
 from aclearn.policies import Architecture
+from aclearn.rollout import EpisodeTracker, UnrollBuilder, UnrollCounter
+from aclearn.telemetry import WaitMeter
 from aclearn.wire import Beat
 from services.action_sources import ActionSource, Choice, LocalActions, PredictedActions
 from services.policies import architecture_of

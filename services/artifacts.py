@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 
-from aclearn.policies import PolicyVersion
+from aclearn.types import PolicyVersion
 from aclearn.wire import ArtifactReply
 from compress import Artifact, Fidelity, PolicyGraph, RefusedArtifact
 

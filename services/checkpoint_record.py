@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aclearn.errors import CheckpointError, LearningLost
-from aclearn.monitoring.wording import printable
+from aclearn.metrics.formatting import printable
 from aclearn.runs import RunFolder, list_checkpoints, saved_labels, why_not_written
 
 #: Most seconds from a checkpoint that could not be written to the next attempt.

@@ -429,7 +429,7 @@ def plot(
     force: ForceOption = False,
 ) -> None:
     """Draw the return over time and over steps, several runs in one picture."""
-    from aclearn.monitoring import plot_runs, plot_tuner
+    from aclearn.views import plot_runs, plot_tuner
 
     if tuner and len(runs) != 1:
         raise RunFolderError(f"--tuner draws one run, got {len(runs)}; name one run folder")

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.config import CompressorConfig
-from aclearn.monitoring import WaitMeter
-from aclearn.policies import Architecture, PolicyVersion
+from aclearn.policies import Architecture
+from aclearn.telemetry import WaitMeter
+from aclearn.types import PolicyVersion
 from aclearn.wire import Beat
 from compress import (
     ONNX,

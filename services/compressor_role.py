@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from aclearn.allocator import keep_freed_memory
 from aclearn.launch import stand_back
-from aclearn.policies import PolicyVersion
+from aclearn.launch.resources import keep_freed_memory
+from aclearn.types import PolicyVersion
 from aclearn.wire import (
     ArtifactReply,
     ArtifactRequest,

@@ -22,7 +22,7 @@ def check_devices(config: Config) -> None:
     Raises:
         ConfigError: names the key.
     """
-    from aclearn.learning import choose_amp, choose_device
+    from aclearn.policies.devices import choose_amp, choose_device
 
     trainer, predictor = config.trainer, config.predictor
     # as the trainer does

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from aclearn.errors import WireError
-from aclearn.monitoring import StepLedger
-from aclearn.policies import Architecture, PolicyVersion
-from aclearn.wire import Unroll, check_unroll
+from aclearn.learning import StepLedger, check_unroll
+from aclearn.policies import Architecture
+from aclearn.types import PolicyVersion, Unroll
 
 #: Most bytes of an actor's id and of a reason to drop, most reasons of one actor: the account names
 #: all of them in one beat. An id has 32 bytes.

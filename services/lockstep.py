@@ -14,15 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.acting import UnrollCounter, sample_actions
 from aclearn.config import Config
-from aclearn.envs import EnvSpec
+from aclearn.control import Goal
+from aclearn.distributions import sample_actions
 from aclearn.launch import StopFlag
 from aclearn.learning import ParameterStore, PublishedWeights, RecentObservations
-from aclearn.monitoring import Goal, open_console
-from aclearn.policies import Architecture, PolicyVersion
+from aclearn.policies import Architecture
+from aclearn.rollout import UnrollCounter
 from aclearn.runs import RunFolder
-from aclearn.wire import Beat, Unroll, new_incarnation
+from aclearn.types import EnvSpec, PolicyVersion, Unroll
+from aclearn.views import open_console
+from aclearn.wire import Beat, new_incarnation
 from compress import ArtifactPolicy, PolicyRuntime, RefusedArtifact
 from services.actor import Group, make_groups
 from services.compressor import Compressor

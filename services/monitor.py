@@ -11,21 +11,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from aclearn.cores import FreeCores
+from aclearn.control import Goal
 from aclearn.errors import RunFolderError
 from aclearn.launch import PARENT_PID_VARIABLE
-from aclearn.monitoring import (
-    FREE_CORES,
-    Goal,
-    Member,
-    PlainConsole,
-    Registry,
-    RunView,
-    TensorBoardWriter,
-    UnwrittenNotes,
-    WaitMeter,
-)
-from aclearn.monitoring.tuner_file import TunedSettings
+from aclearn.launch.resources import FreeCores
+from aclearn.metrics import FREE_CORES, RunView, TensorBoardWriter, UnwrittenNotes
+from aclearn.monitoring import Member, Registry
 from aclearn.runs import (
     MetricsWriter,
     RunFolder,
@@ -36,6 +27,9 @@ from aclearn.runs import (
     write_atomically,
     write_summary,
 )
+from aclearn.runs.tuner_log import TunedSettings
+from aclearn.telemetry import WaitMeter
+from aclearn.views import PlainConsole
 from aclearn.wire import (
     Beat,
     Hello,

@@ -8,8 +8,10 @@ from collections import deque
 from enum import Enum
 from typing import Any
 
-from aclearn.attended import AttendedTime
-from aclearn.monitoring import Goal, Member, Registry, RunView
+from aclearn.control import Goal
+from aclearn.metrics import RunView
+from aclearn.monitoring import Member, Registry
+from aclearn.telemetry.active_clock import AttendedTime
 from aclearn.wire import (
     Beat,
     BeatReply,

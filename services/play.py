@@ -9,13 +9,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.acting import greedy_actions, sample_actions
 from aclearn.config import Config, config_from_yaml
-from aclearn.envs import EpisodeTracker, VectorEnv, make_vector_env
+from aclearn.distributions import greedy_actions, sample_actions
+from aclearn.envs import VectorEnv, make_vector_env
 from aclearn.errors import CheckpointError
-from aclearn.monitoring import EPISODES_FOR_TARGET
-from aclearn.policies import Architecture, PolicyVersion
+from aclearn.metrics import EPISODES_FOR_TARGET
+from aclearn.policies import Architecture
+from aclearn.rollout import EpisodeTracker
 from aclearn.runs import Checkpoint, RunFolder, load_best, load_newest
+from aclearn.types import PolicyVersion
 from services.policies import architecture_of
 from services.probe import probe_environment
 

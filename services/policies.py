@@ -7,8 +7,9 @@ import math
 from functools import partial
 
 from aclearn.config import CompressorConfig, Config
-from aclearn.envs import EnvSpec, read_spec
+from aclearn.envs import read_spec
 from aclearn.policies import Architecture, describe_architecture
+from aclearn.types import EnvSpec
 from aclearn.wire import Endpoint
 from compress import CompressorChain, OnnxPolicy, PolicyRuntime, parse_chain
 
@@ -121,7 +122,7 @@ def make_runtime(
     # imported here: who runs ONNX never pays for torch
     import torch
 
-    from aclearn.learning import choose_amp, choose_device
+    from aclearn.policies.devices import choose_amp, choose_device
 
     torch.set_num_threads(threads)
     chosen = choose_device(device, key="predictor.device")

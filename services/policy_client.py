@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from aclearn.errors import AclearnError
-from aclearn.policies import Architecture, PolicyVersion
+from aclearn.policies import Architecture
+from aclearn.types import PolicyVersion
 from aclearn.wire import ErrorReply, NoNewerWeights
 from compress import ArtifactPolicy, PolicyRuntime, RefusedArtifact, RefusedTensors
 from services.policies import make_runtime

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.config import Config
-from aclearn.policies import Architecture, PolicyVersion
-from aclearn.sharing import HostMemory
+from aclearn.policies import Architecture
+from aclearn.shared_weights import HostMemory
+from aclearn.types import PolicyVersion
 from aclearn.wire import ArtifactReply, ArtifactRequest, Message, Peer, Weights, WeightsRequest
 from compress import ArtifactPolicy, PolicyRuntime
 from compress.runtime import Executable
@@ -168,7 +169,7 @@ def make_weights_source(
         from compress.lanes import LanePolicy
 
         if isinstance(runtime, LanePolicy):
-            from aclearn.sharing.cuda_memory import CudaMemory, place_of
+            from aclearn.shared_weights.cuda_memory import CudaMemory, place_of
 
             open_memory = partial(CudaMemory.open, device=runtime.device)
             board = BoardLink(architecture, place_of(runtime.device), open_memory)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.acting import sample_actions
-from aclearn.monitoring import WaitMeter, part
+from aclearn.distributions import sample_actions
+from aclearn.telemetry import WaitMeter, part
 from aclearn.wire import ActReply
 from services.policy_sources import Acting
 from services.prediction_queue import Pending, PredictionQueue

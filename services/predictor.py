@@ -16,11 +16,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from aclearn.allocator import keep_freed_memory
 from aclearn.config import Config
 from aclearn.errors import WireError
-from aclearn.monitoring import BusyShare, WaitMeter, add_up
+from aclearn.launch.resources import keep_freed_memory
 from aclearn.policies import Architecture
+from aclearn.telemetry import BusyShare, WaitMeter, add_up
 from aclearn.wire import ActCancel, ActRequest, Beat, Envelope, Server
 from services.policies import architecture_of
 from services.policy_client import make_policy

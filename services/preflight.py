@@ -12,11 +12,11 @@ import os
 import zmq
 
 from aclearn.config import Config
-from aclearn.envs import EnvSpec
 from aclearn.errors import EndpointError
 from aclearn.launch import StopFlag
 from aclearn.policies import Architecture
 from aclearn.runs import RunFolder
+from aclearn.types import EnvSpec
 from aclearn.wire import bind_router, claim_ipc_path, parse_endpoint
 from services.devices import check_devices, check_devices_elsewhere
 from services.policies import architecture_of, make_chain

@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 
 from aclearn.config import Config, config_from_yaml
-from aclearn.envs import EnvSpec, VectorEnv, make_vector_env
+from aclearn.envs import VectorEnv, make_vector_env
 from aclearn.errors import EnvironmentFailure
 from aclearn.launch import PARENT_PID_VARIABLE, StopFlag, describe_exit, die_with_parent
+from aclearn.types import EnvSpec
 
 _LOGGER = logging.getLogger(__name__)
 

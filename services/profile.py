@@ -16,10 +16,10 @@ import psutil
 from rich.console import Console
 
 from aclearn.config import Config, load_config
-from aclearn.cores import usable_cores
 from aclearn.errors import AclearnError, ConfigError
 from aclearn.launch import StopFlag
-from aclearn.monitoring.wording import printable
+from aclearn.launch.resources import usable_cores
+from aclearn.metrics.formatting import printable
 from aclearn.runs import write_file
 from services.step_budget import Snapshot, StepBudget, render, step_budget
 from services.train import train

@@ -13,10 +13,10 @@ from pathlib import Path
 import zmq
 
 from aclearn.config import Config
-from aclearn.envs import EnvSpec
 from aclearn.errors import ConfigError
 from aclearn.launch import StopFlag
 from aclearn.runs import RunFolder
+from aclearn.types import EnvSpec
 from aclearn.wire import (
     Beat,
     BeatReply,

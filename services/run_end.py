@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from aclearn.config import Config
-from aclearn.monitoring import Goal
+from aclearn.control import Goal
 from aclearn.runs import RunFolder
 from services.role_folder import check_same_run
 

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from aclearn.attended import AttendedTime
 from aclearn.config import Config
 from aclearn.errors import RoleFailure
 from aclearn.launch import RoleCommand, RoleStatus, State, StopFlag, Supervisor
-from aclearn.monitoring import RunConsole
+from aclearn.telemetry.active_clock import AttendedTime
+from aclearn.views import RunConsole
 from aclearn.wire import Client, Status, StatusRequest, StopRun
 
 _LOGGER = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from aclearn.config import Config
 from aclearn.errors import EndpointError, SharingError
-from aclearn.policies import Architecture, PolicyVersion
-from aclearn.sharing import (
+from aclearn.policies import Architecture
+from aclearn.shared_weights import (
     BoardReader,
     Door,
     HostMemory,
@@ -23,6 +23,7 @@ from aclearn.sharing import (
     WeightBoard,
     knock,
 )
+from aclearn.types import PolicyVersion
 from aclearn.wire import Peer, parse_endpoint
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def allocator_for(config: Config, device: torch.device) -> Callable[[int], Share
     if config.trainer.share_weights == "host":
         return HostMemory.create
     if config.trainer.share_weights == "auto" and device.type == "cuda" and _asks_a_gpu(config):
-        from aclearn.sharing.cuda_memory import CudaMemory
+        from aclearn.shared_weights.cuda_memory import CudaMemory
 
         return partial(CudaMemory.create, device=device)
     return None

@@ -7,9 +7,9 @@ from math import prod
 import numpy as np
 
 from aclearn.config import Config
-from aclearn.envs import EnvSpec
 from aclearn.errors import ConfigError
 from aclearn.policies import Architecture
+from aclearn.types import EnvSpec
 from aclearn.wire import MAX_FRAME_BYTES
 
 _MIB = 1024 * 1024

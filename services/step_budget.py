@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from aclearn.errors import AclearnError
-from aclearn.monitoring import PART_SECONDS
-from aclearn.monitoring.waits import TOTAL, WAITING_FOR
+from aclearn.metrics import PART_SECONDS
+from aclearn.telemetry.labels import TOTAL, WAITING_FOR
 
 #: The way of a step, in the order in which the parts are shown; others follow by name.
 PARTS = (

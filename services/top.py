@@ -18,11 +18,11 @@ from rich.text import Text
 from aclearn.config import RunConfig
 from aclearn.errors import RunFolderError
 from aclearn.launch import StopFlag
-from aclearn.monitoring import PART_SECONDS
-from aclearn.monitoring.live import Layout, LiveConsole
-from aclearn.monitoring.waits import TOTAL, WAITING_FOR
-from aclearn.monitoring.wording import duration, percent
+from aclearn.metrics import PART_SECONDS
+from aclearn.metrics.formatting import duration, percent
 from aclearn.runs import MetricsTail, RunFolder, is_metrics_line
+from aclearn.telemetry.labels import TOTAL, WAITING_FOR
+from aclearn.views.live_console import Layout, LiveConsole
 
 #: Time between two views, and between two looks at the stop flag.
 _EVERY_S = 1.0

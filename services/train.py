@@ -13,8 +13,8 @@ from typing import Any
 
 from aclearn.config import Config
 from aclearn.launch import RoleCommand, StopFlag, Supervisor
-from aclearn.monitoring import RunConsole, open_console
 from aclearn.runs import RunFolder, lock_all, lock_run
+from aclearn.views import RunConsole, open_console
 from aclearn.wire import tcp_endpoint
 from services.preflight import SPEC_VARIABLE, check_run
 from services.role import RoleContext

@@ -12,20 +12,19 @@ import torch
 from numpy.typing import NDArray
 
 from aclearn.config import Config
-from aclearn.envs import EnvSpec
 from aclearn.learning import (
     Batch,
     GradientWorker,
     Learner,
     ParameterStore,
+    StepLedger,
     UpdateReport,
-    choose_amp,
-    choose_device,
 )
-from aclearn.monitoring import StepLedger, part
-from aclearn.policies import Architecture, PolicyVersion
-from aclearn.sharing import WeightBoard
-from aclearn.wire import Unroll
+from aclearn.policies import Architecture
+from aclearn.policies.devices import choose_amp, choose_device
+from aclearn.shared_weights import WeightBoard
+from aclearn.telemetry import part
+from aclearn.types import EnvSpec, PolicyVersion, Unroll
 from services.intake import Intake
 
 _LOGGER = logging.getLogger(__name__)

@@ -15,18 +15,16 @@ import zmq
 from aclearn import wire
 from aclearn.errors import WireError
 from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
-from aclearn.monitoring import BusyShare, WaitMeter
-from aclearn.policies import PolicyVersion
+from aclearn.telemetry import BusyShare, WaitMeter
+from aclearn.types import PolicyVersion, Unroll, array_bytes
 from aclearn.wire import (
     Beat,
     Envelope,
     NoNewerWeights,
     ObservationsRequest,
-    Unroll,
     UnrollReply,
     Weights,
     WeightsRequest,
-    array_bytes,
 )
 from services.intake import Intake
 from services.role import Membership, RoleContext

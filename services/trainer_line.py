@@ -9,7 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from aclearn.policies import PolicyVersion
+from aclearn.types import PolicyVersion
 from aclearn.wire import (
     NoNewerWeights,
     ObservationsRequest,

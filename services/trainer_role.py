@@ -6,11 +6,12 @@ import logging
 import os
 import time
 
-from aclearn.allocator import keep_freed_memory
 from aclearn.launch import PARENT_PID_VARIABLE
+from aclearn.launch.resources import keep_freed_memory
 from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
-from aclearn.monitoring import WaitMeter, add_up
-from aclearn.wire import Beat, Unroll
+from aclearn.telemetry import WaitMeter, add_up
+from aclearn.types import Unroll
+from aclearn.wire import Beat
 from services.checkpoint_record import check_saved
 from services.policies import architecture_of
 from services.role import RoleContext, exit_status

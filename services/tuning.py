@@ -10,23 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from aclearn.config import Config
+from aclearn.control.tuner.decision import Decision
+from aclearn.control.tuner.tuner import Tuner
 from aclearn.errors import RunFolderError
-from aclearn.monitoring import (
-    TUNER_FROZEN,
-    TUNER_TEMPERATURE,
-    Decision,
-    Member,
-    Tuner,
-    bottleneck_of,
-)
-from aclearn.monitoring.tuner_file import (
-    TUNED_FILE,
-    TunedKey,
-    TunedSettings,
-    open_tuner_log,
-    tuned_key,
-)
+from aclearn.metrics import TUNER_FROZEN, TUNER_TEMPERATURE, bottleneck_of
+from aclearn.monitoring import Member
 from aclearn.runs import MetricsWriter, RunFolder
+from aclearn.runs.tuner_log import TUNED_FILE, TunedKey, TunedSettings, open_tuner_log, tuned_key
 from aclearn.wire import Beat
 from services.letters import Letter
 from services.tuned_roles import TunedRoles, count_actors

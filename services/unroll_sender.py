@@ -6,8 +6,9 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from aclearn.monitoring import WaitMeter
-from aclearn.wire import ErrorReply, Unroll, UnrollReply
+from aclearn.telemetry import WaitMeter
+from aclearn.types import Unroll
+from aclearn.wire import ErrorReply, UnrollReply
 from services.role import Membership, PeerLink, say_refusal
 
 _LOOK_EVERY_S = 0.02

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from aclearn.monitoring import TimeBudget, WaitMeter, measure_here
+from aclearn.telemetry import TimeBudget, WaitMeter, measure_here
 
 _LOGGER = logging.getLogger(__name__)
 

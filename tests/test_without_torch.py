@@ -6,14 +6,14 @@ import subprocess
 import sys
 
 _MODULES = [
-    "aclearn.acting",
+    "aclearn.rollout",
     "aclearn.config",
     "aclearn.envs",
     "aclearn.launch",
     "aclearn.monitoring",
     "aclearn.policies",
     "aclearn.runs",
-    "aclearn.sharing",
+    "aclearn.shared_weights",
     "aclearn.wire",
     "compress",
     "services.actor",

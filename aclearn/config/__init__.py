@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from aclearn.config.describe import Knob, configuration_page, describe_config
-from aclearn.config.game import AtariConfig, EnvConfig, PolicyConfig
+from aclearn.config.env import AtariConfig, EnvConfig
 from aclearn.config.learning import LossConfig, OptimiserConfig, TrainerConfig
 from aclearn.config.load import config_from_yaml, load_config
 from aclearn.config.model import Config, RunConfig
+from aclearn.config.monitor import MonitorConfig, TunerConfig
+from aclearn.config.policy import PolicyConfig
 from aclearn.config.roles import (
     MOST_PROCESSES,
     ActorsConfig,
     CompressorConfig,
-    MonitorConfig,
     NetworkConfig,
     PredictorConfig,
     SupervisorConfig,
-    TunerConfig,
 )
 from aclearn.config.shipped import find_config, shipped_config, shipped_configs, summary_of
 

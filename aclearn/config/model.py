@@ -9,16 +9,16 @@ from pydantic import Field, model_validator
 from aclearn.config._fields import Group, Whole
 from aclearn.config._yaml import dump_yaml
 from aclearn.config.checks import contradictions
-from aclearn.config.game import EnvConfig, PolicyConfig
+from aclearn.config.env import EnvConfig
 from aclearn.config.learning import LossConfig, OptimiserConfig, TrainerConfig
+from aclearn.config.monitor import MonitorConfig, TunerConfig
+from aclearn.config.policy import PolicyConfig
 from aclearn.config.roles import (
     ActorsConfig,
     CompressorConfig,
-    MonitorConfig,
     NetworkConfig,
     PredictorConfig,
     SupervisorConfig,
-    TunerConfig,
 )
 
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from aclearn.envs.episodes import EpisodeTracker, FinishedEpisode
 from aclearn.envs.factory import make_vector_env, read_spec
-from aclearn.envs.types import EnvSpec, EnvStep, VectorEnv
+from aclearn.envs.vector_env import VectorEnv
 
 __all__ = [
-    "EnvSpec",
-    "EnvStep",
-    "EpisodeTracker",
-    "FinishedEpisode",
     "VectorEnv",
     "make_vector_env",
     "read_spec",

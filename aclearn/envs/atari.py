@@ -11,10 +11,12 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv  # its package registers the ALE/ ids too
 from numpy.typing import NDArray
 
-from aclearn.envs.hang import HangWatch
-from aclearn.envs.making import nearest, trace_of
-from aclearn.envs.types import EnvSpec, EnvStep, Observations, check_actions, nothing
+from aclearn.envs.lookup import nearest, trace_of
+from aclearn.envs.vector_env import check_actions, nothing
+from aclearn.envs.watchdog import HangWatch
 from aclearn.errors import EnvironmentFailure
+from aclearn.types import EnvSpec, EnvStep
+from aclearn.types.env_spec import Observations
 
 if TYPE_CHECKING:
     from aclearn.config import EnvConfig

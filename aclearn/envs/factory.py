@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from aclearn.envs.making import maker
-from aclearn.envs.single import SingleEnvs
-from aclearn.envs.types import EnvSpec, VectorEnv
+from aclearn.envs.lookup import maker
+from aclearn.envs.sync_vector_env import SingleEnvs
+from aclearn.envs.vector_env import VectorEnv
+from aclearn.types import EnvSpec
 
 if TYPE_CHECKING:
     from aclearn.config import EnvConfig

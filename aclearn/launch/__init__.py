@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from aclearn.launch.budget import RestartBudget
-from aclearn.launch.command import (
-    EXIT_GIVE_UP,
-    PARENT_PID_VARIABLE,
-    RESTARTS_VARIABLE,
-    RoleCommand,
-)
-from aclearn.launch.lifetime import die_with_parent, parent_is_alive
-from aclearn.launch.limits import allow_many_connections
-from aclearn.launch.logtail import log_tail
-from aclearn.launch.priority import stand_back
-from aclearn.launch.process import describe_exit
-from aclearn.launch.signals import (
-    Interrupted,
-    StopFlag,
-    install_stop_signals,
-    raise_on_ctrl_c,
-)
-from aclearn.launch.supervisor import Event, RoleStatus, State, Supervisor
+from aclearn.launch.environment import PARENT_PID_VARIABLE, RESTARTS_VARIABLE
+from aclearn.launch.log_tail import log_tail
+from aclearn.launch.parent_death import die_with_parent, parent_is_alive
+from aclearn.launch.resources import allow_many_connections, stand_back
+from aclearn.launch.restart_policy import RestartBudget
+from aclearn.launch.role_command import EXIT_GIVE_UP, RoleCommand
+from aclearn.launch.role_process import describe_exit
+from aclearn.launch.role_status import Event, RoleStatus, State
+from aclearn.launch.signals import Interrupted, StopFlag, install_stop_signals, raise_on_ctrl_c
+from aclearn.launch.supervisor import Supervisor
 
 __all__ = [
     "EXIT_GIVE_UP",

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Literal
 
 from aclearn.errors import RoleFailure
-from aclearn.launch.budget import RestartBudget
-from aclearn.launch.command import EXIT_GIVE_UP, RoleCommand
-from aclearn.launch.logtail import log_tail
-from aclearn.launch.process import RoleProcess, describe_exit
+from aclearn.launch.log_tail import log_tail
+from aclearn.launch.restart_policy import RestartBudget
+from aclearn.launch.role_command import EXIT_GIVE_UP, RoleCommand
+from aclearn.launch.role_process import RoleProcess, describe_exit
+from aclearn.launch.role_status import Event, RoleStatus, State
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -24,36 +25,6 @@ _LOOK_EVERY_S = 0.01
 _REAP_AFTER_KILL_S = 5.0
 #: With less a line of a log may not have found room.
 _LEAST_FREE_BYTES = 4096
-
-#: "ended": it has exited with status 0, and nobody has said yet whether the run is over.
-State = Literal["new", "running", "waiting", "ended", "done", "failed", "leaving", "stopped"]
-
-
-@dataclass(frozen=True)
-class Event:
-    """Something that happened to a role.
-
-    Attributes:
-        kind: started, restarted, died (a restart follows or the budget is spent), killed (asked for
-            by `kill` or too slow to leave), done (it has ended with the run), removed.
-        detail: in words, e.g. "exit status 3; restart 1 in 0.5 s".
-    """
-
-    role: str
-    name: str
-    kind: Literal["started", "restarted", "died", "killed", "done", "removed"]
-    detail: str
-
-
-@dataclass(frozen=True)
-class RoleStatus:
-    """One row of the table of roles; `pid` is None while no process runs."""
-
-    role: str
-    name: str
-    state: State
-    restarts: int
-    pid: int | None
 
 
 @dataclass

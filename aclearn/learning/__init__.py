@@ -1,41 +1,38 @@
 """Learning: batches, the loss, the update, and the published weights (needs torch)."""
 
-from aclearn.learning.batch import (
-    Batch,
-    assemble_batch,
-    chosen_observations,
-    rebuild_observations,
-)
-from aclearn.learning.devices import choose_amp, choose_device, cpu_has
-from aclearn.learning.gradient import GradientSums, GradientWorker
-from aclearn.learning.learner import Learner, UpdateReport
-from aclearn.learning.loss import ActorCriticLoss, actor_critic_loss
+from __future__ import annotations
+
+from aclearn.learning.batch import Batch, assemble_batch
+from aclearn.learning.frame_stack import chosen_observations, rebuild_observations
+from aclearn.learning.gradient_worker import GradientSums, GradientWorker
+from aclearn.learning.learner import Learner
+from aclearn.learning.observation_buffer import RecentObservations
 from aclearn.learning.optimiser import learning_rate, make_optimiser
-from aclearn.learning.parameters import ParameterStore, PublishedWeights
-from aclearn.learning.queue import TrainingQueue
-from aclearn.learning.recent import RecentObservations
+from aclearn.learning.parameter_store import ParameterStore, PublishedWeights
 from aclearn.learning.staging import HostStaging, PinnedStaging, Staging
+from aclearn.learning.step_ledger import LedgerError, StepLedger
+from aclearn.learning.training_queue import TrainingQueue
+from aclearn.learning.unroll_check import check_unroll
+from aclearn.learning.update_report import UpdateReport
 
 __all__ = [
-    "ActorCriticLoss",
     "Batch",
     "GradientSums",
     "GradientWorker",
     "HostStaging",
     "Learner",
+    "LedgerError",
     "ParameterStore",
     "PinnedStaging",
     "PublishedWeights",
     "RecentObservations",
     "Staging",
+    "StepLedger",
     "TrainingQueue",
     "UpdateReport",
-    "actor_critic_loss",
     "assemble_batch",
-    "choose_amp",
-    "choose_device",
+    "check_unroll",
     "chosen_observations",
-    "cpu_has",
     "learning_rate",
     "make_optimiser",
     "rebuild_observations",

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from aclearn.policies.spec import Architecture, ResidualSection
+from aclearn.policies.architecture import Architecture, ResidualSection
 
 _Activation = Callable[[Tensor], Tensor]
 

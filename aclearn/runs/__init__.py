@@ -1,6 +1,8 @@
 """What a run leaves on disk: its folder, metrics, summary and checkpoints."""
 
-from aclearn.runs.atomic import check_file, why_not_written, write_atomically, write_file
+from __future__ import annotations
+
+from aclearn.runs.atomic_file import check_file, why_not_written, write_atomically, write_file
 from aclearn.runs.checkpoint import (
     Checkpoint,
     list_checkpoints,
@@ -10,11 +12,11 @@ from aclearn.runs.checkpoint import (
     save_checkpoint,
     saved_labels,
 )
-from aclearn.runs.folder import RunFolder
 from aclearn.runs.lock import WRITERS, lock_all, lock_role, lock_run
 from aclearn.runs.metrics_file import MetricsWriter, read_metrics
 from aclearn.runs.metrics_tail import MetricsTail, is_metrics_line
 from aclearn.runs.reserve import release, reserve
+from aclearn.runs.run_folder import RunFolder
 from aclearn.runs.summary import read_summary, write_summary
 
 __all__ = [

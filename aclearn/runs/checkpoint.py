@@ -16,7 +16,7 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from aclearn.errors import CheckpointError
-from aclearn.runs.atomic import TEMPORARY_SUFFIX, sync_folder, write_atomically
+from aclearn.runs.atomic_file import TEMPORARY_SUFFIX, sync_folder, write_atomically
 
 _log = logging.getLogger(__name__)
 

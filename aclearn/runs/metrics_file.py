@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from aclearn.errors import RunFolderError
-from aclearn.runs.atomic import write_all
+from aclearn.runs.atomic_file import write_all
 
 _log = logging.getLogger(__name__)
 _TAIL_BYTES: Final = 65536

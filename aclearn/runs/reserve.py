@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from aclearn.runs.atomic import write_atomically
+from aclearn.runs.atomic_file import write_atomically
 
 RESERVED_BYTES: Final = 100_000
 """Enough for the last metrics line, what goes with it, and the summary."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aclearn.errors import RunFolderError
-from aclearn.runs.atomic import write_atomically
+from aclearn.runs.atomic_file import write_atomically
 
 
 def write_summary(

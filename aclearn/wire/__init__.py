@@ -40,13 +40,11 @@ from aclearn.wire.messages import (
     Status,
     StatusRequest,
     StopRun,
-    Unroll,
     UnrollReply,
     Weights,
     WeightsRequest,
 )
 from aclearn.wire.sockets import bind_router, connect_dealer, new_incarnation
-from aclearn.wire.unrolls import array_bytes, check_unroll
 
 __all__ = [
     "KEY_FILE",
@@ -84,13 +82,10 @@ __all__ = [
     "Status",
     "StatusRequest",
     "StopRun",
-    "Unroll",
     "UnrollReply",
     "Weights",
     "WeightsRequest",
-    "array_bytes",
     "bind_router",
-    "check_unroll",
     "claim_ipc_path",
     "connect_dealer",
     "create_keys",

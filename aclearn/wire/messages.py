@@ -12,10 +12,19 @@ read-only.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+from aclearn.types import Unroll
+from aclearn.types.array_rules import (
+    Count,
+    Float32Matrix,
+    Float32Vector,
+    Int32Vector,
+    IntRule,
+    Observations,
+    StoredTensor,
+    Tensor,
+)
 
 PROTOCOL_VERSION = 2
 """Raised with every change of the wire format; peers of another version are refused."""
@@ -24,43 +33,14 @@ REPLY_WITHIN_S = 3.0
 """An actor asks again when a request has no answer for so many seconds."""
 
 
-class IntRule(NamedTuple):
-    """The least value that an int field accepts."""
-
-    low: int
-
-
 class TextRule(NamedTuple):
     """The most UTF-8 bytes that a text field accepts; line breaks are allowed."""
 
     max_bytes: int
 
 
-class ArrayRule(NamedTuple):
-    """The dtypes and numbers of dimensions (both ends included) that an array field accepts."""
-
-    dtypes: tuple[str, ...]
-    min_ndim: int
-    max_ndim: int
-
-
-Count = Annotated[int, IntRule(0)]
 VersionOrNone = Annotated[int, IntRule(-1)]  # -1: the sender has no weights yet
 Text = Annotated[str, TextRule(48 * 1024)]
-
-Observations = Annotated[NDArray[Any], ArrayRule(("uint8", "float32"), 2, 5)]
-Frames = Annotated[NDArray[Any], ArrayRule(("uint8", "float32"), 3, 6)]
-Int32Vector = Annotated[NDArray[np.int32], ArrayRule(("int32",), 1, 1)]
-Float32Vector = Annotated[NDArray[np.float32], ArrayRule(("float32",), 1, 1)]
-Int32Matrix = Annotated[NDArray[np.int32], ArrayRule(("int32",), 2, 2)]
-Int64Vector = Annotated[NDArray[np.int64], ArrayRule(("int64",), 1, 1)]
-Float32Matrix = Annotated[NDArray[np.float32], ArrayRule(("float32",), 2, 2)]
-BoolMatrix = Annotated[NDArray[np.bool_], ArrayRule(("bool",), 2, 2)]
-Tensor = Annotated[NDArray[np.float32], ArrayRule(("float32",), 0, 6)]
-# bfloat16, which numpy does not know, travels as its 16 bits in uint16
-StoredTensor = Annotated[
-    NDArray[Any], ArrayRule(("float32", "float16", "uint16", "int32", "int8", "uint8"), 0, 6)
-]
 
 
 # ---- roles and the monitor ----------------------------------------------------------------------
@@ -191,45 +171,6 @@ class Status:
 
 
 # ---- training queue -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Unroll:
-    """T agent steps of B environments, time-major; the envelope's sequence is the unroll's number.
-
-    Attributes:
-        env_steps_before: agent steps of this incarnation before the unroll.
-        env_steps_after: the same after its last step.
-        dropped: agent steps that the actor dropped since its start, by reason (cumulative).
-        frames: [T+1, B, ...] the newest frame of each observation; the last one bootstraps.
-        history: [B, ...] the older frames of the first observation, None without a frame stack.
-        reset_index: int32 [K] flat `t * B + b` (t in 1..T) of observations that begin an episode,
-            or None.
-        reset_history: [K, ...] the older frames of those observations, or None.
-        valid: False for steps that must not be learned (the action was ignored, or the episode was
-            dropped).
-        versions: int64 [T] the policy version that chose the actions of step t.
-        chain: id of the compressor chain whose artifact chose the last action; "none" for the
-            uncompressed policy.
-    """
-
-    actor: str
-    epoch: Count
-    env_steps_before: Count
-    env_steps_after: Count
-    dropped: dict[str, Count]
-    frames: Frames
-    history: Observations | None
-    reset_index: Int32Vector | None
-    reset_history: Observations | None
-    actions: Int32Matrix
-    behaviour_log_probs: Float32Matrix
-    rewards: Float32Matrix
-    terminated: BoolMatrix
-    truncated: BoolMatrix
-    valid: BoolMatrix
-    versions: Int64Vector
-    chain: str = "none"
 
 
 @dataclass(frozen=True, slots=True)

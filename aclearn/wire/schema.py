@@ -16,7 +16,8 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_
 
 import numpy as np
 
-from aclearn.wire.messages import ArrayRule, IntRule, Message, TextRule
+from aclearn.types.array_rules import ArrayRule, IntRule
+from aclearn.wire.messages import Message, TextRule
 
 MAX_STR_BYTES = 1024
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1

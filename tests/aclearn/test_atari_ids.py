@@ -7,7 +7,7 @@ import ale_py  # registers the ids
 import gymnasium
 import pytest
 
-from aclearn.atari_ids import current_id
+from aclearn.types.atari_ids import current_id
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_the_memory_of_the_console_is_refused_with_the_game_that_shows_its_scree
 
 
 def test_nobody_loads_the_emulator_to_know_its_games():
-    code = "import sys; from aclearn.atari_ids import current_id as i; print(i('Pong-v4'), "
+    code = "import sys; from aclearn.types.atari_ids import current_id as i; print(i('Pong-v4'), "
     code += "any(name.startswith(('ale_py', 'gymnasium')) for name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "ALE/Pong-v5 False\n", done.stderr

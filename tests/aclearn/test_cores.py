@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from aclearn.cores import CpuReading, FreeCores, read_cpu, usable_cores
+from aclearn.launch.resources import CpuReading, FreeCores, read_cpu, usable_cores
 
 
 def _free(*readings: tuple[float, CpuReading], window_s: float = 10.0) -> list[float | None]:
@@ -69,7 +69,7 @@ def test_cores_are_counted() -> None:
 def test_the_tightest_limit_of_the_control_groups_counts(
     files: dict[str, str], cores: int, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from aclearn import cores as module
+    from aclearn.launch import resources as module
 
     (tmp_path / "a").mkdir()
     for name, text in files.items():

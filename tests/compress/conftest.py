@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from checked_swaps import swaps_checked
 
-from aclearn.policies import Architecture, Convolution, PolicyVersion, ResidualSection
+from aclearn.policies import Architecture, Convolution, ResidualSection
+from aclearn.types import PolicyVersion
 from compress import Policy
 
 _IMAGES = Architecture(

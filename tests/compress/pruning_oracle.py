@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from aclearn.policies import Architecture, ResidualSection
-from aclearn.policies.spec import Convolution
+from aclearn.policies import Architecture, Convolution, ResidualSection
 from compress import Policy
 from compress.network import GraphNetwork
 from compress.units import keep_units, sources

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from aclearn.policies import PolicyVersion
+from aclearn.types import PolicyVersion
 from compress import (
     ONNX,
     Artifact,

@@ -11,7 +11,8 @@ import pytest
 import torch
 from distilling import compress, distance, kl_by_loops, outputs, pruned, smaller
 
-from aclearn.policies import PolicyVersion, ResidualSection, describe_architecture
+from aclearn.policies import ResidualSection, describe_architecture
+from aclearn.types import PolicyVersion
 from compress import (
     ONNX,
     ArtifactPolicy,

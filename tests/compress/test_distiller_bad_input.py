@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from distilling import compress, distance, silenced, smaller
 
-from aclearn.policies import PolicyVersion
+from aclearn.types import PolicyVersion
 from compress import (
     ONNX,
     ChainError,

@@ -12,9 +12,9 @@ import torch
 from random_policies import some_observations, some_tensors
 from torch import nn
 
-from aclearn.policies import Architecture, PolicyVersion
+from aclearn.policies import Architecture, Convolution, ResidualSection
 from aclearn.policies.network import PolicyNetwork, load_tensors
-from aclearn.policies.spec import Convolution, ResidualSection
+from aclearn.types import PolicyVersion
 from compress import (
     ONNX,
     ArtifactPolicy,

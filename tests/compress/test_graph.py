@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from aclearn.policies import ARCHITECTURES, ResidualSection, describe_architecture
+from aclearn.policies import ResidualSection, describe_architecture
 from aclearn.policies.network import PolicyNetwork
+from aclearn.types import ARCHITECTURES
 from compress import PolicyGraph, RefusedTensors, check_tensors
 from compress.graph import Layer, stored_as_float32
 from compress.network import GraphNetwork

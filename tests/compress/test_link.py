@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aclearn.policies import PolicyVersion
+from aclearn.types import PolicyVersion
 from compress import ONNX, ChainError, Context, Link, TorchScript, check_compressor
 
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from aclearn.policies import ARCHITECTURES, describe_architecture
+from aclearn.policies import describe_architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors
+from aclearn.types import ARCHITECTURES
 from compress import ChainError, OnnxPolicy, PolicyGraph, build_onnx
 from compress.export import run_onnx
 from compress.module_export import _is_near, export_module

@@ -10,7 +10,7 @@ import pytest
 from pruning_oracle import ARCHITECTURES
 from random_policies import some_observations, some_tensors
 
-from aclearn.policies import PolicyVersion
+from aclearn.types import PolicyVersion
 from compress import Context, Policy, PolicyGraph, build_onnx, optimised, parse_chain
 from compress.artifact import GraphCache
 from compress.onnx_graph import onnx_tensors

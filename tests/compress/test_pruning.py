@@ -22,12 +22,8 @@ from pruning_oracle import (
 )
 from random_policies import some_observations, some_tensors
 
-from aclearn.policies import (
-    Architecture,
-    PolicyVersion,
-    describe_architecture,
-)
-from aclearn.policies.spec import Convolution
+from aclearn.policies import Architecture, Convolution, describe_architecture
+from aclearn.types import PolicyVersion
 from compress import (
     ONNX,
     ArtifactPolicy,

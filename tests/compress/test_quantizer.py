@@ -12,7 +12,8 @@ from integer_policies import integer_logits, pooled
 from quantising import quantise, run
 from random_policies import reference_logits
 
-from aclearn.policies import Convolution, PolicyVersion
+from aclearn.policies import Convolution
+from aclearn.types import PolicyVersion
 from compress import (
     ONNX,
     ChainError,

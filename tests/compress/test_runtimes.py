@@ -13,13 +13,8 @@ import pytest
 import torch
 from random_policies import reference_logits, some_observations, some_tensors
 
-from aclearn.policies import (
-    ARCHITECTURES,
-    Convolution,
-    PolicyVersion,
-    ResidualSection,
-    describe_architecture,
-)
+from aclearn.policies import Convolution, ResidualSection, describe_architecture
+from aclearn.types import ARCHITECTURES, PolicyVersion
 from compress import (
     ONNX,
     ArtifactPolicy,

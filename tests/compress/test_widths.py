@@ -16,7 +16,7 @@ from pruning_oracle import (
 )
 from random_policies import some_observations, some_tensors
 
-from aclearn.policies import PolicyVersion
+from aclearn.types import PolicyVersion
 from compress import Context, Policy, Pruning
 from compress.widths import globally_removed, kept_width, removed_count, rounding_of
 

@@ -16,7 +16,8 @@ from made_unrolls import quiet_unroll
 from aclearn.config import Config, EnvConfig, MonitorConfig, RunConfig
 from aclearn.launch import StopFlag
 from aclearn.policies import Architecture, Convolution
-from aclearn.wire import Beat, Peer, Unroll
+from aclearn.types import Unroll
+from aclearn.wire import Beat, Peer
 from compress import RefusedTensors
 from services.role import RoleContext
 

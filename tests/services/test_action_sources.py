@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from aclearn.monitoring import WaitMeter
-from aclearn.policies import PolicyVersion
+from aclearn.telemetry import WaitMeter
+from aclearn.types import PolicyVersion
 from aclearn.wire import ActCancel, ActReply, ActRequest, ErrorReply, Peer
 from services.action_sources import LocalActions, PredictedActions
 from services.role import PeerLink

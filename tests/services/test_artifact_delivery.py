@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from made_compressors import Pulling, float64_logits, make, some_observations, some_tensors
 
-from aclearn.policies import PolicyVersion
+from aclearn.types import PolicyVersion
 from aclearn.wire import (
     ArtifactReply,
     ArtifactRequest,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from made_compressors import make_moody, some_tensors
 
-from aclearn.monitoring import WaitMeter
+from aclearn.telemetry import WaitMeter
 from aclearn.wire import ArtifactRequest, Envelope, Weights, encode
 from services.cadence import Cadence, CpuShare
 from services.compressor_role import refresh, serve_artifacts

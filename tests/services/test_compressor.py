@@ -18,7 +18,7 @@ from made_compressors import (
 )
 
 from aclearn.config import CompressorConfig, Config, EnvConfig, RunConfig
-from aclearn.policies import PolicyVersion
+from aclearn.types import PolicyVersion
 from aclearn.wire import (
     decode,
     encode,

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aclearn.config import RunConfig
-from aclearn.monitoring import Goal, Registry, RunView
-from aclearn.monitoring.tensorboard import TensorBoardWriter
+from aclearn.control import Goal
+from aclearn.metrics import RunView, TensorBoardWriter
+from aclearn.monitoring import Registry
 from aclearn.runs import MetricsWriter, RunFolder, is_metrics_line
 from aclearn.wire import Beat, Envelope, ErrorReply, Hello, NumberRequest, StatusRequest, encode
 from services.letters import Letter

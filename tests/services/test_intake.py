@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from aclearn.errors import WireError
-from aclearn.monitoring import StepLedger
-from aclearn.policies import PolicyVersion
+from aclearn.learning import StepLedger
+from aclearn.types import PolicyVersion
 from aclearn.wire import encode
 from services.intake import Intake
 

@@ -9,7 +9,7 @@ from made_compressors import float64_logits, some_observations, some_tensors
 
 from aclearn.config import CompressorConfig, Config, EnvConfig, RunConfig
 from aclearn.learning import PublishedWeights, RecentObservations
-from aclearn.policies import PolicyVersion
+from aclearn.types import PolicyVersion
 from services.lockstep import LockstepPolicy
 
 

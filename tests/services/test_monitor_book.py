@@ -7,7 +7,9 @@ import json
 import pytest
 
 from aclearn.config import RunConfig
-from aclearn.monitoring import Goal, Registry, RunView
+from aclearn.control import Goal
+from aclearn.metrics import RunView
+from aclearn.monitoring import Registry
 from aclearn.wire import (
     BeatReply,
     Directive,

@@ -19,10 +19,10 @@ from aclearn.config import (
     PredictorConfig,
     load_config,
 )
-from aclearn.envs import EnvSpec
 from aclearn.errors import ConfigError
-from aclearn.monitoring import WaitMeter
-from aclearn.policies import PolicyVersion, describe_architecture
+from aclearn.policies import describe_architecture
+from aclearn.telemetry import WaitMeter
+from aclearn.types import EnvSpec, PolicyVersion
 from compress import Context, OnnxPolicy, Policy, PolicyGraph
 from compress.lanes import LanePolicy
 from compress.quantizer import Quantizer, has_vnni

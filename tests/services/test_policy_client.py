@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aclearn.policies import PolicyVersion
+from aclearn.types import PolicyVersion
 from aclearn.wire import ErrorReply, NoNewerWeights, Peer, Status, Weights, WeightsRequest
 from compress import ArtifactPolicy, Context, OnnxPolicy, Policy, parse_chain
 from compress.torch_runtime import TorchPolicy

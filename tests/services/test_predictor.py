@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from aclearn.acting import log_probs_of
 from aclearn.config import Config
+from aclearn.distributions import log_probs_of
 from aclearn.errors import WireError
-from aclearn.monitoring import WaitMeter
-from aclearn.policies import PolicyVersion
+from aclearn.telemetry import WaitMeter
+from aclearn.types import PolicyVersion
 from aclearn.wire import REPLY_WITHIN_S, ActCancel, ActReply, ActRequest, ErrorReply
 from compress import OnnxPolicy
 from services.policy_sources import Acting

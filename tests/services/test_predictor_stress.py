@@ -9,8 +9,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from aclearn.acting import log_probs_of
-from aclearn.policies import PolicyVersion
+from aclearn.distributions import log_probs_of
+from aclearn.types import PolicyVersion
 from aclearn.wire import ActReply, ActRequest
 from compress import OnnxPolicy
 from services import predictor as predictor_module

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from aclearn.config import load_config
-from aclearn.envs import EnvSpec
 from aclearn.errors import AclearnError, EnvironmentFailure
 from aclearn.launch import StopFlag
+from aclearn.types import EnvSpec
 from aclearn.wire import create_keys
 from services.preflight import check_run
 from services.probe import probe_environment

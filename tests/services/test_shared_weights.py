@@ -12,9 +12,9 @@ import torch
 from aclearn.config import Config, EnvConfig, RunConfig
 from aclearn.errors import SharingError
 from aclearn.learning import Learner
-from aclearn.policies import PolicyVersion
 from aclearn.policies.network import PolicyNetwork, tensors_of
-from aclearn.sharing import HostMemory, knock
+from aclearn.shared_weights import HostMemory, knock
+from aclearn.types import PolicyVersion
 from aclearn.wire import NoNewerWeights, Peer, Weights, WeightsRequest, parse_endpoint
 from compress import OnnxPolicy
 from services.policy_client import PolicyClient

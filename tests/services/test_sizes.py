@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from aclearn.config import ActorsConfig, Config, EnvConfig, PredictorConfig
-from aclearn.envs import EnvSpec
 from aclearn.errors import ConfigError
 from aclearn.policies import describe_architecture
+from aclearn.types import EnvSpec
 from services.sizes import check_sizes
 
 _IMAGES = EnvSpec((4, 84, 84), "uint8", 6, 4)

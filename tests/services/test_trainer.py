@@ -12,10 +12,9 @@ import torch
 from aclearn.config import Config, EnvConfig, RunConfig, TrainerConfig
 from aclearn.envs import read_spec
 from aclearn.learning import ParameterStore, TrainingQueue
-from aclearn.monitoring import WaitMeter
-from aclearn.policies import PolicyVersion
 from aclearn.runs import RunFolder, load_best, load_newest
-from aclearn.wire import Unroll
+from aclearn.telemetry import WaitMeter
+from aclearn.types import PolicyVersion, Unroll
 from services.policies import architecture_of
 from services.trainer import Trainer
 from services.trainer_checkpoints import TrainerCheckpoints

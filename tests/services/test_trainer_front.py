@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from aclearn import wire
-from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
-from aclearn.monitoring import StepLedger
-from aclearn.policies import PolicyVersion
+from aclearn.learning import ParameterStore, RecentObservations, StepLedger, TrainingQueue
+from aclearn.types import PolicyVersion
 from aclearn.wire import (
     Beat,
     ErrorReply,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from made_compressors import make_moody, some_tensors
 
-from aclearn.policies import PolicyVersion
+from aclearn.types import PolicyVersion
 from aclearn.wire import (
     NoNewerWeights,
     ObservationsRequest,

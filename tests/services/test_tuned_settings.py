@@ -9,8 +9,8 @@ import pytest
 from tuned_runs import World, tuned_config, two_is_best
 
 from aclearn.config import Config
-from aclearn.monitoring import tuner_file
-from aclearn.monitoring.tuner_file import TUNER_FILE, TunedKey, TunedSettings, tuned_key
+from aclearn.runs import tuner_log as tuner_file
+from aclearn.runs.tuner_log import TUNER_FILE, TunedKey, TunedSettings, tuned_key
 from services.tuning import tuned_file
 
 
@@ -41,7 +41,7 @@ def test_the_best_is_not_offered_on_another_machine(
     first.tuning.close()
     (first.folder.path / TUNER_FILE).unlink()
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(f"aclearn.monitoring.tuner_file.{function}", lambda: value)
+        elsewhere.setattr(f"aclearn.runs.tuner_log.{function}", lambda: value)
         there = World(tools, tuned_config(tmp_path), two_is_best)
         assert there.tuning.gauges()["tuner_trainers"] == 1.0
         assert not there.tuning.notes

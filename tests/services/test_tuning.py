@@ -9,8 +9,8 @@ import pytest
 from tuned_runs import World, actors_of, member, tuned_config, two_is_best
 
 from aclearn.errors import RunFolderError
-from aclearn.monitoring import plot_tuner
-from aclearn.monitoring.tuner_file import TUNER_FILE
+from aclearn.runs.tuner_log import TUNER_FILE
+from aclearn.views import plot_tuner
 from aclearn.wire import SetWorkers
 from services.letters import Letter
 from services.tuning import tuned_file

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from aclearn.wire import ErrorReply, Peer, Unroll, UnrollReply
+from aclearn.types import Unroll
+from aclearn.wire import ErrorReply, Peer, UnrollReply
 from services.role import PeerLink
 from services.unroll_sender import UnrollSender
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from aclearn.config import Config, config_from_yaml
 from aclearn.monitoring import Member
-from aclearn.monitoring.tuner_file import TUNER_FILE, TunedSettings
 from aclearn.runs import RunFolder
+from aclearn.runs.tuner_log import TUNER_FILE, TunedSettings
 from services.letters import Letter
 from services.tuning import open_tuning, tuned_file
 

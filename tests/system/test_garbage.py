@@ -13,6 +13,7 @@ import pytest
 import zmq
 from system_harness import CARTPOLE, PATIENCE, Run, System, Visitor, free_port, wait_for
 
+from aclearn.types import Unroll
 from aclearn.wire import (
     ActReply,
     ActRequest,
@@ -23,7 +24,6 @@ from aclearn.wire import (
     Status,
     StatusRequest,
     StopRun,
-    Unroll,
     UnrollReply,
     Weights,
     WeightsRequest,

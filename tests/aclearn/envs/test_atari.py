@@ -9,8 +9,10 @@ import pytest
 from ale_py import roms
 
 from aclearn.config import EnvConfig
-from aclearn.envs import EnvSpec, EpisodeTracker, read_spec
+from aclearn.envs import read_spec
 from aclearn.errors import EnvironmentFailure
+from aclearn.rollout import EpisodeTracker
+from aclearn.types import EnvSpec
 
 
 class SlowAtari:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from aclearn.wire import Unroll
+from aclearn.types import Unroll
 
 
 def quiet_unroll(frames: np.ndarray, **changes: Any) -> Unroll:

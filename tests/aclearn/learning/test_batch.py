@@ -8,7 +8,7 @@ import torch
 from made_unrolls import random_unroll
 
 from aclearn.learning import assemble_batch
-from aclearn.wire import Unroll
+from aclearn.types import Unroll
 
 
 def _unroll(T: int, B: int, seed: int, *, image: bool) -> Unroll:

@@ -11,7 +11,7 @@ import torch
 from made_unrolls import random_unroll
 
 from aclearn.config import OptimiserConfig
-from aclearn.wire import Unroll
+from aclearn.types import Unroll
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

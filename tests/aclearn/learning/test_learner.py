@@ -12,7 +12,7 @@ from torch import Tensor
 
 from aclearn.config import LossConfig, OptimiserConfig
 from aclearn.learning import Batch, Learner
-from aclearn.learning import gradient as gradient_module
+from aclearn.learning import gradient_worker as gradient_module
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from correctors import vtrace

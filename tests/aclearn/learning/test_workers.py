@@ -16,8 +16,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from aclearn.config import OptimiserConfig
 from aclearn.learning import Batch, GradientSums, GradientWorker, Learner
-from aclearn.monitoring import WaitMeter, measure_here
 from aclearn.policies.network import PolicyNetwork
+from aclearn.telemetry import WaitMeter, measure_here
 
 WORKERS, UPDATES_EACH = 4, 40
 OPTIMISER = OptimiserConfig(max_grad_norm=0.0, learning_rate=0.003)

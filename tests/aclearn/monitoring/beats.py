@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from aclearn.monitoring import RunView
+from aclearn.metrics import RunView
 
 
 @dataclass(frozen=True)

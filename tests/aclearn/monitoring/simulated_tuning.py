@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from aclearn.monitoring import Tuner
+from aclearn.control.tuner.tuner import Tuner
 
 
 class Run:

@@ -7,14 +7,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from aclearn.policies import (
-    ARCHITECTURES,
-    Architecture,
-    Convolution,
-    ResidualSection,
-    describe_architecture,
-)
+from aclearn.policies import Architecture, Convolution, ResidualSection, describe_architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
+from aclearn.types import ARCHITECTURES
 
 _TINY = Architecture(
     "tiny", (2, 7, 6), "uint8", 3, (Convolution(4, 3, 2), Convolution(5, 2, 1)), (6,)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import zmq
 
+from aclearn.types import Unroll
 from aclearn.wire import (
     ActCancel,
     ActReply,
@@ -32,7 +33,6 @@ from aclearn.wire import (
     Status,
     StatusRequest,
     StopRun,
-    Unroll,
     UnrollReply,
     Weights,
     WeightsRequest,

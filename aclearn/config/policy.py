@@ -1,0 +1,46 @@
+"""The configuration of the policy's network."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, Strict, field_validator
+
+from aclearn.config._fields import Group, Whole
+from aclearn.types import refuse_recurrence
+
+#: Names that `policy.architecture` may have.
+Architecture = Literal[
+    "nature",
+    "accerl-original",
+    "accerl-net1",
+    "accerl-net2",
+    "accerl-net3",
+    "impala-resnet",
+    "mlp",
+]
+
+
+class PolicyConfig(Group):
+    """The network."""
+
+    architecture: Architecture = Field(
+        default="nature",
+        description="network: a convolutional one for images, impala-resnet the deepest and "
+        "slowest of them; mlp for flat observations, and for images that it flattens; "
+        "docs/networks.md has their layers",
+    )
+    hidden: (
+        Annotated[tuple[Annotated[Whole, Field(ge=1, le=65_536)], ...], Strict(False)] | None
+    ) = Field(
+        default=None,
+        description="widths of the hidden layers, in units; null takes the architecture's own",
+    )
+
+    @field_validator("architecture", mode="before")
+    @classmethod
+    def _has_no_state(cls, name: Any) -> Any:
+        refusal = refuse_recurrence(name) if isinstance(name, str) else None
+        if refusal is not None:
+            raise ValueError(refusal)
+        return name

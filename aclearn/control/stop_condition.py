@@ -1,0 +1,64 @@
+"""When a run is over, and when it first reached its target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aclearn.config import RunConfig
+from aclearn.metrics import EPISODES_FOR_TARGET
+
+
+class Goal:
+    """Judges metrics lines against `run.target_return` and the run's bounds. Pure.
+
+    Args:
+        run: the bounds; None means unbounded.
+        reached_target_at_s: when the target was met by an earlier part of this run.
+    """
+
+    def __init__(self, run: RunConfig, *, reached_target_at_s: float | None = None) -> None:
+        self._run = run
+        self.reached_target_at_s = reached_target_at_s
+
+    @classmethod
+    def resumed(cls, run: RunConfig, last: Mapping[str, Any]) -> Goal:
+        """The goal of a run that goes on from its last metrics line, {} for a new one.
+
+        What an earlier part reached counts as long as the target is the same.
+        """
+        same = last.get("target_return", run.target_return) == run.target_return
+        reached = last.get("reached_target_at_s") if same else None
+        return cls(run, reached_target_at_s=reached)
+
+    def fields(self) -> dict[str, float | None]:
+        """What a metrics line says of it: the target, and when it was met."""
+        return {
+            "target_return": self._run.target_return,
+            "reached_target_at_s": self.reached_target_at_s,
+        }
+
+    def observe(self, line: Mapping[str, Any], *, episodes_in_mean: int) -> str | None:
+        """Why the run is over by this line, None while it is not.
+
+        Args:
+            line: a metrics line.
+            episodes_in_mean: episodes behind its `return_mean_100`; fewer than 100 meet no target.
+        """
+        run = self._run
+        mean = line["return_mean_100"]
+        if run.target_return is not None and self.reached_target_at_s is None:
+            enough = episodes_in_mean >= EPISODES_FOR_TARGET
+            if mean is not None and enough and mean >= run.target_return:
+                self.reached_target_at_s = float(line["time_s"])
+        if self.reached_target_at_s is not None and run.stop_at_target:
+            return "target_reached"
+        bounds: list[tuple[str, float | None]] = [
+            ("env_steps", run.max_env_steps),
+            ("updates", run.max_updates),
+            ("time_s", run.max_wall_s),
+        ]
+        for name, bound in bounds:
+            if bound is not None and line[name] >= bound:
+                return f"max_{'wall_s' if name == 'time_s' else name}"
+        return None

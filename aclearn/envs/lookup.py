@@ -1,0 +1,119 @@
+"""From an id in a configuration to a function that makes the environment."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import importlib
+import traceback
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+
+from aclearn.envs.deadline import ENVIRONMENT_FAULTS
+from aclearn.errors import EnvironmentFailure
+from aclearn.types.atari_ids import guessed_id
+
+if TYPE_CHECKING:
+    from aclearn.config import EnvConfig
+
+
+def maker(env: EnvConfig) -> Callable[[], Any]:
+    """A function that makes one `gymnasium.Env`, for every id but the Atari ones.
+
+    `module:factory` calls your factory with env.kwargs; `module:Name-v0` imports the module and
+    then asks gymnasium, like any other id.
+
+    Raises:
+        EnvironmentFailure: nothing is known under this id.
+    """
+    module, _, target = env.id.rpartition(":")
+    if module and all(part.isidentifier() for part in target.split(".")):
+        return _factory_maker(env.id, module, target, env.kwargs)
+    if module:
+        _import(env.id, module)
+    return _registered_maker(env.id, target, env.kwargs)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a message: the known names that look most like a wrong one."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    found = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)
+    return "; did you mean " + " or ".join(by_lower[low] for low in found) + "?" if found else ""
+
+
+def trace_of(error: BaseException) -> str:
+    """The traceback of an error as text, its last 4000 characters."""
+    return "".join(traceback.format_exception(error))[-4000:]
+
+
+def _registered_maker(env_id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
+    try:
+        spec = copy.copy(gymnasium.spec(name))
+    except gymnasium.error.Error as error:
+        known_ids = [known for known in _known_ids() if known != name]
+        raise EnvironmentFailure(
+            f"env.id {env_id!r}: gymnasium knows no such environment"
+            f"{nearest(guessed_id(name), known_ids) or '.'} "
+            "An environment of another package needs the package's name in front "
+            f"(package:{name}), your own a factory (module:factory), an Atari game its id of today "
+            "(ALE/Pong-v5)"
+        ) from error
+    # The two checking wrappers cost 2 µs a step and check what the loop around checks itself.
+    spec.order_enforce = False
+
+    def make() -> Any:
+        return gymnasium.make(spec, disable_env_checker=True, **kwargs)
+
+    return make
+
+
+def _known_ids() -> list[str]:
+    import ale_py  # noqa: F401  # registers the Atari ids; only a wrong id pays for it
+
+    # ids of Atari games without ALE/ are of older days
+    return [
+        known
+        for known, spec in gymnasium.registry.items()
+        if known.startswith("ALE/") or not str(spec.entry_point).startswith("ale_py")
+    ]
+
+
+def _factory_maker(
+    env_id: str, module: str, target: str, kwargs: dict[str, Any]
+) -> Callable[[], Any]:
+    factory: Any = _import(env_id, module)
+    for part in target.split("."):
+        if not hasattr(factory, part):
+            raise EnvironmentFailure(
+                f"env.id {env_id!r}: {module} has no {target}{nearest(part, dir(factory))}"
+            )
+        factory = getattr(factory, part)
+    if not callable(factory):
+        raise EnvironmentFailure(
+            f"env.id {env_id!r}: {target} is a {type(factory).__name__}, expected a callable that "
+            "returns a gymnasium.Env"
+        )
+
+    def make() -> Any:
+        made = factory(**kwargs)
+        if not isinstance(made, gymnasium.Env):
+            raise EnvironmentFailure(
+                f"env.id {env_id!r}: the factory returned a {type(made).__name__} "
+                f"of {type(made).__module__}, expected a gymnasium.Env"
+            )
+        return made
+
+    return make
+
+
+def _import(env_id: str, module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ENVIRONMENT_FAULTS as error:
+        raise EnvironmentFailure(
+            f"env.id {env_id!r}: module {module!r} cannot be imported "
+            f"({type(error).__name__}: {error}). Is its folder the current one, "
+            f"or on PYTHONPATH?\n{trace_of(error)}"
+        ) from error

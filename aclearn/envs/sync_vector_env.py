@@ -1,0 +1,280 @@
+"""Single gymnasium environments, stepped one after another and made again when they fail."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.envs.deadline import ENVIRONMENT_FAULTS, StepDeadline, StepHungError
+from aclearn.envs.lookup import trace_of
+from aclearn.envs.spaces import ObservationError, read_actions, read_layout, spec_of
+from aclearn.envs.vector_env import check_actions, nothing
+from aclearn.errors import EnvironmentFailure
+from aclearn.types import EnvStep
+from aclearn.types.env_spec import Observations
+
+_LOGGER = logging.getLogger(__name__)
+#: So long a fault counts towards `max_faults`: an environment that is broken fails more often, and
+#: one that fails once a day must not end a run of a week.
+_FAULTS_COUNT_FOR_S = 3600.0
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+class SingleEnvs:
+    """B environments of one kind in a Python loop, with next-step autoreset.
+
+    An environment that raises, exits, hangs, or shows something else than its spaces promise is
+    closed and made again; its place in the step says `faulted`. `step_timeout_s` is the time that
+    one step of the whole group may take; what it can interrupt says StepDeadline. With more than
+    `max_faults` of an hour, or in a row of one environment, it gives up.
+
+    Environment b is seeded with seed + b at its first reset only; one that is made again gets a
+    new seed, drawn from (seed, b, number of the fault), so that it does not walk into the same
+    fault again and a run stays a function of its seed.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        *,
+        name: str,
+        num_envs: int,
+        seed: int,
+        frame_stack: int,
+        step_timeout_s: float,
+        max_faults: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._make = make
+        self._name = name
+        self._seed = seed
+        self._max_faults = max_faults
+        self._clock = clock
+        self._deadline = StepDeadline(step_timeout_s)
+        self._envs: list[Any] = []
+        self._steps: list[Any] = []
+        try:
+            for _ in range(num_envs):
+                self._envs.append(self._construct())
+            count, self._first_action = read_actions(self._envs[0].action_space, name)
+            self._layout = read_layout(
+                self._envs[0].observation_space, name, num_envs=num_envs, frame_stack=frame_stack
+            )
+            self._steps = [env.step for env in self._envs]
+        except EnvironmentFailure:
+            self.close()
+            raise
+        except ENVIRONMENT_FAULTS as error:
+            self.close()
+            raise EnvironmentFailure(
+                f"environment {name}: its spaces cannot be read "
+                f"({type(error).__name__}: {error})\n{trace_of(error)}"
+            ) from error
+        self.spec = replace(
+            spec_of(self._layout, count), warning=_warning(name, self._envs[0], self._layout.shape)
+        )
+        self.num_envs = num_envs
+        self.faults: dict[str, int] = {}
+        self.between_attempts: Callable[[], None] = nothing
+        self._recent_faults: deque[tuple[float, str]] = deque()
+        self._seeded = False
+        self._ended = np.zeros(num_envs, np.bool_)
+        self._actions: list[int] | None = None
+
+    def reset(self) -> Observations:
+        """First observations [B, *observation_shape]; only the first call seeds."""
+        observations = self._layout.begin()
+        for b in range(self.num_envs):
+            seed = None if self._seeded else self._seed + b
+            try:
+                with self._deadline:
+                    self._begin_episode(b, seed)
+            except ENVIRONMENT_FAULTS as error:
+                self._deadline.disarm()
+                self._replace(b, error)
+            self.between_attempts()
+        for b in self._layout.not_finite():
+            said = f"observation is {observations[b]}"
+            self._replace(b, ObservationError("observation_not_finite", said))
+        self._seeded = True
+        self._ended = np.zeros(self.num_envs, np.bool_)
+        self._actions = None
+        return observations
+
+    def send(self, actions: NDArray[np.int64]) -> None:
+        """Keep actions [B] int64 for `recv`, which does the work."""
+        check_actions(actions, num_envs=self.num_envs, count=self.spec.actions)
+        self._actions = (actions + self._first_action).tolist()
+
+    def recv(self) -> EnvStep:
+        """Step every environment with the actions of the last `send`."""
+        actions, self._actions = self._actions, None
+        if actions is None:
+            raise RuntimeError("recv() without a send() before it")
+        B = self.num_envs
+        observations = self._layout.begin()
+        rewards = np.zeros(B, np.float64)
+        terminated = np.zeros(B, np.bool_)
+        truncated = np.zeros(B, np.bool_)
+        faulted = np.zeros(B, np.bool_)
+        ended = self._ended.tolist()
+        steps, write = self._steps, self._layout.write
+        b = 0
+        while b < B:
+            try:
+                with self._deadline:
+                    while b < B:
+                        if ended[b]:
+                            self._begin_episode(b, None)
+                        else:
+                            shown, reward, terminal, cut, _ = steps[b](actions[b])
+                            write(b, shown)
+                            rewards[b] = reward
+                            terminated[b] = terminal
+                            truncated[b] = cut
+                        b += 1
+            except ENVIRONMENT_FAULTS as error:
+                self._deadline.disarm()
+                if b < B:  # else the alarm came in the moment in which the last one was done
+                    self._replace(b, error)
+                    faulted[b] = True
+                    b += 1
+        # Written so that NaN fails too; beyond float32's range means infinite to the trainer.
+        if not (np.abs(rewards) <= _FLOAT32_MAX).all():
+            for b in np.flatnonzero(~(np.abs(rewards) <= _FLOAT32_MAX)).tolist():
+                if not faulted[b]:
+                    said = f"reward is {rewards[b]}"
+                    self._replace(b, ObservationError("reward_not_finite", said))
+                    faulted[b] = True
+        for b in self._layout.not_finite():
+            said = f"observation is {observations[b]}"
+            self._replace(b, ObservationError("observation_not_finite", said))
+            faulted[b] = True
+        if faulted.any():
+            rewards[faulted] = 0.0
+            terminated &= ~faulted
+            truncated &= ~faulted
+        reset = self._ended | faulted
+        self._ended = terminated | truncated
+        return EnvStep(
+            observations=observations,
+            rewards=rewards.astype(np.float32),
+            terminated=terminated,
+            truncated=truncated,
+            life_lost=np.zeros(B, np.bool_),
+            reset=reset,
+            faulted=faulted,
+        )
+
+    def close(self) -> None:
+        """Close every environment; one that fails to is logged and left."""
+        envs, self._envs, self._steps = self._envs, [], []
+        for b, env in enumerate(envs):
+            self._close_one(b, env)
+        self._deadline.close()
+
+    def _construct(self) -> Any:
+        try:
+            with self._deadline:
+                return self._make()
+        except EnvironmentFailure:
+            raise
+        except ENVIRONMENT_FAULTS as error:
+            self._deadline.disarm()
+            raise EnvironmentFailure(
+                f"environment {self._name} cannot be made "
+                f"({type(error).__name__}: {error})\n{trace_of(error)}"
+            ) from error
+
+    def _begin_episode(self, b: int, seed: int | None) -> None:
+        shown, _ = self._envs[b].reset(seed=seed)
+        self._layout.write_first(b, shown)
+
+    def _replace(self, b: int, error: BaseException) -> None:
+        """Make environment b again and put its first observation into the batch.
+
+        Raises:
+            EnvironmentFailure: that was one fault too many; its cause is the last one.
+        """
+        # those that failed before are not forgotten while this one does not come back
+        self._forget_old_faults()
+        while True:
+            self._count(b, error)
+            self.between_attempts()
+            self._close_one(b, self._envs[b])
+            self.between_attempts()
+            seeds = np.random.SeedSequence([self._seed, b, sum(self.faults.values())])
+            try:
+                with self._deadline:
+                    self._envs[b] = self._make()
+                    self._steps[b] = self._envs[b].step
+                    self._begin_episode(b, int(seeds.generate_state(1)[0]))
+            except ENVIRONMENT_FAULTS as next_error:
+                self._deadline.disarm()
+                error = next_error
+                continue
+            if b not in self._layout.not_finite():
+                self.between_attempts()
+                return
+            said = "at the first observation of an episode"
+            error = ObservationError("observation_not_finite", said)
+
+    def _forget_old_faults(self) -> None:
+        recent, oldest = self._recent_faults, self._clock() - _FAULTS_COUNT_FOR_S
+        while recent and recent[0][0] < oldest:
+            recent.popleft()
+
+    def _count(self, b: int, error: BaseException) -> None:
+        reason, detail = _describe(error)
+        self.faults[reason] = self.faults.get(reason, 0) + 1
+        total = sum(self.faults.values())
+        recent = self._recent_faults
+        recent.append((self._clock(), reason))
+        _LOGGER.warning(
+            "event=environment_fault name=%s env=%d reason=%s total=%d detail=%r",
+            self._name, b, reason, total, detail,
+        )  # fmt: skip
+        if len(recent) > self._max_faults:
+            words = Counter(word for _, word in recent)
+            counts = ", ".join(f"{word} {n}" for word, n in sorted(words.items()))
+            raise EnvironmentFailure(
+                f"environment {self._name} failed {len(recent)} times ({counts}) within an hour or "
+                f"in a row, actors.max_env_faults allows {self._max_faults}. "
+                f"The last fault, in environment {b} of its group: {reason}: {detail}"
+            ) from error
+
+    def _close_one(self, b: int, env: Any) -> None:
+        try:
+            with self._deadline:
+                env.close()
+        except ENVIRONMENT_FAULTS as error:
+            self._deadline.disarm()
+            _LOGGER.warning(
+                "event=environment_close_failed name=%s env=%d error=%r", self._name, b, error
+            )
+
+
+def _describe(error: BaseException) -> tuple[str, str]:
+    """Reason for the counter and detail for the reader of a fault."""
+    if isinstance(error, ObservationError):
+        return error.reason, str(error)
+    return "hung" if isinstance(error, StepHungError) else "raised", trace_of(error)
+
+
+def _warning(name: str, env: Any, shape: tuple[int, ...]) -> str:
+    """A sentence on an Atari game that is not prepared by env.atari; empty for all others."""
+    game = env.unwrapped
+    if not type(game).__module__.startswith("ale_py"):
+        return ""
+    played = getattr(game.spec, "id", None) or "an Atari game"
+    return (
+        f"env.id: {name} makes {played} itself, with observations of shape {shape}; env.atari "
+        "prepares a game only where env.id is its id, such as ALE/Pong-v5"
+    )

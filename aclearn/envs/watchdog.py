@@ -1,0 +1,61 @@
+"""A watch over native code that cannot be interrupted: when it hangs, its process ends."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import threading
+import time
+
+from aclearn.telemetry.active_clock import AttendedTime
+
+#: Exit status of a process that hung: the supervisor starts it again.
+EXIT_HUNG = 75
+
+
+class HangWatch:
+    """A context whose body must not take longer than `timeout_s`; else the process ends.
+
+    A thread looks at the time, so entering and leaving cost less than a microsecond. The time in
+    which the whole process stood still does not count. Code that hangs with the interpreter's lock
+    held stops that thread too; then the monitor notices the role's silence, and the supervisor
+    kills it.
+
+    Args:
+        timeout_s: longest duration of the body; looked at each second, or quarter of it.
+        what: it does, for the last words.
+    """
+
+    def __init__(self, timeout_s: float, what: str) -> None:
+        if timeout_s <= 0:
+            raise ValueError(f"timeout_s: expected seconds above 0, got {timeout_s}")
+        self._timeout_s, self._what = timeout_s, what
+        self._look_every_s = min(1.0, timeout_s / 4)
+        self._time = AttendedTime(2 * self._look_every_s)
+        self._time.look(time.monotonic())
+        self._since: float | None = None
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="hang-watch", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> None:
+        self._since = self._time.at(time.monotonic())
+
+    def __exit__(self, *_: object) -> None:
+        self._since = None
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closed.set()
+        self._thread.join(1.0)
+
+    def _watch(self) -> None:
+        while not self._closed.wait(self._look_every_s):
+            since = self._since
+            self._time.look(time.monotonic())
+            if since is not None and self._time.seconds - since > self._timeout_s:
+                words = f"{self._what} has hung for {self._timeout_s:g} s; this process ends"
+                print(words, file=sys.stderr, flush=True)
+                faulthandler.dump_traceback()
+                os._exit(EXIT_HUNG)

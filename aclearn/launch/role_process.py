@@ -1,0 +1,94 @@
+"""One start of a role: a process in its own session, with all that it starts itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+
+from aclearn.launch.role_command import RoleCommand
+
+
+class RoleProcess:
+    """A running child; the constructor starts it.
+
+    Args:
+        command: what to start.
+        restarts: how often it was started before.
+
+    Attributes:
+        pid: of the child, which is also its process group and its session.
+        log_start: size in bytes of the log when the child was started.
+
+    Raises:
+        OSError: the program or its log cannot be opened, or the system has no process left.
+    """
+
+    def __init__(self, command: RoleCommand, restarts: int = 0) -> None:
+        command.log_path.parent.mkdir(parents=True, exist_ok=True)
+        with command.log_path.open("ab") as log:
+            self.log_start = log.tell()
+            self._process = subprocess.Popen(
+                command.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=command.full_environment(restarts),
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+
+    def exited(self) -> bool:
+        """Whether the child itself has ended; never blocks and leaves it to `reap`."""
+        if self._process.returncode is not None:
+            return True
+        if not hasattr(os, "waitid"):  # macOS before Python 3.13
+            return self._process.poll() is not None
+        # WNOWAIT leaves the zombie, and with it the pid: `kill` cannot meet a stranger's group.
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        try:
+            return os.waitid(os.P_PID, self.pid, options) is not None
+        except ChildProcessError:  # somebody else reaped it
+            return True
+
+    def terminate(self) -> None:
+        """Ask the child to end in order; it ends what it started itself."""
+        if not self.exited():
+            os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL the child and what is left of its process group."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left in it
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def reap(self, *, timeout_s: float) -> int:
+        """The exit status of a child that has exited, or is killed now with its whole group.
+
+        Call it once: afterwards the pid may belong to somebody else.
+
+        Returns:
+            The status, or minus the number of the signal that ended it.
+
+        Raises:
+            subprocess.TimeoutExpired: the kernel does not let the child go (a device that hangs).
+        """
+        self.kill()
+        return self._process.wait(timeout=timeout_s)
+
+
+def describe_exit(code: int) -> str:
+    """An exit status in words, e.g. "exit status 3" or "killed by SIGSEGV".
+
+    Args:
+        code: as `subprocess` gives it: negative for a signal.
+    """
+    if code >= 0:
+        return f"exit status {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    if -code == signal.SIGKILL:
+        return f"killed by {name}, not by the supervisor: perhaps the machine ran out of memory"
+    return f"killed by {name}"

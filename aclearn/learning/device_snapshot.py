@@ -1,0 +1,51 @@
+"""The weights of one version on a GPU, which reach the host only when somebody wants them there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from aclearn.types import split_flat
+
+
+class DeviceSnapshot(Mapping[str, NDArray[np.float32]]):
+    """A copy of tensors on their device, brought to the host, all at once, by the first look.
+
+    A trainer on a GPU publishes after each batch, many times between two questions for weights;
+    to carry each version to the host would take longer than the update. May be looked at from any
+    thread.
+
+    Args:
+        tensors: float32 by name, all on one device; copied in the current stream, which must be
+            that of whoever looks, or have ended by then.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self._shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        with torch.no_grad():
+            # in the plain order of the axes, however the weights lie in memory
+            flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors.values()])
+        self._on_device: Tensor | None = flat
+        self._on_host: dict[str, NDArray[np.float32]] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, name: str) -> NDArray[np.float32]:
+        return self._host()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shapes)
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def _host(self) -> dict[str, NDArray[np.float32]]:
+        with self._lock:
+            if self._on_device is not None:
+                flat: NDArray[np.float32] = self._on_device.cpu().numpy()
+                self._on_host, self._on_device = split_flat(flat, self._shapes), None
+            return self._on_host

@@ -1,0 +1,1 @@
+"""Losses: sums over the valid steps of a batch, and their metrics."""

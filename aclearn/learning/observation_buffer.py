@@ -1,0 +1,55 @@
+"""Observations that actors visited lately, for whoever compresses the policy."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.learning.frame_stack import chosen_observations
+from aclearn.types import Unroll
+
+#: Unrolls that are kept and drawn from: what follows in a game is alike, so that little of many
+#: shows more than much of few.
+_UNROLLS_KEPT = 8
+
+
+class RecentObservations:
+    """Keeps the newest unrolls as they came and stacks frames only for what is asked for.
+
+    Not thread-safe: it belongs to the thread that receives unrolls.
+
+    Args:
+        frame_stack: S.
+        seed: of the choice.
+    """
+
+    def __init__(self, *, frame_stack: int, seed: int = 0) -> None:
+        self._frame_stack = frame_stack
+        self._rng = np.random.default_rng(seed)
+        self._unrolls: deque[Unroll] = deque(maxlen=_UNROLLS_KEPT)
+
+    def add(self, unroll: Unroll) -> None:
+        """Keep an unroll that was admitted."""
+        self._unrolls.append(unroll)
+
+    def sample(self, count: int) -> NDArray[Any] | None:
+        """At most `count` observations `[N, *shape]` of the kept unrolls; None without any.
+
+        Only steps that are learned: what an environment said in a failure is none of them.
+        """
+        places = [np.nonzero(unroll.valid) for unroll in self._unrolls]
+        ends = np.cumsum([0] + [len(t) for t, _ in places])
+        if count < 1 or ends[-1] == 0:
+            return None
+        chosen = np.sort(self._rng.choice(ends[-1], min(count, ends[-1]), replace=False))
+        drawn = []
+        for unroll, (t, b), start, end in zip(self._unrolls, places, ends, ends[1:], strict=False):
+            here = chosen[(chosen >= start) & (chosen < end)] - start
+            observations = chosen_observations(
+                unroll, t[here], b[here], frame_stack=self._frame_stack
+            )
+            drawn.append(observations)
+        return np.concatenate(drawn)

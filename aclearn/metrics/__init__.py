@@ -1,0 +1,35 @@
+"""Metrics of a run: names, aggregation, the bottleneck, TensorBoard."""
+
+from __future__ import annotations
+
+from aclearn.metrics.aggregator import RunView
+from aclearn.metrics.bottleneck import Bottleneck, bottleneck_of, find_bottleneck
+from aclearn.metrics.heartbeat_fields import BeatFields
+from aclearn.metrics.names import (
+    EPISODES_FOR_TARGET,
+    METRIC_NAMES,
+    PART_SECONDS,
+    TUNER_FROZEN,
+    TUNER_TEMPERATURE,
+)
+from aclearn.metrics.readings import FREE_CORES, TunerState, queue_fills
+from aclearn.metrics.tensorboard import TensorBoardWriter
+from aclearn.metrics.unwritten import UnwrittenNotes
+
+__all__ = [
+    "EPISODES_FOR_TARGET",
+    "FREE_CORES",
+    "METRIC_NAMES",
+    "PART_SECONDS",
+    "TUNER_FROZEN",
+    "TUNER_TEMPERATURE",
+    "BeatFields",
+    "Bottleneck",
+    "RunView",
+    "TensorBoardWriter",
+    "TunerState",
+    "UnwrittenNotes",
+    "bottleneck_of",
+    "find_bottleneck",
+    "queue_fills",
+]

@@ -1,0 +1,38 @@
+"""Words on what would help against a bottleneck."""
+
+from __future__ import annotations
+
+from aclearn.metrics.readings import TunerState
+
+# With less of a core than this, another busy process only takes time from the others.
+_FREE = 0.5
+
+
+def may_be_free(free: float | None) -> bool:
+    """Whether another process may find a core; also where nothing is known, None."""
+    return free is None or free >= _FREE
+
+
+def advice(free: float | None, *, more: str, less: tuple[str, ...]) -> str:
+    """What would help: more of something where cores are free, or what costs less."""
+    if free is None:
+        ways, busy = (f"more {more} where cores are free", *less), ""
+    elif free >= _FREE:
+        ways, busy = (f"more {more} ({free:.1f} cores are free)", *less), ""
+    else:
+        ways, busy = less, "no core is free, so "
+    *first, last = ways
+    return f"{busy}{', '.join(first)}{' or ' if first else ''}{last} would help"
+
+
+def tuner_hint(count: str, tuner: TunerState | None) -> str:
+    """What a tuner does about a count, or would do."""
+    if tuner is None:
+        # predictors and trainers are what tuner.counts has when nobody says anything else
+        also = " with actors in tuner.counts" if count == "actors" else ""
+        return f"tuner.enabled=true{also} tries such counts by itself"
+    if count not in tuner.counts:
+        return f"the tuner would try such counts with {count} in tuner.counts"
+    if tuner.frozen:
+        return "the tuner has tried such counts and keeps what paid best"
+    return "the tuner is trying such counts"

@@ -1,0 +1,319 @@
+"""One line of metrics from the latest beats of all roles."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aclearn.metrics.heartbeat_fields import BeatFields
+from aclearn.metrics.names import EPISODES_FOR_TARGET, METRIC_NAMES, PART_SECONDS
+from aclearn.metrics.step_totals import StepTotals
+from aclearn.telemetry import add_up, shares
+from aclearn.telemetry.labels import TOTAL
+from aclearn.telemetry.rates import CounterRate, SlidingRate
+
+_PART_DIGITS: Final = 4
+_TRAINER_COUNTS: Final = (
+    "updates",
+    "epoch",
+    "policy_version",
+    "checkpoint_failures",
+    "unsaved_updates",
+    "unsaved_steps",
+)
+_MOST_NOTE: Final = 400
+"""Characters of a note that a line takes over."""
+_LARGEST_RETURN: Final = 1e100
+"""A sum of returns up to it is finite."""
+_PROCESSES_KEPT: Final = 4096
+"""Processes whose episode counts are remembered; the one silent longest is forgotten first."""
+
+
+@dataclass
+class _Process:
+    """The last words of one living process."""
+
+    role: str
+    gauges: dict[str, float] = field(default_factory=dict)
+    waits: deque[tuple[float, dict[str, float]]] = field(default_factory=deque)
+
+
+class RunView:
+    """What the whole run does, from what its roles say. Pure: time is given, nothing is sent.
+
+    Counters read: of the trainer `StepLedger.beat_counters()`, `updates`, `batches` (where one
+    batch is used more than once), `epoch`, `policy_version`; of the actors `env_steps`, `episodes`;
+    of whoever answers observations (actors with local inference, predictors) `predictions`.
+
+    What roles waited for before a trainer's first batch is no part of `wait_share`: then everybody
+    waits for everybody's start.
+    """
+
+    def __init__(
+        self,
+        now: float,
+        *,
+        window_s: float = 10.0,
+        resume_from: Mapping[str, Any] | None = None,
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Start the view.
+
+        Args:
+            now: the clock's value at the start of the run, in seconds.
+            window_s: length of the window of all rates and shares.
+            resume_from: last metrics line of the run that goes on: `time_s`, `episodes` and what
+                the trainer counts continue.
+            state: `state()` of the view that wrote that line: agent steps and returns continue.
+
+        Raises:
+            ValueError: `state` is no such state.
+        """
+        self._started = now
+        self._window_s = window_s
+        self._resumed = resume_from is not None
+        previous = resume_from or {}
+        self._time_base_s = float(previous.get("time_s") or 0.0)
+        self._episodes = int(previous.get("episodes") or 0)
+        self._episodes_of: dict[str, int] = {}
+        self._returns: deque[float] = deque(maxlen=EPISODES_FOR_TARGET)
+        self._totals = StepTotals()
+        if state is not None:
+            returns = [float(value) for value in state.get("returns", ())]
+            if not all(abs(value) <= _LARGEST_RETURN for value in returns):
+                raise ValueError(f"a return is no number up to {_LARGEST_RETURN:g}")
+            self._returns.extend(returns)
+            self._totals = StepTotals.from_state(state.get("totals", {}))
+        self._processes: dict[str, _Process] = {}
+        self._trainer: str | None = None
+        self._superseded: set[str] = set()
+        # A trainer takes seconds to load; until its first beat the run is where it was.
+        self._trainer_counters: dict[str, int] = {
+            name: int(previous[name]) for name in _TRAINER_COUNTS if name in previous
+        }
+        self._trainer_gauges: dict[str, float] = {}
+        self._checkpoint_error: str | None = None
+        #: Mean return of the trainer's best checkpoint; None before there is one.
+        self.best_return: float | None = previous.get("best_return")
+        self._learned_at_start: int | None = None
+        self._parts: dict[str, tuple[str, dict[str, float]]] = {}
+        self._env_steps_high = self._totals.totals().env_steps
+        self._env_steps_rate = SlidingRate(window_s)
+        self._rates = {
+            name: CounterRate(window_s) for name in ("learned_steps", "predictions", "batches")
+        }
+
+    @property
+    def extra(self) -> dict[str, float]:
+        """Gauges that have no fixed name: the trainer's as they are, others' as `<role>_<gauge>`.
+
+        Where a role has several processes, the mean over those that report the gauge.
+        """
+        collected: dict[str, list[float]] = {
+            name: [value] for name, value in self._trainer_gauges.items()
+        }
+        for process in self._processes.values():
+            if process.role != "trainer":
+                for name, value in process.gauges.items():
+                    collected.setdefault(f"{process.role}_{name}", []).append(value)
+        return {
+            name: math.fsum(values) / len(values)
+            for name, values in collected.items()
+            if name not in METRIC_NAMES
+        }
+
+    @property
+    def mean_of_100(self) -> float | None:
+        """Mean true return of the last 100 episodes; None before so many have ended."""
+        return self._return_mean() if len(self._returns) == EPISODES_FOR_TARGET else None
+
+    def _return_mean(self) -> float | None:
+        return math.fsum(self._returns) / len(self._returns) if self._returns else None
+
+    @property
+    def accounted_env_steps(self) -> int:
+        """Agent steps in the trainer's account, without what only actors know of."""
+        return self._totals.accounted_env_steps
+
+    @property
+    def returns_in_mean(self) -> int:
+        """Episodes behind `return_mean_100`: 100 once that many have ended."""
+        return len(self._returns)
+
+    def state(self) -> dict[str, Any]:
+        """What a later view needs beside the last line to go on exactly; JSON-able."""
+        return {"totals": self._totals.state(), "returns": list(self._returns)}
+
+    def observe_beat(
+        self, role: str, name: str, incarnation: str, beat: BeatFields, now: float
+    ) -> None:
+        """Take a role's beat, received at `now`.
+
+        A beat of a trainer that another one has replaced is ignored: it is a ghost.
+        """
+        if incarnation in self._superseded:
+            return
+        first = incarnation not in self._processes
+        process = self._processes.setdefault(incarnation, _Process(role))
+        process.gauges = {
+            name: float(value) for name, value in beat.gauges.items() if math.isfinite(value)
+        }
+        self._observe_waits(process, beat.waits, now)
+        if beat.parts:
+            self._observe_parts(role, incarnation, beat.parts)
+        if "predictions" in beat.counters:
+            self._rates["predictions"].observe(incarnation, beat.counters["predictions"], now)
+        if role == "trainer":
+            self._observe_trainer(incarnation, process, beat, now)
+        elif role == "actor":
+            self._totals.observe_actor(incarnation, beat.counters.get("env_steps", 0))
+        self._observe_episodes(incarnation, beat)
+        self._observe_env_steps(first, now)
+
+    def observe_own_waits(self, role: str, waits: Mapping[str, float], now: float) -> None:
+        """Take `WaitMeter.seconds()` of the process that the view is in, which sends no beat."""
+        self._observe_waits(self._processes.setdefault(role, _Process(role)), waits, now)
+
+    def role_gone(self, incarnation: str, now: float) -> None:
+        """A process is dead or silent; a later beat of it brings it back.
+
+        The numbers of a trainer stay until the next trainer's first beat.
+        """
+        process = self._processes.pop(incarnation, None)
+        if process is None:
+            return
+        if process.role == "actor":
+            self._totals.actor_gone(incarnation)
+        for rate in self._rates.values():
+            rate.forget(incarnation)
+
+    def line(self, now: float) -> dict[str, Any]:
+        """The metrics at `now`: all of `METRIC_NAMES`, then the gauges; JSON-able, no NaN."""
+        totals = self._totals.totals()
+        counters = self._trainer_counters
+        fixed = {
+            "time_s": self._time_base_s + max(0.0, now - self._started),
+            "env_steps": totals.env_steps,
+            "learned_steps": totals.learned_steps,
+            "dropped_steps": totals.dropped_steps,
+            "in_flight_steps": totals.in_flight_steps,
+            "updates": counters.get("updates", 0),
+            "epoch": counters.get("epoch", 0),
+            "policy_version": counters.get("policy_version", 0),
+            "checkpoint_failures": counters.get("checkpoint_failures", 0),
+            "checkpoint_error": self._checkpoint_error,
+            "unsaved_updates": counters.get("unsaved_updates", 0),
+            "unsaved_steps": counters.get("unsaved_steps", 0),
+            "env_steps_per_s": self._env_steps_rate.per_s(now),
+            "learned_steps_per_s": self._rates["learned_steps"].per_s(now),
+            "pps": self._rates["predictions"].per_s(now),
+            "tps": self._rates["batches"].per_s(now),
+            "return_mean_100": self._return_mean(),
+            "best_return": self.best_return,
+            "episodes_in_mean": len(self._returns),
+            "episodes": self._episodes,
+            "lag_mean": self._trainer_gauges.get("lag_mean", 0.0),
+            "lag_max": self._trainer_gauges.get("lag_max", 0.0),
+            "wait_share": self._wait_share(now),
+        }
+        parts = self._part_seconds()
+        return fixed | ({PART_SECONDS: parts} if parts else {}) | self.extra
+
+    def _observe_trainer(
+        self, incarnation: str, process: _Process, beat: BeatFields, now: float
+    ) -> None:
+        if self._trainer is not None and incarnation != self._trainer:
+            self._superseded.add(self._trainer)
+            self.role_gone(self._trainer, now)
+            self._learned_at_start = None
+        self._trainer = incarnation
+        self._trainer_gauges = process.gauges
+        self.best_return = process.gauges.get("best_return")
+        self._trainer_counters = dict(beat.counters)
+        self._checkpoint_error = beat.note[:_MOST_NOTE] or None
+        self._totals.observe_trainer(incarnation, beat.counters, beat.dropped)
+        updates = beat.counters.get("updates", 0)
+        batches = beat.counters.get("batches", updates)
+        self._rates["batches"].observe(incarnation, batches, now)
+        learned_steps = beat.counters.get("learned_steps", 0)
+        self._rates["learned_steps"].observe(incarnation, learned_steps, now)
+        if self._learned_at_start is None:
+            self._learned_at_start = learned_steps
+        if learned_steps <= self._learned_at_start:
+            # Nothing learned yet: forget all but the last beats. Two stay, as after a silence.
+            for each in self._processes.values():
+                while len(each.waits) > 2:
+                    each.waits.popleft()
+
+    def _observe_waits(self, process: _Process, waits: Mapping[str, float], now: float) -> None:
+        if TOTAL not in waits:
+            return
+        samples = process.waits
+        if len(samples) > 1 and now - samples[-1][0] < self._window_s / 100:
+            samples[-1] = (samples[-1][0], dict(waits))
+        else:
+            samples.append((now, dict(waits)))
+        self._forget_waits(samples, now)
+
+    def _observe_parts(self, role: str, incarnation: str, parts: Mapping[str, float]) -> None:
+        # Kept also when the process is gone, so that the sums of its role never fall.
+        self._parts.pop(incarnation, None)
+        self._parts[incarnation] = (role, dict(parts))
+        if len(self._parts) > _PROCESSES_KEPT:
+            del self._parts[next(iter(self._parts))]
+
+    def _part_seconds(self) -> dict[str, dict[str, float]]:
+        """Role → part → seconds of all its processes' threads since their starts."""
+        sums: dict[str, dict[str, float]] = {}
+        for role, parts in self._parts.values():
+            sums[role] = add_up(sums.get(role, {}), parts)
+        return {
+            role: {part: round(seconds, _PART_DIGITS) for part, seconds in parts.items()}
+            for role, parts in sums.items()
+        }
+
+    def _forget_waits(self, samples: deque[tuple[float, dict[str, float]]], now: float) -> None:
+        # Two stay, so that a role that has gone quiet still shows what it did last.
+        while len(samples) > 2 and samples[1][0] <= now - self._window_s:
+            samples.popleft()
+
+    def _observe_episodes(self, incarnation: str, beat: BeatFields) -> None:
+        ended = len(beat.episode_returns)
+        self._returns.extend(float(value) for value in beat.episode_returns if math.isfinite(value))
+        # Known also after the process was taken for gone, so that nothing is counted again. A view
+        # that continues an older one has counted what a process did before its first beat here.
+        known = self._episodes_of.pop(incarnation, None)
+        before = known if known is not None else 0
+        reported = max(before, beat.counters.get("episodes", before + ended))
+        if known is None and self._resumed:
+            before = max(0, reported - ended)
+        self._episodes += reported - before
+        self._episodes_of[incarnation] = reported
+        if len(self._episodes_of) > _PROCESSES_KEPT:
+            del self._episodes_of[next(iter(self._episodes_of))]
+
+    def _observe_env_steps(self, first: bool, now: float) -> None:
+        total = self._totals.totals().env_steps
+        # A first beat tells of steps from before: it moves the mark, it is no speed.
+        self._env_steps_rate.add(0 if first else total - self._env_steps_high, now)
+        self._env_steps_high = max(self._env_steps_high, total)
+
+    def _wait_share(self, now: float) -> dict[str, dict[str, float]]:
+        by_role: dict[str, list[dict[str, float]]] = {}
+        for process in self._processes.values():
+            samples = process.waits
+            self._forget_waits(samples, now)
+            if samples:
+                before = samples[0][1] if len(samples) > 1 else {}
+                by_role.setdefault(process.role, []).append(shares(before, samples[-1][1]))
+        return {role: _mean_share(parts) for role, parts in by_role.items()}
+
+
+def _mean_share(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    labels = sorted({label for part in parts for label in part})
+    return {
+        label: math.fsum(part.get(label, 0.0) for part in parts) / len(parts) for label in labels
+    }

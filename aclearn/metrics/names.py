@@ -1,0 +1,48 @@
+"""The names of metrics that more than one module reads."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: `return_mean_100` counts as the run's once so many episodes have ended.
+EPISODES_FOR_TARGET = 100
+
+
+METRIC_NAMES: Final = (
+    "time_s",
+    "env_steps",
+    "learned_steps",
+    "dropped_steps",
+    "in_flight_steps",
+    "updates",
+    "epoch",
+    "policy_version",
+    "checkpoint_failures",
+    "checkpoint_error",
+    "unsaved_updates",
+    "unsaved_steps",
+    "env_steps_per_s",
+    "learned_steps_per_s",
+    "pps",
+    "tps",
+    "return_mean_100",
+    "best_return",
+    "episodes_in_mean",
+    "episodes",
+    "lag_mean",
+    "lag_max",
+    "wait_share",
+)
+"""Names in every line of a `RunView`; its others are gauges, or `PART_SECONDS`. Who writes the line
+adds what it knows itself, such as `target_return`."""
+
+
+PART_SECONDS: Final = "part_seconds"
+"""Role → part of its work → seconds of all its threads, cumulative; in lines with such beats."""
+
+
+#: Gauges of a run whose tuner is on; for each count that it may change one more, `tuner_<count>`.
+TUNER_TEMPERATURE = "tuner_temperature"
+
+
+TUNER_FROZEN = "tuner_frozen"

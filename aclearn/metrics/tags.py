@@ -1,0 +1,71 @@
+"""The names of a run's figures in TensorBoard, which shows each first part as a group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from aclearn.metrics.names import PART_SECONDS
+
+_TAGS: Final = {
+    **{name: f"run/{name}" for name in ("time_s", "updates", "epoch", "policy_version")},
+    "return_mean_100": "return/mean_100",
+    "best_return": "return/best",
+    "target_return": "return/target",
+    "reached_target_at_s": "return/reached_target_at_s",
+    "episodes": "return/episodes",
+    "episodes_in_mean": "return/episodes_in_mean",
+    **{name: f"rate/{name}" for name in ("env_steps_per_s", "learned_steps_per_s", "pps", "tps")},
+    "learned_steps": "steps/learned",
+    "in_flight_steps": "steps/in_flight",
+    "dropped_steps": "steps/dropped",
+    "lag_mean": "lag/mean",
+    "lag_max": "lag/max",
+    **{
+        name: f"loss/{name}"
+        for name in (
+            "policy_loss",
+            "value_loss",
+            "entropy",
+            "gradient_norm",
+            "learning_rate",
+            "effective_sample_share",
+            "clipped_rho_share",
+        )
+    },
+    **{
+        name: f"checkpoint/{name.removeprefix('checkpoint_')}"
+        for name in ("checkpoint_failures", "checkpoint_age_s", "unsaved_updates", "unsaved_steps")
+    },
+    "wait_share": "wait",
+    # over the number of the decision, not over env_steps: a group of its own
+    "tuner_decision": "tuner_decision",
+}
+_OF_OTHERS: Final = ("actor", "predictor", "compressor", "monitor", "tuner")
+# The axis itself; and sums since the start, which say nothing as curves.
+_LEFT_OUT: Final = frozenset({"env_steps", PART_SECONDS})
+
+
+def tagged(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Tag and value of every number in a metrics line, e.g. `wait/actor/emulator`.
+
+    A gauge that has no group of its own is in that of its role; the trainer's have no prefix in the
+    line. What is None or no number is left out.
+    """
+    for name, value in line.items():
+        if name not in _LEFT_OUT:
+            yield from _numbers(_tag_of(name), value)
+
+
+def _tag_of(name: str) -> str:
+    role, _, rest = name.partition("_")
+    grouped = f"{role}/{rest}" if role in _OF_OTHERS and rest else f"trainer/{name}"
+    return _TAGS.get(name, grouped)
+
+
+def _numbers(tag: str, value: Any) -> Iterator[tuple[str, float]]:
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            yield from _numbers(f"{tag}/{name}", part)
+    elif isinstance(value, int | float):
+        yield tag, float(value)

@@ -1,0 +1,121 @@
+"""Figures and texts for TensorBoard, written without torch and without TensorFlow."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from aclearn.errors import RunFolderError
+from aclearn.metrics.tags import tagged
+
+_LOGGER = logging.getLogger(__name__)
+_NUMBER = itertools.count()
+
+
+class TensorBoardWriter:
+    """Appends metrics lines to an event file of its own; the step axis is `env_steps`.
+
+    Writes and flushes in the calling thread: there is no other, and what was written can be seen at
+    once. A disk that refuses later ends the writing with a warning, not the run.
+
+    Args:
+        folder: gets the event file; made if it is missing. TensorBoard calls the run by the
+            folder's name. Files of an earlier part of the run stay and TensorBoard joins them.
+        clock: seconds since 1970, for the time axis.
+
+    Raises:
+        RunFolderError: the event file cannot be made.
+    """
+
+    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
+        # Imported here: 0.2 s and protobuf, which the actors that import this package do not need.
+        from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._new_event: Callable[..., Any] = event_pb2.Event
+        self._new_summary: Callable[..., Any] = summary_pb2.Summary
+        self._new_metadata: Callable[..., Any] = summary_pb2.SummaryMetadata
+        self._new_tensor = partial(tensor_pb2.TensorProto, dtype=types_pb2.DT_STRING)
+        self._clock = clock
+        # TensorBoard knows event files by "tfevents" and reads them in the order of their names;
+        # the number keeps two writers of one process in one second apart.
+        name = f"events.out.tfevents.{int(clock()):010d}.{socket.gethostname()}"
+        path = folder / f"{name}.{os.getpid()}.{next(_NUMBER)}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file: BinaryIO | None = path.open("xb")
+        except OSError as error:
+            raise RunFolderError(
+                f"no event file for TensorBoard can be made in {folder} ({error.strerror}); "
+                "expected a folder that can be written"
+            ) from error
+        self._records: Any = RecordWriter(self._file)
+        self._append(self._new_event(wall_time=clock(), file_version="brain.Event:2"))
+
+    def __enter__(self) -> TensorBoardWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Append every number in a metrics line under its tag, see `tagged`.
+
+        Does nothing after `close`.
+        """
+        self.write_at(int(line.get("env_steps") or 0), line)
+
+    def write_at(self, step: int, values: Mapping[str, Any]) -> None:
+        """As `write`, at a step that the caller counts: for what happens between two lines."""
+        self._append_values(step, [{"tag": t, "simple_value": v} for t, v in tagged(values)])
+
+    def write_text(self, tag: str, text: str, *, step: int = 0) -> None:
+        """Append a text, which TensorBoard reads as Markdown."""
+        metadata = self._new_metadata(plugin_data={"plugin_name": "text"})
+        tensor = self._new_tensor(string_val=[text.encode()])
+        self._append_values(step, [{"tag": tag, "metadata": metadata, "tensor": tensor}])
+
+    def close(self) -> None:
+        """Close the file; may be called again."""
+        if self._file is not None:
+            file, self._file = self._file, None
+            file.close()
+
+    def _append_values(self, step: int, values: list[dict[str, Any]]) -> None:
+        try:
+            summary = self._new_summary(value=values)
+            event = self._new_event(wall_time=self._clock(), step=step, summary=summary)
+        except (TypeError, ValueError, OverflowError) as error:
+            _LOGGER.error('event=tensorboard_values_lost step=%d error="%s"', step, error)
+            return
+        self._append(event)
+
+    def _append(self, event: Any) -> None:
+        if self._file is None:
+            return
+        try:
+            self._records.write(event.SerializeToString())
+            self._file.flush()
+        except OSError as error:
+            _LOGGER.warning('event=tensorboard_lost file=%s error="%s"', self._file.name, error)
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Give the file up; what its buffer still holds cannot be written either."""
+        try:
+            self.close()
+        except OSError as error:
+            _LOGGER.debug('event=tensorboard_close error="%s"', error)

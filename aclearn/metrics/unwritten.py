@@ -1,0 +1,41 @@
+"""What a run cannot write to its disk: told when it begins and when it is over, and in short."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from aclearn.metrics.formatting import duration
+
+_ERRORS: Final = {"checkpoint_error": "checkpoints", "metrics_error": "metrics"}
+
+
+class UnwrittenNotes:
+    """Finds in metrics lines when checkpoints or metrics begin to fail, and when they end to."""
+
+    def __init__(self) -> None:
+        self._failing: set[str] = set()
+
+    def observe(self, line: Mapping[str, Any]) -> list[str]:
+        """What a person should be told now, given the lines before."""
+        failing = {name for name in _ERRORS if line.get(name)}
+        begun, over = sorted(failing - self._failing), sorted(self._failing - failing)
+        self._failing = failing
+        failures = [f"{_ERRORS[n]} cannot be written: {line[n]}; the run goes on" for n in begun]
+        return failures + [f"{_ERRORS[name]} are written again" for name in over]
+
+
+def unwritten(line: Mapping[str, Any]) -> list[str]:
+    """One text for each kind of file that could not be written, from the first failure on."""
+    texts = []
+    if failures := line.get("checkpoint_failures"):
+        age = duration(line.get("checkpoint_age_s"))
+        error = line.get("checkpoint_error")
+        texts.append(f"{failures} checkpoints failed, the newest is {age} old" + _why(error))
+    if failures := line.get("metrics_failures"):
+        texts.append(f"{failures} metrics lines failed" + _why(line.get("metrics_error")))
+    return texts
+
+
+def _why(error: str | None) -> str:
+    return f": {error}" if error else ""

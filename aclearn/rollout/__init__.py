@@ -1,0 +1,15 @@
+"""Unrolls in the making, and the actor's account of its steps; free of torch."""
+
+from __future__ import annotations
+
+from aclearn.rollout.episode_statistics import EpisodeTracker, FinishedEpisode
+from aclearn.rollout.unroll_builder import CollectedUnroll, UnrollBuilder
+from aclearn.rollout.unroll_counter import UnrollCounter
+
+__all__ = [
+    "CollectedUnroll",
+    "EpisodeTracker",
+    "FinishedEpisode",
+    "UnrollBuilder",
+    "UnrollCounter",
+]

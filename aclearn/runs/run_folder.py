@@ -1,0 +1,270 @@
+"""The folder of a run: where everything lies, and who writes there."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from aclearn.errors import RunFolderError
+from aclearn.runs.atomic_file import write_atomically
+from aclearn.runs.checkpoint import saved_labels
+from aclearn.runs.lock import FolderLock, lock_run
+from aclearn.runs.metrics_file import read_metrics
+from aclearn.runs.summary import read_summary
+
+_log = logging.getLogger(__name__)
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_SUBFOLDERS: Final = ("checkpoints", "logs")
+#: All that a run writes, but for its locks. The configuration is last: it makes the folder a run.
+_FILES: Final = (
+    "checkpoints/*",
+    "logs/*.log",
+    "events.out.tfevents.*",
+    ".reserved",
+    "books.json",
+    "metrics.jsonl",
+    "summary.json",
+    "tuner.jsonl",
+    "config.yaml",
+)
+
+
+class RunFolder:
+    """The folder `<dir>/<name>/` with everything that a run leaves.
+
+    Made by `create` or `open`, never directly. What is locked stays so until `close`.
+    """
+
+    def __init__(self, path: Path, lock: FolderLock | None) -> None:
+        self.path = path
+        self._lock = lock
+
+    @classmethod
+    def check_free(cls, dir: str | Path, name: str) -> Path:
+        """The path of a new run of this name; nothing is made or locked.
+
+        Raises:
+            RunFolderError: as `create` as far as it can be known before: the folder is there and
+                does not make way, the name cannot be a folder's name, or `dir` cannot be written.
+        """
+        if not _NAME.fullmatch(name):
+            raise RunFolderError(
+                f"run.name: {name!r} cannot name a run folder; expected up to 100 letters, digits, "
+                "'.', '_' or '-', beginning with a letter or digit"
+            )
+        path = Path(dir).absolute() / name
+        try:
+            if path.exists() and (not (path / "config.yaml").is_file() or _has_learned(path)):
+                raise RunFolderError(_already_there(path))
+            nearest = next(parent for parent in path.parents if parent.exists())
+        except OSError as exc:
+            raise RunFolderError(_cannot_be_made(path, exc.strerror)) from exc
+        if not nearest.is_dir():
+            raise RunFolderError(f"run.dir: {nearest} is not a folder; choose another run.dir")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise RunFolderError(_cannot_be_made(path, f"{nearest} cannot be written"))
+        return path
+
+    @classmethod
+    def create(
+        cls,
+        dir: str | Path,
+        name: str,
+        config_yaml: str,
+        *,
+        lock: Callable[[Path], FolderLock] = lock_run,
+    ) -> RunFolder:
+        """A new, locked run folder that holds `config_yaml`.
+
+        The folder of a run that never learned anything, as when its environment could not be made,
+        is taken over: that run's files are removed, anything else in the folder stays.
+
+        Args:
+            dir: folder of the runs, made if missing.
+            name: of the run.
+            config_yaml: its resolved configuration.
+            lock: takes what the caller will write.
+
+        Raises:
+            RunFolderError: the folder exists or is written by another process, the name cannot be
+                a folder's name, or the disk refuses.
+        """
+        path = cls.check_free(dir, name)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            new = not path.exists()
+            if new:
+                path.mkdir()
+        except FileExistsError as exc:
+            raise RunFolderError(_already_there(path)) from exc
+        except OSError as exc:
+            raise RunFolderError(_cannot_be_made(path, exc.strerror)) from exc
+        folder = cls(path, lock(path))
+        try:
+            if not new:
+                _remove_files_of_failed_start(path)
+            for subfolder in _SUBFOLDERS:
+                (path / subfolder).mkdir(exist_ok=True)
+            # Last: it is what makes the folder a run.
+            write_atomically(folder.config_path, config_yaml.encode())
+        except OSError as exc:
+            if new:
+                shutil.rmtree(path, ignore_errors=True)
+            folder.close()
+            raise RunFolderError(
+                f"the run folder {path} cannot be filled ({exc.strerror}); mend that, or choose "
+                "another run.dir"
+            ) from exc
+        return folder
+
+    @classmethod
+    def open(
+        cls, path: str | Path, *, lock: Callable[[Path], FolderLock] | None = None
+    ) -> RunFolder:
+        """The run folder at `path`: to look at, or with `lock` to go on with the run.
+
+        Args:
+            path: of the folder.
+            lock: takes what the caller will write; None to read only.
+
+        Raises:
+            RunFolderError: there is no run, or another process holds what `lock` takes.
+        """
+        path = Path(path).absolute()  # an environment may change the working directory
+        if not path.is_dir():
+            raise RunFolderError(f"there is no run folder at {path}; expected the path of a run")
+        if not (path / "config.yaml").is_file():
+            raise RunFolderError(
+                f"{path} is not a run folder: it has no config.yaml; expected <run.dir>/<run.name>"
+            )
+        folder = cls(path, lock(path) if lock else None)
+        try:
+            for subfolder in _SUBFOLDERS if lock else ():
+                (path / subfolder).mkdir(exist_ok=True)
+        except OSError as exc:
+            folder.close()
+            raise RunFolderError(
+                f"the run folder {path} cannot be written ({exc.strerror})"
+            ) from exc
+        return folder
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return self.path.resolve().name
+
+    @property
+    def config_path(self) -> Path:
+        """The resolved configuration."""
+        return self.path / "config.yaml"
+
+    @property
+    def metrics_path(self) -> Path:
+        """One JSON object a line; see `MetricsWriter`."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def books_path(self) -> Path:
+        """What the monitor must know beside the last line of metrics to go on after a crash."""
+        return self.path / "books.json"
+
+    @property
+    def summary_path(self) -> Path:
+        """Written when the run ends; see `write_summary`."""
+        return self.path / "summary.json"
+
+    @property
+    def checkpoints_dir(self) -> Path:
+        """See `save_checkpoint`."""
+        return self.path / "checkpoints"
+
+    @property
+    def logs_dir(self) -> Path:
+        """See `log_path`."""
+        return self.path / "logs"
+
+    def log_path(self, role: str, identifier: str) -> Path:
+        """The log file of one process: `logs/<role>-<identifier>.log`."""
+        return self.logs_dir / f"{role}-{identifier}.log"
+
+    def read_config_yaml(self) -> str:
+        """The text of the resolved configuration.
+
+        Raises:
+            RunFolderError: it cannot be read.
+        """
+        try:
+            return self.config_path.read_text()
+        except (OSError, UnicodeDecodeError) as exc:
+            raise RunFolderError(f"{self.config_path} cannot be read ({exc})") from exc
+
+    def write_config_yaml(self, text: str) -> None:
+        """Replace the resolved configuration, as a continued run does with new bounds.
+
+        Raises:
+            RunFolderError: the disk refuses.
+        """
+        try:
+            write_atomically(self.config_path, text.encode())
+        except OSError as exc:
+            raise RunFolderError(f"{self.config_path} cannot be written ({exc.strerror})") from exc
+
+    def read_summary(self) -> dict[str, Any] | None:
+        """The summary of the run, None where it has not ended; see `read_summary`."""
+        return read_summary(self.summary_path)
+
+    def close(self) -> None:
+        """Release the lock; the folder stays."""
+        if self._lock is not None:
+            self._lock.close()
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _cannot_be_made(path: Path, why: str | None) -> str:
+    return f"the run folder {path} cannot be made ({why}); choose another run.dir"
+
+
+def _already_there(path: Path) -> str:
+    if (path / "config.yaml").is_file():
+        return (
+            f"the run folder {path} exists already; continue that run with --resume, or start a "
+            "new one with run.name=<another name>"
+        )
+    return (
+        f"{path} exists already and is not a run folder; choose another run.name or run.dir, or "
+        "remove it"
+    )
+
+
+def _has_learned(path: Path) -> bool:
+    if any(label > 0 for label in saved_labels(path / "checkpoints")):
+        return True
+    metrics = path / "metrics.jsonl"
+    return metrics.exists() and any(line.get("learned_steps") for line in read_metrics(metrics))
+
+
+def _remove_files_of_failed_start(path: Path) -> None:
+    """Remove what a run has written that learned nothing; its locks are ours."""
+    if _has_learned(path):  # another command was faster
+        raise FileExistsError(errno.EEXIST, "a run has begun there meanwhile")
+    for pattern in _FILES:
+        for file in path.glob(pattern):
+            file.unlink()
+    _log.warning("%s had learned nothing; it is begun anew", path)

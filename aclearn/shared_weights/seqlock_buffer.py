@@ -1,0 +1,172 @@
+"""A board of weights: one process posts versions on it, any number of others copy the newest.
+
+The board has a few slots, each for all weights of one version. The writer fills them in turn; a
+reader copies the newest and then looks whether the slot was written meanwhile: a sequence lock
+(as Linux has them; Lameter, "Effective synchronization on Linux/NUMA systems", 2005). Nobody waits
+for anybody, and nobody is missed who dies.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.errors import SharingError
+from aclearn.shared_weights.memory import HostMemory, OpenMemory, SharedMemory
+from aclearn.types import PolicyVersion, Shapes, flat_size, split_flat
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: One is being written, one is the newest, and who still copies the one before is not disturbed.
+SLOTS = 3
+#: What the head says of each slot, as int64: a number that grows with each post (0 while the slot
+#: is written), epoch, version.
+_FIELDS = 3
+#: A copy that was overtaken so often in a row is left for the next time.
+_ATTEMPTS = 3
+
+
+def _head_view(memory: HostMemory, slots: int) -> NDArray[np.int64]:
+    return memory.floats.view(np.int64).reshape(slots, _FIELDS)
+
+
+class WeightBoard:
+    """The writer's end.
+
+    Args:
+        shapes: of the weights, by name, in the order in which they are posted.
+        memory: of `floats_needed(shapes)` numbers; closed with the board.
+    """
+
+    def __init__(self, shapes: Shapes, memory: SharedMemory) -> None:
+        self._shapes, self._memory = dict(shapes), memory
+        self._floats = flat_size(shapes)
+        self._head_memory = HostMemory.create(2 * SLOTS * _FIELDS)
+        self._head = _head_view(self._head_memory, SLOTS)
+        self._posts = 0
+
+    @staticmethod
+    def floats_needed(shapes: Shapes) -> int:
+        """How many numbers the memory of a board for such weights has."""
+        return SLOTS * flat_size(shapes)
+
+    def post(self, at: PolicyVersion, tensors: Sequence[Tensor]) -> None:
+        """Make `tensors` the newest weights; one thread at a time.
+
+        Args:
+            at: newer than everything posted before.
+            tensors: float32, in the order and of the shapes of the board; nobody may write to them
+                now.
+        """
+        slot = self._posts % SLOTS
+        self._head[slot, 0] = 0
+        self._memory.write(slot * self._floats, tensors)
+        self._head[slot, 1], self._head[slot, 2] = at.epoch, at.version
+        self._posts += 1
+        self._head[slot, 0] = self._posts
+
+    def describe(self) -> bytes:
+        """What a reader must know of the memory."""
+        shapes = {name: list(shape) for name, shape in self._shapes.items()}
+        said = {"place": self._memory.place, "slots": SLOTS, "shapes": shapes}
+        return json.dumps(said).encode()
+
+    def share(self) -> list[int]:
+        """New file descriptors of the head and of the weights; the caller closes them."""
+        head = self._head_memory.share()
+        try:
+            return [head, self._memory.share()]
+        except BaseException:
+            os.close(head)
+            raise
+
+    def close(self) -> None:
+        """Post no more; readers keep what they have mapped."""
+        self._head = self._head.copy()  # the view would keep the mapping
+        self._head_memory.close()
+        self._memory.close()
+
+
+class BoardReader:
+    """A reader's end, of another process.
+
+    Args:
+        description: what `WeightBoard.describe` gave; checked, it comes from outside.
+        fds: what `WeightBoard.share` gave; closed, whatever happens.
+        shapes: of the weights that are expected, by name.
+        place: where the reader can use memory.
+        open_memory: maps memory of that place.
+
+    Raises:
+        SharingError: the board is of other weights, lies elsewhere, or cannot be mapped.
+    """
+
+    def __init__(
+        self,
+        description: bytes,
+        fds: Sequence[int],
+        *,
+        shapes: Shapes,
+        place: str,
+        open_memory: OpenMemory,
+    ) -> None:
+        try:
+            self._shapes, slots = _checked(description, shapes, place)
+            if len(fds) != 2:
+                raise SharingError(f"a board: expected 2 file descriptors, got {len(fds)}")
+            self._floats = flat_size(self._shapes)
+            head = HostMemory(fds[0], 2 * slots * _FIELDS)
+            try:
+                self._memory = open_memory(fds[1], slots * self._floats)
+            except BaseException:
+                head.close()
+                raise
+        finally:
+            for fd in fds:
+                os.close(fd)
+        self._head_memory, self._head = head, _head_view(head, slots)
+
+    def newer_than(self, known: PolicyVersion) -> tuple[PolicyVersion, dict[str, Any]] | None:
+        """A copy of the newest weights if they are newer than `known`, else None.
+
+        None also when they were overwritten again and again while they were copied: ask later.
+        """
+        for _ in range(_ATTEMPTS):
+            slot = int(self._head[:, 0].argmax())
+            post, epoch, version = (int(number) for number in self._head[slot])
+            at = PolicyVersion(epoch, version)
+            if post == 0 or at <= known:
+                return None
+            copy = self._memory.read(slot * self._floats, self._floats)
+            if int(self._head[slot, 0]) == post:
+                return at, split_flat(copy, self._shapes)
+        return None
+
+    def close(self) -> None:
+        """Unmap the board."""
+        self._head = self._head.copy()  # the view would keep the mapping
+        self._head_memory.close()
+        self._memory.close()
+
+
+def _checked(description: bytes, shapes: Shapes, place: str) -> tuple[Shapes, int]:
+    """Shapes in the board's order, and the number of slots."""
+    try:
+        said = json.loads(description)
+        there = {str(name): tuple(shape) for name, shape in said["shapes"].items()}
+        slots, lies = said["slots"], said["place"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SharingError(f"a board with a description that nobody wrote: {error!r}") from error
+    if lies != place:
+        raise SharingError(f"the board lies in {str(lies)[:100]!r}, this role computes in {place}")
+    if there != {name: tuple(shape) for name, shape in shapes.items()}:
+        raise SharingError("the board has weights of another architecture")
+    if not (isinstance(slots, int) and 1 <= slots <= 64):
+        raise SharingError("a board with a description that nobody wrote: slots")
+    return there, slots

@@ -1,0 +1,92 @@
+"""The time of a role whose work is done by several threads: one meter a thread, added up."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from aclearn.telemetry.wait_meter import Span, WaitMeter
+
+_HERE = threading.local()
+_NOT_MEASURED = contextlib.nullcontext()
+
+
+def measure_here(meter: WaitMeter) -> None:
+    """From now on `part` and `waiting` in the calling thread go to `meter`."""
+    _HERE.meter = meter
+
+
+def part(label: str) -> Span | contextlib.nullcontext[None]:
+    """`WaitMeter.part` of the calling thread's meter; measures nothing where there is none.
+
+    For code too deep to be handed a meter:
+
+        with part("forward"):
+            logits, values = network(observations)
+    """
+    meter: WaitMeter | None = getattr(_HERE, "meter", None)
+    return _NOT_MEASURED if meter is None else meter.part(label)
+
+
+def waiting(label: str) -> Span | contextlib.nullcontext[None]:
+    """`WaitMeter.waiting` of the calling thread's meter, as `part`."""
+    meter: WaitMeter | None = getattr(_HERE, "meter", None)
+    return _NOT_MEASURED if meter is None else meter.waiting(label)
+
+
+class TimeBudget:
+    """Makes a meter for each thread and adds up what they say. Any thread may call it.
+
+        meter = budget.meter()      # in the worker
+        with meter.part("forward"):
+            ...
+        budget.retire(meter)        # the worker ends: its seconds stay
+
+    Args:
+        clock: of the meters.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._meters: list[WaitMeter] = []
+        self._past_waits: dict[str, float] = {}
+        self._past_parts: dict[str, float] = {}
+
+    def meter(self) -> WaitMeter:
+        """A meter for one more thread."""
+        meter = WaitMeter(self._clock)
+        with self._lock:
+            self._meters.append(meter)
+        return meter
+
+    def retire(self, meter: WaitMeter) -> None:
+        """The meter's thread has ended; a meter that is no longer here is left alone."""
+        with self._lock:
+            if meter not in self._meters:
+                return
+            meter.end()
+            self._meters.remove(meter)
+            self._past_waits = add_up(self._past_waits, meter.seconds())
+            self._past_parts = add_up(self._past_parts, meter.parts())
+
+    def waits(self) -> dict[str, float]:
+        """`WaitMeter.seconds()` of all threads together: thread-seconds, for a beat's `waits`."""
+        with self._lock:
+            return add_up(self._past_waits, *(meter.seconds() for meter in self._meters))
+
+    def parts(self) -> dict[str, float]:
+        """`WaitMeter.parts()` of all threads together: thread-seconds, for a beat's `parts`."""
+        with self._lock:
+            return add_up(self._past_parts, *(meter.parts() for meter in self._meters))
+
+
+def add_up(*seconds: Mapping[str, float]) -> dict[str, float]:
+    """The sums by label."""
+    sums: dict[str, float] = {}
+    for each in seconds:
+        for label, value in each.items():
+            sums[label] = sums.get(label, 0.0) + value
+    return sums

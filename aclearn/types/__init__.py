@@ -1,0 +1,22 @@
+"""Plain data that every package shares; free of torch and of sockets."""
+
+from __future__ import annotations
+
+from aclearn.types.architecture_names import ARCHITECTURES, refuse_recurrence
+from aclearn.types.env_spec import EnvSpec, EnvStep
+from aclearn.types.flat_parameters import Shapes, flat_size, split_flat
+from aclearn.types.policy_version import PolicyVersion
+from aclearn.types.unroll import Unroll, array_bytes
+
+__all__ = [
+    "ARCHITECTURES",
+    "EnvSpec",
+    "EnvStep",
+    "PolicyVersion",
+    "Shapes",
+    "Unroll",
+    "array_bytes",
+    "flat_size",
+    "refuse_recurrence",
+    "split_flat",
+]

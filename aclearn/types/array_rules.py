@@ -1,0 +1,48 @@
+"""Arrays and numbers that a message may carry: dtype, dimensions, least value."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class IntRule(NamedTuple):
+    """The least value that an int field accepts."""
+
+    low: int
+
+
+class ArrayRule(NamedTuple):
+    """The dtypes and numbers of dimensions (both ends included) that an array field accepts."""
+
+    dtypes: tuple[str, ...]
+    min_ndim: int
+    max_ndim: int
+
+
+Count = Annotated[int, IntRule(0)]
+
+Observations = Annotated[NDArray[Any], ArrayRule(("uint8", "float32"), 2, 5)]
+
+Frames = Annotated[NDArray[Any], ArrayRule(("uint8", "float32"), 3, 6)]
+
+Int32Vector = Annotated[NDArray[np.int32], ArrayRule(("int32",), 1, 1)]
+
+Float32Vector = Annotated[NDArray[np.float32], ArrayRule(("float32",), 1, 1)]
+
+Int32Matrix = Annotated[NDArray[np.int32], ArrayRule(("int32",), 2, 2)]
+
+Int64Vector = Annotated[NDArray[np.int64], ArrayRule(("int64",), 1, 1)]
+
+Float32Matrix = Annotated[NDArray[np.float32], ArrayRule(("float32",), 2, 2)]
+
+BoolMatrix = Annotated[NDArray[np.bool_], ArrayRule(("bool",), 2, 2)]
+
+Tensor = Annotated[NDArray[np.float32], ArrayRule(("float32",), 0, 6)]
+
+# bfloat16, which numpy does not know, travels as its 16 bits in uint16
+StoredTensor = Annotated[
+    NDArray[Any], ArrayRule(("float32", "float16", "uint16", "int32", "int8", "uint8"), 0, 6)
+]

@@ -1,0 +1,73 @@
+"""What an environment looks like: its observations, its actions, one step of a group."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Observations: uint8 images or float32 vectors.
+Observations = NDArray[Any]
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What a policy must know of an environment.
+
+    Attributes:
+        observation_shape: images are channels-first, (S*C, H, W) with S stacked frames of C
+            channels each, the newest frame last; everything else is flat, (D,).
+        observation_dtype: "uint8" for images, "float32" for flat observations.
+        actions: number of discrete actions; a group takes 0 to actions-1.
+        frame_stack: S; 1 for flat observations.
+        warning: a sentence for the user, where there is something to know; empty where not.
+    """
+
+    observation_shape: tuple[int, ...]
+    observation_dtype: str
+    actions: int
+    frame_stack: int
+    warning: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON-able data; `from_dict` is its inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> EnvSpec:
+        """The specification that `to_dict` described."""
+        return cls(**{**data, "observation_shape": tuple(data["observation_shape"])})
+
+
+@dataclass
+class EnvStep:
+    """One agent step of B environments.
+
+    The arrays belong to the receiver: no later step writes to them.
+
+    Attributes:
+        observations: [B, *observation_shape], what the step really reached, also where the episode
+            ended; at a reset step the first observation of the new episode.
+        rewards: [B] float32, never clipped; 0 at a reset step.
+        terminated: [B] bool, the episode came to its end; never set by a lost life.
+        truncated: [B] bool, the episode was cut off by a time limit: its last observation still
+            has a value to bootstrap from.
+        life_lost: [B] bool, a life was lost in this step and the game was not over by it; may
+            come together with truncated.
+        reset: [B] bool, next-step autoreset: the previous step ended an episode, the action of
+            this one was ignored, and nothing may be learned from it.
+        faulted: [B] bool, implies reset: the environment failed in this step and was made again;
+            its running episode must be dropped.
+    """
+
+    observations: Observations
+    rewards: NDArray[np.float32]
+    terminated: Bools
+    truncated: Bools
+    life_lost: Bools
+    reset: Bools
+    faulted: Bools

@@ -1,0 +1,144 @@
+"""What a person sees of a run: a live view on a terminal, plain lines everywhere else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Protocol, TextIO
+
+from aclearn.metrics import EPISODES_FOR_TARGET, queue_fills
+from aclearn.metrics.formatting import duration, printable
+from aclearn.metrics.steady import SteadyBottleneck
+from aclearn.metrics.unwritten import unwritten
+from aclearn.views.progress import ProgressEstimate
+
+
+class RunConsole(Protocol):
+    """A view of a run; use it in a `with` block.
+
+    A metrics line is what `RunView.line` gives. A role is a mapping with `role`, `name`, `state`,
+    `restarts` and, where a process runs, `pid`.
+    """
+
+    def __enter__(self) -> RunConsole:
+        """Begin to show."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End the view and leave the terminal as it was."""
+
+    def update(self, line: Mapping[str, Any], roles: Sequence[Mapping[str, Any]]) -> None:
+        """Show the newest metrics line and the roles."""
+
+    def note(self, text: str) -> None:
+        """Show an event, e.g. that a role was restarted."""
+
+
+def open_console(
+    goal: Mapping[str, float | None],
+    *,
+    name: str,
+    stream: TextIO | None = None,
+    plain_every_s: float = 10.0,
+) -> RunConsole:
+    """The live view where the stream is a terminal that can show it, else plain lines.
+
+    Args:
+        goal: see `ProgressEstimate`.
+        name: of the run.
+        stream: where to write; standard output by default.
+        plain_every_s: least time between two plain lines, in seconds of the run.
+    """
+    stream = sys.stdout if stream is None else stream
+    if stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", ""):
+        # rich costs 0.1 s and 10 MB, which an actor that imports this package must not pay.
+        from aclearn.views.live_console import LiveConsole
+
+        return LiveConsole(goal, name=name, stream=stream)
+    return PlainConsole(goal, name=name, stream=stream, every_s=plain_every_s)
+
+
+class PlainConsole:
+    """One line of `key=value` an interval, without escape codes; events at once."""
+
+    def __init__(
+        self,
+        goal: Mapping[str, float | None],
+        *,
+        name: str,
+        stream: TextIO,
+        every_s: float = 10.0,
+    ) -> None:
+        self._estimate = ProgressEstimate(goal)
+        self._bottleneck = SteadyBottleneck()
+        self._name = name
+        self._stream = stream
+        self._every_s = every_s
+        self._due_s = 0.0
+        self._unwritten: tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]] | None = None
+
+    def __enter__(self) -> PlainConsole:
+        self._write(f"run={self._name} started")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._unwritten is not None:  # how it ended is what people look for
+            self._write(self._words(*self._unwritten))
+            self._unwritten = None
+
+    def update(self, line: Mapping[str, Any], roles: Sequence[Mapping[str, Any]]) -> None:
+        """Write the line when the interval has passed on the run's clock, `time_s`."""
+        time_s = float(line.get("time_s") or 0.0)
+        words = self._words(line, roles)  # also when it is not written: it feeds the estimate
+        if time_s < self._due_s:
+            self._unwritten = (line, roles)
+            return
+        self._due_s = time_s + self._every_s
+        self._unwritten = None
+        self._write(words)
+
+    def note(self, text: str) -> None:
+        """Write the event at once."""
+        self._write(f"event: {text}")
+
+    def _words(self, line: Mapping[str, Any], roles: Sequence[Mapping[str, Any]]) -> str:
+        progress = self._estimate.observe(line)
+        value = line.get("return_mean_100")
+        few = line.get("episodes_in_mean", EPISODES_FOR_TARGET)
+        dropped = sum((line.get("dropped_steps") or {}).values())
+        parts = [
+            f"time={duration(line.get('time_s'))}",
+            f"return={'-' if value is None else format(value, '.2f')}",
+            *([f"mean_of={few}"] if value is not None and few < EPISODES_FOR_TARGET else []),
+            f"episodes={line.get('episodes', 0)}",
+            f"env_steps={line.get('env_steps', 0)}",
+            f"learned_steps={line.get('learned_steps', 0)}",
+            f"learned_steps_per_s={line.get('learned_steps_per_s') or 0:.0f}",
+            f"updates={line.get('updates', 0)}",
+            f"lag={line.get('lag_mean') or 0:.1f}",
+            f"dropped_steps={dropped}",
+            *(f"{queue.replace(' ', '_')}={fill:.2f}" for queue, fill in queue_fills(line).items()),
+        ]
+        parts += [f'unwritten="{text}"' for text in unwritten(line)]
+        restarts = sum(int(role.get("restarts") or 0) for role in roles)
+        if restarts:
+            parts.append(f"restarts={restarts}")
+        if progress.fraction is not None:
+            parts.append(f'progress="{progress.label}, {progress.remaining()}"')
+        parts.append(f'bottleneck="{self._bottleneck.observe(line).sentence}"')
+        return " ".join(parts)
+
+    def _write(self, text: str) -> None:
+        self._stream.write(printable(text) + "\n")
+        self._stream.flush()

@@ -1,0 +1,176 @@
+"""Learning curves of runs as a picture: the return over time and over steps."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aclearn.errors import AclearnError, RunFolderError
+
+PICTURE_FORMATS = (".png", ".pdf", ".svg")
+_RETURN = "return_mean_100"
+# (name of the time unit, its seconds, used from this many seconds on)
+_TIME_UNITS = (("hours", 3600.0, 2 * 3600.0), ("minutes", 60.0, 120.0), ("seconds", 1.0, 0.0))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One run's learning curve.
+
+    Attributes:
+        name: of the run.
+        time_s: seconds since the run's start, one for each point.
+        env_steps: agent steps, one for each point.
+        returns: mean return of the last 100 episodes.
+        target: the run's `target_return`, None where it has none.
+    """
+
+    name: str
+    time_s: list[float]
+    env_steps: list[float]
+    returns: list[float]
+    target: float | None
+
+
+def read_curve(run_dir: Path) -> Curve:
+    """The curve of a run, also of one that goes on. Lines before the first episode are left out.
+
+    Raises:
+        RunFolderError: it is no run folder, or has no metrics yet.
+    """
+    # Imported here: `runs` brings what reads checkpoints, which the roles that import this package
+    # for its meters do not need.
+    from aclearn.runs import read_metrics
+
+    if not run_dir.is_dir():
+        raise RunFolderError(f"there is no run folder {run_dir}; expected runs/<name>")
+    lines = read_metrics(run_dir / "metrics.jsonl")
+    points = [line for line in lines if isinstance(line.get(_RETURN), int | float)]
+    if not lines:
+        raise RunFolderError(
+            f"{run_dir / 'metrics.jsonl'} is empty: the run has written no metrics yet; "
+            "wait a few seconds, or look into its logs"
+        )
+    try:
+        return Curve(
+            name=run_dir.resolve().name,
+            time_s=[float(line["time_s"]) for line in points],
+            env_steps=[float(line["env_steps"]) for line in points],
+            returns=[float(line[_RETURN]) for line in points],
+            target=_target(run_dir / "config.yaml"),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunFolderError(
+            f"{run_dir / 'metrics.jsonl'} has a line without a usable {error}; expected a file "
+            "that aclearn wrote"
+        ) from error
+
+
+def plot_runs(run_dirs: Sequence[Path], out: Path) -> None:
+    """Draw the curves of all runs into one picture with two panels.
+
+    Args:
+        run_dirs: run folders, drawn in this order.
+        out: the picture; its ending decides the format: .png, .pdf or .svg. An older one is
+            replaced.
+
+    Raises:
+        RunFolderError: a run is missing or has no metrics, or no run has ended an episode yet.
+        AclearnError: the picture cannot be written.
+    """
+    if not run_dirs:
+        raise RunFolderError("no run to plot; name at least one run folder")
+    check_picture(out)
+    curves = [read_curve(run_dir) for run_dir in run_dirs]
+    if not any(curve.returns for curve in curves):
+        names = ", ".join(curve.name for curve in curves)
+        raise RunFolderError(f"no episode has ended yet in {names}: there is nothing to draw")
+    write_picture(_draw(curves, _labels(run_dirs, curves)), out)
+
+
+def check_picture(out: Path) -> None:
+    """Raise `AclearnError` unless the ending of `out` is that of a picture we can draw."""
+    if out.suffix.lower() not in PICTURE_FORMATS:
+        raise AclearnError(
+            f"{out}: expected a name that ends in one of {', '.join(PICTURE_FORMATS)} for the "
+            "picture"
+        )
+
+
+def write_picture(figure: Any, out: Path) -> None:
+    """Write a figure to a file, making its folder.
+
+    Raises:
+        ConfigError: the disk refuses.
+    """
+    from aclearn.runs import write_file
+
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=150, format=out.suffix.lower().removeprefix("."))
+    write_file(out, picture.getvalue(), "--out")
+
+
+def time_unit(longest_s: float) -> tuple[str, float]:
+    """Name and seconds of the unit in which an axis that long is read most easily."""
+    return next((n, s) for n, s, since_s in _TIME_UNITS if longest_s >= since_s)
+
+
+def _draw(curves: Sequence[Curve], labels: Sequence[str]) -> Any:
+    # Imported here for its 0.3 s. A Figure by itself has no window and no global state, and saves
+    # through Agg; pyplot would look for a display and keep every figure.
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
+
+    longest_s = max((curve.time_s[-1] for curve in curves if curve.time_s), default=0.0)
+    unit, unit_s = time_unit(longest_s)
+    figure = Figure(figsize=(11.0, 4.5), layout="constrained")
+    over_time, over_steps = figure.subplots(1, 2, sharey=True)
+    for curve, label in zip(curves, labels, strict=True):
+        style: dict[str, Any] = {"label": label, "linewidth": 1.6}
+        if len(curve.returns) == 1:
+            style["marker"] = "o"  # a line of one point cannot be seen
+        over_time.plot([t / unit_s for t in curve.time_s], curve.returns, **style)
+        over_steps.plot(curve.env_steps, curve.returns, **style)
+    for target in sorted({c.target for c in curves if c.target is not None}):
+        for axes in (over_time, over_steps):
+            line = {"color": "0.35", "linestyle": "--", "linewidth": 1.0, "zorder": 1}
+            axes.axhline(target, label=f"target {target:g}", **line)
+    over_time.set_xlabel(f"wall time ({unit})")
+    over_time.set_ylabel("mean return of the last 100 episodes")
+    over_steps.set_xlabel("environment steps (agent steps)")
+    over_steps.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    for axes in (over_time, over_steps):
+        axes.grid(visible=True, alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_xlim(left=0.0)
+    handles, texts = over_time.get_legend_handles_labels()
+    columns = min(len(texts), 4)
+    figure.legend(handles, texts, loc="outside upper center", ncols=columns, frameon=False)
+    return figure
+
+
+def _labels(run_dirs: Sequence[Path], curves: Sequence[Curve]) -> list[str]:
+    """Names for the legend; runs of the same name get their folder in front."""
+    names = [curve.name for curve in curves]
+    return [
+        (name if names.count(name) == 1 else str(run_dir))
+        + ("" if curve.returns else " (no episode yet)")
+        for name, run_dir, curve in zip(names, run_dirs, curves, strict=True)
+    ]
+
+
+def _target(config: Path) -> float | None:
+    """`run.target_return` of a run's configuration; None where it cannot be read.
+
+    Read as bare YAML, so that a run of an older version, whose keys may differ, can be drawn.
+    """
+    import yaml
+
+    try:
+        target = yaml.safe_load(config.read_text())["run"]["target_return"]
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+        return None
+    return float(target) if isinstance(target, int | float) else None

@@ -1,0 +1,173 @@
+"""The live view of a run on a terminal. Imports rich: only `open_console` imports this module."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, TextIO
+
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from aclearn.metrics.formatting import duration, printable
+from aclearn.metrics.steady import SteadyBottleneck
+from aclearn.metrics.unwritten import unwritten
+from aclearn.views.picture import dropped, figures, queues, role_table, role_words, time_shares
+from aclearn.views.progress import Progress, ProgressEstimate
+
+_FRAME_CELLS: Final = 4  # of a panel, to the left and right of its content
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How much room a picture takes.
+
+    Attributes:
+        blanks: whether its parts are set apart.
+        events: how many of the newest events are shown.
+        roles: rows of the table of roles; 0 for a sentence instead.
+        below: whether what a view adds below the panel is shown.
+    """
+
+    blanks: bool
+    events: int
+    roles: int
+    below: bool
+
+
+#: From the roomiest to what fits 80×24.
+_LAYOUTS: Final = (
+    Layout(blanks=True, events=5, roles=10, below=True),
+    Layout(blanks=True, events=5, roles=0, below=True),
+    Layout(blanks=False, events=5, roles=0, below=True),
+    Layout(blanks=False, events=3, roles=0, below=False),
+    Layout(blanks=False, events=1, roles=0, below=False),
+    Layout(blanks=False, events=0, roles=0, below=False),
+)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A view in the roomiest layout that fits the terminal; for a file, in the roomiest."""
+
+    draw: Callable[[Layout, int], RenderableType]
+    fitted: bool
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for layout in _LAYOUTS:
+            drawn = self.draw(layout, options.max_width)
+            lines = console.render_lines(drawn, options.update(height=None), pad=False)
+            if not self.fitted or len(lines) <= options.size.height:
+                break
+        yield drawn
+
+
+class LiveConsole:
+    """Draws the whole view anew at each update, in the calling thread; there is no other.
+
+    Args:
+        goal: see `ProgressEstimate`.
+        name: of the run.
+        stream: the terminal.
+        console: instead of the one made for `stream`.
+    """
+
+    def __init__(
+        self,
+        goal: Mapping[str, float | None],
+        *,
+        name: str,
+        stream: TextIO | None = None,
+        console: Console | None = None,
+    ) -> None:
+        self._estimate = ProgressEstimate(goal)
+        self._bottleneck = SteadyBottleneck()
+        self._found = self._bottleneck.observe({})
+        self._name = name
+        self._events: deque[str] = deque(maxlen=_LAYOUTS[0].events)
+        self._line: Mapping[str, Any] = {}
+        self._roles: Sequence[Mapping[str, Any]] = ()
+        self._progress = Progress("waiting for the first figures", 0.0, None, None)
+        self._live = Live(
+            get_renderable=lambda: self.view(fitted=True),
+            console=console if console is not None else Console(file=stream),
+            auto_refresh=False,
+            vertical_overflow="crop",
+        )
+
+    def __enter__(self) -> LiveConsole:
+        self._live.start(refresh=True)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._live.stop()
+
+    def update(self, line: Mapping[str, Any], roles: Sequence[Mapping[str, Any]]) -> None:
+        """Draw this metrics line and these roles."""
+        self._roles = roles
+        self.take_in(line)
+        self._live.refresh()
+
+    def take_in(self, line: Mapping[str, Any]) -> None:
+        """Take a metrics line without drawing it, as those from before the view."""
+        self._line = line
+        self._progress = self._estimate.observe(line)
+        self._found = self._bottleneck.observe(line)
+
+    def note(self, text: str) -> None:
+        """Put an event below the figures; the last few stay."""
+        at = duration(self._line.get("time_s") or 0.0)
+        self._events.append(f"{at}  {printable(text)}")
+        self._live.refresh()
+
+    def view(self, *, fitted: bool = False) -> RenderableType:
+        """The picture of what was last told; `fitted` to the height of the terminal, or whole."""
+        return Picture(self.draw, fitted)
+
+    def draw(self, layout: Layout, width: int) -> RenderableType:
+        """The picture in one layout, `width` cells wide."""
+        blank = [Text()] if layout.blanks else []
+        # what matters most comes first: the end is what a very low terminal cuts off
+        parts: list[RenderableType] = [
+            self._progress_rows(),
+            *blank,
+            figures(self._line),
+            *(row for row in (queues(self._line), dropped(self._line)) if row is not None),
+            *blank,
+            time_shares(self._line.get("wait_share") or {}, width - _FRAME_CELLS),
+            *(Text(text, style="red") for text in unwritten(self._line)),
+            Text.assemble(("Bottleneck  ", "bold"), self._found.sentence),
+        ]
+        if events := list(self._events)[len(self._events) - layout.events :]:
+            parts += [*blank, *(Text(event, style="dim") for event in events)]
+        if self._roles:
+            table = role_table(self._roles, layout.roles) if layout.roles else None
+            parts += [*blank, table or role_words(self._roles)]
+        return Panel(Group(*parts), title=Text(self._name, style="bold"), box=box.ROUNDED)
+
+    def _progress_rows(self) -> Group:
+        progress = self._progress
+        row = Table.grid(padding=(0, 2), expand=True)
+        row.add_column(no_wrap=True)
+        row.add_column(ratio=1)
+        bar = ProgressBar(
+            total=1.0,
+            completed=progress.fraction or 0.0,
+            pulse=progress.fraction is None,
+            animation_time=0.0,  # a pulse that stands still: the view moves with its figures only
+        )
+        row.add_row(Text(progress.label, style="bold"), bar)
+        gone = duration(self._line.get("time_s") or 0.0)
+        return Group(row, Text(f"{gone} gone, {progress.remaining()}"))

@@ -1,0 +1,165 @@
+"""The parts of the live view: figures, shares of time and roles. Imports rich."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from aclearn.metrics import queue_fills
+from aclearn.metrics.formatting import amount, percent, printable, score
+from aclearn.telemetry.labels import WORKING
+
+_WIDE: Final = 100  # cells; narrower pictures have shorter bars
+_BAR_CELLS: Final = 24
+_WAIT_COLOURS: Final = ("yellow", "magenta", "cyan", "red", "blue")
+_STATE_COLOURS: Final = {"running": "green", "done": "dim", "waiting": "yellow", "failed": "red"}
+# The monitor waits for messages whatever happens; it is shown where it works this much.
+_MONITOR_BUSY: Final = 0.5
+
+
+def figures(line: Mapping[str, Any]) -> Table:
+    """The numbers of a metrics line in two columns; each fits half of 76 cells."""
+    value, episodes = line.get("return_mean_100"), line.get("episodes_in_mean")
+    mean_of = "" if episodes is None else f" (mean of {episodes})"
+    steps = "steps/s"
+    rows = [
+        ("Return", "-" if value is None else f"{score(value)}{mean_of}"),
+        ("Environment", f"{amount(line.get('env_steps_per_s'))} {steps}"),
+        ("Episodes", amount(line.get("episodes"))),
+        ("Learned", f"{amount(line.get('learned_steps_per_s'))} {steps}"),
+        ("Agent steps", amount(line.get("env_steps"))),
+        ("Predictions", f"{amount(line.get('pps'))} /s"),
+        ("Learned steps", amount(line.get("learned_steps"))),
+        ("Batches", f"{amount(line.get('tps'))} /s"),
+        ("In flight", amount(line.get("in_flight_steps"))),
+        ("Updates", f"{amount(line.get('updates'))}, epoch {line.get('epoch', 0)}"),
+        ("Dropped", amount(sum((line.get("dropped_steps") or {}).values()))),
+        ("Lag (versions)", f"{amount(line.get('lag_mean'))} (max {amount(line.get('lag_max'))})"),
+    ]
+    table = Table.grid(padding=(0, 2), expand=True)
+    for ratio in (None, 1, None, 1):
+        table.add_column(ratio=ratio, no_wrap=True)
+    cells: list[Text] = [
+        text for name, value in rows for text in (Text(name, style="dim"), Text(value))
+    ]
+    for index in range(0, len(cells), 4):
+        table.add_row(*cells[index : index + 4])
+    return table
+
+
+def queues(line: Mapping[str, Any]) -> Text | None:
+    """How full the queues are; None where nobody has said."""
+    words = Text("Queues", style="dim")
+    fills = queue_fills(line)
+    for queue, fill in fills.items():
+        words.append(f"  {queue.removesuffix(' queue')} ", style="default")
+        words.append(_bar([(fill, "red" if fill >= 0.8 else "green")], _BAR_CELLS // 2))
+        words.append(f" {percent(fill)}", style="default")
+    return words if fills else None
+
+
+def dropped(line: Mapping[str, Any]) -> Text | None:
+    """How many steps were dropped for which reason, most first; None where there are none."""
+    by_reason = sorted((line.get("dropped_steps") or {}).items(), key=lambda item: -item[1])
+    words = ", ".join(f"{name} {amount(n)}" for name, n in by_reason if n)
+    return Text.assemble(("Dropped for  ", "dim"), words) if words else None
+
+
+def time_shares(wait_share: Mapping[str, Mapping[str, float]], width: int) -> Table:
+    """A bar a role: what part of its time it works, and for what it waits the rest.
+
+    The words name the largest waits, as many as a row of `width` cells holds.
+    """
+    cells = _BAR_CELLS if width >= _WIDE else _BAR_CELLS // 2
+    roles = [role for role in sorted(wait_share) if _tells(role, wait_share[role])]
+    room = width - cells - max((len(role) for role in roles), default=0) - 4
+    table = Table.grid(padding=(0, 2), expand=True)
+    for ratio in (None, None, 1):
+        table.add_column(ratio=ratio, no_wrap=True)
+    for role in roles:
+        shares = wait_share[role]
+        waits = sorted(label for label in shares if label != WORKING)
+        colours = {label: _WAIT_COLOURS[i % len(_WAIT_COLOURS)] for i, label in enumerate(waits)}
+        working = shares.get(WORKING, 0.0)
+        words = Text.assemble((f"works {percent(working)}", "green"))
+        for label in sorted(waits, key=lambda label: -shares[label]):
+            wait = f"  {label} {percent(shares[label])}"
+            if len(words) + len(wait) > room:
+                break
+            words.append(wait, style=colours[label])
+        segments = [(working, "green"), *((shares[label], colours[label]) for label in waits)]
+        table.add_row(Text(role, style="bold"), _bar(segments, cells), words)
+    return table
+
+
+def role_table(roles: Sequence[Mapping[str, Any]], rows: int) -> Table:
+    """The roles; with many of them those in trouble first, then the rest as a number."""
+    trouble = [role for role in roles if _in_trouble(role)]
+    shown = list(roles)
+    if len(roles) > rows:
+        shown = [*trouble, *(role for role in roles if role not in trouble)][:rows]
+    table = Table(box=None, padding=(0, 2), pad_edge=False, header_style="dim")
+    for title in ("Role", "State"):
+        table.add_column(title, no_wrap=True)
+    for title in ("Restarts", "Process"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for role in shown:
+        state = str(role.get("state", "?"))
+        restarts = int(role.get("restarts") or 0)
+        table.add_row(
+            Text(_name(role)),
+            Text(state, style=_STATE_COLOURS.get(state, "")),
+            Text(str(restarts), style="yellow" if restarts else ""),
+            Text(str(role["pid"]) if role.get("pid") else "-"),
+        )
+    if len(shown) < len(roles):
+        table.add_row(Text(f"and {len(roles) - len(shown)} more", style="dim"))
+    return table
+
+
+def role_words(roles: Sequence[Mapping[str, Any]]) -> Text:
+    """The roles in a sentence: "running: 12 actors, monitor-0; actor-3 waiting, 2 restarts"."""
+    words = []
+    for state in dict.fromkeys(str(r.get("state")) for r in roles if not _in_trouble(r)):
+        alike = [r for r in roles if not _in_trouble(r) and r.get("state") == state]
+        words.append(f"{state}: {', '.join(_counted(alike))}")
+    for role in filter(_in_trouble, roles):
+        restarts = int(role.get("restarts") or 0)
+        again = f", {restarts} restart{'s' * (restarts > 1)}" if restarts else ""
+        words.append(f"{_name(role)} {role.get('state')}{again}")
+    return Text.assemble(("Roles  ", "bold"), printable("; ".join(words)))
+
+
+def _counted(roles: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of a few processes, numbers of many: "12 actors", "monitor-0"."""
+    counts = Counter(str(role.get("role")) for role in roles)
+    few = {role.get("role"): _name(role) for role in roles}
+    return [f"{count} {role}s" if count > 1 else few[role] for role, count in counts.items()]
+
+
+def _in_trouble(role: Mapping[str, Any]) -> bool:
+    return bool(role.get("state") not in ("running", "joined") or role.get("restarts"))
+
+
+def _name(role: Mapping[str, Any]) -> str:
+    return printable(str(role.get("name", role.get("role", "?"))))
+
+
+def _tells(role: str, shares: Mapping[str, float]) -> bool:
+    return role != "monitor" or shares.get(WORKING, 0.0) >= _MONITOR_BUSY
+
+
+def _bar(segments: Sequence[tuple[float, str]], cells: int) -> Text:
+    """A bar of so many cells; segments are rounded so that their sum is right."""
+    bar, filled, total = Text(), 0, 0.0
+    for share, colour in segments:
+        total += share if math.isfinite(share) else 0.0
+        until = min(cells, max(filled, round(total * cells)))
+        bar.append("━" * (until - filled), style=colour)
+        filled = until
+    return bar.append("━" * (cells - filled), style="grey23")

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+
+from aclearn.config import EnvConfig
+from aclearn.envs import read_spec
+from aclearn.envs.spaces import ObservationError, read_actions, read_layout
+from aclearn.errors import EnvironmentFailure
+from aclearn.types import EnvSpec
+
+Box = gymnasium.spaces.Box
+B = 3
+
+
+def image_layout(shape, frame_stack):
+    return read_layout(Box(0, 255, shape, np.uint8), "x", num_envs=B, frame_stack=frame_stack)
+
+
+def channels_first(frame, shape):
+    """The obvious way: (H, W) → (1, H, W), (H, W, C) → (C, H, W), (C, H, W) as it is."""
+    if len(shape) == 2:
+        return np.array([frame])
+    if shape[0] < shape[2]:
+        return frame
+    return np.array([frame[:, :, c] for c in range(shape[2])])
+
+
+@pytest.mark.parametrize("frame_stack", [1, 2, 4])
+@pytest.mark.parametrize("shape", [(6, 5), (6, 5, 3), (6, 5, 1), (3, 6, 5), (4, 4, 4)])
+def test_images_are_stacked_like_a_list_of_frames(shape, frame_stack):
+    # Given lists of the frames of each episode, filled with the first
+    layout = image_layout(shape, frame_stack)
+    rng = np.random.default_rng(3)
+    stacks = [[] for _ in range(B)]
+    for t in range(9):
+        batch = layout.begin()
+        for b in range(B):
+            raw = rng.integers(0, 256, shape, np.uint8)
+            frame = channels_first(raw, shape)
+            if t == 0 or (t, b) in {(4, 1), (5, 2)}:
+                stacks[b] = [frame] * frame_stack
+                layout.write_first(b, raw)
+            else:
+                stacks[b] = [*stacks[b][1:], frame]
+                layout.write(b, raw)
+        expected = np.stack([np.concatenate(stack) for stack in stacks])
+        assert batch.shape == (B, *layout.shape)
+        assert batch.dtype == np.uint8
+        np.testing.assert_array_equal(batch, expected)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((4,), np.float64), ((2, 3), np.float32), ((), np.int64), ((7,), np.uint8)]
+)
+def test_other_boxes_become_float32_vectors(shape, dtype):
+    layout = read_layout(Box(0, 100, shape, dtype), "x", num_envs=B, frame_stack=1)
+    shown = (np.arange(max(1, int(np.prod(shape)))).reshape(shape) + 1).astype(dtype)
+    batch = layout.begin()
+    for b in range(B):
+        layout.write(b, shown)
+    assert batch.dtype == np.float32
+    assert layout.dtype == "float32"
+    assert batch.tolist() == [[float(i + 1) for i in range(shown.size)]] * B
+    assert batch.shape[1:] == layout.shape
+
+
+def test_float64_for_float32_is_taken_and_a_list_too():
+    layout = read_layout(Box(-1, 1, (2,), np.float32), "x", num_envs=B, frame_stack=1)
+    batch = layout.begin()
+    layout.write(0, np.array([0.5, 0.25], np.float64))
+    layout.write(1, [0.75, 1.0])
+    assert batch[:2].tolist() == [[0.5, 0.25], [0.75, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("shown", "reason"),
+    [
+        (np.zeros((5, 6), np.uint8), "observation_shape"),
+        (np.zeros((1, 1), np.uint8), "observation_shape"),
+        (np.uint8(7), "observation_shape"),
+        (None, "observation_shape"),
+        (np.zeros((6, 5), np.float32), "observation_dtype"),
+        (np.zeros((6, 5), np.int64), "observation_dtype"),
+    ],
+)
+def test_an_image_that_is_not_as_promised_is_refused(shown, reason):
+    layout = image_layout((6, 5), 2)
+    layout.begin()
+    for write in (layout.write, layout.write_first):
+        with pytest.raises(ObservationError) as refused:
+            write(1, shown)
+        assert refused.value.reason == reason
+
+
+def test_rows_with_numbers_that_are_not_finite_are_found():
+    layout = read_layout(Box(-1, 1, (2, 2), np.float32), "x", num_envs=5, frame_stack=1)
+    layout.begin()
+    for b, value in enumerate([0.0, np.nan, 1.0, -np.inf, np.inf]):
+        layout.write(b, np.array([[0.0, 0.0], [value, 0.0]], np.float32))
+    assert layout.not_finite() == [1, 3, 4]
+
+
+def test_discrete_actions_give_their_number_and_start():
+    assert read_actions(gymnasium.spaces.Discrete(4, start=-1), "x") == (4, -1)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        Box(-1, 1, (2,)),
+        gymnasium.spaces.MultiDiscrete([2, 3]),
+        gymnasium.spaces.MultiBinary(2),
+        gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(2)]),
+    ],
+)
+def test_other_actions_are_refused_by_name(space):
+    kind = type(space).__name__
+    with pytest.raises(EnvironmentFailure, match=f"Reacher.*{kind} actions are not supported yet"):
+        read_actions(space, "Reacher")
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gymnasium.spaces.Dict({"a": Box(0, 1, (2,))}),
+        gymnasium.spaces.Tuple([Box(0, 1, (2,))]),
+        gymnasium.spaces.Discrete(5),
+        gymnasium.spaces.MultiBinary(2),
+    ],
+)
+def test_other_observations_are_refused_by_name(space):
+    kind = type(space).__name__
+    with pytest.raises(
+        EnvironmentFailure, match=f"Maze.*{kind} observations are not supported yet"
+    ):
+        read_layout(space, "Maze", num_envs=B, frame_stack=1)
+
+
+def test_a_stack_of_flat_observations_is_refused():
+    with pytest.raises(EnvironmentFailure, match=r"env\.frame_stack is 4.*Set env\.frame_stack: 1"):
+        read_spec(EnvConfig(id="CartPole-v1", frame_stack=4))
+
+
+def test_the_specification_of_a_real_environment():
+    assert read_spec(EnvConfig(id="CartPole-v1")) == EnvSpec((4,), "float32", 2, 1)
+
+
+def test_the_specification_of_an_image_environment():
+    assert read_spec(EnvConfig(id=f"{__name__}:Painter", frame_stack=2)) == EnvSpec(
+        (6, 8, 9), "uint8", 3, 2
+    )
+
+
+class Painter(gymnasium.Env):
+    observation_space = Box(0, 255, (8, 9, 3), np.uint8)
+    action_space = gymnasium.spaces.Discrete(3)

@@ -1,0 +1,94 @@
+"""Native code that hangs, in a process of its own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from aclearn.envs.watchdog import EXIT_HUNG, HangWatch
+
+_WAITS_FOR_NOTHING = """
+from aclearn.config import EnvConfig
+from aclearn.envs import make_vector_env
+envs = make_vector_env(
+    EnvConfig(id="ALE/Pong-v5"), num_envs=2, seed=1, step_timeout_s={timeout_s}, max_faults=0
+)
+envs.reset()
+print("reset", flush=True)
+envs.recv()  # without a send: the emulator waits for ever
+print("came back", flush=True)
+"""
+
+
+# longer than the time-out, in many short bodies
+_MANY_SHORT_WAITS = """
+import threading, time
+from aclearn.envs.hang import HangWatch
+watch = HangWatch(1.5, "a loop")
+end = time.monotonic() + 2.5
+while time.monotonic() < end:
+    with watch:
+        pass
+watch.close()
+print("hang-watch" in {thread.name for thread in threading.enumerate()})
+"""
+
+
+def test_a_game_that_hangs_ends_its_process_with_a_traceback() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", _WAITS_FOR_NOTHING.format(timeout_s=1.0)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert result.returncode == EXIT_HUNG, result.stderr
+    assert result.stdout == "reset\n"
+    assert "environment ALE/Pong-v5: a step has hung for 1 s; this process ends" in result.stderr
+    assert "in recv" in result.stderr  # where it hung
+
+
+def test_what_comes_back_in_time_is_left_alone() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", _MANY_SHORT_WAITS], capture_output=True, text=True, timeout=60
+    )
+    assert (result.returncode, result.stdout) == (0, "False\n"), result.stderr
+
+
+_STANDS_STILL = """
+import time
+from aclearn.envs.hang import HangWatch
+watch = HangWatch(4.0, "a step")
+print("begins", flush=True)
+with watch:
+    end, last = 0.5, time.monotonic()
+    while end > 0:  # half a second of its own time
+        time.sleep(0.01)
+        now = time.monotonic()
+        end, last = end - min(now - last, 0.05), now
+print("came back", flush=True)
+"""
+
+
+def test_a_process_that_was_stopped_itself_has_not_hung() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _STANDS_STILL], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout.readline() == "begins\n"
+        process.send_signal(signal.SIGSTOP)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(8.0)  # twice its time-out
+        process.send_signal(signal.SIGCONT)
+        assert process.communicate(timeout=20.0)[0] == "came back\n"
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.wait(20.0)
+
+
+def test_a_time_out_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="above 0, got 0"):
+        HangWatch(0, "a step")

@@ -1,0 +1,120 @@
+"""The loss by hand, and what an invalid step may do to it: nothing."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from aclearn.learning.losses.actor_critic import actor_critic_loss
+
+
+def test_the_loss_is_the_sum_that_one_gets_by_hand() -> None:
+    # T = 2, B = 1, A = 2; probabilities (1/4, 3/4) and (1/2, 1/2); actions 1 and 0
+    log_probs = torch.log(torch.tensor([[[0.25, 0.75]], [[0.5, 0.5]]]))
+    loss = actor_critic_loss(
+        log_probs=log_probs,
+        taken_log_probs=torch.log(torch.tensor([[0.75], [0.5]])),
+        values=torch.tensor([[1.0], [-2.0]]),
+        targets=torch.tensor([[3.0], [-1.0]]),
+        advantages=torch.tensor([[2.0], [-4.0]]),
+        valid=torch.ones(2, 1, dtype=torch.bool),
+        value_cost=0.5,
+        entropy_cost=0.1,
+    )
+    policy = -2 * math.log(0.75) + 4 * math.log(0.5)
+    value = 0.5 * 4 + 0.5 * 1
+    entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75)) + math.log(2)
+    assert float(loss.policy) == pytest.approx(policy)
+    assert float(loss.value) == pytest.approx(value)
+    assert float(loss.entropy) == pytest.approx(entropy)
+    assert float(loss.total) == pytest.approx(policy + 0.5 * value - 0.1 * entropy)
+
+
+def _inputs(seed: int, valid: torch.Tensor) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    T, B = valid.shape
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    return {
+        "logits": normal(T, B, 3).requires_grad_(),
+        "values": normal(T, B).requires_grad_(),
+        "targets": normal(T, B),
+        "advantages": normal(T, B),
+        "valid": valid,
+    }
+
+
+def _loss_and_gradients(
+    inputs: dict[str, torch.Tensor],
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    log_probs = torch.log_softmax(inputs["logits"], -1)
+    loss = actor_critic_loss(
+        log_probs=log_probs,
+        taken_log_probs=log_probs[..., 1],
+        values=inputs["values"],
+        targets=inputs["targets"],
+        advantages=inputs["advantages"],
+        valid=inputs["valid"],
+        value_cost=0.7,
+        entropy_cost=0.3,
+    )
+    logits_grad, values_grad = torch.autograd.grad(loss.total, [inputs["logits"], inputs["values"]])
+    return loss.total.detach(), logits_grad, values_grad
+
+
+def test_gradients_are_those_of_the_formulas() -> None:
+    inputs = _inputs(1, torch.ones(3, 2, dtype=torch.bool))
+    _, logits_grad, values_grad = _loss_and_gradients(inputs)
+    p = torch.softmax(inputs["logits"].detach(), -1)
+    one_hot = torch.tensor([0.0, 1.0, 0.0])
+    entropy = -(p * p.log()).sum(-1, keepdim=True)
+    # d(−A log p_a) = A (p − 1_a);  dH = −p (log p + H)
+    expected = inputs["advantages"].unsqueeze(-1) * (p - one_hot) + 0.3 * p * (p.log() + entropy)
+    torch.testing.assert_close(logits_grad, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        values_grad, 0.7 * (inputs["values"].detach() - inputs["targets"]), rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("junk", [float("nan"), float("inf"), 1e30])
+@pytest.mark.parametrize("where", ["targets", "advantages"])
+def test_whatever_stands_at_an_invalid_step_changes_neither_loss_nor_gradient(
+    where: str, junk: float
+) -> None:
+    valid = torch.tensor([[True, False], [True, True], [False, True]])
+    inputs = _inputs(2, valid)
+    clean = _loss_and_gradients(inputs)
+    inputs[where] = torch.where(valid, inputs[where], torch.tensor(junk))
+    spoilt = _loss_and_gradients(inputs)
+    for before, after in zip(clean, spoilt, strict=True):
+        assert torch.isfinite(after).all()
+        torch.testing.assert_close(after, before, rtol=0, atol=0)
+
+
+def test_an_invalid_step_has_no_gradient() -> None:
+    valid = torch.tensor([[True, False], [False, True]])
+    _, logits_grad, values_grad = _loss_and_gradients(_inputs(3, valid))
+    assert not logits_grad[~valid].any()
+    assert not values_grad[~valid].any()
+    assert bool(logits_grad[valid].any(-1).all())
+    assert bool(values_grad[valid].all())
+
+
+def test_no_gradient_flows_into_the_reported_parts() -> None:
+    log_probs = torch.log_softmax(torch.zeros(1, 1, 2, requires_grad=True), -1)
+    loss = actor_critic_loss(
+        log_probs=log_probs,
+        taken_log_probs=log_probs[..., 0],
+        values=torch.zeros(1, 1, requires_grad=True),
+        targets=torch.ones(1, 1),
+        advantages=torch.ones(1, 1),
+        valid=torch.ones(1, 1, dtype=torch.bool),
+        value_cost=1.0,
+        entropy_cost=1.0,
+    )
+    assert loss.total.requires_grad
+    assert not (loss.policy.requires_grad or loss.value.requires_grad or loss.entropy.requires_grad)

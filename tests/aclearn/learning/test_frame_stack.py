@@ -1,0 +1,162 @@
+"""Frame stacks from frames that travelled once, against one deque of frames per environment."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_unrolls import quiet_unroll
+from numpy.typing import NDArray
+
+from aclearn.learning import chosen_observations, rebuild_observations
+from aclearn.rollout import UnrollBuilder, UnrollCounter
+from aclearn.types import EnvSpec, EnvStep, PolicyVersion, Unroll
+
+H, W = 2, 3
+
+
+@dataclass
+class Film:
+    """What B environments showed in T steps: whole stacks `[T+1, B, S·C, H, W]`, and their resets.
+
+    Made with one deque of S frames an environment, the obvious way.
+    """
+
+    stacks: NDArray[np.uint8]
+    resets: set[tuple[int, int]]
+    channels: int
+
+    @classmethod
+    def shoot(cls, T: int, B: int, S: int, C: int, resets: set[tuple[int, int]]) -> Film:
+        rng = np.random.default_rng(T * 1000 + B * 100 + S * 10 + C)
+
+        def frame() -> NDArray[np.uint8]:
+            return rng.integers(0, 256, (C, H, W), np.uint8)
+
+        deques = [deque((frame() for _ in range(S)), maxlen=S) for _ in range(B)]
+        stacks = np.empty((T + 1, B, S * C, H, W), np.uint8)
+        for t in range(T + 1):
+            for b in range(B):
+                if t > 0:
+                    # an episode begins with a stack of its own, not with what was before
+                    for _ in range(S if (t, b) in resets else 1):
+                        deques[b].append(frame())
+                stacks[t, b] = np.concatenate(list(deques[b]))
+        return cls(stacks, resets, C)
+
+    def as_unroll(self, order: list[tuple[int, int]] | None = None) -> Unroll:
+        """The unroll by its definition; resets in any order."""
+        older, B = self.stacks[:, :, : -self.channels], self.stacks.shape[1]
+        stacked = older.shape[2] > 0
+        order = sorted(self.resets) if order is None else order
+        has_resets = stacked and bool(order)
+        return quiet_unroll(
+            np.ascontiguousarray(self.stacks[:, :, -self.channels :]),
+            history=older[0].copy() if stacked else None,
+            reset_index=np.array([t * B + b for t, b in order], np.int32) if has_resets else None,
+            reset_history=np.stack([older[t, b] for t, b in order]) if has_resets else None,
+        )
+
+    def check(self, unroll: Unroll, S: int) -> None:
+        T_plus_1, B, stacked_channels, *_ = self.stacks.shape
+        out = np.full((T_plus_1, B, H, W, stacked_channels), 77, np.uint8)
+        rebuild_observations(unroll, out, frame_stack=S)
+        np.testing.assert_array_equal(np.moveaxis(out, -1, 2), self.stacks)
+        # and by themselves: all of them in any order, and any one twice
+        t, b = np.divmod(np.random.default_rng(0).permutation(T_plus_1 * B), B)
+        t, b = np.append(t, t[0]), np.append(b, b[0])
+        chosen = chosen_observations(unroll, t, b, frame_stack=S)
+        np.testing.assert_array_equal(chosen, self.stacks[t, b])
+        assert chosen.flags.c_contiguous
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_rebuilt_stacks_are_those_that_the_environments_showed(data: st.DataObject) -> None:
+    T, B = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 3))
+    S, C = data.draw(st.sampled_from([1, 2, 4])), data.draw(st.sampled_from([1, 3]))
+    places = st.tuples(st.integers(1, T), st.integers(0, B - 1))
+    resets = data.draw(st.sets(places, max_size=6))
+    order = data.draw(st.permutations(sorted(resets)))
+    film = Film.shoot(T, B, S, C, resets)
+    film.check(film.as_unroll(list(order)), S)
+
+
+@pytest.mark.parametrize("C", [1, 3])
+@pytest.mark.parametrize("S", [1, 2, 4])
+@pytest.mark.parametrize(
+    "resets",
+    [
+        set(),
+        {(1, 0)},
+        {(6, 1)},
+        {(1, 0), (6, 0)},
+        {(2, 0), (3, 0)},
+        {(2, 0), (3, 0), (4, 0), (4, 1)},
+        {(5, 0), (6, 0)},
+        {(t, b) for t in range(1, 7) for b in range(2)},
+    ],
+    ids=[
+        "none",
+        "at t=1",
+        "at t=T",
+        "first and last",
+        "two within the stack's reach",
+        "three within the stack's reach",
+        "two at the end",
+        "everywhere",
+    ],
+)
+def test_resets_at_the_edges_are_rebuilt(resets: set[tuple[int, int]], S: int, C: int) -> None:
+    film = Film.shoot(6, 2, S, C, resets)
+    film.check(film.as_unroll(), S)
+
+
+@pytest.mark.parametrize("T", [1, 2])
+def test_unrolls_shorter_than_the_stack_are_rebuilt(T: int) -> None:
+    film = Film.shoot(T, 2, 4, 1, {(1, 1)})
+    film.check(film.as_unroll(), 4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_what_the_builder_collects_is_rebuilt_over_several_unrolls(data: st.DataObject) -> None:
+    T, B, unrolls = data.draw(st.integers(1, 4)), 2, 3
+    S, C = data.draw(st.sampled_from([1, 2, 4])), data.draw(st.sampled_from([1, 3]))
+    places = st.tuples(st.integers(1, unrolls * T), st.integers(0, B - 1))
+    film = Film.shoot(unrolls * T, B, S, C, data.draw(st.sets(places, max_size=8)))
+    spec = EnvSpec((S * C, H, W), "uint8", 2, S)
+    builder = UnrollBuilder(spec, num_envs=B, length=T, clip_rewards=False, life_loss_ends=False)
+    counter = UnrollCounter("actor-0")
+    zeros, no = np.zeros(B, np.float32), np.zeros(B, np.bool_)
+    builder.begin(film.stacks[0])
+    for t in range(1, unrolls * T + 1):
+        reset = np.array([(t, b) in film.resets for b in range(B)])
+        step = EnvStep(film.stacks[t], zeros, no, no, no, reset, no)
+        builder.add(np.zeros(B, np.int32), zeros, PolicyVersion(0, 0), step)
+        if builder.full:
+            _, unroll = counter.ship(builder.take())
+            part = Film(film.stacks[t - T : t + 1], set(), C)
+            part.check(unroll, S)
+
+
+def test_flat_observations_are_taken_as_they_are() -> None:
+    frames = np.random.default_rng(1).normal(size=(4, 2, 5)).astype(np.float32)
+    out = np.zeros((4, 2, 5), np.float32)
+    rebuild_observations(quiet_unroll(frames), out, frame_stack=1)
+    np.testing.assert_array_equal(out, frames)
+    t, b = np.array([3, 0]), np.array([1, 0])
+    chosen = chosen_observations(quiet_unroll(frames), t, b, frame_stack=1)
+    np.testing.assert_array_equal(chosen, frames[t, b])
+
+
+def test_stacks_cannot_be_rebuilt_without_the_older_frames() -> None:
+    unroll = quiet_unroll(np.zeros((3, 1, 1, H, W), np.uint8))
+    with pytest.raises(ValueError, match="without the older frames"):
+        rebuild_observations(unroll, np.zeros((3, 1, H, W, 4), np.uint8), frame_stack=4)
+    with pytest.raises(ValueError, match="without the older frames"):
+        chosen_observations(unroll, np.array([2]), np.array([0]), frame_stack=4)

@@ -1,0 +1,86 @@
+"""Observations that were visited lately, stacked again from the frames that travelled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from made_unrolls import quiet_unroll
+
+from aclearn.learning import RecentObservations
+from aclearn.types import Unroll
+
+T, B, S = 3, 2, 2
+
+
+def images(start: int) -> Unroll:
+    """Frame t of environment b is all start + 10 t + b, its history start + 100 + b."""
+    value = start + 10 * np.arange(T + 1)[:, None] + np.arange(B)
+    frames = np.broadcast_to(value[..., None, None, None], (T + 1, B, 1, 2, 3)).astype(np.uint8)
+    history = np.broadcast_to((start + 100 + np.arange(B))[:, None, None, None], (B, 1, 2, 3))
+    return quiet_unroll(np.ascontiguousarray(frames), history=history.astype(np.uint8))
+
+
+def test_nothing_is_there_before_the_first_unroll() -> None:
+    assert RecentObservations(frame_stack=S).sample(4) is None
+
+
+def test_every_stacked_observation_of_an_unroll_can_be_drawn() -> None:
+    recent = RecentObservations(frame_stack=S)
+    recent.add(images(0))
+    got = recent.sample(100)
+    assert got.shape == (T * B, S, 2, 3)
+    assert (got.dtype, got.flags.c_contiguous) == (np.uint8, True)
+    # (older, newer) of each of the T · B steps, by hand
+    expected = {(100, 0), (101, 1), (0, 10), (1, 11), (10, 20), (11, 21)}
+    assert {(int(o[0, 0, 0]), int(o[1, 0, 0])) for o in got} == expected
+    assert all((o[0] == o[0, 0, 0]).all() and (o[1] == o[1, 0, 0]).all() for o in got)
+
+
+def test_as_many_as_asked_for_are_drawn_without_repetition() -> None:
+    recent = RecentObservations(frame_stack=S, seed=3)
+    recent.add(images(0))
+    drawn = set()
+    for _ in range(40):
+        got = recent.sample(2)
+        pairs = [(int(o[0, 0, 0]), int(o[1, 0, 0])) for o in got]
+        assert len(set(pairs)) == 2
+        drawn |= set(pairs)
+    assert len(drawn) == T * B
+
+
+def test_only_the_newest_unrolls_are_kept() -> None:
+    recent = RecentObservations(frame_stack=S)
+    for start in (0, *range(40, 56, 2)):  # the frames of the newest begin with even numbers
+        recent.add(images(start))
+    got = recent.sample(1000)
+    assert len(got) == 8 * T * B
+    # the newer frame of the first step of each environment: 0 and 1 were those of the oldest
+    first = {int(o[1, 0, 0]) for o in got if o[0, 0, 0] >= 140}
+    assert first == {start + b for start in range(40, 56, 2) for b in range(B)}
+
+
+def test_what_is_drawn_is_of_all_kept_unrolls_in_their_order() -> None:
+    recent = RecentObservations(frame_stack=1, seed=1)
+    for start in (10, 20, 30, 40):
+        recent.add(quiet_unroll(np.full((T + 1, B, 3), start, np.float32)))
+    drawn = [recent.sample(2)[:, 0].tolist() for _ in range(60)]
+    assert {start for pair in drawn for start in pair} == {10, 20, 30, 40}
+    assert all(first <= second for first, second in drawn)
+    # two of 24 places are of one unroll with a probability of 5/23
+    assert sum(first != second for first, second in drawn) > 30
+
+
+def test_steps_that_are_not_learned_are_not_drawn() -> None:
+    recent = RecentObservations(frame_stack=1)
+    frames = np.arange((T + 1) * B * 3, dtype=np.float32).reshape(T + 1, B, 3)
+    valid = np.array([[True, False], [False, False], [False, True]])
+    recent.add(quiet_unroll(frames, valid=valid))
+    np.testing.assert_array_equal(recent.sample(10), frames[[0, 2], [0, 1]])
+
+
+@pytest.mark.parametrize("count", [0, 5])
+def test_without_valid_steps_or_without_a_count_there_is_nothing(count) -> None:
+    recent = RecentObservations(frame_stack=1)
+    frames = np.zeros((T + 1, B, 3), np.float32)
+    recent.add(quiet_unroll(frames, valid=np.zeros((T, B), np.bool_)))
+    assert recent.sample(count) is None

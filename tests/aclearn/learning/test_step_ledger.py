@@ -1,0 +1,403 @@
+"""The account of steps: by hand, against a model that knows each single step, and against lies."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from aclearn.errors import CheckpointError
+from aclearn.learning import LedgerError, StepLedger
+from aclearn.wire import Beat, decode, encode
+
+
+def _numbers(ledger: StepLedger) -> tuple[int, int, dict[str, int], int]:
+    ledger.check()
+    return (
+        ledger.env_steps,
+        ledger.learned_steps,
+        ledger.dropped_steps,
+        ledger.in_flight_steps,
+    )
+
+
+def test_a_new_account_is_empty() -> None:
+    assert _numbers(StepLedger()) == (0, 0, {}, 0)
+
+
+def test_admitted_steps_are_in_flight_until_they_are_learned_or_dropped() -> None:
+    ledger = StepLedger()
+    assert ledger.admit("a", 0, 0, 40, {}, 40) is None
+    assert _numbers(ledger) == (40, 0, {}, 40)
+    ledger.learned(25)
+    ledger.dropped("lag", 15)
+    assert _numbers(ledger) == (40, 25, {"lag": 15}, 0)
+
+
+def test_a_gap_between_two_unrolls_is_counted_as_lost() -> None:
+    ledger = StepLedger()
+    ledger.admit("a", 0, 0, 40, {}, 40)
+    assert ledger.admit("a", 2, 80, 120, {}, 40) is None
+    assert _numbers(ledger) == (120, 0, {"lost": 40}, 80)
+
+
+def test_steps_before_the_first_unroll_of_an_unknown_incarnation_are_lost() -> None:
+    ledger = StepLedger()
+    assert ledger.admit("a", 7, 300, 340, {}, 40) is None
+    assert _numbers(ledger) == (340, 0, {"lost": 300}, 40)
+
+
+def test_steps_that_the_actor_dropped_are_counted_under_its_reason() -> None:
+    ledger = StepLedger()
+    assert ledger.admit("a", 0, 0, 40, {"env_fault": 12}, 28) is None
+    assert ledger.admit("a", 1, 40, 80, {"env_fault": 12}, 40) is None
+    assert ledger.admit("a", 2, 80, 120, {"env_fault": 17, "reset": 1}, 34) is None
+    assert _numbers(ledger) == (120, 0, {"env_fault": 17, "reset": 1}, 102)
+
+
+def test_what_the_actor_dropped_within_a_gap_is_not_counted_as_lost_too() -> None:
+    ledger = StepLedger()
+    ledger.admit("a", 0, 0, 40, {}, 40)
+    # 40..80 went missing with 9 dropped steps in it; 80..120 has 3 more.
+    assert ledger.admit("a", 2, 80, 120, {"env_fault": 12}, 37) is None
+    assert _numbers(ledger) == (120, 0, {"env_fault": 12, "lost": 31}, 77)
+
+
+def test_an_unroll_that_comes_twice_or_late_is_refused_and_not_counted() -> None:
+    ledger = StepLedger()
+    ledger.admit("a", 0, 0, 40, {}, 40)
+    ledger.admit("a", 2, 80, 120, {}, 40)
+    before = ledger.state()
+    assert ledger.admit("a", 2, 80, 120, {}, 40) == "duplicate"
+    assert ledger.admit("a", 1, 40, 80, {}, 40) == "duplicate"
+    assert ledger.state() == before
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "dropped", "steps"),
+    [
+        (39, 80, {"env_fault": 5}, 41),  # begins before what was seen
+        (40, 80, {"env_fault": 5}, 41),  # more valid steps than steps
+        (40, 80, {"env_fault": 5}, 39),  # one step is nowhere
+        (40, 80, {"env_fault": 6}, 40),  # one step is counted twice
+        (40, 80, {"env_fault": 4}, 40),  # a cumulative count went back
+        (40, 80, {}, 40),  # a cumulative count disappeared
+        (40, 30, {"env_fault": 5}, 0),  # steps went back within the unroll
+        (40, 80, {"env_fault": 5}, -1),
+        (50, 90, {"env_fault": 16}, 40),  # more dropped than the gap has steps
+        (40, 2**53 + 41, {"env_fault": 5}, 2**53 + 1),  # beyond what JSON carries exactly
+        (2**53 - 1000, 2**53 - 960, {"env_fault": 5}, 40),  # leaves no room for anybody else
+        (40, 2**41, {"env_fault": 5 + 2**41 - 80}, 40),
+    ],
+)
+def test_counters_that_do_not_add_up_are_refused_and_not_counted(
+    before: int, after: int, dropped: dict[str, int], steps: int
+) -> None:
+    ledger = StepLedger()
+    ledger.admit("a", 0, 0, 40, {"env_fault": 5}, 35)
+    state = ledger.state()
+    assert ledger.admit("a", 1, before, after, dropped, steps) == "inconsistent_counter"
+    assert ledger.state() == state
+
+
+def test_a_refused_unroll_shows_as_a_gap_before_the_next_good_one() -> None:
+    ledger = StepLedger()
+    ledger.admit("a", 0, 0, 40, {}, 40)
+    assert ledger.admit("a", 1, 40, 80, {}, 39) == "inconsistent_counter"
+    assert ledger.admit("a", 2, 80, 120, {}, 40) is None
+    assert _numbers(ledger) == (120, 0, {"lost": 40}, 80)
+
+
+def test_a_closed_incarnation_is_fenced_and_its_unseen_steps_are_lost_once() -> None:
+    ledger = StepLedger()
+    ledger.admit("a", 0, 0, 40, {}, 40)
+    assert ledger.close("a", 95) == 55
+    assert ledger.close("a", 200) == 0
+    assert ledger.admit("a", 1, 40, 80, {}, 40) == "closed_incarnation"
+    assert _numbers(ledger) == (95, 0, {"actor_lost": 55}, 40)
+    assert ledger.open_incarnations() == frozenset()
+
+
+def test_closing_what_was_never_seen_or_with_an_old_count_fences_it_too() -> None:
+    ledger = StepLedger()
+    ledger.admit("b", 0, 0, 40, {}, 40)
+    assert (ledger.close("a", 30), ledger.close("b", 20), ledger.close("c")) == (30, 0, 0)
+    assert {ledger.admit(name, 9, 40, 80, {}, 40) for name in "abc"} == {"closed_incarnation"}
+    assert _numbers(ledger) == (70, 0, {"actor_lost": 30}, 40)
+
+
+def test_a_restarted_trainer_drops_what_was_in_flight_and_finds_the_rest_as_gaps() -> None:
+    ledger = StepLedger()
+    ledger.admit("a", 0, 0, 40, {}, 40)
+    ledger.admit("b", 0, 0, 40, {}, 40)
+    ledger.learned(50)
+    saved = json.loads(json.dumps(ledger.state()))
+    ledger.admit("a", 1, 40, 80, {}, 40)  # after the checkpoint: forgotten with the old process
+    ledger.learned(60)
+
+    restarted = StepLedger.from_state(saved)
+    assert _numbers(restarted) == (80, 50, {"trainer_restart": 30}, 0)
+    assert restarted.admit("a", 0, 0, 40, {}, 40) == "duplicate"
+    assert restarted.admit("a", 2, 80, 120, {}, 40) is None
+    assert _numbers(restarted) == (160, 50, {"trainer_restart": 30, "lost": 40}, 40)
+
+
+def test_a_closed_incarnation_stays_fenced_after_a_restart() -> None:
+    ledger = StepLedger()
+    ledger.admit("a", 0, 0, 40, {}, 40)
+    ledger.close("a", 40)
+    restarted = StepLedger.from_state(json.loads(json.dumps(ledger.state())))
+    assert restarted.admit("a", 1, 40, 80, {}, 40) == "closed_incarnation"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"env_steps": 41},
+        {"in_flight_steps": "many"},
+        {"open": []},
+        {"closed": [["x", 1]]},
+        {"dropped_steps": {"lag": -5}, "learned_steps": 5},
+    ],
+)
+def test_a_saved_account_that_does_not_balance_is_refused(damage: dict[str, object]) -> None:
+    ledger = StepLedger()
+    ledger.admit("a", 0, 0, 40, {}, 40)
+    with pytest.raises(CheckpointError, match="step account in the checkpoint"):
+        StepLedger.from_state({**ledger.state(), **damage})
+    with pytest.raises(CheckpointError, match="KeyError"):
+        StepLedger.from_state({})
+
+
+def test_learning_more_than_is_in_flight_is_a_bug_told_with_the_numbers() -> None:
+    ledger = StepLedger()
+    ledger.admit("a", 0, 0, 40, {}, 40)
+    with pytest.raises(LedgerError, match=r"41 steps cannot be learned: 40 are in flight"):
+        ledger.learned(41)
+    with pytest.raises(LedgerError, match=r"-1 steps cannot be dropped as 'lag'"):
+        ledger.dropped("lag", -1)
+    assert _numbers(ledger) == (40, 0, {}, 40)
+
+
+def test_check_tells_all_numbers_of_a_broken_account() -> None:
+    ledger = StepLedger()
+    ledger.admit("a", 0, 0, 40, {"env_fault": 3}, 37)
+    ledger._learned_steps += 1
+    with pytest.raises(LedgerError) as caught:
+        ledger.check()
+    text = str(caught.value)
+    for number in ("env_steps=40", "learned=1", "{'env_fault': 3}", "in_flight=37", "together 41"):
+        assert number in text
+
+
+def test_the_beat_counters_name_every_open_and_the_latest_closed_incarnations() -> None:
+    ledger = StepLedger()
+    ledger.admit("a", 0, 0, 40, {}, 40)
+    for number in range(300):
+        ledger.close(f"c{number}", 2)
+    counters = ledger.beat_counters()
+    assert counters["env_steps"] == 640
+    assert counters["in_flight_steps"] == 40
+    assert counters["seen.a"] == 40
+    assert counters["seen.c299"] == 2
+    assert "seen.c0" not in counters
+    assert len(counters) == 3 + 1 + 256
+
+
+def test_memory_is_bounded_and_the_account_exact_with_many_incarnations_and_reasons() -> None:
+    ledger = StepLedger()
+    for number in range(5000):
+        ledger.close(f"c{number}", 1)
+    ledger.admit("a", 0, 0, 100, {f"reason{n}": 1 for n in range(100)}, 0)
+    assert len(ledger.state()["closed"]) == 4096
+    assert len(ledger.dropped_steps) <= 65
+    assert ledger.dropped_steps["actor_lost"] == 5000
+    assert ledger.env_steps == 5100
+    ledger.check()
+
+
+def test_actors_that_come_and_go_for_ever_leave_the_account_exact_and_the_beat_small() -> None:
+    ledger = StepLedger()
+    ledger.admit("stays", 0, 0, 1, {}, 1)
+    for number in range(2000):
+        assert ledger.admit(f"{number:032x}", 0, 5, 25, {}, 20) is None
+        assert ledger.admit("stays", number + 1, number + 1, number + 2, {}, 1) is None
+    assert len(ledger.open_incarnations()) == 512
+    assert "stays" in ledger.open_incarnations()
+    # the one that was quiet longest is closed: the newest 511 and the one that went on are open
+    assert ledger.admit(f"{1489:032x}", 1, 25, 45, {}, 20) is None
+    assert ledger.admit(f"{1488:032x}", 1, 25, 45, {}, 20) == "closed_incarnation"
+    ledger.check()
+    assert ledger.env_steps == 2000 * 25 + 2001 + 20
+    assert ledger.dropped_steps == {"lost": 2000 * 5}
+    beat = Beat("", ledger.beat_counters(), {}, ledger.dropped_steps, {}, [], [], False, "")
+    decode(encode(beat, run="r" * 100, sender="s" * 32, sequence=1))
+    again = StepLedger.from_state(ledger.state())
+    assert again.beat_counters()["seen.stays"] == 2001
+
+
+_small = st.integers(-3, 60)
+_messages = st.tuples(
+    st.sampled_from("ab"),
+    _small,
+    _small,
+    _small,
+    st.dictionaries(st.sampled_from(["x", "lost"]), _small, max_size=2),
+    _small,
+)
+
+
+@given(st.lists(st.one_of(_messages, st.tuples(st.sampled_from("ab"), _small)), max_size=30))
+@settings(max_examples=200, deadline=None)
+def test_no_sequence_of_lies_unbalances_the_account(messages: list[tuple]) -> None:  # type: ignore[type-arg]
+    ledger = StepLedger()
+    for message in messages:
+        before = ledger.state()
+        if len(message) == 2:
+            ledger.close(*message)
+        elif ledger.admit(*message) is not None:
+            assert ledger.state() == before
+        ledger.check()
+        assert ledger.env_steps >= before["env_steps"]
+    StepLedger.from_state(ledger.state()).check()
+
+
+# The model below knows the fate of each single step, and looks at all of them for each question.
+
+
+@dataclass
+class _Actor:
+    """A true actor: which reason, if any, each of its steps was dropped for."""
+
+    steps: list[str | None] = field(default_factory=list)
+    sequence: int = 0
+
+
+@dataclass(frozen=True)
+class _Sent:
+    incarnation: str
+    sequence: int
+    before: int
+    after: int
+    dropped: dict[str, int]
+    valid: int
+
+
+@dataclass
+class _Model:
+    fates: dict[tuple[str, int], str] = field(default_factory=dict)
+    sequences: dict[str, int] = field(default_factory=dict)
+    closed: set[str] = field(default_factory=set)
+
+    def count(self, fate: str) -> int:
+        return sum(1 for each in self.fates.values() if each == fate)
+
+    def move(self, count: int, fate: str) -> None:
+        flying = [step for step, each in self.fates.items() if each == "in_flight"]
+        for step in flying[:count]:
+            self.fates[step] = fate
+
+    def seen(self, incarnation: str) -> int:
+        return sum(1 for name, _ in self.fates if name == incarnation)
+
+
+class LedgerAgainstModel(RuleBasedStateMachine):
+    """Actors that step, lose, send twice and die; a trainer that learns, saves and restarts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = StepLedger()
+        self.model = _Model()
+        self.actors: dict[str, _Actor] = {}
+        self.sent: list[_Sent] = []
+        self.saved: tuple[str, _Model] | None = None
+
+    @rule(name=st.sampled_from("abc"), steps=st.lists(st.sampled_from([None, None, "x", "y"])))
+    def step(self, name: str, steps: list[str | None]) -> None:
+        actor = self.actors.setdefault(name, _Actor())
+        before = len(actor.steps)
+        actor.steps += steps
+        dropped = Counter(reason for reason in actor.steps if reason)
+        valid = sum(1 for reason in steps if reason is None)
+        self.sent.append(
+            _Sent(name, actor.sequence, before, len(actor.steps), dict(dropped), valid)
+        )
+        actor.sequence += 1
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data())
+    def deliver(self, data: st.DataObject) -> None:
+        """Any message, new or old: in order, late, again."""
+        at = data.draw(st.integers(0, len(self.sent) - 1) | st.just(len(self.sent) - 1))
+        message = self.sent[at]
+        name = message.incarnation
+        answer = self.ledger.admit(
+            name, message.sequence, message.before, message.after, message.dropped, message.valid
+        )
+        if name in self.model.closed:
+            assert answer == "closed_incarnation"
+        elif message.sequence <= self.model.sequences.get(name, -1):
+            assert answer == "duplicate"
+        else:
+            assert answer is None
+            self.model.sequences[name] = message.sequence
+            for index in range(message.after):
+                reason = self.actors[name].steps[index]
+                fate = reason or ("lost" if index < message.before else "in_flight")
+                self.model.fates.setdefault((name, index), fate)
+
+    @rule(name=st.sampled_from("abc"), behind=st.integers(0, 5))
+    def die(self, name: str, behind: int) -> None:
+        known = max(0, len(self.actors.get(name, _Actor()).steps) - behind)
+        lost = self.ledger.close(name, known)
+        if name not in self.model.closed:
+            assert lost == max(0, known - self.model.seen(name))
+            for index in range(known):
+                self.model.fates.setdefault((name, index), "actor_lost")
+            self.model.closed.add(name)
+        else:
+            assert lost == 0
+
+    @rule(share=st.floats(0, 1))
+    def learn(self, share: float) -> None:
+        steps = int(share * self.model.count("in_flight"))
+        self.ledger.learned(steps)
+        self.model.move(steps, "learned")
+
+    @rule(share=st.floats(0, 1))
+    def drop(self, share: float) -> None:
+        steps = int(share * self.model.count("in_flight"))
+        self.ledger.dropped("lag", steps)
+        self.model.move(steps, "lag")
+
+    @rule()
+    def save(self) -> None:
+        self.saved = json.dumps(self.ledger.state()), copy.deepcopy(self.model)
+
+    @precondition(lambda self: self.saved)
+    @rule()
+    def restart(self) -> None:
+        assert self.saved is not None
+        text, model = self.saved
+        self.ledger = StepLedger.from_state(json.loads(text))
+        self.model = copy.deepcopy(model)
+        self.model.move(len(self.model.fates), "trainer_restart")
+
+    @invariant()
+    def both_count_the_same(self) -> None:
+        self.ledger.check()
+        fates = Counter(self.model.fates.values())
+        assert self.ledger.env_steps == len(self.model.fates)
+        assert self.ledger.learned_steps == fates.pop("learned", 0)
+        assert self.ledger.in_flight_steps == fates.pop("in_flight", 0)
+        assert self.ledger.dropped_steps == dict(fates)
+
+
+TestLedgerAgainstModel = LedgerAgainstModel.TestCase
+TestLedgerAgainstModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

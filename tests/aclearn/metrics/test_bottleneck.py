@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aclearn.metrics import Bottleneck, bottleneck_of, find_bottleneck, queue_fills
+from aclearn.metrics.steady import SteadyBottleneck
+
+
+def _found(**shares: dict[str, float]) -> Bottleneck:
+    for role, parts in shares.items():
+        assert sum(parts.values()) == pytest.approx(1.0), f"the test's own shares of {role}"
+    return find_bottleneck(shares)
+
+
+def test_a_busy_trainer_that_actors_wait_for_is_the_bottleneck() -> None:
+    found = _found(
+        trainer={"working": 0.97, "unrolls": 0.03},
+        actor={"working": 0.35, "emulator": 0.25, "training queue": 0.40},
+    )
+    assert found == Bottleneck(
+        "trainer",
+        "trainer: it works 97 % of the time while actors wait 40 % for the training queue; "
+        "more trainer.workers where cores are free, fewer actors.processes, a smaller "
+        "policy.architecture or a GPU would help; tuner.enabled=true tries such counts by itself",
+        count="trainers",
+    )
+
+
+def test_a_full_training_queue_alone_names_the_trainer() -> None:
+    shares = {
+        "trainer": {"working": 0.97, "unrolls": 0.03},
+        "actor": {"working": 0.95, "training queue": 0.05},
+    }
+    found = find_bottleneck(shares, {"training queue": 0.9})
+    assert found.role == "trainer"
+    assert "while the training queue is 90 % full;" in found.sentence
+
+
+def test_working_actors_and_a_waiting_trainer_make_the_actor_the_bottleneck() -> None:
+    found = _found(
+        trainer={"working": 0.45, "unrolls": 0.55}, actor={"working": 0.9, "emulator": 0.1}
+    )
+    assert found.role == "actor"
+    assert found.sentence.startswith(
+        "actor: it works 90 % of the time while the trainer waits 55 % for unrolls"
+    )
+    assert "actors.processes" in found.sentence and "tuner.enabled" in found.sentence
+
+
+def test_a_slow_emulator_is_told_from_a_slow_policy() -> None:
+    found = _found(
+        trainer={"working": 0.45, "unrolls": 0.55},
+        actor={"working": 0.2, "emulator": 0.7, "training queue": 0.1},
+    )
+    assert found.role == "actor"
+    assert "it waits 70 % of the time for the emulator" in found.sentence
+
+
+def test_a_busy_predictor_that_actors_wait_for_is_the_bottleneck() -> None:
+    found = _found(
+        trainer={"working": 0.4, "unrolls": 0.6},
+        actor={"working": 0.2, "emulator": 0.2, "actions": 0.6},
+        predictor={"working": 0.92, "requests": 0.08},
+    )
+    assert found.role == "predictor"
+    assert found.sentence.startswith(
+        "predictor: it works 92 % of the time while actors wait 60 % for actions and the trainer "
+        "waits 60 % for unrolls"
+    )
+    assert "predictor.workers" in found.sentence and "tuner.enabled" in found.sentence
+
+
+def test_an_idle_predictor_puts_the_blame_on_the_round_trip() -> None:
+    found = _found(
+        trainer={"working": 0.4, "unrolls": 0.6},
+        actor={"working": 0.2, "emulator": 0.2, "actions": 0.6},
+        predictor={"working": 0.3, "requests": 0.7},
+    )
+    assert found.role is None
+    assert found.sentence.startswith("the way between actors and predictor")
+    assert "actors.groups" in found.sentence
+
+
+_PREDICTOR_WAITS = {
+    "trainer": {"working": 0.4, "unrolls": 0.6},
+    "actor": {"working": 0.4, "actions": 0.6},
+    "predictor": {"working": 0.3, "requests": 0.7},
+}
+_QUEUE_WAITS = {
+    "trainer": {"working": 0.3, "unrolls": 0.7},
+    "actor": {"working": 0.4, "training queue": 0.6},
+}
+
+
+@pytest.mark.parametrize(
+    ("shares", "gauge", "role", "sentence"),
+    [
+        (
+            _PREDICTOR_WAITS,
+            "predictor_sockets_busy",
+            "predictor",
+            "predictor: its thread for messages works 90 % of the time while actors wait 60 % for "
+            "actions and the trainer waits 60 % for unrolls; more predictor.processes",
+        ),
+        (
+            _QUEUE_WAITS,
+            "sockets_busy",
+            "trainer",
+            "trainer: its thread for messages works 90 % of the time while actors wait 60 % for "
+            "the training queue and the trainer waits 70 % for unrolls; fewer and larger messages",
+        ),
+    ],
+)
+def test_a_thread_for_messages_that_never_rests_is_the_bottleneck(
+    shares, gauge, role, sentence
+) -> None:
+    line = {"wait_share": shares, gauge: 0.9}
+    found = bottleneck_of(line)
+    assert (found.role, found.count) == (role, None)  # more of its workers would not help
+    assert found.sentence.startswith(sentence)
+    assert bottleneck_of(line | {gauge: 0.5}).sentence.startswith("the way between actors and")
+
+
+def test_actors_and_trainer_that_wait_for_each_other_blame_the_way_between() -> None:
+    found = _found(
+        trainer={"working": 0.3, "unrolls": 0.7}, actor={"working": 0.4, "training queue": 0.6}
+    )
+    assert found.role is None
+    assert "actors.unacknowledged_unrolls" in found.sentence
+
+
+def test_actors_that_wait_for_their_first_weights_blame_nobody() -> None:
+    # an actor waits for weights only before it has any: that is a start, not a slow trainer
+    found = _found(trainer={"working": 0.3, "unrolls": 0.7}, actor={"working": 0.4, "weights": 0.6})
+    assert found.role is None
+    assert found.sentence.startswith("starting: actors wait 60 % for their first weights")
+
+
+def test_a_run_that_has_not_learned_yet_is_starting_whoever_waits() -> None:
+    shares = {
+        "trainer": {"working": 0.2, "unrolls": 0.8},
+        "actor": {"working": 0.38, "weights": 0.62},
+    }
+    found = find_bottleneck(shares, learned_steps=0)
+    assert found == Bottleneck(
+        None,
+        "starting: nothing is learned yet; actor waits 62 % for weights, trainer waits 80 % for "
+        "unrolls",
+    )
+    shares["actor"] = {"working": 0.9, "emulator": 0.1}
+    assert find_bottleneck(shares, learned_steps=1).role == "actor"
+
+
+def test_a_line_brings_its_shares_its_fills_and_what_is_learned() -> None:
+    line = {
+        "wait_share": {
+            "trainer": {"working": 1.0},
+            "actor": {"working": 1.0},
+            "monitor": {"messages": 1.0},  # as always
+        },
+        "queue_fill": 0.9,
+        "learned_steps": 640,
+    }
+    assert "the training queue is 90 % full" in bottleneck_of(line).sentence
+    assert bottleneck_of(line | {"learned_steps": 0}).sentence == (
+        "starting: nothing is learned yet; everybody works"
+    )
+    assert bottleneck_of({}).role is None
+
+
+_TRAINER_BUSY = {"trainer": {"working": 1.0}, "actor": {"training queue": 1.0}}
+_ACTORS_BUSY = {"trainer": {"working": 0.4, "unrolls": 0.6}, "actor": {"working": 1.0}}
+_TUNER = {"tuner_temperature": 0.0, "tuner_predictors": 1.0, "tuner_trainers": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("shares", "gauges", "hint"),
+    [
+        (_TRAINER_BUSY, {}, "tuner.enabled=true tries such counts by itself"),
+        (_TRAINER_BUSY, _TUNER | {"tuner_frozen": 0.0}, "the tuner is trying such counts"),
+        (
+            _TRAINER_BUSY,
+            _TUNER | {"tuner_frozen": 1.0},
+            "the tuner has tried such counts and keeps what paid best",
+        ),
+        # by itself a tuner leaves the number of actors alone
+        (
+            _ACTORS_BUSY,
+            {},
+            "tuner.enabled=true with actors in tuner.counts tries such counts by itself",
+        ),
+        (
+            _ACTORS_BUSY,
+            _TUNER | {"tuner_frozen": 0.0},
+            "the tuner would try such counts with actors in tuner.counts",
+        ),
+        (_ACTORS_BUSY, _TUNER | {"tuner_actors": 3.0}, "the tuner is trying such counts"),
+        (
+            _TRAINER_BUSY,
+            {"tuner_temperature": 0.0, "tuner_actors": 3.0},
+            "the tuner would try such counts with trainers in tuner.counts",
+        ),
+    ],
+)
+def test_the_hint_is_what_the_run_s_tuner_does(shares, gauges, hint) -> None:
+    sentence = bottleneck_of({"wait_share": shares, **gauges}).sentence
+    assert sentence.rpartition("; ")[2] == hint
+
+
+@pytest.mark.parametrize(
+    ("shares", "few"),
+    [
+        (_TRAINER_BUSY, "fewer actors.processes, a smaller policy.architecture or a GPU"),
+        (_ACTORS_BUSY, "a smaller policy.architecture"),
+    ],
+)
+def test_more_processes_are_no_advice_where_no_core_is_free(shares, few) -> None:
+    line = {"wait_share": shares}
+    assert "where cores are free" in bottleneck_of(line).sentence
+    some = bottleneck_of(line | {"monitor_free_cores": 1.52}).sentence
+    assert "; more " in some and " (1.5 cores are free)" in some
+    none = bottleneck_of(line | {"monitor_free_cores": 0.2}).sentence
+    assert f"; no core is free, so {few} would help" in none
+    assert "more " not in none
+
+
+def test_the_advice_does_not_flip_while_two_roles_are_slow_in_turns() -> None:
+    steady, told = SteadyBottleneck(), []
+    for step in range(60):  # a line every 2 s
+        shares = (_TRAINER_BUSY, _ACTORS_BUSY)[step % 3 > 1]
+        found = steady.observe({"time_s": 2.0 * step, "learned_steps": step, "wait_share": shares})
+        told.append(found.role)
+    assert told == [None] + ["trainer"] * 59
+    # the trainer is slow no more: that is told before 30 seconds have passed, and stays
+    for step in range(60, 90):
+        line = {"time_s": 2.0 * step, "learned_steps": step, "wait_share": _ACTORS_BUSY}
+        told.append(steady.observe(line).role)
+    assert told[60:65] == ["trainer"] * 5
+    assert told[75:] == ["actor"] * 15
+
+
+def test_workers_that_wait_for_each_other_are_too_many() -> None:
+    found = _found(
+        trainer={"working": 0.6, "the other workers": 0.35, "unrolls": 0.05},
+        actor={"working": 0.7, "training queue": 0.3},
+    )
+    assert found == Bottleneck(
+        None,
+        "the trainer's workers wait 35 % of the time for each other, since one update at a time "
+        "changes the weights; fewer trainer.workers would help; tuner.enabled=true tries such "
+        "counts by itself",
+        count="trainers",
+    )
+
+
+def test_where_everybody_works_nobody_is_blamed() -> None:
+    found = _found(
+        trainer={"working": 0.93, "unrolls": 0.07},
+        actor={"working": 0.95, "training queue": 0.05},
+    )
+    assert found.role is None
+    assert found.sentence.startswith("balanced: the trainer works 93 % of the time")
+
+
+def test_a_label_nobody_foresaw_is_named_as_it_is() -> None:
+    trainer = _found(trainer={"working": 0.5, "the disk": 0.5}, actor={"working": 1.0})
+    assert trainer == Bottleneck("trainer", "trainer: it waits 50 % of the time for the disk")
+    actor = _found(
+        trainer={"working": 0.5, "unrolls": 0.5}, actor={"working": 0.3, "the moon": 0.7}
+    )
+    assert actor.role == "actor"
+    assert "it waits 70 % of the time for the moon" in actor.sentence
+
+
+def test_roles_that_are_missing_are_named() -> None:
+    assert find_bottleneck({}).role is None
+    assert "the trainer has not reported" in find_bottleneck({}).sentence
+    starved = {"working": 0.1, "unrolls": 0.9}
+    assert _found(trainer=starved).sentence.startswith("actor: none has reported")
+    without = _found(trainer=starved, actor={"working": 0.1, "actions": 0.9})
+    assert without.sentence.startswith("predictor: none has reported")
+    alone = _found(trainer={"working": 1.0})
+    assert alone.sentence == "trainer: it works 100 % of the time; no actor has reported"
+
+
+@pytest.mark.parametrize(
+    ("line", "fills"),
+    [
+        ({}, {}),
+        ({"queue_fill": 0.5}, {"training queue": 0.5}),
+        (
+            {"training_queue_fill": 1, "predictor_queue_fill": 0.25},
+            {"training queue": 1.0, "prediction queue": 0.25},
+        ),
+        ({"queue_fill": None, "other_fill": 0.5}, {}),
+    ],
+)
+def test_queue_fills_are_read_from_the_gauges(
+    line: dict[str, Any], fills: dict[str, float]
+) -> None:
+    assert queue_fills(line) == fills

@@ -1,0 +1,67 @@
+"""A view that goes on after another one: a restarted monitor, a resumed run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aclearn.metrics import RunView
+from aclearn.wire import Beat
+
+
+def _beat(returns: list[float], dropped: dict[str, int] | None = None, **counters: int) -> Beat:
+    named = {name.replace("seen_", "seen."): value for name, value in counters.items()}
+    return Beat("", named, {}, dropped or {}, {}, returns, [], False, "")
+
+
+def _first_view() -> RunView:
+    """An actor of 130 steps that died, one of 70 that lives; the trainer knows 150 of 200."""
+    view = RunView(0.0)
+    view.observe_beat("actor", "actor-0", "dead", _beat([5.0], env_steps=130, episodes=1), 1.0)
+    view.observe_beat("actor", "actor-1", "alive", _beat([], env_steps=70, episodes=0), 1.0)
+    account = {"env_steps": 150, "learned_steps": 140, "in_flight_steps": 6, "updates": 9}
+    seen = {"seen_dead": 100, "seen_alive": 50}
+    view.observe_beat("trainer", "t", "t", _beat([], {"lag": 4}, **account, **seen), 1.0)
+    view.role_gone("dead", 2.0)
+    return view
+
+
+def _next_view(first: RunView) -> RunView:
+    last = json.loads(json.dumps(first.line(3.0)))
+    return RunView(10.0, resume_from=last, state=json.loads(json.dumps(first.state())))
+
+
+def test_a_new_view_begins_where_the_old_one_ended() -> None:
+    first = _first_view()
+    before, after = first.line(3.0), _next_view(first).line(10.0)
+    assert before["env_steps"] == after["env_steps"] == 200
+    assert before["learned_steps"] == after["learned_steps"] == 140
+    assert before["updates"] == after["updates"] == 9
+    assert before["return_mean_100"] == after["return_mean_100"] == 5.0
+    # nobody has heard of the living actor yet: its 20 unseen steps count as lost until then
+    assert after["dropped_steps"] == {"lag": 4, "actor_lost": 30 + 20}
+    assert after["in_flight_steps"] == 6
+
+
+def test_an_actor_that_is_heard_again_has_its_steps_in_flight_again() -> None:
+    view = _next_view(_first_view())
+    view.observe_beat("actor", "actor-1", "alive", _beat([], env_steps=80, episodes=0), 11.0)
+    line = view.line(11.0)
+    assert (line["env_steps"], line["in_flight_steps"]) == (210, 6 + 30)
+    assert line["dropped_steps"] == {"lag": 4, "actor_lost": 30}
+
+
+def test_a_trainer_that_went_back_to_its_checkpoint_takes_no_step_away() -> None:
+    view = _next_view(_first_view())
+    account = {"env_steps": 60, "learned_steps": 60, "in_flight_steps": 0, "updates": 4}
+    view.observe_beat("trainer", "t", "t2", _beat([], **account, seen_dead=60), 11.0)
+    line = view.line(11.0)
+    assert line["env_steps"] == 200
+    assert line["dropped_steps"] == {"actor_lost": (130 - 60) + 70}
+
+
+@pytest.mark.parametrize("state", [{}, {"totals": []}, {"totals": {"account": 3}}])
+def test_a_state_that_is_none_is_refused(state: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="no books"):
+        RunView(0.0, state=state)

@@ -1,0 +1,261 @@
+"""Architectures as data: layers, shapes, counts by hand, digests and refusals."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+
+from aclearn.config import PolicyConfig
+from aclearn.errors import ConfigError
+from aclearn.policies import Architecture, Convolution, ResidualSection, describe_architecture
+from aclearn.types import ARCHITECTURES, PolicyVersion
+
+
+def _image(name: str, **changes: object) -> Architecture:
+    given = {"observation_shape": (4, 84, 84), "observation_dtype": "uint8", "actions": 6}
+    return describe_architecture(name, **{**given, **changes})
+
+
+def _flat(**changes: object) -> Architecture:
+    given = {"observation_shape": (4,), "observation_dtype": "float32", "actions": 2}
+    return describe_architecture("mlp", **{**given, **changes})
+
+
+# filters, kernel, stride; then the fully connected width (Mnih et al. 2015; AcceRL Table 6)
+_LAYERS = {
+    "nature": ([(32, 8, 4), (64, 4, 2), (64, 3, 1)], (512,)),
+    "accerl-original": ([(32, 8, 4), (64, 4, 2), (64, 3, 1)], (2048,)),
+    "accerl-net1": ([(16, 8, 4), (32, 4, 2)], (256,)),
+    "accerl-net2": ([(8, 8, 4), (16, 4, 2)], (128,)),
+    "accerl-net3": ([(4, 8, 4), (4, 4, 2)], (32,)),
+}
+
+# 84 pixels become 20, 9 and 7; each line is weights + biases, layer after layer, for 6 actions.
+_COUNTS = {
+    "nature": (8_192 + 32)
+    + (32_768 + 64)
+    + (36_864 + 64)
+    + (7 * 7 * 64 * 512 + 512)
+    + (3_072 + 6)
+    + (512 + 1),
+    "accerl-original": (8_192 + 32)
+    + (32_768 + 64)
+    + (36_864 + 64)
+    + (3_136 * 2_048 + 2_048)
+    + (12_288 + 6)
+    + (2_048 + 1),
+    "accerl-net1": (4_096 + 16) + (8_192 + 32) + (9 * 9 * 32 * 256 + 256) + (1_536 + 6) + (256 + 1),
+    "accerl-net2": (2_048 + 8) + (2_048 + 16) + (1_296 * 128 + 128) + (768 + 6) + (128 + 1),
+    "accerl-net3": (1_024 + 4) + (256 + 4) + (324 * 32 + 32) + (192 + 6) + (32 + 1),
+}
+
+
+def test_the_presets_are_those_that_the_configuration_offers() -> None:
+    offered = get_args(PolicyConfig.model_fields["architecture"].annotation)
+    assert offered == ARCHITECTURES
+    assert set(ARCHITECTURES) == {*_LAYERS, "impala-resnet", "mlp"}
+
+
+@pytest.mark.parametrize("name", _LAYERS)
+def test_an_image_preset_has_the_layers_of_its_paper(name: str) -> None:
+    architecture = _image(name)
+    convolutions, hidden = _LAYERS[name]
+    assert architecture.convolutions == tuple(Convolution(*layer) for layer in convolutions)
+    assert architecture.hidden == hidden
+    assert (architecture.activation, architecture.separate_value) == ("relu", False)
+
+
+@pytest.mark.parametrize("name", _COUNTS)
+def test_an_image_preset_has_as_many_parameters_as_arithmetic_says(name: str) -> None:
+    assert _image(name).parameters == _COUNTS[name]
+
+
+def test_the_nature_network_has_the_known_number_of_parameters() -> None:
+    assert _image("nature").parameters == 1_687_719
+
+
+def test_the_resnet_has_the_sections_of_its_paper_and_the_parameters_that_follow() -> None:
+    architecture = _image("impala-resnet")
+    # Espeholt et al. 2018, figure 3 right: 16, 32 and 32 channels, two residual blocks each
+    assert [section.filters for section in architecture.sections] == [16, 32, 32]
+    assert [section.blocks for section in architecture.sections] == [(16, 16), (32, 32), (32, 32)]
+    assert (architecture.convolutions, architecture.hidden) == ((), (256,))
+    assert (architecture.activation, architecture.separate_value) == ("relu", False)
+    first = (4 * 16 * 9 + 16) + 4 * (16 * 16 * 9 + 16)
+    second = (16 * 32 * 9 + 32) + 4 * (32 * 32 * 9 + 32)
+    third = 5 * (32 * 32 * 9 + 32)
+    # 84 pixels become 42, 21 and 11
+    heads = (11 * 11 * 32 * 256 + 256) + (256 * 6 + 6) + (256 + 1)
+    assert architecture.parameters == first + second + third + heads
+
+
+@pytest.mark.parametrize(
+    ("size", "left"), [((84, 84), (11, 11)), ((36, 50), (5, 7)), ((8, 9), (1, 2)), ((1, 2), (1, 1))]
+)
+def test_a_section_halves_any_image_and_rounds_up(size, left) -> None:
+    architecture = _image("impala-resnet", observation_shape=(3, *size))
+    assert architecture.flat_size == 32 * left[0] * left[1]
+
+
+def test_the_mlp_has_two_towers_of_its_own_for_policy_and_value() -> None:
+    architecture = _flat()
+    tower = (4 * 64 + 64) + (64 * 64 + 64)
+    assert architecture.parameters == 2 * tower + (64 * 2 + 2) + (64 + 1)
+    assert architecture.hidden == (64, 64)
+    assert (architecture.activation, architecture.separate_value) == ("tanh", True)
+
+
+def test_tensor_shapes_name_every_weight_in_the_order_in_which_they_travel() -> None:
+    assert list(_image("accerl-net3").tensor_shapes().items()) == [
+        ("convolutions.0.weight", (4, 4, 8, 8)),
+        ("convolutions.0.bias", (4,)),
+        ("convolutions.1.weight", (4, 4, 4, 4)),
+        ("convolutions.1.bias", (4,)),
+        ("hidden.0.weight", (32, 324)),
+        ("hidden.0.bias", (32,)),
+        ("policy.weight", (6, 32)),
+        ("policy.bias", (6,)),
+        ("value.weight", (1, 32)),
+        ("value.bias", (1,)),
+    ]
+    sections = (ResidualSection(3, (2,)), ResidualSection(4, ()))
+    both = Architecture("any", (1, 9, 9), "uint8", 2, (Convolution(5, 2, 1),), (), "relu")
+    assert list(replace(both, sections=sections).tensor_shapes().items()) == [
+        ("convolutions.0.weight", (5, 1, 2, 2)),
+        ("convolutions.0.bias", (5,)),
+        ("sections.0.convolution.weight", (3, 5, 3, 3)),
+        ("sections.0.convolution.bias", (3,)),
+        ("sections.0.blocks.0.first.weight", (2, 3, 3, 3)),
+        ("sections.0.blocks.0.first.bias", (2,)),
+        ("sections.0.blocks.0.second.weight", (3, 2, 3, 3)),
+        ("sections.0.blocks.0.second.bias", (3,)),
+        ("sections.1.convolution.weight", (4, 3, 3, 3)),
+        ("sections.1.convolution.bias", (4,)),
+        ("policy.weight", (2, 4 * 2 * 2)),  # 9 - 1 = 8 pixels, 4, 2
+        ("policy.bias", (2,)),
+        ("value.weight", (1, 4 * 2 * 2)),
+        ("value.bias", (1,)),
+    ]
+    assert list(_flat(hidden=(8,)).tensor_shapes().items()) == [
+        ("hidden.0.weight", (8, 4)),
+        ("hidden.0.bias", (8,)),
+        ("value_hidden.0.weight", (8, 4)),
+        ("value_hidden.0.bias", (8,)),
+        ("policy.weight", (2, 8)),
+        ("policy.bias", (2,)),
+        ("value.weight", (1, 8)),
+        ("value.bias", (1,)),
+    ]
+
+
+def test_hidden_widths_of_the_configuration_replace_those_of_the_preset() -> None:
+    architecture = _image("accerl-net3", hidden=(16, 8))
+    assert architecture.hidden == (16, 8)
+    # 324 -> 16 -> 8 -> (6, 1)
+    convolutions = 1_028 + 260
+    assert architecture.parameters == convolutions + (324 * 16 + 16) + (16 * 8 + 8) + 54 + 9
+
+
+def test_without_hidden_layers_the_heads_read_the_input() -> None:
+    assert _flat(hidden=()).tensor_shapes() == {
+        "policy.weight": (2, 4),
+        "policy.bias": (2,),
+        "value.weight": (1, 4),
+        "value.bias": (1,),
+    }
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_an_architecture_survives_the_way_through_json(name: str) -> None:
+    architecture = _flat() if name == "mlp" else _image(name)
+    again = Architecture.from_dict(json.loads(json.dumps(architecture.to_dict())))
+    assert again == architecture
+    assert again.digest() == architecture.digest()
+
+
+def test_digests_differ_when_anything_but_the_name_differs() -> None:
+    base = _image("accerl-net2")
+    variants = [
+        base,
+        replace(base, observation_shape=(4, 80, 84)),
+        replace(base, observation_shape=(4, 84, 80)),
+        replace(base, observation_dtype="float32"),
+        replace(base, actions=7),
+        replace(base, convolutions=base.convolutions[:1]),
+        replace(base, convolutions=(Convolution(8, 8, 2), base.convolutions[1])),
+        replace(base, hidden=(127,)),
+        replace(base, hidden=(128, 128)),
+        replace(base, activation="tanh"),
+        replace(base, separate_value=True),
+        replace(base, sections=(ResidualSection(8, (8,)),)),
+        replace(base, sections=(ResidualSection(7, (8,)),)),
+        replace(base, sections=(ResidualSection(8, (7,)),)),
+        replace(base, sections=(ResidualSection(8, ()),)),
+    ]
+    digests = [variant.digest() for variant in variants]
+    assert len(set(digests)) == len(variants)
+    assert all(len(digest) == 16 and int(digest, 16) >= 0 for digest in digests)
+    assert replace(base, name="mine").digest() == base.digest()
+
+
+def test_a_digest_is_the_same_in_every_process_and_release() -> None:
+    # checkpoints name it: a change here makes every checkpoint foreign
+    architecture = Architecture(
+        "any", (2,), "float32", 2, (), (3,), activation="tanh", separate_value=True
+    )
+    text = (
+        '{"actions": 2, "activation": "tanh", "convolutions": [], "hidden": [3], '
+        '"observation_dtype": "float32", "observation_shape": [2], "separate_value": true}'
+    )
+    assert architecture.digest() == hashlib.sha256(text.encode()).hexdigest()[:16]
+    # and so for images, to which residual sections came later
+    assert _image("nature").digest() == "63c5243934085dc0"
+
+
+def test_an_unknown_preset_is_refused_with_the_names_that_exist() -> None:
+    with pytest.raises(ConfigError, match="'resnet' is unknown; expected one of nature, accerl"):
+        _image("resnet")
+
+
+@pytest.mark.parametrize("name", ["impala-lstm", "LSTM", "nature-gru", "mlp_rnn"])
+def test_recurrent_networks_are_refused_by_name_with_the_reason(name: str) -> None:
+    reason = f"'{name}' is recurrent, .* unrolls carry no state; expected one of nature, accerl"
+    with pytest.raises(ConfigError, match=reason):
+        _image(name)
+    with pytest.raises(ConfigError, match=reason):
+        _image(name, observation_shape=(4,), observation_dtype="float32")
+
+
+def test_convolutions_on_flat_observations_are_refused_with_the_way_out() -> None:
+    with pytest.raises(ConfigError, match=r"needs images .*\(17,\); use policy.architecture: mlp"):
+        _image("nature", observation_shape=(17,))
+
+
+@pytest.mark.parametrize(
+    ("shape", "met"),
+    [((3, 7, 84), "8×8 convolution would meet 7×84"), ((3, 16, 16), "4×4 .* would meet 3×3")],
+)
+def test_images_that_are_too_small_are_refused_with_the_layer_that_fails(
+    shape: tuple[int, ...], met: str
+) -> None:
+    with pytest.raises(ConfigError, match=met):
+        _image("nature", observation_shape=shape)
+
+
+def test_the_smallest_image_that_fits_leaves_one_pixel() -> None:
+    # 3 <- 3x3 stride 1; (3-1)*2+4 = 8 <- 4x4 stride 2; (8-1)*4+8 = 36 <- 8x8 stride 4
+    assert _image("nature", observation_shape=(1, 36, 36)).flat_size == 64
+    with pytest.raises(ConfigError, match="3×3 convolution would meet 2×2"):
+        _image("nature", observation_shape=(1, 35, 35))
+
+
+def test_versions_are_ordered_by_epoch_then_version_after_nothing() -> None:
+    in_order = [PolicyVersion(), PolicyVersion(0, 0), PolicyVersion(0, 9), PolicyVersion(1, 3)]
+    for older, newer in itertools.combinations(in_order, 2):
+        assert older < newer
+    assert PolicyVersion() == PolicyVersion(-1, -1)

@@ -1,0 +1,187 @@
+"""The door at which file descriptors are handed over, with those who misbehave at it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from aclearn.errors import SharingError
+from aclearn.shared_weights import Door, HostMemory, knock
+
+DEADLINE_S = 15.0
+
+
+def _open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture
+def memory():
+    memory = HostMemory.create(4)
+    memory.floats[:] = [1, 2, 3, 4]
+    yield memory
+    memory.close()
+
+
+@pytest.fixture
+def door(tmp_path, memory):
+    door = Door(tmp_path / "x.door", lambda: b"four numbers", lambda: [memory.share()])
+    yield door
+    door.close()
+
+
+def test_who_knocks_gets_the_description_and_files_of_the_same_memory(
+    tmp_path, door, memory
+) -> None:
+    description, [fd] = knock(tmp_path / "x.door")
+    assert description == b"four numbers"
+    mine = HostMemory(fd, 4)
+    os.close(fd)
+    assert mine.floats.tolist() == [1, 2, 3, 4]
+    with pytest.raises(ValueError, match="read-only"):
+        mine.floats[0] = 5
+    memory.floats[2] = 30
+    assert mine.read(1, 2).tolist() == [2, 30]
+    mine.close()
+
+
+def test_nothing_stays_open_however_often_somebody_knocks(tmp_path, door) -> None:
+    knock_and_close = lambda: [os.close(fd) for fd in knock(tmp_path / "x.door")[1]]  # noqa: E731
+    knock_and_close()
+    before = _open_files()
+    for _ in range(50):
+        knock_and_close()
+    end = time.monotonic() + DEADLINE_S
+    while _open_files() > before:  # the door's side of the last connection may still be closing
+        assert time.monotonic() < end, _open_files() - before
+
+
+def test_somebody_who_never_takes_what_is_handed_over_keeps_nobody_else_waiting_long(
+    tmp_path, memory
+) -> None:
+    # first a description that no socket buffer holds: the door waits until it is taken, but not
+    # for ever
+    descriptions = [b"x" * 50_000_000]
+
+    def describe() -> bytes:
+        return descriptions.pop() if descriptions else b"small"
+
+    door = Door(tmp_path / "x.door", describe, lambda: [memory.share()])
+    try:
+        with socket.socket(socket.AF_UNIX) as lazy, socket.socket(socket.AF_UNIX) as gone:
+            lazy.connect(str(tmp_path / "x.door"))
+            assert lazy.recv(1)  # it is being served
+            gone.connect(str(tmp_path / "x.door"))
+            gone.close()
+            description, fds = knock(tmp_path / "x.door", timeout_s=DEADLINE_S)
+            assert description == b"small"
+            for fd in fds:
+                os.close(fd)
+    finally:
+        door.close()
+
+
+def test_a_closed_door_and_one_that_never_was_are_refused(tmp_path, memory) -> None:
+    door = Door(tmp_path / "x.door", lambda: b"", lambda: [])
+    door.close()
+    assert not (tmp_path / "x.door").exists()
+    for path in (tmp_path / "x.door", tmp_path / ("y" * 200)):
+        with pytest.raises(SharingError, match=str(path)):
+            knock(path)
+
+
+def test_a_place_that_cannot_be_bound_is_refused(tmp_path) -> None:
+    (tmp_path / "x.door").write_text("somebody's")
+    before = _open_files()
+    with pytest.raises(SharingError, match=r"cannot bind .*x\.door"):
+        Door(tmp_path / "x.door", lambda: b"", lambda: [])
+    assert _open_files() == before
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (b"", "nobody hands anything over"),
+        (b"\0\0", "nobody hands anything over"),
+        (b"\xff\xff\xff\xff", "a description of 4294967295 bytes"),
+        (b"\0\0\0\5abc", "the description ended early"),
+    ],
+)
+def test_what_is_no_door_is_refused(tmp_path, said, message) -> None:
+    path = tmp_path / "x.door"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(said)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(SharingError, match=message):
+            knock(path, timeout_s=DEADLINE_S)
+        thread.join(DEADLINE_S)
+
+
+def test_a_door_that_cannot_let_anybody_in_for_a_while_goes_on(
+    tmp_path, memory, monkeypatch, caplog
+) -> None:
+    failures = [OSError(24, "Too many open files")]
+    accept = socket.socket.accept
+
+    def short_of_files(listener):
+        if failures:
+            raise failures.pop()
+        return accept(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", short_of_files)
+    door = Door(tmp_path / "x.door", lambda: b"d", lambda: [memory.share()])
+    try:
+        description, fds = knock(tmp_path / "x.door", timeout_s=DEADLINE_S)
+        assert (description, len(fds)) == (b"d", 1)
+        os.close(fds[0])
+    finally:
+        door.close()
+    assert "Too many open files" in caplog.text
+
+
+def test_a_door_whose_files_cannot_be_made_goes_on(tmp_path, memory, caplog) -> None:
+    answers = [OSError(24, "Too many open files"), None]
+
+    def share() -> list[int]:
+        answer = answers.pop(0)
+        if answer is not None:
+            raise answer
+        return [memory.share()]
+
+    door = Door(tmp_path / "x.door", lambda: b"d", share)
+    try:
+        with pytest.raises(SharingError, match="nobody hands anything over"):
+            knock(tmp_path / "x.door", timeout_s=DEADLINE_S)
+        description, fds = knock(tmp_path / "x.door", timeout_s=DEADLINE_S)
+        assert (description, len(fds)) == (b"d", 1)
+        os.close(fds[0])
+    finally:
+        door.close()
+    assert "event=door_failed" in caplog.text and "Too many open files" in caplog.text
+
+
+def test_host_memory_cannot_be_made_shorter_by_anybody_who_has_it() -> None:
+    memory = HostMemory.create(1024)
+    fd = memory.share()
+    for size in (0, 4096 * 4):
+        with pytest.raises(OSError, match="not permitted"):
+            os.ftruncate(fd, size)
+    os.close(fd)
+    assert memory.read(1000, 24).tolist() == np.zeros(24).tolist()
+    memory.close()
+    memory.close()
+    with pytest.raises(ValueError, match="closed"):
+        memory.read(0, 1)

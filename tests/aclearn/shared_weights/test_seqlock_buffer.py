@@ -1,0 +1,297 @@
+"""The board of weights: what readers see of it, between two processes and when one is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from aclearn.errors import SharingError
+from aclearn.shared_weights import BoardReader, HostMemory, WeightBoard, knock
+from aclearn.types import PolicyVersion
+
+DEADLINE_S = 60.0
+SHAPES = {"a.weight": (2, 3), "a.bias": (2,), "scale": ()}
+SIZE = 9
+
+
+def _tensors(value: float) -> list[torch.Tensor]:
+    return [torch.full(shape, float(value)) for shape in SHAPES.values()]
+
+
+def _board() -> WeightBoard:
+    return WeightBoard(SHAPES, HostMemory.create(WeightBoard.floats_needed(SHAPES)))
+
+
+def _reader(board: WeightBoard, open_memory=HostMemory, **changes) -> BoardReader:
+    expected = {"shapes": SHAPES, "place": "host", **changes}
+    return BoardReader(board.describe(), board.share(), open_memory=open_memory, **expected)
+
+
+def _values(found) -> tuple[PolicyVersion, set[float]]:
+    at, tensors = found
+    assert {name: tensor.shape for name, tensor in tensors.items()} == SHAPES
+    return at, {float(x) for tensor in tensors.values() for x in np.ravel(tensor)}
+
+
+@pytest.fixture
+def pair():
+    board = _board()
+    reader = _reader(board)
+    yield board, reader
+    reader.close()
+    board.close()
+
+
+def test_a_reader_finds_the_newest_weights_by_name(pair) -> None:
+    board, reader = pair
+    assert reader.newer_than(PolicyVersion()) is None
+    weights = [torch.arange(6.0).reshape(2, 3), torch.tensor([7.0, 8.0]), torch.tensor(9.0)]
+    board.post(PolicyVersion(0, 4), weights)
+    at, tensors = reader.newer_than(PolicyVersion())
+    assert at == PolicyVersion(0, 4)
+    assert tensors["a.weight"].tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+    assert (tensors["a.bias"].tolist(), tensors["scale"].tolist()) == ([7.0, 8.0], 9.0)
+
+
+def test_only_what_is_newer_is_found_and_an_epoch_counts_more_than_a_version(pair) -> None:
+    board, reader = pair
+    for posts, (epoch, version) in enumerate([(0, 0), (0, 1), (0, 500), (1, 20), (1, 21)]):
+        board.post(PolicyVersion(epoch, version), _tensors(posts))
+        at = PolicyVersion(epoch, version)
+        assert _values(reader.newer_than(PolicyVersion())) == (at, {float(posts)})
+        assert reader.newer_than(at) is None
+        assert reader.newer_than(PolicyVersion(epoch, version + 1)) is None
+
+
+def test_what_was_read_stays_when_the_slots_are_written_again(pair) -> None:
+    board, reader = pair
+    board.post(PolicyVersion(0, 1), _tensors(1))
+    found = reader.newer_than(PolicyVersion())
+    for version in range(2, 12):
+        board.post(PolicyVersion(0, version), _tensors(version))
+    assert _values(found) == (PolicyVersion(0, 1), {1.0})
+
+
+class Interrupted:
+    """Memory in which the writer posts while a reader copies, `times` times."""
+
+    def __init__(self, memory: HostMemory, board: WeightBoard, times: int) -> None:
+        self._memory, self._board, self._times = memory, board, times
+        self.place = "host"
+        self.posted = 10
+
+    def read(self, offset: int, count: int):
+        first = self._memory.read(offset, count // 2)
+        if self._times:
+            self._times -= 1
+            for _ in range(3):  # once around the slots
+                self.posted += 1
+                self._board.post(PolicyVersion(0, self.posted), _tensors(self.posted))
+        rest = self._memory.read(offset + count // 2, count - count // 2)
+        return np.concatenate([first, rest])
+
+    def close(self) -> None:
+        self._memory.close()
+
+
+@pytest.mark.parametrize(("times", "version"), [(0, 10), (1, 13), (2, 16), (3, None)])
+def test_a_copy_that_was_overtaken_is_made_again_and_never_a_mixture(times, version) -> None:
+    board = _board()
+    board.post(PolicyVersion(0, 10), _tensors(10))
+
+    def open_memory(fd, floats):
+        return Interrupted(HostMemory(fd, floats), board, times)
+
+    reader = _reader(board, open_memory)
+    found = reader.newer_than(PolicyVersion())
+    if version is None:
+        assert found is None  # three times in a row: next time
+        assert _values(reader.newer_than(PolicyVersion()))[1] == {19.0}
+    else:
+        assert _values(found) == (PolicyVersion(0, version), {float(version)})
+    reader.close()
+    board.close()
+
+
+def test_a_slot_that_a_writer_died_in_is_not_taken_for_what_it_held(monkeypatch) -> None:
+    board = _board()
+    board.post(PolicyVersion(0, 10), _tensors(10))
+    writing = board._memory.write
+
+    def die_half_way(offset, tensors) -> None:
+        writing(offset, tensors[:1])
+        raise RuntimeError("killed")
+
+    class Dying(Interrupted):
+        """While a reader copies, the writer posts twice and dies in the slot that is copied."""
+
+        def read(self, offset: int, count: int):
+            first = self._memory.read(offset, 1)
+            if self._times:
+                self._times = 0
+                for version in (11, 12):
+                    board.post(PolicyVersion(0, version), _tensors(version))
+                monkeypatch.setattr(board._memory, "write", die_half_way)
+                with pytest.raises(RuntimeError, match="killed"):
+                    board.post(PolicyVersion(0, 13), _tensors(13))
+            return np.concatenate([first, self._memory.read(offset + 1, count - 1)])
+
+    reader = _reader(board, lambda fd, floats: Dying(HostMemory(fd, floats), board, 1))
+    assert _values(reader.newer_than(PolicyVersion())) == (PolicyVersion(0, 12), {12.0})
+    reader.close()
+    board.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"place": "cuda:1"}, "the board lies in 'host', this role computes in cuda:1"),
+        ({"shapes": {"a.weight": (2, 3), "a.bias": (2,)}}, "weights of another architecture"),
+        ({"shapes": {**SHAPES, "scale": (1,)}}, "weights of another architecture"),
+    ],
+)
+def test_a_board_that_is_not_for_this_role_is_refused(changes, message) -> None:
+    board = _board()
+    before = _open_files()
+    with pytest.raises(SharingError, match=message):
+        _reader(board, **changes)
+    assert _open_files() == before
+    board.close()
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[]",
+        b"{}",
+        json.dumps({"place": "host", "slots": 0, "shapes": SHAPES}).encode(),
+        json.dumps({"place": "host", "slots": "3", "shapes": SHAPES}).encode(),
+        json.dumps({"place": "host", "slots": 3, "shapes": 3}).encode(),
+        json.dumps({"place": "host", "slots": 3, "shapes": {"a": 1}}).encode(),
+    ],
+)
+def test_a_damaged_description_is_refused_and_its_files_are_closed(description) -> None:
+    board = _board()
+    before = _open_files()
+    with pytest.raises(SharingError):
+        BoardReader(description, board.share(), shapes=SHAPES, place="host", open_memory=HostMemory)
+    assert _open_files() == before
+    board.close()
+
+
+def test_a_board_whose_memory_cannot_be_handed_over_leaves_nothing_open(monkeypatch) -> None:
+    board = _board()
+    before = _open_files()
+
+    def refuse() -> int:
+        raise SharingError("cuMemExportToShareableHandle: CUDA_ERROR_NOT_PERMITTED")
+
+    monkeypatch.setattr(board._memory, "share", refuse)
+    for _ in range(3):
+        with pytest.raises(SharingError, match="NOT_PERMITTED"):
+            board.share()
+    assert _open_files() == before
+    board.close()
+
+
+def test_a_processor_without_ordered_stores_has_no_boards(monkeypatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    with pytest.raises(SharingError, match="needs Linux on x86_64 or AMD64, this is Linux on aarc"):
+        HostMemory.create(1)
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+def test_missing_or_wrong_files_are_refused_and_closed(keep) -> None:
+    board = _board()
+    before = _open_files()
+    fds = board.share()
+    for fd in fds[keep:]:
+        os.close(fd)
+    with pytest.raises(SharingError, match=f"expected 2 file descriptors, got {keep}"):
+        BoardReader(
+            board.describe(), fds[:keep], shapes=SHAPES, place="host", open_memory=HostMemory
+        )
+    with pytest.raises(SharingError, match=r"expected \d+ bytes, got \d+"):
+        BoardReader(
+            board.describe(),
+            board.share()[::-1],
+            shapes=SHAPES,
+            place="host",
+            open_memory=HostMemory,
+        )
+    assert _open_files() == before
+    board.close()
+
+
+# ---- two processes ------------------------------------------------------------------------------
+
+_WRITER = """
+import sys, time, itertools
+import torch
+from pathlib import Path
+from aclearn.policies import PolicyVersion
+from aclearn.sharing import Door, HostMemory, WeightBoard
+shapes = {"a": (64, 64), "b": (4096,)}
+board = WeightBoard(shapes, HostMemory.create(WeightBoard.floats_needed(shapes)))
+door = Door(Path(sys.argv[1]), board.describe, board.share)
+for version in itertools.count(int(sys.argv[2])):
+    board.post(PolicyVersion(0, version), [torch.full(s, float(version)) for s in shapes.values()])
+    if version % 1000 == 0:
+        print(version, flush=True)
+"""
+_WRITER_SHAPES = {"a": (64, 64), "b": (4096,)}
+
+
+def _open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def _start_writer(path: Path, first: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", _WRITER, str(path), str(first)]
+    writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    assert writer.stdout.readline()
+    return writer
+
+
+def test_weights_of_another_process_are_whole_and_outlive_its_kill(tmp_path) -> None:
+    before = _open_files()
+    writer = _start_writer(tmp_path / "b.door", 1000)
+    try:
+        description, fds = knock(tmp_path / "b.door")
+        reader = BoardReader(
+            description, fds, shapes=_WRITER_SHAPES, place="host", open_memory=HostMemory
+        )
+        end = time.monotonic() + DEADLINE_S
+        known, seen = PolicyVersion(), 0
+        while seen < 50:
+            assert time.monotonic() < end, f"{seen} versions in {DEADLINE_S} s"
+            found = reader.newer_than(known)
+            if found is not None:
+                at, tensors = found
+                assert at > known
+                for tensor in tensors.values():
+                    assert set(tensor.ravel().tolist()) == {float(at.version)}
+                known, seen = at, seen + 1
+    finally:
+        writer.send_signal(signal.SIGKILL)
+        writer.wait(DEADLINE_S)
+        writer.stdout.close()
+    # it may have died in the middle of a post: then the one before is the newest
+    at, tensors = reader.newer_than(PolicyVersion(0, 0))
+    assert at >= known
+    assert {float(x) for tensor in tensors.values() for x in tensor.ravel()} == {float(at.version)}
+    assert reader.newer_than(at) is None
+    reader.close()
+    assert _open_files() == before

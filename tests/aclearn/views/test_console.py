@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import io
+import os
+import pty
+import threading
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from aclearn.views import PlainConsole, open_console
+from aclearn.views.live_console import LiveConsole
+from aclearn.views.picture import _bar
+
+_LINE: dict[str, Any] = {
+    "time_s": 754.2,
+    "env_steps": 1_853_440,
+    "learned_steps": 1_840_000,
+    "dropped_steps": {"stale": 1200, "lost": 320, "fault": 0},
+    "in_flight_steps": 11_920,
+    "updates": 3000,
+    "epoch": 1,
+    "policy_version": 3000,
+    "env_steps_per_s": 2481.3,
+    "learned_steps_per_s": 2460.0,
+    "pps": 2500.0,
+    "tps": 4.1,
+    "return_mean_100": 12.34,
+    "episodes": 412,
+    "episodes_in_mean": 100,
+    "lag_mean": 2.3,
+    "lag_max": 5.0,
+    "wait_share": {
+        "actor": {"working": 0.35, "emulator": 0.25, "training queue": 0.40},
+        "trainer": {"working": 0.97, "unrolls": 0.03},
+    },
+    "queue_fill": 0.75,
+}
+_EMPTY: dict[str, Any] = {
+    "time_s": 0.0,
+    "return_mean_100": None,
+    "dropped_steps": {},
+    "wait_share": {},
+}
+_BOTTLENECK = "trainer: it works 97 % of the time while actors wait 40 % for the training queue"
+
+
+def _role(name: str, state: str = "running", restarts: int = 0) -> dict[str, Any]:
+    pid = 4711 if state == "running" else None
+    role = name.partition("-")[0]
+    return {"role": role, "name": name, "state": state, "restarts": restarts, "pid": pid}
+
+
+def _plain(stream: io.StringIO, every_s: float = 10.0) -> PlainConsole:
+    return PlainConsole({"max_wall_s": 3600.0}, name="pong-1", stream=stream, every_s=every_s)
+
+
+def _live(goal: dict[str, float | None], width: int = 110) -> tuple[LiveConsole, Console]:
+    console = Console(
+        file=io.StringIO(), force_terminal=True, color_system=None, width=width, height=60
+    )
+    return LiveConsole(goal, name="pong-1", console=console), console
+
+
+def _picture(view: LiveConsole, width: int = 110) -> str:
+    page = Console(file=io.StringIO(), width=width, color_system=None)
+    with page.capture() as capture:
+        page.print(view.view())
+    return capture.get()
+
+
+def test_a_plain_line_has_the_figures_the_goal_and_the_bottleneck() -> None:
+    stream = io.StringIO()
+    with _plain(stream) as console:
+        console.update(_LINE, [_role("actor-0", restarts=2), _role("trainer-0", restarts=1)])
+    assert stream.getvalue().splitlines() == [
+        "run=pong-1 started",
+        "time=0:12:34 return=12.34 episodes=412 env_steps=1853440 learned_steps=1840000 "
+        "learned_steps_per_s=2460 updates=3000 lag=2.3 dropped_steps=1520 training_queue=0.75 "
+        'restarts=3 progress="0:12:34 of 1:00:00, 0:47:26 to go" '
+        f'bottleneck="{_BOTTLENECK}; more trainer.workers where cores are free, fewer '
+        "actors.processes, a smaller policy.architecture or a GPU would help; "
+        'tuner.enabled=true tries such counts by itself"',
+    ]
+
+
+def test_a_plain_line_is_written_once_an_interval_and_the_last_at_the_end() -> None:
+    stream = io.StringIO()
+    with _plain(stream, every_s=10.0) as console:
+        for time_s in (0.0, 4.0, 9.9, 10.0, 12.0, 21.0, 23.0, 25.0):
+            console.update(_LINE | {"time_s": time_s}, [])
+    times = [text.split()[0] for text in stream.getvalue().splitlines()[1:]]
+    assert times == ["time=0:00:00", "time=0:00:10", "time=0:00:21", "time=0:00:25"]
+
+
+def test_an_event_is_written_at_once_on_one_line_without_escape_codes() -> None:
+    stream = io.StringIO()
+    with _plain(stream) as console:
+        console.note("actor-0 died:\n\x1b[31mTraceback\x1b[0m")
+        assert stream.getvalue().splitlines()[1] == "event: actor-0 died:  [31mTraceback [0m"
+
+
+def test_a_mean_of_few_episodes_says_of_how_many() -> None:
+    stream = io.StringIO()
+    with _plain(stream) as console:
+        console.update(_LINE | {"episodes_in_mean": 37}, [])
+    assert " return=12.34 mean_of=37 episodes=412 " in stream.getvalue()
+
+
+def test_the_first_line_of_a_run_needs_no_figures() -> None:
+    stream = io.StringIO()
+    with _plain(stream) as console:
+        console.update(_EMPTY, [])
+    line = stream.getvalue().splitlines()[1]
+    assert "return=- episodes=0 env_steps=0" in line
+    assert "the trainer has not reported" in line
+
+
+def test_a_stream_that_is_no_terminal_gets_plain_lines() -> None:
+    stream = io.StringIO()
+    with open_console({}, name="pong-1", stream=stream) as console:
+        console.update(_LINE, [])
+    assert isinstance(console, PlainConsole)
+    assert "\x1b" not in stream.getvalue()
+    assert "return=12.34" in stream.getvalue()
+
+
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_a_terminal_gets_the_live_view_unless_it_is_dumb(
+    term: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    master, slave = pty.openpty()
+    written = bytearray()
+
+    def read() -> None:
+        try:
+            while data := os.read(master, 65536):
+                written.extend(data)
+        except OSError:  # Linux answers so when the other side is closed
+            return
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        with (
+            os.fdopen(slave, "w") as stream,
+            open_console({"target_return": 18.0}, name="pong-1", stream=stream) as console,
+        ):
+            console.update(_LINE, [_role("actor-0")])
+            console.note("actor-0 restarted")
+    finally:
+        reader.join(20.0)
+        os.close(master)
+    assert not reader.is_alive()
+    text = written.decode()
+    assert ("\x1b[" in text) == (term != "dumb")
+    assert "12.34" in text
+    assert "actor-0 restarted" in text
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h")  # the cursor is given back
+
+
+def test_the_live_view_shows_the_goal_all_figures_roles_and_events() -> None:
+    view, _ = _live({"target_return": 18.0, "max_wall_s": 3600.0})
+    with view:
+        view.update(_LINE, [_role("actor-0"), _role("trainer-0", "waiting", restarts=3)])
+        view.note("trainer-0 died: exit status 1; restart 3 in 2 s")
+    picture = _picture(view)
+    for expected in (
+        "return 12.3 of 18",
+        "0:12:34 gone, at most 0:47:26 to go",
+        "1.85 M",
+        "2.48 k steps/s",
+        "2.46 k steps/s",
+        "2.50 k /s",
+        "4.1 /s",
+        "3.00 k, epoch 1",
+        "12.34 (mean of 100)",
+        "2.3 (max 5)",
+        "11.9 k",
+        "stale 1.20 k, lost 320",
+        "75 %",
+        "works 35 %  training queue 40 %  emulator 25 %",
+        "works 97 %  unrolls 3 %",
+        _BOTTLENECK,
+        "0:12:34  trainer-0 died: exit status 1; restart 3 in 2 s",
+    ):
+        assert expected in picture
+    rows = [text.split() for text in picture.splitlines()]
+    assert ["│", "actor-0", "running", "0", "4711", "│"] in rows
+    assert ["│", "trainer-0", "waiting", "3", "-", "│"] in rows
+
+
+@pytest.mark.parametrize(
+    ("shares", "cells"),
+    [
+        ([0.5, 0.25, 0.25], [12, 6, 6]),
+        ([1 / 3, 1 / 3, 1 / 3], [8, 8, 8]),
+        ([0.1, 0.1, 0.8], [2, 3, 19]),  # ends at 2.4, 4.8 and 24 of 24 cells
+        ([0.5, 0.0, 0.25], [12, 0, 6]),
+        ([0.9, 0.5, float("nan")], [22, 2, 0]),  # more than the whole is cut
+    ],
+)
+def test_the_parts_of_a_bar_are_as_long_as_their_shares(
+    shares: list[float], cells: list[int]
+) -> None:
+    colours = ["green", "yellow", "cyan"]
+    bar = _bar(list(zip(shares, colours, strict=True)), 24)
+    lengths = {span.style: span.end - span.start for span in bar.spans}
+    assert [lengths.get(colour, 0) for colour in colours] == cells
+    assert bar.plain == "━" * 24
+
+
+def test_with_many_roles_those_in_trouble_are_shown_and_the_rest_counted() -> None:
+    view, _ = _live({})
+    roles = [_role(f"actor-{index:02d}") for index in range(40)]
+    roles[37] = _role("actor-37", "failed", restarts=5)
+    with view:
+        view.update(_LINE, roles)
+    picture = _picture(view)
+    assert "actor-37" in picture
+    assert "and 30 more" in picture
+    assert picture.count("actor-") == 10
+
+
+def test_names_and_events_are_shown_as_they_are_and_never_read_as_markup() -> None:
+    view, _ = _live({})
+    with view:
+        view.update(_LINE, [_role("[red]actor")])
+        view.note("[bold]loud[/bold]\x1b[2J")
+    picture = _picture(view)
+    assert "[red]actor" in picture
+    assert "[bold]loud[/bold] [2J" in picture
+
+
+_CROWDED: dict[str, Any] = _LINE | {
+    "time_s": 359_999.0,
+    "env_steps": 1_234_567_890_123,
+    "learned_steps": 999_499_999,
+    "learned_steps_per_s": 123_456.7,
+    "env_steps_per_s": 123_456.7,
+    "pps": 999_499.0,
+    "tps": 1234.5,
+    "updates": 123_456_789,
+    "epoch": 1234,
+    "return_mean_100": -12_345.67,
+    "episodes_in_mean": 37,
+    "lag_mean": 12_345.6,
+    "lag_max": 123_456.0,
+    "dropped_steps": {"lag": 123_456, "lost": 2345, "env_fault": 7, "worker_failed": 1_234_567},
+    "queue_fill": 1.0,
+    "predictor_queue_fill": 1.0,
+    "wait_share": {
+        "actor": {"working": 0.1, "emulator": 0.2, "training queue": 0.3, "actions": 0.4},
+        "compressor": {"working": 0.25, "requests": 0.75},
+        "monitor": {"working": 0.01, "messages": 0.99},
+        "predictor": {"working": 0.92, "requests": 0.08},
+        "trainer": {"working": 0.5, "unrolls": 0.3, "the other workers": 0.2},
+    },
+    "tuner_temperature": 0.0,
+    "tuner_frozen": 1.0,
+    "tuner_predictors": 1.0,
+}
+
+
+def test_80_by_24_cells_hold_everything_of_a_large_run() -> None:
+    console = Console(
+        file=io.StringIO(), force_terminal=True, color_system=None, width=80, height=24
+    )
+    view = LiveConsole({"target_return": 18.0, "max_wall_s": 4e5}, name="pong-1", console=console)
+    names = ["monitor", "trainer", "predictor", "compressor"]
+    roles = [_role(f"{name}-0") for name in names] + [_role(f"actor-{i}") for i in range(12)]
+    with view:
+        view.update(
+            _CROWDED, [*roles, _role("actor-12", "waiting", 1), _role("actor-13", "joined")]
+        )
+        view.note("actor-12 died: exit status 1; restart 1 in 0.5 s")
+    with console.capture() as capture:
+        console.print(view.view(fitted=True))
+    rows = capture.get().splitlines()
+    assert len(rows) <= 24 and max(map(len, rows)) <= 80, capture.get()
+    assert "…" not in capture.get()
+    picture = "\n".join(" ".join(row.split()) for row in rows)
+    for whole in (
+        "return -12345.7 of 18 ",
+        "99:59:59 gone, at most 11:06:41 to go",
+        "Return -12.3 k (mean of 37) Environment 123 k steps/s │",
+        " Updates 123 M, epoch 1234 │",
+        " Lag (versions) 12.3 k (max 123 k) │",
+        "Queues training ━━━━━━━━━━━━ 100 % prediction ━━━━━━━━━━━━ 100 % │",
+        "Dropped for worker_failed 1.23 M, lag 123 k, lost 2.35 k, env_fault 7 ",
+        "works 10 % actions 40 % training queue 30 % ",
+        "works 50 % unrolls 30 % the other workers 20 % ",
+        "a smaller policy.architecture or │",
+        "│ what paid best │",
+        "actor-12 died: exit status 1; restart 1 in 0.5 s",
+        "12 actors",
+        "actor-12 waiting, 1 restart",
+        "joined: actor-13",
+    ):
+        assert whole in picture, f"{whole!r} is not in\n{picture}"
+
+
+def test_a_narrow_terminal_still_shows_the_goal_and_the_bottleneck() -> None:
+    view, _ = _live({"target_return": 18.0}, width=60)
+    with view:
+        view.update(_LINE, [_role("actor-0")])
+    picture = _picture(view, width=60)
+    assert max(len(text) for text in picture.splitlines()) <= 60
+    assert "return 12.3 of 18" in picture
+    assert "it works 97 %" in picture
+
+
+def test_the_live_view_starts_without_any_figures() -> None:
+    view, console = _live({"target_return": 18.0})
+    with view:
+        view.update(_EMPTY, [])
+    assert "return of 18, no episode yet" in _picture(view)
+    assert "the trainer has not reported" in console.file.getvalue()  # type: ignore[attr-defined]
