@@ -39,8 +39,8 @@ from compress import (
     parse_chain,
     parse_words,
 )
-from compress.artifact import GraphCache
-from compress.runtime import Executable
+from compress.runtimes.graph_cache import GraphCache
+from compress.runtimes.protocols import Executable
 from services.artifacts import artifact_of, reply_of
 from services.policies import warn_of_idle_links
 

@@ -96,7 +96,7 @@ def slow_screens() -> gymnasium.Env[Any, Any]:
 
 def predictor() -> None:
     """A predictor's process whose calls wait for something else than the processor first."""
-    from compress.runtime import OnnxExecutable
+    from compress.runtimes.onnx_runtime import OnnxExecutable
     from services.cli import main as cli
 
     compute = OnnxExecutable.logits

@@ -11,28 +11,25 @@ Torch is imported by the first link that computes with it: who runs ONNX artifac
 
 from __future__ import annotations
 
-from compress.artifact import (
-    Artifact,
-    ArtifactPolicy,
-    Fidelity,
-    check_artifact,
-    check_probe,
-    with_floor,
-)
+from compress.artifact import Artifact, Fidelity, check_artifact, with_floor
 from compress.chain import CompressorChain
-from compress.distiller import Distiller
 from compress.errors import ChainError, NeedsObservations, RefusedArtifact, RefusedTensors
-from compress.fusion import Fusion, fold_batch_norm, fold_normalisation, fuse_module
-from compress.graph import PolicyGraph, check_tensors
-from compress.link import Link, check_compressor
-from compress.low_rank import LowRank
-from compress.onnx_graph import build_onnx
+from compress.graphs.onnx_graph import build_onnx
+from compress.graphs.policy_graph import PolicyGraph, check_tensors
+from compress.link import Link
+from compress.link_check import check_compressor
+from compress.methods.distiller import Distiller
+from compress.methods.fusion import Fusion
+from compress.methods.low_rank import LowRank
+from compress.methods.pruning import Pruning
+from compress.methods.quantizer import Quantizer
+from compress.methods.static_graph import ONNX, TorchScript
+from compress.modules.fusion import fold_batch_norm, fold_normalisation, fuse_module
 from compress.parse import LINKS, parse_chain, parse_words
 from compress.policy import Context, Policy
-from compress.pruning import Pruning
-from compress.quantizer import Quantizer
-from compress.runtime import OnnxPolicy, PolicyRuntime
-from compress.static import ONNX, TorchScript
+from compress.runtimes.artifact_policy import ArtifactPolicy, check_probe
+from compress.runtimes.onnx_runtime import OnnxPolicy
+from compress.runtimes.protocols import PolicyRuntime
 
 __all__ = [
     "LINKS",

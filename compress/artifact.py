@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -16,20 +16,11 @@ from aclearn.distributions import log_softmax
 from aclearn.policies import Architecture
 from aclearn.types import PolicyVersion
 from compress.errors import RefusedArtifact, RefusedTensors
-from compress.graph import PolicyGraph, check_tensors
-from compress.optimised import Skeleton, skeleton_of
-from compress.runtime import BriefSession, Executable, OnnxExecutable
+from compress.graphs.policy_graph import PolicyGraph, check_tensors
 
-_Made = TypeVar("_Made")
-
-#: How far a probe's logits may be from what the compressor saw, as a share of their largest: other
-#: processors round otherwise, and in int8 a rounding is a whole step.
-_TOLERANCES = {"fp32": 1e-3, "fp16": 1e-2, "bf16": 5e-2, "int8": 5e-2}
 #: What the largest of some logits counts as at least where they are compared: a new policy's are
 #: hundredths, and its next version's too.
 LEAST_SCALE = 1e-2
-#: Executables' graphs that a runtime keeps; a chain that is switched comes back.
-_GRAPHS_KEPT = 4
 
 
 @dataclass(frozen=True)
@@ -175,138 +166,3 @@ def check_artifact(artifact: Artifact, architecture: Architecture) -> None:
         check_tensors(artifact.graph, artifact.tensors)
     except RefusedTensors as error:
         raise RefusedArtifact(f"artifact {artifact.chain}: {error}") from error
-
-
-def check_probe(artifact: Artifact, executable: Executable) -> None:
-    """Raise `RefusedArtifact` unless the executable gives the probe's logits.
-
-    The cheapest complete guard: it sees mixed weights, another processor's arithmetic and a wrong
-    graph alike.
-    """
-    expected = artifact.probe_logits
-    if expected.size == 0 or not np.isfinite(expected).all():
-        raise RefusedArtifact(
-            f"artifact {artifact.chain}: its probe says nothing; expected finite logits of one "
-            f"observation at least, got shape {expected.shape}"
-        )
-    logits = executable.logits(artifact.probe_observations)
-    tolerance = _TOLERANCES[artifact.graph.precision] * max(LEAST_SCALE, np.abs(expected).max())
-    if logits.shape != expected.shape or not np.allclose(
-        logits, expected, rtol=0.0, atol=tolerance
-    ):
-        raise RefusedArtifact(
-            f"artifact {artifact.chain}: the probe's logits differ from those of the compressor by "
-            f"more than {tolerance:.3g}; does this processor compute int8 otherwise?"
-        )
-
-
-class GraphCache:
-    """Makes executables; keeps the graphs that it has built, since only their tensors change.
-
-    Args:
-        threads: of the runtime.
-    """
-
-    def __init__(self, *, threads: int = 1) -> None:
-        self._threads = threads
-        self._skeletons: dict[str, Skeleton] = {}
-        self._brief: dict[str, BriefSession] = {}
-        self._traced: dict[str, bytes] = {}
-
-    def executable(
-        self, graph: PolicyGraph, tensors: Mapping[str, NDArray[Any]], *, brief: bool = False
-    ) -> Executable:
-        """The graph with these tensors, ready to run; they must fit (see `check_tensors`).
-
-        Args:
-            graph: what to run.
-            tensors: by the names of `graph.tensors()`.
-            brief: for a few observations only: ready at once, slower to run; the tensors must not
-                be written any more.
-        """
-        if graph.runtime != "onnx":
-            # imported here: who runs ONNX never pays for torch
-            from compress.torch_runtime import TorchExecutable, trace
-
-            if graph.runtime == "torch":
-                return TorchExecutable(graph, tensors)
-            traced = self._kept(self._traced, graph, lambda: trace(graph))
-            return TorchExecutable(graph, tensors, traced=traced)
-        if brief:
-            session = self._kept(
-                self._brief, graph, lambda: BriefSession(graph, threads=self._threads)
-            )
-            return session.executable(tensors)
-        skeleton = self._kept(self._skeletons, graph, lambda: skeleton_of(graph))
-        return OnnxExecutable(skeleton, graph, tensors, threads=self._threads)
-
-    @staticmethod
-    def _kept(made: dict[str, _Made], graph: PolicyGraph, make: Callable[[], _Made]) -> _Made:
-        """What was made for the graph, or is made now; the one made first is forgotten."""
-        digest = graph.digest()
-        if digest not in made:
-            made[digest] = make()
-            if len(made) > _GRAPHS_KEPT:
-                del made[next(iter(made))]
-        return made[digest]
-
-
-@dataclass(frozen=True, eq=False)
-class FlooredExecutable:
-    """One artifact's executable with its floor mixed in."""
-
-    plain: Executable
-    floor: float
-
-    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Logits `[N, A]` float32 of observations `[N, *shape]`, the floor mixed in."""
-        return with_floor(self.plain.logits(observations), self.floor)
-
-
-class ArtifactPolicy:
-    """A runtime for artifacts, whatever their graph.
-
-    Args:
-        architecture: of the uncompressed policy.
-        threads: of the runtime.
-    """
-
-    def __init__(self, architecture: Architecture, *, threads: int = 1) -> None:
-        self._architecture = architecture
-        self._graphs = GraphCache(threads=threads)
-        self._executable: FlooredExecutable | None = None
-        self.chain = "none"
-
-    def swap(self, artifact: Artifact) -> None:
-        """Run this artifact from the next call on, whole or not at all.
-
-        Raises:
-            RefusedArtifact: it is damaged, of another policy, cannot be run, or its probe fails;
-                the old one goes on.
-        """
-        check_artifact(artifact, self._architecture)
-        try:
-            executable = self._graphs.executable(artifact.graph, artifact.tensors)
-            check_probe(artifact, executable)
-        except RefusedArtifact:
-            raise
-        except Exception as error:
-            # each runtime has errors of its own for a graph that it does not know how to compute
-            raise RefusedArtifact(f"artifact {artifact.chain}: cannot be run: {error!r}") from error
-        self._executable = FlooredExecutable(executable, artifact.floor)
-        self.chain = artifact.chain
-
-    @property
-    def executable(self) -> FlooredExecutable:
-        """The artifact of the last swap; needs a `swap` before."""
-        if self._executable is None:
-            raise RuntimeError("no artifact yet: call swap first")
-        return self._executable
-
-    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Logits `[N, A]` float32 of observations `[N, *shape]`, the floor mixed in.
-
-        Raises:
-            RuntimeError: there was no `swap` yet.
-        """
-        return self.executable.logits(observations)

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.policies import Architecture
-from compress.artifact import Artifact, Fidelity, GraphCache, with_floor
+from compress.artifact import Artifact, Fidelity, with_floor
 from compress.errors import ChainError, RefusedTensors
-from compress.graph import PolicyGraph, check_tensors
+from compress.graphs.policy_graph import PolicyGraph, check_tensors
 from compress.link import MOST_NAME_BYTES, Link, is_id
 from compress.policy import Context, Policy
-from compress.runtime import Executable
+from compress.runtimes.graph_cache import GraphCache
+from compress.runtimes.protocols import Executable
 
 #: Observations that travel with an artifact, for the check before a swap.
 _PROBES = 2
@@ -270,7 +271,7 @@ def _one_thread(graph: PolicyGraph) -> AbstractContextManager[None]:
     if graph.runtime == "onnx":
         return nullcontext()
     # imported here: who runs ONNX never pays for torch
-    from compress.torch_runtime import one_thread
+    from compress.runtimes.torch_runtime import one_thread
 
     return one_thread()
 

@@ -13,8 +13,8 @@ from onnx import numpy_helper
 
 from compress.artifact import Artifact
 from compress.errors import ChainError
-from compress.graph import stored_as_float32
-from compress.onnx_graph import build_onnx, onnx_tensors
+from compress.graphs.onnx_graph import build_onnx, onnx_tensors
+from compress.graphs.policy_graph import stored_as_float32
 
 
 def export_onnx(artifact: Artifact, metadata: Mapping[str, str] | None = None) -> bytes:

@@ -11,14 +11,14 @@ import yaml
 
 from aclearn.errors import AclearnError
 from compress.chain import CompressorChain
-from compress.distiller import Distiller
 from compress.errors import ChainError
-from compress.fusion import Fusion
 from compress.link import Link
-from compress.low_rank import LowRank
-from compress.pruning import Pruning
-from compress.quantizer import Quantizer
-from compress.static import ONNX, TorchScript
+from compress.methods.distiller import Distiller
+from compress.methods.fusion import Fusion
+from compress.methods.low_rank import LowRank
+from compress.methods.pruning import Pruning
+from compress.methods.quantizer import Quantizer
+from compress.methods.static_graph import ONNX, TorchScript
 
 LINKS: dict[str, Callable[..., Link]] = {
     "prune": Pruning,

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from aclearn.policies import Architecture
 from aclearn.types import PolicyVersion
 from compress.errors import NeedsObservations
-from compress.graph import PolicyGraph, Tensors
+from compress.graphs.policy_graph import PolicyGraph, Tensors
 
 if TYPE_CHECKING:
-    from compress.network import GraphNetwork
+    from compress.graphs.graph_network import GraphNetwork
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +112,7 @@ class Context:
     def network(self) -> GraphNetwork:
         """The original policy as an fp32 torch module, made once a version."""
         if self._network is None:
-            from compress.network import GraphNetwork  # imported here: plain data needs no torch
+            from compress.graphs.graph_network import GraphNetwork
 
             if self.original is None:
                 raise RuntimeError("context: no policy has entered the chain yet")

@@ -30,8 +30,8 @@ from compress import (
 )
 from compress.artifact import LEAST_SCALE
 from compress.export import export_onnx, run_onnx
-from compress.integers import integer_logits
-from compress.network import GraphNetwork
+from compress.graphs.graph_network import GraphNetwork
+from compress.graphs.int8_reference import integer_logits
 from services.play import SavedPolicy, load_policy, play, visit
 from services.policies import warn_of_idle_links
 

@@ -128,8 +128,8 @@ def make_runtime(
     chosen = choose_device(device, key="predictor.device")
     amp_dtype = choose_amp("auto" if kind == "torch-amp" else "off", chosen)
     if chosen.type == "cuda":
-        from compress.cuda_place import CudaPlace
-        from compress.lanes import LanePolicy
+        from compress.runtimes.cuda_policy import LanePolicy
+        from compress.runtimes.cuda_stream import CudaPlace
 
         return LanePolicy(
             architecture,
@@ -138,6 +138,6 @@ def make_runtime(
             max_batch=max_batch,
             amp_dtype=amp_dtype,
         )
-    from compress.torch_runtime import TorchPolicy
+    from compress.runtimes.torch_runtime import TorchPolicy
 
     return TorchPolicy(architecture, amp_dtype=amp_dtype)

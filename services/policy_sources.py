@@ -16,7 +16,7 @@ from aclearn.shared_weights import HostMemory
 from aclearn.types import PolicyVersion
 from aclearn.wire import ArtifactReply, ArtifactRequest, Message, Peer, Weights, WeightsRequest
 from compress import ArtifactPolicy, PolicyRuntime
-from compress.runtime import Executable
+from compress.runtimes.protocols import Executable
 from services.artifacts import artifact_of
 from services.shared_weights import BoardLink
 
@@ -166,7 +166,7 @@ def make_weights_source(
         return WeightsSource(runtime, BoardLink(architecture, "host", HostMemory))
     if share == "auto" and kind != "onnx":
         # imported here: who runs ONNX never pays for torch
-        from compress.lanes import LanePolicy
+        from compress.runtimes.cuda_policy import LanePolicy
 
         if isinstance(runtime, LanePolicy):
             from aclearn.shared_weights.cuda_memory import CudaMemory, place_of

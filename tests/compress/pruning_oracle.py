@@ -9,8 +9,8 @@ import torch
 
 from aclearn.policies import Architecture, Convolution, ResidualSection
 from compress import Policy
-from compress.network import GraphNetwork
-from compress.units import keep_units, sources
+from compress.graphs.graph_network import GraphNetwork
+from compress.graphs.units import keep_units, sources
 
 IMAGES = Architecture(
     "images", (2, 9, 9), "uint8", 3, (Convolution(6, 3, 2), Convolution(5, 2, 1)), (10, 7)

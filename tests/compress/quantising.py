@@ -12,7 +12,7 @@ def quantise(link, policy, context):
 
 def run(policy):
     """The quantised policy in ONNX Runtime, as an actor would run it."""
-    from compress.artifact import GraphCache
+    from compress.runtimes.graph_cache import GraphCache
 
     graph = replace(policy.graph, runtime="onnx", static=True)
     return GraphCache().executable(graph, policy.tensors)

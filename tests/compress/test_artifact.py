@@ -24,8 +24,8 @@ from compress import (
     check_probe,
     with_floor,
 )
-from compress.artifact import GraphCache
-from compress.quantizer import Quantizer, has_vnni
+from compress.methods.quantizer import Quantizer, has_vnni
+from compress.runtimes.graph_cache import GraphCache
 
 
 def int8():

@@ -22,8 +22,8 @@ from compress import (
     RefusedTensors,
     TorchScript,
 )
-from compress.distiller import Distiller
-from compress.quantizer import Quantizer
+from compress.methods.distiller import Distiller
+from compress.methods.quantizer import Quantizer
 
 
 def int8(**settings):

@@ -8,8 +8,8 @@ import types
 import pytest
 
 from compress import LINKS, ONNX, ChainError, CompressorChain, Link, parse_chain, parse_words
-from compress.distiller import Distiller
-from compress.quantizer import Quantizer, has_vnni
+from compress.methods.distiller import Distiller
+from compress.methods.quantizer import Quantizer, has_vnni
 
 INT8 = "int8" if has_vnni() else "int8-7bit"
 

@@ -25,7 +25,7 @@ from compress import (
     build_onnx,
 )
 from compress.export import export_onnx, run_onnx
-from compress.quantizer import Quantizer
+from compress.methods.quantizer import Quantizer
 from services.cli import app
 from services.compression import compress_run, export_run
 from services.compression_table import table_of
@@ -114,7 +114,7 @@ def test_an_exported_int8_policy_is_near_and_says_how_near(run, tmp_path) -> Non
 def test_an_exported_int8_policy_is_for_every_processor_whichever_this_one_is(
     run, tmp_path, monkeypatch, no_games, vnni
 ) -> None:
-    monkeypatch.setattr("compress.quantizer.has_vnni", lambda: vnni)
+    monkeypatch.setattr("compress.methods.quantizer.has_vnni", lambda: vnni)
     to = tmp_path / "policy.onnx"
     artifact = export_run(run, to, words="int8")
     assert artifact.chain == "int8-7bit>onnx"
@@ -142,7 +142,7 @@ def test_a_model_that_is_not_what_torch_computes_is_not_written(
         """A graph that forgets to divide pixels by 255, wherever one is built."""
         return build_onnx(replace(graph, scale_folded=True), **how)
 
-    for user in ("compress.export", "compress.optimised"):
+    for user in ("compress.export", "compress.runtimes.optimised_onnx"):
         monkeypatch.setattr(f"{user}.build_onnx", undivided)
     with pytest.raises(RefusedArtifact, match=r"logits are off by .*it was not written"):
         export_run(run, to, words=words, force=True)
@@ -163,7 +163,11 @@ def test_an_int8_graph_that_is_wrong_wherever_it_is_built_is_not_written(
                 tensor.CopyFrom(onnx.numpy_helper.from_array(np.int8(1), "weight_zero"))
         return model.SerializeToString()
 
-    for user in ("compress.export", "compress.optimised", "compress.runtime"):
+    for user in (
+        "compress.export",
+        "compress.runtimes.optimised_onnx",
+        "compress.runtimes.onnx_runtime",
+    ):
         monkeypatch.setattr(f"{user}.build_onnx", bent)
     with pytest.raises(RefusedArtifact, match=r"logits are off by .*it was not written"):
         export_run(run, to, words="int8")

@@ -24,9 +24,9 @@ from aclearn.policies import describe_architecture
 from aclearn.telemetry import WaitMeter
 from aclearn.types import EnvSpec, PolicyVersion
 from compress import Context, OnnxPolicy, Policy, PolicyGraph
-from compress.lanes import LanePolicy
-from compress.quantizer import Quantizer, has_vnni
-from compress.torch_runtime import TorchPolicy
+from compress.methods.quantizer import Quantizer, has_vnni
+from compress.runtimes.cuda_policy import LanePolicy
+from compress.runtimes.torch_runtime import TorchPolicy
 from services.actor import make_actions
 from services.compressor import Compressor
 from services.policies import architecture_of, make_chain, make_runtime

@@ -8,7 +8,7 @@ import pytest
 from aclearn.types import PolicyVersion
 from aclearn.wire import ErrorReply, NoNewerWeights, Peer, Status, Weights, WeightsRequest
 from compress import ArtifactPolicy, Context, OnnxPolicy, Policy, parse_chain
-from compress.torch_runtime import TorchPolicy
+from compress.runtimes.torch_runtime import TorchPolicy
 from services.policy_client import PolicyClient
 from services.policy_sources import WeightsSource
 from services.role import PeerLink

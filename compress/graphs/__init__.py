@@ -1,0 +1,1 @@
+"""Policies as graphs: layers, units, ONNX."""

@@ -1,0 +1,174 @@
+"""`check_compressor`: tells the author of a link what is wrong with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from numbers import Real
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.policies import Architecture, describe_architecture
+from aclearn.types import PolicyVersion
+from compress.errors import RefusedTensors
+from compress.graphs.policy_graph import PolicyGraph, Tensors, check_tensors
+from compress.link import Link, is_id, is_word
+from compress.policy import Context, Policy
+
+
+def check_compressor(link: Link, architecture: Architecture | None = None) -> None:
+    """Try a link of your own on a small policy and see whether it keeps the contract.
+
+    Args:
+        link: to try.
+        architecture: the policy's; without it `accerl-net3` for 84 × 84 images and 6 actions.
+
+    Raises:
+        AssertionError: it does not; says what was expected.
+        ChainError: it refuses this architecture.
+    """
+    architecture = architecture or describe_architecture(
+        "accerl-net3", observation_shape=(4, 84, 84), observation_dtype="uint8", actions=6
+    )
+    rng = np.random.default_rng(0)
+    shape = (64, *architecture.observation_shape)
+    images = architecture.observation_dtype == "uint8"
+    observations = (
+        rng.integers(0, 256, shape, np.uint8) if images else rng.normal(size=shape)
+    ).astype(architecture.observation_dtype)
+    policies = [_random_policy(architecture, version) for version in (1, 2)]
+    kept = [_copied(policy) for policy in policies]
+    name = link.id
+    _require(is_id(name), f"id: expected one printable word without '>', got {name!r}")
+    planned = link.plan(policies[0].graph)
+    _check_gauges(link, {})
+    visited = observations.copy()
+    results, made = [], []
+    for _ in range(2):
+        context = Context(observations, seed=3)
+        for policy in policies:
+            context.begin(policy)
+            results.append(link.compress(policy, context))
+            made.append(_copied(results[-1]))
+            _check_gauges(link, context.memory(link.owner))
+    for policy, before in zip(policies, kept, strict=True):
+        if (tensor := _changed(policy, before)) is not None:
+            _fail(f"{name}: compress changed the tensor {tensor!r} of the policy it was given")
+    _require(
+        np.array_equal(observations, visited),
+        f"{name}: compress changed context.observations, which the other links read too",
+    )
+    for i, result in enumerate(results):
+        _check_result(link, architecture, planned, result, policies[i % 2].at)
+    for result, before in zip(results, made, strict=True):
+        if (tensor := _changed(result, before)) is not None:
+            _fail(
+                f"{name}: compress changed the tensor {tensor!r} of a policy that it had handed on "
+                "before; make new arrays for each version"
+            )
+    for first, again in zip(results[:2], results[2:], strict=True):
+        if (tensor := _changed(again, first.tensors)) is not None:
+            _fail(
+                f"{name}: two runs with one seed gave different {tensor!r}; draw what is random "
+                "from context.seed"
+            )
+    if not link.needs_observations:
+        result = _without_observations(link, policies[0])
+        _check_result(link, architecture, planned, result, policies[0].at)
+
+
+def _fail(breach: str) -> NoReturn:
+    # not by `assert`, which `python -O` takes out
+    raise AssertionError(breach)
+
+
+def _require(kept: bool, breach: str) -> None:
+    if not kept:
+        _fail(breach)
+
+
+def _copied(policy: Policy) -> dict[str, NDArray[Any]]:
+    return {name: np.array(tensor) for name, tensor in policy.tensors.items()}
+
+
+def _changed(policy: Policy, before: Tensors) -> str | None:
+    """The name of a tensor that is not as it was; None when all are."""
+    for name, old in before.items():
+        now = policy.tensors.get(name)
+        if now is None or not np.array_equal(now, old):
+            return name
+    return None
+
+
+def _check_gauges(link: Link, memory: Mapping[str, Any]) -> None:
+    try:
+        gauges = dict(link.gauges(memory))
+    except Exception as error:
+        # whatever the user's own code raises
+        raise AssertionError(
+            f"{link.id}: gauges raised {error!r} of the memory {sorted(memory)}; a beat may ask "
+            "before the first version"
+        ) from error
+    for gauge, value in gauges.items():
+        _require(
+            is_word(gauge), f"{link.id}: gauges: expected a name without spaces, got {gauge!r}"
+        )
+        _require(
+            isinstance(value, Real) and math.isfinite(value),
+            f"{link.id}: gauges[{gauge!r}]: expected a finite number, got {value!r}",
+        )
+
+
+def _without_observations(link: Link, policy: Policy) -> Policy:
+    """What the link makes before actors have visited anything."""
+    context = Context(seed=3)
+    context.begin(policy)
+    try:
+        return link.compress(policy, context)
+    except Exception as error:
+        # whatever the user's own code raises
+        raise AssertionError(
+            f"{link.id}: before there are observations compress raised {error!r}; if it cannot "
+            "work without, set needs_observations = True"
+        ) from error
+
+
+def _check_result(
+    link: Link,
+    architecture: Architecture,
+    planned: PolicyGraph,
+    result: Policy,
+    at: PolicyVersion,
+) -> None:
+    made = result.graph
+    if link.widths_from_weights:
+        planned = planned.with_architecture(made.architecture)
+    _require(
+        replace(made, ranks=()) == replace(planned, ranks=()),
+        f"{link.id}: plan promised {planned}, compress made {made}",
+    )
+    same = (
+        made.architecture.observation_shape == architecture.observation_shape
+        and made.architecture.observation_dtype == architecture.observation_dtype
+        and made.architecture.actions == architecture.actions
+    )
+    _require(same, f"{link.id}: observations and actions must stay as they are")
+    _require(result.at == at, f"{link.id}: expected version {at}, got {result.at}")
+    try:
+        # who acts needs no value: quantised and static graphs leave it out
+        with_value = made.precision == "fp32" and not made.static
+        check_tensors(made, result.tensors, with_value=with_value)
+    except RefusedTensors as error:
+        raise AssertionError(f"{link.id}: {error}") from error
+
+
+def _random_policy(architecture: Architecture, version: int) -> Policy:
+    rng = np.random.default_rng(version)
+    tensors = {}
+    for name, shape in architecture.tensor_shapes().items():
+        spread = 0.1 if len(shape) == 1 else float(np.prod(shape[1:])) ** -0.5
+        tensors[name] = rng.normal(0.0, spread, shape).astype(np.float32)
+    return Policy.of(architecture, tensors, PolicyVersion(0, version))

@@ -1,0 +1,1 @@
+"""The links of a chain: pruning, distillation, quantisation and others."""

@@ -1,0 +1,48 @@
+"""Graph fusion: linear steps beside a layer are folded into its weights.
+
+What is left to fuse, activations into products, the runtimes do when they load a graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from compress.graphs.policy_graph import PolicyGraph
+from compress.graphs.scale_folding import fold_scale
+from compress.link import Link
+from compress.policy import Context, Policy
+
+if TYPE_CHECKING:
+    pass
+
+Array = NDArray[Any]
+
+
+class Fusion(Link):
+    """Folds the division of images by 255 into the first weights, of the value's too.
+
+    Observations then enter the first product as the numbers they are. Policies on float32
+    observations have nothing to fold and stay as they are. For what a network of your own may have
+    beside: `fold_batch_norm`, `fold_normalisation`, `fuse_module`.
+
+    The folded weights are 255 times smaller: where float16 follows, those that were below 0.016
+    lose digits, which bf16 and int8 do not.
+    """
+
+    @property
+    def id(self) -> str:
+        """The name: "fuse"."""
+        return "fuse"
+
+    def plan(self, graph: PolicyGraph) -> PolicyGraph:
+        """The same graph, `scale_folded` where observations are images."""
+        self.require_plain(graph)
+        images = graph.architecture.observation_dtype == "uint8"
+        return replace(graph, scale_folded=True) if images else graph
+
+    def compress(self, policy: Policy, context: Context) -> Policy:
+        """The same function of the observations in fewer steps."""
+        return policy.become(self.plan(policy.graph), fold_scale(policy.graph, policy.tensors))

@@ -1,0 +1,288 @@
+"""Low-rank factorisation: a wide layer becomes two narrow ones, W ≈ up · down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compress.errors import ChainError
+from compress.graphs.policy_graph import Layer, PolicyGraph
+from compress.link import Link
+from compress.policy import Context, Policy
+
+Matrix = NDArray[np.float32]
+
+#: A basis that keeps less of W than the last SVD's did, by this share, is computed afresh.
+_ENERGY_DROP = 0.01
+#: How far MᵀM may be from the identity: any number of it, where M counts as orthogonal; in its
+#: 1-norm, which bounds its eigenvalues, where Newton's steps converge, twice the digits in each.
+_ORTHOGONAL_WITHIN, _NEARLY_ORTHOGONAL, _MOST_POLAR_STEPS = 1e-5, 0.75, 8
+
+
+@dataclass
+class _Factored:
+    """A layer's column space: `basis` [m, rank] is orthonormal, `energy` the share it kept."""
+
+    basis: Matrix
+    energy: float
+
+
+@dataclass
+class _State:
+    """What is remembered from version to version, for one graph."""
+
+    graph: str
+    ranks: dict[str, int]
+    age: int = 0
+    factored: dict[str, _Factored] = field(default_factory=dict)
+
+
+class LowRank(Link):
+    """Low-rank factorisation of the layers where it saves multiplications.
+
+    W [m, n] ≈ up [m, r] · down [r, n] with orthonormal columns in `up`, as the truncated singular
+    value decomposition has it, the best approximation of that rank (Eckart & Young 1936). It saves
+    something where r < m·n / (m + n). The first version costs an SVD; later ones one step of
+    subspace iteration from the last version's basis, since weights move little, and an SVD again
+    where that basis keeps noticeably less of W. A basis turns as little as it can between versions,
+    so that ranges of what is between both halves, which `quantize` measures, stay as they are;
+    where it is computed afresh they are measured anew.
+
+    Args:
+        rank: an integer is the rank of all layers; a number between 0 and 1 is the share of the
+            squared singular values that each layer keeps, from which its rank follows.
+        layers: names of those to factor; without it all hidden dense layers.
+        convolutions: the convolutions too, as one with `rank` filters and a 1 × 1 one after it.
+        decide_every: versions after which ranks from a share are decided again. Ranks that change
+            make another graph; but an untrained layer has no small rank, and would keep what was
+            decided then for ever. None: never again.
+
+    Raises:
+        ChainError: a value outside of its range.
+    """
+
+    def __init__(
+        self,
+        rank: int | float | None = None,
+        *,
+        layers: Sequence[str] | None = None,
+        convolutions: bool = False,
+        decide_every: int | None = 200,
+    ) -> None:
+        if rank is None:
+            rank = 0.9
+        whole = isinstance(rank, int) and not isinstance(rank, bool)
+        if not (whole and rank >= 1) and not (isinstance(rank, float) and 0.0 < rank < 1.0):
+            raise ChainError(
+                "low_rank: expected a rank (an integer of 1 or more) or the share of the squared "
+                f"singular values to keep (more than 0 and less than 1), got {rank!r}"
+            )
+        if layers is not None and (isinstance(layers, str) or not layers):
+            raise ChainError(f"low_rank: layers: expected a list of names, got {layers!r}")
+        if decide_every is not None and (
+            isinstance(decide_every, bool) or not isinstance(decide_every, int) or decide_every < 1
+        ):
+            raise ChainError(
+                f"low_rank: decide_every: expected an integer of 1 or more, got {decide_every!r}"
+            )
+        self._rank = int(rank) if whole else None
+        self._share = None if whole else float(rank)
+        self._layers = None if layers is None else tuple(str(name) for name in layers)
+        self._convolutions = bool(convolutions)
+        self._decide_every = decide_every
+
+    @property
+    def id(self) -> str:
+        """E.g. "low_rank=64", "low_rank=0.9-convolutions", "low_rank=64-hidden.0"."""
+        main = f"low_rank={self._rank if self._share is None else f'{self._share:g}'}"
+        marks = sorted(self._layers) if self._layers is not None else []
+        marks += ["convolutions"] * self._convolutions
+        return "-".join([main, *marks])
+
+    def plan(self, graph: PolicyGraph) -> PolicyGraph:
+        """The same graph with factored layers.
+
+        For a share the ranks are the largest that pay: the weights decide them.
+        """
+        self.require_plain(graph)
+        if graph.ranks:
+            names = ", ".join(name for name, _ in graph.ranks)
+            raise self.refuse(f"{names} is factored already; a chain has one low_rank")
+        most = self._most(graph)
+        ranks = self._paying(most)
+        dear = {name: most[name] for name in self._layers or () if name not in ranks}
+        if dear or not ranks:
+            limits = ", ".join(f"{name} up to {rank}" for name, rank in (dear or most).items())
+            raise self.refuse(
+                f"two layers of rank {self._rank or 1} would cost no less than the one they "
+                f"replace; ranks that pay: {limits}"
+            )
+        return _with_ranks(graph, ranks)
+
+    def compress(self, policy: Policy, context: Context) -> Policy:
+        """The policy with factored layers; a value's own layers stay as they are.
+
+        So does a layer that pruning by all layers' weights has left too narrow for its rank to pay,
+        which nobody knew when the chain was planned.
+        """
+        state = self._state(policy, self._paying(self._most(policy.graph)), context)
+        graph = _with_ranks(policy.graph, state.ranks)
+        tensors = dict(policy.tensors)
+        for name, rank in graph.ranks:
+            weight = np.asarray(tensors.pop(f"{name}.weight"), np.float32)
+            bias = tensors.pop(f"{name}.bias")
+            matrix = weight.reshape(len(weight), -1)
+            basis = self._basis(state, name, matrix, rank, context)
+            down = basis.T @ matrix
+            tensors[f"{name}.down.weight"] = down.reshape(rank, *weight.shape[1:])
+            ones = (1,) * (weight.ndim - 2)
+            tensors[f"{name}.up.weight"] = np.ascontiguousarray(basis).reshape(*basis.shape, *ones)
+            tensors[f"{name}.up.bias"] = bias
+        return policy.become(graph, tensors)
+
+    def _most(self, graph: PolicyGraph) -> dict[str, int]:
+        """The largest ranks that pay, of the wanted layers."""
+        return {name: largest_paying_rank(layer) for name, layer in self._wanted(graph).items()}
+
+    def _paying(self, most: dict[str, int]) -> dict[str, int]:
+        """The ranks, for a share the largest that pay, of the layers where they do."""
+        least = self._rank or 1
+        return {name: self._rank or rank for name, rank in most.items() if least <= rank}
+
+    def _wanted(self, graph: PolicyGraph) -> dict[str, Layer]:
+        layers = {layer.name: layer for layer in graph.layers()}
+        if self._layers is not None:
+            for name in self._layers:
+                if name not in layers:
+                    raise self.refuse(
+                        f"layers: {name!r} is unknown; expected some of {', '.join(layers)}"
+                    )
+        wanted = {}
+        for name, layer in layers.items():
+            hidden = name.startswith("hidden") and self._layers is None
+            named = self._layers is not None and name in self._layers
+            if hidden or named or (layer.is_convolution and self._convolutions):
+                wanted[name] = layer
+        if not wanted:
+            raise self.refuse(
+                "the policy has no hidden dense layer to factor; name others in layers: "
+                f"{', '.join(layers)}"
+            )
+        return wanted
+
+    def _state(self, policy: Policy, planned: dict[str, int], context: Context) -> _State:
+        """Ranks for this graph, decided where they are not known or due."""
+        memory = context.memory(self.owner)
+        digest = policy.graph.digest()
+        known: _State | None = memory.get("state")
+        if known is None or known.graph != digest:
+            known = _State(digest, planned)
+            if self._share is not None:
+                known.ranks = self._decide(policy, planned)
+        elif self._share is not None and known.age == self._decide_every:
+            known.ranks, known.age = self._decide(policy, planned), 0
+        known.age += 1
+        memory["state"] = known
+        return known
+
+    def _decide(self, policy: Policy, planned: dict[str, int]) -> dict[str, int]:
+        """The ranks that keep the wanted share, of the layers where they pay."""
+        assert self._share is not None  # who has a rank decides nothing
+        ranks = {}
+        for name, largest in planned.items():
+            weight = policy.tensors[f"{name}.weight"]
+            values = np.linalg.svd(_unit_scaled(weight.reshape(len(weight), -1)), compute_uv=False)
+            rank = rank_of_share(values, self._share)
+            if rank <= largest:
+                ranks[name] = rank
+        return ranks
+
+    def _basis(
+        self, state: _State, name: str, weight: Matrix, rank: int, context: Context
+    ) -> Matrix:
+        """An orthonormal basis [m, rank] of most of the weight's column space."""
+        last = state.factored.get(name)
+        scaled = _unit_scaled(weight)
+        if last is not None and last.basis.shape[1] == rank:
+            # the step alone would turn it towards the singular vectors, version by version
+            basis = turned_towards(improved_basis(scaled, last.basis), last.basis)
+            if kept_energy(scaled, basis) >= last.energy - _ENERGY_DROP:
+                last.basis = basis
+                return basis
+        basis = best_basis(scaled, rank)
+        if last is not None and last.basis.shape[1] == rank:
+            basis = turned_towards(basis, last.basis)
+            context.breaks += 1  # the nearest one, but of another space
+        state.factored[name] = _Factored(basis, kept_energy(scaled, basis))
+        return basis
+
+
+def largest_paying_rank(layer: Layer) -> int:
+    """The largest r for which m·r + r·n multiplications are fewer than m·n; 0 if none is."""
+    rows = layer.weight[0]
+    columns = int(np.prod(layer.weight[1:]))
+    return (rows * columns - 1) // (rows + columns)
+
+
+def rank_of_share(singular_values: NDArray[np.floating[Any]], share: float) -> int:
+    """The smallest rank that keeps this share of the squared singular values; 1 if all are 0."""
+    energy = np.cumsum(np.asarray(singular_values, np.float64) ** 2)
+    return int(np.searchsorted(energy, share * energy[-1])) + 1 if energy[-1] > 0.0 else 1
+
+
+def best_basis(weight: Matrix, rank: int) -> Matrix:
+    """The left singular vectors [m, rank] of the largest singular values."""
+    left, _, _ = np.linalg.svd(weight, full_matrices=False)
+    return np.asarray(left[:, :rank], np.float32)
+
+
+def improved_basis(weight: Matrix, basis: Matrix) -> Matrix:
+    """One step of subspace iteration, U' = qr(W Wᵀ U), with the signs of U."""
+    found, triangle = np.linalg.qr(weight @ (weight.T @ basis))
+    signs = np.where(np.diag(triangle) < 0.0, np.float32(-1.0), np.float32(1.0))
+    return np.asarray(found * signs, np.float32)
+
+
+def turned_towards(basis: Matrix, other: Matrix) -> Matrix:
+    """The basis of the same space that is nearest to `other` (orthogonal Procrustes)."""
+    return np.asarray(basis @ orthogonal_factor(basis.T @ other), np.float32)
+
+
+def orthogonal_factor(matrix: Matrix) -> Matrix:
+    """The orthogonal matrix that is nearest to a square one: U Vᵀ of its U S Vᵀ.
+
+    By Newton and Schulz where it is nearly orthogonal itself, as between two versions, which is
+    several times as fast as its singular values.
+    """
+    identity, found = np.eye(len(matrix), dtype=np.float32), matrix
+    for _ in range(_MOST_POLAR_STEPS):
+        gram = found.T @ found
+        away = np.abs(gram - identity)
+        if away.max() < _ORTHOGONAL_WITHIN:
+            return found
+        if not away.sum(axis=0).max() < _NEARLY_ORTHOGONAL:
+            break
+        found = found @ (np.float32(1.5) * identity - np.float32(0.5) * gram)
+    left, _, right = np.linalg.svd(matrix)
+    return np.asarray(left @ right, np.float32)
+
+
+def kept_energy(weight: Matrix, basis: Matrix) -> float:
+    """‖Uᵀ W‖² / ‖W‖²; 1 where W is 0."""
+    whole = float(np.sum(weight.astype(np.float64) ** 2))
+    return float(np.sum((basis.T @ weight).astype(np.float64) ** 2)) / whole if whole else 1.0
+
+
+def _unit_scaled(weight: NDArray[Any]) -> Matrix:
+    """Divided by its largest number, so that squares neither overflow nor vanish."""
+    largest = float(np.abs(weight).max(initial=0.0))
+    scaled: Matrix = np.asarray(weight, np.float32)
+    return scaled / np.float32(largest) if largest > 0.0 else scaled
+
+
+def _with_ranks(graph: PolicyGraph, ranks: dict[str, int]) -> PolicyGraph:
+    return replace(graph, ranks=tuple(sorted(ranks.items())))

@@ -1,0 +1,284 @@
+"""Quantisation: int8 that computes in int8, fp16 and bf16 that halve what travels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compress.errors import ChainError, RefusedTensors
+from compress.graphs.policy_graph import PRECISIONS, PolicyGraph, Precision
+from compress.link import Link
+from compress.policy import Context, Policy
+
+Range = tuple[float, float]
+
+#: Largest bias in steps of s_in · s_w; the other half of an int32 is for the sum of products.
+_BIAS_MAX = 2**30
+#: Weights that are rounded at a time: what stays in the second-level cache.
+_BLOCK = 131_072
+
+
+class Quantizer(Link):
+    """Static post-training quantisation.
+
+    INT8: weights are symmetric (s = max|w| / 127), activations uint8 with a zero point, ranges
+    calibrated on visited observations. Ranges change slowly, so a version is quantised again with
+    the ranges that are known, and only every `calibrate_every` versions they are measured again;
+    more often at first, at versions 1, 2, 4, 8, …, while the policy or a student is young, and
+    again from the start in a new epoch, for another graph, and when pruning has chosen other units.
+    FP16 and BF16 halve what travels; on a CPU, ONNX Runtime computes them in fp32 all the same.
+
+    Args:
+        precision: "INT8", "FP16" or "BF16", in any case.
+        per_channel: one weight scale an output channel: nearer to the original, hardly slower.
+        calibrate_every: most versions between two calibrations.
+        calibration_observations: how many each looks at.
+        reduced_range: 7-bit weights; None decides by this machine's processor: without VNNI the
+            multiply-add of uint8 and int8 saturates at 16 bits. For artifacts that run elsewhere,
+            True.
+
+    Raises:
+        ChainError: an unknown precision, or a count that is no integer of 1 or more.
+    """
+
+    def __init__(
+        self,
+        precision: str = "INT8",
+        *,
+        per_channel: bool = False,
+        calibrate_every: int = 20,
+        calibration_observations: int = 64,
+        reduced_range: bool | None = None,
+    ) -> None:
+        wanted = str(precision).lower()
+        choices = [p for p in PRECISIONS if p != "fp32"]
+        if wanted not in choices:
+            raise ChainError(
+                f"quantize: precision {precision!r} is unknown; expected one of "
+                f"{', '.join(choices)}"
+            )
+        for what, count in (
+            ("calibrate_every", calibrate_every),
+            ("calibration_observations", calibration_observations),
+        ):
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise ChainError(
+                    f"quantize: {what}: expected an integer of 1 or more, got {count!r}"
+                )
+        self._precision: Precision = wanted
+        self._int8 = wanted == "int8"
+        self._per_channel = per_channel and self._int8
+        self._calibrate_every = calibrate_every
+        self._calibration_observations = calibration_observations
+        if reduced_range is None:
+            reduced_range = not has_vnni()
+        self._reduced_range = reduced_range and self._int8
+        self.needs_observations = self._int8
+
+    @property
+    def id(self) -> str:
+        """E.g. "int8", "int8-channels", "int8-7bit"."""
+        marks = ["channels"] * self._per_channel + ["7bit"] * self._reduced_range
+        return "-".join([self._precision, *marks])
+
+    def plan(self, graph: PolicyGraph) -> PolicyGraph:
+        """The same layers in the new precision."""
+        self.require_plain(graph)
+        if self._int8:
+            for layer in graph.layers():
+                if layer.is_convolution and layer.activation == "tanh":
+                    raise self.refuse(
+                        f"{layer.name} is a convolution followed by tanh, for which there is no "
+                        "int8 kernel; use relu or fp16"
+                    )
+        return replace(
+            graph,
+            precision=self._precision,
+            per_channel=self._per_channel,
+            reduced_range=self._reduced_range,
+        )
+
+    def compress(self, policy: Policy, context: Context) -> Policy:
+        """The quantised policy; the value is left out, since who acts does not need it.
+
+        Raises:
+            NeedsObservations: int8 has to be calibrated and there are none yet.
+            RefusedTensors: int8 of weights or activations that are not finite.
+        """
+        graph = self.plan(policy.graph)
+        if self._int8:
+            ranges = self._ranges(policy, context)
+            return policy.become(graph, int8_tensors(graph, policy.tensors, ranges))
+        store = to_bfloat16 if self._precision == "bf16" else to_float16
+        return policy.become(graph, {n: store(policy.tensors[n]) for n in graph.tensors()})
+
+    def _ranges(self, policy: Policy, context: Context) -> dict[str, Range]:
+        memory = context.memory(self.owner)
+        numbers = policy.graph.digest(), policy.at.epoch, context.breaks
+        new = memory.get("numbers") != numbers
+        version = 1 if new else memory["version"] + 1
+        if new or version >= memory["next"]:
+            rng = np.random.default_rng((context.seed, memory.get("calibrations", 0)))
+            observations = context.sample(self.id, self._calibration_observations, rng)
+            memory["ranges"] = activation_ranges(policy, observations)
+            memory["calibrations"] = memory.get("calibrations", 0) + 1
+            # after 1, 2, 4, 8, … versions, until that is the regular pace
+            memory["next"] = version + min(version, self._calibrate_every)
+        memory["numbers"], memory["version"] = numbers, version
+        ranges: dict[str, Range] = memory["ranges"]
+        return ranges
+
+
+def activation_ranges(policy: Policy, observations: NDArray[Any]) -> dict[str, Range]:
+    """Least and largest number that enters each layer of an fp32 policy, by the layer's name.
+
+    And, as `<name>.output`, that a product gives whose output has a scale of its own.
+
+    Raises:
+        RefusedTensors: they are not finite.
+    """
+    # imported here: to read and plan a chain needs no torch
+    import torch
+
+    from compress.graphs.graph_network import GraphNetwork
+
+    network = GraphNetwork(policy.graph, with_value=False).load(policy.tensors)
+    ranges: dict[str, Range] = {}
+
+    def note(name: str, numbers: Any) -> None:
+        least, largest = torch.aminmax(numbers)
+        ranges[name] = float(least), float(largest)
+
+    def enters(name: str) -> Any:
+        return lambda _module, inputs: note(name, inputs[0])
+
+    def leaves(name: str) -> Any:
+        return lambda _module, _inputs, output: note(f"{name}.output", output)
+
+    for layer in policy.graph.layers():
+        module = network.get_submodule(layer.name)
+        module.register_forward_pre_hook(enters(layer.name))
+        if layer.has_output_scale:
+            module.register_forward_hook(leaves(layer.name))
+    with torch.inference_mode():
+        network(torch.from_numpy(np.array(observations)))
+    for name, found in ranges.items():
+        if not np.isfinite(found).all():
+            what = name.removesuffix(".output")
+            verb = "enters" if what == name else "leaves"
+            raise RefusedTensors(f"int8: what {verb} {what} is not finite")
+    return ranges
+
+
+def int8_tensors(
+    graph: PolicyGraph, tensors: Any, ranges: dict[str, Range]
+) -> dict[str, NDArray[Any]]:
+    """All tensors of an int8 graph from fp32 weights and what `activation_ranges` measured.
+
+    Raises:
+        RefusedTensors: weights that are not finite, which rounding would hide.
+    """
+    quantised: dict[str, NDArray[Any]] = {}
+    most = 63 if graph.reduced_range else 127
+    images = graph.architecture.observation_dtype == "uint8"
+    for i, layer in enumerate(graph.layers()):
+        if i == 0 and images:
+            # raw pixels are quantised already
+            scale, zero = np.float32(graph.input_scale), 0
+        else:
+            scale, zero = activation_scale(ranges[layer.name])
+        weight = np.asarray(tensors[f"{layer.name}.weight"], np.float32)
+        bias = np.zeros(1)
+        if layer.bias:
+            bias = tensors[f"{layer.name}.bias"].astype(np.float64)
+        weight_scale = _weight_scale(
+            weight, bias / float(scale), most, per_channel=graph.per_channel
+        )
+        if not np.isfinite(weight_scale).all():
+            raise RefusedTensors(f"int8: weights[{layer.name!r}]: not finite")
+        quantised[f"{layer.name}.weight"] = quantise_weight(weight, weight_scale)
+        quantised[f"{layer.name}.weight_scale"] = weight_scale
+        quantised[f"{layer.name}.input_scale"] = np.array(scale, np.float32)
+        quantised[f"{layer.name}.input_zero"] = np.array(zero, np.uint8)
+        if layer.bias:
+            # in float64: s_in · s_w of a nearly dead layer is below the smallest float32
+            steps = np.rint(bias / (float(scale) * weight_scale.astype(np.float64)))
+            quantised[f"{layer.name}.bias"] = steps.astype(np.int32)
+        if layer.has_output_scale:
+            scale, zero = activation_scale(ranges[f"{layer.name}.output"])
+            quantised[f"{layer.name}.output_scale"] = np.array(scale, np.float32)
+            quantised[f"{layer.name}.output_zero"] = np.array(zero, np.uint8)
+    return quantised
+
+
+def activation_scale(values: Range) -> tuple[np.float32, int]:
+    """Scale and uint8 zero point of numbers in a range; 0 is represented exactly."""
+    least, largest = min(values[0], 0.0), max(values[1], 0.0)
+    scale = np.float32((largest - least) / 255.0)
+    if not scale > 0.0:
+        return np.float32(1.0), 0  # a dead layer: always 0
+    return scale, int(np.clip(np.rint(-least / scale), 0, 255))
+
+
+def _weight_scale(
+    weight: NDArray[np.float32], bias: NDArray[np.float64], most: int, *, per_channel: bool
+) -> NDArray[np.float32]:
+    """max|w| / most, of the tensor or of each output channel.
+
+    Larger where the bias (in units of the input's scale) would not fit into an int32 otherwise: in
+    a nearly dead channel it is all there is. 1 where both are 0.
+    """
+    axes = tuple(range(1, weight.ndim)) if per_channel else None
+    # two passes without the temporary array that an absolute value would be
+    largest = np.maximum(weight.max(axis=axes), -weight.min(axis=axes)).astype(np.float64)
+    sizes = np.abs(bias) if per_channel else np.abs(bias).max()
+    scale = np.maximum(largest / most, sizes / _BIAS_MAX)
+    # below the smallest normal number a division by the scale is not precise any more
+    return np.where(scale < np.finfo(np.float32).tiny, 1.0, scale).astype(np.float32)
+
+
+def quantise_weight(weight: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.int8]:
+    """Q = round(w / s) to even, as int8; `scale` is one number or one an output channel."""
+    result = np.empty(weight.shape, np.int8)
+    rows, out = weight.reshape(len(weight), -1), result.reshape(len(weight), -1)
+    # a few rows at a time: whole arrays of intermediate floats would go through memory twice
+    step = max(1, _BLOCK // max(1, rows.shape[1]))
+    column = scale.reshape(-1, 1) if scale.ndim else scale
+    room = np.empty((step, rows.shape[1]), np.float32)
+    for start in range(0, len(rows), step):
+        block = slice(start, start + step)
+        quotient = room[: len(rows[block])]
+        np.divide(rows[block], column[block] if scale.ndim else column, out=quotient)
+        np.rint(quotient, out=quotient)
+        np.copyto(out[block], quotient, casting="unsafe")
+    return result
+
+
+def to_float16(tensor: NDArray[np.float32]) -> NDArray[np.float16]:
+    """As float16; numbers beyond its range become its largest, infinite ones stay infinite."""
+    largest = np.finfo(np.float16).max
+    clipped = np.clip(tensor, -largest, largest)
+    return np.where(np.isinf(tensor), tensor, clipped).astype(np.float16)
+
+
+def to_bfloat16(tensor: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """The upper 16 bits of each number, rounded to even: bfloat16, which numpy does not know."""
+    bits = np.ascontiguousarray(tensor, np.float32).reshape(tensor.shape).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> 16
+    # just below infinity: rounding up must not make it infinite
+    rounded = np.where((rounded & 0x7F80) == 0x7F80, (bits >> 16), rounded)
+    return rounded.astype(np.uint16)
+
+
+def has_vnni() -> bool:
+    """Whether this processor multiplies uint8 by int8 without saturation at 16 bits."""
+    info = Path("/proc/cpuinfo")
+    if not info.exists():
+        return False
+    flags = next((line for line in info.read_text().splitlines() if line.startswith("flags")), "")
+    # ARM kernels do not saturate; its line is called Features and has no flags
+    return not flags or "vnni" in flags

@@ -1,0 +1,146 @@
+"""What the units that stay can say of those that go: corrections of the layers that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from compress.errors import RefusedTensors
+from compress.graphs.graph_network import GraphNetwork
+from compress.graphs.units import Units, keep_units, sources, unit_counts
+from compress.policy import Policy
+
+#: Positions of all observations together from which a convolution is fitted: several for each of
+#: its few hundred inputs.
+_MOST_ROWS = 6000
+#: Share of a layer's mean square input below which its variance counts as that: less is rounding.
+_LEAST_VARIANCE = 1e-6
+
+
+def reconstruction(
+    policy: Policy,
+    kept: Units,
+    observations: NDArray[Any],
+    *,
+    ridge: float,
+    rng: np.random.Generator,
+) -> dict[str, NDArray[np.float32]]:
+    """What to add to the tensors of `keep_units` so that the narrow policy computes as the whole.
+
+    Each layer that reads units of which some went is fitted, by least squares, to what it computes
+    in the whole policy. It reads what the narrow policy gives it, the corrections before it
+    included, so that errors do not add up from layer to layer (He, Zhang and Sun 2017, "Channel
+    Pruning for Accelerating Very Deep Neural Networks", §3). The fit is of the change, not of the
+    weights: where observations say nothing the weights stay.
+
+    Args:
+        policy: the whole one: fp32, not factored, with its value.
+        kept: as for `keep_units`.
+        observations: `[N, *shape]`, visited ones.
+        ridge: what a change of the weights costs, in mean variances of what the layer reads.
+        rng: draws the positions of convolutions.
+
+    Raises:
+        RefusedTensors: they are not finite: finite weights may give numbers that are not.
+    """
+    graph = policy.graph
+    counts = unit_counts(graph.architecture)
+    narrow_architecture, tensors = keep_units(graph.architecture, policy.tensors, kept)
+    whole = GraphNetwork(graph).load(policy.tensors)
+    narrow = GraphNetwork(graph.with_architecture(narrow_architecture)).load(tensors)
+    wanted: dict[str, Tensor] = {}
+    changes: dict[str, NDArray[np.float32]] = {}
+    for layer, source in sources(graph.architecture).items():
+        if source is None or source not in kept or len(kept[source]) == counts[source]:
+            continue
+        units = torch.from_numpy(kept[layer]) if layer in kept else None
+        whole.get_submodule(layer).register_forward_hook(_note(layer, units, wanted))
+        narrow.get_submodule(layer).register_forward_pre_hook(
+            _correct(layer, wanted, changes, ridge, rng)
+        )
+    with torch.inference_mode():
+        given = torch.from_numpy(np.array(observations))
+        whole(given)
+        narrow(given)
+    return changes
+
+
+def _note(layer: str, units: Tensor | None, wanted: dict[str, Tensor]) -> Callable[..., None]:
+    def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        wanted[layer] = output if units is None else output[:, units]
+
+    return hook
+
+
+def _correct(
+    layer: str,
+    wanted: dict[str, Tensor],
+    changes: dict[str, NDArray[np.float32]],
+    ridge: float,
+    rng: np.random.Generator,
+) -> Callable[..., None]:
+    def hook(module: nn.Conv2d | nn.Linear, inputs: tuple[Tensor, ...]) -> None:
+        read, given = inputs[0], wanted.pop(layer)
+        if isinstance(module, nn.Conv2d):
+            read, given = _some_rows(module, read, given, rng)
+        weight, bias = module.weight, module.bias
+        assert bias is not None  # every layer of a policy that is not factored has one
+        missing = given - (read @ weight.flatten(1).T + bias)
+        by_weight, by_bias = _fit(read, missing, ridge)
+        if not (by_weight.isfinite().all() and by_bias.isfinite().all()):
+            raise RefusedTensors(f"prune: what {layer} reads or gives is not finite")
+        weight += by_weight.reshape(weight.shape)
+        bias += by_bias
+        changes[f"{layer}.weight"] = by_weight.reshape(weight.shape).numpy()
+        changes[f"{layer}.bias"] = by_bias.numpy()
+
+    return hook
+
+
+def _some_rows(
+    module: nn.Conv2d, read: Tensor, given: Tensor, rng: np.random.Generator
+) -> tuple[Tensor, Tensor]:
+    """What a convolution reads `[n, F]` and gives `[n, out]` at some positions of all images."""
+    padding = module.padding
+    assert not isinstance(padding, str)  # layers count their zeros
+    patches = nn.functional.pad(read, (padding[1], padding[1], padding[0], padding[0]))
+    for axis in (0, 1):
+        # a view: to copy all patches of all images takes hundreds of MB
+        patches = patches.unfold(2 + axis, module.kernel_size[axis], module.stride[axis])
+    images, _, height, width = given.shape
+    count = images * height * width
+    chosen = np.arange(count)
+    if count > _MOST_ROWS:
+        chosen = rng.choice(count, _MOST_ROWS, replace=False)
+    image, y, x = map(torch.from_numpy, np.unravel_index(chosen, (images, height, width)))
+    return patches[image, :, y, x].flatten(1), given[image, :, y, x]
+
+
+def _fit(read: Tensor, missing: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
+    """Ridge regression with an intercept: weights `[out, F]` and biases `[out]`.
+
+    Args:
+        read: `[n, F]`.
+        missing: `[n, out]`.
+        ridge: in mean variances of what is read, summed over n.
+    """
+    squares = float(read.square().sum())
+    mean, mean_missing = read.mean(0), missing.mean(0)
+    read, missing = read - mean, missing - mean_missing
+    rows, width = read.shape
+    # the smaller of the two systems; they have the same solution
+    primal = width <= rows
+    gram = (read.T @ read if primal else read @ read.T).double()
+    variance = max(float(gram.trace()), _LEAST_VARIANCE * squares) / min(rows, width)
+    # an input that is zero throughout says nothing, and must not make the system singular
+    gram.diagonal().add_(ridge * variance or 1.0)
+    if primal:
+        weight = torch.linalg.solve(gram, (read.T @ missing).double()).T.float()
+    else:
+        weight = torch.linalg.solve(gram, missing.double()).T.float() @ read
+    return weight, mean_missing - weight @ mean

@@ -1,0 +1,50 @@
+"""The last links: static graphs that a runtime executes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compress.graphs.policy_graph import PolicyGraph, Runtime
+from compress.link import Link
+from compress.policy import Context, Policy
+
+
+class _StaticGraph(Link):
+    runtime: Runtime
+
+    @property
+    def id(self) -> str:
+        """The runtime's name."""
+        return self.runtime
+
+    def plan(self, graph: PolicyGraph) -> PolicyGraph:
+        """The same graph, made static."""
+        if graph.static:
+            raise self.refuse(f"comes after {graph.runtime}; a chain has one static graph")
+        return replace(graph, runtime=self.runtime, static=True)
+
+    def compress(self, policy: Policy, context: Context) -> Policy:
+        """The same tensors: the graph is built once by whoever runs it."""
+        graph = self.plan(policy.graph)
+        return policy.become(graph, {name: policy.tensors[name] for name in graph.tensors()})
+
+
+class ONNX(_StaticGraph):
+    """A graph for ONNX Runtime, built once; each version brings its tensors (`build_onnx`)."""
+
+    runtime: Runtime = "onnx"
+
+
+class TorchScript(_StaticGraph):
+    """A traced and frozen TorchScript graph.
+
+    PyTorch has deprecated TorchScript, and each new version is frozen anew: prefer `ONNX`.
+    """
+
+    runtime: Runtime = "torchscript"
+
+    def plan(self, graph: PolicyGraph) -> PolicyGraph:
+        """The same graph, made static."""
+        if graph.precision == "int8":
+            raise self.refuse("int8 computes in ONNX Runtime only; end the chain in onnx")
+        return super().plan(graph)

@@ -1,0 +1,239 @@
+"""What distillation minimises, and the student that it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from aclearn.policies.network import tensors_of
+from compress.errors import DivergedTraining
+from compress.graphs.graph_network import GraphNetwork, is_head
+from compress.graphs.policy_graph import Layer, PolicyGraph, Tensors
+
+
+class DistillationLoss(NamedTuple):
+    """Means over the batch; `total` is what to differentiate, the rest is detached."""
+
+    total: Tensor
+    kl: Tensor
+    value: Tensor
+    entropy: Tensor
+
+
+def distillation_loss(
+    *,
+    logits: Tensor,
+    values: Tensor,
+    teacher_logits: Tensor,
+    teacher_values: Tensor,
+    value_cost: float = 0.5,
+    entropy_cost: float = 0.0,
+) -> DistillationLoss:
+    """KL(π_original ‖ π_smaller) + ½ (v_original − v_smaller)² − β H(π_smaller).
+
+    That is AcceRL's equation 1 with `value_cost` ½ and `entropy_cost` β, as a mean over the states.
+
+    Args:
+        logits: `[N, A]` of the student.
+        values: `[N]` of the student.
+        teacher_logits: `[N, A]` of the original policy, no gradient.
+        teacher_values: `[N]` of the original policy, no gradient.
+        value_cost: weight of the squared difference of the values.
+        entropy_cost: weight of the student's entropy, in nats.
+    """
+    log_student = torch.log_softmax(logits.float(), dim=1)
+    log_teacher = torch.log_softmax(teacher_logits.float(), dim=1)
+    kl = (log_teacher.exp() * (log_teacher - log_student)).sum(1).mean()
+    value = (teacher_values.float() - values.float()).square().mean()
+    entropy = -(log_student.exp() * log_student).sum(1).mean()
+    total = kl + value_cost * value - entropy_cost * entropy
+    return DistillationLoss(total, kl.detach(), value.detach(), entropy.detach())
+
+
+def one_signed_layers(graph: PolicyGraph) -> tuple[str, ...]:
+    """Names of the hidden layers that read nothing negative: pixels, or what passed a ReLU."""
+    pixels = graph.architecture.observation_dtype == "uint8"
+    convolutions = [layer for layer in graph.layers() if layer.is_convolution]
+    flat_is_positive = convolutions[-1].activation == "relu" if convolutions else pixels
+    return (
+        *_one_signed(graph.layers(), pixels),
+        *_one_signed(graph.value_layers(), flat_is_positive),
+    )
+
+
+def _one_signed(layers: Iterable[Layer], positive: bool) -> list[str]:
+    names = []
+    for layer in layers:
+        if is_head(layer):
+            break
+        if positive or layer.input_activation == "relu":
+            names.append(layer.name)
+        positive = layer.activation == "relu"
+    return names
+
+
+class Lesson:
+    """Observations and what a teacher says of them, asked for once each and when first needed.
+
+    Args:
+        observations: `[N, *shape]`; must not change as long as the lesson is used.
+        teacher: gives logits and values.
+        amp_dtype: torch.bfloat16 for autocast of the teacher, None for fp32.
+    """
+
+    def __init__(
+        self, observations: NDArray[np.generic], teacher: nn.Module, amp_dtype: torch.dtype | None
+    ) -> None:
+        self._observations, self._teacher, self._amp_dtype = observations, teacher, amp_dtype
+        self._answered = np.zeros(len(observations), bool)
+        self._logits = torch.zeros(0)
+        self._values = torch.zeros(len(observations))
+
+    def __len__(self) -> int:
+        return len(self._observations)
+
+    def parts(self, size: int, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Parts of `size`, or of all where there are fewer, for ever; none twice in a pass."""
+        size = min(size, len(self))
+        while True:
+            order = rng.permutation(len(self))
+            for start in range(0, len(self) - size + 1, size):
+                yield self.part(order[start : start + size])
+
+    def part(self, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor]:
+        """The observations at `indices`, and the teacher's logits `[n, A]` and values `[n]`."""
+        new = indices[~self._answered[indices]]
+        if len(new):
+            logits, values = self._ask(self._look(new))
+            if not len(self._logits):
+                self._logits = logits.new_zeros(len(self), logits.shape[1])
+            self._logits[new], self._values[new] = logits, values
+            self._answered[new] = True
+        return self._look(indices), self._logits[indices], self._values[indices]
+
+    def _look(self, indices: NDArray[np.int64]) -> Tensor:
+        x = torch.from_numpy(self._observations[indices])
+        return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
+
+    def _ask(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        with (
+            torch.no_grad(),
+            torch.autocast("cpu", self._amp_dtype, enabled=self._amp_dtype is not None),
+        ):
+            logits, values = self._teacher(x)
+        return logits.float(), values.float()
+
+
+class Student:
+    """A policy graph in training, with its Adam (Kingma & Ba 2015), on the CPU.
+
+    Two things keep a student's ReLUs alive. Where inputs have one sign, what all weights of a unit
+    do together moves it in all states alike, and Adam's steps, as large for small gradients as for
+    large ones, add up in that direction until the unit is silent everywhere, and learns no more:
+    there gradients are centred (Yong et al. 2020, Gradient Centralization, eq. 1). And a teacher
+    whose values rise or fall as a whole is followed by the value's bias at once, not by all weights
+    little by little.
+
+    Args:
+        graph: fp32.
+        tensors: to start from, those of the value included; copied.
+        learning_rate: of Adam.
+        value_cost: see `distillation_loss`.
+        entropy_cost: see `distillation_loss`.
+        max_grad_norm: Euclidean norm that gradients are scaled down to.
+        amp_dtype: torch.bfloat16 for autocast, None for fp32. Weights, loss and Adam are float32
+            in any case.
+
+    Attributes:
+        network: the student itself.
+        optimiser: its Adam.
+        alive: whether the last step's gradient reached the first layer, or could not, since there
+            was none or all observations were one; while False, observations make no difference to
+            the student, and never will.
+    """
+
+    def __init__(
+        self,
+        graph: PolicyGraph,
+        tensors: Tensors,
+        *,
+        learning_rate: float,
+        value_cost: float,
+        entropy_cost: float,
+        max_grad_norm: float,
+        amp_dtype: torch.dtype | None,
+    ) -> None:
+        self._graph, self._amp_dtype = graph, amp_dtype
+        self._value_cost, self._entropy_cost = value_cost, entropy_cost
+        self._max_grad_norm = max_grad_norm
+        self.network = GraphNetwork(graph).load(tensors)
+        if graph.architecture.convolves:
+            self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=learning_rate, fused=True)
+        parameter = self.network.get_parameter
+        self._first = parameter(f"{graph.layers()[0].name}.weight")
+        self._centred = [parameter(f"{name}.weight") for name in one_signed_layers(graph)]
+        self._value_bias = parameter("value.bias")
+        self.alive = True
+
+    def learn(
+        self, x: Tensor, teacher_logits: Tensor, teacher_values: Tensor, *, renewed: bool = False
+    ) -> DistillationLoss:
+        """One step of Adam on a part of a lesson (`Lesson.part`).
+
+        Args:
+            x: observations `[N, *shape]`.
+            teacher_logits: `[N, A]`, what is to be said of them.
+            teacher_values: `[N]`.
+            renewed: the teacher is another than in the step before, if there was one; its mean
+                value on these observations becomes the student's first.
+
+        Raises:
+            DivergedTraining: loss or gradient is not finite; the weights stay as they were.
+        """
+        with torch.autocast("cpu", self._amp_dtype, enabled=self._amp_dtype is not None):
+            logits, values = self.network(x)
+        offset = torch.zeros(())
+        if renewed and self._value_cost:
+            offset = (teacher_values - values.detach().float()).mean()
+        loss = distillation_loss(
+            logits=logits,
+            values=values + offset,
+            teacher_logits=teacher_logits,
+            teacher_values=teacher_values,
+            value_cost=self._value_cost,
+            entropy_cost=self._entropy_cost,
+        )
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.total.backward()  # type: ignore[no-untyped-call]
+        # where nothing differs, a black screen say, living units may all be silent
+        reached = bool(_gradient(self._first).any()) or not bool((x != x[:1]).any())
+        for weight in self._centred:
+            gradient = _gradient(weight)
+            gradient.sub_(gradient.mean(tuple(range(1, gradient.dim())), keepdim=True))
+        norm = nn.utils.clip_grad_norm_(self.network.parameters(), self._max_grad_norm)
+        # before the step: afterwards weights and moments would be lost
+        if not bool(torch.isfinite(loss.total) & torch.isfinite(norm)):
+            raise DivergedTraining(
+                f"loss {float(loss.total.detach())}, gradient norm {float(norm)}: not finite"
+            )
+        self.alive = reached or not bool(norm)
+        with torch.no_grad():
+            self._value_bias.add_(offset)
+        self.optimiser.step()
+        return loss
+
+    def tensors(self) -> dict[str, NDArray[np.float32]]:
+        """Copies of all weights, by the names and in the order of the graph."""
+        weights = tensors_of(self.network)
+        return {name: weights[name] for name in self._graph.tensors(with_value=True)}
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    assert parameter.grad is not None  # after a backward pass through it
+    return parameter.grad

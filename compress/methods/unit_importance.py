@@ -1,0 +1,96 @@
+"""How much a policy needs its filters and hidden units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compress.graphs.units import sources, unit_counts
+from compress.policy import Policy
+
+Scores = dict[str, NDArray[np.float64]]
+
+
+def magnitudes(policy: Policy) -> Scores:
+    """The L2 norm of each unit's weights and bias, by layer (Li et al. 2017, with the L2 norm)."""
+    reads = sources(policy.graph.architecture)
+    scores: Scores = {}
+    for name, count in unit_counts(policy.graph.architecture).items():
+        rows = policy.tensors[f"{name}.weight"].reshape(count, -1).astype(np.float64)
+        if reads[name] is None and policy.graph.scale_folded:
+            rows *= 255.0  # as they were beside the bias before `fuse`
+        bias = policy.tensors[f"{name}.bias"].astype(np.float64)
+        scores[name] = np.sqrt(np.sum(rows**2, axis=1) + bias**2)
+    return scores
+
+
+def influences(policy: Policy, given: Activations, *, compensated: bool) -> Scores:
+    """Each unit's root mean square activation times its outgoing weights' L2 norm, by layer.
+
+    Where the next layer reads one number of each unit it is, squared, the square error that this
+    layer makes without the unit, which the fit of `reconstruction` counts as well; of a filter,
+    whose positions may make up for each other there, it is what they would make if they did not.
+    Units that matter in few states count more so than by their mean absolute activation. What acts
+    is the policy: of a unit that the value reads too, only the policy's weights count.
+
+    Args:
+        policy: of which the activations are.
+        given: activations `[N, units, positions]` by layer.
+        compensated: the next bias will get the mean back (`compensated_biases`), so that only the
+            deviation from it is lost.
+    """
+    reads = sources(policy.graph.architecture)
+    scores: Scores = {}
+    for name, count in unit_counts(policy.graph.architecture).items():
+        # in order of execution the policy's reader comes before the value's
+        reader = next(reader for reader, source in reads.items() if source == name)
+        weight = policy.tensors[f"{reader}.weight"].astype(np.float64)
+        lost = given[name].astype(np.float64)
+        if compensated:
+            # a convolution has one bias for all positions
+            lost -= lost.mean(axis=(0, 2) if weight.ndim == 4 else 0, keepdims=True)
+        outgoing = np.sum(weight.reshape(len(weight), count, -1) ** 2, axis=(0, 2))
+        scores[name] = np.sqrt(np.mean(lost**2, axis=(0, 2)) * outgoing)
+    return scores
+
+
+def most_important(scores: NDArray[np.float64], count: int) -> NDArray[np.intp]:
+    """Indices of the `count` largest scores in rising order; of equal ones the first."""
+    return np.sort(np.argsort(-scores, kind="stable")[:count])
+
+
+Activations = Mapping[str, NDArray[np.floating[Any]]]
+
+
+def activations(policy: Policy, observations: NDArray[Any]) -> dict[str, NDArray[np.float32]]:
+    """What the units of each layer of `unit_counts` give: `[N, units, positions]`.
+
+    Args:
+        policy: fp32, not factored, with its value.
+        observations: `[N, *shape]`.
+    """
+    # imported here: to read and plan a chain needs no torch
+    import torch
+
+    from compress.graphs.graph_network import GraphNetwork
+
+    architecture = policy.graph.architecture
+    counts = unit_counts(architecture)
+    network = GraphNetwork(policy.graph).load(policy.tensors)
+    given: dict[str, NDArray[np.float32]] = {}
+
+    def note(source: str) -> Any:
+        def hook(_: Any, inputs: tuple[Any, ...]) -> None:
+            given[source] = inputs[0].numpy().reshape(len(observations), counts[source], -1)
+
+        return hook
+
+    for layer, source in sources(architecture).items():
+        if source is not None and source in counts:
+            network.get_submodule(layer).register_forward_pre_hook(note(source))
+    with torch.inference_mode():
+        network(torch.from_numpy(np.array(observations)))
+    return given

@@ -1,0 +1,1 @@
+"""Compression of torch modules of the user's own."""

@@ -1,0 +1,250 @@
+"""Inference for GPUs: steps of fixed sizes, captured once, on weights that change in place."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from compress.graphs.graph_network import GraphNetwork
+from compress.graphs.policy_graph import PolicyGraph
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Most threads that compute at a time; torch has 32 streams a device and would then share them,
+#: and what another lane does would be captured as well.
+_MOST_LANES = 16
+#: Longest wait of a thread for a lane, in seconds; one is free after a batch.
+_LANE_WITHIN_S = 30.0
+
+#: One version's weights on the device, in the order of `PolicyGraph.tensors`; never written.
+DeviceWeights = tuple[Tensor, ...]
+
+
+class Place(Protocol):
+    """A stream of a device, and memory of the host that it reaches by itself."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+
+    def scope(self) -> AbstractContextManager[object]:
+        """What is enqueued within goes into the stream."""
+
+    def host_memory(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Memory of the host that copies need not wait for."""
+
+    def capture(self, step: Callable[[], None]) -> Callable[[], object]:
+        """What repeats `step` on the same memory, at less cost; called within the scope.
+
+        Raises:
+            RuntimeError: the step cannot be captured.
+        """
+
+    def wait(self) -> None:
+        """Until everything in the stream has ended."""
+
+
+def batch_sizes(most: int) -> tuple[int, ...]:
+    """The sizes that batches of up to `most` rows are padded to: powers of two, and `most`.
+
+    Raises:
+        ValueError: `most` is less than 1.
+    """
+    if most < 1:
+        raise ValueError(f"most: expected at least 1, got {most}")
+    sizes = [1]
+    while sizes[-1] < most:
+        sizes.append(min(2 * sizes[-1], most))
+    return tuple(sizes)
+
+
+def padded_size(count: int, sizes: tuple[int, ...]) -> int | None:
+    """The least of the rising `sizes` that holds `count` rows; None when none does."""
+    return next((size for size in sizes if size >= count), None)
+
+
+class Captures:
+    """Whether steps are captured: until the first that cannot be, of whichever lane.
+
+    From then on all steps run operation by operation, which gives the same answers later; it is
+    logged once.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.work = True
+
+    def attempt(self, place: Place, step: Callable[[], None], *, size: int) -> Callable[[], object]:
+        """`step` captured, or as it is."""
+        if not self.work:
+            return step
+        try:
+            return place.capture(step)
+        except RuntimeError as error:
+            with self._lock:
+                first, self.work = self.work, False
+            if first:
+                _LOGGER.warning(
+                    "event=capture_failed device=%s batch=%d reason=%r what='inference runs "
+                    "operation by operation from now on, slower'",
+                    place.device,
+                    size,
+                    str(error),
+                )
+            return step
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """One batch size: its memory, `[size, *shape]` in and `[size, A]` out, and what runs it."""
+
+    host_in: Tensor
+    device_in: Tensor
+    device_out: Tensor
+    host_out: Tensor
+    run: Callable[[], object]
+
+
+class Lane:
+    """One thread's place on the device, with weights of its own that versions are copied into.
+
+    Args:
+        graph: fp32.
+        place: where it computes.
+        sizes: batch sizes that are captured, rising; a larger batch is computed as it is.
+        captures: shared by the lanes of a policy.
+        amp_dtype: torch.bfloat16 or torch.float16 for autocast, None for fp32.
+    """
+
+    def __init__(
+        self,
+        graph: PolicyGraph,
+        place: Place,
+        *,
+        sizes: tuple[int, ...],
+        captures: Captures,
+        amp_dtype: torch.dtype | None,
+    ) -> None:
+        self._architecture, self._place = graph.architecture, place
+        self._sizes, self._captures, self._amp_dtype = sizes, captures, amp_dtype
+        self._steps: dict[int, _Step] = {}
+        with place.scope():
+            self._network = GraphNetwork(graph, with_value=False).eval().to(place.device)
+            if self._architecture.convolves:
+                self._network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        named = dict(self._network.named_parameters())
+        self._parameters: list[Tensor] = [named[name] for name in graph.tensors()]
+        self._loaded: DeviceWeights | None = None
+
+    def logits(self, weights: DeviceWeights, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Logits `[N, A]` float32 of observations `[N, *shape]` under `weights`.
+
+        Raises:
+            ValueError: observations of another shape than the architecture's.
+            TypeError: of another dtype.
+        """
+        shape = self._architecture.observation_shape
+        if observations.shape[1:] != shape:
+            raise ValueError(f"observations: expected [N, {shape}], got {observations.shape}")
+        count = len(observations)
+        size = padded_size(count, self._sizes)
+        with self._place.scope(), torch.inference_mode():
+            try:
+                self._load(weights)
+                step = self._make_step(count) if size is None else self._captured_step(size)
+                np.copyto(step.host_in.numpy()[:count], observations, casting="equiv")
+                # the rows behind it keep what they held: what becomes of them is thrown away
+                step.device_in[:count].copy_(step.host_in[:count], non_blocking=True)
+                step.run()
+                step.host_out[:count].copy_(step.device_out[:count], non_blocking=True)
+            finally:
+                # also after an error: the next batch writes into memory that copies may still read
+                self._place.wait()
+        return step.host_out[:count].numpy().copy()
+
+    def _load(self, weights: DeviceWeights) -> None:
+        """Copy a version into the parameters, in place: captured steps know their memory only."""
+        if self._loaded is not weights:
+            self._loaded = None
+            torch._foreach_copy_(self._parameters, list(weights))
+            self._loaded = weights  # kept, so that its memory outlives the copy
+
+    def _captured_step(self, size: int) -> _Step:
+        if size not in self._steps:
+            self._steps[size] = self._make_step(size, captured=True)
+        return self._steps[size]
+
+    def _make_step(self, size: int, *, captured: bool = False) -> _Step:
+        device, architecture = self._place.device, self._architecture
+        dtype = torch.uint8 if architecture.observation_dtype == "uint8" else torch.float32
+        shape, actions = (size, *architecture.observation_shape), architecture.actions
+        device_in = torch.zeros(shape, dtype=dtype, device=device)
+        device_out = torch.zeros((size, actions), device=device)
+
+        def run() -> None:
+            device_out.copy_(self._forward(device_in))
+
+        return _Step(
+            self._place.host_memory(shape, dtype),
+            device_in,
+            device_out,
+            self._place.host_memory((size, actions), torch.float32),
+            self._captures.attempt(self._place, run, size=size) if captured else run,
+        )
+
+    def _forward(self, observations: Tensor) -> Tensor:
+        if self._architecture.convolves:
+            observations = observations.contiguous(memory_format=torch.channels_last)
+        # without the cache, whose tensors would outlive the capture that they were made in
+        with torch.autocast(
+            self._place.device.type,
+            self._amp_dtype,
+            enabled=self._amp_dtype is not None,
+            cache_enabled=False,
+        ):
+            logits: Tensor = self._network(observations)[0]
+        return logits
+
+
+class Lanes:
+    """A policy's lanes: one for each thread that computes at the same time, made when needed.
+
+    Args:
+        make: makes a lane.
+        most: bound of their number; who comes when all are busy waits for one.
+    """
+
+    def __init__(self, make: Callable[[], Lane], *, most: int = _MOST_LANES) -> None:
+        self._make = make
+        self._free = threading.BoundedSemaphore(most)
+        self._idle: list[Lane] = []
+
+    @contextmanager
+    def borrow(self) -> Iterator[Lane]:
+        """A lane that nobody else has meanwhile.
+
+        Raises:
+            TimeoutError: none became free.
+        """
+        if not self._free.acquire(timeout=_LANE_WITHIN_S):
+            raise TimeoutError(f"inference: no lane became free within {_LANE_WITHIN_S} s")
+        try:
+            try:
+                lane = self._idle.pop()  # the last one: its steps are captured already
+            except IndexError:
+                lane = self._make()
+            try:
+                yield lane
+            finally:
+                self._idle.append(lane)
+        finally:
+            self._free.release()

@@ -1,0 +1,69 @@
+"""ONNX sessions kept by the structure of their graphs, so that a new version only swaps weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from numpy.typing import NDArray
+
+from compress.graphs.policy_graph import PolicyGraph
+from compress.runtimes.onnx_runtime import BriefSession, OnnxExecutable
+from compress.runtimes.optimised_onnx import Skeleton, skeleton_of
+from compress.runtimes.protocols import Executable
+
+_Made = TypeVar("_Made")
+
+#: Executables' graphs that a runtime keeps; a chain that is switched comes back.
+_GRAPHS_KEPT = 4
+
+
+class GraphCache:
+    """Makes executables; keeps the graphs that it has built, since only their tensors change.
+
+    Args:
+        threads: of the runtime.
+    """
+
+    def __init__(self, *, threads: int = 1) -> None:
+        self._threads = threads
+        self._skeletons: dict[str, Skeleton] = {}
+        self._brief: dict[str, BriefSession] = {}
+        self._traced: dict[str, bytes] = {}
+
+    def executable(
+        self, graph: PolicyGraph, tensors: Mapping[str, NDArray[Any]], *, brief: bool = False
+    ) -> Executable:
+        """The graph with these tensors, ready to run; they must fit (see `check_tensors`).
+
+        Args:
+            graph: what to run.
+            tensors: by the names of `graph.tensors()`.
+            brief: for a few observations only: ready at once, slower to run; the tensors must not
+                be written any more.
+        """
+        if graph.runtime != "onnx":
+            # imported here: who runs ONNX never pays for torch
+            from compress.runtimes.torch_runtime import TorchExecutable, trace
+
+            if graph.runtime == "torch":
+                return TorchExecutable(graph, tensors)
+            traced = self._kept(self._traced, graph, lambda: trace(graph))
+            return TorchExecutable(graph, tensors, traced=traced)
+        if brief:
+            session = self._kept(
+                self._brief, graph, lambda: BriefSession(graph, threads=self._threads)
+            )
+            return session.executable(tensors)
+        skeleton = self._kept(self._skeletons, graph, lambda: skeleton_of(graph))
+        return OnnxExecutable(skeleton, graph, tensors, threads=self._threads)
+
+    @staticmethod
+    def _kept(made: dict[str, _Made], graph: PolicyGraph, make: Callable[[], _Made]) -> _Made:
+        """What was made for the graph, or is made now; the one made first is forgotten."""
+        digest = graph.digest()
+        if digest not in made:
+            made[digest] = make()
+            if len(made) > _GRAPHS_KEPT:
+                del made[next(iter(made))]
+        return made[digest]

@@ -1,0 +1,191 @@
+"""The torch runtimes on the CPU: for artifacts, and where bf16 beats ONNX Runtime's fp32."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from aclearn.policies import Architecture
+from aclearn.policies.devices import cpu_has
+from aclearn.policies.network import load_tensors
+from compress.graphs.graph_network import GraphNetwork
+from compress.graphs.policy_graph import (
+    PolicyGraph,
+    Precision,
+    Tensors,
+    check_tensors,
+    stored_as_float32,
+)
+
+
+class TorchExecutable:
+    """A policy graph as a torch module with one version's tensors.
+
+    Args:
+        graph: fp32, fp16 or bf16; computed as `dtype_of` says.
+        tensors: as `graph.tensors()` says; copied.
+        amp_dtype: torch.bfloat16 or torch.float16 for autocast of an fp32 graph, None for none.
+        traced: what `trace` made of the graph, to run in TorchScript with frozen weights; None runs
+            the module itself.
+    """
+
+    def __init__(
+        self,
+        graph: PolicyGraph,
+        tensors: Tensors,
+        *,
+        amp_dtype: torch.dtype | None = None,
+        traced: bytes | None = None,
+    ) -> None:
+        self._amp_dtype = amp_dtype
+        self._convolutional = graph.architecture.convolves
+        self._module: nn.Module
+        if traced is None:
+            self._module = _empty_network(graph).load(tensors)
+        else:
+            self._module = _frozen(traced, graph, tensors)
+
+    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Logits `[N, A]` float32 of observations `[N, *shape]`."""
+        # a copy: torch refuses to promise not to write into the read-only views of a message
+        x = torch.from_numpy(np.array(observations))
+        if self._convolutional:
+            x = x.contiguous(memory_format=torch.channels_last)
+        with (
+            torch.inference_mode(),
+            torch.autocast("cpu", self._amp_dtype, enabled=self._amp_dtype is not None),
+        ):
+            logits = self._module(x)
+        logits = logits[0] if isinstance(logits, tuple) else logits
+        result: NDArray[np.float32] = logits.float().numpy()
+        return result
+
+
+def dtype_of(precision: Precision) -> torch.dtype:
+    """What a graph's stored numbers are computed in: halves where this processor has them.
+
+    Elsewhere fp32, of the same rounded weights, as ONNX Runtime does everywhere: emulated halves
+    took six times as long as fp32 in eager torch, and eighty times in TorchScript.
+    """
+    if precision == "bf16" and cpu_has("bf16"):
+        return torch.bfloat16
+    if precision == "fp16" and cpu_has("fp16"):
+        return torch.float16
+    return torch.float32
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """In this block torch computes with one thread of the process."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+class _LogitsOnly(nn.Module):
+    """What TorchScript can trace: one tensor in, one out."""
+
+    def __init__(self, network: GraphNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, observations: Tensor) -> Tensor:
+        logits: Tensor = self.network(observations)[0]
+        return logits
+
+
+def trace(graph: PolicyGraph) -> bytes:
+    """The graph in TorchScript, serialised, with zeros for weights; for all of its versions.
+
+    A process never lets go of what is traced in it, nor of what is frozen from that, in which the
+    weights are constants: traced anew, each version would stay. What is loaded from here goes with
+    its executable.
+    """
+    architecture = graph.architecture
+    dtype = torch.uint8 if architecture.observation_dtype == "uint8" else torch.float32
+    example = torch.zeros((2, *architecture.observation_shape), dtype=dtype)
+    network, serialised = _empty_network(graph), io.BytesIO()
+    with _torchscript_chosen():
+        for parameter in network.parameters():
+            parameter.zero_()
+        traced = torch.jit.trace(  # type: ignore[no-untyped-call]
+            _LogitsOnly(network).eval(), example, check_trace=False
+        )
+        torch.jit.save(traced, serialised)
+    return serialised.getvalue()
+
+
+def _frozen(traced: bytes, graph: PolicyGraph, tensors: Tensors) -> nn.Module:
+    """What `trace` made of the graph, with these tensors as constants in it."""
+    weights = {
+        f"network.{name}": stored_as_float32(tensors[name], graph.precision)
+        for name in graph.tensors()
+    }
+    with _torchscript_chosen():
+        module = torch.jit.load(io.BytesIO(traced))  # type: ignore[no-untyped-call]
+        load_tensors(module, weights)
+        # `optimize_for_inference` on top doubled the time of batches: it leaves channels-last
+        frozen: nn.Module = torch.jit.freeze(module)
+    return frozen
+
+
+def _empty_network(graph: PolicyGraph) -> GraphNetwork:
+    """The graph's module in the precision and memory layout that it computes in, no weights yet."""
+    network = GraphNetwork(graph, with_value=False)
+    network.to(dtype_of(graph.precision))
+    if graph.architecture.convolves:
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network.eval()
+
+
+@contextmanager
+def _torchscript_chosen() -> Iterator[None]:
+    """In this block TorchScript, deprecated upstream, is not warned of, and nothing is learned."""
+    with warnings.catch_warnings(), torch.no_grad():
+        # who chose this runtime has chosen it
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+class TorchPolicy:
+    """A policy in torch: channels-last, under bf16 autocast where `amp_dtype` says so.
+
+    Args:
+        architecture: what the weights must fit, those of the value included.
+        amp_dtype: torch.bfloat16 or torch.float16 for autocast, None for fp32.
+    """
+
+    def __init__(self, architecture: Architecture, *, amp_dtype: torch.dtype | None = None) -> None:
+        self._graph, self._amp_dtype = PolicyGraph(architecture), amp_dtype
+        self._executable: TorchExecutable | None = None
+
+    def swap(self, tensors: Tensors) -> None:
+        """Replace the network by one with these weights, in one reference assignment.
+
+        Raises:
+            RefusedTensors: they do not fit or are not finite; the old network goes on.
+        """
+        check_tensors(self._graph, tensors, with_value=True)
+        self._executable = TorchExecutable(self._graph, tensors, amp_dtype=self._amp_dtype)
+
+    @property
+    def executable(self) -> TorchExecutable:
+        """The network with the weights of the last swap; needs a `swap` before."""
+        if self._executable is None:
+            raise RuntimeError("no weights yet: call swap first")
+        return self._executable
+
+    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Logits `[N, A]` float32 of observations `[N, *shape]`; needs a `swap` before."""
+        return self.executable.logits(observations)

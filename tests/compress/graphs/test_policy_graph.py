@@ -1,0 +1,379 @@
+"""Policy graphs: which tensors follow from them, and what is refused as not being those."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import fields, replace
+from math import prod
+
+import numpy as np
+import pytest
+import torch
+
+from aclearn.policies import ResidualSection, describe_architecture
+from aclearn.policies.network import PolicyNetwork
+from aclearn.types import ARCHITECTURES
+from compress import PolicyGraph, RefusedTensors, check_tensors
+from compress.graphs.graph_network import GraphNetwork
+from compress.graphs.policy_graph import Layer, stored_as_float32
+
+
+def zeros(graph, *, with_value=False):
+    return {
+        name: np.zeros(spec.shape, spec.dtype)
+        for name, spec in graph.tensors(with_value=with_value).items()
+    }
+
+
+def preset(name):
+    shape, dtype = ((4,), "float32") if name == "mlp" else ((4, 84, 84), "uint8")
+    return describe_architecture(name, observation_shape=shape, observation_dtype=dtype, actions=6)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_plain_graph_has_exactly_the_tensors_of_its_architecture(name) -> None:
+    architecture = preset(name)
+    graph = PolicyGraph(architecture)
+    shapes = architecture.tensor_shapes()
+    specs = graph.tensors(with_value=True)
+    assert {n: s.shape for n, s in specs.items()} == shapes
+    assert {s.dtype for s in specs.values()} == {"float32"}
+    acting = {n for n in shapes if not n.startswith("value")}
+    assert set(graph.tensors()) == acting
+    # and so do both modules, which were written apart
+    parameters = {n: tuple(p.shape) for n, p in PolicyNetwork(architecture).named_parameters()}
+    assert {n: tuple(p.shape) for n, p in GraphNetwork(graph).named_parameters()} == parameters
+
+
+def test_layers_come_in_order_of_execution(small) -> None:
+    assert PolicyGraph(small.images).layers() == (
+        Layer("convolutions.0", (5, 2, 4, 4), 2, True, "relu"),
+        Layer("convolutions.1", (6, 5, 3, 3), 1, True, "relu"),
+        Layer("hidden.0", (16, 54), 1, True, "relu"),  # 6 filters of 3 × 3
+        Layer("hidden.1", (8, 16), 1, True, "relu"),
+        Layer("policy", (3, 8), 1, True, None),
+    )
+    assert PolicyGraph(small.images).value_layers() == (Layer("value", (1, 8), 1, True, None),)
+    assert PolicyGraph(small.flat).value_layers() == (
+        Layer("value_hidden.0", (12, 5), 1, True, "tanh"),
+        Layer("value_hidden.1", (10, 12), 1, True, "tanh"),
+        Layer("value", (1, 10), 1, True, None),
+    )
+
+
+def test_the_layers_of_a_section_say_what_is_before_and_after_them(small) -> None:
+    around = {"stride": 1, "bias": True, "padding": 1}
+    opens, closes = {"input_activation": "relu"}, {"closes_block": True}
+    section, first = "sections.0", "sections.0.blocks.0"
+    layers = {layer.name: layer for layer in PolicyGraph(small.residual).layers()}
+    assert list(layers.values())[:5] == [
+        Layer(f"{section}.convolution", (6, 2, 3, 3), activation=None, pooled=True, **around),
+        Layer(f"{first}.first", (6, 6, 3, 3), activation="relu", **opens, **around),
+        Layer(f"{first}.second", (6, 6, 3, 3), activation=None, **closes, **around),
+        Layer(f"{section}.blocks.1.first", (8, 6, 3, 3), activation="relu", **opens, **around),
+        Layer(f"{section}.blocks.1.second", (6, 8, 3, 3), activation=None, **closes, **around),
+    ]
+    # what follows the last section reads it activated
+    assert layers["sections.1.blocks.0.second"].activation == "relu"
+    assert layers["hidden.0"] == Layer("hidden.0", (16, 5 * 4 * 3), 1, True, "relu")
+    ranks = ((f"{section}.convolution", 2), (f"{first}.first", 3), (f"{first}.second", 4))
+    factored = {layer.name: layer for layer in PolicyGraph(small.residual, ranks=ranks).layers()}
+    for name, rank in ranks:
+        down, up = factored[f"{name}.down"], factored[f"{name}.up"]
+        whole = layers[name]
+        assert (down.padding, down.input_activation) == (1, whole.input_activation)
+        assert (up.padding, up.input_activation) == (0, None)
+        assert (down.activation, down.pooled, down.closes_block) == (None, False, False)
+        assert (up.activation, up.pooled) == (whole.activation, whole.pooled)
+        assert up.closes_block == whole.closes_block
+        assert (down.weight[0], up.weight) == (rank, (6, rank, 1, 1))
+
+
+def test_a_factored_layer_is_two_with_the_activation_after_the_second(small) -> None:
+    graph = PolicyGraph(small.images, ranks=(("convolutions.1", 2), ("hidden.0", 4)))
+    factored = {layer.name: layer for layer in graph.layers() if layer.name.count(".") == 2}
+    assert factored == {
+        "convolutions.1.down": Layer("convolutions.1.down", (2, 5, 3, 3), 1, False, None),
+        "convolutions.1.up": Layer("convolutions.1.up", (6, 2, 1, 1), 1, True, "relu"),
+        "hidden.0.down": Layer("hidden.0.down", (4, 54), 1, False, None),
+        "hidden.0.up": Layer("hidden.0.up", (16, 4), 1, True, "relu"),
+    }
+    assert "hidden.0.down.bias" not in graph.tensors()
+    strided = PolicyGraph(small.images, ranks=(("convolutions.0", 2),)).layers()
+    assert [layer.stride for layer in strided[:2]] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "factored"),
+    [
+        ("images", ["convolutions.0"]),
+        (
+            "residual",
+            ["sections.0.blocks.0.first", "sections.0.blocks.1.second", "sections.1.convolution"],
+        ),
+    ],
+)
+def test_a_factored_network_computes_the_product_of_its_factors(small, name, factored) -> None:
+    architecture = getattr(small, name)
+    ranks = (("hidden.0", 4), ("policy", 2), *((layer, 3) for layer in factored))
+    graph = PolicyGraph(architecture, ranks=ranks)
+    rng = np.random.default_rng(0)
+    tensors = {
+        name: rng.normal(0, 0.4, spec.shape).astype(np.float32)
+        for name, spec in graph.tensors(with_value=True).items()
+    }
+    whole = {n: t for n, t in tensors.items() if not n.endswith((".up.weight", ".down.weight"))}
+    whole = {n.replace(".up.", "."): t for n, t in whole.items()}
+    for name, _ in ranks:
+        up, down = tensors[f"{name}.up.weight"], tensors[f"{name}.down.weight"]
+        product = np.einsum("or,ri...->oi...", up.reshape(len(up), -1), down)
+        whole[f"{name}.weight"] = product.astype(np.float32)
+    x = torch.from_numpy(small.observations(architecture, 5))
+    with torch.no_grad():
+        results = [
+            GraphNetwork(g).load(t)(x)
+            for g, t in ((graph, tensors), (PolicyGraph(architecture), whole))
+        ]
+    for mine, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(mine.numpy(), expected.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp16", "float16"), ("bf16", "uint16")])
+def test_half_precisions_are_stored_in_two_bytes(small, precision, dtype) -> None:
+    specs = PolicyGraph(small.images, precision=precision).tensors()
+    assert {spec.dtype for spec in specs.values()} == {dtype}
+    assert set(specs) == set(PolicyGraph(small.images).tensors())
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_int8_tensors_bring_their_scales(small, per_channel) -> None:
+    graph = PolicyGraph(small.images, precision="int8", per_channel=per_channel)
+    specs = graph.tensors()
+    assert len(specs) == 5 * 5
+    of_hidden = {n.removeprefix("hidden.0."): s for n, s in specs.items() if "hidden.0." in n}
+    assert of_hidden == {
+        "weight": ((16, 54), "int8"),
+        "weight_scale": ((16,) if per_channel else (), "float32"),
+        "input_scale": ((), "float32"),
+        "input_zero": ((), "uint8"),
+        "bias": ((16,), "int32"),
+    }
+
+
+def test_int8_brings_scales_for_what_is_pooled_or_summed_up(small) -> None:
+    specs = PolicyGraph(small.residual, precision="int8").tensors()
+    own = {name.removesuffix(".output_scale") for name in specs if name.endswith("output_scale")}
+    sections, blocks = {"sections.0", "sections.1"}, {"0.blocks.0", "0.blocks.1", "1.blocks.0"}
+    assert own == {f"{s}.convolution" for s in sections} | {f"sections.{b}.second" for b in blocks}
+    for name in own:
+        assert specs[f"{name}.output_scale"] == ((), "float32")
+        assert specs[f"{name}.output_zero"] == ((), "uint8")
+
+
+def test_images_are_scaled_unless_the_weights_have_the_scale_in_them(small) -> None:
+    images, flat = PolicyGraph(small.images), PolicyGraph(small.flat)
+    assert images.input_scale == 1 / 255
+    assert replace(images, scale_folded=True).input_scale == 1.0
+    assert flat.input_scale == 1.0
+
+
+EVERYTHING = {
+    "ranks": (("hidden.0", 3),),
+    "scale_folded": True,
+    "precision": "int8",
+    "per_channel": True,
+    "reduced_range": True,
+    "runtime": "onnx",
+    "static": True,
+}
+
+
+def test_a_graph_survives_the_way_through_json(architecture) -> None:
+    for graph in (PolicyGraph(architecture), PolicyGraph(architecture, **EVERYTHING)):
+        again = PolicyGraph.from_dict(json.loads(json.dumps(graph.to_dict())))
+        assert again == graph
+        assert hash(again) == hash(graph)  # tuples, not lists
+        assert again.digest() == graph.digest()
+
+
+def test_the_digest_differs_when_anything_but_the_presets_name_does(small) -> None:
+    plain = PolicyGraph(small.images)
+    assert set(EVERYTHING) == {f.name for f in fields(PolicyGraph)} - {"architecture"}
+    others = [replace(plain, **{name: value}) for name, value in EVERYTHING.items()]
+    architecture = small.images
+    changes = {
+        "observation_shape": (2, 12, 13),
+        "observation_dtype": "float32",
+        "actions": 4,
+        "convolutions": architecture.convolutions[:1],
+        "hidden": (16, 9),
+        "activation": "tanh",
+        "separate_value": True,
+        "sections": (ResidualSection(6, (5,)),),
+    }
+    assert set(changes) == {f.name for f in fields(architecture)} - {"name"}
+    others += [
+        plain.with_architecture(replace(architecture, **{name: value}))
+        for name, value in changes.items()
+    ]
+    for section in (ResidualSection(7, (5,)), ResidualSection(6, (4,)), ResidualSection(6, (5, 5))):
+        others.append(plain.with_architecture(replace(architecture, sections=(section,))))
+    digests = [graph.digest() for graph in (plain, *others)]
+    assert len(set(digests)) == len(digests)
+    assert all(len(d) == 16 and int(d, 16) >= 0 for d in digests)
+    renamed = plain.with_architecture(replace(architecture, name="other"))
+    assert renamed.digest() == plain.digest()
+
+
+def _no_precision(data):
+    data["precision"] = "int4"
+
+
+def _no_runtime(data):
+    data["runtime"] = "tflite"
+
+
+def _no_architecture(data):
+    del data["architecture"]
+
+
+def _unknown_field(data):
+    data["sparse"] = True
+
+
+def _ranks_that_are_no_pairs(data):
+    data["ranks"] = [["hidden.0"]]
+
+
+def _width_that_is_a_list(data):
+    data["architecture"]["hidden"] = [[24]]
+
+
+def _rank_that_is_no_number(data):
+    data["ranks"] = [["hidden.0", "few"]]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        _no_precision,
+        _no_runtime,
+        _no_architecture,
+        _unknown_field,
+        _ranks_that_are_no_pairs,
+        _rank_that_is_no_number,
+        _width_that_is_a_list,
+    ],
+    ids=lambda spoil: spoil.__name__.strip("_"),
+)
+def test_data_that_describes_no_graph_is_refused(small, spoil) -> None:
+    data = PolicyGraph(small.images).to_dict()
+    spoil(data)
+    with pytest.raises((ValueError, TypeError, KeyError)):
+        PolicyGraph.from_dict(data)
+
+
+@pytest.mark.parametrize(
+    "number", [np.nan, np.inf, -np.inf], ids=["nan", "infinite", "minus-infinite"]
+)
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "int8"])
+def test_every_float_tensor_must_be_finite(small, precision, number) -> None:
+    graph = PolicyGraph(small.images, precision=precision, per_channel=True)
+    check_tensors(graph, zeros(graph))
+    for name, spec in graph.tensors().items():
+        if spec.dtype in ("int8", "int32", "uint8"):
+            continue
+        tensors = zeros(graph)
+        value = number
+        if precision == "bf16":
+            value = torch.tensor([number]).bfloat16().view(torch.int16).numpy().view(np.uint16)[0]
+        tensors[name].reshape(-1)[-1:] = value
+        with pytest.raises(RefusedTensors, match=rf"weights\['{name}'\]: not finite"):
+            check_tensors(graph, tensors)
+
+
+def test_numbers_whose_squares_are_no_float32_are_finite_and_infinite_ones_among_them_are_not(
+    small,
+) -> None:
+    graph = PolicyGraph(small.flat)
+    tensors = zeros(graph)
+    weight = tensors["hidden.0.weight"]
+    weight[...] = np.finfo(np.float32).max
+    weight[0] *= -1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_tensors(graph, tensors)
+        # neither the largest nor the smallest number says it alone
+        for place, number in {(1, 0): np.inf, (0, 0): -np.inf, (1, 1): np.nan}.items():
+            before, weight[place] = weight[place], number
+            with pytest.raises(RefusedTensors, match=r"weights\['hidden.0.weight'\]: not finite"):
+                check_tensors(graph, tensors)
+            weight[place] = before
+
+
+def test_the_bits_of_bfloat16_that_are_not_finite_are_those_that_torch_says(small) -> None:
+    graph = PolicyGraph(small.flat, precision="bf16")
+    tensors = zeros(graph)
+    everything = np.arange(2**16, dtype=np.uint32).astype(np.uint16)
+    as_torch = torch.from_numpy(everything.view(np.int16)).view(torch.bfloat16).float()
+    finite = torch.isfinite(as_torch).numpy()
+    assert finite.sum() == 2**16 - 2**8
+    # all finite ones at once, in tensors of the right shape
+    weight = tensors["hidden.0.weight"]
+    for chunk in np.array_split(everything[finite], 1 + finite.sum() // weight.size):
+        weight[...] = 0
+        weight.reshape(-1)[: len(chunk)] = chunk
+        check_tensors(graph, tensors)
+    for bits in everything[~finite]:
+        weight[...] = 0
+        weight[3, 2] = bits
+        with pytest.raises(RefusedTensors):
+            check_tensors(graph, tensors)
+    np.testing.assert_array_equal(
+        stored_as_float32(everything[finite], "bf16"), as_torch.numpy()[finite]
+    )
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16", "int8"])
+def test_tensors_of_another_dtype_or_shape_are_refused(small, precision) -> None:
+    graph = PolicyGraph(small.images, precision=precision)
+    for name, spec in graph.tensors().items():
+        for wrong in (
+            np.zeros(spec.shape, "float64"),
+            np.zeros((*spec.shape, 1), spec.dtype),
+        ):
+            with pytest.raises(RefusedTensors, match=rf"weights\['{name}'\]: expected"):
+                check_tensors(graph, {**zeros(graph), name: wrong})
+        missing = zeros(graph)
+        del missing[name]
+        with pytest.raises(RefusedTensors, match="missing or unknown"):
+            check_tensors(graph, missing)
+
+
+def test_the_value_is_asked_for_only_where_it_is_wanted(small) -> None:
+    graph = PolicyGraph(small.flat)
+    check_tensors(graph, zeros(graph))
+    check_tensors(graph, zeros(graph, with_value=True), with_value=True)
+    with pytest.raises(RefusedTensors, match=r"value_hidden\.0\.bias"):
+        check_tensors(graph, zeros(graph, with_value=True))
+    with pytest.raises(RefusedTensors, match=r"value\.bias"):
+        check_tensors(graph, zeros(graph), with_value=True)
+
+
+def test_an_int8_graph_has_no_torch_module(small) -> None:
+    with pytest.raises(ValueError, match="int8 computes in ONNX Runtime only"):
+        GraphNetwork(PolicyGraph(small.images, precision="int8"))
+
+
+def test_the_sizes_that_travel_follow_from_the_precision(small) -> None:
+    plain = sum(prod(s.shape) for s in PolicyGraph(small.images).tensors().values())
+    sizes = {}
+    for precision in ("fp32", "fp16", "bf16", "int8"):
+        graph = PolicyGraph(small.images, precision=precision)
+        sizes[precision] = sum(tensor.nbytes for tensor in zeros(graph).values())
+    assert sizes["fp32"] == 4 * plain
+    assert sizes["fp16"] == sizes["bf16"] == 2 * plain
+    biases = 5 + 6 + 16 + 8 + 3
+    # one byte a weight, four a bias, and 9 of scales and zero point a layer
+    assert sizes["int8"] == plain - biases + 4 * biases + 5 * 9

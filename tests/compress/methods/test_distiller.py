@@ -1,0 +1,465 @@
+"""Distillation: the student's way to the teacher, and what is kept between versions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from distilling import compress, distance, kl_by_loops, outputs, pruned, smaller
+
+from aclearn.policies import ResidualSection, describe_architecture
+from aclearn.types import PolicyVersion
+from compress import (
+    ONNX,
+    ArtifactPolicy,
+    CompressorChain,
+    Context,
+    Policy,
+    PolicyGraph,
+    check_compressor,
+    parse_chain,
+)
+from compress.graphs.graph_network import GraphNetwork
+from compress.methods.distiller import Distiller
+from compress.methods.quantizer import Quantizer
+from compress.methods.student import Lesson
+
+
+# flat: as wide as its teacher; six units come to a tenth of the first distance and no further, on
+# either side of it by the order of the batches
+@pytest.mark.parametrize(("name", "hidden", "factor"), [("images", 12, 100), ("flat", 12, 10)])
+def test_the_student_comes_near_to_the_teacher_on_states_it_never_saw(
+    name, hidden, factor, small
+) -> None:
+    architecture = getattr(small, name)
+    policy, student = small.policy(architecture), replace(smaller(architecture), hidden=(hidden,))
+    context = Context(small.observations(architecture, 256, seed=1), seed=2)
+    distiller = Distiller(student, steps=100, first_steps=1, learning_rate=1e-2)
+    unseen = small.observations(architecture, 64, seed=9)
+    teacher_logits, teacher_values = outputs(architecture, policy.tensors, unseen)
+
+    def errors():
+        result = compress(distiller, policy, context)
+        assert result.at == policy.at and result.graph == PolicyGraph(student)
+        logits, values = outputs(student, result.tensors, unseen)
+        return kl_by_loops(teacher_logits, logits), np.mean((values - teacher_values) ** 2)
+
+    first_kl, first_value = errors()
+    for _ in range(3):
+        kl, value = errors()
+    assert first_kl > 0.1
+    assert kl < first_kl / factor
+    assert value < first_value / 10
+
+
+@pytest.mark.parametrize("deep", ["teacher", "student", "both"])
+def test_residual_networks_teach_and_learn_on_the_states_they_visit(small, deep) -> None:
+    architecture = small.images if deep == "student" else small.residual
+    student = smaller(architecture)
+    if deep != "teacher":
+        student = replace(student, convolutions=(), sections=(ResidualSection(6, (4,)),))
+    policy, visited = small.policy(architecture), small.observations(architecture, 64, seed=1)
+    context = Context(visited, seed=2)
+    distiller = Distiller(student, steps=200, first_steps=1, learning_rate=1e-2)
+    teacher_logits, _ = outputs(architecture, policy.tensors, visited)
+    distances = []
+    for _ in range(2):
+        result = compress(distiller, policy, context)
+        assert result.graph == PolicyGraph(student)
+        logits, _ = outputs(student, result.tensors, visited)
+        distances.append(kl_by_loops(teacher_logits, logits))
+    assert distances[0] > 0.1
+    assert distances[1] < distances[0] / 5
+
+
+def test_the_entropy_cost_keeps_the_student_from_the_certainty_of_its_teacher(small) -> None:
+    policy = small.policy(small.flat)
+    observations = small.observations(small.flat, 64)
+    entropies = []
+    for cost in (0.0, 1.0):
+        distiller = Distiller(
+            smaller(small.flat), first_steps=100, learning_rate=1e-2, entropy_cost=cost
+        )
+        result = compress(distiller, policy, Context(observations))
+        logits, _ = outputs(smaller(small.flat), result.tensors, observations)
+        p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+        entropies.append(float(-(p * np.log(p)).sum(1).mean()))
+    assert entropies[0] + 0.05 < entropies[1] <= math.log(4) + 1e-6
+
+
+def test_each_version_goes_on_from_the_last_ones_student_and_adam(small) -> None:
+    context = Context(small.observations(small.images, 64))
+    distiller = Distiller(smaller(small.images), first_steps=30, steps=2)
+    versions = [small.policy(small.images, seed, version=seed) for seed in (1, 2)]
+    memory = context.memory(distiller.owner)
+    first = compress(distiller, versions[0], context)
+    kept = {name: tensor.copy() for name, tensor in first.tensors.items()}
+    adam = memory["student"].optimiser.state
+
+    def taken():
+        return {int(state["step"]) for state in adam.values()}
+
+    assert taken() == {30} == {memory["steps"]}
+    second = compress(distiller, versions[1], context)
+    assert taken() == {32} == {memory["steps"]}
+    # a step of Adam moves no weight by much more than the learning rate of 1e-3
+    assert 0 < distance(first.tensors, second.tensors) < 5e-3
+    # what was published stays as it was
+    assert all(np.array_equal(first.tensors[name], kept[name]) for name in kept)
+
+
+def test_statistics_are_means_over_the_steps_of_the_last_call(small) -> None:
+    observations = small.observations(small.images, 16)
+    policy, student = small.policy(small.images), smaller(small.images)
+    context = Context(observations, seed=5)
+    distiller = Distiller(
+        student,
+        batch=16,
+        first_steps=1,
+        steps=1,
+        renew_every=2,  # the first step of another lesson shifts the values
+        amp="off",
+        value_cost=0.25,
+        entropy_cost=0.1,
+    )
+    start = compress(distiller, policy, context).tensors
+    compress(distiller, policy, context)
+    # the batch is all observations, so the loss before the second step can be said
+    (teacher, v), (logits, u) = (
+        outputs(a, t, observations) for a, t in ((small.images, policy.tensors), (student, start))
+    )
+    q = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    kl = kl_by_loops(teacher, logits)
+    loss = kl + 0.25 * np.mean((v - u) ** 2) + 0.1 * np.mean((q * np.log(q)).sum(1))
+    memory = context.memory(distiller.owner)
+    assert memory["kl"] == pytest.approx(kl, rel=1e-4)
+    assert memory["loss"] == pytest.approx(loss, rel=1e-4)
+    chain = CompressorChain().add(distiller)
+    again = Context(observations, seed=5)
+    assert chain.gauges(again) == {}
+    for _ in range(2):
+        chain.compress(policy, again)
+    expected = {"distill_kl": kl, "distill_loss": loss, "distill_steps": 2.0, "distill_deaths": 0.0}
+    assert chain.gauges(again) == pytest.approx(expected, rel=1e-4)
+
+
+def test_without_a_student_the_incoming_policy_is_trained_from_its_own_weights(small) -> None:
+    context = Context(small.observations(small.images, 64))
+    distiller = Distiller(first_steps=1, steps=1, learning_rate=1e-5)
+    original = small.policy(small.images)
+    incoming, later = pruned(original, small, 3), pruned(original, small, 4)
+    context.begin(original)
+    first = distiller.compress(incoming, context)
+    assert first.graph == incoming.graph
+    assert 0 < distance(first.tensors, incoming.tensors) < 1e-4
+    # the graph is the same: the student goes on and does not start again from new weights
+    again = distiller.compress(later, context)
+    assert 0 < distance(again.tensors, first.tensors) < 1e-4
+    # another graph: from the incoming weights
+    changed = distiller.compress(original, context)
+    assert changed.graph == original.graph
+    assert 0 < distance(changed.tensors, original.tensors) < 1e-4
+    # and back: the first student is forgotten
+    back = distiller.compress(later, context)
+    assert 0 < distance(back.tensors, later.tensors) < 1e-4
+
+
+def test_a_factored_policy_can_be_the_student(small) -> None:
+    original = small.policy(small.images)
+    graph = PolicyGraph(small.images, ranks=(("hidden.0", 2),))
+    rng = np.random.default_rng(0)
+    tensors = {
+        name: rng.normal(0, 0.2, spec.shape).astype(np.float32)
+        for name, spec in graph.tensors(with_value=True).items()
+    }
+    context = Context(small.observations(small.images, 64))
+    context.begin(original)
+    distiller = Distiller(first_steps=40, learning_rate=1e-2)
+    result = distiller.compress(original.become(graph, tensors), context)
+    assert result.graph == graph
+    assert distance(result.tensors, tensors) > 0.01
+    network = GraphNetwork(graph).load(result.tensors)
+    x = torch.from_numpy(context.observations)
+    with torch.no_grad():
+        before = GraphNetwork(graph).load(tensors)(x)[0].numpy()
+        after = network(x)[0].numpy()
+    teacher, _ = outputs(small.images, original.tensors, context.observations)
+    assert kl_by_loops(teacher, after) < kl_by_loops(teacher, before) / 5
+
+
+def test_a_lesson_is_by_the_original_and_serves_until_it_is_renewed(small) -> None:
+    context = Context()
+    distiller = Distiller(smaller(small.images), steps=1, first_steps=1, renew_every=3, amp="off")
+    for version in range(1, 8):
+        context.observations = small.observations(small.images, 8, seed=version)
+        context.begin(small.policy(small.images, seed=version, version=version))
+        distiller.compress(pruned(context.original, small, 1), context)
+        by = 1 + (version - 1) // 3 * 3  # 1, 1, 1, 4, 4, 4, 7
+        visited = small.observations(small.images, 8, seed=by)
+        x, logits, values = context.memory(distiller.owner)["lesson"].part(np.arange(8))
+        np.testing.assert_array_equal(x, visited)
+        expected = outputs(small.images, small.tensors(small.images, by), visited)
+        np.testing.assert_allclose(logits, expected[0], rtol=0, atol=1e-5)
+        np.testing.assert_allclose(values, expected[1], rtol=0, atol=1e-5)
+
+
+def test_a_lesson_is_of_some_of_all_that_was_visited_and_a_new_student_s_first_of_ten_times(small):
+    visited = small.observations(small.flat, 64)
+    context, lengths, seen = Context(visited), [], set()
+    distiller = Distiller(smaller(small.flat), steps=1, first_steps=1, observations=2)
+    for _ in range(60):
+        compress(distiller, small.policy(small.flat), context)
+        lesson = context.memory(distiller.owner)["lesson"]
+        x, _, _ = lesson.part(np.arange(len(lesson)))
+        lengths.append(len(x))
+        if len(lengths) > 1:
+            seen |= set(np.nonzero((visited[:, None] == x.numpy()).all(2))[0].tolist())
+    assert lengths == [20] + 59 * [2]
+    # of 64, 59 draws of two leave 64 · (62/64)^59 ≈ 10 unseen
+    assert len(seen) > 45
+
+
+def test_a_lesson_of_few_observations_is_renewed_when_there_are_twice_as_many(small) -> None:
+    context, taught = Context(), []
+    distiller = Distiller(smaller(small.flat), steps=1, first_steps=1, renew_every=100)
+    for count in (4, 7, 8, 15, 16, 16):
+        context.observations = small.observations(small.flat, count)
+        compress(distiller, small.policy(small.flat), context)
+        taught.append(len(context.memory(distiller.owner)["lesson"]))
+    assert taught == [4, 4, 8, 8, 16, 16]
+
+
+@pytest.mark.parametrize("name", ["images", "flat"])
+def test_a_teacher_is_asked_once_of_each_observation_and_when_it_is_needed(small, name) -> None:
+    architecture = getattr(small, name)
+    observations = small.observations(architecture, 8)
+    tensors = small.tensors(architecture, 1)
+    network = GraphNetwork(PolicyGraph(architecture)).load(tensors)
+    asked = []
+
+    def teacher(x):
+        asked.append(len(x))
+        return network(x)
+
+    lesson = Lesson(observations, teacher, None)
+    logits, values = outputs(architecture, tensors, observations)
+    for indices, new in (([5, 2], 2), ([2, 5], 0), ([7, 2, 0], 2), ([0], 0), (range(8), 4)):
+        asked.clear()
+        indices = np.array(indices)
+        x, said, valued = lesson.part(indices)
+        assert sum(asked) == new
+        np.testing.assert_array_equal(x, observations[indices])
+        np.testing.assert_allclose(said, logits[indices], rtol=0, atol=1e-5)
+        np.testing.assert_allclose(valued, values[indices], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("renew_every", "follows"), [(1, True), (1000, False)])
+def test_a_student_learns_from_the_teacher_that_is_kept(small, renew_every, follows) -> None:
+    observations = small.observations(small.flat, 64)
+    context = Context(observations)
+    distiller = Distiller(
+        smaller(small.flat), first_steps=1, steps=60, learning_rate=1e-2, renew_every=renew_every
+    )
+    old, new = (small.policy(small.flat, seed, version=seed) for seed in (1, 2))
+    compress(distiller, old, context)
+    for _ in range(4):
+        result = compress(distiller, new, context)
+    logits, _ = outputs(smaller(small.flat), result.tensors, observations)
+    to_old, to_new = (
+        kl_by_loops(outputs(small.flat, p.tensors, observations)[0], logits) for p in (old, new)
+    )
+    assert (to_new < to_old / 3) if follows else (to_old < to_new / 3)
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "first", "later"),
+    [(None, 40, 20), (2.5, 25, 3), (0.5, 5, 1), (1e-9, 1, 1), (1e9, 40, 20)],
+)
+def test_a_budget_ends_the_training_after_the_step_in_which_it_is_used_up(
+    small, budget_s, first, later
+) -> None:
+    ticks = itertools.count()  # a second passes between two looks at the clock
+    context = Context(small.observations(small.flat, 8), clock=lambda: float(next(ticks)))
+    distiller = Distiller(smaller(small.flat), steps=20, first_steps=40, budget_s=budget_s, batch=4)
+    steps = []
+    for version in (1, 2, 3):
+        compress(distiller, small.policy(small.flat, version=version), context)
+        steps.append(context.memory(distiller.owner)["steps"])
+    assert steps == [first, first + later, first + 2 * later]
+
+
+def test_a_new_student_gets_ten_times_the_steps_by_default(small) -> None:
+    context = Context(small.observations(small.flat, 8))
+    distiller = Distiller(smaller(small.flat), steps=3)
+    compress(distiller, small.policy(small.flat), context)
+    assert context.memory(distiller.owner)["steps"] == 30
+
+
+def test_every_observation_is_seen_once_before_any_is_seen_again() -> None:
+    def parts(count, size, passes):
+        lesson = Lesson(np.arange(count, dtype=np.float32)[:, None], Counting(), None)
+        found = itertools.islice(lesson.parts(size, np.random.default_rng(0)), passes)
+        for x, logits, values in found:
+            # what is said belongs to what is shown
+            np.testing.assert_array_equal(logits[:, 0], x[:, 0])
+            np.testing.assert_array_equal(values, -x[:, 0])
+            yield x[:, 0].tolist()
+
+    batches = list(parts(10, 3, 6))
+    assert [len(batch) for batch in batches] == [3] * 6
+    for one_pass in (batches[:3], batches[3:]):
+        seen = [place for batch in one_pass for place in batch]
+        assert len(set(seen)) == 9 and max(seen) < 10
+    assert [sorted(batch) for batch in parts(2, 64, 2)] == [[0, 1], [0, 1]]
+
+
+class Counting(torch.nn.Module):
+    def forward(self, x):
+        return x, -x[:, 0]
+
+
+def test_each_call_draws_other_observations(small) -> None:
+    context = Context(small.observations(small.flat, 64))
+    distiller = Distiller(
+        smaller(small.flat), steps=1, first_steps=1, batch=1, learning_rate=1e-12, amp="off"
+    )
+    found = set()
+    for _ in range(5):  # the student stands still, so its divergence tells the observation
+        compress(distiller, small.policy(small.flat), context)
+        found.add(round(context.memory(distiller.owner)["kl"], 6))
+    assert len(found) > 2
+
+
+@pytest.mark.parametrize("student", ["smaller", None])
+def test_it_keeps_the_contract_of_a_link(architecture, student) -> None:
+    made = smaller(architecture) if student else None
+    check_compressor(Distiller(made, steps=2, first_steps=3, batch=16), architecture)
+
+
+def test_a_preset_keeps_the_contract_of_a_link() -> None:
+    check_compressor(Distiller("accerl-net3", steps=1, first_steps=2, batch=8, hidden=(16,)))
+
+
+def test_other_seeds_give_other_students(small) -> None:
+    observations = small.observations(small.flat, 32)
+    results = [
+        compress(
+            Distiller(smaller(small.flat), first_steps=2),
+            small.policy(small.flat),
+            Context(observations, seed=seed),
+        )
+        for seed in (1, 2)
+    ]
+    assert distance(results[0].tensors, results[1].tensors) > 0.01
+
+
+def test_bf16_and_fp32_students_are_near_to_each_other_and_both_are_float32(small) -> None:
+    observations = small.observations(small.images, 64)
+    results = []
+    for amp in ("off", "bf16"):
+        distiller = Distiller(smaller(small.images), first_steps=5, amp=amp)
+        result = compress(distiller, small.policy(small.images), Context(observations))
+        assert {str(tensor.dtype) for tensor in result.tensors.values()} == {"float32"}
+        results.append(result.tensors)
+    # five steps of 1e-3: apart because bf16 rounds, by no more than the way that was gone
+    assert 0 < distance(*results) < 1e-2
+
+
+def test_a_teacher_whose_values_move_as_a_whole_is_followed_at_once(small) -> None:
+    observations = small.observations(small.images, 16)
+    policy, context = small.policy(small.images), Context(observations)
+    distiller = Distiller(smaller(small.images), batch=16, first_steps=1, steps=1, renew_every=1)
+    compress(distiller, policy, context)
+    moved = dict(policy.tensors) | {"value.bias": policy.tensors["value.bias"] + np.float32(40.0)}
+    result = compress(distiller, Policy.of(small.images, moved, PolicyVersion(0, 2)), context)
+    _, wanted = outputs(small.images, moved, observations)
+    _, values = outputs(smaller(small.images), result.tensors, observations)
+    # but for the one step of Adam
+    assert abs(values.mean() - wanted.mean()) < 0.2
+    # so is a teacher that rests, by a student that is new
+    resting, context = (
+        Distiller(batch=16, first_steps=1, steps=1, renew_every=100),
+        Context(observations),
+    )
+    context.begin(policy)
+    resting.compress(pruned(policy, small, 3), context)
+    resting.compress(policy.become(policy.graph, moved), context)
+    values = context.memory(resting.owner)["tensors"]["value.bias"]
+    assert abs(values - policy.tensors["value.bias"]) < 2.0
+    # who has no use for values does not follow them
+    idle = Distiller(smaller(small.images), batch=16, first_steps=1, steps=1, value_cost=0.0)
+    result = compress(
+        idle, Policy.of(small.images, moved, PolicyVersion(0, 3)), Context(observations)
+    )
+    assert abs(result.tensors["value.bias"]) < 1.0
+
+
+@pytest.mark.parametrize(
+    ("last", "share"), [("fp16", 1e-3), ("bf16", 6e-3), ("int8", 0.03), (None, 1e-5)]
+)
+def test_what_actors_run_after_each_swap_is_the_student_of_the_new_version(
+    architecture, small, last, share
+) -> None:
+    student = smaller(architecture)
+    observations = small.observations(architecture, 64)
+    distiller = Distiller(
+        student, steps=40, batch=64, first_steps=60, learning_rate=3e-3, renew_every=1
+    )
+    chain = CompressorChain().add(distiller)
+    links = [f"distill={student.digest()}"]
+    if last is not None:
+        # int8 with the bits that this processor can add up
+        chain.add(quantizer := Quantizer(last, calibrate_every=1))
+        links.append(quantizer.id)
+    chain.add(ONNX())
+    assert chain.id == ">".join([*links, "onnx"])
+    context = Context(observations)
+    runtime = ArtifactPolicy(architecture)
+    answers = []
+    for version in (1, 2, 3):
+        policy = small.policy(architecture, seed=version, version=version)
+        artifact = chain.compress(policy, context)
+        runtime.swap(artifact)
+        assert artifact.at == policy.at
+        expected, _ = outputs(student, context.memory(distiller.owner)["tensors"], observations)
+        answers.append(runtime.logits(observations))
+        assert np.abs(answers[-1] - expected).max() < share * np.abs(expected).max()
+    # the students of two versions are further apart than that
+    for one, other in itertools.pairwise(answers):
+        assert np.abs(one - other).max() > 2 * share * np.abs(other).max()
+
+
+@pytest.mark.parametrize(
+    ("item", "name", "widths"),
+    [
+        ("distill", "distill", (512,)),
+        ({"distill": "accerl-net1"}, "distill=accerl-net1", (256,)),
+        (
+            {"distill": {"student": "accerl-net2", "hidden": [32, 16], "steps": 8}},
+            "distill=accerl-net2-32-16",
+            (32, 16),
+        ),
+    ],
+)
+def test_chains_name_students_by_their_presets(item, name, widths) -> None:
+
+    policy = describe_architecture(
+        "nature", observation_shape=(4, 84, 84), observation_dtype="uint8", actions=6
+    )
+    chain = parse_chain([item, "onnx"])
+    assert chain.id == f"{name}>onnx"
+    assert chain.plan(policy).architecture.hidden == widths
+
+
+def test_a_policy_given_to_it_is_never_its_students_memory(small) -> None:
+    # the artifact's tensors are the caller's: training on must not move them, nor they the student
+    context = Context(small.observations(small.flat, 16))
+    distiller = Distiller(first_steps=1, steps=1)
+    policy = small.policy(small.flat)
+    first = compress(distiller, Policy(policy.graph, policy.tensors, policy.at), context)
+    for tensor in first.tensors.values():
+        assert tensor.flags.owndata and tensor.flags.c_contiguous

@@ -1,0 +1,160 @@
+"""Distillation with wrong settings, unfit students, and trainings that come to nothing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from distilling import compress, distance, silenced, smaller
+
+from aclearn.types import PolicyVersion
+from compress import (
+    ONNX,
+    ChainError,
+    CompressorChain,
+    Context,
+    NeedsObservations,
+    PolicyGraph,
+)
+from compress.errors import DeadStudent, DivergedTraining
+from compress.methods.distiller import Distiller
+
+
+def overflowing(policy):
+    """Finite weights whose activations are not."""
+    name = next(iter(policy.tensors))
+    huge = np.full_like(policy.tensors[name], 3e38)
+    return replace(policy, tensors={**policy.tensors, name: huge}, at=PolicyVersion(0, 99))
+
+
+@pytest.mark.parametrize("renew_every", [1, 100])
+def test_a_training_that_diverges_publishes_nothing_and_the_last_student_goes_on(
+    small, renew_every
+) -> None:
+    architecture = replace(small.images, activation="relu")
+    context = Context(small.observations(architecture, 32))
+    distiller = Distiller(
+        smaller(architecture), first_steps=20, steps=2, renew_every=renew_every, learning_rate=1e-4
+    )
+    chain = CompressorChain().add(distiller).add(ONNX())
+    good = small.policy(architecture)
+    chain.compress(good, context)
+    memory = context.memory(distiller.owner)
+    before = {name: tensor.copy() for name, tensor in memory["tensors"].items()}
+    spoilt = overflowing(good)
+    memory.pop("lesson")  # so that the next one is the spoilt one, whenever it is renewed
+    with pytest.raises(
+        DivergedTraining, match=r"distill=\w+: .* after 0 steps .* not finite.*last good student"
+    ):
+        chain.compress(spoilt, context)
+    assert distance(memory["tensors"], before) == 0.0
+    artifact = chain.compress(replace(good, at=PolicyVersion(0, 100)), context)
+    assert artifact.at.version == 100
+    assert 0 < distance(memory["tensors"], before) < 1e-3
+    # Adam began anew, the student did not
+    assert {int(s["step"]) for s in memory["student"].optimiser.state.values()} == {2}
+    assert memory["steps"] == 22
+
+
+def test_when_the_first_training_diverges_the_next_one_begins_anew(small) -> None:
+    context = Context(small.observations(small.images, 32))
+    distiller = Distiller(smaller(small.images), first_steps=20, steps=2)
+    good = small.policy(small.images)
+    with pytest.raises(DivergedTraining):
+        compress(distiller, overflowing(good), context)
+    result = compress(distiller, good, context)
+    assert context.memory(distiller.owner)["steps"] == 20
+    assert all(np.isfinite(tensor).all() for tensor in result.tensors.values())
+
+
+def test_a_nan_that_an_actor_saw_is_not_published(small) -> None:
+    observations = small.observations(small.flat, 8)
+    observations[3, 2] = np.nan
+    with pytest.raises(DivergedTraining, match="not finite"):
+        compress(Distiller(smaller(small.flat)), small.policy(small.flat), Context(observations))
+
+
+def test_a_student_that_died_is_reported_and_another_one_begins(small) -> None:
+    images = replace(small.images, activation="relu")
+    student = smaller(images)
+    context = Context(small.observations(images, 64), seed=3)
+    distiller = Distiller(student, first_steps=3, steps=2)
+    policy = small.policy(images)
+    first = compress(distiller, policy, context)
+    memory = context.memory(distiller.owner)
+    memory["student"].network.load(silenced(first.tensors))
+    with pytest.raises(DeadStudent, match=r"silent in all states after 5 steps; a new one begins"):
+        compress(distiller, policy, context)
+    assert distiller.gauges(memory)["deaths"] == 1.0
+    again = compress(distiller, policy, context)
+    assert memory["steps"] == 3
+    # another one, not the same again, which might die as that one did
+    assert distance(again.tensors, first.tensors) > 0.05
+    compress(distiller, policy, context)
+    assert (memory["steps"], memory["deaths"]) == (5, 1)
+
+
+def test_without_observations_there_is_nothing_to_learn_from(small) -> None:
+    for observations in (None, small.observations(small.flat, 0)):
+        with pytest.raises(NeedsObservations, match="distill needs observations"):
+            compress(Distiller(), small.policy(small.flat), Context(observations))
+    assert Distiller().needs_observations
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"student": "accerl-nett1"}, r"'accerl-nett1' is unknown.*did you mean accerl-net1\?"),
+        ({"student": "resnet"}, "'resnet' is unknown; expected one of nature,"),
+        ({"student": "lstm-64"}, "student: 'lstm-64' is recurrent, .* unrolls carry no state"),
+        ({"student": 4}, "student: expected one of nature, .*got 4"),
+        ({"steps": 0}, "steps: expected a whole number ≥ 1, got 0"),
+        ({"steps": 2.5}, r"steps: expected a whole number ≥ 1, got 2\.5"),
+        ({"steps": "four"}, "steps: expected a whole number ≥ 1, got 'four'"),
+        ({"batch": True}, "batch: expected a whole number ≥ 1, got True"),
+        ({"observations": 0}, "observations: expected a whole number ≥ 1, got 0"),
+        ({"renew_every": -1}, "renew_every: expected a whole number ≥ 1"),
+        ({"first_steps": 0}, "first_steps: expected a whole number ≥ 1"),
+        ({"learning_rate": 0.0}, "learning_rate: expected a number > 0"),
+        ({"learning_rate": math.nan}, "learning_rate: expected a number > 0, got nan"),
+        ({"budget_s": -1.0}, "budget_s: expected a number > 0"),
+        ({"max_grad_norm": math.inf}, "max_grad_norm: expected a number > 0"),
+        ({"value_cost": -0.5}, "value_cost: expected a number ≥ 0"),
+        ({"entropy_cost": "some"}, "entropy_cost: expected a number ≥ 0"),
+        ({"amp": "fp16"}, "amp: expected auto, bf16 or off, got 'fp16'"),
+        ({"hidden": [16]}, "hidden: replaces widths of a preset; name a student"),
+        ({"student": "nature", "hidden": [0]}, r"hidden: expected whole numbers ≥ 1, got \[0\]"),
+        ({"student": "nature", "hidden": 16}, "hidden: expected whole numbers ≥ 1, got 16"),
+        ({"student": "nature", "hidden": "16"}, "hidden: expected whole numbers ≥ 1, got '16'"),
+    ],
+)
+def test_wrong_settings_are_refused_with_what_was_expected(arguments, reason) -> None:
+    with pytest.raises(ChainError, match=f"distill: .*{reason}"):
+        Distiller(**arguments)
+
+
+def test_a_student_that_does_not_fit_the_policy_is_refused(small) -> None:
+    graph = PolicyGraph(small.images)
+    for student, reason in (
+        ("nature", r"cannot see images of shape \(2, 12, 12\)"),
+        (replace(small.images, actions=4), "4 actions, expected those of the policy, .* 3 actions"),
+        (replace(small.images, observation_shape=(1, 12, 12)), r"\(1, 12, 12\) and 3 actions"),
+        (replace(small.images, observation_dtype="float32"), "float32 observations"),
+    ):
+        with pytest.raises(ChainError, match=reason):
+            Distiller(student).plan(graph)
+    with pytest.raises(ChainError, match="needs images"):
+        Distiller("nature").plan(PolicyGraph(small.flat))
+
+
+def test_its_place_is_before_what_makes_weights_coarse_or_graphs_static(small) -> None:
+    graph = PolicyGraph(small.images)
+    for wrong, reason in (
+        (replace(graph, precision="int8"), "comes after the quantisation to int8"),
+        (replace(graph, runtime="onnx", static=True), "comes after onnx"),
+        (replace(graph, scale_folded=True), "comes after fuse"),
+    ):
+        with pytest.raises(ChainError, match=f"distill: {reason}.* put it before"):
+            Distiller().plan(wrong)

@@ -1,0 +1,419 @@
+"""The link that quantises: rounding, ranges, when it calibrates, and what it refuses."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from integer_policies import integer_logits, pooled
+from quantising import quantise, run
+from random_policies import reference_logits
+
+from aclearn.policies import Convolution
+from aclearn.types import PolicyVersion
+from compress import (
+    ONNX,
+    ChainError,
+    CompressorChain,
+    Context,
+    NeedsObservations,
+    Policy,
+    PolicyGraph,
+    Pruning,
+    RefusedTensors,
+    check_compressor,
+    check_tensors,
+)
+from compress.methods.quantizer import (
+    Quantizer,
+    activation_ranges,
+    activation_scale,
+    has_vnni,
+    quantise_weight,
+)
+
+
+@pytest.mark.parametrize(("reduced_range", "most"), [(False, 127), (True, 63)])
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_weights_are_rounded_to_the_nearest_of_their_steps(
+    small, architecture, per_channel, reduced_range, most
+) -> None:
+    link = Quantizer(per_channel=per_channel, reduced_range=reduced_range)
+    policy = small.policy(architecture)
+    result = quantise(link, policy, Context(small.observations(architecture, 8)))
+    for layer in policy.graph.layers():
+        weight = policy.tensors[f"{layer.name}.weight"].astype(np.float64)
+        scale = result.tensors[f"{layer.name}.weight_scale"].astype(np.float64)
+        integers = result.tensors[f"{layer.name}.weight"].astype(np.int64)
+        rows = weight.reshape(len(weight), -1)
+        largest = np.abs(rows).max(axis=1) if per_channel else np.abs(rows).max()
+        np.testing.assert_allclose(scale, largest / most, rtol=1e-6)
+        column = scale.reshape(-1, *(1,) * (weight.ndim - 1)) if per_channel else scale
+        assert (np.abs(weight - column * integers) <= column * (0.5 + 1e-5)).all()
+        assert np.abs(integers).max() == most
+        bias = policy.tensors[f"{layer.name}.bias"].astype(np.float64)
+        unit = float(result.tensors[f"{layer.name}.input_scale"]) * scale
+        error = np.abs(bias - unit * result.tensors[f"{layer.name}.bias"])
+        assert (error <= unit * (0.5 + 1e-5)).all()
+
+
+def test_a_half_is_rounded_to_even_in_tensors_of_any_width() -> None:
+    rng = np.random.default_rng(0)
+    for shape in ((3, 20_000), (9000, 2), (4, 3, 5, 5), (2, 0)):
+        halves = rng.integers(-254, 255, shape)
+        weight = (halves / 2).astype(np.float32)
+        per_row = np.linspace(1, 2, len(weight), dtype=np.float32)
+        expected = [[round(h / 2) for h in row] for row in halves.reshape(len(weight), -1).tolist()]
+        np.testing.assert_array_equal(
+            quantise_weight(weight, np.array(1.0, np.float32)).reshape(len(weight), -1), expected
+        )
+        scaled = weight * per_row.reshape(-1, *(1,) * (weight.ndim - 1))
+        result = quantise_weight(scaled, per_row)
+        # the product rounds: what was a half may now lie on either side
+        assert np.abs(result.reshape(len(weight), -1) - np.array(expected)).max(initial=0) <= 1
+        assert result.dtype == np.int8 and result.shape == shape
+
+
+@pytest.mark.parametrize(
+    ("values", "scale", "zero"),
+    [
+        ((0.0, 255.0), 1.0, 0),
+        ((-1.0, 3.0), 4 / 255, 64),  # 63.75
+        ((-51.0, 204.0), 1.0, 51),
+        ((-10.0, -5.0), 10 / 255, 255),  # 0 has to be in it
+        ((3.0, 6.0), 6 / 255, 0),
+        ((4.0, 4.0), 4 / 255, 0),  # a constant is represented by the end of its scale
+        ((-4.0, -4.0), 4 / 255, 255),
+        ((0.0, 0.0), 1.0, 0),
+        ((0.0, 1e-45), 1.0, 0),  # so small that its scale would be 0
+    ],
+)
+def test_activation_scales_reach_over_the_range_and_zero(values, scale, zero) -> None:
+    result = activation_scale(values)
+    assert result == (pytest.approx(scale, rel=1e-6), zero)
+    assert result[0].dtype == np.float32
+
+
+def test_ranges_are_those_of_what_enters_each_layer(small, architecture) -> None:
+    policy = small.policy(architecture)
+    observations = small.observations(architecture, 9)
+    ranges = activation_ranges(policy, observations)
+    x = kept = observations / (255.0 if architecture.observation_dtype == "uint8" else 1.0)
+    for layer in policy.graph.layers():
+        if layer.input_activation is not None:
+            kept, x = x, np.maximum(x, 0)
+        found = ranges.pop(layer.name)
+        np.testing.assert_allclose(found, (x.min(), x.max()), rtol=1e-5, atol=1e-6)
+        weight = policy.tensors[f"{layer.name}.weight"].astype(np.float64)
+        bias = policy.tensors[f"{layer.name}.bias"]
+        if layer.is_convolution:
+            how = {"stride": layer.stride, "padding": layer.padding}
+            x = torch.conv2d(torch.tensor(x), torch.tensor(weight), **how).numpy()
+            x = x + bias[:, None, None]
+        else:
+            x = x.reshape(len(x), -1) @ weight.T + bias
+        if layer.pooled or layer.closes_block:
+            found = ranges.pop(f"{layer.name}.output")
+            np.testing.assert_allclose(found, (x.min(), x.max()), rtol=1e-5, atol=1e-6)
+        x = pooled(x) if layer.pooled else x
+        x = x + kept if layer.closes_block else x
+        if layer.activation is not None:
+            x = np.maximum(x, 0) if layer.activation == "relu" else np.tanh(x)
+    assert not ranges
+
+
+def test_images_enter_as_they_are(small) -> None:
+    for folded, scale in ((False, 1 / 255), (True, 1.0)):
+        policy = small.policy(small.images)
+        policy = policy.become(replace(policy.graph, scale_folded=folded), policy.tensors)
+        # dim images: a calibrated scale would be smaller
+        result = quantise(Quantizer(), policy, Context(small.observations(small.images, 8) // 4))
+        assert result.tensors["convolutions.0.input_scale"] == np.float32(scale)
+        assert result.tensors["convolutions.0.input_zero"] == 0
+
+
+def spoil_nothing(tensors):
+    pass
+
+
+def dead_filter(tensors):
+    tensors["convolutions.0.weight"][2] = 0
+
+
+def dead_convolution(tensors):
+    tensors["convolutions.1.weight"][...] = 0
+
+
+def dead_units_everywhere(tensors):
+    tensors["hidden.0.weight"][...] = 0
+    tensors["hidden.0.bias"][...] = -1  # relu: the next layer sees nothing but 0
+
+
+def constant_weights(tensors):
+    tensors["convolutions.1.weight"][...] = 0.05
+    tensors["hidden.0.weight"][...] = -0.02
+    tensors["hidden.0.bias"][...] = 0.3
+
+
+def constant_weights_everywhere(tensors):
+    for name, tensor in tensors.items():
+        if name.endswith("weight"):
+            tensor[...] = 0.05
+
+
+def constant_activations(tensors):
+    tensors["hidden.0.weight"][...] = 0
+    tensors["hidden.0.bias"][...] = 0.7  # what enters the next layer never changes
+
+
+def different_constant_activations(tensors):
+    tensors["convolutions.0.weight"][...] = 0
+    tensors["convolutions.0.bias"][...] = np.linspace(0.1, 0.9, 5)
+
+
+def dead_head(tensors):
+    tensors["policy.weight"][...] = 0
+
+
+def everything_zero(tensors):
+    for tensor in tensors.values():
+        tensor[...] = 0
+
+
+def nearly_dead_filter(tensors):
+    tensors["convolutions.1.weight"][3] *= np.float32(1e-12)
+
+
+def nearly_dead_layer(tensors):
+    tensors["hidden.0.weight"] *= np.float32(1e-12)
+
+
+def subnormal_layer(tensors):
+    # their largest over 127 is no number that float32 divides by without loss
+    rng = np.random.default_rng(0)
+    shape = tensors["hidden.1.weight"].shape
+    tensors["hidden.1.weight"][...] = rng.integers(-190, 191, shape) * np.float32(1.4e-45)
+
+
+def small_biases_of_a_dead_layer(tensors):
+    tensors["hidden.1.weight"][...] = 0
+    tensors["hidden.1.bias"] *= np.float32(1e-3)
+    tensors["policy.weight"] *= np.float32(1e3)
+
+
+@pytest.mark.parametrize("per_channel", [False, True], ids=["tensor", "channel"])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        spoil_nothing,
+        dead_filter,
+        dead_convolution,
+        dead_units_everywhere,
+        constant_weights,
+        constant_weights_everywhere,
+        constant_activations,
+        different_constant_activations,
+        dead_head,
+        everything_zero,
+        nearly_dead_filter,
+        nearly_dead_layer,
+        subnormal_layer,
+        small_biases_of_a_dead_layer,
+    ],
+    ids=lambda spoil: spoil.__name__,
+)
+def test_dead_nearly_dead_and_constant_layers_keep_what_they_give(
+    small, spoil, per_channel
+) -> None:
+    tensors = small.tensors(small.images, 5)
+    spoil(tensors)
+    policy = Policy.of(small.images, tensors)
+    observations = small.observations(small.images, 32)
+    link = Quantizer(per_channel=per_channel, reduced_range=not has_vnni())
+    result = quantise(link, policy, Context(observations))
+    check_tensors(result.graph, result.tensors)
+    logits = run(result).logits(observations)
+    expected = reference_logits(small.images, tensors, observations)
+    assert np.abs(logits - expected).max() <= 0.06 * np.abs(expected).max()
+    # no sum leaves the range of an int32
+    integer_logits(result.graph, result.tensors, observations)
+
+
+def test_versions_between_calibrations_are_quantised_with_the_known_ranges(small) -> None:
+    architecture = small.images
+    context = Context(small.observations(architecture, 64))
+    link = Quantizer(calibrate_every=3, calibration_observations=16)
+    scales, weights = [], []
+    for version in range(1, 9):
+        policy = small.policy(architecture, seed=version, version=version)
+        result = quantise(link, policy, context)
+        assert result.at == policy.at
+        scales.append(float(result.tensors["policy.input_scale"]))
+        weights.append(result.tensors["policy.weight"])
+        fresh = quantise(
+            Quantizer(calibration_observations=16), policy, Context(context.observations)
+        )
+        np.testing.assert_array_equal(weights[-1], fresh.tensors["policy.weight"])
+        ratio = float(result.tensors["policy.weight_scale"] / fresh.tensors["policy.weight_scale"])
+        assert ratio == 1.0
+    # calibrated at versions 1, 2 and 4, then every three
+    assert [len(set(scales[i:j])) for i, j in ((0, 1), (1, 3), (3, 6), (6, 8))] == [1, 1, 1, 1]
+    assert len(set(scales)) == 4
+    assert all(np.any(a != b) for a, b in itertools.pairwise(weights))
+
+
+def calibrated_at(link, context, policies) -> list[int]:
+    """The places of the policies for which the ranges were measured."""
+    counts = [0]
+    for policy in policies:
+        quantise(link, policy, context)
+        counts.append(context.memory(link.owner)["calibrations"])
+    return [place for place, (old, new) in enumerate(itertools.pairwise(counts), 1) if new > old]
+
+
+def test_calibrations_are_frequent_at_first_and_again_in_a_new_epoch(small) -> None:
+    context = Context(small.observations(small.flat, 16))
+    policy = small.policy(small.flat)
+    versions = [replace(policy, at=PolicyVersion(0, v)) for v in range(1, 61)]
+    resumed = [replace(policy, at=PolicyVersion(1, v)) for v in range(1, 7)]
+    found = calibrated_at(Quantizer(calibrate_every=20), context, [*versions, *resumed])
+    assert found == [1, 2, 4, 8, 16, 32, 52, 61, 62, 64]
+
+
+def test_other_units_after_pruning_are_calibrated_at_once(small) -> None:
+    chain = CompressorChain(batch_sizes=(), fidelity_observations=0)
+    chain.add(Pruning(0.5, reselect_every=10)).add(Quantizer(calibrate_every=1000)).add(ONNX())
+    context = Context(small.observations(small.images, 16))
+    *_, quantizer, _ = chain.links
+    counts = []
+    for version in range(1, 31):
+        # other weights from version 15 on: the choice of version 21 is another one, that of 11 not
+        policy = small.policy(small.images, seed=1 if version < 15 else 2, version=version)
+        chain.compress(policy, context)
+        counts.append(context.memory(quantizer.owner)["calibrations"])
+    assert context.breaks == 1
+    # at 1, 2, 4, 8, 16; then 21, 22, 24 and 28
+    assert [counts[v - 1] for v in (1, 2, 4, 8, 16, 20, 21, 22, 24, 28, 30)] == [
+        1, 2, 3, 4, 5, 5, 6, 7, 8, 9, 9,
+    ]  # fmt: skip
+
+
+def test_another_graph_is_calibrated_at_once(small) -> None:
+    context = Context(small.observations(small.images, 16))
+    link = Quantizer(calibrate_every=100)
+    wide = small.policy(small.images)
+    narrow = small.policy(replace(small.images, hidden=(7, 5)))
+    alone = quantise(Quantizer(), narrow, Context(context.observations))
+    quantise(link, wide, context)
+    result = quantise(link, narrow, context)
+    assert context.memory(link.owner)["calibrations"] == 2
+    for name, tensor in alone.tensors.items():
+        if name.endswith("input_scale"):
+            np.testing.assert_allclose(result.tensors[name], tensor)
+
+
+def test_int8_needs_observations_and_halves_do_not(small) -> None:
+    policy = small.policy(small.flat)
+    with pytest.raises(NeedsObservations, match=r"^int8(-7bit)? needs observations"):
+        quantise(Quantizer(), policy, Context())
+    assert Quantizer().needs_observations
+    for precision in ("FP16", "BF16"):
+        link = Quantizer(precision)
+        assert not link.needs_observations
+        quantise(link, policy, Context())
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp16", "bf16"])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_not_finite_are_not_hidden_by_rounding(small, precision, number) -> None:
+    # a link before may have made them; the weights that enter a chain are checked there
+    for name in ("convolutions.1.weight", "hidden.0.bias", "policy.weight", "policy.bias"):
+        policy = small.policy(small.images)
+        policy.tensors[name].reshape(-1)[-1] = number
+        link, context = Quantizer(precision), Context(small.observations(small.images, 8))
+        with pytest.raises(RefusedTensors, match="not finite"):
+            result = quantise(link, policy, context)
+            check_tensors(result.graph, result.tensors)  # which the chain does after all links
+        # and what was seen in vain is not remembered
+        result = quantise(link, small.policy(small.images), context)
+        check_tensors(result.graph, result.tensors)
+
+
+def test_finite_weights_whose_activations_are_not_finite_are_refused(small) -> None:
+    policy = small.policy(small.images)
+    policy.tensors["convolutions.0.weight"][...] = 3e38
+    link, context = Quantizer(), Context(small.observations(small.images, 8))
+    with pytest.raises(RefusedTensors, match="not finite"):
+        quantise(link, policy, context)
+    quantise(link, small.policy(small.images), context)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"precision": "INT8"},
+        {"precision": "int8", "per_channel": True},
+        {"precision": "int8", "reduced_range": True, "calibrate_every": 1},
+        {"precision": "Fp16"},
+        {"precision": "bf16"},
+    ],
+)
+def test_it_keeps_the_contract_of_a_link(architecture, settings) -> None:
+    check_compressor(Quantizer(**settings), architecture)
+
+
+def test_ids_say_what_changes_the_arithmetic() -> None:
+    full = {"reduced_range": False}
+    assert Quantizer(**full).id == "int8"
+    assert Quantizer(per_channel=True, **full).id == "int8-channels"
+    assert Quantizer(per_channel=True, reduced_range=True).id == "int8-channels-7bit"
+    assert Quantizer("FP16", per_channel=True, reduced_range=True).id == "fp16"
+    assert Quantizer().id == ("int8" if has_vnni() else "int8-7bit")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"precision": "int4"}, "precision 'int4' is unknown; expected one of fp16, bf16, int8"),
+        ({"precision": "fp32"}, "precision 'fp32' is unknown"),
+        ({"precision": 8}, "precision 8 is unknown"),
+        ({"calibrate_every": 0}, "calibrate_every: expected an integer of 1 or more, got 0"),
+        ({"calibrate_every": True}, "calibrate_every: expected an integer of 1 or more, got True"),
+        ({"calibrate_every": None}, "calibrate_every: expected an integer of 1 or more, got None"),
+        ({"calibration_observations": -1}, "calibration_observations: expected .*, got -1"),
+        ({"calibration_observations": 2.5}, "calibration_observations: expected .*, got 2.5"),
+        ({"calibration_observations": "64"}, "calibration_observations: expected .*, got '64'"),
+    ],
+)
+def test_wrong_settings_are_refused_with_what_was_expected(arguments, reason) -> None:
+    with pytest.raises(ChainError, match=f"quantize: .*{reason}"):
+        Quantizer(**arguments)
+
+
+def test_what_int8_cannot_compute_is_refused(small) -> None:
+    graph = PolicyGraph(replace(small.images, activation="tanh"))
+    with pytest.raises(ChainError, match=r"convolutions\.0 is a convolution followed by tanh"):
+        Quantizer().plan(graph)
+    assert Quantizer("bf16").plan(graph).precision == "bf16"
+    for wrong in (
+        replace(graph, precision="bf16"),
+        replace(graph, runtime="onnx", static=True),
+    ):
+        with pytest.raises(ChainError, match="put it before"):
+            Quantizer("fp16").plan(wrong)
+
+
+def test_one_by_one_convolutions_and_no_hidden_layers_are_computed_too(small) -> None:
+    architecture = replace(
+        small.images, convolutions=(Convolution(7, 3, 3), Convolution(4, 1, 1)), hidden=()
+    )
+    policy = small.policy(architecture)
+    observations = small.observations(architecture, 16)
+    link = Quantizer(reduced_range=not has_vnni())
+    result = quantise(link, policy, Context(observations))
+    logits = run(result).logits(observations)
+    expected = integer_logits(result.graph, result.tensors, observations)
+    np.testing.assert_allclose(logits, expected, atol=0.01 * np.abs(expected).max())

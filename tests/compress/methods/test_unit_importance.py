@@ -1,0 +1,163 @@
+"""Importance: which units go first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pruning_oracle import (
+    ARCHITECTURES,
+    FLAT,
+    IMAGES,
+    assert_tensors_close,
+    compress,
+    graph_outputs,
+    layers_of,
+    mean_of,
+    reconstructed,
+    slow_forward,
+    smallest,
+    widths_of,
+)
+from random_policies import some_observations, some_tensors
+
+from compress import Context, Policy, Pruning
+from compress.methods.unit_importance import influences, most_important
+
+
+def test_a_unit_that_never_answers_goes_first_by_activation() -> None:
+    # magnitude would keep it: its weights are the largest, but its bias keeps relu at zero
+    architecture = replace(FLAT, hidden=(4,), separate_value=False, activation="relu")
+    tensors = some_tensors(architecture, 4)
+    tensors["hidden.0.weight"][2] *= 10.0
+    tensors["hidden.0.bias"][2] = -1000.0
+    tensors["hidden.0.bias"][[0, 1, 3]] = 1.0
+    visited = some_observations(architecture, 30)
+    by_magnitude = compress(Pruning(0.25), architecture, tensors, Context(visited))
+    by_activation = compress(
+        Pruning(0.25, importance="activation"), architecture, tensors, Context(visited)
+    )
+    assert -1000.0 in by_magnitude.tensors["hidden.0.bias"]
+    np.testing.assert_array_equal(
+        by_activation.tensors["hidden.0.weight"], tensors["hidden.0.weight"][[0, 1, 3]]
+    )
+
+
+@pytest.mark.parametrize("compensate", [False, True])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_importance_by_activation_is_of_what_the_next_layer_of_the_policy_reads(
+    name, compensate
+) -> None:
+    architecture = ARCHITECTURES[name]
+    tensors = some_tensors(architecture, 5)
+    visited = some_observations(architecture, 30, seed=6)
+    _, _, given = slow_forward(architecture, tensors, visited)
+    link = Pruning(0.5, importance="activation", compensate=compensate)
+    pruned = compress(link, architecture, tensors, Context(visited))
+    sizes = layers_of(pruned.graph.architecture)
+    fixed = {}
+    for layer, units in layers_of(architecture).items():
+        tower, index = layer.split(".")[:2]
+        reader = f"{tower}.{int(index) + 1}"
+        if layer.endswith(".first"):
+            reader = layer.replace("first", "second")
+        elif f"{reader}.weight" not in tensors:
+            ends = {"value_hidden": "value", "hidden": "policy"}
+            reader = ends.get(tower) or ("hidden.0" if architecture.hidden else "policy")
+        weight = tensors[f"{reader}.weight"].astype(np.float64)
+        by_unit = np.split(weight, units, axis=1)  # the inputs of one unit are side by side
+        scores = []
+        for unit in range(units):
+            lost = given[layer][:, unit]
+            if compensate:
+                lost = lost - mean_of(architecture, given, layer, unit)
+            scores.append(np.sqrt((lost**2).mean()) * np.linalg.norm(by_unit[unit]))
+        removed = smallest(scores, units - sizes[layer])
+        fixed[layer] = dict.fromkeys(removed, 0.0)
+    if compensate:
+        assert_tensors_close(
+            pruned.tensors,
+            reconstructed(architecture, tensors, fixed, visited),
+            rtol=1e-2,
+            atol=1e-4,
+        )
+        return
+    observations = some_observations(architecture, 5)
+    logits, values, _ = slow_forward(architecture, tensors, observations, fixed)
+    answers = graph_outputs(pruned, observations)
+    np.testing.assert_allclose(answers[0], logits, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(answers[1], values, rtol=1e-4, atol=1e-5)
+
+
+def test_importance_by_activation_is_the_error_of_a_dense_layer_without_the_unit() -> None:
+    tensors, visited = some_tensors(FLAT, 5), some_observations(FLAT, 30)
+    _, _, given = slow_forward(FLAT, tensors, visited)
+    by_position = {layer: array[..., None] for layer, array in given.items()}
+    scores = influences(Policy.of(FLAT, tensors), by_position, compensated=False)
+    weight = tensors["hidden.1.weight"].astype(np.float64)
+    for unit, score in enumerate(scores["hidden.0"]):
+        without = given["hidden.0"].copy()
+        without[:, unit] = 0.0
+        error = (given["hidden.0"] - without) @ weight.T
+        assert score**2 == pytest.approx((error**2).sum(1).mean(), rel=1e-6)
+
+
+def test_what_compensation_puts_back_does_not_count() -> None:
+    tensors = {name: np.ones(s, np.float32) for name, s in IMAGES.tensor_shapes().items()}
+    policy = Policy.of(IMAGES, tensors)
+    rng = np.random.default_rng(1)
+    _, _, shapes = slow_forward(IMAGES, tensors, some_observations(IMAGES, 2))
+    given = {layer: np.zeros((2, a.shape[1], a[0, 0].size)) for layer, a in shapes.items()}
+    for layer, array in given.items():
+        array[:, 0] = rng.normal(size=array.shape[2])  # in time the same, not over the positions
+        array[0, 1], array[1, 1] = 0.9, 1.1  # over the positions the same, not in time
+        assert array.shape[2] == {"convolutions.0": 16, "convolutions.1": 9}.get(layer, 1)
+    plain = influences(policy, given, compensated=False)
+    scores = influences(policy, given, compensated=True)
+    # outgoing weights of 1: their norm is the root of their number
+    root_mean_square = ((0.9**2 + 1.1**2) / 2) ** 0.5
+    assert plain["convolutions.1"][1] == pytest.approx(root_mean_square * (10 * 9) ** 0.5)
+    assert scores["convolutions.1"][:2] == pytest.approx([0.0, 0.1 * (10 * 9) ** 0.5])
+    assert scores["hidden.0"][:2] == pytest.approx([0.0, 0.1 * 7**0.5])
+    assert scores["hidden.1"][:2] == pytest.approx([0.0, 0.1 * 3**0.5])  # not the value's
+    # one bias serves all positions of a convolution
+    first = given["convolutions.0"][0, 0]
+    lost = np.square(first - first.mean()).mean() ** 0.5
+    assert scores["convolutions.0"][:2] == pytest.approx(
+        [lost * (5 * 4) ** 0.5, 0.1 * (5 * 4) ** 0.5]
+    )
+
+
+@pytest.mark.parametrize("scope", ["layer", "global"])
+@pytest.mark.parametrize("importance", ["magnitude", "activation"])
+@pytest.mark.parametrize("value", [0.0, 1.0, -3.0, 1e30])
+def test_weights_that_are_all_equal_keep_the_first_units(value, importance, scope) -> None:
+    tensors = {
+        name: np.full(shape, value, np.float32) for name, shape in IMAGES.tensor_shapes().items()
+    }
+    link = Pruning(0.5, importance=importance, scope=scope, round_to=1, compensate=False)
+    # dark images: 1e30 times a bright one would leave float32
+    context = Context(np.zeros((4, *IMAGES.observation_shape), np.uint8))
+    if value == 1e30:
+        tensors = {n: t if n.startswith("convolutions.0") else t * 0 for n, t in tensors.items()}
+    result = compress(link, IMAGES, tensors, context)
+    assert all(np.isfinite(tensor).all() for tensor in result.tensors.values())
+    assert all(width >= 1 for width in widths_of(result.graph.architecture))
+
+
+def test_of_equal_units_the_first_stay() -> None:
+    scores = np.random.default_rng(2).integers(0, 3, 200).astype(np.float64)
+    by_hand = sorted(range(200), key=lambda unit: (-scores[unit], unit))[:100]
+    np.testing.assert_array_equal(most_important(scores, 100), sorted(by_hand))
+
+
+def test_dead_channels_go_first() -> None:
+    tensors = some_tensors(IMAGES, 16)
+    dead = [0, 2, 5]
+    tensors["convolutions.0.weight"][dead] = 0.0
+    tensors["convolutions.0.bias"][dead] = 0.0
+    result = compress(Pruning(0.5, round_to=1), IMAGES, tensors, Context())
+    np.testing.assert_array_equal(
+        result.tensors["convolutions.0.weight"], tensors["convolutions.0.weight"][[1, 3, 4]]
+    )

@@ -1,0 +1,404 @@
+"""Lanes: padding, captured steps on weights that change in place, threads, and the way out."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+from aclearn.policies import Architecture, Convolution
+from compress import RefusedTensors
+from compress.runtimes.cuda_graphs import Lanes, batch_sizes, padded_size
+from compress.runtimes.cuda_policy import LanePolicy
+from compress.runtimes.cuda_stream import CudaPlace
+from compress.runtimes.torch_runtime import TorchPolicy
+
+IMAGES = Architecture("tiny", (2, 8, 8), "uint8", 3, (Convolution(4, 4, 2),), (6,))
+FLAT = Architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True)
+CPU = torch.device("cpu")
+
+
+class Recording(TorchDispatchMode):
+    """Notes every operation with the memory that it reads and writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        # aliases: memory as it is now, whatever the tensors that own it are made to hold later
+        noted = tree_map_only(torch.Tensor, torch.Tensor.detach, (args, kwargs or {}, result))
+        self.operations.append((function, *noted))
+        return result
+
+    def replay(self) -> None:
+        """As a CUDA graph: the same operations on the same memory; no line of Python again."""
+        for function, args, kwargs, result in self.operations:
+            again = function(*args, **kwargs)
+            if again.data_ptr() != result.data_ptr():
+                result.copy_(again)
+
+
+class CpuPlace:
+    """Stands in for a CUDA stream: what it captures knows memory only, as a CUDA graph does."""
+
+    device = CPU
+
+    def __init__(self, *, capturable=lambda: True) -> None:
+        self._capturable = capturable
+        self.captured = self.replayed = self.waits = 0
+
+    def scope(self):
+        return contextlib.nullcontext()
+
+    def host_memory(self, shape, dtype):
+        return torch.full(shape, 99, dtype=dtype)
+
+    def capture(self, step):
+        if not self._capturable():
+            raise RuntimeError("operation not permitted when stream is capturing")
+        self.captured += 1
+        with Recording() as recording:
+            step()
+
+        def replay() -> None:
+            self.replayed += 1
+            recording.replay()
+
+        return replay
+
+    def wait(self) -> None:
+        self.waits += 1
+
+
+class Policy:
+    """A lane policy on the CPU and its places."""
+
+    def __init__(self, architecture=IMAGES, *, max_batch=8, **options) -> None:
+        self.places: list[CpuPlace] = []
+        self.architecture = architecture
+        self._options = options
+        self.runtime = LanePolicy(architecture, self._place, device=CPU, max_batch=max_batch)
+
+    def _place(self) -> CpuPlace:
+        self.places.append(CpuPlace(**self._options))
+        return self.places[-1]
+
+    @property
+    def captured(self) -> int:
+        return sum(place.captured for place in self.places)
+
+
+def _tensors(architecture, seed):
+    rng = np.random.default_rng(seed)
+    shapes = architecture.tensor_shapes().items()
+    return {name: 0.3 * rng.normal(size=shape).astype(np.float32) for name, shape in shapes}
+
+
+def _observations(architecture, count, seed=0):
+    rng = np.random.default_rng(seed)
+    shape = (count, *architecture.observation_shape)
+    if architecture.observation_dtype == "uint8":
+        return rng.integers(0, 256, shape, np.uint8)
+    return rng.normal(size=shape).astype(np.float32)
+
+
+def _expected(architecture, seed, observations):
+    plain = TorchPolicy(architecture)
+    plain.swap(_tensors(architecture, seed))
+    return plain.logits(observations)
+
+
+def _assert_close(got, expected) -> None:
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("most", "sizes"),
+    [
+        (1, (1,)),
+        (2, (1, 2)),
+        (3, (1, 2, 3)),
+        (8, (1, 2, 4, 8)),
+        (9, (1, 2, 4, 8, 9)),
+        (100, (1, 2, 4, 8, 16, 32, 64, 100)),
+    ],
+)
+def test_batches_are_padded_to_powers_of_two_and_the_largest_batch(most, sizes) -> None:
+    assert batch_sizes(most) == sizes
+
+
+def test_a_largest_batch_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected at least 1, got 0"):
+        batch_sizes(0)
+
+
+@pytest.mark.parametrize(
+    ("count", "size"), [(0, 1), (1, 1), (2, 2), (3, 4), (4, 4), (5, 6), (6, 6), (7, None)]
+)
+def test_a_batch_goes_into_the_least_size_that_holds_it(count, size) -> None:
+    assert padded_size(count, batch_sizes(6)) == size
+
+
+@pytest.mark.parametrize("architecture", [IMAGES, FLAT], ids=["images", "flat"])
+def test_every_count_is_answered_row_by_row_whatever_it_is_padded_with(architecture) -> None:
+    policy = Policy(architecture)
+    policy.runtime.swap(_tensors(architecture, 1))
+    # large ones first: what they leave behind is the padding of the smaller ones
+    for count in (8, 5, 3, 7, 1, 2, 20):
+        observations = _observations(architecture, count, seed=count)
+        _assert_close(policy.runtime.logits(observations), _expected(architecture, 1, observations))
+    [place] = policy.places
+    assert place.captured == 4  # 8, 4, 1 and 2
+    assert place.replayed == 6  # all but the 20, which are more than a captured step holds
+    assert place.waits == 7
+
+
+def test_new_weights_go_into_the_steps_that_are_captured_already() -> None:
+    policy = Policy()
+    observations = _observations(IMAGES, 3)
+    answers = []
+    for seed in (1, 2, 3):
+        policy.runtime.swap(_tensors(IMAGES, seed))
+        answers.append(policy.runtime.logits(observations))
+        _assert_close(answers[-1], _expected(IMAGES, seed, observations))
+    assert np.abs(answers[0] - answers[1]).max() > 0.05
+    assert policy.captured == 1
+
+
+def test_weights_that_lie_on_the_device_act_as_those_that_were_carried_there() -> None:
+    policy = Policy()
+    observations = _observations(IMAGES, 3)
+    for seed in (1, 2):
+        there = {name: torch.tensor(tensor) for name, tensor in _tensors(IMAGES, seed).items()}
+        policy.runtime.swap_on_device(there)
+        _assert_close(policy.runtime.logits(observations), _expected(IMAGES, seed, observations))
+    there["hidden.0.weight"] = there["hidden.0.weight"].clone()
+    there["hidden.0.weight"][2, 3] = float("nan")
+    with pytest.raises(RefusedTensors, match=r"not finite: hidden\.0\.weight$"):
+        policy.runtime.swap_on_device(there)
+    _assert_close(policy.runtime.logits(observations), _expected(IMAGES, 2, observations))
+
+
+def test_an_executable_stays_what_it_was_when_the_next_version_comes() -> None:
+    policy = Policy()
+    observations = _observations(IMAGES, 4)
+    executables = []
+    for seed in (1, 2):
+        policy.runtime.swap(_tensors(IMAGES, seed))
+        executables.append(policy.runtime.executable)
+    for seed in (1, 2, 1):
+        _assert_close(
+            executables[seed - 1].logits(observations), _expected(IMAGES, seed, observations)
+        )
+
+
+def test_an_answer_stays_what_it_was_when_the_next_one_comes() -> None:
+    policy = Policy()
+    policy.runtime.swap(_tensors(IMAGES, 1))
+    first = policy.runtime.logits(_observations(IMAGES, 2, seed=1))
+    kept = first.copy()
+    policy.runtime.logits(_observations(IMAGES, 2, seed=2))
+    np.testing.assert_array_equal(first, kept)
+
+
+def test_threads_compute_at_the_same_time_each_with_the_version_that_it_has() -> None:
+    policy = Policy(FLAT)
+    executables, observations = [], _observations(FLAT, 5)
+    for seed in range(3):
+        policy.runtime.swap(_tensors(FLAT, seed))
+        executables.append(policy.runtime.executable)
+    expected = [_expected(FLAT, seed, observations) for seed in range(3)]
+    at_once = threading.Barrier(4, timeout=30)
+
+    def work(index: int) -> None:
+        at_once.wait()
+        for turn in range(50):
+            seed = (index + turn) % 3
+            count = 1 + turn % 5
+            _assert_close(executables[seed].logits(observations[:count]), expected[seed][:count])
+
+    with ThreadPoolExecutor(4) as pool:
+        for future in [pool.submit(work, index) for index in range(4)]:
+            future.result(timeout=60)
+    assert 1 <= len(policy.places) <= 4
+
+
+def test_a_step_that_cannot_be_captured_runs_as_it_is_and_says_so_once(caplog) -> None:
+    policy = Policy(capturable=lambda: False)
+    policy.runtime.swap(_tensors(IMAGES, 1))
+    with caplog.at_level(logging.WARNING):
+        for count in (1, 3, 8, 3):
+            observations = _observations(IMAGES, count)
+            _assert_close(policy.runtime.logits(observations), _expected(IMAGES, 1, observations))
+    [record] = caplog.records
+    assert record.getMessage().startswith("event=capture_failed device=cpu batch=1 reason=")
+    assert "not permitted when stream is capturing" in record.getMessage()
+
+
+def test_after_a_capture_that_failed_none_is_tried_and_those_that_there_are_go_on(caplog) -> None:
+    works = [True, False]
+    policy = Policy(capturable=lambda: works.pop(0))
+    policy.runtime.swap(_tensors(IMAGES, 1))
+    for count in (2, 4, 8, 2):  # 8 would ask a third time, of an empty list
+        observations = _observations(IMAGES, count)
+        _assert_close(policy.runtime.logits(observations), _expected(IMAGES, 1, observations))
+    [place] = policy.places
+    assert (place.captured, place.replayed, len(caplog.records)) == (1, 2, 1)
+
+
+def test_an_error_leaves_a_lane_that_goes_on_with_the_right_weights() -> None:
+    policy = Policy()
+    for seed in (1, 2):
+        policy.runtime.swap(_tensors(IMAGES, seed))
+        with pytest.raises(TypeError):
+            policy.runtime.logits(_observations(IMAGES, 2).astype(np.float64))
+        observations = _observations(IMAGES, 2)
+        _assert_close(policy.runtime.logits(observations), _expected(IMAGES, seed, observations))
+    [place] = policy.places
+    assert place.waits == 4  # also after the errors
+
+
+def test_observations_of_another_shape_are_refused_and_not_stretched() -> None:
+    policy = Policy()
+    policy.runtime.swap(_tensors(IMAGES, 1))
+    with pytest.raises(ValueError, match=r"expected \[N, \(2, 8, 8\)\], got \(3, 1, 8, 8\)"):
+        policy.runtime.logits(_observations(IMAGES, 3)[:, :1])
+
+
+def test_weights_that_do_not_fit_are_refused_and_the_old_ones_stay() -> None:
+    policy = Policy()
+    policy.runtime.swap(_tensors(IMAGES, 1))
+    with pytest.raises(RefusedTensors, match="missing or unknown tensors"):
+        policy.runtime.swap(_tensors(FLAT, 2))
+    observations = _observations(IMAGES, 2)
+    _assert_close(policy.runtime.logits(observations), _expected(IMAGES, 1, observations))
+
+
+def test_there_are_no_answers_before_the_first_weights() -> None:
+    with pytest.raises(RuntimeError, match="call swap first"):
+        Policy().runtime.logits(_observations(IMAGES, 1))
+
+
+def test_who_finds_all_lanes_busy_waits_for_one_and_not_for_ever(monkeypatch) -> None:
+    made = []
+    lanes = Lanes(lambda: made.append(object()) or made[-1], most=2)
+    monkeypatch.setattr("compress.runtimes.cuda_graphs._LANE_WITHIN_S", 0.01)
+    with lanes.borrow() as first, lanes.borrow() as second:
+        assert first is not second
+        with (
+            pytest.raises(TimeoutError, match=r"no lane became free within 0\.01 s"),
+            lanes.borrow(),
+        ):
+            pass
+    with lanes.borrow() as again:
+        assert again in made
+    assert len(made) == 2
+
+
+def test_a_lane_that_cannot_be_made_takes_no_place() -> None:
+    def fail():
+        raise RuntimeError("out of memory")
+
+    lanes = Lanes(fail, most=1)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="out of memory"), lanes.borrow():
+            pass
+
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def _on_gpu(architecture, *, amp_dtype=None):
+    device = torch.device("cuda")
+    return LanePolicy(
+        architecture, lambda: CudaPlace(device), device=device, max_batch=8, amp_dtype=amp_dtype
+    )
+
+
+@pytest.fixture
+def whole_fp32():
+    """Convolutions in TF32, the default of newer GPUs, would differ from those of a CPU."""
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield
+
+
+@needs_gpu
+@pytest.mark.parametrize("architecture", [IMAGES, FLAT], ids=["images", "flat"])
+def test_cuda_graphs_answer_as_the_cpu_does_for_every_count_and_version(
+    architecture, whole_fp32, caplog
+) -> None:
+    policy = _on_gpu(architecture)
+    for seed in (1, 2, 3):
+        policy.swap(_tensors(architecture, seed))
+        for count in (8, 5, 3, 7, 1, 2, 20):
+            observations = _observations(architecture, count, seed=count)
+            expected = _expected(architecture, seed, observations)
+            _assert_close(policy.logits(observations), expected)
+    assert not caplog.records  # every step was captured
+
+
+@needs_gpu
+def test_bf16_on_a_gpu_is_close_to_fp32_and_captured(caplog) -> None:
+    policy = _on_gpu(IMAGES, amp_dtype=torch.bfloat16)
+    policy.swap(_tensors(IMAGES, 1))
+    observations = _observations(IMAGES, 5)
+    error = np.abs(policy.logits(observations) - _expected(IMAGES, 1, observations)).max()
+    assert 0 < error < 0.1
+    assert not caplog.records
+
+
+@needs_gpu
+def test_threads_on_a_gpu_capture_and_compute_at_the_same_time(whole_fp32, caplog) -> None:
+    policy = _on_gpu(IMAGES)
+    observations = _observations(IMAGES, 8)
+    executables = []
+    for seed in range(3):
+        policy.swap(_tensors(IMAGES, seed))
+        executables.append(policy.executable)
+    expected = [_expected(IMAGES, seed, observations) for seed in range(3)]
+
+    def work(index: int) -> None:
+        for turn in range(200):
+            seed, count = (index + turn) % 3, 1 + (index + turn) % 8
+            _assert_close(executables[seed].logits(observations[:count]), expected[seed][:count])
+            if index == 0:
+                policy.swap(_tensors(IMAGES, 5))  # copies to the device beside the captures
+
+    with ThreadPoolExecutor(4) as pool:
+        for future in [pool.submit(work, index) for index in range(4)]:
+            future.result(timeout=100)
+    assert not caplog.records
+
+
+@needs_gpu
+def test_a_step_that_waits_for_the_device_cannot_be_captured_and_runs_as_it_is(
+    monkeypatch, caplog, whole_fp32
+) -> None:
+    from compress.graphs.graph_network import GraphNetwork
+
+    original = GraphNetwork.forward
+
+    def forward(self, observations):
+        logits, value = original(self, observations)
+        logits.sum().item()  # a wait, which no capture allows
+        return logits, value
+
+    policy = _on_gpu(IMAGES)
+    policy.swap(_tensors(IMAGES, 1))
+    observations = _observations(IMAGES, 3)
+    expected = _expected(IMAGES, 1, observations)
+    monkeypatch.setattr(GraphNetwork, "forward", forward)
+    for _ in range(3):
+        _assert_close(policy.logits(observations), expected)
+    [record] = caplog.records
+    assert record.getMessage().startswith("event=capture_failed device=cuda batch=4")

@@ -1,0 +1,531 @@
+"""All runtimes: the new weights' outputs after each swap, and the old policy after a refusal."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from random_policies import reference_logits, some_observations, some_tensors
+
+from aclearn.policies import Convolution, ResidualSection, describe_architecture
+from aclearn.types import ARCHITECTURES, PolicyVersion
+from compress import (
+    ONNX,
+    ArtifactPolicy,
+    CompressorChain,
+    Context,
+    OnnxPolicy,
+    Policy,
+    PolicyGraph,
+    RefusedTensors,
+    TorchScript,
+    build_onnx,
+    check_tensors,
+)
+from compress.methods.quantizer import Quantizer, has_vnni
+from compress.runtimes.graph_cache import GraphCache
+from compress.runtimes.torch_runtime import TorchPolicy
+
+
+def preset(name):
+    """The preset for 84×84 images, the mlp for flat observations."""
+    if name == "mlp":
+        return describe_architecture(
+            name, observation_shape=(4,), observation_dtype="float32", actions=2
+        )
+    return describe_architecture(
+        name, observation_shape=(4, 84, 84), observation_dtype="uint8", actions=6
+    )
+
+
+SMALL = preset("accerl-net3")
+
+
+@pytest.fixture(params=["onnx", "torch"])
+def make(request):
+    """Makes a runtime of one kind."""
+    return OnnxPolicy if request.param == "onnx" else TorchPolicy
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_after_every_swap_the_outputs_are_those_of_the_new_weights(make, name) -> None:
+    architecture = preset(name)
+    runtime = make(architecture)
+    observations = some_observations(architecture, 3)
+    answers = []
+    for seed in (1, 2):
+        tensors = some_tensors(architecture, seed)
+        runtime.swap(tensors)
+        expected = reference_logits(architecture, tensors, observations)
+        answer = runtime.logits(observations)
+        assert answer.dtype == np.float32
+        np.testing.assert_allclose(answer, expected, rtol=1e-4, atol=1e-4)
+        answers.append(answer)
+    # far further apart than the tolerance: outputs of the old weights could not have passed
+    assert np.abs(answers[1] - answers[0]).max() > 0.05
+
+
+@pytest.mark.parametrize("changed", SMALL.tensor_shapes())
+def test_a_swap_replaces_each_single_tensor(make, changed) -> None:
+    # the layout pass of ONNX Runtime once kept old convolution weights
+    tensors = some_tensors(SMALL, 3)
+    observations = some_observations(SMALL, 2)
+    runtime = make(SMALL)
+    runtime.swap(tensors)
+    before = runtime.logits(observations)
+    runtime.swap({**tensors, changed: tensors[changed] + np.float32(0.25)})
+    difference = float(np.abs(runtime.logits(observations) - before).max())
+    assert (difference > 1e-3) == (not changed.startswith("value"))
+
+
+@pytest.mark.parametrize("count", [1, 2, 17])
+def test_any_number_of_observations_is_answered_row_by_row(make, count) -> None:
+    runtime = make(SMALL)
+    runtime.swap(some_tensors(SMALL, 4))
+    observations = some_observations(SMALL, count)
+    together = runtime.logits(observations)
+    alone = [runtime.logits(observations[i : i + 1])[0] for i in range(count)]
+    assert together.shape == (count, 6)
+    np.testing.assert_allclose(together, alone, rtol=1e-5, atol=1e-5)
+
+
+def test_the_caller_may_reuse_its_arrays_after_a_swap(make) -> None:
+    tensors = some_tensors(SMALL, 5)
+    observations = some_observations(SMALL, 2)
+    runtime = make(SMALL)
+    runtime.swap(tensors)
+    before = runtime.logits(observations)
+    kept = observations.copy()
+    for tensor in tensors.values():
+        tensor += 1
+    np.testing.assert_allclose(runtime.logits(observations), before, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(observations, kept)
+
+
+def test_read_only_observations_of_a_message_are_accepted(make) -> None:
+    runtime = make(SMALL)
+    tensors = some_tensors(SMALL, 6)
+    read_only = {name: np.frombuffer(t.tobytes(), np.float32) for name, t in tensors.items()}
+    runtime.swap({name: t.reshape(tensors[name].shape) for name, t in read_only.items()})
+    observations = some_observations(SMALL, 2)
+    view = np.frombuffer(observations.tobytes(), np.uint8).reshape(observations.shape)
+    np.testing.assert_allclose(
+        runtime.logits(view), runtime.logits(observations), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_weights_that_are_not_contiguous_are_taken_as_they_read(make) -> None:
+    tensors = some_tensors(SMALL, 7)
+    runtime = make(SMALL)
+    runtime.swap(tensors)
+    observations = some_observations(SMALL, 2)
+    before = runtime.logits(observations)
+    runtime.swap({name: np.asfortranarray(tensor) for name, tensor in tensors.items()})
+    np.testing.assert_allclose(runtime.logits(observations), before, rtol=1e-6)
+
+
+def _missing(tensors):
+    del tensors["hidden.0.bias"]
+
+
+def _unknown(tensors):
+    tensors["hidden.1.bias"] = tensors["hidden.0.bias"]
+
+
+def _wrong_shape(tensors):
+    tensors["hidden.0.weight"] = tensors["hidden.0.weight"].T.copy()
+
+
+def _wrong_dtype(tensors):
+    tensors["policy.bias"] = tensors["policy.bias"].astype(np.float64)
+
+
+def _nan(tensors):
+    tensors["convolutions.1.weight"][1, 2, 3, 0] = np.nan
+
+
+def _infinite(tensors):
+    tensors["policy.weight"][0, 0] = np.inf
+
+
+def _both_infinities(tensors):
+    tensors["policy.weight"][0, 0] = np.inf
+    tensors["policy.weight"][1, 1] = -np.inf
+
+
+def _nan_in_the_value_head(tensors):
+    tensors["value.bias"][0] = np.nan
+
+
+_SPOILS = {
+    _missing: "missing or unknown tensors .'hidden.0.bias'.",
+    _unknown: "missing or unknown tensors .'hidden.1.bias'.",
+    _wrong_shape: r"weights.'hidden.0.weight'.: expected float32 \(32, 324\), got .*\(324, 32\)",
+    _wrong_dtype: r"weights.'policy.bias'.: expected float32 \(6,\), got float64",
+    _nan: "weights.'convolutions.1.weight'.: not finite",
+    _infinite: "weights.'policy.weight'.: not finite",
+    _both_infinities: "weights.'policy.weight'.: not finite",
+    _nan_in_the_value_head: "weights.'value.bias'.: not finite",
+}
+
+
+@pytest.mark.parametrize("spoil", _SPOILS, ids=lambda spoil: spoil.__name__.strip("_"))
+def test_weights_that_do_not_fit_are_refused_and_the_old_policy_stays(make, spoil) -> None:
+    runtime = make(SMALL)
+    runtime.swap(some_tensors(SMALL, 8))
+    observations = some_observations(SMALL, 2)
+    before = runtime.logits(observations)
+    tensors = some_tensors(SMALL, 9)
+    spoil(tensors)
+    with pytest.raises(RefusedTensors, match=_SPOILS[spoil]):
+        runtime.swap(tensors)
+    np.testing.assert_allclose(runtime.logits(observations), before, rtol=1e-5, atol=1e-6)
+
+
+def test_large_finite_weights_are_not_taken_for_infinite_ones() -> None:
+    # 192 weights of 3e38: their sum is beyond float32
+    tensors = some_tensors(SMALL, 10)
+    tensors["policy.weight"][...] = 3e38
+    check_tensors(PolicyGraph(SMALL), tensors, with_value=True)
+    assert float(tensors["policy.weight"][0, 0]) * 192 > float(np.finfo(np.float32).max)
+
+
+def test_there_are_no_answers_before_the_first_weights(make) -> None:
+    runtime = make(SMALL)
+    with pytest.raises(RuntimeError, match="call swap first"):
+        runtime.logits(some_observations(SMALL, 1))
+
+
+def test_bf16_answers_are_close_to_those_of_fp32() -> None:
+    tensors = some_tensors(SMALL, 11)
+    observations = some_observations(SMALL, 4)
+    runtime = TorchPolicy(SMALL, amp_dtype=torch.bfloat16)
+    runtime.swap(tensors)
+    answer = runtime.logits(observations)
+    expected = reference_logits(SMALL, tensors, observations)
+    assert answer.dtype == np.float32
+    error = np.abs(answer - expected).max()
+    assert 0 < error < 0.1  # bf16 keeps 8 bits: not exact, but close
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_the_graph_is_valid_and_carries_no_weights(name) -> None:
+    architecture = preset(name)
+    serialised = build_onnx(PolicyGraph(architecture))
+    model = onnx.load_model_from_string(serialised)
+    external = {
+        tensor.name: tuple(tensor.dims)
+        for tensor in model.graph.initializer
+        if tensor.data_location == onnx.TensorProto.EXTERNAL
+    }
+    shapes = architecture.tensor_shapes()
+    assert external == {n: s for n, s in shapes.items() if not n.startswith("value")}
+    assert len(serialised) < 8_192
+    inlined = [t for t in model.graph.initializer if t.name not in external]
+    assert [t.name for t in inlined] == ([] if name == "mlp" else ["scale"])
+    for tensor in model.graph.initializer:  # the checker wants the weights themselves
+        if tensor.name in external:
+            zeros = np.zeros(external[tensor.name], np.float32)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(zeros, tensor.name))
+    onnx.checker.check_model(model, full_check=True)
+
+
+@pytest.mark.parametrize("name", ["impala-resnet", "small"])
+def test_residual_networks_give_what_the_paper_says_after_every_swap(
+    make, name, small, plain_resnet
+) -> None:
+    architecture = small.residual if name == "small" else preset(name)
+    architecture = replace(architecture, hidden=(24,))
+    runtime, observations = make(architecture), some_observations(architecture, 2)
+    for seed in (1, 2):
+        tensors = some_tensors(architecture, seed)
+        runtime.swap(tensors)
+        expected, _ = plain_resnet(tensors, observations)
+        np.testing.assert_allclose(runtime.logits(observations), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("hidden", [(), (9,)])
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_residual_sections_after_convolutions_and_with_other_activations_run(
+    make, small, activation, hidden
+) -> None:
+    architecture = replace(
+        small.residual,
+        convolutions=(Convolution(4, 3, 1),),
+        activation=activation,
+        hidden=hidden,
+    )
+    tensors = some_tensors(architecture, 12)
+    observations = some_observations(architecture, 2)
+    runtime = make(architecture)
+    runtime.swap(tensors)
+    expected = reference_logits(architecture, tensors, observations)
+    np.testing.assert_allclose(runtime.logits(observations), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_an_architecture_without_hidden_layers_and_with_other_activations_runs() -> None:
+    # tanh after convolutions, heads straight on the flattened image
+    architecture = replace(SMALL, hidden=(), activation="tanh")
+    tensors = some_tensors(architecture, 12)
+    observations = some_observations(architecture, 2)
+    runtime = OnnxPolicy(architecture)
+    runtime.swap(tensors)
+    expected = reference_logits(architecture, tensors, observations)
+    np.testing.assert_allclose(runtime.logits(observations), expected, rtol=1e-4, atol=1e-4)
+
+
+def _int8(**settings):
+    return Quantizer("int8", reduced_range=not has_vnni(), calibrate_every=1, **settings)
+
+
+# links, and how far from torch's float64 logits they may be, as a share of the largest
+_CHAINS = {
+    "torch": ([], 1e-4),
+    "onnx": ([ONNX], 1e-4),
+    "torchscript": ([TorchScript], 1e-4),
+    "fp16": ([lambda: Quantizer("fp16"), ONNX], 2e-3),
+    "bf16": ([lambda: Quantizer("bf16"), ONNX], 2e-2),
+    "fp16-torchscript": ([lambda: Quantizer("fp16"), TorchScript], 5e-3),
+    "bf16-torch": ([lambda: Quantizer("bf16")], 5e-2),
+    "int8": ([_int8, ONNX], 8e-2),
+    "int8-channels": ([lambda: _int8(per_channel=True), ONNX], 8e-2),
+}
+IMAGES = replace(
+    SMALL,
+    observation_shape=(2, 20, 20),
+    convolutions=(Convolution(16, 4, 2), Convolution(20, 3, 1)),
+    hidden=(24,),
+)
+
+
+RESIDUAL = replace(
+    SMALL,
+    observation_shape=(2, 21, 20),
+    convolutions=(),
+    hidden=(24,),
+    sections=(ResidualSection(8, (8, 6)), ResidualSection(12, (12,))),
+)
+
+
+def make_chain(name):
+    chain = CompressorChain(fidelity_observations=0, batch_sizes=())
+    for link in _CHAINS[name][0]:
+        chain.add(link())
+    return chain
+
+
+@pytest.mark.parametrize(
+    "architecture", [IMAGES, RESIDUAL, preset("mlp")], ids=["images", "residual", "mlp"]
+)
+@pytest.mark.parametrize("name", _CHAINS)
+def test_after_every_swap_of_an_artifact_the_outputs_are_those_of_the_new_weights(
+    name, architecture
+) -> None:
+    chain, runtime = make_chain(name), ArtifactPolicy(architecture)
+    observations = some_observations(architecture, 24)
+    context = Context(some_observations(architecture, 64, seed=1))
+    answers, size = [], 0.0
+    for version in (1, 2, 3):
+        tensors = some_tensors(architecture, version)
+        runtime.swap(
+            chain.compress(Policy.of(architecture, tensors, PolicyVersion(0, version)), context)
+        )
+        expected = reference_logits(architecture, tensors, observations)
+        size = max(size, float(np.abs(expected).max()))
+        answer = runtime.logits(observations)
+        assert answer.dtype == np.float32
+        assert np.abs(answer - expected).max() <= _CHAINS[name][1] * size
+        answers.append(answer)
+    for old, new in pairwise(answers):
+        assert np.abs(new - old).max() > 2 * _CHAINS[name][1] * size
+
+
+def test_a_graph_is_traced_once_and_each_version_computes_with_its_own_weights(monkeypatch) -> None:
+    trace, traces = torch.jit.trace, []
+
+    def counted(*given, **how):
+        traces.append(given)
+        return trace(*given, **how)
+
+    monkeypatch.setattr(torch.jit, "trace", counted)
+    graph = PolicyGraph(IMAGES, runtime="torchscript", static=True)
+    graphs, observations = GraphCache(), some_observations(IMAGES, 5)
+    versions = [some_tensors(IMAGES, seed) for seed in (1, 2)]
+    executables = [
+        graphs.executable(graph, {name: tensors[name] for name in graph.tensors()})
+        for tensors in versions
+    ]
+    assert len(traces) == 1
+    # after the second one was made: the first goes on with its own
+    answers = [executable.logits(observations) for executable in executables]
+    for answer, tensors in zip(answers, versions, strict=True):
+        expected = reference_logits(IMAGES, tensors, observations)
+        np.testing.assert_allclose(answer, expected, rtol=1e-4, atol=1e-4)
+    assert np.abs(answers[1] - answers[0]).max() > 0.05
+    other = PolicyGraph(replace(IMAGES, hidden=(9,)), runtime="torchscript", static=True)
+    graphs.executable(other, {n: np.zeros(s.shape, s.dtype) for n, s in other.tensors().items()})
+    assert len(traces) == 2
+
+
+_SWAPS = """
+import numpy as np
+import torch
+from aclearn.policies import Architecture
+from compress.artifact import GraphCache
+from compress.graph import PolicyGraph
+
+def resident_bytes():
+    with open("/proc/self/status") as status:
+        [kilobytes] = [line.split()[1] for line in status if line.startswith("VmRSS:")]
+    return 1024 * int(kilobytes)
+
+torch.set_num_threads(1)
+architecture = Architecture("wide", (8,), "float32", 2, (), (1400, 1400))
+graph = PolicyGraph(architecture, runtime="torchscript", static=True)
+specs = graph.tensors()
+graphs, observations = GraphCache(), np.ones((1, 8), np.float32)
+acting = None
+
+def swap(versions):
+    global acting
+    for version in range(versions):
+        tensors = {n: np.full(s.shape, 1e-3 * version, s.dtype) for n, s in specs.items()}
+        acting = graphs.executable(graph, tensors)
+        acting.logits(observations)
+
+swap(10)
+before = resident_bytes()
+swap(60)
+size = sum(4 * int(np.prod(s.shape)) for s in specs.values())
+print(size, resident_bytes() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_torchscript_lets_go_of_the_weights_of_earlier_versions() -> None:
+    # in a process of its own, whose memory nobody else changes
+    result = subprocess.run(
+        [sys.executable, "-c", _SWAPS], capture_output=True, text=True, timeout=100, check=True
+    )
+    size, grown = map(int, result.stdout.split())
+    assert size == 4 * (1400 * (8 + 1) + 1400 * (1400 + 1) + 2 * (1400 + 1))  # 7.9 MB
+    # sixty versions that stay would be 60 sizes, and more where a runtime lays them out anew
+    assert grown < 60 * size / 4
+
+
+def test_swaps_between_graphs_never_mix_them() -> None:
+    runtime = ArtifactPolicy(IMAGES)
+    chains = {name: make_chain(name) for name in _CHAINS}
+    contexts = {name: Context(some_observations(IMAGES, 64, seed=1)) for name in _CHAINS}
+    observations = some_observations(IMAGES, 16)
+    rng = np.random.default_rng(0)
+    names = [str(name) for name in rng.permutation([*_CHAINS, *_CHAINS])]
+    before = None
+    for version, name in enumerate(names):
+        tensors = some_tensors(IMAGES, 100 + version)
+        policy = Policy.of(IMAGES, tensors, PolicyVersion(0, version))
+        runtime.swap(chains[name].compress(policy, contexts[name]))
+        assert runtime.chain == chains[name].id
+        expected = reference_logits(IMAGES, tensors, observations)
+        tolerance = _CHAINS[name][1] * float(np.abs(expected).max())
+        answer = runtime.logits(observations)
+        assert np.abs(answer - expected).max() <= tolerance
+        assert before is None or np.abs(before - expected).max() > 2 * tolerance
+        before = answer
+
+
+@pytest.mark.parametrize("architecture", [IMAGES, RESIDUAL], ids=["images", "residual"])
+@pytest.mark.parametrize("name", ["onnx", "bf16", "int8", "int8-channels"])
+def test_an_artifact_replaces_each_single_tensor(name, architecture) -> None:
+    # at the optimisation level that actors use: the layout pass once kept old convolution weights
+    context = Context(some_observations(architecture, 64, seed=1))
+    policy = Policy.of(architecture, some_tensors(architecture, 3))
+    artifact = make_chain(name).compress(policy, context)
+    observations = some_observations(architecture, 8)
+    graphs = GraphCache()
+    before = graphs.executable(artifact.graph, artifact.tensors).logits(observations)
+    for tensor, old in artifact.tensors.items():
+        new = np.array(old)
+        if tensor.endswith("scale"):
+            new *= np.float32(1.25)
+        elif tensor.endswith("_zero"):
+            # by so much that something clips: in pairs, as around a sum, zeros cancel out
+            new += np.uint8(128)
+        elif name == "bf16":
+            # numbers whose exponents are one larger are twice as large; zero stays zero
+            new = np.where(new & 0x7F80, new + 0x80, new).astype(np.uint16)
+        elif old.dtype == np.int8:
+            new = -new
+        else:
+            new = new * 2 if old.dtype == np.int32 else new + np.float32(0.25)
+        changed = {**artifact.tensors, tensor: new}
+        fresh = GraphCache().executable(artifact.graph, changed).logits(observations)
+        answer = graphs.executable(artifact.graph, changed).logits(observations)
+        np.testing.assert_allclose(answer, fresh, rtol=1e-5, atol=1e-6)
+        brief = graphs.executable(artifact.graph, changed, brief=True).logits(observations)
+        np.testing.assert_allclose(brief, fresh, rtol=1e-4, atol=1e-5)
+        assert np.abs(answer - before).max() > 1e-3, tensor
+
+
+@pytest.mark.parametrize("name", _CHAINS)
+def test_artifacts_answer_any_number_of_observations_row_by_row(name) -> None:
+    context = Context(some_observations(IMAGES, 32, seed=1))
+    policy = Policy.of(IMAGES, some_tensors(IMAGES, 4))
+    runtime = ArtifactPolicy(IMAGES)
+    runtime.swap(make_chain(name).compress(policy, context))
+    observations = some_observations(IMAGES, 17)
+    together = runtime.logits(observations)
+    assert together.shape == (17, 6)
+    # other batch sizes may sum up in another order
+    tolerance = _CHAINS[name][1] * float(np.abs(together).max())
+    for count in (1, 2, 5):
+        some = runtime.logits(observations[:count])
+        assert some.shape == (count, 6)
+        np.testing.assert_allclose(some, together[:count], rtol=0, atol=tolerance)
+
+
+def test_a_session_keeps_its_weights_when_the_artifacts_arrays_are_reused() -> None:
+    context = Context(some_observations(IMAGES, 32, seed=1))
+    observations = some_observations(IMAGES, 4)
+    for name in _CHAINS:
+        policy = Policy.of(IMAGES, some_tensors(IMAGES, 5))
+        artifact = make_chain(name).compress(policy, context)
+        tensors = {n: np.array(t) for n, t in artifact.tensors.items()}
+        executable = GraphCache().executable(artifact.graph, tensors)
+        before = executable.logits(observations)
+        for tensor in tensors.values():
+            tensor[...] = 1
+        np.testing.assert_allclose(executable.logits(observations), before, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize(
+    "architecture", [IMAGES, RESIDUAL, preset("mlp")], ids=["images", "residual", "mlp"]
+)
+def test_an_int8_graph_is_valid_and_carries_no_weights(architecture, per_channel) -> None:
+    graph = PolicyGraph(architecture, precision="int8", per_channel=per_channel)
+    serialised = build_onnx(graph)
+    model = onnx.load_model_from_string(serialised)
+    external = {
+        t.name: tuple(t.dims)
+        for t in model.graph.initializer
+        if t.data_location == onnx.TensorProto.EXTERNAL
+    }
+    assert external == {name: spec.shape for name, spec in graph.tensors().items()}
+    assert len(serialised) < 16_384
+    inlined = [t for t in model.graph.initializer if t.name not in external]
+    # nothing but the zero points of symmetric weights
+    assert all(not onnx.numpy_helper.to_array(t).any() for t in inlined)
+    kinds = [node.op_type for node in model.graph.node]
+    convolutions = [layer for layer in graph.layers() if layer.is_convolution]
+    assert kinds.count("QLinearConv") == len(convolutions)
+    assert "Conv" not in kinds and "Gemm" not in kinds
+    assert kinds.count("QGemm") == len(architecture.hidden) + 1
+    if not architecture.sections:
+        assert "QuantizeLinear" not in kinds or architecture.observation_dtype == "float32"
