@@ -36,12 +36,13 @@ from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion, Unroll
 from aclearn.wire import Envelope, UnrollReply, encode
 from compress import ArtifactPolicy, Context, PolicyRuntime, parse_chain, parse_words
-from services.action_sources import LocalActions
-from services.actor import Actor, make_groups
-from services.policies import make_runtime
-from services.policy_client import PolicyClient
-from services.policy_sources import Acting
-from services.unroll_sender import UnrollSender
+from services.actor.action_sources import LocalActions
+from services.actor.core import Actor
+from services.actor.env_groups import make_groups
+from services.actor.unroll_sender import UnrollSender
+from services.runtime.policy_client import PolicyClient
+from services.runtime.policy_factory import make_runtime
+from services.runtime.policy_sources import Acting
 
 EAGER = "eager fp32"
 RUNTIMES = {EAGER: "torch", "ONNX fp32": "onnx"}

@@ -29,7 +29,7 @@ from aclearn.launch.resources import keep_freed_memory
 from aclearn.policies import Architecture
 from aclearn.rollout import UnrollBuilder, UnrollCounter
 from aclearn.types import PolicyVersion
-from services.policies import architecture_of, make_runtime
+from services.runtime.policy_factory import architecture_of, make_runtime
 
 if TYPE_CHECKING:
     from aclearn.types import Unroll

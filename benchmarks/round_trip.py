@@ -42,7 +42,7 @@ from aclearn.wire import (
     Weights,
     WeightsRequest,
 )
-from services.role import RoleContext
+from services.runtime.role_context import RoleContext
 
 _CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pong.yaml"
 _OVERRIDES = (
@@ -68,7 +68,7 @@ class Surroundings:
         # imported here: the clients start from this file too, and need no network runtime
         from parts import random_weights
 
-        from services.policies import architecture_of
+        from services.runtime.policy_factory import architecture_of
 
         self._monitor = context.serve_at(context.monitor, (Hello, Beat))
         self._weights, weights = context.serve((WeightsRequest,))

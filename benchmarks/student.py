@@ -34,7 +34,7 @@ from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
 from aclearn.types import PolicyVersion
 from compress import Context, Policy
 from compress.methods.distiller import Distiller
-from services.play import load_policy
+from services.evaluator.saved_policy import load_policy
 
 _STEPS_INTO_THE_GAME, _STEPS, _KEEP_EVERY = 100, 2000, 5
 _VISITED, _NEW_A_VERSION = 512, 32

@@ -86,7 +86,7 @@ def train(file: Path, rule: str, workload: str) -> None:
         [str(_HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     )
     sys.path.insert(0, str(_HERE.parent))
-    make = services.train.role_command
+    make = services.launcher.role_commands.role_command
 
     def with_rule(*arguments: Any, **options: Any) -> Any:
         command = make(*arguments, **options)
@@ -100,7 +100,7 @@ def train(file: Path, rule: str, workload: str) -> None:
         argv = (*command.argv[: at - 1], *program, *command.argv[at + 1 :])
         return dataclasses.replace(command, argv=argv)
 
-    services.train.role_command = with_rule
+    services.launcher.role_commands.role_command = with_rule
     from services.cli import main as cli
 
     sys.argv = ["aclearn", "train", str(file)]
@@ -110,9 +110,10 @@ def train(file: Path, rule: str, workload: str) -> None:
 def monitor(rule: str) -> None:
     """The monitor's process with another rule in the tuner's place."""
     import services.tuning
+
     from services.cli import main as cli
 
-    services.tuning.Tuner = rule_of(rule)
+    services.monitor.tuner_plugin.Tuner = rule_of(rule)
     cli()
 
 

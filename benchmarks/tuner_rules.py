@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Rule:
-    """What `services.tuning` asks of a tuner, for rules that only measure windows.
+    """What `services.monitor.tuner_plugin` asks of a tuner, for rules that only measure windows.
 
     Args:
         start: count by name.

@@ -35,11 +35,12 @@ from aclearn.launch.resources import keep_freed_memory
 from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion
 from aclearn.wire import ActRequest
-from services.policies import architecture_of, make_runtime
-from services.policy_sources import Acting
-from services.prediction_queue import Pending, PredictionQueue
-from services.prediction_workers import Outbox, make_step
-from services.workers import Step, WorkerPool
+from services.predictor.core import make_step
+from services.predictor.outbox import Outbox
+from services.predictor.prediction_queue import Pending, PredictionQueue
+from services.runtime.policy_factory import architecture_of, make_runtime
+from services.runtime.policy_sources import Acting
+from services.runtime.worker_pool import Step, WorkerPool
 
 _CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pong.yaml"
 _WARM_UP_S = 2.0

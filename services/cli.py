@@ -33,12 +33,13 @@ from aclearn.launch import (
     raise_on_ctrl_c,
 )
 from aclearn.runs import WRITERS, RunFolder, check_file, write_file
-from services.output import make_output_lossy
-from services.role_name import ROLES, SINGLE_ROLES, ask_number, number_in
-from services.run_clock import STARTED_AT_VARIABLE, moment
+from services.commands.train import _resumed
+from services.runtime.output import make_output_lossy
+from services.runtime.role_name import ROLES, SINGLE_ROLES, ask_number, number_in
+from services.runtime.run_clock import STARTED_AT_VARIABLE, moment
 
 if TYPE_CHECKING:
-    from services.role import RoleContext
+    from services.runtime.role_context import RoleContext
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -91,9 +92,9 @@ def train(
     os.environ.setdefault(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
     with install_stop_signals() as stop:
         # in here, since it takes a while
-        from services.checkpoint_record import check_saved
-        from services.run_end import closing_words, why_over
-        from services.train import train as run
+        from services.launcher.local_run import train as run
+        from services.runtime.run_end import closing_words, why_over
+        from services.trainer.checkpoint_record import check_saved
 
         loaded = load_config(config, overrides or [])
         if resume:
@@ -181,11 +182,11 @@ def run_role(
     Raises:
         ConfigError: the name is not the role and a number.
     """
-    from services.health import open_health
-    from services.preflight import check_role
-    from services.role import RoleContext, exit_status
-    from services.role_folder import role_folder
-    from services.socket_directory import remove_if_orphaned
+    from services.runtime.health import open_health
+    from services.runtime.preflight import check_role
+    from services.runtime.role_context import RoleContext, exit_status
+    from services.runtime.role_folder import role_folder
+    from services.runtime.socket_directory import remove_if_orphaned
 
     number = None if name is None else number_in(role_name, name)
     if number is None and role_name in SINGLE_ROLES:
@@ -228,23 +229,23 @@ def run_role(
 def _run(context: RoleContext) -> int:
     # each role imports only what it needs: an actor loads torch for a torch runtime only
     if context.role == "monitor":
-        from services.monitor import run_monitor
+        from services.monitor.main import run_monitor
 
         run_monitor(context)
         return 0
     if context.role == "trainer":
-        from services.trainer_role import run_trainer
+        from services.trainer.main import run_trainer
 
         return run_trainer(context)
     if context.role == "predictor":
-        from services.predictor import run_predictor
+        from services.predictor.main import run_predictor
 
         return run_predictor(context)
     if context.role == "compressor":
-        from services.compressor_role import run_compressor
+        from services.compressor.main import run_compressor
 
         return run_compressor(context)
-    from services.actor import run_actor
+    from services.actor.main import run_actor
 
     return run_actor(context)
 
@@ -257,7 +258,7 @@ def container_role(
     overrides: OverridesArgument = None,
 ) -> None:
     """Run one role as the only process of its container, as the owner of the current folder."""
-    from services.container import run_contained
+    from services.runtime.container import run_contained
 
     _begin_role(name_of_role)
     with install_stop_signals() as stop:
@@ -270,7 +271,7 @@ def container_keys(
     runs: Annotated[Path, typer.Argument(help="folder of the run folders")],
 ) -> None:
     """Make keys where there are none; give them and RUNS to the owner of the current folder."""
-    from services.container import make_keys
+    from services.runtime.container import make_keys
 
     make_keys(directory, runs, Path.cwd())
 
@@ -278,7 +279,7 @@ def container_keys(
 @app.command()
 def health() -> None:
     """Say whether the role of this container is alive and useful: exit status 0, else 1."""
-    from services.health import RUNTIME_DIR_VARIABLE, health_of
+    from services.runtime.health import RUNTIME_DIR_VARIABLE, health_of
 
     directory = os.environ.get(RUNTIME_DIR_VARIABLE)
     if not directory:
@@ -307,7 +308,7 @@ def evaluate(
     ] = 1_000_003,
 ) -> None:
     """Play episodes with a run's policy and print its score."""
-    from services.evaluate import evaluate as play
+    from services.evaluator.evaluate import evaluate as play
 
     result = play(run, episodes=episodes, greedy=greedy, best=best, seed=seed)
     saved = result.saved_mean
@@ -334,7 +335,7 @@ def export(
     force: ForceOption = False,
 ) -> None:
     """Write a run's policy as a self-contained ONNX model, and check what it answers."""
-    from services.compression import export_run
+    from services.commands.export import export_run
 
     artifact = export_run(run, to, words=chain, passes=passes, best=best, force=force)
     typer.echo(
@@ -365,8 +366,7 @@ def compress(
     """Compare a chain with the policy itself: size, speed, distance, score."""
     from rich.console import Console
 
-    from services.compression import compress_run
-    from services.compression_table import table_of
+    from services.commands.compress import compress_run, table_of
 
     ways = compress_run(run, chain, episodes=episodes, passes=passes, best=best)
     Console().print(table_of(ways))
@@ -380,7 +380,7 @@ def top(
     ] = False,
 ) -> None:
     """Show where a run's time goes, which role holds it up and what to change."""
-    from services.top import top as show
+    from services.commands.top import top as show
 
     with install_stop_signals() as stop:
         show(run, once=once, stream=sys.stdout, stop=stop)
@@ -398,8 +398,8 @@ def profile(
 ) -> None:
     """Run CONFIG for a while and print what each part of an agent step costs."""
     os.environ.setdefault(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
-    from services.profile import print_budget, write_json
-    from services.profile import profile as measure
+    from services.commands.profile import print_budget, write_json
+    from services.commands.profile import profile as measure
 
     if json_file is not None:
         check_file(json_file, "--json", force=force)
@@ -501,24 +501,6 @@ def main() -> NoReturn:
 def _fail(error: AclearnError, status: int) -> NoReturn:
     print(f"aclearn: {error}", file=sys.stderr)
     sys.exit(status)
-
-
-def _resumed(path: str, given: Config, overrides: list[str]) -> Config:
-    """The configuration that the run had, with this command's overrides.
-
-    Says which keys of the file at `path` the run has other values of: they are not taken over.
-    """
-    from services.role_folder import differences
-
-    folder = RunFolder.open(Path(given.run.dir) / str(given.run.name))
-    config = load_config(folder.config_path, overrides)
-    if keys := [key for key, _, _ in differences(config, given)]:
-        typer.echo(
-            f"aclearn: the run keeps its own configuration; not taken from {path}: "
-            f"{', '.join(keys)}. To change one for the rest of the run, give it as key=value",
-            err=True,
-        )
-    return config
 
 
 def _without_summary(config: Config) -> str:

@@ -16,11 +16,11 @@ _MODULES = [
     "aclearn.shared_weights",
     "aclearn.wire",
     "compress",
-    "services.actor",
+    "services.actor.core",
     "services.cli",
-    "services.monitor",
-    "services.predictor",
-    "services.train",
+    "services.monitor.main",
+    "services.predictor.server",
+    "services.launcher.local_run",
 ]
 
 # One process for all: each look is at what the modules up to here have brought in.

@@ -19,7 +19,7 @@ from aclearn.policies import Architecture, Convolution
 from aclearn.types import Unroll
 from aclearn.wire import Beat, Peer
 from compress import RefusedTensors
-from services.role import RoleContext
+from services.runtime.role_context import RoleContext
 
 DEADLINE_S = 15.0
 IMAGES = Architecture("tiny", (2, 8, 8), "uint8", 3, (Convolution(4, 4, 2),), (6,))

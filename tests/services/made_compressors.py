@@ -10,11 +10,11 @@ from aclearn.wire import (
     Peer,
 )
 from compress import ArtifactPolicy, CompressorChain, Link, parse_chain
-from services.compressor import Compressor
-from services.compressor_role import serve_artifacts
-from services.policy_client import PolicyClient
-from services.policy_sources import ArtifactSource
-from services.role import PeerLink
+from services.compressor.core import Compressor
+from services.compressor.server import serve_artifacts
+from services.runtime.peer_link import PeerLink
+from services.runtime.policy_client import PolicyClient
+from services.runtime.policy_sources import ArtifactSource
 
 
 class Moody(Link):

@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 from aclearn.config import load_config
 from aclearn.errors import AclearnError
 from aclearn.runs import RunFolder
-from services.cli import _resumed, app
-from services.evaluate import Evaluation
+from services.cli import app
+from services.commands.train import _resumed
+from services.evaluator.evaluate import Evaluation
 
 
 @pytest.mark.parametrize("name", ["42", "null", "1e5", "true", "007"])
@@ -134,7 +135,7 @@ def test_evaluate_plays_with_the_seed_that_it_is_given(monkeypatch: pytest.Monke
         asked.append(seed)
         return Evaluation([1.0], [1], Path("checkpoint-7"), 7)
 
-    monkeypatch.setattr("services.evaluate.evaluate", play)
+    monkeypatch.setattr("services.evaluator.evaluate.evaluate", play)
     assert "checkpoint-7: 1 episodes" in _aclearn("evaluate", "r", "--seed", "3")
     _aclearn("evaluate", "r")
     assert asked == [3, 1_000_003]

@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 
 from aclearn.config import Config, config_from_yaml
-from aclearn.monitoring import Member
 from aclearn.runs import RunFolder
-from aclearn.runs.tuner_log import TUNER_FILE, TunedSettings
-from services.letters import Letter
-from services.tuning import open_tuning, tuned_file
+from aclearn.runs.tuner_log import TUNER_FILE
+from services.monitor.outgoing_message import Letter
+from services.monitor.registry import Member
+from services.monitor.tuned_counts import TunedSettings
+from services.monitor.tuner_setup import open_tuning, tuned_file
 
 _YAML = """
 run: {{name: r, dir: {dir}}}

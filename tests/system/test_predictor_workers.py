@@ -29,8 +29,8 @@ from aclearn.wire import (
     Weights,
     WeightsRequest,
 )
-from services.policies import architecture_of
-from services.role import RoleContext
+from services.runtime.policy_factory import architecture_of
+from services.runtime.role_context import RoleContext
 
 _CLIENTS, _OUT = 16, 2
 #: Much longer than an actor waits before it asks again, and than the predictor keeps a request: by

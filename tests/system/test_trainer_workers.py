@@ -14,7 +14,7 @@ from system_harness import CARTPOLE, PATIENCE, Run, System, check_lines
 from aclearn.config import load_config
 from aclearn.launch import StopFlag
 from aclearn.wire import Beat, BeatReply, Directive, Hello, Message, Peer, Peers, SetWorkers
-from services.role import RoleContext
+from services.runtime.role_context import RoleContext
 
 #: The promise: within it the workers are as many as the monitor wants.
 _CHANGE_WITHIN_S = 1.0 * PATIENCE

@@ -1,0 +1,105 @@
+"""Where an actor's actions come from: the policy that it holds, or a predictor."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.distributions import sample_actions
+from aclearn.telemetry import WaitMeter
+from aclearn.types import PolicyVersion
+from compress import ArtifactPolicy, PolicyRuntime
+from services.runtime.policy_client import PolicyClient
+
+#: Longest wait between two looks at everything else.
+_LOOK_EVERY_S = 0.02
+
+
+class Choice(NamedTuple):
+    """Chosen actions `[B]` int32, their log μ `[B]` float32, the policy that chose, its chain."""
+
+    actions: NDArray[np.int32]
+    log_probs: NDArray[np.float32]
+    at: PolicyVersion
+    chain: str = "none"
+
+
+class ActionSource(Protocol):
+    """Actions for groups of environments: `request`, then `collect`."""
+
+    predictions: int
+
+    def poll(self) -> None:
+        """Do what is due; never blocks."""
+
+    def request(self, group: int, observations: NDArray[Any]) -> None:
+        """Ask for actions for `observations` `[B, *shape]` of a group."""
+
+    def collect(self, group: int, proceed: Callable[[], bool]) -> Choice | None:
+        """The actions of the group's last request; None when `proceed` said to stop."""
+
+    def gauges(self) -> dict[str, float]:
+        """For the actor's beat."""
+
+    def close(self) -> None:
+        """Want no more actions."""
+
+
+class LocalActions:
+    """IMPALA and AcceRL: the actor runs the policy itself, on its newest weights.
+
+    Args:
+        runtime: runs the policy.
+        client: keeps `runtime` up to date.
+        rng: samples the actions.
+        poll_weights: lets `client` ask and take answers.
+        meter: counts the wait for the first weights, and what inference and new weights take.
+    """
+
+    def __init__(
+        self,
+        runtime: PolicyRuntime | ArtifactPolicy,
+        client: PolicyClient,
+        rng: np.random.Generator,
+        poll_weights: Callable[[], None],
+        meter: WaitMeter,
+    ) -> None:
+        self._runtime, self._client, self._rng = runtime, client, rng
+        self._poll_weights, self._meter = poll_weights, meter
+        self._waiting: dict[int, NDArray[Any]] = {}
+        self.predictions = 0
+
+    def poll(self) -> None:
+        """Look for newer weights."""
+        with self._meter.part("swap"):
+            self._poll_weights()
+
+    def request(self, group: int, observations: NDArray[Any]) -> None:
+        """Keep the observations until `collect`, when the newest weights act on them."""
+        self._waiting[group] = observations
+
+    def collect(self, group: int, proceed: Callable[[], bool]) -> Choice | None:
+        """Run the policy; waits only for the very first weights."""
+        while self._client.at.version < 0:
+            if not proceed():
+                return None
+            self.poll()
+            if self._client.at.version < 0:
+                with self._meter.waiting("weights"):
+                    time.sleep(_LOOK_EVERY_S)
+        observations = self._waiting.pop(group)
+        with self._meter.part("inference"):
+            actions, log_probs = sample_actions(self._runtime.logits(observations), self._rng)
+        self.predictions += len(observations)
+        return Choice(actions, log_probs, self._client.at, self._client.chain)
+
+    def gauges(self) -> dict[str, float]:
+        """What became of the policies that came."""
+        return self._client.gauges()
+
+    def close(self) -> None:
+        """Nobody is asked, so nobody need be told."""

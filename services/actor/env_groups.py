@@ -1,0 +1,57 @@
+"""Groups of environments that an actor steps in turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aclearn.config import Config
+from aclearn.envs import VectorEnv, make_vector_env
+from aclearn.rollout import EpisodeTracker, UnrollBuilder
+from services.actor.action_sources import Choice
+
+
+@dataclass
+class Group:
+    """Environments that are stepped together, and their unroll in the making."""
+
+    env: VectorEnv
+    builder: UnrollBuilder
+    episodes: EpisodeTracker
+    choice: Choice | None = None
+
+
+def make_groups(config: Config, *, actor_index: int, restarts: int = 0) -> list[Group]:
+    """The environments of one actor, each group with seeds of its own.
+
+    Raises:
+        EnvironmentFailure: they cannot be made.
+    """
+    actors = config.actors
+    groups = []
+    for g in range(actors.groups):
+        first = (actor_index * actors.groups + g) * actors.envs_per_group
+        env = make_vector_env(
+            config.env,
+            num_envs=actors.envs_per_group,
+            seed=environment_seed(config.run.seed, first, restarts),
+            step_timeout_s=actors.step_timeout_s,
+            max_faults=actors.max_env_faults,
+            threads=actors.emulator_threads,
+        )
+        builder = UnrollBuilder(
+            env.spec,
+            num_envs=actors.envs_per_group,
+            length=actors.unroll_length,
+            clip_rewards=config.env.clip_rewards,
+            life_loss_ends=config.env.life_loss_ends,
+        )
+        groups.append(Group(env, builder, EpisodeTracker(actors.envs_per_group)))
+    return groups
+
+
+def environment_seed(run_seed: int, first_env: int, restarts: int = 0) -> int:
+    """The seed of environment `first_env`; environments of different runs do not share seeds.
+
+    An actor that was started again has others: what killed it may be what the old ones lead to.
+    """
+    return (run_seed * 100_003 + restarts * 15_485_863 + first_env) % (2**31 - 2**16)

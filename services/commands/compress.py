@@ -1,0 +1,105 @@
+"""`aclearn compress`: a chain beside the uncompressed policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+from compress import (
+    Artifact,
+)
+from services.commands.offline_compression import (
+    _SEED,
+    BATCH_SIZES,
+    _chain,
+    _compressed,
+    _visited,
+    _with_runtime,
+)
+from services.evaluator.play import play
+from services.evaluator.saved_policy import load_policy
+from services.runtime.policy_factory import warn_of_idle_links
+
+
+@dataclass(frozen=True)
+class WayToAct:
+    """One way to run the policy.
+
+    Attributes:
+        name: of the chain.
+        artifact: with bytes, latencies and fidelity.
+        returns: of its greedy episodes; empty when none were played.
+    """
+
+    name: str
+    artifact: Artifact
+    returns: Sequence[float]
+
+    @property
+    def mean_return(self) -> float | None:
+        """Mean greedy return, None without episodes."""
+        return float(np.mean(self.returns)) if self.returns else None
+
+
+def compress_run(
+    path: Path, words: str, *, episodes: int = 0, passes: int = 1, best: bool = False
+) -> list[WayToAct]:
+    """The run's policy in eager torch, in ONNX fp32, and through a chain.
+
+    Args:
+        path: the run folder.
+        words: the chain, e.g. "prune=0.5,int8"; "onnx" is added to one that names no runtime.
+        episodes: greedy episodes to play with each.
+        passes: how often the policy goes through the chain; a student learns in each.
+        best: the best checkpoint instead of the newest.
+
+    Raises:
+        AclearnError: the run or the chain cannot be used.
+    """
+    saved = load_policy(path, best=best)
+    chain = _chain(_with_runtime(words))
+    chain.plan(saved.architecture)
+    warn_of_idle_links(chain)
+    visited = _visited(saved)
+    ways = []
+    plain = {"eager torch fp32": _chain([]), "ONNX fp32": _chain(["onnx"])}
+    for name, each in {**plain, chain.id: chain}.items():
+        artifact, runtime = _compressed(saved, each, visited, passes if each is chain else 1)
+        returns: Sequence[float] = ()
+        if episodes:
+            returns, _ = play(saved.config, runtime, episodes=episodes, greedy=True, seed=_SEED)
+        ways.append(WayToAct(name, artifact, returns))
+    return ways
+
+
+# bytes are the longest; where the terminal is narrow, names are folded and figures stay whole
+_FIGURE_WIDTH = 12
+
+
+def table_of(ways: Sequence[WayToAct]) -> Table:
+    """One column a way to run the policy; latencies are medians in ms a call."""
+    table = Table(title="ways to run the policy, each with one thread")
+    table.add_column("policy", no_wrap=True)
+    for way in ways:
+        table.add_column(way.name, justify="right", overflow="fold", min_width=_FIGURE_WIDTH)
+    columns = [_figures(way) for way in ways]
+    for measure in columns[0]:
+        table.add_row(measure, *(figures[measure] for figures in columns))
+    return table
+
+
+def _figures(way: WayToAct) -> dict[str, str]:
+    artifact, fidelity = way.artifact, way.artifact.fidelity
+    return {
+        "bytes": f"{artifact.bytes:,}",
+        **{f"batch {size}, ms": f"{artifact.latency_ms[size]:.3f}" for size in BATCH_SIZES},
+        "KL mean": f"{fidelity.kl_mean:.3g}",
+        "KL variance": f"{fidelity.kl_variance:.3g}",
+        "KL max": f"{fidelity.kl_max:.3g}",
+        "same action": f"{fidelity.agreement:.1%}",
+        "greedy return": "-" if way.mean_return is None else f"{way.mean_return:.2f}",
+    }

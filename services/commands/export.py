@@ -1,0 +1,91 @@
+"""`aclearn export`: a run's policy as an ONNX model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.runs import check_file, write_file
+from compress import (
+    Artifact,
+    ArtifactPolicy,
+    ChainError,
+    RefusedArtifact,
+)
+from compress.artifact import LEAST_SCALE
+from compress.export import export_onnx, run_onnx
+from compress.graphs.int8_reference import integer_logits
+from services.commands.offline_compression import (
+    _chain,
+    _compressed,
+    _torch_logits,
+    _visited,
+    _with_runtime,
+)
+from services.evaluator.saved_policy import load_policy
+from services.runtime.policy_factory import warn_of_idle_links
+
+#: A model's logits may be so far from torch's, as a share of the largest. In int8 what lies on the
+#: edge between two steps may be rounded to the other one, in every layer.
+_TOLERANCE, _INT8_TOLERANCE = 1e-4, 2e-2
+
+
+def export_run(
+    path: Path,
+    to: Path,
+    *,
+    words: str = "",
+    passes: int = 1,
+    best: bool = False,
+    force: bool = False,
+) -> Artifact:
+    """Write the run's policy, through a chain if one is given, as a self-contained ONNX model.
+
+    Before it is written the model is run: its logits must be those that torch computes of the same
+    graph and tensors, for int8 in exact integers, and those of the runtime that actors have. How
+    far they are from the policy's is in the metadata. Nobody knows where the file will be run: int8
+    weights have 7 bits, unless the chain says otherwise.
+
+    Raises:
+        AclearnError: the file, the run or the chain cannot be used, or the model does not answer as
+            it must.
+    """
+    check_file(to, "--to", force=force)
+    to = to.absolute()  # an environment may change the working directory
+    saved = load_policy(path, best=best)
+    items = _with_runtime(words) or ["onnx"]
+    chain = _chain(items, any_processor=True)
+    if chain.plan(saved.architecture).runtime != "onnx":
+        raise ChainError(f"{chain.id}: a model to export ends in onnx")
+    warn_of_idle_links(chain)
+    visited = _visited(saved)
+    artifact, runtime = _compressed(saved, chain, visited, passes)
+    metadata = {"run": str(saved.config.run.name), "environment": saved.config.env.id}
+    model = export_onnx(artifact, metadata)
+    _check_model(model, artifact, runtime, visited.others)
+    write_file(to, model, "--to")
+    return artifact
+
+
+def _check_model(
+    model: bytes, artifact: Artifact, runtime: ArtifactPolicy, observations: NDArray[Any]
+) -> None:
+    """Raise `RefusedArtifact` unless the model computes what its graph and tensors say."""
+    graph, tensors = artifact.graph, artifact.tensors
+    expected: NDArray[Any]
+    if graph.precision == "int8":
+        expected, share = integer_logits(graph, tensors, observations), _INT8_TOLERANCE
+    else:
+        expected, share = _torch_logits(graph, tensors, observations), _TOLERANCE
+    answers = run_onnx(model, observations)
+    for others, tolerance in ((expected, share), (runtime.logits(observations), _TOLERANCE)):
+        allowed = tolerance * max(LEAST_SCALE, float(np.abs(others).max()))
+        if not np.allclose(answers, others, rtol=0.0, atol=allowed):
+            worst = float(np.abs(answers - others).max())
+            raise RefusedArtifact(
+                f"{artifact.chain}: the model's logits are off by {worst:.3g}, allowed are "
+                f"{allowed:.3g}; it was not written"
+            )

@@ -1,0 +1,110 @@
+"""`aclearn export` and `aclearn compress`: a saved policy through a chain, outside of training."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from compress import (
+    Artifact,
+    ArtifactPolicy,
+    CompressorChain,
+    Context,
+    Distiller,
+    Fidelity,
+    OnnxPolicy,
+    Policy,
+    PolicyGraph,
+    parse_chain,
+    parse_words,
+)
+from compress.graphs.graph_network import GraphNetwork
+from services.evaluator.play import visit
+from services.evaluator.saved_policy import SavedPolicy
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Observations that chains are fitted on, and as many others that they are compared on.
+_OBSERVATIONS = 512
+#: Batch sizes of the table's latencies.
+BATCH_SIZES = (1, 8, 32)
+_SEED = 1_000_003
+
+
+def _chain(items: Sequence[Any], *, any_processor: bool = False) -> CompressorChain:
+    # compared in the end, on other observations than those that links are fitted on
+    return parse_chain(
+        items, any_processor=any_processor, batch_sizes=BATCH_SIZES, fidelity_observations=0
+    )
+
+
+def _compressed(
+    saved: SavedPolicy, chain: CompressorChain, visited: _Visited, passes: int
+) -> tuple[Artifact, ArtifactPolicy]:
+    """The artifact, with its distance to the policy on other observations, and what runs it."""
+    context = Context(visited.for_links, seed=_SEED)
+    policy = Policy.of(saved.architecture, saved.tensors, saved.at)
+    for _ in range(passes):
+        artifact = chain.compress(policy, context)
+    if passes == 1:
+        _warn_of_new_students(chain, context)
+    runtime = ArtifactPolicy(saved.architecture)
+    runtime.swap(artifact)
+    fidelity = Fidelity.of(
+        _torch_logits(policy.graph, policy.tensors, visited.others),
+        runtime.logits(visited.others),
+        saved.at.version,
+    )
+    compared = replace(artifact, fidelity=fidelity)
+    return replace(compared, digest=compared.computed_digest()), runtime
+
+
+def _warn_of_new_students(chain: CompressorChain, context: Context) -> None:
+    """Say how little students have learned that went through the chain once."""
+    for link in chain.links:
+        if isinstance(link, Distiller) and (steps := context.memory(link.owner).get("steps")):
+            _LOGGER.warning(
+                "event=student_is_new chain=%s steps=%d detail='%s has learned in one pass; in a "
+                "run it learns in every version, and --passes 100 is as much as 100 of them'",
+                chain.id, steps, link.id,
+            )  # fmt: skip
+
+
+class _Visited(NamedTuple):
+    """Observations of different games: links are fitted on the ones, compared on the others."""
+
+    for_links: NDArray[Any]
+    others: NDArray[Any]
+
+
+def _visited(saved: SavedPolicy) -> _Visited:
+    policy = OnnxPolicy(saved.architecture)
+    policy.swap(saved.tensors)
+    visited = visit(saved.config, policy, count=2 * _OBSERVATIONS, seed=_SEED)
+    # environments take turns, and there is an even number of them
+    return _Visited(visited[::2], visited[1::2])
+
+
+def _torch_logits(
+    graph: PolicyGraph, tensors: Mapping[str, NDArray[Any]], observations: NDArray[Any]
+) -> NDArray[np.float32]:
+    # what is stored in halves is computed in fp32, as in the model
+    network = GraphNetwork(graph, with_value=False).load(tensors).eval()
+    with torch.inference_mode():
+        logits, _ = network(torch.from_numpy(observations.copy()))
+    result: NDArray[np.float32] = logits.numpy()
+    return result
+
+
+def _with_runtime(words: str) -> list[Any]:
+    """The items of the chain; what ends without a runtime ends in onnx."""
+    items = parse_words(words)
+    if items and items[-1] not in ("onnx", "torchscript"):
+        items.append("onnx")
+    return items

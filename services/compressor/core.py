@@ -1,0 +1,294 @@
+"""What a compressor makes of each new policy, and what of it is told: no socket."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+import traceback
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.config import CompressorConfig
+from aclearn.policies import Architecture
+from aclearn.telemetry import WaitMeter
+from aclearn.types import PolicyVersion
+from aclearn.wire import Beat
+from compress import (
+    ONNX,
+    Artifact,
+    CompressorChain,
+    Context,
+    Fidelity,
+    Fusion,
+    NeedsObservations,
+    Policy,
+    RefusedTensors,
+)
+from compress.link import is_word
+from services.runtime.policy_factory import warn_of_idle_links
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Failures in a row after which the uncompressed policy is published: with an artifact that stays
+#: for ever, actors would fall behind until nothing of theirs is learned.
+_MOST_FAILURES = 5
+#: Newest intervals between two artifacts that the cadence is the mean of.
+_INTERVALS = 16
+
+
+class Compressor:
+    """The chain and its newest artifact. No socket.
+
+    Args:
+        chain: checked against the architecture (`CompressorChain.plan`).
+        architecture: of the uncompressed policy.
+        config: the configuration's group.
+        seed: of everything random.
+        clock: seconds, for the budgets of links and the cadence.
+
+    Attributes:
+        artifact: the newest one, None before the first.
+        errors: what a link or a check raised, by its class → count.
+        made: artifacts of the chain.
+        plain: uncompressed policies that were published instead.
+        known: the newest version that nothing more is to be made of.
+        meter: where the thread that owns it spends its time.
+    """
+
+    def __init__(
+        self,
+        chain: CompressorChain,
+        architecture: Architecture,
+        config: CompressorConfig,
+        *,
+        seed: int,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._chain, self._architecture, self._config = chain, architecture, config
+        warn_of_idle_links(chain)
+        self._plain_chain = CompressorChain(fidelity_observations=0).add(Fusion()).add(ONNX())
+        self._context = Context(seed=seed, clock=clock)
+        self._plain_context = Context(seed=seed, clock=clock)
+        self._clock = clock
+        self._observed = 0
+        self._published_at: deque[float] = deque(maxlen=_INTERVALS + 1)
+        self._failures = 0
+        self._failures_told: set[tuple[str, ...]] = set()
+        self._seconds = 0.0
+        self._plain_made_of: Policy | None = None
+        self._plain: Artifact | None = None
+        self._fidelity: Fidelity | None = None
+        self.artifact: Artifact | None = None
+        self.errors: Counter[str] = Counter()
+        self.made = 0
+        self.plain = 0
+        self.known = PolicyVersion()
+        self.meter = WaitMeter()
+
+    def observe(self, observations: NDArray[Any]) -> None:
+        """Keep observations that actors visited, the newest ones.
+
+        Some are held out, for comparisons alone: of what comes as large a part as it is of what is
+        kept, so that both are equally recent.
+        """
+        for_links, to_compare = self._config.observations, self._config.fidelity_observations
+        numbers = self._observed + np.arange(len(observations))
+        held_out = numbers * to_compare % (for_links + to_compare) >= for_links
+        self._observed += len(observations)
+        context = self._context
+        context.observations = _newest(context.observations, observations[~held_out], for_links)
+        context.held_out = _newest(context.held_out, observations[held_out], to_compare)
+
+    def compress(self, at: PolicyVersion, tensors: Mapping[str, NDArray[np.float32]]) -> None:
+        """Make the artifact of a new version; when a link fails the last one stays.
+
+        `known` then stays too, so that these weights, or newer ones, are tried again. The
+        uncompressed policy is published where the chain needs observations and there are none yet,
+        where the artifact is further away than `compressor.max_kl` or nobody knows how far, and
+        where a link fails before there is any artifact or several times in a row.
+        """
+        policy = Policy.of(self._architecture, tensors, at)
+        before, self.known = self.known, at
+        started = time.perf_counter()
+        try:
+            artifact = self._chain.compress(policy, self._context)
+        except NeedsObservations:
+            self._publish_plain(policy)
+            return
+        except Exception as error:
+            if self._context.original is not policy:
+                # refused before the first link: no chain could make anything of these weights
+                self._report(error)
+                return
+            # a link may be anybody's code: whatever it raises, the run goes on
+            self._tell_where(error, at)
+            self._failures += 1
+            self._report(error)
+            if self.artifact is None or self._failures >= _MOST_FAILURES:
+                self._publish_plain(policy)
+            else:
+                self.known = before
+            return
+        finally:
+            self._seconds = time.perf_counter() - started
+        self._failures = 0
+        measured = artifact.fidelity.observations > 0
+        self._fidelity = artifact.fidelity if measured else None
+        most = self._config.max_kl
+        # not as `kl > most`: nothing is near that was not measured, or was measured as NaN
+        if most is None or (measured and artifact.fidelity.kl_mean <= most):
+            self._publish(artifact)
+            self.made += 1
+            return
+        if measured:
+            self.errors["unfaithful"] += 1
+        self._publish_plain(policy)
+
+    def newer_than(self, known: PolicyVersion, *, plain: bool = False) -> Artifact | None:
+        """The newest artifact if its version is newer than `known`.
+
+        Args:
+            known: what the asker has.
+            plain: of the uncompressed policy.
+        """
+        artifact, entered = self.artifact, self._context.original
+        if plain and entered is not None:
+            artifact = self._plain_of(entered)
+        return artifact if artifact is not None and artifact.at > known else None
+
+    def counters(self) -> dict[str, int]:
+        """For a beat."""
+        return {
+            "artifacts": self.made,
+            "plain_artifacts": self.plain,
+            "errors": sum(self.errors.values()),
+            **{f"errors.{kind}": count for kind, count in self.errors.items()},
+        }
+
+    def gauges(self) -> dict[str, float]:
+        """For a beat: what is known of the newest artifact, and what its making took.
+
+        The distances are those of what the chain made last, published or not; none are there where
+        it was compared with nothing.
+        """
+        artifact, fidelity = self.artifact, self._fidelity
+        if artifact is None:
+            return {}
+        distances = ("kl_mean", "kl_variance", "kl_max", "agreement")
+        near = distances if fidelity is not None else ()
+        return {
+            **{name: getattr(fidelity, name) for name in near},
+            "artifact_bytes": float(artifact.bytes),
+            "artifact_version": float(artifact.at.version),
+            "compress_ms": 1000 * self._seconds,
+            "compressed": float(artifact.chain == self._chain.id),
+            **self._cadence(),
+            **self._link_gauges(),
+            **{f"latency_ms_{size}": ms for size, ms in artifact.latency_ms.items()},
+        }
+
+    def beat(self, final: bool, *, sent: int, refused: int, cpu_share: float) -> Beat:
+        """What the compressor says of itself.
+
+        Args:
+            final: whether it is the last one.
+            sent: artifacts that were sent so far.
+            refused: messages that were refused so far.
+            cpu_share: of one core, lately.
+        """
+        gauges = self.gauges()  # which counts what goes wrong in it
+        counters = self.counters()
+        gauges |= {
+            name: float(counters[name]) for name in ("artifacts", "errors", "plain_artifacts")
+        }
+        return Beat(
+            state="stopping" if final else "compressing",
+            counters={**counters, "artifacts_sent": sent},
+            gauges={**gauges, "cpu_share": cpu_share, "refused_messages": float(refused)},
+            dropped={},
+            waits=self.meter.seconds(),
+            episode_returns=[],
+            episode_lengths=[],
+            final=final,
+            note="",
+            parts=self.meter.parts(),
+        )
+
+    def _tell_where(self, error: Exception, at: PolicyVersion) -> None:
+        """The traceback of the first failure of a kind.
+
+        What fails may fail in every version, and no log is rotated; each has a line of `_report`.
+        """
+        kind = _kind_of(error)
+        if kind not in self._failures_told:
+            self._failures_told.add(kind)
+            _LOGGER.error(
+                "event=link_failed chain=%s version=%s", self._chain.id, at, exc_info=error
+            )
+
+    def _report(self, error: Exception) -> None:
+        kind = type(error).__name__
+        self.errors[kind] += 1
+        _LOGGER.error(
+            "event=not_compressed failures=%d error=%s reason=%r", self._failures, kind, str(error)
+        )
+
+    def _publish(self, artifact: Artifact) -> None:
+        self.artifact = artifact
+        self._published_at.append(self._clock())
+
+    def _publish_plain(self, policy: Policy) -> None:
+        plain = self._plain_of(policy)
+        if plain is not None:
+            self._publish(plain)
+            self.plain += 1
+
+    def _plain_of(self, policy: Policy) -> Artifact | None:
+        """The uncompressed policy as an artifact; None where nobody could act by its logits."""
+        if self._plain_made_of is not policy:
+            self._plain_made_of, self._plain = policy, None
+            try:
+                self._plain = self._plain_chain.compress(policy, self._plain_context)
+            except RefusedTensors as error:
+                self._report(error)
+        return self._plain
+
+    def _cadence(self) -> dict[str, float]:
+        """Mean seconds between the newest artifacts; nothing as long as there is one alone."""
+        times = self._published_at
+        if len(times) < 2:
+            return {}
+        return {"artifact_interval_s": (times[-1] - times[0]) / (len(times) - 1)}
+
+    def _link_gauges(self) -> dict[str, float]:
+        """What links say of themselves, as a beat can tell it; nothing where they cannot."""
+        try:
+            said = {name: float(x) for name, x in self._chain.gauges(self._context).items()}
+        except Exception as error:
+            # a link may be anybody's code; said once, since there are several beats a second
+            if not self.errors["gauges"]:
+                _LOGGER.exception("event=no_gauges chain=%s reason=%r", self._chain.id, str(error))
+            self.errors["gauges"] = 1
+            return {}
+        return {
+            name: value for name, value in said.items() if math.isfinite(value) and is_word(name)
+        }
+
+
+def _kind_of(error: Exception) -> tuple[str, ...]:
+    """The error's class and where it came out: here, in the chain, and in which link.
+
+    Not its words: where they have a number in them, each would be of a kind of its own.
+    """
+    calls = [frame.f_code.co_qualname for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return type(error).__name__, *calls[:3]
+
+
+def _newest(known: NDArray[Any] | None, more: NDArray[Any], most: int) -> NDArray[Any]:
+    joined = more if known is None else np.concatenate([known, more])
+    return joined[max(0, len(joined) - most) :]

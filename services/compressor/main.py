@@ -1,0 +1,95 @@
+"""The compressor: makes an artifact of each new policy, as often as its share of a core allows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from aclearn.launch import stand_back
+from aclearn.launch.resources import keep_freed_memory
+from aclearn.types import PolicyVersion
+from aclearn.wire import (
+    ArtifactRequest,
+    Beat,
+)
+from services.compressor.core import Compressor
+from services.compressor.cpu_budget import Cadence, CpuShare
+from services.compressor.server import serve_artifacts
+from services.compressor.trainer_client import TrainerLine
+from services.runtime.monitor_client import Membership
+from services.runtime.peer_link import PeerLink
+from services.runtime.policy_factory import architecture_of, make_chain
+from services.runtime.role_context import RoleContext, exit_status
+
+#: Longest wait for a request before the compressor looks at everything else.
+_LOOK_EVERY_S = 0.02
+#: Share of the kept observations that one request brings.
+_OBSERVATIONS_SHARE = 0.25
+
+
+def refresh(
+    compressor: Compressor,
+    line: TrainerLine,
+    cadence: Cadence,
+    membership: Membership,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    cpu_clock: Callable[[], float] = time.process_time,
+) -> None:
+    """Take what the trainer has sent, compress it where that is weights; ask for more when due."""
+    # before the line unpacks what has come, which is a part of the compression's time
+    now, cpu_s = clock(), cpu_clock()
+    due = cadence.due(now, cpu_s)
+    with compressor.meter.part("pull"):
+        weights, observations = line.poll(membership, compressor.known, wanted=due)
+        if observations is not None:
+            compressor.observe(observations)
+    if weights is not None:
+        cadence.begin(now, cpu_s)
+        with compressor.meter.part("compress"):
+            compressor.compress(PolicyVersion(weights.epoch, weights.version), weights.tensors)
+        cadence.done(cpu_clock())
+
+
+def run_compressor(context: RoleContext) -> int:
+    """Run one compressor until it is told to stop; its exit status.
+
+    Raises:
+        ChainError: the chain cannot work for this policy.
+    """
+    keep_freed_memory()
+    config = context.config
+    architecture = architecture_of(config, context.env_spec)
+    chain = make_chain(config, architecture)
+    stand_back(config.actors.nice)
+    seed = config.run.seed * 1009 + context.index
+    compressor = Compressor(chain, architecture, config.compressor, seed=seed)
+    server, endpoint = context.serve((ArtifactRequest,))
+    kept = config.compressor.observations + config.compressor.fidelity_observations
+    line = TrainerLine(
+        PeerLink(context, "trainer", "weights"),
+        observations=max(1, round(kept * _OBSERVATIONS_SHARE)),
+        observations_every_s=config.compressor.observations_every_s,
+    )
+    cadence = Cadence(every_s=config.compressor.every_s, cpu_share=config.compressor.cpu_share)
+    cpu_share = CpuShare()
+    sent = 0
+
+    def beat(final: bool) -> Beat:
+        refused = sum(server.refused.values())
+        return compressor.beat(final, sent=sent, refused=refused, cpu_share=cpu_share.take())
+
+    membership = Membership(
+        context.connect(context.monitor),
+        hello=context.hello({"artifacts": endpoint}),
+        beat=beat,
+        beat_every_s=config.monitor.beat_every_s,
+        health=context.health,
+    )
+    while not context.stop and membership.stop_reason is None:
+        with compressor.meter.part("wire"):
+            membership.tick()
+        sent += serve_artifacts(server, compressor, _LOOK_EVERY_S)
+        refresh(compressor, line, cadence, membership)
+    membership.leave()
+    return exit_status(context.stop, run_is_over=membership.run_is_over)

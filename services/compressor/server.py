@@ -1,0 +1,43 @@
+"""Artifacts for those who ask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aclearn.types import PolicyVersion
+from aclearn.wire import (
+    ArtifactReply,
+    ArtifactRequest,
+    Envelope,
+    NoNewerWeights,
+    Server,
+)
+from services.compressor.core import Compressor
+from services.runtime.artifact_messages import reply_of
+
+
+def serve_artifacts(server: Server, compressor: Compressor, timeout_s: float) -> int:
+    """Answer the requests that are there, or wait for one; the number of artifacts sent."""
+    with compressor.meter.waiting("requests"):
+        received = server.receive(timeout_s)
+    with compressor.meter.part("encode"):
+        return _answer(server, compressor, received)
+
+
+def _answer(
+    server: Server, compressor: Compressor, received: Sequence[tuple[bytes, Envelope]]
+) -> int:
+    sent = 0
+    replies: dict[str, ArtifactReply] = {}
+    for identity, envelope in received:
+        request = envelope.message
+        assert isinstance(request, ArtifactRequest)  # the server accepts nothing else
+        known = PolicyVersion(request.epoch, request.version)
+        newer = compressor.newer_than(known, plain=request.plain)
+        if newer is None:
+            server.send(identity, NoNewerWeights(request.epoch, request.version))
+            continue
+        reply = replies.get(newer.digest) or reply_of(newer)
+        replies[newer.digest] = reply
+        sent += server.send(identity, reply)
+    return sent

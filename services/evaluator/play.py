@@ -1,0 +1,102 @@
+"""Playing whole episodes with a policy: its score, and the observations that it visits."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.config import Config
+from aclearn.distributions import greedy_actions, sample_actions
+from aclearn.envs import VectorEnv, make_vector_env
+from aclearn.rollout import EpisodeTracker
+
+_MOST_ENVS = 16
+
+
+class Acts(Protocol):
+    """Whatever gives logits."""
+
+    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Logits `[N, A]` of observations `[N, *shape]`."""
+
+
+def play(
+    config: Config, policy: Acts, *, episodes: int, greedy: bool, seed: int
+) -> tuple[list[float], list[int]]:
+    """True returns and lengths (agent steps) of `episodes` whole episodes, in order of their ends.
+
+    Each of the parallel environments plays an equal share of episodes from its start, so that
+    short episodes are not counted more often than long ones.
+
+    Args:
+        config: names the environment.
+        policy: acts.
+        episodes: how many.
+        greedy: take the most probable action instead of sampling.
+        seed: of environments and sampling; other than those of training.
+    """
+    num_envs = min(_MOST_ENVS, episodes)
+    quota = np.full(num_envs, episodes // num_envs)
+    quota[: episodes % num_envs] += 1
+    rng = np.random.default_rng(seed)
+    env = _make(config, num_envs, seed)
+    tracker = EpisodeTracker(num_envs)
+    returns: list[float] = []
+    lengths: list[int] = []
+    try:
+        observations = env.reset()
+        while quota.any():
+            actions = _choose(policy, observations, greedy, rng)
+            env.send(actions.astype(np.int64))
+            step = env.recv()
+            observations = step.observations
+            ended = np.flatnonzero(step.terminated | step.truncated)
+            for b, episode in zip(ended, tracker.update(step), strict=True):
+                if quota[b] > 0:
+                    quota[b] -= 1
+                    returns.append(episode.return_)
+                    lengths.append(episode.length)
+    finally:
+        env.close()
+    return returns, lengths
+
+
+def visit(config: Config, policy: Acts, *, count: int, seed: int) -> NDArray[Any]:
+    """`count` observations `[N, *shape]` that the sampling policy visits, spread over its games.
+
+    They are in order of time, one of each of 16 games after the other.
+    """
+    rng = np.random.default_rng(seed)
+    env = _make(config, _MOST_ENVS, seed)
+    every = 5  # neighbouring frames say the same
+    kept = []
+    try:
+        observations = env.reset()
+        for step in range(every * -(-count // _MOST_ENVS)):
+            if step % every == 0:
+                kept.append(observations.copy())
+            env.send(_choose(policy, observations, False, rng).astype(np.int64))
+            observations = env.recv().observations
+    finally:
+        env.close()
+    return np.concatenate(kept)[:count]
+
+
+def _choose(
+    policy: Acts, observations: NDArray[Any], greedy: bool, rng: np.random.Generator
+) -> NDArray[np.int32]:
+    logits = policy.logits(observations)
+    actions, _ = greedy_actions(logits) if greedy else sample_actions(logits, rng)
+    return actions
+
+
+def _make(config: Config, num_envs: int, seed: int) -> VectorEnv:
+    return make_vector_env(
+        config.env,
+        num_envs=num_envs,
+        seed=seed,
+        step_timeout_s=config.actors.step_timeout_s,
+        max_faults=config.actors.max_env_faults,
+    )

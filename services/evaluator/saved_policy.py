@@ -1,0 +1,78 @@
+"""A policy loaded from a run's checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.config import Config, config_from_yaml
+from aclearn.errors import CheckpointError
+from aclearn.metrics import EPISODES_FOR_TARGET
+from aclearn.policies import Architecture
+from aclearn.runs import Checkpoint, RunFolder, load_best, load_newest
+from aclearn.types import PolicyVersion
+from services.runtime.policy_factory import architecture_of
+from services.runtime.probe import probe_environment
+
+
+@dataclass(frozen=True, eq=False)
+class SavedPolicy:
+    """The policy of a run's checkpoint.
+
+    Attributes:
+        config: of the run.
+        architecture: of the policy.
+        tensors: all weights, those of the value included.
+        checkpoint: where they come from.
+    """
+
+    config: Config
+    architecture: Architecture
+    tensors: dict[str, NDArray[np.float32]]
+    checkpoint: Checkpoint
+
+    @property
+    def at(self) -> PolicyVersion:
+        """Epoch and version of the weights."""
+        state = self.checkpoint.state
+        return PolicyVersion(int(state["epoch"]), int(state["counters"]["policy_version"]))
+
+    @property
+    def updates(self) -> int:
+        """Updates behind the weights."""
+        return int(self.checkpoint.state["counters"]["updates"])
+
+    @property
+    def return_mean(self) -> float | None:
+        """Mean return of the 100 episodes that made it the best; None of any other checkpoint."""
+        mean = self.checkpoint.state["return_mean_100"]
+        return None if mean is None else float(mean)
+
+
+def load_policy(path: Path, *, best: bool = False) -> SavedPolicy:
+    """The newest (or best) policy of a run folder.
+
+    Raises:
+        AclearnError: the run, its checkpoint or its environment cannot be used.
+    """
+    folder = RunFolder.open(path)
+    config: Config = config_from_yaml(folder.read_config_yaml(), source=str(folder.config_path))
+    architecture = architecture_of(config, probe_environment(config))
+    load = load_best if best else load_newest
+    checkpoint = load(folder.checkpoints_dir, expect_architecture=architecture.digest())
+    if checkpoint is None and best:
+        raise CheckpointError(
+            f"{folder.checkpoints_dir}: no checkpoint was saved as the best, which takes a mean of "
+            f"{EPISODES_FOR_TARGET} episodes; leave out --best for the newest"
+        )
+    if checkpoint is None:
+        raise CheckpointError(f"{folder.checkpoints_dir}: no checkpoint yet; train first")
+    tensors = {
+        name.removeprefix("weights/"): tensor
+        for name, tensor in checkpoint.tensors.items()
+        if name.startswith("weights/")
+    }
+    return SavedPolicy(config, architecture, tensors, checkpoint)

@@ -1,0 +1,110 @@
+"""`aclearn train`: start every role on this machine, look after them, show the run, end them."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from aclearn.config import Config
+from aclearn.launch import StopFlag, Supervisor
+from aclearn.runs import RunFolder, lock_all, lock_run
+from aclearn.views import RunConsole, open_console
+from services.launcher.role_commands import monitor_addresses, role_command, role_commands
+from services.launcher.run_parent import RunParent
+from services.launcher.status_client import MonitorLine
+from services.runtime.preflight import SPEC_VARIABLE, check_run
+from services.runtime.role_context import RoleContext
+from services.runtime.role_folder import check_same_run
+from services.runtime.run_clock import STARTED_AT_VARIABLE, moment
+from services.runtime.socket_directory import socket_directory
+
+
+def open_run_folder(config: Config, *, resume: bool) -> RunFolder:
+    """The run's folder, locked: a new one, or with `resume` the one that is there.
+
+    Raises:
+        ConfigError: the run that is there is one of another environment or policy.
+        RunFolderError: it exists already (or, to resume, does not), or another process writes it.
+    """
+    name = config.run.name
+    assert name is not None  # resolved when the configuration is loaded
+    # in lock-step one process is every role
+    lock = lock_all if config.run.deterministic else lock_run
+    if not resume:
+        return RunFolder.create(config.run.dir, name, config.to_yaml(), lock=lock)
+    folder = RunFolder.open(Path(config.run.dir) / name, lock=lock)
+    try:
+        check_same_run(config, folder)
+        folder.write_config_yaml(config.to_yaml())
+    except BaseException:
+        folder.close()
+        raise
+    return folder
+
+
+def train(
+    config: Config, *, resume: bool, stop: StopFlag, console: RunConsole | None = None
+) -> dict[str, Any] | None:
+    """Run `config` on this machine until it is over; the summary, None if none was written.
+
+    There is none either where `stop` is set before anything has begun.
+
+    Args:
+        config: of the run.
+        resume: go on with the run that is there.
+        stop: set by signals; ends the run.
+        console: shows the run, instead of the one for standard output.
+
+    Raises:
+        AclearnError: the run cannot be started, or a role died too often.
+    """
+    started_at = os.environ.get(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
+    with socket_directory(stop) as directory:
+        bound, address = monitor_addresses(config, directory)
+        spec = check_run(config, bound, resume=resume, stop=stop)
+        if spec is None or stop:
+            return None
+        variables = {
+            STARTED_AT_VARIABLE: started_at,
+            SPEC_VARIABLE: json.dumps(spec.to_dict()),
+        }
+        with open_run_folder(config, resume=resume) as folder:
+            older = _written_at(folder.summary_path)
+            if config.run.deterministic:
+                # imported here: lock-step needs torch in this process, the usual way does not
+                from services.launcher.lockstep import run_lockstep
+
+                run_lockstep(config, folder, spec, stop=stop)
+                return _summary_after(folder, older)
+            supervisor = Supervisor(
+                role_commands(config, folder, bound, address, variables),
+                max_restarts=config.supervisor.max_restarts,
+                restart_window_s=config.supervisor.restart_window_s,
+                backoff_first_s=config.supervisor.backoff_first_s,
+                backoff_max_s=config.supervisor.backoff_max_s,
+            )
+            actor_command = partial(
+                role_command, config, folder, address, "actor", variables=variables
+            )
+            context = RoleContext("supervisor", 0, config, address, folder, stop)
+            try:
+                line = MonitorLine(context.connect(address))
+                shown = console or open_console(config.run.bounds(), name=context.run)
+                with shown as view:
+                    RunParent(config, supervisor, line, view, stop, actor_command).run()
+            finally:
+                context.close()
+            return _summary_after(folder, older)
+
+
+def _summary_after(folder: RunFolder, older: int | None) -> dict[str, Any] | None:
+    """The summary, unless it is the one that an earlier part of the run left."""
+    return folder.read_summary() if _written_at(folder.summary_path) != older else None
+
+
+def _written_at(path: Path) -> int | None:
+    return path.stat().st_mtime_ns if path.exists() else None

@@ -1,0 +1,182 @@
+"""The actor and the policy of a lock-step run."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.config import Config
+from aclearn.distributions import sample_actions
+from aclearn.learning import PublishedWeights, RecentObservations
+from aclearn.policies import Architecture
+from aclearn.rollout import UnrollCounter
+from aclearn.types import PolicyVersion, Unroll
+from aclearn.wire import Beat
+from compress import ArtifactPolicy, PolicyRuntime, RefusedArtifact
+from services.actor.env_groups import Group, make_groups
+from services.compressor.core import Compressor
+from services.runtime.policy_factory import make_chain, make_runtime
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Observations that a version is compressed with.
+_OBSERVATIONS = 128
+
+
+class LockstepPolicy:
+    """The policy that acts, uncompressed or through the configured chain.
+
+    Args:
+        config: of the run.
+        architecture: of the uncompressed policy.
+
+    Attributes:
+        at: the version that acts.
+        chain: id of the chain behind it; "none" for the uncompressed policy.
+        swaps: how often it was replaced.
+        refused: how often an artifact was refused.
+    """
+
+    def __init__(self, config: Config, architecture: Architecture) -> None:
+        self.at = PolicyVersion()
+        self.chain = "none"
+        self.swaps = 0
+        self.refused = 0
+        self._runtime: PolicyRuntime | None = None
+        self._compressor: Compressor | None = None
+        self._compressed = ArtifactPolicy(architecture)
+        if config.compressor.chain:
+            self._compressor = Compressor(
+                make_chain(config, architecture),
+                architecture,
+                config.compressor,
+                seed=config.run.seed,
+                clock=lambda: 0.0,  # a budget of time would make the result depend on it
+            )
+        else:
+            self._runtime = make_runtime(architecture, config.actors.runtime, device="cpu")
+
+    def take(self, newest: PublishedWeights, recent: RecentObservations) -> None:
+        """Act on newer weights from now on."""
+        if self._runtime is not None:
+            self._runtime.swap(newest.tensors)
+            self.at = newest.at
+            self.swaps += 1
+        elif self._compressor is not None:
+            observations = recent.sample(_OBSERVATIONS)
+            if observations is not None:
+                self._compressor.observe(observations)
+            self._compressor.compress(newest.at, newest.tensors)
+            self._take_artifact(self._compressor)
+
+    def gauges(self) -> dict[str, float]:
+        """For a beat: as an actor's policy client says them."""
+        return {"policy_swaps": float(self.swaps), "policy_refused": float(self.refused)}
+
+    def _take_artifact(self, compressor: Compressor) -> None:
+        """Act on the newest artifact; where it is refused, on the uncompressed policy.
+
+        Where that is refused too the old policy goes on, as it does for a live actor.
+        """
+        for plain in (False, True):
+            artifact = compressor.newer_than(self.at, plain=plain)
+            if artifact is None:
+                return
+            try:
+                self._compressed.swap(artifact)
+            except RefusedArtifact as error:
+                self.refused += 1
+                _LOGGER.error("event=policy_refused version=%s reason=%r", artifact.at, str(error))
+                continue
+            self.at, self.chain = artifact.at, artifact.chain
+            self.swaps += 1
+            return
+
+    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Logits `[N, A]` of observations `[N, *shape]`."""
+        runtime = self._runtime or self._compressed
+        return runtime.logits(observations)
+
+
+@dataclass
+class LockstepActor:
+    """All environments of the run, stepped group after group with one policy.
+
+    Args:
+        config: of the run.
+        policy: acts.
+    """
+
+    config: Config
+    policy: LockstepPolicy
+    returns: list[float] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    predictions: int = 0
+    episodes: int = 0
+
+    def __post_init__(self) -> None:
+        self._rng = np.random.default_rng((self.config.run.seed, 0, 1))
+        self.counter = UnrollCounter("actor-0")
+        self.groups: list[Group] = []
+        for index in range(self.config.actors.processes):
+            self.groups += make_groups(self.config, actor_index=index)
+        self._observations = [group.env.reset() for group in self.groups]
+        for group, observations in zip(self.groups, self._observations, strict=True):
+            group.builder.begin(observations)
+        self._turn = 0
+
+    def collect(self) -> tuple[int, Unroll]:
+        """The next group's unroll with its sequence number."""
+        index = self._turn
+        self._turn = (index + 1) % len(self.groups)
+        group = self.groups[index]
+        while not group.builder.full:
+            observations = self._observations[index]
+            actions, log_probs = sample_actions(self.policy.logits(observations), self._rng)
+            group.env.send(actions.astype(np.int64))
+            step = group.env.recv()
+            group.builder.add(actions, log_probs, self.policy.at, step, self.policy.chain)
+            self.predictions += len(actions)
+            self._observations[index] = step.observations
+            for episode in group.episodes.update(step):
+                self.returns.append(episode.return_)
+                self.lengths.append(episode.length)
+                self.episodes += 1
+        return self.counter.ship(group.builder.take())
+
+    @property
+    def env_steps(self) -> int:
+        """Agent steps taken."""
+        return self.counter.env_steps + sum(group.builder.steps for group in self.groups)
+
+    def take_beat(self) -> Beat:
+        """What an actor would say of itself; hands over the ended episodes."""
+        returns, self.returns = self.returns, []
+        lengths, self.lengths = self.lengths, []
+        counters = {
+            "env_steps": self.env_steps,
+            "episodes": self.episodes,
+            "predictions": self.predictions,
+        }
+        dropped, gauges = dict(self.counter.dropped), self.policy.gauges()
+        return _beat(counters, dropped, gauges, returns, lengths)
+
+    def close(self) -> None:
+        """Close the environments."""
+        for group in self.groups:
+            group.env.close()
+
+
+def _beat(
+    counters: dict[str, int],
+    dropped: dict[str, int],
+    gauges: dict[str, float],
+    returns: list[float],
+    lengths: list[int],
+    note: str = "",
+) -> Beat:
+    return Beat("running", counters, gauges, dropped, {}, returns, lengths, False, note)

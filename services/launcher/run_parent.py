@@ -1,0 +1,258 @@
+"""The parent of a run: watches supervisor and monitor, shows the run, ends what hangs."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from aclearn.config import Config
+from aclearn.errors import RoleFailure
+from aclearn.launch import RoleCommand, RoleStatus, State, StopFlag, Supervisor
+from aclearn.telemetry.active_clock import AttendedTime
+from aclearn.views import RunConsole
+from services.launcher.status_client import _STATUS_EVERY_S, MonitorLine
+
+_LOGGER = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 0.1
+#: Most of the time between two looks that counts as somebody's silence: in the rest the parent
+#: stood still itself, with its container perhaps.
+_LOOK_COUNTS_S = 1.0
+#: Seconds in which a role says hello for the first time, beside what its environments may take.
+_HELLO_WITHIN_S = 600.0
+#: Seconds after the monitor's end in which the others end by themselves.
+_STRAGGLE_S = 10.0
+#: Questions that a monitor must have left unanswered at least before it is taken for hung.
+_LEAST_UNANSWERED = 10
+#: Share of `supervisor.stop_timeout_s` that the monitor gets for an orderly end.
+_ORDERLY_SHARE = 0.75
+#: States of a role that runs or will run again, as far as is known.
+_STAYS = ("new", "running", "waiting", "ended")
+
+
+def hello_within_s(config: Config, role: str) -> float:
+    """How long a role that has started may take until the monitor knows it, in seconds."""
+    actors = config.actors
+    environments = actors.groups * actors.envs_per_group if role == "actor" else 1
+    # each may take its time to be made, and again to be reset
+    return _HELLO_WITHIN_S + 2 * environments * actors.step_timeout_s
+
+
+class RunParent:
+    """Watches supervisor and monitor until the run is over.
+
+    Args:
+        config: of the run.
+        supervisor: with every role, not yet started.
+        line: to the monitor.
+        console: shows the run.
+        stop: set by signals.
+        actor_command: how actor number i is started, for a tuner that wants another number of them.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        supervisor: Supervisor,
+        line: MonitorLine,
+        console: RunConsole,
+        stop: StopFlag,
+        actor_command: Callable[[int], RoleCommand],
+    ) -> None:
+        self._config, self._supervisor, self._line = config, supervisor, line
+        self._console, self._stop = console, stop
+        self._end_by: float | None = None
+        self._killed = 0
+        self._noted = 0
+        self._actor_command = actor_command
+        self._attended = AttendedTime(_LOOK_COUNTS_S)
+        self._answered_at = 0.0
+        self._answered_pid: int | None = None
+        #: Processes that run and that the monitor does not know → since when.
+        self._unknown_since: dict[tuple[str, int | None], float] = {}
+        self._members: frozenset[str] | None = None
+        #: Roles that exited with status 0 → how often the monitor had been asked by then.
+        self._ended: dict[str, int] = {}
+        #: Names that our own processes have or had; the monitor may know one that has left.
+        self._own: set[str] = set()
+
+    def run(self) -> None:
+        """Until every role has ended by itself, or a signal came.
+
+        Raises:
+            RoleFailure: a role died too often; everything else has been ended.
+        """
+        failure: RoleFailure | None = None
+        try:
+            self._supervisor.start()
+            self._watch()
+            if self._stop:
+                self._console.note(f"{self._stop.reason}: ending the run, saving a checkpoint")
+                self._end_orderly(str(self._stop.reason))
+        except RoleFailure as error:
+            failure = error
+            self._end_orderly(f"role failed: {str(error).splitlines()[0]}"[:1000])
+        finally:
+            left_s = self._config.supervisor.stop_timeout_s
+            if self._end_by is not None:
+                left_s = max(0.0, self._end_by - time.monotonic())
+            self._supervisor.stop(left_s, forced=lambda: self._stop.forced)
+        if failure is not None:
+            raise failure
+
+    def _watch(self) -> None:
+        """Until the run has ended or a signal came."""
+        monitor_ended_at: float | None = None
+        while not (self._supervisor.finished or self._stop):
+            now = time.monotonic()
+            if monitor_ended_at is None and self._monitor_is("ended"):
+                # The last to go. Who is left came after it, as when a run that has reached its
+                # bound is resumed, and would wait for it for ever.
+                monitor_ended_at = now
+                self._supervisor.expect_end()
+            if monitor_ended_at is not None and now - monitor_ended_at > _STRAGGLE_S:
+                return
+            status = self._look(now)
+            self._end_what_hangs(now, status)
+            if status is not None and status["phase"] == "running":
+                self._adjust_actors(status.get("actors_wanted"))
+            time.sleep(_LOOK_EVERY_S)
+
+    def _end_orderly(self, reason: str) -> None:
+        """Let the monitor end the run; whoever is left after that gets a signal."""
+        timeout_s = self._config.supervisor.stop_timeout_s
+        end_by = self._end_by = time.monotonic() + timeout_s
+        self._supervisor.expect_end()
+        told = False
+        # a monitor that has only just been started is waited for: it writes why the run ended
+        while self._monitor_is("running") and not self._stop.forced:
+            now = time.monotonic()
+            if now > end_by - timeout_s * (1 - _ORDERLY_SHARE):
+                return
+            told = told or self._line.stop(reason)
+            try:
+                self._look(now)
+            except RoleFailure as error:
+                _LOGGER.error("event=role_failed reason=%r", str(error))
+            time.sleep(_LOOK_EVERY_S)
+
+    def _look(self, now: float) -> dict[str, Any] | None:
+        """Take and show what supervisor and monitor say; the newest status, if one came."""
+        for event in self._supervisor.poll():
+            if event.kind not in ("started", "done"):
+                self._console.note(f"{event.name} {event.kind}: {event.detail}")
+        status = self._line.poll(now)
+        self._judge_ended(status)
+        if status is not None:
+            self._show(status)
+        return status
+
+    def _judge_ended(self, status: Mapping[str, Any] | None) -> None:
+        """Count the death of a role that has exited with status 0 while the run goes on.
+
+        Only the monitor ends a run, and a role hears of it before we do: what counts is a status
+        that was asked for after the exit.
+        """
+        ended = [r.name for r in self._supervisor.roles() if r.state == "ended"]
+        self._ended = {name: self._ended.get(name, self._line.asked) for name in ended}
+        if status is not None and status["phase"] == "running":
+            for name, asked in self._ended.items():
+                if status["answers"] > asked:
+                    self._supervisor.count_as_death(name)
+
+    def _end_what_hangs(self, now: float, status: Mapping[str, Any] | None) -> None:
+        """Kill a monitor that does not answer, and a role that never says hello to it.
+
+        Who has said hello and is silent is the monitor's to notice: see `_show`.
+        """
+        self._attended.look(now)
+        if status is not None:
+            self._answered_at = self._attended.seconds
+            running = status["phase"] == "running"
+            self._members = frozenset(status["members"]) if running else None
+        living = [role for role in self._supervisor.roles() if role.state == "running"]
+        for role in living:
+            if role.role == "monitor":
+                self._end_silent_monitor(role, answered=status is not None)
+        self._end_unknown([role for role in living if role.role != "monitor"])
+
+    def _end_silent_monitor(self, monitor: RoleStatus, *, answered: bool) -> None:
+        if answered:
+            self._answered_pid = monitor.pid
+        starts = self._answered_pid is None or monitor.pid != self._answered_pid
+        silence_s = max(self._config.monitor.silent_after_s, _LEAST_UNANSWERED * _STATUS_EVERY_S)
+        limit_s = hello_within_s(self._config, "monitor") if starts else silence_s
+        if self._attended.seconds - self._answered_at > limit_s:
+            self._answered_at = self._attended.seconds
+            self._supervisor.kill(monitor.name, f"no answer for {limit_s:g} s")
+
+    def _end_unknown(self, living: list[RoleStatus]) -> None:
+        members, now = self._members, self._attended.seconds
+        unknown = [r for r in living if members is not None and r.name not in members]
+        before, self._unknown_since = self._unknown_since, {}
+        for role in unknown:
+            key = (role.name, role.pid)
+            since = self._unknown_since[key] = before.get(key, now)
+            limit_s = hello_within_s(self._config, role.role)
+            if now - since > limit_s:
+                self._unknown_since[key] = now
+                self._supervisor.kill(role.name, f"the monitor has not known it for {limit_s:g} s")
+
+    def _monitor_is(self, state: State) -> bool:
+        roles = self._supervisor.roles()
+        return any(role.role == "monitor" and role.state == state for role in roles)
+
+    def _show(self, status: Mapping[str, Any]) -> None:
+        roles = [
+            {"role": r.role, "name": r.name, "state": r.state, "restarts": r.restarts, "pid": r.pid}
+            for r in self._supervisor.roles()
+        ]
+        if status["line"]:
+            self._console.update(status["line"], [*roles, *self._joined()])
+        pids = {role["name"]: role["pid"] for role in roles}
+        # the monitor counts from 0 again when it was started again
+        new = status["silences"] - min(self._killed, status["silences"])
+        silent = status["silent"]
+        for name, pid in silent[len(silent) - min(new, len(silent)) :]:
+            # it lives, or the supervisor would know: a hang that only a kill ends. By its number,
+            # since its successor may have started meanwhile, and has not spoken yet
+            if pids.get(name) == pid and status["phase"] == "running":
+                self._supervisor.kill(name, "it was silent for too long")
+        self._killed = status["silences"]
+        noted = status.get("noted", 0)
+        new = noted - min(self._noted, noted)
+        for text in status["notes"][-new:] if new else ():
+            self._console.note(text)
+        self._noted = noted
+
+    def _joined(self) -> list[dict[str, Any]]:
+        """Roles that the monitor knows and that are no processes of ours: started by hand."""
+        self._own |= {role.name for role in self._supervisor.roles()}
+        return [
+            {"role": name.rpartition("-")[0], "name": name, "state": "joined"}
+            for name in sorted((self._members or frozenset()) - self._own)
+        ]
+
+    def _adjust_actors(self, wanted: int | None) -> None:
+        """Start or end actors until as many run as the tuner wants; the newest go first."""
+        if wanted is None:
+            return
+        actors = {
+            int(role.name.rsplit("-", 1)[1]): role
+            for role in self._supervisor.roles()
+            if role.role == "actor"
+        }
+        staying = sorted(i for i, role in actors.items() if role.state in _STAYS)
+        # its name is free again when the tuner has understood that it does not come
+        enough = len(staying) >= wanted
+        failed = [i for i, role in actors.items() if role.state == "failed" and enough]
+        for index in [*staying[wanted:], *failed]:
+            self._supervisor.remove(f"actor-{index}")
+        missing = wanted - len(staying)
+        # a name is free again when its process has left; until then the next look adds it
+        free = [index for index in range(wanted) if index not in actors]
+        for index in free[: max(0, missing)]:
+            # the tuner sees that it does not come, and wants one less again
+            self._supervisor.add(self._actor_command(index), optional=True)

@@ -1,0 +1,39 @@
+"""The launcher's client of the monitor."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from aclearn.wire import Client, Status, StatusRequest, StopRun
+
+_STATUS_EVERY_S = 1.0
+
+
+class MonitorLine:
+    """The parent's line to the monitor: asks how the run is, asks it to end.
+
+    Attributes:
+        asked: how often it has asked; the status that answers has this number in "answers".
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._asked_at = float("-inf")
+        self.asked = 0
+
+    def poll(self, now: float) -> dict[str, Any] | None:
+        """The newest status if one came, else None; asks when it is time."""
+        newest = None
+        while (envelope := self._client.receive(0.0)) is not None:
+            if isinstance(envelope.message, Status):
+                newest = json.loads(envelope.message.json)
+        due = now - self._asked_at >= _STATUS_EVERY_S
+        if due and self._client.send(StatusRequest(), sequence=self.asked + 1):
+            self._asked_at = now
+            self.asked += 1
+        return newest
+
+    def stop(self, reason: str) -> bool:
+        """Ask for the end of the run; False when the monitor cannot be reached."""
+        return self._client.send(StopRun(reason), timeout_s=0.5)

@@ -1,0 +1,101 @@
+"""Bounds on what a role says of itself, checked when the monitor takes it in."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from aclearn.wire import Beat, Hello
+from services.runtime.role_name import MOST_NUMBER, ROLES
+
+_Value = TypeVar("_Value", int, float)
+
+#: Most bytes of an incarnation and of a label, most endpoints of a role and bytes of each, most
+#: gauges and most labels of a beat: one peer must not fill the messages that tell of all.
+MOST_LABEL_BYTES = 64
+_MOST_ENDPOINTS, _MOST_ENDPOINT_BYTES = 8, 256
+MOST_GAUGES, MOST_LABELS = 64, 72
+#: Largest count and largest other number of a beat. JSON readers carry such a count exactly, and no
+#: sum over a run leaves the range of its type.
+_MOST_COUNT, _LARGEST = 2**53, 1e100
+#: Counts that never fall while a process lives.
+_GROWING: Final[tuple[str, ...]] = ("env_steps", "learned_steps", "episodes", "updates")
+#: Most agent steps in the first beat of a process, which may be years old, and from one beat to the
+#: next, between which the monitor may have been gone for hours.
+_MOST_FIRST_STEPS, _MOST_MORE_STEPS = 2**45, 2**36
+
+
+def hello_fault(incarnation: str, hello: Hello) -> str | None:
+    """Why this hello cannot be taken in, in words for its sender; None where it can."""
+    if (fault := role_fault(hello.role)) is not None:
+        return fault
+    if hello.number > MOST_NUMBER:
+        return f"its number is above {MOST_NUMBER}; give it a lower one with --name"
+    if len(incarnation.encode()) > MOST_LABEL_BYTES:
+        return f"its incarnation has more than {MOST_LABEL_BYTES} bytes"
+    endpoints = hello.endpoints
+    long = [t for pair in endpoints.items() for t in pair if len(t.encode()) > _MOST_ENDPOINT_BYTES]
+    if len(endpoints) > _MOST_ENDPOINTS or long:
+        return (
+            f"it names {len(endpoints)} endpoints, at most {_MOST_ENDPOINTS} of at most "
+            f"{_MOST_ENDPOINT_BYTES} bytes are possible"
+        )
+    return None
+
+
+def role_fault(role: str) -> str | None:
+    """Why a process cannot have this role, in words for its log; None where it can."""
+    if role in ROLES:
+        return None
+    return f"its role is unknown; expected one of {', '.join(ROLES)}"
+
+
+def without_too_much(beat: Beat) -> Beat:
+    """The beat with no more than a status can tell; a link of the user's may have many gauges."""
+    gauges = _bounded(beat.gauges, MOST_GAUGES)
+    waits, parts = _bounded(beat.waits, MOST_LABELS), _bounded(beat.parts, MOST_LABELS)
+    dropped = _bounded(beat.dropped, MOST_LABELS)
+    if (gauges, waits, parts, dropped) == (beat.gauges, beat.waits, beat.parts, beat.dropped):
+        return beat
+    return replace(beat, gauges=gauges, waits=waits, parts=parts, dropped=dropped)
+
+
+class BeatClaims:
+    """Whether the numbers of a beat are plausible, given those of the beat before."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, dict[str, int]] = {}
+
+    def fault(self, incarnation: str, beat: Beat) -> str | None:
+        """Why a beat cannot be taken in, in words for its sender; None where it can."""
+        counts = [*beat.counters.items(), *beat.dropped.items()]
+        for name, count in counts:
+            if count > _MOST_COUNT:
+                return f"{name[:MOST_LABEL_BYTES]} is above 2^53"
+        numbers = (beat.gauges.values(), beat.waits.values(), beat.parts.values())
+        if any(abs(x) > _LARGEST for x in itertools.chain(*numbers, beat.episode_returns)):
+            return f"a gauge, a time or a return is beyond {_LARGEST:g}"
+        before = self._before.get(incarnation)
+        now = {name: beat.counters[name] for name in _GROWING if name in beat.counters}
+        if before is not None:
+            for name in now.keys() & before.keys():
+                if now[name] < before[name]:
+                    return f"{name} fell from {before[name]} to {now[name]}"
+        most = _MOST_FIRST_STEPS
+        if before is not None:
+            most = before.get("env_steps", 0) + _MOST_MORE_STEPS
+        if now.get("env_steps", 0) > most:
+            return f"env_steps is above {most}, more than a process can have taken"
+        self._before[incarnation] = now
+        return None
+
+    def forget(self, incarnation: str) -> None:
+        """This process has left."""
+        self._before.pop(incarnation, None)
+
+
+def _bounded(values: Mapping[str, _Value], most: int) -> dict[str, _Value]:
+    fitting = (item for item in values.items() if len(item[0].encode()) <= MOST_LABEL_BYTES)
+    return dict(itertools.islice(fitting, most))

@@ -1,0 +1,312 @@
+"""The monitor's state and its pure steps: who is there, what is told to whom, how a run ends."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from enum import Enum
+from typing import Any
+
+from aclearn.control import Goal
+from aclearn.metrics import RunView
+from aclearn.telemetry.active_clock import AttendedTime
+from aclearn.wire import (
+    Beat,
+    BeatReply,
+    Directive,
+    Envelope,
+    ErrorReply,
+    Hello,
+    Number,
+    NumberRequest,
+    Peer,
+    Peers,
+    SaveBest,
+    Status,
+    StatusRequest,
+    StopRun,
+)
+from services.monitor.claims import (
+    MOST_GAUGES,
+    MOST_LABEL_BYTES,
+    MOST_LABELS,
+    BeatClaims,
+    hello_fault,
+    role_fault,
+    without_too_much,
+)
+from services.monitor.outgoing_message import Letter
+from services.monitor.registry import Member, Registry
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Seconds for the actors, then for all others, to say goodbye when the run is over.
+_GOODBYE_WITHIN_S = 3.0
+#: The monitor looks every few hundredths of a second. Without a look it was stopped itself, or its
+#: disk stood still; no more than such a share of the time in which somebody may be silent counts
+#: then. Less is a slow disk, each second perhaps.
+_AWAY_SHARE = 0.25
+#: Most characters of an event, and most bytes of a status, which is one text of a message.
+_MOST_EVENT, _MOST_STATUS_BYTES = 300, 48 * 1024
+#: Seconds between two reminders to stop.
+_REMIND_EVERY_S = 0.5
+
+
+class Phase(Enum):
+    """How far the end of the run has come."""
+
+    RUNNING = "running"
+    STOPPING_ACTORS = "stopping actors"
+    STOPPING_ALL = "stopping"
+    OVER = "over"
+
+
+class MonitorBook:
+    """The monitor's state and its pure steps: events in, letters out.
+
+    Args:
+        registry: who is there.
+        view: what the run does.
+        goal: when it is over.
+        numbers_from: when the first number is handed out. A monitor that was started again hears
+            first which numbers living processes have.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        view: RunView,
+        goal: Goal,
+        *,
+        numbers_from: float = float("-inf"),
+    ) -> None:
+        self._registry, self._view, self._goal = registry, view, goal
+        self._numbers_from = numbers_from
+        self.phase = Phase.RUNNING
+        self.reason: str | None = None
+        self._phase_since = 0.0
+        self._reminded_at = float("-inf")
+        self._told_generation = 0
+        self._attended = AttendedTime(_AWAY_SHARE * registry.silent_after_s)
+        self.events: deque[str] = deque(maxlen=50)
+        self._silent: deque[tuple[str, int]] = deque(maxlen=128)
+        self._silences = 0
+        self._claims = BeatClaims()
+        #: Beats that were refused, since what they claim cannot be.
+        self.refused_beats = 0
+        # incarnations of whose excess a line in the log tells already; the oldest is forgotten
+        self._told_excess: deque[str] = deque(maxlen=128)
+        self._wait_share: dict[str, Any] = {}
+        self.line: dict[str, Any] = {}
+        self._best_due = False
+        #: What the tuner says to the parent; see `services.monitor.tuner_plugin`.
+        self.actors_wanted: int | None = None
+        self._notes: deque[str] = deque(maxlen=50)
+        self._noted = 0
+
+    def take(self, address: bytes, envelope: Envelope, now: float) -> list[Letter]:
+        """Take one message; returns the answers."""
+        message, sender = envelope.message, envelope.sender
+        if isinstance(message, NumberRequest):
+            return self._number(address, sender, message.role, now)
+        if isinstance(message, Hello):
+            return self._hello(address, sender, message, now)
+        if isinstance(message, Beat):
+            return self._beat(address, sender, message, now)
+        if isinstance(message, StopRun):
+            self.stop(message.reason, now)
+            return []
+        if isinstance(message, StatusRequest):
+            return [Letter(address, Status(self._status_text(envelope.sequence)))]
+        return []
+
+    def observe_time(self, now: float) -> list[Letter]:
+        """What is due: silence is noticed, changes are told, the end goes on."""
+        letters: list[Letter] = []
+        away_s = self._attended.look(now)
+        if away_s:
+            self._event(f"the monitor itself stood still for {away_s:.1f} s")
+        for member in self._registry.take_out_silent(self._attended.seconds):
+            self._leave(member, now)
+            self._silent.append((member.name, member.pid))
+            self._silences += 1
+            self._event(f"{member.name} is silent")
+        if self._registry.generation != self._told_generation:
+            self._told_generation = self._registry.generation
+            letters += [Letter(m.address, self._peers()) for m in self._registry.members]
+        if self._best_due:
+            letters += self._offer_best()
+        return letters + self._end(now)
+
+    def make_line(self, now: float) -> dict[str, Any]:
+        """The metrics line of this moment; notices when the run is over."""
+        self.line = self._view.line(now)
+        self._best_due = True
+        # an actor's own claim ends no run: what the trainer has accounted for does
+        judged = self.line | {"env_steps": self._view.accounted_env_steps}
+        reason = self._goal.observe(judged, episodes_in_mean=self._view.returns_in_mean)
+        self.line |= self._goal.fields()
+        if self.phase is Phase.RUNNING:
+            self._wait_share = self.line["wait_share"]
+        else:
+            # roles that have left keep the shares that they had while the run went on
+            self.line["wait_share"] = self._wait_share | self.line["wait_share"]
+        if reason is not None:
+            self.stop(reason, now)
+        return self.line
+
+    def _offer_best(self) -> list[Letter]:
+        """Tell the trainer of the mean of 100 returns, where it is above its best checkpoint's."""
+        self._best_due = False
+        mean, best = self._view.mean_of_100, self._view.best_return
+        if mean is None or (best is not None and mean <= best):
+            return []
+        trainers = [m for m in self._registry.members if m.role == "trainer"]
+        return [Letter(m.address, SaveBest(mean)) for m in trainers]
+
+    def stop(self, reason: str, now: float) -> None:
+        """End the run: actors first, so that nothing is produced that nobody will learn."""
+        if self.phase is Phase.RUNNING:
+            self.phase, self._phase_since = Phase.STOPPING_ACTORS, now
+            self.reason = reason[:_MOST_EVENT]
+            self._event(f"run ends: {reason}")
+
+    def leave(self, reason: str) -> None:
+        """End the monitor alone: the others go on, and the next monitor finds them."""
+        self.phase, self.reason = Phase.OVER, reason
+        self._event(f"the monitor leaves: {reason}")
+
+    def status(self) -> dict[str, Any]:
+        """What the console shows."""
+        return {
+            "phase": self.phase.value,
+            "reason": self.reason,
+            "line": self.line,
+            "members": [m.name for m in self._registry.members],
+            "events": list(self.events)[-10:],
+            "silent": list(self._silent),
+            "silences": self._silences,
+            "actors_wanted": self.actors_wanted,
+            "notes": list(self._notes),
+            "noted": self._noted,
+        }
+
+    def _status_text(self, answers: int) -> str:
+        status = self.status() | {"answers": answers}
+        text = json.dumps(status)  # in ASCII
+        if len(text) <= _MOST_STATUS_BYTES:
+            return text
+        # what the parent acts on comes before what it shows
+        return json.dumps(status | {"line": {}, "events": [], "notes": []})
+
+    def note(self, text: str) -> None:
+        """Say something to the person who watches the run."""
+        self._notes.append(text)
+        self._noted += 1
+        self.events.append(text)
+
+    def _number(self, address: bytes, sender: str, role: str, now: float) -> list[Letter]:
+        if (fault := role_fault(role)) is not None:
+            return [Letter(address, Directive("leave", fault))]
+        if now < self._numbers_from:
+            return []  # it asks again
+        number = self._registry.hand_out(sender, role, self._attended.seconds)
+        return [Letter(address, Number(number))]
+
+    def _hello(self, address: bytes, sender: str, hello: Hello, now: float) -> list[Letter]:
+        member = Member(
+            hello.role,
+            hello.number,
+            sender,
+            address,
+            dict(hello.endpoints),
+            heard_at=self._attended.seconds,
+            host=hello.host,
+            pid=hello.pid,
+        )
+        refusal = hello_fault(sender, hello) or self._registry.refusal(member)
+        if refusal is not None:
+            who = f"{member.name} at {hello.host} (process {hello.pid})"
+            self._event(f"{who} is refused: {refusal}")
+            return [Letter(address, Directive("leave", refusal))]
+        if (holder := self._registry.taken_by(member)) is not None:
+            if self.phase is not Phase.RUNNING:
+                return [Letter(address, Directive("stop", self.reason or ""))]
+            return [Letter(address, Directive("wait", holder))]
+        if hello.note and self._registry.get(sender) is None:
+            self._event(f"{member.name} comes back: {hello.note}")
+        if (replaced := self._registry.hello(member)) is not None:
+            self._leave(replaced, now)
+            self._event(f"{replaced.name} was started again")
+        return [Letter(address, self._peers())]
+
+    def _beat(self, address: bytes, sender: str, beat: Beat, now: float) -> list[Letter]:
+        member = self._registry.get(sender)
+        if member is None:
+            return [Letter(address, Directive("hello", "the monitor does not know you"))]
+        self._registry.heard(sender, self._attended.seconds)
+        letters = [Letter(address, BeatReply(self._registry.generation))]
+        fitting = without_too_much(beat)
+        if fitting is not beat:
+            self._tell_excess(
+                member,
+                f"reports too much: at most {MOST_GAUGES} gauges and {MOST_LABELS} labels of "
+                f"{MOST_LABEL_BYTES} bytes are taken",
+            )
+        if (fault := self._claims.fault(sender, fitting)) is None:
+            self._view.observe_beat(member.role, member.name, sender, fitting, now)
+        else:
+            self.refused_beats += 1
+            self._tell_excess(member, f"reports what cannot be: {fault}")
+            letters.append(Letter(address, ErrorReply("bad_beat", fault)))
+        if beat.final:
+            self._leave(member, now, keep_view=member.role == "trainer")
+        return letters
+
+    def _leave(self, member: Member, now: float, *, keep_view: bool = False) -> None:
+        self._registry.leave(member.incarnation)
+        self._claims.forget(member.incarnation)
+        if not keep_view:
+            self._view.role_gone(member.incarnation, now)
+
+    def _tell_excess(self, member: Member, text: str) -> None:
+        if member.incarnation not in self._told_excess:
+            self._told_excess.append(member.incarnation)
+            self._event(f"{member.name} {text}")
+
+    def _peers(self) -> Peers:
+        peers = [
+            Peer(m.role, m.name, m.incarnation, dict(m.endpoints))
+            for m in self._registry.members
+            if m.endpoints
+        ]
+        return Peers(self._registry.generation, peers)
+
+    def _end(self, now: float) -> list[Letter]:
+        late = now - self._phase_since > _GOODBYE_WITHIN_S
+        members = self._registry.members
+        letters: list[Letter] = []
+        if self.phase is Phase.STOPPING_ACTORS:
+            members = [m for m in members if m.role == "actor"]
+            if late or not members:
+                self.phase, self._phase_since = Phase.STOPPING_ALL, now
+                self._reminded_at = float("-inf")
+                members = self._registry.members
+                # before the trainer is told to stop: its last checkpoint may be the best
+                letters = self._offer_best()
+        elif self.phase is Phase.STOPPING_ALL:
+            if late or not members:
+                self.phase = Phase.OVER
+                return []
+        else:
+            return []
+        if now - self._reminded_at < _REMIND_EVERY_S:
+            return []
+        self._reminded_at = now
+        return letters + [Letter(m.address, Directive("stop", self.reason or "")) for m in members]
+
+    def _event(self, text: str) -> None:
+        text = text[:_MOST_EVENT]
+        self.events.append(text)
+        _LOGGER.info("event=run text=%r", text)

@@ -1,0 +1,126 @@
+"""The files that the monitor writes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from typing import Any
+
+from aclearn.control import Goal
+from aclearn.errors import RunFolderError
+from aclearn.metrics import RunView, TensorBoardWriter, UnwrittenNotes
+from aclearn.runs import (
+    MetricsWriter,
+    RunFolder,
+    is_metrics_line,
+    release,
+    reserve,
+    why_not_written,
+    write_atomically,
+    write_summary,
+)
+from services.runtime.run_clock import Moment, moment, read_moment
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class MonitorFiles:
+    """What the monitor writes: metrics.jsonl, TensorBoard events, summary.json, its books."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self.metrics = MetricsWriter(folder.metrics_path)
+        # in the run folder itself: TensorBoard calls a run by the folder of its events
+        self.board = TensorBoardWriter(folder.path)
+        last_step = int(self.last_line.get("env_steps") or 0)
+        text = f"```yaml\n{folder.read_config_yaml()}\n```"
+        self.board.write_text("configuration", text, step=last_step)
+        self._notes = UnwrittenNotes()
+        self._failures = 0
+        self._reserve()
+
+    def open_view(self, begun: float) -> RunView:
+        """A view that goes on where the one that wrote these files ended."""
+        last = self.last_line or None
+        try:
+            state = json.loads(self._folder.books_path.read_bytes()) if last else None
+            return RunView(begun, resume_from=last, state=state)
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            _LOGGER.error("event=books_not_read reason=%r", str(error))
+        return RunView(begun, resume_from=last)
+
+    @property
+    def last_written(self) -> Moment | None:
+        """When the newest books were written; None where nobody can say."""
+        try:
+            return read_moment(json.loads(self._folder.books_path.read_bytes())["written"])
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+    @property
+    def last_line(self) -> dict[str, Any]:
+        """The newest line; empty where there is none, or a damaged disk has spoiled it."""
+        last = self.metrics.last_line or {}
+        if is_metrics_line(last):
+            return last
+        _LOGGER.error("event=last_line_not_read file=%s", self._folder.metrics_path)
+        return {}
+
+    def write_line(self, line: dict[str, Any], view: RunView) -> list[str]:
+        """One line everywhere; a disk that refuses is reported and the run goes on.
+
+        Args:
+            line: gets `metrics_failures` and `metrics_error`, from the first failure on.
+            view: that made it.
+
+        Returns:
+            What a person should be told: that files begin to fail, or are written again.
+        """
+        if self._failures:
+            line |= {"metrics_failures": self._failures, "metrics_error": None}
+        try:
+            books = view.state() | {"written": str(moment(time.monotonic()))}
+            # the books first: they must never be older than the line that they belong to
+            write_atomically(self._folder.books_path, json.dumps(books).encode())
+            self.metrics.write(line)
+            self.board.write(line)
+        except (RunFolderError, OSError) as error:
+            self._failures += 1
+            words = why_not_written(error, self._folder.path)
+            line |= {"metrics_failures": self._failures, "metrics_error": words}
+        except ValueError as error:  # no number that JSON has; the next line may be whole again
+            _LOGGER.error("event=line_not_written reason=%r", str(error)[:300])
+        notes = self._notes.observe(line)
+        for text in notes:
+            _LOGGER.info("event=unwritten text=%r", text)
+        return notes
+
+    def close(self, line: dict[str, Any], view: RunView, goal: Goal, reason: str) -> None:
+        """The last line and the summary, in the room that was kept for them; then close."""
+        try:
+            release(self._folder.path)
+        except OSError as error:
+            _LOGGER.error("event=room_not_released reason=%r", str(error))
+        self.write_line(line, view)
+        try:
+            write_summary(
+                self._folder.summary_path,
+                line,
+                wall_s=line["time_s"],
+                reached_target_at_s=goal.reached_target_at_s,
+                reason=reason,
+            )
+        except RunFolderError as error:
+            _LOGGER.error("event=summary_not_written reason=%r", str(error))
+        self.metrics.close()
+        self.board.close()
+
+    def _reserve(self) -> None:
+        try:
+            reserve(self._folder.path)
+        except OSError as error:
+            words = why_not_written(error, self._folder.path)
+            _LOGGER.warning("event=no_room_for_summary reason=%r", words)

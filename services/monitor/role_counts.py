@@ -1,0 +1,120 @@
+"""What the tuner has to know of the roles: what they run, whom it told, and who died."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from aclearn.wire import Beat, SetWorkers
+from services.monitor.outgoing_message import Letter
+from services.monitor.registry import Member
+
+#: Which role runs the workers of a count.
+_ROLE_OF = {"predictors": "predictor", "trainers": "trainer"}
+#: Seconds between two reminders to a role that has not taken its count over.
+_REMIND_EVERY_S = 1.0
+#: Seconds after a wish for fewer actors in which more than are wanted still leave; as many as the
+#: supervisor gives them.
+_LEAVE_WITHIN_S = 10.0
+#: As many times the time between two beats a beat may take to come.
+_BEATS_LATE = 1.5
+
+
+class TunedRoles:
+    """Keeps who runs how many workers and who died without a last word. Pure: time is given.
+
+    Args:
+        beat_every_s: seconds between two beats of a role.
+    """
+
+    def __init__(self, *, beat_every_s: float) -> None:
+        self._beat_every_s = beat_every_s
+        #: Roles that ended without a last word and were started again, so far.
+        self.deaths = 0
+        #: Of who has not said a last word, by name; as many as there are names of roles.
+        self._incarnations: dict[str, str] = {}
+        # by incarnation: when it last beat, or was first seen; the workers that it says it runs;
+        # how many it was told to run, and when
+        self._heard_at: dict[str, float] = {}
+        self._workers: dict[str, int] = {}
+        self._told: dict[str, tuple[int, float]] = {}
+        self._fewer_at = float("-inf")
+
+    def take(self, member: Member, beat: Beat, now: float) -> None:
+        """Take a beat."""
+        self.meet([member], now)
+        self._heard_at[member.incarnation] = now
+        if beat.final:
+            del self._incarnations[member.name]
+            for known in (self._workers, self._told, self._heard_at):
+                known.pop(member.incarnation, None)
+            return
+        workers = beat.gauges.get("workers")
+        if workers is not None:
+            self._workers[member.incarnation] = int(workers)
+
+    def meet(self, members: Sequence[Member], now: float) -> None:
+        """Look who is there: one that died before its first beat has died as well."""
+        for member in members:
+            if self._incarnations.get(member.name, member.incarnation) != member.incarnation:
+                self.deaths += 1  # its predecessor left without a last word
+            self._incarnations[member.name] = member.incarnation
+            self._heard_at.setdefault(member.incarnation, now)
+
+    def silence_s(self, members: Sequence[Member], now: float) -> float:
+        """How long the next beat of somebody is overdue: whoever died is heard of no sooner."""
+        roles = {"actor", *_ROLE_OF.values()}  # a compressor may be silent over a long chain
+        heard = [self._heard_at.get(m.incarnation, now) for m in members if m.role in roles]
+        return max(0.0, now - min(heard, default=now) - _BEATS_LATE * self._beat_every_s)
+
+    def fewer_actors(self, now: float) -> None:
+        """From now on fewer actors may be wanted than are there: some will leave."""
+        self._fewer_at = now
+
+    def running(
+        self, members: Sequence[Member], wanted: Mapping[str, int], now: float
+    ) -> dict[str, int]:
+        """What the roles run, by count; a count of which some role has not told is left out."""
+        there, actors = count_actors(members), wanted.get("actors", 0)
+        if not 0.0 <= now - self._fewer_at < _LEAVE_WITHIN_S:
+            # who is there still was started by hand: the launcher, which adds and removes its own
+            # only, would follow a count that has them in it for ever
+            there = min(there, actors)
+        running = {"actors": there}
+        for name, role in _ROLE_OF.items():
+            workers = [self._workers.get(m.incarnation) for m in members if m.role == role]
+            # one that is not there yet counts before all others
+            other = [count for count in workers if count != wanted.get(name)]
+            count = other[0] if other else wanted.get(name)
+            if workers and count is not None and None not in workers:
+                running[name] = count
+        return running
+
+    def letters(
+        self, members: Sequence[Member], wanted: Mapping[str, int], now: float
+    ) -> list[Letter]:
+        """What the roles must be told: a count that is not the one they reported."""
+        alive = {member.incarnation for member in members}
+        for known in (self._workers, self._told, self._heard_at):
+            for gone in known.keys() - alive:
+                known.pop(gone)
+        letters = []
+        for name, role in _ROLE_OF.items():
+            for member in members:
+                if name not in wanted or member.role != role:
+                    continue
+                running = self._workers.get(member.incarnation)
+                if running is None:
+                    continue
+                # a worker that is not ready yet, or not gone, may still be of an older wish
+                count, at = self._told.get(member.incarnation, (running, now))
+                if running == wanted[name] == count:
+                    continue
+                if count != wanted[name] or now - at >= _REMIND_EVERY_S or now < at:
+                    self._told[member.incarnation] = (wanted[name], now)
+                    letters.append(Letter(member.address, SetWorkers(wanted[name])))
+        return letters
+
+
+def count_actors(members: Sequence[Member]) -> int:
+    """How many of the living are actors."""
+    return sum(member.role == "actor" for member in members)

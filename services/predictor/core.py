@@ -1,0 +1,81 @@
+"""A predictor's workers: threads that take batches, compute them and hand the replies over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.distributions import sample_actions
+from aclearn.telemetry import WaitMeter, part
+from aclearn.wire import ActReply
+from services.predictor.outbox import Answered, Outbox
+from services.predictor.prediction_queue import Pending, PredictionQueue
+from services.runtime.policy_sources import Acting
+from services.runtime.worker_pool import Step
+
+#: Longest wait of a worker for a batch, or for room in the outbox, before it looks whether it is
+#: still wanted.
+_LOOK_EVERY_S = 0.1
+
+
+def answer_batch(batch: Sequence[Pending], acting: Acting, rng: np.random.Generator) -> Answered:
+    """The replies to a batch, in its order, all by one policy."""
+    arrays: list[NDArray[Any]] = [pending.request.observations for pending in batch]
+    with part("batch"):
+        observations = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    with part("inference"):
+        actions, log_probs = sample_actions(acting.logits(observations), rng)
+    answered = []
+    start = 0
+    for pending in batch:
+        rows = slice(start, start + pending.size)
+        start = rows.stop
+        reply = ActReply(
+            pending.request.request,
+            acting.at.epoch,
+            acting.at.version,
+            actions[rows],
+            log_probs[rows],
+            acting.chain,
+        )
+        answered.append((pending, reply))
+    return answered
+
+
+def make_step(
+    queue: PredictionQueue,
+    outbox: Outbox,
+    acting: Callable[[], Acting | None],
+    rng: np.random.Generator,
+) -> Step:
+    """A worker's step: take a batch from the queue, answer it. Waits at most a moment.
+
+    When it raises, the requests of its batch are counted and stay without an answer: their actors
+    ask again.
+
+    Args:
+        queue: where batches come from.
+        outbox: where replies go.
+        acting: the policy that acts now; requests are let in only when there is one.
+        rng: the worker's own.
+    """
+
+    def step(meter: WaitMeter) -> bool:
+        with meter.waiting("requests"):
+            batch = queue.take(timeout_s=_LOOK_EVERY_S)
+        if batch:
+            policy = acting()  # once a batch: the sockets' thread may swap policies meanwhile
+            if policy is None:
+                raise RuntimeError("a request was let in before the first policy")
+            try:
+                answered = answer_batch(batch, policy, rng)
+            except Exception:
+                queue.give_up(batch)
+                raise
+            outbox.put(answered)
+        return bool(batch)
+
+    return step

@@ -1,0 +1,72 @@
+"""Answers on their way from the workers to the sockets' thread."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import deque
+
+from aclearn.wire import ActReply
+from services.predictor.prediction_queue import Pending
+
+#: Longest wait of a worker for a batch, or for room in the outbox, before it looks whether it is
+#: still wanted.
+_LOOK_EVERY_S = 0.1
+
+#: Batches that may wait for the sockets' thread; then workers wait.
+_MOST_ANSWERED = 256
+
+#: The requests of a batch with their replies, in its order.
+Answered = list[tuple[Pending, ActReply]]
+
+
+class Outbox:
+    """Replies on their way from the workers to the one thread that owns the sockets.
+
+    Bounded: a worker whose batch does not fit waits.
+    """
+
+    def __init__(self, *, most: int = _MOST_ANSWERED) -> None:
+        self._most = most
+        self._batches: deque[Answered] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._bell, self._ringer = socket.socketpair()
+        self._rung = False
+
+    @property
+    def bell(self) -> int:
+        """A file descriptor that is readable while there is something to take."""
+        return self._bell.fileno()
+
+    def put(self, answered: Answered) -> None:
+        """Hand a batch over, waiting for room; on a closed outbox nobody waits for it any more."""
+        with self._changed:
+            while len(self._batches) >= self._most and not self._closed:
+                self._changed.wait(_LOOK_EVERY_S)
+            if self._closed:
+                return
+            self._batches.append(answered)
+            if not self._rung:
+                self._rung = True
+                self._ringer.send(b"\0")
+
+    def take(self) -> list[Answered]:
+        """Everything that is there."""
+        if not self._rung:  # without the lock: who rings a moment later ends the next wait
+            return []
+        with self._changed:
+            self._bell.recv(1)
+            self._rung = False
+            taken = list(self._batches)
+            self._batches.clear()
+            self._changed.notify_all()
+            return taken
+
+    def close(self) -> None:
+        """End all waits and close the file descriptors."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            self._bell.close()
+            self._ringer.close()

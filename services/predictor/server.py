@@ -1,0 +1,228 @@
+"""The predictor: answers actors' observations in batches, with the newest weights.
+
+The main thread owns the sockets: it lets requests into the prediction queue, swaps policies and
+sends replies. N_P worker threads take batches from the queue; the network runs outside Python's
+lock, so they compute at the same time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+from aclearn.config import Config
+from aclearn.errors import WireError
+from aclearn.policies import Architecture
+from aclearn.telemetry import BusyShare, WaitMeter, add_up
+from aclearn.wire import ActCancel, ActRequest, Beat, Envelope, Server
+from services.predictor.core import make_step
+from services.predictor.outbox import Outbox
+from services.predictor.prediction_queue import Pending, PredictionQueue
+from services.runtime.policy_sources import Acting
+from services.runtime.worker_pool import Step, WantedWorkers, WorkerPool
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Longest wait for a request before the predictor looks at everything else.
+_LOOK_EVERY_S = 0.02
+#: A request waits so many seconds more than its actor does before it asks again: who asks again
+#: keeps his place, and only who has left is dropped.
+_ASKED_AGAIN_WITHIN_S = 1.0
+#: Longest that a request may give for its answer: what waits takes room in the queue.
+_MOST_WITHIN_S = 60.0
+#: Least bound of the prediction queue, in requests.
+_LEAST_BOUND = 256
+#: Requests whose waiting times the gauges are of.
+_RECENT = 1000
+#: Seconds that the workers' last batches may take.
+_LAST_BATCH_WITHIN_S = 3.0
+
+
+def check_request(request: ActRequest, architecture: Architecture) -> None:
+    """Raise `WireError` unless the observations fit the policy and there is time to answer."""
+    if not 0.0 < request.within_s <= _MOST_WITHIN_S:
+        raise WireError(
+            "bad_request",
+            f"within_s: expected more than 0 and at most {_MOST_WITHIN_S:g} seconds, got "
+            f"{request.within_s:g}",
+        )
+    observations = request.observations
+    shape, dtype = architecture.observation_shape, architecture.observation_dtype
+    # a dtype's name takes 3 µs to make
+    if observations.shape[1:] != shape or observations.dtype != np.dtype(dtype):
+        raise WireError(
+            "bad_request",
+            f"observations: expected {dtype} [B, {', '.join(map(str, shape))}], got "
+            f"{observations.dtype} {list(observations.shape)}",
+        )
+    if len(observations) == 0:
+        raise WireError("bad_request", "observations: expected at least one")
+    if dtype == "uint8":
+        return
+    with np.errstate(invalid="ignore"):  # ∞ − ∞ is one of the sums that are refused
+        finite = np.isfinite(observations.sum(dtype=np.float64))
+    if not finite:
+        raise WireError("bad_request", "observations: not finite")
+
+
+def make_queue(config: Config, clock: Callable[[], float] = time.monotonic) -> PredictionQueue:
+    """The prediction queue of one predictor process.
+
+    Its bound has room for each actor, of as many as there may be, to come back once before its dead
+    predecessor's requests have passed their deadline.
+    """
+    actors, predictor, tuner = config.actors, config.predictor, config.tuner
+    processes = actors.processes
+    if tuner.enabled and "actors" in tuner.counts:
+        processes = max(processes, tuner.max_actors)
+    return PredictionQueue(
+        max_requests=max(_LEAST_BOUND, 2 * processes * actors.groups),
+        max_batch=predictor.max_batch,
+        min_batch=predictor.min_batch,
+        batch_timeout_s=predictor.batch_timeout_s,
+        clock=clock,
+    )
+
+
+class Predictor:
+    """The sockets' side of the prediction queue, and the count of its workers. One thread's.
+
+    Args:
+        server: that actors ask.
+        queue: the prediction queue.
+        acting: the policy that acts now; None before the first.
+        architecture: what observations must fit.
+        seed: of the workers' generators.
+        clock: the queue's.
+
+    Attributes:
+        meter: where the sockets' thread spends its time.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        queue: PredictionQueue,
+        acting: Callable[[], Acting | None],
+        architecture: Architecture,
+        *,
+        seed: tuple[int, ...],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._server, self._queue, self._architecture = server, queue, architecture
+        self._clock = clock
+        self._outbox = Outbox()
+        made = itertools.count()
+
+        def make() -> Step:
+            return make_step(
+                queue, self._outbox, acting, np.random.default_rng((*seed, next(made)))
+            )
+
+        self._workers = WorkerPool(make, name="predictor")
+        self.meter = WaitMeter()
+        self._sockets_busy = BusyShare(self.meter)
+        self._wanted = WantedWorkers(self._workers)
+        self._waits_s: deque[float] = deque(maxlen=_RECENT)
+        self._predictions = self._batches = 0
+        self._queue_full = self._cancelled = 0
+
+    def serve(self) -> None:
+        """Let in what has come and send what is ready, or wait a little for either.
+
+        Raises:
+            RuntimeError: the workers failed three times in a row; its cause is the last failure.
+        """
+        with self.meter.waiting("messages"):
+            received = self._server.receive(_LOOK_EVERY_S, wake=self._outbox.bell)
+        with self.meter.part("decode"):
+            self._let_in(received)
+        with self.meter.part("encode"):
+            self._send()
+        self._workers.check()
+
+    def _let_in(self, received: list[tuple[bytes, Envelope]]) -> None:
+        now = self._clock()
+        requests: list[Pending] = []
+        for identity, envelope in received:
+            request = envelope.message
+            if isinstance(request, ActCancel):
+                requests = [p for p in requests if p.key != (identity, request.request)]
+                self._queue.cancel(identity, request.request)
+                self._cancelled += 1
+                continue
+            assert isinstance(request, ActRequest)  # the server accepts nothing else
+            try:
+                check_request(request, self._architecture)
+            except WireError as error:
+                self._server.refuse(identity, error)
+                continue
+            deadline = now + request.within_s + _ASKED_AGAIN_WITHIN_S
+            requests.append(Pending(identity, request, now, deadline))
+        if requests:
+            for pending in self._queue.offer_all(requests):
+                self._queue_full += 1
+                full = f"the prediction queue is full, {len(self._queue)} requests wait"
+                self._server.refuse(pending.identity, WireError("queue_full", full))
+
+    def want(self, count: int | None) -> None:
+        """Have `count` workers, where that is a new wish; what cannot be is refused and counted."""
+        self._wanted.follow(count)
+
+    def close(self) -> None:
+        """End the workers and send their last replies; requests that still wait get none."""
+        self._queue.close()
+        if not self._workers.close(_LAST_BATCH_WITHIN_S):
+            _LOGGER.error("event=worker_hangs what='a batch that does not end'")
+        self._send()
+        self._outbox.close()
+
+    def beat(self, final: bool) -> Beat:
+        """What the predictor says of itself."""
+        refused = self._server.refused
+        p50_s, p99_s = np.percentile(self._waits_s, [50, 99]) if self._waits_s else (0.0, 0.0)
+        return Beat(
+            state="stopping" if final else "serving",
+            counters={
+                "predictions": self._predictions,
+                "prediction_batches": self._batches,
+                "requests_expired": self._queue.expired,
+                "requests_dropped.worker_failed": self._queue.failed,
+                "requests_cancelled": self._cancelled,
+                "queue_full": self._queue_full,
+                "worker_failures": self._workers.failures,
+                "workers_refused": self._wanted.refused,
+                "refused": sum(refused.values()),
+                **{f"refused.{reason}": count for reason, count in refused.items()},
+            },
+            gauges={
+                "batch_mean": self._predictions / max(1, self._batches),
+                "queue_fill": self._queue.fill,
+                "refused_messages": float(sum(refused.values())),
+                "refused_connections": float(self._server.refused_connections),
+                "sockets_busy": self._sockets_busy.take(),
+                "wait_ms_p50": 1000 * float(p50_s),
+                "wait_ms_p99": 1000 * float(p99_s),
+                "workers": float(self._workers.running),
+            },
+            dropped={},
+            waits=self._workers.waits(),
+            episode_returns=[],
+            episode_lengths=[],
+            final=final,
+            note="",
+            parts=add_up(self._workers.parts(), self.meter.parts()),
+        )
+
+    def _send(self) -> None:
+        for answered in self._outbox.take():
+            for pending, reply in answered:
+                self._server.send(pending.identity, reply)
+                self._waits_s.append(self._clock() - pending.came_at)
+                self._predictions += pending.size
+            self._batches += 1

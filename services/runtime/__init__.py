@@ -1,0 +1,1 @@
+"""What every role has: context, clients of monitor and peers, policies, workers."""

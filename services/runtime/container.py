@@ -1,0 +1,250 @@
+"""One role as the only process of its container: what docker-compose.yml starts.
+
+Docker starts a container again whose process ends with anything but 0. A container whose role has
+nothing to do, or cannot do it until somebody mends something, says so and ends with 0.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import zmq
+
+from aclearn.config import Config, load_config
+from aclearn.errors import AclearnError, ConfigError, EndpointError, RunFolderError
+from aclearn.launch import RESTARTS_VARIABLE, StopFlag
+from aclearn.wire import (
+    KEY_FILE,
+    Client,
+    StopRun,
+    connect_dealer,
+    create_keys,
+    load_keys,
+    new_incarnation,
+    parse_endpoint,
+)
+from services.runtime.health import FAILED, RUNTIME_DIR_VARIABLE, HealthReport, read_reports
+from services.runtime.run_end import why_over
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Name of the monitor's service: at this host it is the monitor of the same docker-compose.yml.
+MONITOR_HOST = "monitor"
+#: Seconds that the monitor's container may be away, as between two starts, before a role that has
+#: never heard from it ends.
+_MONITOR_AWAY_S = 15.0
+_LOOK_EVERY_S = 1.0
+_PR_SET_DUMPABLE = 4  # <linux/prctl.h>
+#: Seconds for a last word to the monitor.
+_LAST_WORD_WITHIN_S = 5.0
+_MONITOR_GONE = "the monitor has ended before it was ever heard"
+
+
+def make_keys(keys: Path, runs: Path, work: Path) -> None:
+    """Make the cluster's keys where there are none; give them and `runs` to the owner of `work`.
+
+    What cannot be done is said and left to the roles, which refuse to work without it.
+    """
+    owner = work.stat()
+    try:
+        if not (keys / KEY_FILE).exists():
+            print(f"wrote {create_keys(keys)}")
+        for path in (keys, keys / KEY_FILE, runs):
+            os.chown(path, owner.st_uid, owner.st_gid)
+    except (EndpointError, OSError) as error:
+        print(f"aclearn: {error}", file=sys.stderr)
+
+
+def become_owner(work: Path) -> None:
+    """Go on as the user who owns `work`, for good; does nothing without the right to."""
+    if os.geteuid() != 0:
+        return
+    owner = work.stat()
+    os.setgroups([])
+    os.setgid(owner.st_gid)
+    os.setuid(owner.st_uid)
+    # else what lies in /proc/self would go on to belong to root
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+    os.environ["HOME"] = tempfile.gettempdir()  # root's is closed to others
+
+
+def run_contained(
+    role: str,
+    path: str,
+    monitor: str,
+    overrides: list[str],
+    stop: StopFlag,
+    run_role: Callable[..., int],
+) -> int:
+    """Run one role to its end; the container's exit status.
+
+    Args:
+        role: what to run.
+        path: of the configuration.
+        monitor: where it listens: at `MONITOR_HOST` it belongs to the same docker-compose.yml.
+        overrides: key=value pairs.
+        stop: set by signals.
+        run_role: runs a role of this name, or of one that the monitor hands out.
+    """
+    become_owner(Path.cwd())
+    config: Config | None = None
+    here = False
+    try:
+        here = role == "monitor" or parse_endpoint(monitor).host == MONITOR_HOST
+        config = load_config(path, overrides)
+        words = nothing_to_do(role, config) or (finished(config) if here else None)
+        if words is not None:
+            print(words)
+            return 0
+        if here:
+            check_folder(config)
+        name, note = None, ""
+        if (died := _died(role)) is not None:
+            os.environ[RESTARTS_VARIABLE] = str(died.restarts + 1)
+            note = words_of(died)
+            _LOGGER.warning("event=started_again detail=%r", note)
+            if time.monotonic() - died.at < config.monitor.silent_after_s:
+                name = died.name  # after that the monitor may give its number to another process
+        if here and role != "monitor":
+            threading.Thread(target=_watch_monitor, args=(_directory(), stop), daemon=True).start()
+        status = run_role(role, name, config, monitor, stop, contained=True, note=note)
+        if stop.reason != _MONITOR_GONE:
+            return stop.exit_status if stop and role == "monitor" else status
+        print(f"aclearn: {_MONITOR_GONE}; its log says why", file=sys.stderr)
+        return 0
+    except AclearnError as error:
+        print(f"aclearn: {error}", file=sys.stderr)
+        if config is not None and here and role != "monitor":
+            _end_run(config, monitor, f"role failed: {role}: {str(error).splitlines()[0]}")
+        return 0
+
+
+def nothing_to_do(role: str, config: Config) -> str | None:
+    """One line where the configuration has no use for a role, None where it has.
+
+    Raises:
+        ConfigError: the whole run takes place in one process.
+    """
+    if config.run.deterministic:
+        raise ConfigError(
+            "run.deterministic: one process takes all turns, so there is nothing for containers "
+            "to do; run it by `docker-compose run --rm --no-deps trainer train CONFIG`"
+        )
+    if role == "predictor" and config.actors.inference == "local":
+        return "no predictor is needed: actors choose their actions (actors.inference is local)"
+    if role == "compressor" and not config.compressor.chain:
+        return "no compressor is needed: actors run the policy itself (compressor.chain is empty)"
+    return None
+
+
+def finished(config: Config) -> str | None:
+    """One line where the run that is there has come to its target or bound, None elsewhere.
+
+    Raises:
+        ConfigError: the run that is there is one of another environment or policy.
+        RunFolderError: its files cannot be read.
+    """
+    if not (_folder(config) / "config.yaml").exists():
+        return None
+    words = why_over(config)
+    if words is None:
+        return None
+    return f'{words} in ARGS; to train another one: ARGS="run.seed={config.run.seed + 1}"'
+
+
+def check_folder(config: Config) -> None:
+    """Raise where the run folder cannot be written; it need not exist.
+
+    Every role looks, so that none waits for a monitor or trainer that was refused.
+    """
+    path = _folder(config)
+    place = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if not os.access(place, os.W_OK | os.X_OK):
+        runs = config.run.dir
+        raise RunFolderError(
+            f"run.dir: user {os.geteuid()}, who owns the folder of docker-compose.yml, cannot "
+            f"write {place.absolute()}; give it to that user: sudo chown -R {os.geteuid()} {runs}"
+        )
+
+
+def _folder(config: Config) -> Path:
+    return Path(config.run.dir) / str(config.run.name)
+
+
+def _died(role: str) -> HealthReport | None:
+    """The last report of the process that ran in this container before and did not end in order."""
+    reports = read_reports(_directory())
+    return next((each for each in reports if each.name.startswith(f"{role}-")), None)
+
+
+def _directory() -> Path:
+    directory = os.environ.get(RUNTIME_DIR_VARIABLE)
+    if not directory:
+        raise ConfigError(f"{RUNTIME_DIR_VARIABLE} must name a folder, as it does in the image")
+    return Path(directory)
+
+
+def words_of(died: HealthReport) -> str:
+    """What became of a process that left its report behind."""
+    if died.waits_for == FAILED:
+        return "its process before failed; the end of that process's log says why"
+    words = "its process before was killed"
+    limit = memory_limit_bytes()
+    if limit is not None:
+        used = f"{died.rss_bytes / 2**20:.0f} of the {limit / 2**20:.0f} MiB"
+        words += f", at most a second after it used {used} that its container may have"
+    return words
+
+
+def memory_limit_bytes() -> int | None:
+    """The memory that this container may have, None where there is no limit."""
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            limit = int(Path(path).read_text())
+        except (OSError, ValueError):
+            continue
+        return limit if limit < 2**60 else None
+    return None
+
+
+def _end_run(config: Config, monitor: str, reason: str) -> None:
+    """Ask the monitor to end the run, as `aclearn train` does when a role cannot be helped."""
+    incarnation = new_incarnation()
+    keys_dir = config.network.keys_dir
+    with zmq.Context() as context:
+        try:
+            keys = load_keys(Path(keys_dir)) if keys_dir else None
+            socket_ = connect_dealer(context, monitor, identity=incarnation.encode(), keys=keys)
+        except EndpointError:
+            return  # the role has failed of the same, and has said so
+        client = Client(socket_, str(config.run.name), incarnation)
+        client.send(StopRun(reason), timeout_s=_LAST_WORD_WITHIN_S)
+        client.close(linger_s=1.0)
+
+
+def _watch_monitor(directory: Path, stop: StopFlag) -> None:
+    """Set `stop` when the monitor's container is away although the monitor has never answered.
+
+    The name of a container that does not run has no address.
+    """
+    away_since: float | None = None
+    while not any(r.heard_from_monitor for r in read_reports(directory)):
+        time.sleep(_LOOK_EVERY_S)
+        now = time.monotonic()
+        try:
+            socket.getaddrinfo(MONITOR_HOST, None)
+            away_since = None
+        except OSError:
+            away_since = now if away_since is None else away_since
+            if now - away_since > _MONITOR_AWAY_S:
+                stop.set(_MONITOR_GONE)
+                return

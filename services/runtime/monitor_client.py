@@ -1,0 +1,211 @@
+"""A role's client of the monitor: hello, heartbeats, directives."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from aclearn.wire import (
+    Beat,
+    BeatReply,
+    Client,
+    Directive,
+    ErrorReply,
+    Hello,
+    Message,
+    Peer,
+    Peers,
+    SaveBest,
+    SetWorkers,
+)
+from services.runtime.health import WAITS_FOR_MONITOR, HealthFile
+from services.runtime.refusal_log import say_refusal
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Seconds between two questions to a monitor that has not answered: hellos, for instance.
+ASK_EVERY_S = 0.5
+
+#: Seconds without an answer after which a role says so in its log, once until it is answered.
+_SAY_UNANSWERED_AFTER_S = 5.0
+
+#: So many beats without an answer are a monitor that is gone.
+_BEATS_UNANSWERED = 3
+
+#: Seconds that a goodbye may take to leave the socket.
+_GOODBYE_LINGER_S = 1.0
+
+#: Most episodes that a beat tells of: more do not fit into a message, and a mean is of 100.
+MOST_EPISODES = 1000
+
+
+class UnansweredWarning:
+    """Says once in the log that the monitor has not answered for five seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._due_at = clock() + _SAY_UNANSWERED_AFTER_S
+
+    def look(self, now: float) -> None:
+        """Say it when it is time."""
+        if now >= self._due_at:
+            self.answered()
+            _LOGGER.warning(
+                "event=monitor_does_not_answer after_s=%g detail='is it running, at the address of "
+                "--monitor, with the same run.name and the same keys (network.keys_dir)?'",
+                _SAY_UNANSWERED_AFTER_S,
+            )
+
+    def answered(self) -> None:
+        """From now on there is nothing to say."""
+        self._due_at = float("inf")
+
+
+class Membership:
+    """A role's line to the monitor: says hello and beats, learns its peers and what to do.
+
+    `tick` never blocks and is called between any two steps of the role; without a monitor the role
+    goes on with the peers that it knows.
+
+    Args:
+        client: connected to the monitor; owned by the thread that ticks.
+        hello: what to say first, and again when the monitor does not know us.
+        beat: makes the next beat; its argument says whether it is the last one.
+        beat_every_s: seconds between two beats.
+        health: where to say whether there is something to work with.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        hello: Hello,
+        beat: Callable[[bool], Beat],
+        beat_every_s: float,
+        health: HealthFile | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client, self._hello, self._make_beat = client, hello, beat
+        self._beat_every_s, self._health, self._clock = beat_every_s, health, clock
+        self._answered_at = float("-inf")
+        self._known = False
+        self._next_hello = self._next_beat = clock()
+        self._unanswered = UnansweredWarning(clock)
+        self._waits = False
+        self._refusals: set[str] = set()
+        self._unsent: Beat | None = None
+        self.peers: tuple[Peer, ...] = ()
+        self.generation = -1
+        self.stop_reason: str | None = None
+        #: Whether the monitor has said so; not where only this process is to leave.
+        self.run_is_over = False
+        #: How many workers the monitor wants; None as long as it has not said.
+        self.workers: int | None = None
+        self._best_means: list[float] = []
+
+    def tick(self) -> None:
+        """Take what the monitor says and send what is due."""
+        while (envelope := self._client.receive(0.0)) is not None:
+            self._take(envelope.message)
+        now = self._clock()
+        if not self._known and now >= self._next_hello:
+            self._client.send(self._hello)
+            self._next_hello = now + ASK_EVERY_S
+        if not self._known:
+            self._unanswered.look(now)
+        if self._known and now >= self._next_beat:
+            self._next_beat = now + self._beat_every_s
+            self._send_beat(self._make_beat(False))
+        if self._health is not None:
+            self._health.say(self._missing)
+
+    def of_role(self, role: str) -> list[Peer]:
+        """The living peers of one role, in order of their names."""
+        return sorted((p for p in self.peers if p.role == role), key=lambda peer: peer.name)
+
+    def take_best_mean(self) -> float | None:
+        """The highest mean return that the monitor has told a trainer of since the last call."""
+        means, self._best_means = self._best_means, []
+        return max(means, default=None)
+
+    def leave(self) -> None:
+        """Send the last beat and close."""
+        self._send_beat(self._make_beat(True), timeout_s=_GOODBYE_LINGER_S)
+        self._client.close(linger_s=_GOODBYE_LINGER_S)
+
+    def _missing(self) -> str:
+        """What there is nothing to do without, in words; empty where nothing is missing."""
+        assert self._health is not None
+        silence_s = self._clock() - self._answered_at
+        if silence_s > max(_SAY_UNANSWERED_AFTER_S, _BEATS_UNANSWERED * self._beat_every_s):
+            return WAITS_FOR_MONITOR
+        missing = (role for role in self._health.needs if not self.of_role(role))
+        return next((f"a {role}" for role in missing), "")
+
+    def _stop(self, reason: str) -> None:
+        if self.stop_reason is None:
+            _LOGGER.info("event=told_to_stop reason=%r", reason)
+        self.stop_reason = reason or "stop"
+
+    def _wait(self, reason: str) -> None:
+        self._unanswered.answered()
+        if self.generation >= 0:
+            self._stop(reason)  # the name was this process's, and is another one's now
+        elif not self._waits:
+            self._waits = True
+            _LOGGER.warning("event=name_is_taken reason=%r", reason)
+
+    def _send_beat(self, beat: Beat, timeout_s: float = 0.0) -> None:
+        if self._unsent is not None:
+            # what ended since the beat before must not be lost with a beat that was not sent
+            beat = _with_earlier_episodes(self._unsent, beat)
+        beat = _with_newest_episodes(beat)
+        self._unsent = None if self._client.send(beat, timeout_s=timeout_s) else beat
+
+    def _take(self, message: Message) -> None:
+        self._answered_at = self._clock()
+        if isinstance(message, Peers):
+            self._known = True
+            self._unanswered.answered()
+            self.peers, self.generation = tuple(message.peers), message.generation
+        elif isinstance(message, BeatReply):
+            if message.generation != self.generation:
+                self._known = False  # the monitor knows more: ask again
+        elif isinstance(message, Directive):
+            if message.action in ("stop", "leave"):
+                self.run_is_over |= message.action == "stop"
+                self._stop(message.reason)
+            elif message.action == "wait":
+                self._wait(message.reason)
+            elif message.action == "hello":
+                self._known = False
+                self._next_hello = self._clock()
+        elif isinstance(message, SaveBest):
+            self._best_means.append(message.return_mean)
+        elif isinstance(message, SetWorkers):
+            self.workers = message.count
+        elif isinstance(message, ErrorReply):
+            say_refusal(self._refusals, "monitor", message)
+        else:
+            _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
+
+
+def _with_earlier_episodes(earlier: Beat, beat: Beat) -> Beat:
+    return replace(
+        beat,
+        episode_returns=[*earlier.episode_returns, *beat.episode_returns],
+        episode_lengths=[*earlier.episode_lengths, *beat.episode_lengths],
+    )
+
+
+def _with_newest_episodes(beat: Beat) -> Beat:
+    """The beat with what fits into a message; `episodes` among its counters counts them all."""
+    if len(beat.episode_returns) <= MOST_EPISODES:
+        return beat
+    return replace(
+        beat,
+        episode_returns=beat.episode_returns[-MOST_EPISODES:],
+        episode_lengths=beat.episode_lengths[-MOST_EPISODES:],
+    )

@@ -1,0 +1,67 @@
+"""A client that follows a peer through its restarts."""
+
+from __future__ import annotations
+
+import logging
+
+from aclearn.wire import (
+    Client,
+    Peer,
+)
+from services.runtime.monitor_client import Membership
+from services.runtime.role_context import RoleContext
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class PeerLink:
+    """A client of one peer that follows the peer through its restarts.
+
+    Args:
+        context: of the role.
+        role: the peer's role.
+        endpoint: the name of the peer's endpoint.
+        index: which of several peers of that role, modulo their number.
+
+    Attributes:
+        client: of the peer's endpoint; None before there was a peer.
+        peer: as the monitor named it when the client connected.
+    """
+
+    def __init__(self, context: RoleContext, role: str, endpoint: str, index: int = 0) -> None:
+        self._context, self._role, self._endpoint, self._index = context, role, endpoint, index
+        self._incarnation: str | None = None
+        self._told: tuple[Peer, ...] | None = None
+        self._there: list[str] = []
+        self._passed_over = 0
+        self.client: Client | None = None
+        self.peer: Peer | None = None
+
+    def follow(self, membership: Membership) -> bool:
+        """Connect to the peer that the monitor names now; True when it is another one."""
+        # by identity, not by generation: a monitor that was started again counts from 0 again
+        if membership.peers is self._told:
+            return False
+        self._told = membership.peers
+        peers = [p for p in membership.of_role(self._role) if self._endpoint in p.endpoints]
+        if not peers:
+            return False  # keep the old connection: the peer may live although the monitor is new
+        there = [p.incarnation for p in peers]
+        if there != self._there:
+            # who was passed over may be another one now, or gone: everybody to his own again
+            self._there, self._passed_over = there, 0
+        peer = peers[(self._index + self._passed_over) % len(peers)]
+        if peer.incarnation == self._incarnation:
+            return False
+        if self.client is not None:
+            self.client.close()
+        self._incarnation = peer.incarnation
+        self.peer = peer
+        self.client = self._context.connect(peer.endpoints[self._endpoint])
+        _LOGGER.info("event=connected role=%s name=%s", self._role, peer.name)
+        return True
+
+    def pass_over(self) -> None:
+        """Let `follow` take the next peer of the role, until others of them are there."""
+        self._passed_over += 1
+        self._told = None

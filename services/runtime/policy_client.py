@@ -1,0 +1,181 @@
+"""Pulls policies: "I have this version, give me newer, or nothing"."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from aclearn.errors import AclearnError
+from aclearn.policies import Architecture
+from aclearn.types import PolicyVersion
+from aclearn.wire import ErrorReply, NoNewerWeights
+from compress import ArtifactPolicy, PolicyRuntime, RefusedArtifact, RefusedTensors
+from services.runtime.monitor_client import Membership
+from services.runtime.peer_link import PeerLink
+from services.runtime.policy_factory import make_runtime
+from services.runtime.policy_sources import (
+    Acting,
+    ArtifactSource,
+    PolicySource,
+    make_weights_source,
+)
+from services.runtime.role_context import RoleContext
+
+_LOGGER = logging.getLogger(__name__)
+
+#: A request that got no answer for so long is asked again, of the next peer if there is one: who
+#: died is listed until it has been silent for long.
+_ANSWER_WITHIN_S = 5.0
+#: Least time between two questions, and between two looks where nobody has to be asked.
+_ASK_EVERY_S, _LOOK_EVERY_S = 0.05, 0.01
+#: Swapping policies may take this share of a role's time; with costly swaps it asks less often.
+_SWAP_SHARE = 0.03
+#: But never less often than this: a swap that was interrupted only looks costly. After a refusal it
+#: waits so long, since what comes next may be refused too.
+_ASK_AT_LATEST_S = 1.0
+
+
+class PolicyClient:
+    """Keeps a runtime at the newest version of its source.
+
+    `poll` waits for nobody, but for a fifth of a second at the door of a trainer that is new.
+
+    What does not fit, is damaged or not finite is refused and counted; the old policy goes on. In
+    place of a refused artifact the uncompressed policy is asked for: there may be no newer version
+    before somebody acts on this one.
+
+    Attributes:
+        acting: the policy that the runtime holds, None before the first; replaced in one
+            assignment, so another thread that reads it once has one policy whole.
+        swaps: how often it was replaced.
+        refused: how often a policy was refused.
+    """
+
+    def __init__(
+        self,
+        link: PeerLink,
+        source: PolicySource,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._link, self._source, self._clock = link, source, clock
+        self._asked_at: float | None = None
+        self._waits_since: float | None = None
+        self._next_ask = clock()
+        self._refused_at: PolicyVersion | None = None
+        self._wants_plain = False
+        self.acting: Acting | None = None
+        self.swaps = 0
+        self.refused = 0
+
+    @property
+    def at(self) -> PolicyVersion:
+        """The version that the runtime holds."""
+        return PolicyVersion() if self.acting is None else self.acting.at
+
+    @property
+    def chain(self) -> str:
+        """Id of the compressor chain behind the policy that acts; "none" for the uncompressed."""
+        return "none" if self.acting is None else self.acting.chain
+
+    def gauges(self) -> dict[str, float]:
+        """For a beat of the role that acts: policies swapped in and refused since its start."""
+        return {"policy_swaps": float(self.swaps), "policy_refused": float(self.refused)}
+
+    def poll(self, membership: Membership) -> None:
+        """Take an answer if there is one, and look or ask when it is time."""
+        if self._link.follow(membership):
+            self._asked_at = self._waits_since = None
+            if self._link.peer is not None:
+                self._source.follow(self._link.peer)
+        client = self._link.client
+        if client is None:
+            return
+        while (envelope := client.receive(0.0)) is not None:
+            self._asked_at = self._waits_since = None
+            self._next_ask = self._clock() + _ASK_EVERY_S
+            message = envelope.message
+            at = self._source.version(message)
+            if at is not None:
+                self._take(at, message, since=self._clock())
+            elif not isinstance(message, NoNewerWeights | ErrorReply):
+                _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
+        now = self._clock()
+        if self._waits_since is not None and now - self._waits_since > _ANSWER_WITHIN_S:
+            self._asked_at = self._waits_since = None
+            self._link.pass_over()
+        if self._asked_at is None and now >= self._next_ask:
+            known = max(self.at, self._refused_at or self.at)
+            found = self._source.look(known)
+            if found is not None:
+                self._take(*found, since=now)
+            elif self._source.silent:
+                self._next_ask = self._clock() + _LOOK_EVERY_S
+            else:
+                self._ask(now, client.send(self._source.question(known, plain=self._wants_plain)))
+
+    def _ask(self, now: float, sent: bool) -> None:
+        """A question was sent, or could not be: nobody is connected."""
+        self._waits_since = now if self._waits_since is None else self._waits_since
+        if sent:
+            self._asked_at = now
+        else:
+            self._next_ask = now + _ASK_EVERY_S
+
+    def _take(self, at: PolicyVersion, found: Any, *, since: float) -> None:
+        """Swap it in; the next one comes after a pause for all that was done `since`."""
+        if at <= self.at:
+            return  # an answer that was overtaken
+        try:
+            self.acting = self._source.take(at, found)
+        except (RefusedTensors, RefusedArtifact) as error:
+            self._refuse(at, error)
+            return
+        self.swaps += 1
+        self._wants_plain = False
+        now = self._clock()
+        pause_s = (now - since) / _SWAP_SHARE
+        least_s = _LOOK_EVERY_S if self._source.silent else _ASK_EVERY_S
+        self._next_ask = now + min(max(least_s, pause_s), _ASK_AT_LATEST_S)
+
+    def _refuse(self, at: PolicyVersion, error: AclearnError) -> None:
+        self.refused += 1
+        self._next_ask = self._clock() + _ASK_AT_LATEST_S
+        if self._source.compressed:
+            self._wants_plain = True
+        else:
+            self._refused_at = at  # the same again would be refused again
+        _LOGGER.error("event=policy_refused version=%s reason=%r", at, str(error))
+
+
+def make_policy(
+    context: RoleContext,
+    architecture: Architecture,
+    kind: str,
+    *,
+    max_batch: int,
+    threads: int = 1,
+    device: str = "auto",
+) -> tuple[PolicyRuntime | ArtifactPolicy, PolicyClient]:
+    """A runtime and what keeps it up to date: from a compressor if there is one, else the trainer.
+
+    Args:
+        context: of the role that acts.
+        architecture: of the uncompressed policy.
+        kind: "onnx" or "torch", for the uncompressed policy; an artifact brings its own.
+        max_batch: most observations of a batch; what a GPU captures.
+        threads: of the runtime.
+        device: where the uncompressed policy runs in torch.
+
+    Raises:
+        ConfigError: the named GPU is not there.
+    """
+    if context.config.compressor.chain:
+        compressed = ArtifactPolicy(architecture, threads=threads)
+        link = PeerLink(context, "compressor", "artifacts", context.index)
+        return compressed, PolicyClient(link, ArtifactSource(compressed))
+    runtime = make_runtime(architecture, kind, threads=threads, device=device, max_batch=max_batch)
+    source = make_weights_source(context.config, architecture, runtime, kind)
+    return runtime, PolicyClient(PeerLink(context, "trainer", "weights"), source)

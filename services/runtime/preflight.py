@@ -1,0 +1,119 @@
+"""Whether a run can begin: asked before it has a folder or a process, when mistakes cost nothing.
+
+`aclearn train` checks everything and tells its roles what it found. A role that was started by hand
+checks its own part.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+import zmq
+
+from aclearn.config import Config
+from aclearn.errors import EndpointError
+from aclearn.launch import StopFlag
+from aclearn.policies import Architecture
+from aclearn.runs import RunFolder
+from aclearn.types import EnvSpec
+from aclearn.wire import bind_router, claim_ipc_path, parse_endpoint
+from services.runtime.devices import check_devices, check_devices_elsewhere
+from services.runtime.message_sizes import check_sizes
+from services.runtime.policy_factory import architecture_of, make_chain
+from services.runtime.probe import probe_environment
+from services.runtime.role_context import RoleContext, cluster_keys
+
+#: Environment variable in which `aclearn train` tells its roles what their environments look like.
+SPEC_VARIABLE = "ACLEARN_ENV_SPEC"
+
+
+def check_run(config: Config, monitor: str, *, resume: bool, stop: StopFlag) -> EnvSpec | None:
+    """Refuse a run that could not begin on this machine.
+
+    Args:
+        config: of the run.
+        monitor: where its monitor will listen.
+        resume: the run is there already.
+        stop: set by signals; ends the wait for the environment.
+
+    Returns:
+        What its environments look like; None when `stop` was set meanwhile.
+
+    Raises:
+        AclearnError: something is to be mended; says what in one line.
+    """
+    if not resume:
+        RunFolder.check_free(config.run.dir, str(config.run.name))
+    if not config.run.deterministic:
+        check_address(config, monitor)
+    check_devices_elsewhere(config)
+    spec = probe_environment(config, stop=stop)
+    if spec is not None:
+        architecture = check_policy(config, spec)
+        if config.compressor.chain:
+            make_chain(config, architecture)
+    return spec
+
+
+def check_role(context: RoleContext) -> EnvSpec | None:
+    """Refuse a role that could not begin, before it has a run folder or is known to anybody.
+
+    A predictor's runtime and a compressor's chain are made at their start, which leaves no trace
+    where that fails; they are not made twice.
+
+    Returns:
+        What its environments look like; None for a monitor, which need not know, or when `stop` was
+        set meanwhile.
+
+    Raises:
+        AclearnError: something is to be mended; says what in one line.
+    """
+    config, role = context.config, context.role
+    if (found := os.environ.get(SPEC_VARIABLE)) is not None:
+        return EnvSpec.from_dict(json.loads(found))
+    if role == "monitor":
+        check_address(config, context.monitor)
+        return None
+    if role == "trainer":
+        if parse_endpoint(context.monitor).transport == "tcp":
+            server, _ = context.serve(())
+            server.close()
+        check_devices(config)
+    spec = probe_environment(config, stop=context.stop)
+    if spec is not None:
+        check_policy(config, spec)
+    return spec
+
+
+def check_address(config: Config, monitor: str) -> None:
+    """Refuse an address at which no monitor could listen now.
+
+    Raises:
+        EndpointError: it is malformed, in use, not of this machine, or off loopback without keys.
+    """
+    keys = cluster_keys(config)
+    endpoint = parse_endpoint(monitor)
+    if endpoint.transport == "ipc":
+        claim_ipc_path(endpoint.path)
+        return
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    try:
+        socket, _ = bind_router(context, monitor, keys=keys)
+        socket.close(linger=0)
+    except EndpointError as error:
+        key = "" if config.monitor.port is None else "monitor.port: "
+        raise EndpointError(f"{key}{error}") from error
+    finally:
+        context.destroy(linger=0)  # comes back when the address is free again
+
+
+def check_policy(config: Config, spec: EnvSpec) -> Architecture:
+    """The policy's architecture, checked against the environment and against what sockets carry.
+
+    Raises:
+        ConfigError: it does not fit; names the key.
+    """
+    architecture = architecture_of(config, spec)
+    check_sizes(config, spec, architecture)
+    return architecture

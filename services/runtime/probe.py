@@ -1,0 +1,210 @@
+"""One environment made, reset, stepped and closed in a process of its own, before a run begins.
+
+It is the user's code: it may hang, crash, print, change the directory or end the interpreter, and
+none of that may reach whoever asks. `python -m services.runtime.probe` is that process; it never
+loads torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aclearn.config import Config, config_from_yaml
+from aclearn.envs import VectorEnv, make_vector_env
+from aclearn.errors import EnvironmentFailure
+from aclearn.launch import PARENT_PID_VARIABLE, StopFlag, describe_exit, die_with_parent
+from aclearn.types import EnvSpec
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Least seconds in which an environment is made, reset or stepped: it may load files of its own.
+_LEAST_TIMEOUT_S = 60.0
+#: Seconds that the process may take beside those.
+_START_WITHIN_S = 30.0
+#: Longest wait before the asker looks at the clock and at its signals.
+_LOOK_EVERY_S = 0.02
+#: Bytes that a pipe takes without a reader, at least; the answer is shorter.
+_PIPE_BYTES = 65_536
+#: Newest bytes that are kept of what the environment prints.
+_PRINTED_BYTES = 4096
+#: Characters of an exception's own words.
+_MOST_CHARACTERS = 1000
+_ROOT = Path(__file__).parents[1]
+#: Beginnings of the names of files that are ours or Python's own.
+_NOT_THE_USERS = (
+    "<",
+    sysconfig.get_path("stdlib"),
+    str(_ROOT / "aclearn"),
+    str(_ROOT / "services"),
+)
+
+
+def probe_environment(
+    config: Config, *, stop: StopFlag | None = None, within_s: float | None = None
+) -> EnvSpec | None:
+    """What the configured environment looks like; None when `stop` was set meanwhile.
+
+    Args:
+        config: names the environment.
+        stop: set by signals; ends the wait.
+        within_s: longest time for everything; by default as long as it may take to make an
+            environment, to reset it and to step it: `actors.step_timeout_s` or a minute each.
+
+    Raises:
+        EnvironmentFailure: it cannot be made, reset or stepped, or is of a kind that is not
+            supported; says why and where in one line.
+    """
+    within_s = within_s or _START_WITHIN_S + 3 * _timeout_s(config)
+    process = subprocess.Popen(
+        # -P: as for roles, a folder named services in the current one is somebody else's
+        [sys.executable, "-P", "-m", "services.runtime.probe"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1", PARENT_PID_VARIABLE: str(os.getpid())},
+        start_new_session=True,
+    )
+    answer, printed = bytearray(), bytearray()
+    try:
+        _send(process, config.to_yaml().encode())
+        in_time = _listen(process, answer, printed, time.monotonic() + within_s, stop)
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)  # with all that the environment has started
+        with process:
+            pass  # closes the pipes, reaps
+    said: dict[str, Any] = {"phase": "made"}
+    for line in answer.decode().splitlines():
+        said |= json.loads(line)
+    if "spec" in said:
+        spec = EnvSpec.from_dict(said["spec"])
+        if spec.warning:
+            _LOGGER.warning(spec.warning)
+        return spec
+    if stop:
+        return None
+    if "failure" in said:
+        raise EnvironmentFailure(said["failure"])
+    if not in_time:
+        raise EnvironmentFailure(
+            f"environment {config.env.id}: no answer within {within_s:g} s while it was "
+            f"{said['phase']} for the first time; raise actors.step_timeout_s if it needs longer"
+        )
+    words = printed.decode(errors="replace").strip().rpartition("\n")[-1]
+    raise EnvironmentFailure(
+        f"environment {config.env.id}: its process ended ({describe_exit(process.returncode)}) "
+        f"while it was {said['phase']} for the first time{f': {words}' if words else ''}"
+    )
+
+
+def _send(process: subprocess.Popen[bytes], text: bytes) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # how it ended is told below
+        process.stdin.write(text)
+        process.stdin.close()
+
+
+def _listen(
+    process: subprocess.Popen[bytes],
+    answer: bytearray,
+    printed: bytearray,
+    deadline: float,
+    stop: StopFlag | None,
+) -> bool:
+    """Collect what the process says until it ends; False when it was late or `stop` was set."""
+    with selectors.DefaultSelector() as selector:
+        for pipe, kept in ((process.stdout, answer), (process.stderr, printed)):
+            assert pipe is not None
+            selector.register(pipe, selectors.EVENT_READ, kept)
+        while True:
+            # not until both pipes are closed: what the environment has started may hold them
+            ended = process.poll() is not None
+            for key, _ in selector.select(0.0 if ended else _LOOK_EVERY_S):
+                read = os.read(key.fd, _PIPE_BYTES)
+                key.data.extend(read)
+                if not read:
+                    selector.unregister(key.fileobj)
+            del printed[:-_PRINTED_BYTES]
+            if ended:
+                return True
+            if stop or time.monotonic() > deadline:
+                return False
+
+
+def _timeout_s(config: Config) -> float:
+    return max(_LEAST_TIMEOUT_S, config.actors.step_timeout_s)
+
+
+def main() -> None:
+    """Read a configuration from standard input and answer on standard output, in lines of JSON.
+
+    Each line tells which part begins, how the environment looks, or why it cannot be used.
+    """
+    # what the environment prints goes to standard error, and what it starts gets no answer's pipe
+    answer = os.dup(1)
+    os.dup2(2, 1)
+
+    def say(**fields: Any) -> None:
+        os.write(answer, json.dumps(fields).encode() + b"\n")
+
+    die_with_parent()
+    config = config_from_yaml(sys.stdin.read())
+    sys.path.append(str(Path.cwd()))  # as the command line does
+    env: VectorEnv | None = None
+    phase = "made"
+    try:
+        env = make_vector_env(
+            config.env, num_envs=1, seed=0, step_timeout_s=_timeout_s(config), max_faults=0
+        )
+        say(phase=(phase := "reset"))
+        env.reset()
+        say(phase=(phase := "stepped"))
+        env.send(np.random.default_rng(0).integers(env.spec.actions, size=1))
+        env.recv()
+        say(spec=env.spec.to_dict())
+        env.close()
+    except BaseException as error:  # SystemExit included
+        say(failure=_in_one_line(error, config.env.id, phase))
+    os._exit(0)  # whatever the environment has left running
+
+
+def _in_one_line(error: BaseException, name: str, phase: str) -> str:
+    """What went wrong and where in the user's own files."""
+    cause = error.__cause__ or error
+    if phase == "made" and isinstance(error, EnvironmentFailure):
+        text, _, _ = str(error).partition("\n")  # its traceback follows
+    else:
+        text = f"environment {name} fails when it is {phase} for the first time: {_words(cause)}"
+    place = _place(cause)
+    return " ".join(f"{text}{f' [{place}]' if place else ''}".split())
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:_MOST_CHARACTERS]
+
+
+def _place(error: BaseException) -> str:
+    """The deepest line of the user's own that led to the error; empty where there is none."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        installed = "site-packages" in Path(frame.filename).parts
+        if not installed and not frame.filename.startswith(_NOT_THE_USERS):
+            return f"line {frame.lineno} of {frame.filename}, in {frame.name}"
+    return ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""What every role has: its configuration, its name, its sockets and a reason to stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import zmq
+
+from aclearn.config import Config
+from aclearn.errors import ConfigError
+from aclearn.launch import StopFlag
+from aclearn.runs import RunFolder
+from aclearn.types import EnvSpec
+from aclearn.wire import (
+    Client,
+    ClusterKeys,
+    Hello,
+    Message,
+    Server,
+    bind_router,
+    connect_dealer,
+    load_keys,
+    new_incarnation,
+    parse_endpoint,
+    tcp_endpoint,
+)
+from services.runtime.health import HealthFile
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def cluster_keys(config: Config) -> ClusterKeys | None:
+    """The keys in `network.keys_dir`; None where it names no folder.
+
+    Raises:
+        EndpointError: they cannot be read.
+    """
+    keys_dir = config.network.keys_dir
+    return load_keys(Path(keys_dir)) if keys_dir else None
+
+
+@dataclass
+class RoleContext:
+    """One role's place in the run; owns its ZeroMQ context.
+
+    Attributes:
+        role: actor, predictor, compressor, trainer or monitor; supervisor of who starts them.
+        index: the number in the name; chooses seeds and peers.
+        config: of the whole run.
+        monitor: the one address to know.
+        folder: where the run writes; None for roles that write nothing.
+        env_spec: what the environments look like; None for roles that need not know.
+        stop: set by SIGTERM and Ctrl-C.
+        restarts: how often this role was started before; chooses seeds.
+        health: where it says whether it works; None where nobody asks.
+        note: what became of the process that this one was started after, in words.
+        contained: whether it is the only process of its container: a signal to it is not meant for
+            the run, and its output is what somebody watches.
+    """
+
+    role: str
+    index: int
+    config: Config
+    monitor: str
+    folder: RunFolder | None
+    stop: StopFlag
+    restarts: int = 0
+    health: HealthFile | None = None
+    env_spec: EnvSpec | None = None
+    note: str = ""
+    contained: bool = False
+    incarnation: str = field(default_factory=new_incarnation)
+    zmq_context: zmq.Context[zmq.Socket[bytes]] = field(default_factory=zmq.Context)
+
+    def __post_init__(self) -> None:
+        self.keys: ClusterKeys | None = cluster_keys(self.config)
+
+    @property
+    def name(self) -> str:
+        """Unique in the run: role and index, e.g. actor-0."""
+        return f"{self.role}-{self.index}"
+
+    @property
+    def run(self) -> str:
+        """The run's name, which every message carries."""
+        name = self.config.run.name
+        if name is None:
+            raise RuntimeError("run.name is resolved when a configuration is loaded")
+        return name
+
+    def serve(self, accepts: Sequence[type[Message]]) -> tuple[Server, str]:
+        """A bound server and its endpoint, on the monitor's transport."""
+        monitor, host = parse_endpoint(self.monitor), self.config.network.bind_host
+        if not monitor.is_loopback and tcp_endpoint(host).is_loopback:
+            raise ConfigError(
+                f"network.bind_host: {host} cannot be reached by roles on other machines, and the "
+                f"monitor is at {self.monitor}; set it to this machine's address, or to 0.0.0.0"
+            )
+        socket_, endpoint = bind_router(
+            self.zmq_context,
+            monitor.transport,
+            host=host,
+            directory=Path(monitor.path).parent if monitor.transport == "ipc" else None,
+            keys=self.keys,
+        )
+        return Server(socket_, self.run, self.incarnation, accepts=accepts), endpoint
+
+    def serve_at(self, address: str, accepts: Sequence[type[Message]]) -> Server:
+        """A server bound to exactly `address`."""
+        socket_, _ = bind_router(self.zmq_context, address, keys=self.keys)
+        return Server(socket_, self.run, self.incarnation, accepts=accepts)
+
+    def connect(self, endpoint: str) -> Client:
+        """A client of the server at `endpoint`."""
+        socket_ = connect_dealer(
+            self.zmq_context, endpoint, identity=self.incarnation.encode(), keys=self.keys
+        )
+        return Client(socket_, self.run, self.incarnation)
+
+    def hello(self, endpoints: dict[str, str]) -> Hello:
+        """What this role says of itself."""
+        return Hello(self.role, self.index, socket.gethostname(), os.getpid(), endpoints, self.note)
+
+    def close(self) -> None:
+        """Close every socket that is left; never blocks, since every socket has a linger of 0."""
+        self.zmq_context.destroy(linger=0)
+
+
+def exit_status(stop: StopFlag, *, run_is_over: bool) -> int:
+    """The status with which a role ends that has ended in order.
+
+    0 only where the monitor said that the run is over: with any other the one who started the role
+    knows that the run goes on without it.
+    """
+    return 0 if run_is_over else stop.exit_status

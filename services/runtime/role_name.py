@@ -1,0 +1,89 @@
+"""The name of a role: its role and a number, given with --name or handed out by the monitor."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable
+from typing import Final
+
+from aclearn.config import Config
+from aclearn.errors import ConfigError
+from aclearn.wire import Directive, ErrorReply, Number, NumberRequest
+from services.runtime.monitor_client import ASK_EVERY_S, UnansweredWarning
+from services.runtime.refusal_log import say_refusal
+from services.runtime.role_context import RoleContext
+
+_LOGGER = logging.getLogger(__name__)
+
+ROLES: Final = ("monitor", "trainer", "predictor", "compressor", "actor")
+#: A run has one of each of these; the number is 0 where no --name says otherwise.
+SINGLE_ROLES: Final = ("monitor", "trainer")
+#: Of a name; the monitor names all living roles in one message.
+MOST_NUMBER: Final = 999_999
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,5}")
+#: Longest wait for the monitor's answer before a signal is looked for.
+_LOOK_EVERY_S = 0.1
+
+
+def number_in(role: str, name: str) -> int:
+    """The number in a name that was given with --name.
+
+    Raises:
+        ConfigError: the name is not the role, a hyphen and a number of at most six digits.
+    """
+    prefix, _, number = name.rpartition("-")
+    if prefix != role or not _NUMBER.fullmatch(number):
+        raise ConfigError(
+            f"--name: {name!r} is no name for the role {role}; expected {role}- and a number from "
+            f"0 to {MOST_NUMBER}, e.g. {role}-3. Without --name the monitor gives a number"
+        )
+    return int(number)
+
+
+def first_numbers(config: Config) -> dict[str, int]:
+    """Role → the lowest number that is free for others in a run of `aclearn train`."""
+    actors, tuner = config.actors.processes, config.tuner
+    if tuner.enabled and "actors" in tuner.counts:
+        actors = max(actors, tuner.max_actors)
+    return {
+        "actor": actors,
+        "predictor": config.predictor.processes,
+        "compressor": config.compressor.processes,
+    }
+
+
+def ask_number(context: RoleContext, *, clock: Callable[[], float] = time.monotonic) -> int | None:
+    """The number that the monitor hands out to this process.
+
+    Waits for the monitor for as long as it takes; the log says so after five seconds.
+
+    Returns:
+        The number; None where the process was asked to stop meanwhile.
+    """
+    client = context.connect(context.monitor)
+    unanswered, refusals = UnansweredWarning(clock), set[str]()
+    next_request = clock()
+    try:
+        while not context.stop:
+            now = clock()
+            if now >= next_request:
+                client.send(NumberRequest(context.role))
+                next_request = now + ASK_EVERY_S
+            unanswered.look(now)
+            if context.health is not None:
+                context.health.say(lambda: "the monitor")
+            envelope = client.receive(_LOOK_EVERY_S)
+            message = None if envelope is None else envelope.message
+            if isinstance(message, Number):
+                _LOGGER.info("event=number_given name=%s-%d", context.role, message.number)
+                return message.number
+            if isinstance(message, Directive) and message.action == "leave":
+                _LOGGER.info("event=told_to_stop reason=%r", message.reason)
+                return None
+            if isinstance(message, ErrorReply):
+                say_refusal(refusals, "monitor", message)
+        return None
+    finally:
+        client.close()

@@ -1,0 +1,145 @@
+"""A trainer's checkpoints: what it goes on from, when the next is due, which is the best."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from aclearn.config import RunConfig
+from aclearn.errors import CheckpointError
+from aclearn.runs import RunFolder, load_best, load_newest, save_checkpoint
+from services.trainer.checkpoint_record import CheckpointRecord
+from services.trainer.core import Snapshot, Trainer
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class TrainerCheckpoints:
+    """Writes the checkpoints of one trainer, from one thread.
+
+    Args:
+        trainer: whose policy it is.
+        folder: of the run.
+        run: says when checkpoints are due, and how many are kept.
+        clock: monotonic seconds.
+
+    Attributes:
+        best_return: mean return of 100 episodes of the best policy so far; None before there is
+            one.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        folder: RunFolder,
+        run: RunConfig,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._trainer, self._dir, self._clock = trainer, folder.checkpoints_dir, clock
+        self._kept = run.checkpoints_kept
+        now = clock()
+        self._record = CheckpointRecord(run.checkpoint_every_s, tried_at=now, saved_at=now)
+        self.best_return: float | None = None
+        self._best: Snapshot | None = None
+
+    def resume(self) -> bool:
+        """Let the trainer go on from the newest whole checkpoint, if there is one.
+
+        Raises:
+            CheckpointError: there are checkpoints, but none that can be used.
+        """
+        digest = self._trainer.architecture.digest()
+        checkpoint = load_newest(self._dir, expect_architecture=digest)
+        if checkpoint is None:
+            return False
+        try:
+            self._trainer.restore(Snapshot(checkpoint.tensors, checkpoint.state))
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{checkpoint.path}: incomplete state: {error!r}") from error
+        self.best_return = self._saved_best()
+        _LOGGER.info(
+            "event=resumed checkpoint=%s epoch=%d version=%d updates=%d",
+            checkpoint.path.name,
+            self._trainer.epoch,
+            self._trainer.counters.policy_version,
+            self._trainer.counters.updates,
+        )
+        return True
+
+    def claim_epoch(self) -> None:
+        """Save the trainer's epoch before anything is published under it.
+
+        A trainer that died before its first checkpoint would otherwise be followed by one of the
+        same epoch, whose weights the actors take for older than those that they have.
+
+        Raises:
+            CheckpointError: the disk refuses; without a saved epoch nothing may be published.
+        """
+        self._save(self._trainer.snapshot())
+
+    def offer_best(self, return_mean: float) -> None:
+        """Keep the policy of this moment as the best where `return_mean` is the highest so far.
+
+        It is copied now and written with the next checkpoint.
+
+        Args:
+            return_mean: of the run's last 100 episodes.
+        """
+        if self.best_return is None or return_mean > self.best_return:
+            self.best_return = return_mean
+            self._best = self._trainer.snapshot(return_mean)
+
+    def write_if_due(self) -> None:
+        """Write when `run.checkpoint_every_s` have passed; a full disk is reported, not fatal."""
+        if self._record.due(self._clock()):
+            self.write()
+
+    def write(self) -> None:
+        """Write now; an error is reported in heartbeats and the last good checkpoint stays."""
+        self._record.tried_at = self._clock()
+        try:
+            if self._best is not None:  # first: what is written last is what a run goes on from
+                self._save(self._best)
+                self._best = None
+            if self._record.updates != self._trainer.counters.updates:
+                self._save(self._trainer.snapshot())
+        except CheckpointError as error:
+            if not self._record.error:  # heartbeats count the others
+                _LOGGER.warning("event=checkpoint_failed reason=%r", str(error))
+            self._record.failed(error, self._dir)
+
+    def beat_fields(self) -> dict[str, Any]:
+        """Counters, dropped steps, gauges and the note of the trainer's beat, of one moment."""
+        fields, record = self._trainer.beat_fields(), self._record
+        counters = fields["counters"]
+        counters |= record.counters(
+            updates=counters["updates"], learned_steps=counters["learned_steps"]
+        )
+        fields["gauges"]["checkpoint_age_s"] = self._clock() - record.saved_at
+        if self.best_return is not None:
+            fields["gauges"]["best_return"] = self.best_return
+        return {**fields, "note": record.error}
+
+    def _save(self, snapshot: Snapshot) -> None:
+        updates = snapshot.state["counters"]["updates"]
+        save_checkpoint(
+            self._dir,
+            tensors=snapshot.tensors,
+            state=snapshot.state,
+            label=updates,
+            keep=self._kept,
+            best=snapshot.state["return_mean_100"] is not None,
+        )
+        learned_steps = snapshot.state["ledger"]["learned_steps"]
+        self._record.saved(self._clock(), updates=updates, learned_steps=learned_steps)
+
+    def _saved_best(self) -> float | None:
+        try:
+            best = load_best(self._dir)
+        except CheckpointError as error:  # none of them is whole: the next best one counts
+            _LOGGER.warning("event=best_not_read reason=%r", str(error))
+            return None
+        return None if best is None else float(best.state["return_mean_100"])

@@ -1,0 +1,259 @@
+"""The trainer: learns from unrolls and publishes what it learned."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from aclearn.config import Config
+from aclearn.learning import (
+    Batch,
+    GradientWorker,
+    Learner,
+    ParameterStore,
+    StepLedger,
+    UpdateReport,
+)
+from aclearn.policies import Architecture
+from aclearn.policies.devices import choose_amp, choose_device
+from aclearn.shared_weights import WeightBoard
+from aclearn.telemetry import part
+from aclearn.types import EnvSpec, PolicyVersion, Unroll
+from services.trainer.admission import Intake
+from services.trainer.gauges import TrainerCounters, compressed_share, mean_gauges
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Updates in a row whose gradient is not finite before the trainer gives itself up.
+_MOST_REFUSED_UPDATES = 20
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a checkpoint holds, of one moment; `return_mean_100` in its state marks the best."""
+
+    tensors: dict[str, NDArray[Any]]
+    state: dict[str, Any]
+
+
+class Trainer:
+    """The policy, its counters, and what one batch does to them. No socket, no thread.
+
+    `learn` may be called by several worker threads at a time, each with a worker of its own: they
+    differentiate at the same time, and what an update changes it changes under `learner.lock`.
+
+    Args:
+        config: of the run.
+        spec: of the environments.
+        architecture: of the policy.
+        store: where new weights are published.
+
+    Attributes:
+        architecture: of the policy.
+        device: that it learns on.
+        board: where weights are posted as well, for those who can read it; None where nobody can.
+    """
+
+    board: WeightBoard | None = None
+
+    def __init__(
+        self,
+        config: Config,
+        spec: EnvSpec,
+        architecture: Architecture,
+        store: ParameterStore,
+    ) -> None:
+        self._config, self._spec, self._store = config, spec, store
+        self.architecture = architecture
+        trainer = config.trainer
+        # what is to be bit-reproducible is computed on the CPU, also where auto finds a GPU
+        self.device = choose_device("cpu" if config.run.deterministic else trainer.device)
+        # each worker is one thread of its own: torch's pool would only compete with them
+        torch.set_num_threads(1)
+        torch.manual_seed(config.run.seed)
+        self.learner = Learner(
+            architecture,
+            loss=config.loss,
+            optimiser=config.optimiser,
+            device=self.device,
+            amp_dtype=choose_amp(trainer.amp, self.device),
+            channels_last=trainer.channels_last,
+            compiled=trainer.compile,
+            seed=config.run.seed,
+        )
+        self.epoch = 0
+        self.counters = TrainerCounters()
+        self.intake = self._make_intake(StepLedger())
+        self._refused_in_a_row = 0
+        self._gauges: dict[str, float] = {}
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Continue from a snapshot of an earlier trainer, under a new epoch.
+
+        Raises:
+            KeyError, TypeError, ValueError: something is missing in it.
+            CheckpointError: it does not fit this trainer.
+        """
+        tensors, state = snapshot.tensors, snapshot.state
+        self.epoch = int(state["epoch"]) + 1
+        self.counters = TrainerCounters(**state["counters"])
+        torch.set_rng_state(torch.from_numpy(tensors["random/torch"].copy()))
+        self.learner.load_state_tensors(dict(tensors))
+        self.intake = self._make_intake(StepLedger.from_state(state["ledger"]))
+        self._look_at_bound()
+
+    def snapshot(self, return_mean: float | None = None) -> Snapshot:
+        """All that a later trainer needs to go on from this moment.
+
+        Args:
+            return_mean: of 100 episodes, where it is the best so far.
+        """
+        # weights and counters of one moment; workers wait for the copy only
+        with self.learner.lock:
+            tensors, state = self.learner.state_tensors(), self._state()
+        tensors["random/torch"] = np.array(torch.get_rng_state().numpy())
+        return Snapshot(tensors, state | {"return_mean_100": return_mean})
+
+    def publish(self) -> None:
+        """Publish the weights as they are now, under `counters.policy_version`."""
+        with self.learner.lock:
+            at = PolicyVersion(self.epoch, self.counters.policy_version)
+            if self.board is not None:
+                self.board.post(at, self.learner.parameters)
+            self._store.publish(at, self.learner.snapshot())
+
+    def learn(self, unrolls: list[Unroll], worker: GradientWorker | None = None) -> None:
+        """Learn from admitted unrolls, then publish.
+
+        The batch is cut into `trainer.minibatches` along B, and gone through `trainer.uses` times;
+        each minibatch of each use is one update, up to `run.max_updates`. Steps that have not
+        entered an update by then, or when something fails, count as dropped.
+
+        Args:
+            unrolls: of one batch.
+            worker: of the calling thread; None where there is one thread only.
+        """
+        unaccounted = sum(int(unroll.valid.sum()) for unroll in unrolls)
+        try:
+            for steps in self._learn(unrolls, worker):
+                unaccounted -= steps
+        except BaseException:
+            if unaccounted > 0:
+                self.intake.dropped("worker_failed", unaccounted)
+            raise
+        if unaccounted > 0:
+            self.intake.dropped("max_updates", unaccounted)
+
+    def _learn(self, unrolls: list[Unroll], worker: GradientWorker | None) -> Iterator[int]:
+        """Yields the number of steps each time some are accounted for, learned or dropped."""
+        if self._finished:
+            return
+        worker = self.learner.own_worker if worker is None else worker
+        with part("batch"):
+            batch = worker.assemble(unrolls, frame_stack=self._spec.frame_stack)
+            minibatches = [m for m in batch.cut(self._config.trainer.minibatches) if m.steps > 0]
+        if not minibatches:
+            return
+        lags = self.counters.policy_version - batch.versions[batch.mask]
+        reports = []
+        uses = range(self._config.trainer.uses)
+        for use, minibatch in ((use, m) for use in uses for m in list(minibatches)):
+            report = self._update(minibatch, worker, first_use=use == 0)
+            if report is None:
+                break
+            if use == 0:
+                yield minibatch.steps
+            if report.applied:
+                reports.append(report)
+            else:
+                minibatches.remove(minibatch)
+                self._refuse(report)
+        with self.learner.turn():
+            self.counters.batches += 1
+            if not reports:
+                return
+            self.counters.policy_version += 1
+            with part("publish"):
+                self.publish()
+            self._gauges = {
+                **mean_gauges(reports),
+                "lag_mean": float(lags.mean()),
+                "lag_max": float(lags.max()),
+                "batch_steps": float(batch.steps),
+                "compressed_share": compressed_share(unrolls),
+            }
+
+    @property
+    def _finished(self) -> bool:
+        """Whether this run has made all of its updates."""
+        most = self._config.run.max_updates
+        return most is not None and self.counters.updates >= most
+
+    def _update(
+        self, batch: Batch, worker: GradientWorker, *, first_use: bool
+    ) -> UpdateReport | None:
+        """One update; None where the run has made its last one."""
+        learner = self.learner
+        sums = learner.differentiate(batch, worker)
+        with learner.turn(), part("optimiser"):
+            if self._finished:  # another worker may have made the last one meanwhile
+                return None
+            learned_steps = self.intake.learned_steps
+            report = learner.apply(worker, sums, learned_steps=learned_steps)
+            if report.applied:
+                self._refused_in_a_row = 0
+                self.counters.updates += 1
+                self._look_at_bound()
+            if first_use and report.applied:
+                self.intake.learned(batch.steps)
+            elif first_use:
+                self.intake.dropped("nonfinite_gradient", batch.steps)
+        return report
+
+    def _look_at_bound(self) -> None:
+        if self._finished:
+            self.intake.reached = "max_updates"
+
+    def _refuse(self, report: UpdateReport) -> None:
+        _LOGGER.error("event=update_refused gradient_norm=%s", report.gradient_norm)
+        with self.learner.lock:
+            self.counters.refused_updates += 1
+            self._refused_in_a_row += 1
+        if self._refused_in_a_row >= _MOST_REFUSED_UPDATES:
+            raise FloatingPointError(
+                f"{_MOST_REFUSED_UPDATES} updates in a row had a gradient that is not finite: "
+                "lower optimiser.learning_rate or clip rewards (env.clip_rewards)"
+            )
+
+    def beat_fields(self) -> dict[str, Any]:
+        """Counters, dropped steps and gauges of a beat, of one moment."""
+        # not under the lock: a beat must not wait for an update. `updates` may be one ahead.
+        counters, dropped = self.intake.counters()
+        counters |= vars(self.counters)
+        counters |= {"epoch": self.epoch}
+        return {"counters": counters, "dropped": dropped, "gauges": dict(self._gauges)}
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "architecture": self.architecture.digest(),
+            "architecture_spec": self.architecture.to_dict(),
+            "epoch": self.epoch,
+            "counters": dict(vars(self.counters)),
+            "ledger": self.intake.state(),
+        }
+
+    def _make_intake(self, ledger: StepLedger) -> Intake:
+        return Intake(
+            ledger,
+            architecture=self.architecture,
+            frame_stack=self._spec.frame_stack,
+            unroll_length=self._config.actors.unroll_length,
+            max_lag_versions=self._config.trainer.max_lag_versions,
+            max_env_steps=self._config.run.max_env_steps,
+        )

@@ -1,0 +1,48 @@
+"""Counters and gauges of the trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aclearn.learning import (
+    UpdateReport,
+)
+from aclearn.types import Unroll
+
+#: Parts of a chain's id that say how a policy is executed, not that it is another one.
+_UNCHANGED = {"none", "fuse", "onnx", "torchscript"}
+
+
+@dataclass
+class TrainerCounters:
+    """What a trainer counts beside the agent steps; saved with a checkpoint.
+
+    Attributes:
+        policy_version: publications since the start of the run, one for each learned batch.
+        updates: optimiser steps.
+        batches: batches that were gone through.
+        refused_updates: updates whose gradient was not finite.
+    """
+
+    policy_version: int = 0
+    updates: int = 0
+    batches: int = 0
+    refused_updates: int = 0
+
+
+def mean_gauges(reports: Sequence[UpdateReport]) -> dict[str, float]:
+    """The gauges of several updates, each the mean over those that report it."""
+    collected: dict[str, list[float]] = {}
+    for report in reports:
+        for name, value in report.gauges().items():
+            collected.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in collected.items()}
+
+
+def compressed_share(unrolls: Sequence[Unroll]) -> float:
+    """Share of the unrolls' steps that were acted on artifacts that a link has changed."""
+    counts = [int(unroll.valid.sum()) for unroll in unrolls]
+    changed = [set(unroll.chain.split(">")) - _UNCHANGED != set() for unroll in unrolls]
+    compressed = sum(c for c, is_changed in zip(counts, changed, strict=True) if is_changed)
+    return compressed / max(1, sum(counts))

@@ -1,0 +1,140 @@
+"""The trainer's process: the sockets' thread, the training queue, and workers that empty it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+
+from aclearn.launch import PARENT_PID_VARIABLE
+from aclearn.launch.resources import keep_freed_memory
+from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
+from aclearn.telemetry import WaitMeter, add_up
+from aclearn.types import Unroll
+from aclearn.wire import Beat
+from services.runtime.policy_factory import architecture_of
+from services.runtime.role_context import RoleContext, exit_status
+from services.runtime.worker_pool import Step, WantedWorkers, WorkerPool
+from services.trainer.checkpoint_record import check_saved
+from services.trainer.checkpoints import TrainerCheckpoints
+from services.trainer.core import Trainer
+from services.trainer.server import TrainerFront
+from services.trainer.weight_sharing import allocator_for, post_weights
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Longest wait of a worker for unrolls before it looks whether it is still wanted, and of the
+#: process before it looks whether a checkpoint is due.
+_LOOK_EVERY_S = 0.1
+#: Seconds that the workers' last updates may take, and the goodbye to the monitor.
+_LAST_UPDATE_WITHIN_S, _CLOSE_WITHIN_S = 5.0, 3.0
+
+
+def make_step(trainer: Trainer, queue: TrainingQueue[Unroll], unrolls_per_batch: int) -> Step:
+    """A worker's step: take a batch from the queue, learn from it. Waits at most a moment."""
+    worker = trainer.learner.make_worker()
+
+    def step(meter: WaitMeter) -> bool:
+        with meter.waiting("unrolls"):
+            unrolls = queue.take(unrolls_per_batch, timeout_s=_LOOK_EVERY_S)
+        if unrolls:
+            trainer.learn(unrolls, worker)
+        return bool(unrolls)
+
+    return step
+
+
+def run_trainer(context: RoleContext) -> int:
+    """Run the trainer until it is told to stop; its last act is a checkpoint. Its exit status."""
+    keep_freed_memory()
+    config, folder, spec = context.config, context.folder, context.env_spec
+    if folder is None or spec is None:
+        raise ValueError("the trainer needs a run folder and must know what environments look like")
+    architecture = architecture_of(config, spec)
+    store = ParameterStore()
+    trainer = Trainer(config, spec, architecture, store)
+    checkpoints = TrainerCheckpoints(trainer, folder, config.run)
+    checkpoints.resume()
+    checkpoints.claim_epoch()
+    posted = post_weights(allocator_for(config, trainer.device), architecture, context.monitor)
+    if posted is not None:
+        trainer.board = posted.board
+    trainer.publish()
+    queue = TrainingQueue[Unroll](
+        max_bytes=config.trainer.queue_bytes,
+        max_items=config.trainer.queue_batches * config.trainer.unrolls_per_batch,
+        batch_items=config.trainer.unrolls_per_batch,
+    )
+    pool = WorkerPool(
+        lambda: make_step(trainer, queue, config.trainer.unrolls_per_batch), name="trainer"
+    )
+    wanted = WantedWorkers(pool)
+    failures: list[BaseException] = []
+
+    def beat(final: bool) -> Beat:
+        fields = checkpoints.beat_fields()
+        refused = {f"refused.{reason}": count for reason, count in front.refused.items()}
+        fields["gauges"] |= {
+            "queue_fill": queue.fill,
+            "workers": float(pool.running),
+            "refused_messages": float(sum(refused.values())),
+            "refused_connections": float(front.refused_connections),
+            "sockets_busy": front.busy.take(),
+        }
+        fields["counters"] |= refused
+        fields["counters"] |= {"worker_failures": pool.failures, "workers_refused": wanted.refused}
+        return Beat(
+            state="stopping" if final else "learning",
+            waits=pool.waits(),
+            episode_returns=[],
+            episode_lengths=[],
+            final=final,
+            parts=add_up(pool.parts(), front.meter.parts()),
+            **fields,
+        )
+
+    front = TrainerFront(
+        context,
+        intake=trainer.intake,
+        queue=queue,
+        store=store,
+        recent=RecentObservations(frame_stack=spec.frame_stack, seed=config.run.seed),
+        beat=beat,
+        on_failure=failures.append,
+        want_workers=wanted.follow,
+        board=None if posted is None else posted.endpoint,
+    )
+    pool.resize(config.trainer.workers)
+    front.start()
+    try:
+        while not context.stop and front.stop_reason is None and not failures:
+            time.sleep(_LOOK_EVERY_S)
+            pool.check()
+            for mean in front.take_best_means():
+                checkpoints.offer_best(mean)
+            checkpoints.write_if_due()
+        if failures:
+            raise RuntimeError("the thread of the trainer's sockets died") from failures[0]
+    finally:
+        left = queue.close()
+        ended = pool.close(_LAST_UPDATE_WITHIN_S)
+        if not ended:
+            _LOGGER.error("event=worker_hangs what='an update that does not end'")
+        for unroll in left:
+            trainer.intake.dropped("shutdown", int(unroll.valid.sum()))
+        for mean in front.take_best_means():
+            checkpoints.offer_best(mean)
+        checkpoints.write()
+        front.close(_CLOSE_WITHIN_S)
+        if posted is not None and ended:  # who hangs may still post; it ends with the process
+            posted.close()
+    if PARENT_PID_VARIABLE not in os.environ:
+        # nobody else tells the person who started this trainer
+        last = checkpoints.beat_fields()
+        check_saved(
+            folder,
+            updates=last["counters"]["updates"],
+            unsaved_steps=last["counters"]["unsaved_steps"],
+            error=last["note"],
+        )
+    return exit_status(context.stop, run_is_over=front.run_is_over)

@@ -1,0 +1,211 @@
+"""The trainer's sockets, in a thread of their own: unrolls in, weights out, beats to the monitor.
+
+The learner's thread is busy for a whole update at a time; this one answers at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import zmq
+
+from aclearn import wire
+from aclearn.errors import WireError
+from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
+from aclearn.telemetry import BusyShare, WaitMeter
+from aclearn.types import PolicyVersion, Unroll, array_bytes
+from aclearn.wire import (
+    Beat,
+    Envelope,
+    NoNewerWeights,
+    ObservationsRequest,
+    UnrollReply,
+    Weights,
+    WeightsRequest,
+)
+from services.runtime.monitor_client import Membership
+from services.runtime.role_context import RoleContext
+from services.runtime.shared_weights import BOARD
+from services.trainer.admission import Intake
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Most observations that one request gets: about 14 MB of 84 × 84 × 4 images.
+_MOST_OBSERVATIONS = 512
+#: Most mean returns that wait for the trainer to look at them.
+_MOST_MEANS = 64
+#: Longest sleep of the thread while messages wake it, and while the training queue is full:
+#: then it is how late the thread sees that there is room again.
+_LOOK_EVERY_MS = 50
+_LOOK_EVERY_WHILE_FULL_MS = 5
+
+
+class TrainerFront:
+    """Owns the sockets.
+
+    An unroll is read only when the training queue has room for it: that is the back-pressure,
+    since an actor waits for its acknowledgements.
+
+    Args:
+        context: of the trainer.
+        intake: counts.
+        queue: of the admitted unrolls.
+        store: of the published weights.
+        recent: what actors visited lately, for compressors.
+        beat: makes a beat; called in this thread.
+        want_workers: takes how many workers the monitor wants, None as long as it has not said;
+            called in this thread, which no checkpoint holds up, and must not block.
+        board: endpoint of the board that weights are posted on, if there is one.
+        on_failure: called when the thread dies of an exception.
+    """
+
+    def __init__(
+        self,
+        context: RoleContext,
+        *,
+        intake: Intake,
+        queue: TrainingQueue[Unroll],
+        store: ParameterStore,
+        recent: RecentObservations,
+        beat: Callable[[bool], Beat],
+        on_failure: Callable[[BaseException], None],
+        want_workers: Callable[[int | None], None],
+        board: str | None = None,
+    ) -> None:
+        self._context, self._intake, self._queue, self._store = context, intake, queue, store
+        self._recent = recent
+        self._beat, self._on_failure, self._want_workers = beat, on_failure, want_workers
+        self._closing = threading.Event()
+        # bound here, so that an address that cannot be bound is told to who starts the trainer
+        self._unrolls, unrolls = context.serve((Unroll,))
+        self._weights, weights = context.serve((WeightsRequest, ObservationsRequest))
+        self._endpoints = {"unrolls": unrolls, "weights": weights}
+        if board is not None:
+            self._endpoints[BOARD] = board
+        self._thread = threading.Thread(target=self._run, name="trainer-front", daemon=True)
+        #: Where the thread's time goes.
+        self.meter = WaitMeter()
+        self.busy = BusyShare(self.meter)
+        self.stop_reason: str | None = None
+        #: Whether the monitor said that the run is over.
+        self.run_is_over = False
+        self._best_means: deque[float] = deque(maxlen=_MOST_MEANS)
+
+    def take_best_means(self) -> Iterator[float]:
+        """The mean returns above the best checkpoint's that the monitor has told of meanwhile."""
+        while self._best_means:
+            yield self._best_means.popleft()
+
+    def start(self) -> None:
+        """Start the thread; the sockets belong to it from now on."""
+        self._thread.start()
+
+    def close(self, timeout_s: float) -> None:
+        """Say goodbye to the monitor and end the thread."""
+        self._closing.set()
+        self._thread.join(timeout_s)
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """Refused messages by reason, of both sockets."""
+        return dict(self._unrolls.refused + self._weights.refused)
+
+    @property
+    def refused_connections(self) -> int:
+        """Connections to both sockets that had not this cluster's keys."""
+        return self._unrolls.refused_connections + self._weights.refused_connections
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException as error:
+            self._on_failure(error)
+            raise
+
+    def _serve(self) -> None:
+        control = self._context.connect(self._context.monitor)
+        membership = Membership(
+            control,
+            hello=self._context.hello(self._endpoints),
+            beat=self._beat,
+            beat_every_s=self._context.config.monitor.beat_every_s,
+            health=self._context.health,
+        )
+        poller = zmq.Poller()
+        poller.register(self._weights.socket, zmq.POLLIN)
+        poller.register(control.socket, zmq.POLLIN)
+        reading = False
+        while not self._closing.is_set():
+            if reading != (not self._queue.full):
+                reading = not reading
+                if reading:
+                    poller.register(self._unrolls.socket, zmq.POLLIN)
+                else:
+                    poller.unregister(self._unrolls.socket)
+            with self.meter.waiting("messages"):
+                poller.poll(_LOOK_EVERY_MS if reading else _LOOK_EVERY_WHILE_FULL_MS)
+            with self.meter.part("wire"):
+                for identity, envelope in self._weights.receive(0.0):
+                    self._answer_weights(identity, envelope)
+            while not self._queue.full:
+                with self.meter.part("decode"):
+                    received = self._unrolls.receive(0.0, limit=1)
+                    for identity, envelope in received:
+                        self._take_unroll(identity, envelope)
+                if not received:
+                    break
+            with self.meter.part("wire"):
+                membership.tick()
+            if (mean := membership.take_best_mean()) is not None:
+                self._best_means.append(mean)
+            self.run_is_over = membership.run_is_over
+            self.stop_reason = membership.stop_reason
+            self._want_workers(membership.workers)
+        membership.leave()
+        self._unrolls.close()
+        self._weights.close()
+
+    def _answer_weights(self, identity: bytes, envelope: Envelope) -> None:
+        request = envelope.message
+        if isinstance(request, ObservationsRequest):
+            observations = self._recent.sample(min(request.count, _MOST_OBSERVATIONS))
+            self._weights.send(identity, wire.RecentObservations(observations))
+            return
+        assert isinstance(request, WeightsRequest)  # the server accepts nothing else
+        known = PolicyVersion(request.epoch, request.version)
+        newer = self._store.newer_than(known)
+        if newer is None:
+            self._weights.send(identity, NoNewerWeights(request.epoch, request.version))
+        else:
+            message = Weights(newer.at.epoch, newer.at.version, dict(newer.tensors))
+            self._weights.send(identity, message)
+
+    def _take_unroll(self, identity: bytes, envelope: Envelope) -> None:
+        unroll = envelope.message
+        assert isinstance(unroll, Unroll)  # the server accepts nothing else
+        try:
+            self._intake.check(unroll, envelope.sender)
+        except WireError as error:
+            self._unrolls.refuse(identity, error)
+            # acknowledged all the same: the actor must not wait for it
+            self._reply(identity, envelope.sequence, error.reason)
+            return
+        reason = self._intake.admit(envelope.sender, envelope.sequence, unroll, self._store.at)
+        if reason is None and not self._queue.offer(unroll, array_bytes(unroll)):
+            reason = "shutdown"
+            self._intake.dropped(reason, int(unroll.valid.sum()))
+        if reason is not None and reason == self._intake.reached:
+            return  # without an acknowledgement the actor waits for the end instead of acting on
+        if reason is None:
+            self._recent.add(unroll)
+        self._reply(identity, envelope.sequence, reason)
+
+    def _reply(self, identity: bytes, sequence: int, reason: str | None) -> None:
+        newest = self._store.at
+        reply = UnrollReply(
+            sequence, reason is None, reason or "", max(0, newest.epoch), max(0, newest.version)
+        )
+        self._unrolls.send(identity, reply)

@@ -1,0 +1,103 @@
+"""Weights that the trainer posts in shared memory."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aclearn.config import Config
+from aclearn.errors import EndpointError, SharingError
+from aclearn.policies import Architecture
+from aclearn.shared_weights import (
+    Door,
+    HostMemory,
+    SharedMemory,
+    WeightBoard,
+)
+from aclearn.wire import parse_endpoint
+
+if TYPE_CHECKING:
+    import torch
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PostedWeights:
+    """A board and the door at which others get it.
+
+    Attributes:
+        board: where the trainer posts.
+        endpoint: of the door, for the trainer's hello.
+    """
+
+    board: WeightBoard
+    endpoint: str
+    door: Door
+
+    def close(self) -> None:
+        """Take both away; who has mapped the board keeps it."""
+        self.door.close()
+        self.board.close()
+
+
+def allocator_for(config: Config, device: torch.device) -> Callable[[int], SharedMemory] | None:
+    """What makes the memory of a trainer's board; None where nobody would read it.
+
+    Args:
+        config: of the run.
+        device: that the trainer learns on.
+    """
+    if config.trainer.share_weights == "host":
+        return HostMemory.create
+    if config.trainer.share_weights == "auto" and device.type == "cuda" and _asks_a_gpu(config):
+        from aclearn.shared_weights.cuda_memory import CudaMemory
+
+        return partial(CudaMemory.create, device=device)
+    return None
+
+
+def _asks_a_gpu(config: Config) -> bool:
+    """Whether there are predictors that may compute on one."""
+    predictor = config.predictor
+    return (
+        config.actors.inference == "predictor"
+        and not config.compressor.chain
+        and predictor.runtime != "onnx"
+        and predictor.device != "cpu"
+    )
+
+
+def post_weights(
+    allocate: Callable[[int], SharedMemory] | None, architecture: Architecture, monitor: str
+) -> PostedWeights | None:
+    """A board for a trainer, and its door beside the run's other sockets; None where none can be.
+
+    Args:
+        allocate: makes memory of so many numbers; None where no board is wanted.
+        architecture: of the policy.
+        monitor: its endpoint; only a run whose sockets are files has a place for the door.
+    """
+    if allocate is None:
+        return None
+    address = parse_endpoint(monitor)
+    if address.transport != "ipc":
+        _LOGGER.info("event=weights_not_shared reason='the roles talk over tcp'")
+        return None
+    shapes = architecture.tensor_shapes()
+    path = Path(address.path).parent / f"{uuid.uuid4().hex[:8]}.door"
+    board: WeightBoard | None = None
+    try:
+        endpoint = str(parse_endpoint(f"ipc://{path}"))
+        board = WeightBoard(shapes, allocate(WeightBoard.floats_needed(shapes)))
+        return PostedWeights(board, endpoint, Door(path, board.describe, board.share))
+    except (SharingError, EndpointError) as error:
+        if board is not None:
+            board.close()
+        _LOGGER.warning("event=weights_not_shared reason=%r", str(error))
+        return None

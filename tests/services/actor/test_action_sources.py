@@ -1,0 +1,359 @@
+"""Actions from the actor's own policy, and from a predictor's real socket."""
+
+from __future__ import annotations
+
+import logging
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from aclearn.telemetry import WaitMeter
+from aclearn.types import PolicyVersion
+from aclearn.wire import ActCancel, ActReply, ActRequest, ErrorReply, Peer
+from services.actor.action_sources import LocalActions
+from services.actor.predictor_client import PredictedActions
+from services.runtime.peer_link import PeerLink
+
+# ---- the actor's own policy ---------------------------------------------------------------------
+
+
+class Local:
+    """Local actions whose weights come at the given look."""
+
+    def __init__(self, tools, *, weights_at_look: int = 0) -> None:
+        self.runtime = tools.RecordingRuntime()
+        self.weights = SimpleNamespace(at=PolicyVersion(), chain="none", gauges=lambda: {"a": 1.0})
+        self.looks, self._weights_at_look = 0, weights_at_look
+        self.meter = WaitMeter()
+        rng = np.random.default_rng(1)
+        self.actions = LocalActions(self.runtime, self.weights, rng, self._poll, self.meter)
+
+    def _poll(self) -> None:
+        self.looks += 1
+        if self.looks >= self._weights_at_look:
+            self.become(PolicyVersion(0, self.looks), [1, 1])
+
+    def become(self, at: PolicyVersion, odds: list[int]) -> None:
+        self.runtime.swap({"logits": np.log(np.array(odds, np.float32))})
+        self.weights.at = at
+
+
+def test_local_actions_come_with_their_probability_and_version(tools) -> None:
+    local = Local(tools)
+    local.become(PolicyVersion(2, 9), [1, 3])
+    local.actions.request(0, np.zeros((400, 3), np.float32))
+    choice = local.actions.collect(0, lambda: True)
+    assert choice.at == PolicyVersion(2, 9)
+    assert choice.actions.dtype == np.int32
+    expected = np.where(choice.actions == 1, math.log(0.75), math.log(0.25))
+    np.testing.assert_allclose(choice.log_probs, expected, rtol=1e-5)
+    assert 250 < int(choice.actions.sum()) < 350  # 300 expected, 8.7 standard deviation
+    assert local.actions.predictions == 400
+    assert local.actions.gauges() == {"a": 1.0}  # those of the policy's client
+
+
+def test_the_newest_weights_act_and_not_those_of_the_request(tools) -> None:
+    local = Local(tools)
+    local.become(PolicyVersion(0, 1), [1, 0.0001])
+    local.actions.request(0, np.zeros((20, 3), np.float32))
+    local.become(PolicyVersion(0, 2), [0.0001, 1])
+    choice = local.actions.collect(0, lambda: True)
+    assert choice.at == PolicyVersion(0, 2)
+    assert choice.actions.mean() > 0.9
+
+
+def test_groups_keep_their_observations_apart(tools) -> None:
+    local = Local(tools)
+    local.become(PolicyVersion(0, 1), [1, 1])
+    for group, size in [(0, 2), (1, 5)]:
+        local.actions.request(group, np.zeros((size, 3), np.float32))
+    assert len(local.actions.collect(1, lambda: True).actions) == 5
+    assert len(local.actions.collect(0, lambda: True).actions) == 2
+
+
+def test_an_actor_waits_for_its_first_weights(tools) -> None:
+    local = Local(tools, weights_at_look=3)
+    local.actions.request(0, np.zeros((1, 3), np.float32))
+    assert local.actions.collect(0, lambda: True).at == PolicyVersion(0, 3)
+    assert local.meter.seconds()["weights"] > 0
+
+
+def test_an_actor_that_is_stopped_does_not_wait_for_weights(tools) -> None:
+    local = Local(tools, weights_at_look=10**9)
+    local.actions.request(0, np.zeros((1, 3), np.float32))
+    asked = iter([True, True])
+    assert local.actions.collect(0, lambda: next(asked, False)) is None
+
+
+# ---- a predictor --------------------------------------------------------------------------------
+
+
+class Asking:
+    """Predicted actions and the predictor that answers."""
+
+    def __init__(self, roles, tools) -> None:
+        self.roles, self.tools = roles, tools
+        self.clock, self.known = tools.Clock(), tools.KnownPeers()
+        self.actor = roles("actor-0")
+        self.link = PeerLink(self.actor, "predictor", "predictions")
+        self.actions = PredictedActions(
+            self.link, lambda: self.link.follow(self.known), WaitMeter(), clock=self.clock
+        )
+        self.start_predictor()
+
+    def start_predictor(self) -> None:
+        context = self.roles("predictor-0")
+        self.predictor, endpoint = context.serve((ActRequest, ActCancel))
+        endpoints = {"predictions": endpoint}
+        self.known.learn(Peer("predictor", "predictor-0", context.incarnation, endpoints))
+
+    def request(self, group: int, size: int) -> None:
+        self.actions.request(group, np.full((size, 3), group, np.float32))
+
+    def asked(self) -> ActRequest:
+        _, envelope = self.tools.next_message(self.predictor, self.actions.poll)
+        return envelope.message
+
+    def asked_twice(self) -> list[ActRequest]:
+        """Two requests by number: one that could not be sent yet comes after the next."""
+        return sorted((self.asked(), self.asked()), key=lambda request: request.request)
+
+    def answer(self, request: int, size: int, version: int = 5) -> None:
+        reply = ActReply(
+            request,
+            1,
+            version,
+            np.arange(size, dtype=np.int32) % 4,
+            np.full(size, -0.25 * version, np.float32),
+        )
+        self.say(reply)
+
+    def say(self, message) -> None:
+        assert self.predictor.send(self.actor.incarnation.encode(), message)
+        assert self.link.client.socket.poll(5000)
+        self.actions.poll()
+
+    def collect(self, group: int):
+        """The answer if it is there; None without waiting for long."""
+        looks = iter(range(3))
+        return self.actions.collect(group, lambda: next(looks, None) is not None)
+
+    def quiet(self) -> bool:
+        return self.tools.nothing_comes(self.predictor, self.actions.poll)
+
+
+@pytest.fixture
+def asking(roles, tools) -> Asking:
+    return Asking(roles, tools)
+
+
+def test_the_answers_of_several_groups_find_their_way(asking) -> None:
+    asking.request(0, 2)
+    asking.request(1, 3)
+    requests = asking.asked_twice()
+    assert [len(request.observations) for request in requests] == [2, 3]
+    np.testing.assert_array_equal(requests[1].observations, np.ones((3, 3), np.float32))
+    asking.answer(requests[1].request, 3, version=8)  # in any order
+    asking.answer(requests[0].request, 2, version=7)
+    first, second = asking.collect(0), asking.collect(1)
+    assert (first.at, second.at) == (PolicyVersion(1, 7), PolicyVersion(1, 8))
+    assert (first.actions.tolist(), second.actions.tolist()) == ([0, 1], [0, 1, 2])
+    assert first.log_probs.tolist() == [-1.75, -1.75]
+    assert asking.actions.predictions == 5
+    assert asking.actions.asked_again == 0
+
+
+def test_collecting_waits_for_the_answer(asking) -> None:
+    asking.request(0, 2)
+    request = asking.asked()
+    looks = []
+
+    def answer_at_the_second_look() -> bool:
+        looks.append(None)
+        if len(looks) == 2:
+            zeros = np.zeros(2, np.float32)
+            reply = ActReply(request.request, 0, 1, zeros.astype(np.int32), zeros)
+            asking.predictor.send(asking.actor.incarnation.encode(), reply)
+        return len(looks) < 500
+
+    choice = asking.actions.collect(0, answer_at_the_second_look)
+    assert choice.at == PolicyVersion(0, 1)
+
+
+def test_an_actor_that_is_stopped_does_not_wait_for_an_answer(asking) -> None:
+    asking.request(0, 2)
+    asking.asked()
+    assert asking.collect(0) is None
+
+
+def test_a_late_answer_to_an_older_request_is_ignored(asking) -> None:
+    asking.request(0, 2)
+    old = asking.asked()
+    asking.request(0, 2)  # the group was reset, say, and asks anew
+    assert asking.asked() == ActCancel(old.request)
+    new = asking.asked()
+    assert new.request > old.request
+    asking.answer(old.request, 2, version=3)
+    assert asking.collect(0) is None
+    asking.answer(new.request, 2, version=4)
+    assert asking.collect(0).at == PolicyVersion(1, 4)
+
+
+def test_a_request_that_is_made_anew_takes_the_old_one_back(asking) -> None:
+    asking.request(0, 2)
+    asking.request(1, 2)
+    old, other = asking.asked_twice()
+    asking.request(0, 2)
+    assert asking.asked() == ActCancel(old.request)
+    assert asking.asked().request == other.request + 1
+
+
+def test_an_actor_that_leaves_takes_back_what_is_not_answered(asking) -> None:
+    for group in range(3):
+        asking.request(group, 1)
+    numbers = sorted(asking.asked().request for _ in range(3))
+    asking.answer(numbers[1], 1)
+    asking.actions.close()
+    cancelled = [
+        asking.tools.next_message(asking.predictor, lambda: None)[1].message for _ in range(2)
+    ]
+    assert cancelled == [ActCancel(numbers[0]), ActCancel(numbers[2])]
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_an_answer_of_another_size_is_not_taken(asking, size) -> None:
+    asking.request(0, 2)
+    request = asking.asked()
+    asking.answer(request.request, size)
+    assert asking.collect(0) is None
+    asking.answer(request.request, 2)
+    assert len(asking.collect(0).actions) == 2
+
+
+def test_a_request_without_an_answer_is_asked_again_and_answered_once(asking) -> None:
+    asking.request(0, 2)
+    first = asking.asked()
+    asking.clock.now += 2.9
+    assert asking.quiet()
+    asking.clock.now += 0.2
+    again = asking.asked()
+    assert again.request == first.request
+    np.testing.assert_array_equal(again.observations, first.observations)
+    assert asking.actions.asked_again == 1
+    asking.answer(first.request, 2, version=3)
+    asking.answer(again.request, 2, version=4)
+    assert asking.collect(0).at == PolicyVersion(1, 3)
+    assert asking.actions.predictions == 2
+
+
+def test_a_predictor_that_dies_is_replaced_by_the_next_one_at_once(asking) -> None:
+    asking.request(0, 2)
+    asking.request(1, 1)
+    dead = asking.asked_twice()
+    asking.start_predictor()
+    again = asking.asked_twice()
+    assert [request.request for request in again] == [request.request for request in dead]
+    asking.answer(again[0].request, 2)
+    asking.answer(again[1].request, 1)
+    assert len(asking.collect(0).actions) == 2
+    assert len(asking.collect(1).actions) == 1
+
+
+def _add_predictor(asking) -> object:
+    """A second predictor beside the first."""
+    context = asking.roles("predictor-1")
+    server, endpoint = context.serve((ActRequest, ActCancel))
+    peer = Peer("predictor", "predictor-1", context.incarnation, {"predictions": endpoint})
+    asking.known.learn(*asking.known.peers, peer)
+    return server
+
+
+def test_a_predictor_that_is_silent_for_six_seconds_is_passed_over(asking) -> None:
+    other = _add_predictor(asking)
+    asking.request(0, 2)
+    first = asking.asked()
+    asking.clock.now += 3.1
+    assert asking.asked().request == first.request  # it may be slow: asked again
+    asking.clock.now += 3.0
+    _, envelope = asking.tools.next_message(other, asking.actions.poll)
+    assert envelope.message.request == first.request
+    reply = ActReply(first.request, 1, 9, np.zeros(2, np.int32), np.zeros(2, np.float32))
+    assert other.send(asking.actor.incarnation.encode(), reply)
+    assert asking.link.client.socket.poll(5000)
+    assert asking.collect(0).at == PolicyVersion(1, 9)
+    asking.request(0, 2)
+    assert asking.tools.next_message(other, asking.actions.poll)  # it stays there
+    assert asking.quiet()
+
+
+def test_a_predictor_that_answers_somebody_s_request_is_not_silent(asking) -> None:
+    other = _add_predictor(asking)
+    asking.request(0, 2)
+    asking.request(1, 2)
+    first, second = asking.asked_twice()
+    asking.clock.now += 2.0
+    asking.answer(second.request, 2)
+    asking.clock.now += 4.1  # 6.1 s after the request, 4.1 s after the answer
+    assert asking.asked().request == first.request
+    assert asking.tools.nothing_comes(other, asking.actions.poll)
+
+
+def test_an_answer_that_came_while_the_environments_stepped_is_no_silence(asking) -> None:
+    other = _add_predictor(asking)
+    asking.request(0, 2)
+    request = asking.asked()
+    zeros = np.zeros(2, np.float32)
+    reply = ActReply(request.request, 0, 1, zeros.astype(np.int32), zeros)
+    assert asking.predictor.send(asking.actor.incarnation.encode(), reply)
+    assert asking.link.client.socket.poll(5000)
+    asking.clock.now += 60.0
+    assert asking.collect(0).at == PolicyVersion(0, 1)
+    assert asking.tools.nothing_comes(other, asking.actions.poll)
+
+
+def test_a_request_that_had_no_room_is_asked_again_after_half_a_second(asking) -> None:
+    asking.request(0, 2)
+    request = asking.asked()
+    asking.say(ErrorReply("queue_full", "the prediction queue is full, 256 requests wait"))
+    asking.clock.now += 0.4
+    assert asking.quiet()
+    asking.clock.now += 0.2
+    assert asking.asked().request == request.request
+
+
+def test_a_request_waits_for_a_predictor_that_comes_later(roles, tools) -> None:
+    asking = Asking(roles, tools)
+    later = asking.known.peers
+    asking.known.learn()
+    asking.request(0, 2)
+    assert asking.collect(0) is None
+    asking.known.learn(*later)
+    assert asking.asked().observations.shape == (2, 3)
+
+
+def test_an_error_is_no_answer(asking) -> None:
+    asking.request(0, 2)
+    request = asking.asked()
+    asking.say(ErrorReply("bad_request", "?"))
+    assert asking.collect(0) is None
+    asking.answer(request.request, 2)
+    assert asking.collect(0) is not None
+
+
+def test_why_a_request_is_refused_is_said_once_and_a_full_queue_is_no_news(asking, caplog) -> None:
+    bad = ErrorReply("bad_request", "observations: expected float32 [B, 4], got float32 [2, 3]")
+    asking.request(0, 2)
+    request = asking.asked()
+    with caplog.at_level(logging.WARNING):
+        asking.say(ErrorReply("queue_full", "the prediction queue is full, 256 requests wait"))
+        for _ in range(3):
+            asking.say(bad)
+    [record] = caplog.records
+    assert record.message == (
+        f"event=message_refused by=predictor reason=bad_request detail={bad.detail!r}"
+    )
+    # it goes on asking: the next predictor may know better
+    asking.clock.now += 3.1
+    assert asking.asked().request == request.request

@@ -1,0 +1,185 @@
+"""Shipping unrolls to a trainer's real socket: back-pressure, refusals, a trainer that dies."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from aclearn.types import Unroll
+from aclearn.wire import ErrorReply, Peer, UnrollReply
+from services.actor.unroll_sender import UnrollSender
+from services.runtime.peer_link import PeerLink
+
+
+class Shipping:
+    """A sender and the trainer that it sends to."""
+
+    def __init__(self, roles, tools, most: int = 2) -> None:
+        self.roles, self.tools, self.known = roles, tools, tools.KnownPeers()
+        self.actor = roles("actor-0")
+        self.link = PeerLink(self.actor, "trainer", "unrolls")
+        self.sender = UnrollSender(self.link, self.known, most_unacknowledged=most)
+        self.unroll = tools.make_unroll()
+        self.start_trainer()
+
+    def start_trainer(self) -> None:
+        context = self.roles("trainer-0")
+        self.trainer, endpoint = context.serve((Unroll,))
+        self.known.learn(Peer("trainer", "trainer-0", context.incarnation, {"unrolls": endpoint}))
+
+    def send(self, sequence: int) -> None:
+        end = time.monotonic() + self.tools.deadline_s
+        assert self.sender.send(sequence, self.unroll, lambda: time.monotonic() < end)
+
+    def send_unless(self, sequence: int, looks: int = 3) -> bool:
+        """Whether it went out before `proceed` was asked `looks` times."""
+        asked = iter(range(looks))
+        return self.sender.send(sequence, self.unroll, lambda: next(asked, None) is not None)
+
+    def arrived(self) -> int:
+        _, envelope = self.tools.next_message(self.trainer)
+        return envelope.sequence
+
+    def answer(self, sequence: int, accepted: bool = True, reason: str = "") -> None:
+        reply = UnrollReply(sequence, accepted, reason, 0, 1)
+        assert self.trainer.send(self.actor.incarnation.encode(), reply)
+        assert self.link.client.socket.poll(5000)
+        self.sender.poll()
+
+
+@pytest.fixture
+def shipping(roles, tools) -> Shipping:
+    return Shipping(roles, tools)
+
+
+def test_unrolls_go_out_once_and_in_order_up_to_the_bound(shipping) -> None:
+    for sequence in (1, 2):
+        shipping.send(sequence)
+    assert not shipping.sender.has_room()
+    assert not shipping.send_unless(3)
+    assert shipping.sender.unacknowledged == 2
+    assert [shipping.arrived(), shipping.arrived()] == [1, 2]
+    assert shipping.tools.nothing_comes(shipping.trainer, shipping.sender.poll)
+
+
+def test_an_acknowledgement_makes_room_for_one_more(shipping) -> None:
+    shipping.send(1)
+    shipping.send(2)
+    shipping.arrived()
+    shipping.answer(1)
+    assert shipping.sender.has_room()
+    shipping.send(3)
+    assert not shipping.sender.has_room()
+    assert [shipping.arrived(), shipping.arrived()] == [2, 3]
+    assert shipping.sender.unacknowledged == 2
+
+
+def test_the_sender_waits_until_the_acknowledgement_comes(shipping) -> None:
+    shipping.send(1)
+    shipping.send(2)
+    shipping.arrived()
+    looks = []
+
+    def answer_at_the_second_look() -> bool:
+        looks.append(None)
+        if len(looks) == 2:
+            reply = UnrollReply(1, True, "", 0, 1)
+            shipping.trainer.send(shipping.actor.incarnation.encode(), reply)
+        return len(looks) < 500
+
+    assert shipping.sender.send(3, shipping.unroll, answer_at_the_second_look)
+    assert [shipping.arrived(), shipping.arrived()] == [2, 3]
+
+
+def test_a_refusal_makes_room_too_and_is_counted_by_reason(shipping) -> None:
+    shipping.send(1)
+    shipping.send(2)
+    shipping.arrived()
+    shipping.answer(1, accepted=False, reason="lag")
+    shipping.answer(2, accepted=False, reason="old_epoch")
+    assert shipping.sender.unacknowledged == 0
+    assert shipping.sender.refused == {"lag": 1, "old_epoch": 1}
+    assert shipping.sender.gauges()["refused_unrolls"] == 2.0
+
+
+def test_an_answer_to_nothing_and_an_error_change_nothing(shipping) -> None:
+    shipping.send(5)
+    shipping.arrived()
+    shipping.answer(4)
+    assert shipping.trainer.send(shipping.actor.incarnation.encode(), ErrorReply("bad_header", ""))
+    assert shipping.link.client.socket.poll(5000)
+    shipping.sender.poll()
+    assert shipping.sender.unacknowledged == 1
+    assert shipping.sender.refused == {}
+
+
+def test_a_trainer_that_was_started_again_owes_no_acknowledgements(shipping) -> None:
+    shipping.send(1)
+    shipping.send(2)
+    shipping.start_trainer()
+    shipping.send(3)
+    assert shipping.sender.unacknowledged == 1
+    assert shipping.arrived() == 3  # what the dead one got is not sent again
+
+
+def test_a_waiting_sender_goes_on_with_the_trainer_that_was_started_again(shipping) -> None:
+    shipping.send(1)
+    shipping.send(2)
+    looks = []
+
+    def replace_the_trainer_at_the_second_look() -> bool:
+        looks.append(None)
+        if len(looks) == 2:
+            shipping.start_trainer()
+        return len(looks) < 500
+
+    assert shipping.sender.send(3, shipping.unroll, replace_the_trainer_at_the_second_look)
+    assert shipping.arrived() == 3
+
+
+def test_without_a_trainer_the_sender_waits_without_spinning(roles, tools) -> None:
+    sender = UnrollSender(
+        PeerLink(roles("actor-0"), "trainer", "unrolls"), tools.KnownPeers(), most_unacknowledged=2
+    )
+    looks = []
+
+    def proceed_for_a_while() -> bool:
+        looks.append(time.monotonic())
+        return looks[-1] - looks[0] < 0.3
+
+    assert not sender.has_room()
+    assert not sender.send(1, tools.make_unroll(), proceed_for_a_while)
+    assert len(looks) <= 0.3 / 0.01
+    assert sender.unacknowledged == 0
+
+
+def test_what_a_dead_trainer_cannot_take_is_not_counted_as_sent(shipping) -> None:
+    shipping.send(1)
+    shipping.arrived()
+    shipping.answer(1)
+    shipping.trainer.close()
+    shipping.tools.wait_until(
+        lambda: not shipping.link.client.socket.poll(10, 2), "the connection is seen to be lost"
+    )
+    assert not shipping.send_unless(2)
+    assert shipping.sender.unacknowledged == 0
+
+
+def test_an_answer_that_never_comes_is_given_up_after_a_minute(roles, tools) -> None:
+    now = [0.0]
+    shipping = Shipping(roles, tools)
+    sender = UnrollSender(
+        shipping.link, shipping.known, most_unacknowledged=1, clock=lambda: now[0]
+    )
+    shipping.sender = sender
+    shipping.send(1)
+    now[0] = 59.0
+    sender.poll()
+    assert not sender.has_room()
+    now[0] = 61.0
+    sender.poll()
+    assert sender.has_room()
+    assert sender.gauges() == {
+        "unacknowledged_unrolls": 0.0, "refused_unrolls": 0.0, "unanswered_unrolls": 1.0
+    }  # fmt: skip

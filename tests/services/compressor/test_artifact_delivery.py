@@ -1,0 +1,139 @@
+"""Artifacts on their way to actors: pulled, damaged, refused, known already."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from made_compressors import Pulling, float64_logits, make, some_observations, some_tensors
+
+from aclearn.types import PolicyVersion
+from aclearn.wire import (
+    ArtifactReply,
+    ArtifactRequest,
+    NoNewerWeights,
+)
+from services.compressor.server import serve_artifacts
+
+
+def test_actors_pull_artifacts_and_keep_the_old_one_when_one_is_damaged(roles, tools) -> None:
+    pulling, compressor = Pulling(roles, tools), make(tools, ["int8", "onnx"])
+    observations = some_observations(tools.flat, 40)
+    compressor.observe(observations)
+    compressor.compress(PolicyVersion(2, 1), some_tensors(tools.flat, 1))
+    pulling.pull(compressor)
+    assert pulling.client.at == PolicyVersion(2, 1)
+    assert pulling.client.chain == compressor.artifact.chain != "none"
+    before = pulling.runtime.logits(observations)
+
+    compressor.compress(PolicyVersion(2, 2), some_tensors(tools.flat, 2))
+    whole = compressor.artifact
+    damaged = {name: tensor.copy() for name, tensor in whole.tensors.items()}
+    damaged["hidden.0.weight"].reshape(-1).view(np.uint8)[3] ^= 1
+    compressor.artifact = replace(whole, tensors=damaged)
+    pulling.pull(compressor)
+    assert (pulling.client.at, pulling.client.refused) == (PolicyVersion(2, 1), 1)
+    np.testing.assert_allclose(pulling.runtime.logits(observations), before, rtol=1e-5, atol=1e-6)
+
+    # the calibrated ranges still hold for weights that have moved a little
+    old, step = some_tensors(tools.flat, 1), some_tensors(tools.flat, 3)
+    tensors = {name: old[name] + np.float32(0.05) * step[name] for name in old}
+    compressor.compress(PolicyVersion(2, 3), tensors)
+    pulling.pull(compressor)
+    assert pulling.client.at == PolicyVersion(2, 3)
+    expected = float64_logits(tools.flat, tensors, observations)
+    np.testing.assert_allclose(pulling.runtime.logits(observations), expected, atol=0.05)
+    # an artifact of an older epoch or version changes nothing
+    compressor.artifact = whole
+    request = ArtifactRequest(2, 3)
+    assert compressor.newer_than(PolicyVersion(request.epoch, request.version)) is None
+
+
+def test_an_artifact_of_an_older_epoch_changes_nothing(roles, tools, monkeypatch) -> None:
+    pulling, compressor = Pulling(roles, tools), make(tools, ["onnx"])
+    observations = some_observations(tools.flat, 5)
+    compressor.compress(PolicyVersion(2, 1), some_tensors(tools.flat, 1))
+    pulling.pull(compressor)
+    swaps, before = pulling.client.swaps, pulling.runtime.logits(observations)
+    # of a compressor that has not yet heard of the trainer's restarts, and sends what it has
+    behind = make(tools, ["onnx"])
+    behind.compress(PolicyVersion(1, 500), some_tensors(tools.flat, 2))
+    behind.newer_than = lambda known, plain: behind.artifact
+    arrived, version = [], pulling.source.version
+
+    def noted(message):
+        arrived.append(version(message))
+        return arrived[-1]
+
+    monkeypatch.setattr(pulling.source, "version", noted)
+
+    def has_arrived() -> bool:
+        pulling.poll()
+        serve_artifacts(pulling.server, behind, 0.01)
+        return PolicyVersion(1, 500) in arrived
+
+    tools.wait_until(has_arrived, "the artifact of the older epoch has come")
+    assert (pulling.client.at, pulling.client.chain) == (PolicyVersion(2, 1), "onnx")
+    assert (pulling.client.swaps, pulling.client.refused) == (swaps, 0)
+    np.testing.assert_array_equal(pulling.runtime.logits(observations), before)
+    tensors = some_tensors(tools.flat, 3)
+    compressor.compress(PolicyVersion(2, 2), tensors)
+    pulling.pull(compressor)
+    assert pulling.client.at == PolicyVersion(2, 2)
+    expected = float64_logits(tools.flat, tensors, observations)
+    np.testing.assert_allclose(pulling.runtime.logits(observations), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_who_refuses_the_last_artifact_acts_on_the_uncompressed_policy(roles, tools) -> None:
+    pulling, compressor = Pulling(roles, tools), make(tools, ["int8", "onnx"])
+    observations, tensors = some_observations(tools.flat, 40), some_tensors(tools.flat, 1)
+    compressor.observe(observations)
+    compressor.compress(PolicyVersion(0, 1), tensors)
+    # as on a processor that computes int8 otherwise: sealed, but its probe fails
+    other = replace(compressor.artifact, probe_logits=compressor.artifact.probe_logits + 1)
+    compressor.artifact = replace(other, digest=other.computed_digest())
+    pulling.pull(compressor)
+    assert (pulling.client.at, pulling.client.refused) == (PolicyVersion(), 1)
+    pulling.pull(compressor)
+    assert (pulling.client.at, pulling.client.chain) == (PolicyVersion(0, 1), "fuse>onnx")
+    np.testing.assert_allclose(
+        pulling.runtime.logits(observations),
+        float64_logits(tools.flat, tensors, observations),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+    # the next version is tried as the chain makes it
+    compressor.compress(PolicyVersion(0, 2), tensors)
+    pulling.pull(compressor)
+    assert (pulling.client.at, pulling.client.chain) == (
+        PolicyVersion(0, 2),
+        compressor.artifact.chain,
+    )
+    assert pulling.client.chain.startswith("int8")
+
+
+def test_an_uncompressed_policy_that_is_refused_is_asked_for_once_a_second(roles, tools) -> None:
+    pulling, compressor = Pulling(roles, tools), make(tools, ["onnx"])
+    compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
+    damaged = replace(compressor.artifact, digest="0" * 32)
+    compressor.newer_than = lambda known, plain: damaged if damaged.at > known else None
+    begun = pulling.clock.now
+    for _ in range(5):
+        pulling.pull(compressor)
+    assert pulling.clock.now - begun > 4.0
+    assert (pulling.client.refused, pulling.client.swaps) == (5, 0)
+    assert pulling.client.at == PolicyVersion()
+
+
+def test_who_has_the_newest_artifact_gets_nothing(roles, tools) -> None:
+    compressor = make(tools, ["onnx"])
+    server, endpoint = roles("compressor-0").serve((ArtifactRequest,))
+    client = roles("actor-0").connect(endpoint)
+    for known, expected in (((-1, -1), ArtifactReply), ((0, 1), NoNewerWeights)):
+        if compressor.artifact is None:
+            compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
+        assert client.send(ArtifactRequest(*known), timeout_s=tools.deadline_s)
+        tools.wait_until(lambda: server.socket.poll(50), "the request is there")
+        assert serve_artifacts(server, compressor, 0.0) == (expected is ArtifactReply)
+        envelope = client.receive(tools.deadline_s)
+        assert isinstance(envelope.message, expected)

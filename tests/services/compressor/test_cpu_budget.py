@@ -1,0 +1,134 @@
+"""A compressor's share of a core, when it may compress again, and where its time goes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from made_compressors import make_moody, some_tensors
+
+from aclearn.telemetry import WaitMeter
+from aclearn.wire import ArtifactRequest, Envelope, Weights, encode
+from services.compressor.cpu_budget import Cadence, CpuShare
+from services.compressor.main import refresh
+from services.compressor.server import serve_artifacts
+
+
+@pytest.mark.parametrize(
+    ("cpu_s", "expected"), [(0.01, 100.2), (0.05, 100.2), (0.5, 102.0), (0.0, 100.2)]
+)
+def test_the_next_compression_waits_for_its_share_of_a_core(cpu_s, expected) -> None:
+    cadence = Cadence(every_s=0.2, cpu_share=0.25)
+    assert cadence.due(99.0, 7.0)
+    cadence.begin(100.0, 7.0)
+    cadence.done(7.0 + cpu_s)
+    assert not cadence.due(expected - 0.001, 7.0 + cpu_s)
+    assert cadence.due(expected + 0.001, 7.0 + cpu_s)
+
+
+class EagerLine:
+    """A line to a trainer that has newer weights whenever they are wanted.
+
+    Each message costs `unpack_s` seconds of a core.
+    """
+
+    def __init__(self, architecture, cpu, unpack_s: float) -> None:
+        self._architecture, self._cpu, self._unpack_s = architecture, cpu, unpack_s
+        self._version = 0
+
+    def poll(self, membership, known, *, wanted):
+        if not wanted:
+            return None, None
+        self._cpu.now += self._unpack_s
+        self._version += 1
+        weights = Weights(0, self._version, some_tensors(self._architecture, self._version))
+        return weights, np.ones((2, *self._architecture.observation_shape), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("unpack_s", "beside_s", "gap_s"),
+    [
+        (0.0, 0.0, 1.0),  # 0.5 s each, at half a core
+        (0.125, 0.0, 1.25),
+        # a sixteenth of a core beside: 8/7 s, of which 0.5 s + 1/14 s are a half, and one looks
+        # four times a second
+        (0.0, 0.0625 / 4, 1.25),
+        (0.0, 0.0625, 2.0),  # a quarter of a core beside: 0.5 s + 0.5 s
+        (0.0, 0.25, 4.0),  # a whole core: no more than four times the gap that it has by itself
+    ],
+)
+def test_all_that_the_process_uses_counts_into_the_gap_between_compressions(
+    tools, unpack_s, beside_s, gap_s
+) -> None:
+    clock, cpu = tools.Clock(), tools.Clock(3.0)
+    link, compressor = make_moody(tools)
+    line = EagerLine(tools.flat, cpu, unpack_s)
+    cadence = Cadence(every_s=0.1, cpu_share=0.5)
+    starts = []
+
+    def work(tensors):
+        starts.append(clock.now)
+        cpu.now += 0.5
+        return tensors
+
+    link.spoil = work
+    for _ in range(80):
+        refresh(compressor, line, cadence, tools.KnownPeers(), clock=clock, cpu_clock=cpu)
+        clock.now += 0.25
+        cpu.now += beside_s
+    assert len(starts) > 4 and np.diff(starts).tolist() == [gap_s] * (len(starts) - 1)
+
+
+def test_the_gauge_is_of_the_last_ten_seconds(tools) -> None:
+    clock, cpu = tools.Clock(), tools.Clock(5.0)
+    share = CpuShare(clock, cpu)
+    found = [share.take()]
+    for seconds, used_s in [(10.0, 10.0), (10.0, 0.0), (5.0, 2.5), (5.0, 2.5), (10.0, 2.5)]:
+        clock.now += seconds
+        cpu.now += used_s
+        found.append(share.take())
+    # at 125 the newest look before 115 is that at 110: 2.5 s of 15
+    assert found == pytest.approx([0.0, 1.0, 0.0, 2.5 / 15, 0.5, 0.25])
+
+
+class SlowServer:
+    """Has a request after a second, and takes two seconds to send an answer."""
+
+    def __init__(self, clock) -> None:
+        self._clock = clock
+
+    def receive(self, timeout_s):
+        self._clock.now += 1.0
+        return [(b"actor", Envelope("run", "actor", 1, ArtifactRequest(-1, -1)))]
+
+    def send(self, identity, message):
+        self._clock.now += 2.0
+        return True
+
+
+def test_a_beat_tells_work_from_waiting_for_requests(tools) -> None:
+    clock = tools.Clock()
+    link, compressor = make_moody(tools)
+    compressor.meter = WaitMeter(clock)
+
+    def work(tensors):
+        clock.now += 8.0
+        return tensors
+
+    link.spoil = work
+    line, cadence = EagerLine(tools.flat, clock, 4.0), Cadence(every_s=0.1, cpu_share=1.0)
+    for _ in range(2):
+        refresh(compressor, line, cadence, tools.KnownPeers(), clock=clock, cpu_clock=lambda: 0.0)
+        assert serve_artifacts(SlowServer(clock), compressor, 0.02) == 1
+    beat = compressor.beat(False, sent=2, refused=3, cpu_share=0.5)
+    assert beat.waits == {"requests": 2.0, "total": 30.0}
+    assert beat.parts == {
+        "pull": 8.0,
+        "compress": 16.0,
+        "encode": 4.0,
+        "waiting for requests": 2.0,
+        "total": 30.0,
+    }
+    assert (beat.state, beat.final, beat.counters["artifacts_sent"]) == ("compressing", False, 2)
+    assert (beat.gauges["cpu_share"], beat.gauges["refused_messages"]) == (0.5, 3.0)
+    assert beat.gauges["artifacts"] == beat.counters["artifacts"] == 2
+    encode(beat, run="run", sender="compressor", sequence=1)  # it can be sent

@@ -1,0 +1,149 @@
+"""Whatever roles claim, the monitor answers, and a successor reads what it wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aclearn.config import RunConfig
+from aclearn.control import Goal
+from aclearn.metrics import RunView, TensorBoardWriter
+from aclearn.runs import MetricsWriter, RunFolder, is_metrics_line
+from aclearn.wire import Beat, Envelope, ErrorReply, Hello, NumberRequest, StatusRequest, encode
+from services.monitor.core import MonitorBook, Phase
+from services.monitor.files import MonitorFiles
+from services.monitor.outgoing_message import Letter
+from services.monitor.registry import Registry
+from services.runtime.role_name import ROLES
+
+_ids = st.sampled_from(["a", "b", "c", "ä" * 40])
+_roles = st.sampled_from([*ROLES, "visitor", ""])
+_counts = st.sampled_from([0, 1, 7, 500, 2**36, 2**53, 2**53 + 1, 2**63 - 1])
+_floats = st.sampled_from([0.0, 1.5, -3.0, 1e30, 1e100, -1e308, 1.7e308])
+_labels = st.sampled_from(
+    ["env_steps", "learned_steps", "in_flight_steps", "episodes", "updates", "batches",
+     "predictions", "policy_version", "epoch", "seen.a", "seen.b", "total", "working", "workers",
+     "lag_mean", "time_s", "x" * 200, ""]
+)  # fmt: skip
+_hellos = st.builds(
+    Hello, _roles, _counts, st.just("bäx" * 300), _counts,
+    st.dictionaries(_labels, st.text("t", max_size=300), max_size=10),
+)  # fmt: skip
+_beats = st.builds(
+    Beat, st.just(""), *(st.dictionaries(_labels, values, max_size=6)
+    for values in (_counts, _floats, _counts, _floats)),
+    st.lists(_floats, max_size=3), st.just([]), st.booleans(), st.just("ä" * 1000),
+    st.dictionaries(_labels, _floats, max_size=4),
+)  # fmt: skip
+_messages = st.one_of(_hellos, _beats, st.builds(NumberRequest, _roles), st.just(StatusRequest()))
+
+
+def _book(view: RunView | None = None) -> MonitorBook:
+    goal = Goal(RunConfig(max_env_steps=10_000))
+    return MonitorBook(Registry(silent_after_s=20.0), view or RunView(0.0), goal)
+
+
+def _encode(letters: list[Letter]) -> None:
+    for letter in letters:
+        encode(letter.message, run="r" * 100, sender="s" * 32, sequence=1)
+
+
+@pytest.fixture(scope="module")
+def sinks(tmp_path_factory):
+    folder: Path = tmp_path_factory.mktemp("sinks")
+    with MetricsWriter(folder / "m.jsonl") as metrics, TensorBoardWriter(folder) as board:
+        yield metrics, board
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(_ids, _messages), max_size=40))
+def test_any_messages_leave_a_monitor_that_answers_and_books_that_a_successor_reads(
+    sinks, said
+) -> None:
+    view = RunView(0.0)
+    book, now = _book(view), 0.0
+    book.observe_time(now)
+    for sender, message in said:
+        now += 1.0
+        _encode(book.take(sender.encode(), Envelope("r", sender, 0, message), now))
+        _encode(book.observe_time(now))
+    line = book.make_line(now)
+    for sink in sinks:
+        sink.write(line)
+    assert is_metrics_line(json.loads(json.dumps(line)))
+    _encode(book.take(b"cli", Envelope("r", "cli", 0, StatusRequest()), now))
+    again = RunView(now, resume_from=line, state=json.loads(json.dumps(view.state())))
+    _book(again).make_line(now + 1.0)
+
+
+def _beat(counters: dict[str, int], returns: list[float] = []) -> Beat:  # noqa: B006
+    return Beat("", counters, {}, {}, {}, returns, [], False, "")
+
+
+@pytest.mark.parametrize(
+    ("beat", "words"),
+    [
+        (_beat({"env_steps": 2**63 - 1}), "env_steps is above 2^53"),
+        (_beat({"env_steps": 120 + 2**36 + 1}), "more than a process can have taken"),
+        (_beat({"env_steps": 119}), "env_steps fell from 120 to 119"),
+        (_beat({}, [1.7e308]), "a gauge, a time or a return is beyond 1e+100"),
+    ],
+)
+def test_a_claim_that_cannot_be_is_refused_counted_and_said_once(beat, words) -> None:
+    book = _book()
+    book.observe_time(0.0)
+
+    def take(message):
+        return book.take(b"a", Envelope("r", "a", 0, message), 1.0)
+
+    take(Hello("actor", 0, "box", 1, {}))
+    take(_beat({"env_steps": 120}))
+    for _ in range(2):
+        [_, refusal] = take(beat)
+        assert isinstance(refusal.message, ErrorReply)
+        assert refusal.message.reason == "bad_beat" and words in refusal.message.detail
+    assert book.refused_beats == 2
+    assert [words in text for text in book.events] == [True]
+    take(_beat({"env_steps": 121}))
+    assert book.make_line(1.0)["env_steps"] == 121
+
+
+def test_an_actors_claim_ends_no_run_but_the_trainers_account_does() -> None:
+    book = _book()
+    book.observe_time(0.0)
+    for sender, role in (("a", "actor"), ("t", "trainer")):
+        book.take(b"x", Envelope("r", sender, 0, Hello(role, 0, "box", 1, {})), 1.0)
+    book.take(b"a", Envelope("r", "a", 0, _beat({"env_steps": 50_000})), 1.0)
+    assert book.make_line(1.0)["env_steps"] == 50_000
+    assert book.phase is Phase.RUNNING
+    book.take(b"t", Envelope("r", "t", 0, _beat({"env_steps": 10_000, "seen.a": 10_000})), 1.0)
+    book.make_line(2.0)
+    assert book.reason == "max_env_steps"
+
+
+@pytest.mark.parametrize(
+    ("line", "books"),
+    [
+        ({"time_s": 1e300, "episodes": 3}, "{}"),
+        ({"time_s": "soon", "episodes": {}}, "{}"),
+        ({"time_s": 7.0, "episodes": 3}, '{"returns": [1e308], "totals": {}}'),
+        ({"time_s": 7.0, "episodes": 3}, '{"returns": ["x"]}'),
+        ({"time_s": 7.0, "episodes": 3}, "[]"),
+    ],
+)
+def test_what_a_predecessor_left_ends_no_successor(tmp_path, line, books, caplog) -> None:
+    folder = RunFolder.create(tmp_path, "r", "{}\n")
+    folder.metrics_path.write_text(json.dumps(line) + "\n")
+    folder.books_path.write_text(books)
+    files = MonitorFiles(folder)
+    view = files.open_view(0.0)
+    assert any(event in caplog.text for event in ("last_line_not_read", "books_not_read"))
+    made = view.line(1.0)
+    assert made["episodes"] == (3 if line["time_s"] == 7.0 else 0)
+    assert files.write_line(made, view) == []
+    assert json.loads(folder.metrics_path.read_text().splitlines()[-1]) == made
+    files.close(made, view, Goal(RunConfig()), "x")

@@ -1,0 +1,226 @@
+"""Who is there: membership, generations and silence."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aclearn.config import MOST_PROCESSES
+from aclearn.wire import Peer, Peers, decode, encode
+from services.monitor.registry import Member, Registry
+
+
+def _member(name: str, incarnation: str, heard_at: float = 0.0, **changes: object) -> Member:
+    fields = {
+        "role": name.split("-")[0],
+        "number": int(name.split("-")[1]),
+        "incarnation": incarnation,
+        "address": incarnation.encode(),
+        "endpoints": {},
+        "heard_at": heard_at,
+    }
+    return Member(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def _names(registry: Registry) -> list[tuple[str, str]]:
+    return [(member.name, member.incarnation) for member in registry.members]
+
+
+def test_members_are_listed_by_role_and_number() -> None:
+    registry = Registry(silent_after_s=10)
+    for name in ("trainer-0", "actor-10", "predictor-0", "actor-9"):
+        assert registry.hello(_member(name, f"i-{name}")) is None
+    assert [name for name, _ in _names(registry)] == [
+        "actor-9",
+        "actor-10",
+        "predictor-0",
+        "trainer-0",
+    ]
+
+
+def test_a_name_stays_with_a_process_that_lives_and_goes_to_the_next_when_it_is_not_heard() -> None:
+    registry = Registry(silent_after_s=60, replaced_after_s=2)
+    first = _member("trainer-0", "a", pid=17, host="box")
+    registry.hello(first)
+    second = _member("trainer-0", "b", 1.9)
+    assert registry.taken_by(second) == (
+        "trainer-0 is process 17 on box, which lives; this one waits until that has left. Give "
+        "each process a --name of its own"
+    )
+    registry.heard("a", 2.0)
+    assert registry.taken_by(_member("trainer-0", "b", 3.9)) is not None
+    assert registry.taken_by(_member("trainer-0", "a", 3.9)) is None
+    assert registry.taken_by(_member("trainer-1", "b", 3.9)) is None
+    third = _member("trainer-0", "b", 4.1)
+    assert registry.taken_by(third) is None
+    assert registry.hello(third) == _member("trainer-0", "a", 2.0, pid=17, host="box")
+    assert _names(registry) == [("trainer-0", "b")]
+    # the first one was stopped only, and is told when it comes back
+    assert "which lives" in str(registry.taken_by(_member("trainer-0", "a", 5.0)))
+    registry.leave("b")
+    assert registry.taken_by(_member("trainer-0", "a", 5.0)) is None
+
+
+def test_numbers_are_the_lowest_free_ones_of_a_role_and_stay_with_their_process() -> None:
+    registry = Registry(silent_after_s=60)
+    registry.hello(_member("actor-1", "named"))
+    given = [registry.hand_out(incarnation, "actor", 0.0) for incarnation in "abca"]
+    assert given == [0, 2, 3, 0]
+    assert registry.hand_out("p", "predictor", 0.0) == 0
+    for incarnation, number in zip("abc", given, strict=False):
+        registry.hello(_member(f"actor-{number}", incarnation))
+        assert registry.hand_out(incarnation, "actor", 1.0) == number
+    registry.leave("b")
+    assert registry.hand_out("d", "actor", 1.0) == 2
+    assert registry.hand_out("e", "actor", 1.0) == 4
+    # a process that is named has no number that was given to one which is still starting
+    assert "actor-2 was given to a process that is starting" in str(
+        registry.taken_by(_member("actor-2", "other", 1.0))
+    )
+    assert registry.taken_by(_member("actor-2", "d", 1.0)) is None
+    assert registry.taken_by(_member("actor-2", "other", 3602.0)) is None  # it never came
+
+
+def test_numbers_that_aclearn_train_gives_itself_are_not_handed_out() -> None:
+    registry = Registry(silent_after_s=60, first_numbers={"actor": 4})
+    assert [registry.hand_out(i, "actor", 0.0) for i in "ab"] == [4, 5]
+    assert registry.hand_out("c", "compressor", 0.0) == 0
+
+
+def test_numbers_for_processes_that_never_come_cost_no_memory() -> None:
+    registry = Registry(silent_after_s=60)
+    for i in range(3000):
+        registry.hand_out(f"ghost-{i}", "actor", float(i) / 1000)
+    assert registry.hand_out("good", "actor", 3.0) < MOST_PROCESSES + 2
+
+
+def test_a_run_is_full_with_512_processes_but_takes_one_that_was_started_again() -> None:
+    registry = Registry(silent_after_s=10)
+    for number in range(512):
+        newcomer = _member(f"actor-{number}", f"i{number}")
+        assert registry.refusal(newcomer) is None
+        registry.hello(newcomer)
+    late = _member("actor-512", "late")
+    assert "512 processes" in str(registry.refusal(late))
+    assert registry.refusal(_member("actor-7", "again")) is None
+    assert registry.refusal(_member("actor-7", "i7")) is None
+    registry.leave("i3")
+    assert registry.refusal(late) is None
+
+
+def test_a_process_that_the_list_of_all_has_no_room_for_is_refused() -> None:
+    registry = Registry(silent_after_s=10)
+    endpoints = {"e" * 200 + str(i): "t" * 250 for i in range(8)}
+    admitted = []
+    for number in range(40):
+        newcomer = _member(f"predictor-{number}", f"{number:064}", endpoints=endpoints)
+        if registry.refusal(newcomer) is None:
+            registry.hello(newcomer)
+            admitted.append(newcomer)
+    assert "as one message can list" in str(registry.refusal(newcomer))
+    assert registry.refusal(_member("actor-0", "a")) is None
+    assert registry.refusal(admitted[0]) is None
+    peers = [Peer(m.role, m.name, m.incarnation, m.endpoints) for m in registry.members]
+    assert len(peers) == len(admitted) > 10
+    decode(encode(Peers(1, peers), run="r" * 1024, sender="s" * 1024, sequence=2**63 - 1))
+
+
+def test_the_longest_list_of_peers_can_be_sent() -> None:
+    endpoints = {"actions": "tcp://node-123.cluster.example.org:54321"}
+    peers = [Peer("actor", f"actor-{i}", f"{i:032x}", {}) for i in range(256)]
+    peers += [Peer("predictor", f"predictor-{i}", f"{i:032x}", endpoints) for i in range(256)]
+    decode(encode(Peers(1, peers), run="r" * 100, sender="s" * 32, sequence=1))
+
+
+def test_the_generation_counts_changes_of_those_who_serve_others_only() -> None:
+    registry = Registry(silent_after_s=10)
+    registry.hello(_member("actor-0", "a"))
+    registry.leave("a")
+    assert registry.generation == 0
+    registry.hello(_member("trainer-0", "t", endpoints={"weights": "ipc:///a"}))
+    assert registry.generation == 1
+    registry.leave("t")
+    assert registry.generation == 2
+
+
+def test_saying_hello_again_changes_the_generation_only_with_other_endpoints() -> None:
+    registry = Registry(silent_after_s=10)
+    registry.hello(_member("trainer-0", "t", endpoints={"weights": "ipc:///a"}))
+    assert registry.generation == 1
+    registry.hello(_member("trainer-0", "t", 5.0, endpoints={"weights": "ipc:///a"}))
+    assert registry.generation == 1
+    member = registry.get("t")
+    assert member is not None
+    assert member.heard_at == 5.0
+    registry.hello(_member("trainer-0", "t", 6.0, endpoints={"weights": "ipc:///b"}))
+    assert registry.generation == 2
+
+
+def test_beats_keep_everything_of_a_member_but_the_time() -> None:
+    registry = Registry(silent_after_s=10)
+    member = _member("trainer-0", "t", 1.0, endpoints={"weights": "ipc:///a"})
+    registry.hello(member)
+    generation = registry.generation
+    assert registry.heard("t", 7.5)
+    expected = _member("trainer-0", "t", 7.5, endpoints={"weights": "ipc:///a"})
+    assert registry.get("t") == expected
+    assert registry.generation == generation
+
+
+def test_the_unknown_are_not_heard() -> None:
+    registry = Registry(silent_after_s=10)
+    assert not registry.heard("nobody", 1.0)
+    assert registry.members == []
+    assert registry.generation == 0
+
+
+def test_who_leaves_is_gone_and_leaving_twice_is_nothing() -> None:
+    registry = Registry(silent_after_s=10)
+    member = _member("actor-0", "a")
+    registry.hello(member)
+    assert registry.leave("a") == member
+    assert registry.members == []
+    assert registry.leave("a") is None
+
+
+def test_the_silent_are_taken_out_after_the_bound_and_not_at_it() -> None:
+    registry = Registry(silent_after_s=10)
+    registry.hello(_member("actor-0", "a", 0.0))
+    registry.hello(_member("actor-1", "b", 0.0))
+    registry.heard("b", 4.0)
+    assert registry.take_out_silent(10.0) == []
+    assert [member.name for member in registry.take_out_silent(10.5)] == ["actor-0"]
+    assert _names(registry) == [("actor-1", "b")]
+    assert registry.take_out_silent(10.5) == []
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["hello", "beat", "leave", "look"]),
+            st.integers(0, 2),
+            st.integers(0, 5),
+        ),
+        max_size=30,
+    )
+)
+def test_the_generation_grows_exactly_when_the_membership_changes(events) -> None:
+    registry, now = Registry(silent_after_s=3), 0.0
+    for what, number, incarnation in events:
+        now += 1.0
+        before, generation = set(_names(registry)), registry.generation
+        if what == "hello":
+            endpoints = {"predictions": "ipc:///p"}
+            name = f"predictor-{number}"
+            registry.hello(_member(name, f"{number}-{incarnation}", now, endpoints=endpoints))
+        elif what == "beat":
+            registry.heard(f"{number}-{incarnation}", now)
+        elif what == "leave":
+            registry.leave(f"{number}-{incarnation}")
+        else:
+            registry.take_out_silent(now)
+        after = set(_names(registry))
+        assert (registry.generation > generation) == (after != before)
+        names = [name for name, _ in after]
+        assert len(names) == len(set(names))

@@ -1,0 +1,164 @@
+"""The counts that a tuner remembers on a machine: what they are for, and when they are no use."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+from tuned_runs import World, tuned_config, two_is_best
+
+from aclearn.config import Config
+from aclearn.runs import tuner_log as tuner_file
+from aclearn.runs.tuner_log import TUNER_FILE
+from services.monitor.tuned_counts import TunedKey, TunedSettings, tuned_key
+from services.monitor.tuner_setup import tuned_file
+
+
+def test_the_best_is_the_next_start_on_this_machine_only_for_this_configuration(
+    tools, tmp_path
+) -> None:
+    first = World(tools, tuned_config(tmp_path), two_is_best)
+    first.go_on(60.0)
+    first.tuning.close()
+    (first.folder.path / TUNER_FILE).unlink()
+    again = World(tools, tuned_config(tmp_path), two_is_best)
+    assert again.tuning.gauges()["tuner_trainers"] == 2.0
+    assert "starts from 2 trainers" in again.tuning.notes[0]
+    again.tuning.close()
+    other = tuned_config(tmp_path, objective="tps")
+    assert again.memory.find(tuned_key(other)) is None
+
+
+@pytest.mark.parametrize(
+    ("function", "value"),
+    [("socket.gethostname", "another-machine"), ("usable_cores", 96)],
+)
+def test_the_best_is_not_offered_on_another_machine(
+    tools, tmp_path, monkeypatch, function: str, value: object
+) -> None:
+    first = World(tools, tuned_config(tmp_path), two_is_best)
+    first.go_on(60.0)
+    first.tuning.close()
+    (first.folder.path / TUNER_FILE).unlink()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(f"aclearn.runs.tuner_log.{function}", lambda: value)
+        there = World(tools, tuned_config(tmp_path), two_is_best)
+        assert there.tuning.gauges()["tuner_trainers"] == 1.0
+        assert not there.tuning.notes
+        there.tuning.close()
+    back = World(tools, tuned_config(tmp_path), two_is_best)
+    assert back.tuning.gauges()["tuner_trainers"] == 2.0
+    back.tuning.close()
+
+
+def _key(**groups: dict) -> TunedKey:
+    return tuned_key(Config.model_validate({"env": {"id": "CartPole-v1"}, **groups}))
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        {"env": {"id": "CartPole-v1", "kwargs": {"sutton_barto_reward": True}}},
+        {"env": {"id": "CartPole-v1", "frame_stack": 4}},
+        {"policy": {"hidden": [512]}},
+        {"actors": {"processes": 7}},
+        {"actors": {"emulator_threads": 2}},
+        {"predictor": {"runtime": "torch"}},
+        {"predictor": {"processes": 2}},
+        {"predictor": {"max_batch": 1}},
+        {"compressor": {"chain": ["int8", "onnx"]}},
+        {"trainer": {"amp": "off"}},
+        {"trainer": {"unrolls_per_batch": 7}},
+        {"tuner": {"objective": "tps"}},
+        {"tuner": {"counts": ["trainers"]}},
+    ],
+)
+def test_what_decides_which_counts_are_best_has_an_entry_of_its_own(groups) -> None:
+    assert _key(**groups) != _key()
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        {"predictor": {"workers": 3}, "trainer": {"workers": 2}},  # the answers
+        {"run": {"seed": 5}},
+        {"optimiser": {"learning_rate": 1e-5}},
+        {"tuner": {"every_s": 60.0}},
+    ],
+)
+def test_what_does_not_decide_it_shares_the_entry(groups) -> None:
+    assert _key(**groups) == _key()
+
+
+def test_a_count_that_the_tuner_leaves_alone_is_part_of_the_key() -> None:
+    tuner = {"counts": ["trainers"]}
+    assert _key(tuner=tuner, predictor={"workers": 2}) != _key(tuner=tuner)
+    tuner = {"counts": ["actors"]}
+    assert _key(tuner=tuner, actors={"processes": 5}) == _key(tuner=tuner)
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "expected"),
+        ('{"settings": 3}', "expected"),
+        ('{"settings": [{"counts": {"trainers": "x"}}]}', "expected"),
+        ("[" * 100_000, "is no JSON"),
+    ],
+)
+def test_a_corrupt_memory_is_reported_counted_left_alone_and_ignored(
+    tools, tmp_path, caplog, content: str, named: str
+) -> None:
+    config = tuned_config(tmp_path)
+    tuned_file(config).write_text(content)
+    with caplog.at_level(logging.WARNING):
+        world = World(tools, config, two_is_best)
+        world.go_on(60.0)
+        world.tuning.close()
+    assert world.workers == {"t": 2}
+    assert world.memory.warnings >= 2  # read at the start, before the writing
+    assert str(tuned_file(config)) in caplog.text
+    assert named in caplog.text and "remove it" in caplog.text
+    assert tuned_file(config).read_text() == content
+
+
+def test_a_run_that_ends_right_after_a_great_change_remembers_what_it_led_to(
+    tools, tmp_path
+) -> None:
+    world = World(tools, tuned_config(tmp_path), two_is_best)
+    while not world.lines() or world.lines()[-1]["verdict"] != "accepted":
+        world.go_on(0.25)
+    world.tuning.close()
+    assert world.memory.find(tuned_key(world.config)) == {"trainers": 2}
+
+
+def test_a_remembered_count_out_of_bounds_is_not_used(tools, tmp_path) -> None:
+    config = tuned_config(tmp_path)
+    TunedSettings(tuned_file(config)).remember(tuned_key(config), {"trainers": 4}, 1.0)
+    world = World(tools, config, two_is_best)
+    assert world.tuning.gauges()["tuner_trainers"] == 1.0
+    world.tuning.close()
+
+
+def test_runs_that_end_together_wait_for_each_other_and_both_are_remembered(
+    tmp_path, monkeypatch
+) -> None:
+    path, began = tmp_path / "tuned.json", threading.Event()
+    mine, other = TunedSettings(path), TunedSettings(path)
+    read = mine._read
+
+    def reads() -> list[dict] | None:
+        began.set()
+        return read()
+
+    monkeypatch.setattr(mine, "_read", reads)
+    keys = [TunedKey("box", 2, "cpu", digest) for digest in ("a", "b")]
+    writes = threading.Thread(target=mine.remember, args=(keys[0], {"trainers": 2}, 1.0))
+    with tuner_file._locked(tmp_path):  # as another run does between its reading and its writing
+        writes.start()
+        assert not began.wait(0.3)
+        assert other._put(keys[1], {"trainers": 3}, 1.0)
+    writes.join(10.0)
+    assert [mine.find(key) for key in keys] == [{"trainers": 2}, {"trainers": 3}]

@@ -1,0 +1,405 @@
+"""The tuner in its run: beats in, letters and files out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+from tuned_runs import World, actors_of, member, tuned_config, two_is_best
+
+from aclearn.errors import RunFolderError
+from aclearn.runs.tuner_log import TUNER_FILE
+from aclearn.views import plot_tuner
+from aclearn.wire import SetWorkers
+from services.monitor.outgoing_message import Letter
+from services.monitor.tuner_setup import tuned_file
+
+
+def test_workers_of_the_trainer_are_told_and_every_decision_is_a_line(tools, tmp_path) -> None:
+    world = World(tools, tuned_config(tmp_path), two_is_best)
+    world.go_on(60.0)
+    assert world.letters[0] == Letter(b"t", SetWorkers(2))
+    assert world.workers == {"t": 2}
+    lines = world.lines()
+    assert [line["verdict"] for line in lines[:3]] == ["baseline", "kept", "accepted"]
+    # the second beat is the first with more learned steps, settle_s, every_s
+    assert lines[0]["time_s"] == pytest.approx(100.0 + 0.5 + 0.5 + 2.0)
+    assert lines[2]["counts"] == lines[2]["kept"] == {"trainers": 2}
+    # relative change of 1000/s over 600/s
+    assert lines[2]["change"] == pytest.approx(1000 / 600 - 1, abs=0.01)
+    assert lines[-1]["state"] == "frozen"
+    gauges = world.tuning.gauges()
+    assert gauges["tuner_trainers"] == 2.0
+    assert gauges["tuner_rate"] == pytest.approx(1000.0, rel=0.01)
+    assert gauges["tuner_temperature"] == 0.0
+    assert gauges["tuner_frozen"] == 1.0
+    assert gauges["tuner_baseline"] == lines[-1]["baseline"]
+    assert gauges["tuner_noise"] == lines[-1]["noise"]
+    assert gauges["tuner_verdicts"] == Counter(line["verdict"] for line in lines)
+    assert "2 trainers pay best" in world.tuning.notes[-1]
+    world.tuning.close()
+
+
+def test_each_decision_is_shown_once_under_its_number_in_the_log(tools, tmp_path) -> None:
+    world = World(tools, tuned_config(tmp_path), two_is_best)
+    world.go_on(60.0)
+    world.tuning.close()
+    again = World(tools, tuned_config(tmp_path), two_is_best)  # goes on counting
+    again.go_on(60.0)
+    again.tuning.close()
+    lines, shown = again.lines(), [*world.shown, *again.shown]
+    assert len(world.shown) < len(lines)
+    assert [line["decision"] for line in lines] == list(range(1, len(lines) + 1))
+    assert [number for number, _ in shown] == list(range(1, len(lines) + 1))
+    for line, (_, scalars) in zip(lines, shown, strict=True):
+        [numbers] = scalars.values()
+        assert numbers["verdict"] == {line["verdict"].replace(" ", "_"): 1.0}
+        for name in ("counts", "kept", "rate", "window_s", "change", "temperature"):
+            assert numbers[name] == line[name]
+        assert numbers["frozen"] == (line["state"] == "frozen")
+
+
+@pytest.mark.parametrize(
+    ("counts", "inference", "fixed"),
+    [
+        ("[trainers]", "local", {"predictors": 0, "actors": 2}),
+        ("[actors]", "local", {"predictors": 0, "trainers": 1}),
+        ("[predictors]", "predictor", {"trainers": 1, "actors": 2}),
+        ("[predictors, trainers, actors]", "predictor", {}),
+    ],
+)
+def test_the_log_has_also_the_counts_that_nobody_tunes(
+    tools, tmp_path, counts: str, inference: str, fixed: dict
+) -> None:
+    config = tuned_config(tmp_path, counts=counts, inference=inference)
+    world = World(tools, config, lambda workers, actors: 500.0)
+    if inference == "predictor":
+        world.members.append(member("predictor-0", "p"))
+        world.workers["p"] = 1
+    world.go_on(10.0)
+    assert world.lines() != []
+    for line in world.lines():
+        assert line["fixed"] == fixed
+        assert {**line["fixed"], **line["counts"]}.keys() == {"predictors", "trainers", "actors"}
+    world.tuning.close()
+
+
+def test_nothing_is_measured_before_every_actor_is_there(tools, tmp_path) -> None:
+    world = World(tools, tuned_config(tmp_path), two_is_best)
+    late = world.members.pop()
+    world.go_on(40.0)
+    assert world.lines() == []
+    world.members.append(late)
+    world.go_on(10.0)
+    # the beat at 40.25 s is the first to be looked at, the next rises; settle_s, every_s
+    assert world.lines()[0]["time_s"] == pytest.approx(100.0 + 40.5 + 0.5 + 2.0)
+    assert not world.tuning.notes
+    world.tuning.close()
+
+
+def test_an_actor_that_never_comes_keeps_the_tuner_off_for_a_minute(tools, tmp_path) -> None:
+    world = World(tools, tuned_config(tmp_path), two_is_best)
+    world.members.pop()
+    world.go_on(70.0)
+    # the first beat at 0.25 s, a minute; the next beat rises, settle_s, every_s
+    assert world.lines()[0]["time_s"] == pytest.approx(100.0 + 60.25 + 0.25 + 0.5 + 2.0)
+    assert "begins with 1 of 2 actors" in world.tuning.notes[0]
+    world.tuning.close()
+
+
+def test_a_restarted_role_is_told_again_and_a_deaf_one_is_reminded_once_a_second(
+    tools, tmp_path
+) -> None:
+    world = World(tools, tuned_config(tmp_path), two_is_best)
+    world.go_on(60.0)
+    told = len(world.letters)
+    world.members[0], world.workers = member("trainer-0", "u"), {"u": 1}
+    world.rate = lambda workers, actors: 1000.0
+    world.deaf = True
+    world.go_on(3.0)
+    assert world.letters[told:] == [Letter(b"u", SetWorkers(2))] * 3
+    world.deaf = False
+    world.go_on(2.0)
+    assert world.workers == {"u": 2}
+    world.tuning.close()
+
+
+def test_what_a_role_never_takes_over_is_given_up_and_told_to_the_person(tools, tmp_path) -> None:
+    world = World(tools, tuned_config(tmp_path), two_is_best)
+    world.deaf = True
+    world.go_on(45.0)
+    assert [line["verdict"] for line in world.lines()][:3] == ["baseline", "kept", "given up"]
+    assert any("2 trainers given up" in note for note in world.tuning.notes)
+    assert world.tuning.gauges()["tuner_trainers"] == 1.0
+    world.tuning.close()
+
+
+def test_predictors_are_told_each_and_counted_when_all_have_it(tools, tmp_path) -> None:
+    config = tuned_config(tmp_path, counts="[predictors]", inference="predictor")
+    world = World(tools, config, lambda workers, actors: 500.0 * min(workers["p"], workers["q"], 2))
+    world.members += [member("predictor-0", "p"), member("predictor-1", "q")]
+    world.workers = {"p": 1, "q": 1, "t": 1}
+    world.go_on(60.0)
+    assert Letter(b"p", SetWorkers(2)) in world.letters
+    assert Letter(b"q", SetWorkers(2)) in world.letters
+    assert all(letter.address != b"t" for letter in world.letters)
+    assert world.workers["p"] == world.workers["q"] == 2
+    world.tuning.close()
+
+
+def test_actors_are_wanted_and_nobody_is_told(tools, tmp_path) -> None:
+    config = tuned_config(tmp_path, counts="[actors]")
+    world = World(tools, config, lambda workers, actors: 100.0 * min(actors, 3) - actors)
+    assert world.tuning.actors_wanted == 2
+    world.go_on(80.0)
+    assert world.tuning.actors_wanted == 3
+    assert world.letters == []
+    world.tuning.close()
+
+
+def test_actors_that_leave_are_not_measured_with_those_that_stay(tools, tmp_path) -> None:
+    config = tuned_config(tmp_path, counts="[actors]")
+    # two are best, and who leaves takes four seconds
+    world = World(tools, config, lambda workers, actors: 1000.0 - 300.0 * abs(actors - 2))
+    world.leaves_within_s = 4.0
+    world.go_on(400.0)
+    rates = {line["counts"]["actors"]: set() for line in world.lines()}
+    for line in world.lines():
+        if line["rate"] is not None:
+            rates[line["counts"]["actors"]].add(round(line["rate"], -1))
+    assert rates == {1: {700}, 2: {1000}, 3: {700}}
+    assert world.tuning.actors_wanted == 2
+    world.tuning.close()
+
+
+def test_a_run_that_goes_on_with_fewer_actors_waits_for_the_others_to_leave(
+    tools, tmp_path
+) -> None:
+    config = tuned_config(tmp_path, counts="[actors]")
+    world = World(tools, config, lambda workers, actors: 1000.0 - 300.0 * abs(actors - 2))
+    world.members = [member("trainer-0", "t"), *actors_of(4)]  # as many as are configured, say
+    world.leaves_within_s = 4.0
+    world.go_on(12.0)
+    first = world.lines()[0]
+    assert (first["counts"], round(first["rate"], -1)) == ({"actors": 2}, 1000)
+    world.tuning.close()
+
+
+def _world_in_a_trial(tools, folder) -> World:
+    """Two actors are kept, and another count is tried."""
+    world = World(tools, tuned_config(folder, counts="[actors]"), _two_is_worst)
+    while world.tuning.actors_wanted == 2:
+        world.go_on(0.25)
+    return world
+
+
+def _two_is_worst(workers, actors) -> float:
+    return 1000.0 + 500.0 * abs(actors - 2)
+
+
+@pytest.mark.parametrize("beats", [True, False], ids=["later", "before_their_first_beat"])
+def test_a_trial_of_which_two_actors_die_is_given_up(tools, tmp_path, beats: bool) -> None:
+    world = _world_in_a_trial(tools, tmp_path)
+    trial = world.tuning.actors_wanted
+    # who says goodbye has not died
+    world.tuning.take(
+        world.members[1], tools.make_beat(final=True), world.members, {}, world.clock.now
+    )
+    for incarnation in ("b0", "b1", "b2"):
+        assert world.tuning.actors_wanted == trial
+        world.start_again("actor-0", incarnation)
+        if not beats:
+            world.silent.add(incarnation)
+        world.go_on(0.5)
+    last = world.lines()[-1]
+    assert (last["verdict"], last["counts"]) == ("given up", {"actors": trial})
+    assert world.tuning.actors_wanted == 2
+    world.tuning.close()
+
+
+def test_a_trial_is_judged_when_nobody_can_have_died_in_its_window_unheard(tools, tmp_path) -> None:
+    world = _world_in_a_trial(tools, tmp_path)
+    began, trial = len(world.lines()), world.tuning.actors_wanted
+    world.go_on(1.0)
+    world.silent.add("a0")  # it has died
+    world.go_on(10.0)  # windows have 2 s
+    assert len(world.lines()) == began
+    assert world.tuning.actors_wanted == trial
+    # its successor says hello, and the window begins anew
+    world.start_again("actor-0", "b0")
+    world.go_on(0.5)
+    [line] = world.lines()[began:]
+    assert (line["verdict"], line["counts"]) == ("discarded", {"actors": trial})
+    world.go_on(4.0)
+    judged = world.lines()[began + 1]
+    assert (judged["verdict"], judged["counts"]) == ("accepted", {"actors": trial})
+    # 0.5 s to settle and its 2 s after the discarded one, which was read with the hello
+    assert judged["time_s"] - line["time_s"] == pytest.approx(2.5, abs=0.5)
+    assert judged["window_s"] == pytest.approx(2.0, abs=0.5)
+    world.tuning.close()
+
+
+@pytest.mark.parametrize(
+    ("beats_every_s", "late_s"),
+    # 0.5 s is what is configured, and half as much again is not late yet
+    [(0.5, 0.0), (3.0, 2.25)],
+)
+def test_a_verdict_is_no_later_than_the_beats_are(tools, tmp_path, beats_every_s, late_s) -> None:
+    world = _world_in_a_trial(tools, tmp_path)
+    began, trial = len(world.lines()), world.tuning.actors_wanted
+    world.silent |= {"a0", "a1", "a2"}  # they beat by hand
+    begins = world.clock.now
+    while len(world.lines()) == began:
+        for actor in world.members[1:]:
+            world.tuning.take(actor, tools.make_beat(), world.members, {}, world.clock.now)
+        world.go_on(beats_every_s)
+    judged = world.lines()[began]
+    assert (judged["verdict"], judged["counts"]) == ("accepted", {"actors": trial})
+    # a sample, 0.5 s to settle, a window of 2 s, and what the beat is late
+    assert judged["time_s"] - 100.0 - begins <= 0.25 + 0.5 + 2.0 + late_s + 0.25
+
+
+def test_a_wish_that_was_overtaken_is_told_again(tools, tmp_path) -> None:
+    config = tuned_config(tmp_path)
+    world = World(tools, config, two_is_best)
+    world.deaf = True  # its workers stay as they are
+    while not world.letters:
+        world.go_on(0.25)
+    assert world.letters == [Letter(b"t", SetWorkers(2))]
+    world.tuning._wanted = {"trainers": 1}  # reverted before the second worker was there
+    told = world.tuning.letters(world.members, world.clock.now)
+    assert told == [Letter(b"t", SetWorkers(1))]
+    world.tuning.close()
+
+
+def test_an_actor_that_was_started_by_hand_is_not_the_launcher_s_to_follow(tools, tmp_path) -> None:
+    config = tuned_config(tmp_path, counts="[actors]")
+    world = World(tools, config, lambda workers, actors: 100.0 * min(actors, 4) - actors)
+    world.by_hand = [member("actor-70", "h")]
+    world.members += world.by_hand
+    world.go_on(300.0)
+    lines = world.lines()
+    assert "adopted" not in {line["verdict"] for line in lines}
+    # three of the launcher's and the one by hand
+    assert world.tuning.actors_wanted == 3
+    assert max(line["counts"]["actors"] for line in lines) == 4
+    world.tuning.close()
+
+
+@pytest.mark.parametrize("objective", ["learned_steps", "tps"])
+def test_the_objective_is_chosen(tools, tmp_path, objective: str) -> None:
+    world = World(tools, tuned_config(tmp_path, objective=objective), lambda workers, actors: 0.0)
+    member, counter = world.members[0], 0
+    for _ in range(8):
+        world.clock.now += 0.5
+        counter += 50
+        other = "batches" if objective == "learned_steps" else "learned_steps"
+        mine = "batches" if objective == "tps" else "learned_steps"
+        beat = tools.make_beat(counters={mine: counter, other: 7}, gauges={"workers": 1.0})
+        world.tuning.take(member, beat, world.members, {}, world.clock.now)
+    assert world.tuning.gauges()["tuner_rate"] == pytest.approx(100.0)
+    world.tuning.close()
+
+
+def test_a_run_that_goes_on_starts_from_what_it_kept(tools, tmp_path) -> None:
+    config = tuned_config(tmp_path)
+    first = World(tools, config, two_is_best)
+    first.go_on(60.0)
+    first.tuning.close()
+    tuned_file(config).unlink()
+    with (first.folder.path / TUNER_FILE).open("a") as log:
+        log.write('{"time_s": 1')  # what a kill leaves
+    again = World(tools, config, two_is_best)
+    assert again.tuning.gauges()["tuner_trainers"] == 2.0
+    again.go_on(10.0)
+    assert len(again.lines()) > 2  # every line is whole
+    again.tuning.close()
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        None,
+        3,
+        [2],
+        {},
+        {"trainers": 0},
+        {"trainers": -1},
+        {"trainers": 4},  # above tuner.max_trainers
+        {"trainers": 2.0},
+        {"trainers": "2"},
+        {"trainers": None},
+        {"trainers": True},
+        {"actors": 2},
+        {"trainers": 2, "actors": 2},
+    ],
+)
+def test_a_log_that_kept_what_cannot_be_is_no_start(tools, tmp_path, kept: object) -> None:
+    config = tuned_config(tmp_path)
+    config = config.model_copy(update={"trainer": config.trainer.model_copy(update={"workers": 3})})
+    world = World(tools, config, two_is_best)
+    world.tuning.close()
+    (world.folder.path / TUNER_FILE).write_text(json.dumps({"kept": kept}) + "\n")
+    again = World(tools, config, two_is_best)
+    assert again.tuning.gauges()["tuner_trainers"] == 3.0  # as configured
+    again.go_on(60.0)
+    assert again.workers == {"t": 2}
+    again.tuning.close()
+
+
+@pytest.mark.parametrize(
+    ("written", "goes_on_at"),
+    [
+        ("0.25", 0.25),
+        ("0", 0.0),
+        ("0.5", 0.5),
+        ("0.51", 0.5),  # hotter than tuner.temperature
+        ("-0.1", 0.5),
+        ("NaN", 0.5),
+        ("Infinity", 0.5),
+        ("null", 0.5),
+        ('"0.25"', 0.5),
+        ("[0.25]", 0.5),
+    ],
+)
+def test_a_temperature_of_the_log_is_gone_on_with_only_where_it_can_be_one(
+    tools, tmp_path, written: str, goes_on_at: float
+) -> None:
+    config = tuned_config(tmp_path)
+    hot = config.model_copy(update={"tuner": config.tuner.model_copy(update={"temperature": 0.5})})
+    world = World(tools, hot, two_is_best)
+    world.tuning.close()
+    (world.folder.path / TUNER_FILE).write_text(f'{{"temperature": {written}}}\n')
+    again = World(tools, hot, two_is_best)
+    assert again.tuning.gauges()["tuner_temperature"] == goes_on_at
+    again.tuning.close()
+
+
+@pytest.mark.parametrize("number", ['"7"', "-7", "null", "1.5"])
+def test_a_number_of_a_decision_that_cannot_be_begins_at_one(tools, tmp_path, number: str) -> None:
+    world = World(tools, tuned_config(tmp_path), two_is_best)
+    world.tuning.close()
+    (world.folder.path / TUNER_FILE).write_text(f'{{"decision": {number}}}\n')
+    again = World(tools, tuned_config(tmp_path), two_is_best)
+    again.go_on(10.0)
+    assert again.lines()[1]["decision"] == 1
+    again.tuning.close()
+
+
+def test_a_run_too_short_for_a_window_remembers_nothing_and_its_plot_says_why(
+    tools, tmp_path
+) -> None:
+    world = World(tools, tuned_config(tmp_path), two_is_best)
+    world.go_on(2.5)  # the counter rises at 0.5 s; settle_s 0.5, every_s 2
+    world.tuning.close()
+    assert world.lines() == []
+    assert not tuned_file(world.config).exists()
+    with pytest.raises(RunFolderError, match="has no reading yet: no window has ended"):
+        plot_tuner(world.folder.path, tmp_path / "tuner.png")
+
+
+def test_there_is_no_tuner_where_there_is_nothing_to_tune(tools, tmp_path) -> None:
+    assert World(tools, tuned_config(tmp_path / "a", enabled="false"), None).tuning is None
+    assert World(tools, tuned_config(tmp_path / "b", counts="[predictors]"), None).tuning is None
+    assert not (tmp_path / "a" / "r" / TUNER_FILE).exists()

@@ -1,0 +1,119 @@
+"""Four workers, many clients, weights that change all the time: who answers what, and by whom."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from aclearn.distributions import log_probs_of
+from aclearn.types import PolicyVersion
+from aclearn.wire import ActReply, ActRequest
+from compress import OnnxPolicy
+from services.predictor import server as predictor_module
+from services.predictor.prediction_queue import PredictionQueue
+from services.predictor.server import Predictor
+from services.runtime.policy_sources import Acting
+
+_CLIENTS, _REQUESTS, _OUT = 12, 150, 3
+
+
+def _tensors(tools, version: int) -> dict[str, np.ndarray]:
+    """Weights whose logits are [0, v, 0, 0] for every observation, v by version."""
+    shapes = tools.flat.tensor_shapes().items()
+    tensors = {name: np.zeros(shape, np.float32) for name, shape in shapes}
+    tensors["policy.bias"][1] = _offset(version)
+    return tensors
+
+
+def _offset(version: int) -> float:
+    return (version % 1000) / 250 - 2  # two neighbours are four thousandths apart
+
+
+class Asking:
+    """One client: keeps some requests out until all are answered. Runs in its own thread."""
+
+    def __init__(self, client, index: int) -> None:
+        self._client, self._index = client, index
+        self.answers: list[ActReply] = []
+        self.sizes: dict[int, int] = {}
+        self.failure: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        try:
+            self._ask()
+        except BaseException as error:
+            self.failure = error
+
+    def _ask(self) -> None:
+        rng = np.random.default_rng(self._index)
+        answered: set[int] = set()
+        end = time.monotonic() + 60.0
+        while len(answered) < _REQUESTS:
+            assert time.monotonic() < end, f"{_REQUESTS - len(answered)} of them unanswered"
+            while len(self.sizes) < _REQUESTS and len(self.sizes) - len(answered) < _OUT:
+                number = len(self.sizes)
+                self.sizes[number] = int(rng.integers(1, 5))
+                observations = rng.normal(size=(self.sizes[number], 3)).astype(np.float32)
+                assert self._client.send(ActRequest(number, observations), timeout_s=10.0)
+            envelope = self._client.receive(0.1)
+            if envelope is not None:
+                self.answers.append(envelope.message)
+                answered.add(envelope.message.request)
+        extra = self._client.receive(0.05)  # an answer too many would be here by now
+        assert extra is None, extra
+
+
+def test_each_request_is_answered_once_by_the_policy_that_is_named(
+    roles, tools, monkeypatch
+) -> None:
+    monkeypatch.setattr(predictor_module, "_ASKED_AGAIN_WITHIN_S", 600.0)  # nobody asks again here
+    server, endpoint = roles("predictor-0").serve((ActRequest,))
+    runtime, version = OnnxPolicy(tools.flat), 0
+    acting: Acting | None = None
+
+    def swap() -> None:
+        nonlocal acting, version
+        version += 1
+        runtime.swap(_tensors(tools, version))
+        acting = Acting(runtime.executable, PolicyVersion(1, version), f"chain-{version}")
+
+    swap()
+    queue = PredictionQueue(max_requests=1000, max_batch=6, min_batch=3, batch_timeout_s=0.002)
+    predictor = Predictor(server, queue, lambda: acting, tools.flat, seed=(1,))
+    clients = [Asking(roles(f"actor-{i}").connect(endpoint), i) for i in range(_CLIENTS)]
+    counts = (1, 4, 2, 1)
+    predictor.want(counts[0])
+    for client in clients:
+        client.thread.start()
+    total = _CLIENTS * _REQUESTS
+    try:
+        while any(client.thread.is_alive() for client in clients):
+            predictor.serve()
+            swap()
+            done = sum(len(client.answers) for client in clients)
+            predictor.want(counts[min(len(counts) - 1, done * len(counts) // total)])
+    finally:
+        predictor.close()
+    assert [client.failure for client in clients] == [None] * _CLIENTS
+    beat = predictor.beat(True)
+    assert beat.gauges["workers"] == 0  # closed
+    assert beat.counters["worker_failures"] == beat.counters["requests_expired"] == 0
+    assert beat.counters["predictions"] == sum(sum(c.sizes.values()) for c in clients)
+    versions = Counter()
+    for client in clients:
+        assert Counter(reply.request for reply in client.answers) == Counter(client.sizes.keys())
+        for reply in client.answers:
+            versions[reply.version] += 1
+            assert (reply.epoch, reply.chain) == (1, f"chain-{reply.version}")
+            assert len(reply.actions) == client.sizes[reply.request]
+            logits = np.zeros((len(reply.actions), 4), np.float32)
+            logits[:, 1] = _offset(reply.version)
+            expected = log_probs_of(logits, reply.actions)
+            assert reply.log_probs == pytest.approx(expected, abs=2e-6)
+    # the neighbouring version would have been seen, and there were many
+    assert len(versions) > 10

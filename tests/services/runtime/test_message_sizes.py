@@ -1,0 +1,57 @@
+"""Runs whose messages no socket would take are refused before they start."""
+
+from __future__ import annotations
+
+import pytest
+
+from aclearn.config import ActorsConfig, Config, EnvConfig, PredictorConfig
+from aclearn.errors import ConfigError
+from aclearn.policies import describe_architecture
+from aclearn.types import EnvSpec
+from services.runtime.message_sizes import check_sizes
+
+_IMAGES = EnvSpec((4, 84, 84), "uint8", 6, 4)
+_UNROLL = 6 * 3 * 84 * 84  # T+1 = 6 frames of B = 3 games, without their stacks
+_WEIGHTS = 4 * 512 * 3136  # the first hidden layer of nature
+
+
+def _check(most_bytes: int, spec: EnvSpec = _IMAGES, **actors: object) -> None:
+    architecture = describe_architecture(
+        "nature",
+        observation_shape=spec.observation_shape,
+        observation_dtype=spec.observation_dtype,
+        actions=spec.actions,
+    )
+    given = ActorsConfig(**{"unroll_length": 5, "envs_per_group": 3, **actors})
+    config = Config(
+        env=EnvConfig(id="ALE/Pong-v5"), actors=given, predictor=PredictorConfig(max_batch=300)
+    )
+    check_sizes(config, spec, architecture, most_bytes=most_bytes)
+
+
+def test_what_just_fits_is_let_through() -> None:
+    _check(_WEIGHTS)
+    assert _UNROLL < _WEIGHTS
+
+
+def test_a_layer_that_is_too_large_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"hidden\.0\.weight of nature are 6 MiB.*policy\.hidden"):
+        _check(_WEIGHTS - 1)
+
+
+def test_an_unroll_that_is_too_long_is_refused_by_its_keys() -> None:
+    size = 401 * 3 * 84 * 84  # frames of 3 games
+    _check(size, unroll_length=400)
+    words = r"actors\.unroll_length: .*400 steps of 3 environments are 8 MiB.*envs_per_group"
+    with pytest.raises(ConfigError, match=words):
+        _check(size - 1, unroll_length=400)
+
+
+def test_observations_on_their_way_to_a_predictor_are_whole_stacks() -> None:
+    # 300 environments of an unroll of one step: 2 frames each there, 4 in a request
+    size = 300 * 4 * 84 * 84
+    many = {"envs_per_group": 300, "unroll_length": 1}
+    _check(size - 1, **many)
+    _check(size, inference="predictor", **many)
+    with pytest.raises(ConfigError, match=r"actors\.envs_per_group: .*300 environments are 8 MiB"):
+        _check(size - 1, inference="predictor", **many)

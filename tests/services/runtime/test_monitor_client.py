@@ -1,0 +1,310 @@
+"""A role's line to the monitor, on a real socket and with a clock that moves when told."""
+
+from __future__ import annotations
+
+from aclearn.wire import (
+    Beat,
+    BeatReply,
+    Directive,
+    Hello,
+    Peer,
+    Peers,
+    SaveBest,
+    Server,
+    SetWorkers,
+    Status,
+)
+from services.runtime.monitor_client import Membership
+
+
+class Line:
+    """One role and the monitor's end of its line."""
+
+    def __init__(self, roles, tools) -> None:
+        self.tools, self.clock = tools, tools.Clock()
+        self.monitor = roles("monitor-0").serve_at(roles.monitor, (Hello, Beat))
+        self.context = roles("actor-0")
+        self.client = self.context.connect(roles.monitor)
+        self.beats: list[Beat] = []
+        self.returns: list[float] = []
+        self.hello = self.context.hello({"unrolls": "ipc:///u"})
+        # connected, so that nothing below hangs on how quick the connection is
+        tools.wait_until(lambda: self.client.socket.poll(100, 2), "the monitor is connected")
+        self.membership = Membership(
+            self.client, hello=self.hello, beat=self._beat, beat_every_s=2.0, clock=self.clock
+        )
+
+    def _beat(self, final: bool) -> Beat:
+        beat = self.tools.make_beat(
+            final=final,
+            counters={"number": len(self.beats)},
+            episode_returns=self.returns,
+            episode_lengths=[10] * len(self.returns),
+        )
+        self.returns = []
+        self.beats.append(beat)
+        return beat
+
+    def next(self):
+        """What the monitor hears next; the role ticks meanwhile."""
+        identity, envelope = self.tools.next_message(self.monitor, self.membership.tick)
+        assert identity == envelope.sender.encode() == self.context.incarnation.encode()
+        return envelope.message
+
+    def quiet(self) -> bool:
+        return self.tools.nothing_comes(self.monitor, self.membership.tick)
+
+    def say(self, message) -> None:
+        assert self.monitor.send(self.context.incarnation.encode(), message)
+
+    def introduce(self, generation: int = 1) -> None:
+        assert isinstance(self.next(), Hello)
+        self.say(Peers(generation, []))
+        self.tools.wait_until(self._tick_and_know(generation), "the peers are known")
+
+    def _tick_and_know(self, generation: int):
+        def look() -> bool:
+            self.client.socket.poll(100)
+            self.membership.tick()
+            return self.membership.generation == generation
+
+        return look
+
+
+def test_hello_is_said_at_once_and_again_every_half_second_until_it_is_answered(
+    roles, tools
+) -> None:
+    line = Line(roles, tools)
+    assert line.next() == line.hello
+    assert line.quiet()
+    line.clock.now += 0.49
+    assert line.quiet()
+    line.clock.now += 0.02
+    assert line.next() == line.hello
+    line.say(Peers(4, [Peer("trainer", "trainer-0", "t", {"unrolls": "ipc:///u"})]))
+    assert line.next() == line.beats[0]
+    assert line.membership.generation == 4
+    assert [peer.incarnation for peer in line.membership.of_role("trainer")] == ["t"]
+    line.clock.now += 1.0
+    assert line.quiet()
+
+
+def _events(caplog, name: str) -> list[str]:
+    return [text for text in caplog.messages if text.startswith(f"event={name} ")]
+
+
+def test_a_monitor_that_does_not_answer_for_five_seconds_is_said_once(roles, tools, caplog) -> None:
+    line = Line(roles, tools)
+    assert line.next() == line.hello
+    line.clock.now += 4.9
+    assert line.next() == line.hello
+    assert _events(caplog, "monitor_does_not_answer") == []
+    line.clock.now += 0.2
+    line.membership.tick()
+    line.clock.now += 100.0
+    line.membership.tick()
+    [text] = _events(caplog, "monitor_does_not_answer")
+    assert "run.name" in text
+    assert "network.keys_dir" in text
+
+
+def test_a_monitor_that_answers_is_not_complained_of(roles, tools, caplog) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    assert isinstance(line.next(), Beat)
+    line.say(Directive("hello", "the monitor does not know you"))  # it asks anew: no silence
+    assert line.client.socket.poll(15_000), "the directive comes"  # before the next beat is due
+    line.clock.now += 100.0
+    assert line.next() == line.hello
+    assert _events(caplog, "monitor_does_not_answer") == []
+
+
+def test_a_monitor_of_another_run_says_so_and_the_role_logs_it_once(roles, tools, caplog) -> None:
+    line = Line(roles, tools)
+    other = Server(line.monitor.socket, "another-run", "m")
+    for number in (1, 2):
+        tools.wait_until(
+            lambda: line.membership.tick() or other.receive(0.05) or other.refused.total(),
+            "it is refused",
+        )
+        assert other.refused == {"wrong_run": 1}, number
+        other.refused.clear()
+        assert line.client.socket.poll(15_000), "the refusal comes"
+        line.membership.tick()
+        line.clock.now += 1.0
+    [text] = _events(caplog, "message_refused")
+    assert "reason=wrong_run" in text
+    assert f"belongs to run '{line.context.run}', this is run 'another-run'" in text.replace(
+        "\\", ""
+    )
+
+
+def test_beats_go_out_at_their_cadence(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    assert line.next() == line.beats[0]
+    line.say(BeatReply(1))
+    assert line.quiet()
+    line.clock.now += 1.9
+    assert line.quiet()
+    line.clock.now += 0.2
+    assert line.next() == line.beats[1]
+    line.clock.now += 20.0  # a role that was busy for long beats once, not ten times
+    assert line.next() == line.beats[2]
+    assert line.quiet()
+
+
+def test_a_beat_reply_of_another_generation_makes_the_role_ask_for_the_peers(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce(generation=1)
+    assert isinstance(line.next(), Beat)
+    line.say(BeatReply(1))
+    assert line.quiet()
+    line.say(BeatReply(2))
+    line.clock.now += 0.5
+    assert line.next() == line.hello
+
+
+def test_a_monitor_that_does_not_know_the_role_hears_hello_at_once(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    assert isinstance(line.next(), Beat)
+    line.say(Directive("hello", "the monitor does not know you"))
+    assert line.next() == line.hello
+
+
+def test_stop_is_remembered_with_its_reason(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    line.next()
+    assert line.membership.stop_reason is None
+    line.say(Directive("stop", "target_reached"))
+    tools.wait_until(lambda: line.membership.tick() or line.membership.stop_reason, "stop is known")
+    assert line.membership.stop_reason == "target_reached"
+    line.say(Directive("stop", ""))  # without a reason it is a stop all the same
+    tools.wait_until(
+        lambda: line.membership.tick() or line.membership.stop_reason == "stop", "stop is known"
+    )
+
+
+def test_a_process_whose_name_is_taken_waits_and_says_why_once(roles, tools, caplog) -> None:
+    line = Line(roles, tools)
+    for _ in range(2):
+        assert line.next() == line.hello
+        line.say(Directive("wait", "actor-0 is process 7 on box"))
+        assert line.client.socket.poll(15_000), "the directive comes"
+        line.clock.now += 100.0  # far beyond the silence that would be said
+    line.introduce()
+    assert line.membership.stop_reason is None
+    [text] = _events(caplog, "name_is_taken")
+    assert "actor-0 is process 7 on box" in text
+    assert _events(caplog, "monitor_does_not_answer") == []
+
+
+def test_a_process_whose_name_was_taken_over_leaves(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    line.next()
+    line.say(Directive("wait", "actor-0 is process 7 on box"))
+    tools.wait_until(lambda: line.membership.tick() or line.membership.stop_reason, "it stops")
+    assert line.membership.stop_reason == "actor-0 is process 7 on box"
+
+
+def test_the_highest_mean_since_the_last_look_is_handed_out_once(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    line.next()
+    assert line.membership.take_best_mean() is None
+    for mean in (-3.0, -1.0, -2.0):
+        line.say(SaveBest(mean))
+    line.say(Directive("stop", "enough"))
+    tools.wait_until(lambda: line.membership.tick() or line.membership.stop_reason, "all came")
+    assert line.membership.take_best_mean() == -1.0
+    assert line.membership.take_best_mean() is None
+
+
+def test_messages_that_make_no_sense_are_ignored(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    line.next()
+    line.say(Status("{}"))
+    line.clock.now += 2.0
+    assert line.next() == line.beats[1]
+
+
+def test_the_last_beat_is_final_and_still_leaves_the_socket(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    line.next()
+    line.membership.leave()
+    _, envelope = tools.next_message(line.monitor)
+    assert envelope.message.final
+    assert line.client.socket.closed
+
+
+def test_episodes_of_a_beat_that_could_not_be_sent_go_with_the_next_one(tools) -> None:
+    class Unwilling:
+        """A client without a peer, then with one."""
+
+        def __init__(self) -> None:
+            self.connected, self.sent = False, []
+            self.inbox = [Peers(1, [])]
+
+        def receive(self, timeout_s):
+            if not self.inbox:
+                return None
+            return type("Envelope", (), {"message": self.inbox.pop()})
+
+        def send(self, message, *, timeout_s=0.0):
+            if self.connected:
+                self.sent.append(message)
+            return self.connected
+
+    client, clock = Unwilling(), tools.Clock()
+    beats = [
+        tools.make_beat(
+            counters={"episodes": 2 + n}, episode_returns=[float(n)], episode_lengths=[n]
+        )
+        for n in range(5)
+    ]
+    queue = iter(beats)
+    membership = Membership(
+        client,
+        hello=Hello("actor", 0, "box", 1, {}),
+        beat=lambda final: next(queue),
+        beat_every_s=1.0,
+        clock=clock,
+    )
+    for connected in (False, False, True, True):
+        client.connected = connected
+        membership.tick()
+        clock.now += 1.0
+    [third, fourth] = client.sent
+    assert third.episode_returns == [0.0, 1.0, 2.0]
+    assert third.episode_lengths == [0, 1, 2]
+    assert third.counters == {"episodes": 4}
+    assert fourth == beats[3]
+
+
+def test_the_newest_count_of_workers_is_known(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    line.next()
+    assert line.membership.workers is None
+    for count in (4, 2):
+        line.say(SetWorkers(count))
+    tools.wait_until(
+        lambda: line.membership.tick() or line.membership.workers == 2, "the count came"
+    )
+
+
+def test_a_beat_tells_of_no_more_episodes_than_fit_into_a_message(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    line.next()
+    played = [float(n) for n in range(7000)]
+    line.returns = list(played)
+    line.clock.now += 2.0
+    told = line.next()
+    assert told.episode_returns == played[-1000:]
+    assert told.episode_lengths == [10] * 1000

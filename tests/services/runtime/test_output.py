@@ -1,0 +1,61 @@
+"""A process whose standard output or errors are lost, or were closed from the start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_SOURCE = """
+import logging, os, sys
+from services.output import make_output_lossy
+make_output_lossy()
+opened = os.open(os.devnull, os.O_WRONLY)  # must not get the number of a closed stream
+for _ in range(3):
+    print("x" * 10_000)
+    sys.stdout.flush()
+    print("told", file=sys.stderr)
+logging.error("logged")
+child = os.system("cat <&0 && echo child && echo child >&2")
+print("buffered when the interpreter ends")
+sys.exit(7 if opened > 2 and child in (0, 256) else 1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("redirections", "told"),
+    [
+        ("2>errors | true", "told"),
+        ("2>errors >/dev/full", "standard output cannot be written (No space left on device)"),
+        ("2>errors >&-", "told"),
+        ("2>/dev/full >/dev/null", ""),
+        ("2>/dev/full >/dev/full", ""),
+        ("<&- >&- 2>&-", ""),
+    ],
+)
+def test_a_process_goes_on_without_its_output(redirections: str, told: str, tmp_path: Path) -> None:
+    command = f'"$0" -c "$1" {redirections}; exit "${{PIPESTATUS[0]}}"'
+    done = subprocess.run(
+        ["bash", "-c", command, sys.executable, _SOURCE],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+    )
+    assert (done.returncode, done.stderr) == (7, "")
+    errors = tmp_path / "errors"
+    words = errors.read_text() if errors.exists() else ""
+    assert told in words
+    assert "Traceback" not in words and words.count("cannot be written") <= 1
+
+
+def test_what_is_not_lost_is_written_whole_and_in_order() -> None:
+    source = (
+        "import sys; from services.runtime.output import make_output_lossy; make_output_lossy()\n"
+        "print('ä' * 100_000); print('end', end='')"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, timeout=60)
+    assert done.stdout.decode() == "ä" * 100_000 + "\nend"

@@ -1,0 +1,160 @@
+"""What cannot work is refused before anything is made, in one line that says how to mend it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from aclearn.config import load_config
+from aclearn.errors import AclearnError, EnvironmentFailure
+from aclearn.launch import StopFlag
+from aclearn.types import EnvSpec
+from aclearn.wire import create_keys
+from services.launcher.role_commands import monitor_addresses
+from services.runtime.preflight import check_run
+from services.runtime.probe import probe_environment
+
+_ROOT = Path(__file__).parents[2]
+_HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Makes a configuration of CartPole with changes; `broken_envs` can be imported."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(_ROOT), str(_HERE), str(tmp_path)]))
+    monkeypatch.chdir(tmp_path)
+
+    def load(*overrides: str):
+        places = [f"run.dir={tmp_path / 'runs'}", "run.name=r"]
+        return load_config(_ROOT / "configs" / "cartpole.yaml", [*places, *overrides])
+
+    return load
+
+
+def _env(how: str, at: str) -> tuple[str, str]:
+    return "env.id=broken_envs:Broken", f"env.kwargs={{how: {how}, at: {at}}}"
+
+
+_PLACE = f"of {_HERE / 'broken_envs.py'}, in"
+_WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
+    "actions": (("env.id=Pendulum-v1",), ["Pendulum-v1", "only Discrete actions", "Box"]),
+    "observations": (("env.id=broken_envs:TwoSenses",), ["TwoSenses", "only Box observations"]),
+    "unknown id": (("env.id=CartPol-v1",), ["CartPol-v1", "did you mean CartPole-v1"]),
+    "unknown game": (
+        ("env.id=ALE/Pnog-v5", "policy.architecture=nature"),
+        ["ALE/Pnog-v5", "did you mean ALE/Pong-v5"],
+    ),
+    "unknown module": (("env.id=no_such_module:make",), ["no_such_module", "PYTHONPATH"]),
+    "broken module": (
+        ("env.id=spoilt:make",),
+        ["'spoilt' cannot be imported", "NameError", "[line 2 of ", "spoilt.py, in <module>]"],
+    ),
+    "wrong argument": (
+        ("env.id=broken_envs:Broken", "env.kwargs={wings: 2}"),
+        ["cannot be made", "TypeError", "'wings'"],
+    ),
+    "raises when made": (_env("raises", "made"), ["cannot be made", "OSError: no licence", _PLACE]),
+    "exits when made": (_env("exits", "made"), ["SystemExit: the window was closed", _PLACE]),
+    "raises at reset": (_env("raises", "reset"), ["is reset for the first time: OSError", _PLACE]),
+    "raises at step": (_env("raises", "step"), ["is stepped for the first time: OSError", _PLACE]),
+    "ends its process": (
+        _env("ends the process", "reset"),
+        ["broken_envs:Broken", "exit status 3", "while it was reset", "goodbye"],
+    ),
+    "crashes": (_env("crashes", "step"), ["killed by SIGABRT", "while it was stepped"]),
+    "other observations": (
+        ("env.id=broken_envs:Promising",),
+        ["observation has shape (5,), its space says (3,)"],
+    ),
+    "images needed": (("policy.architecture=nature",), ["policy.architecture", "'nature'", "mlp"]),
+    "images too small": (
+        ("env.id=broken_envs:Thumbnail", "env.frame_stack=4", "policy.architecture=accerl-net3"),
+        ["policy.architecture", "(12, 8, 8)", "4×4 convolution would meet 1×1"],
+    ),
+    "nothing to stack": (("env.frame_stack=4",), ["env.frame_stack", "only images"]),
+    "too large": (
+        ("actors.unroll_length=4096", "actors.envs_per_group=4096"),
+        ["actors.unroll_length", "actors.envs_per_group", "MiB"],
+    ),
+    "chain": (("compressor.chain=[{distill: nature}]",), ["distill", "nature"]),
+    "no keys": (("network.keys_dir=nowhere",), ["nowhere/cluster.key", "aclearn keys"]),
+    "somebody's address": (
+        ("monitor.port=5555", "network.bind_host=203.0.113.7", "network.keys_dir=keys"),
+        ["monitor.port", "tcp://203.0.113.7:5555", "no such host or interface"],
+    ),
+    "a file for a folder": (("run.dir=spoilt.py",), ["run.dir", "spoilt.py is not a folder"]),
+}
+if not torch.cuda.is_available():
+    _WRONG["trainer's GPU"] = (("trainer.device=cuda",), ["trainer.device: cuda is not there"])
+    _WRONG["half precision"] = (
+        ("trainer.device=auto", "trainer.amp=fp16"),
+        ["trainer.amp: fp16 needs a GPU"],
+    )
+    _WRONG["predictor's GPU"] = (
+        ("actors.inference=predictor", "predictor.runtime=torch", "predictor.device=cuda:1"),
+        ["predictor.device: cuda:1 is not there"],
+    )
+
+
+@pytest.mark.parametrize("case", _WRONG)
+def test_a_run_that_cannot_begin_is_refused_in_one_line(case: str, load, tmp_path: Path) -> None:
+    overrides, words = _WRONG[case]
+    (tmp_path / "spoilt.py").write_text("import os\nundefined\n")
+    create_keys("keys")
+    before = sorted(tmp_path.rglob("*"))
+    config = load(*overrides)
+    with pytest.raises(AclearnError) as refused:
+        check_run(config, monitor_addresses(config, tmp_path)[0], resume=False, stop=StopFlag())
+    said = str(refused.value)
+    assert "\n" not in said, said
+    for word in words:
+        assert word in said, said
+    assert sorted(path for path in tmp_path.rglob("*") if path.name != "__pycache__") == before
+
+
+def test_a_port_that_is_taken_is_refused_and_a_free_one_is_free_afterwards(load, tmp_path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        config = load(f"monitor.port={port}")
+        bound, _ = monitor_addresses(config, tmp_path)
+        with pytest.raises(AclearnError, match=rf"monitor\.port: .*127\.0\.0\.1:{port}.* in use"):
+            check_run(config, bound, resume=False, stop=StopFlag())
+    for _ in range(2):
+        spec = check_run(config, bound, resume=False, stop=StopFlag())
+        assert spec == EnvSpec((4,), "float32", 2, 1)
+
+
+def test_an_environment_that_prints_moves_and_leaves_a_process_is_no_trouble(
+    load, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    known = set(psutil.pids())
+    here = Path.cwd()
+    folder = f"env.kwargs={{folder: {tmp_path / 'elsewhere'}}}"
+    config = load("env.id=broken_envs:Talkative", folder)
+    began = time.monotonic()
+    assert probe_environment(config) == EnvSpec((3,), "float32", 2, 1)
+    assert time.monotonic() - began < 60.0  # nobody waits for the process that it left
+    assert Path.cwd() == here
+    deadline = time.monotonic() + 60.0
+    while left := [p for p in psutil.Process().children(recursive=True) if p.pid not in known]:
+        assert time.monotonic() < deadline, left
+
+
+def test_an_environment_that_hangs_is_given_up_and_a_signal_ends_the_wait(load) -> None:
+    config = load(*_env("hangs", "reset"))
+    with pytest.raises(EnvironmentFailure, match=r"no answer within 3 s while it was reset"):
+        probe_environment(config, within_s=3.0)
+    stop = StopFlag()
+    timer = threading.Timer(1.0, stop.set, ["SIGINT"])
+    timer.start()
+    assert probe_environment(config, stop=stop) is None
+    timer.join()
+    assert not psutil.Process().children()

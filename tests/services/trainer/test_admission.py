@@ -1,0 +1,206 @@
+"""What the trainer admits, what it drops, and that the account balances after each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aclearn.errors import WireError
+from aclearn.learning import StepLedger
+from aclearn.types import PolicyVersion
+from aclearn.wire import encode
+from services.trainer.admission import Intake
+
+
+def _intake(
+    tools,
+    ledger: StepLedger | None = None,
+    *,
+    images: bool = False,
+    lag: int = 10,
+    max_env_steps: int | None = None,
+):
+    return Intake(
+        ledger or StepLedger(),
+        architecture=tools.images if images else tools.flat,
+        frame_stack=2 if images else 1,
+        unroll_length=3,
+        max_lag_versions=lag,
+        max_env_steps=max_env_steps,
+    )
+
+
+def _numbers(intake) -> tuple[int, int, dict[str, int], int]:
+    counters, dropped = intake.counters()
+    return (
+        counters["env_steps"],
+        counters["learned_steps"],
+        dropped,
+        counters["in_flight_steps"],
+    )
+
+
+def test_an_admitted_unroll_is_in_flight_until_it_is_learned_or_dropped(tools) -> None:
+    intake = _intake(tools)
+    unroll = tools.make_unroll()
+    assert intake.admit("a", 1, unroll, PolicyVersion(0, 0)) is None
+    assert _numbers(intake) == (6, 0, {}, 6)
+    intake.learned(4)
+    intake.dropped("nonfinite_gradient", 2)
+    assert _numbers(intake) == (6, 4, {"nonfinite_gradient": 2}, 0)
+    assert intake.learned_steps == 4
+
+
+@pytest.mark.parametrize(("oldest", "reason"), [(20, None), (19, "lag"), (0, "lag"), (30, None)])
+def test_lag_counts_from_the_oldest_step_up_to_the_bound(tools, oldest, reason) -> None:
+    intake = _intake(tools, lag=10)
+    versions = np.array([30, oldest, 30])
+    unroll = tools.make_unroll(versions=versions)
+    assert intake.admit("a", 1, unroll, PolicyVersion(0, 30)) == reason
+    expected = (6, 0, {}, 6) if reason is None else (6, 0, {"lag": 6}, 0)
+    assert _numbers(intake) == expected
+
+
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_unrolls_of_another_epoch_are_dropped_whatever_their_version(tools, epoch) -> None:
+    intake = _intake(tools)
+    unroll = tools.make_unroll(epoch=epoch, versions=np.full(3, 30))
+    assert intake.admit("a", 1, unroll, PolicyVersion(2, 30)) == "old_epoch"
+    assert _numbers(intake) == (6, 0, {"old_epoch": 6}, 0)
+
+
+def test_only_valid_steps_are_in_flight(tools) -> None:
+    valid = np.ones((3, 2), np.bool_)
+    valid[1, 0] = False  # an autoreset: no agent step
+    valid[0, 1] = False  # dropped by the actor
+    unroll = tools.make_unroll(valid=valid, env_steps_after=5, dropped={"env_fault": 1})
+    intake = _intake(tools)
+    assert intake.admit("a", 1, unroll, PolicyVersion(0, 0)) is None
+    assert _numbers(intake) == (5, 0, {"env_fault": 1}, 4)
+
+
+def test_from_the_unroll_on_that_reaches_the_run_s_length_the_others_are_dropped(tools) -> None:
+    ledger = StepLedger()
+    intake = _intake(tools, ledger, max_env_steps=7)
+    told = []
+    for n in range(4):
+        if n == 3:  # a later trainer, with the account of this one
+            intake = _intake(tools, ledger, max_env_steps=7)
+        unroll = tools.make_unroll(env_steps_before=6 * n, env_steps_after=6 * n + 6)
+        told.append((intake.admit("a", n, unroll, PolicyVersion(0, 0)), intake.reached))
+    bound = "max_env_steps"
+    assert told == [(None, None), (None, bound), (bound, bound), (bound, bound)]
+    assert _numbers(intake) == (24, 0, {bound: 12}, 12)
+
+
+def test_an_unroll_counts_once(tools) -> None:
+    intake = _intake(tools)
+    unroll = tools.make_unroll()
+    intake.admit("a", 1, unroll, PolicyVersion(0, 0))
+    assert intake.admit("a", 1, unroll, PolicyVersion(0, 0)) == "duplicate"
+    assert _numbers(intake) == (6, 0, {}, 6)
+    assert intake.refused == {"duplicate": 1}
+    assert intake.admit("b", 1, unroll, PolicyVersion(0, 0)) is None  # another process
+    assert _numbers(intake) == (12, 0, {}, 12)
+
+
+def test_unrolls_that_were_lost_are_counted_from_the_gap(tools) -> None:
+    intake = _intake(tools)
+    intake.admit("a", 1, tools.make_unroll(), PolicyVersion(0, 0))
+    later = tools.make_unroll(env_steps_before=18, env_steps_after=24)
+    assert intake.admit("a", 4, later, PolicyVersion(0, 0)) is None
+    assert _numbers(intake) == (24, 0, {"lost": 12}, 12)
+
+
+def test_a_lie_about_steps_is_refused_and_counted_nowhere(tools) -> None:
+    intake = _intake(tools)
+    unroll = tools.make_unroll(env_steps_after=4)  # holds six valid steps
+    assert intake.admit("a", 1, unroll, PolicyVersion(0, 0)) == "inconsistent_counter"
+    assert _numbers(intake) == (0, 0, {}, 0)
+    assert intake.refused == {"inconsistent_counter": 1}
+
+
+def test_a_well_formed_unroll_passes_the_check_and_counts_nothing(tools) -> None:
+    for images in (False, True):
+        intake = _intake(tools, images=images)
+        intake.check(tools.make_unroll(tools.images if images else tools.flat), "a")
+        assert _numbers(intake) == (0, 0, {}, 0)
+
+
+_BROKEN = {
+    "a NaN reward": (
+        lambda u: replace(u, rewards=np.full((3, 2), np.nan, np.float32)),
+        "rewards: NaN",
+    ),
+    "an unknown action": (
+        lambda u: replace(u, actions=np.full((3, 2), 4, np.int32)),
+        "actions: expected values from 0 to 3",
+    ),
+    "other observations": (
+        lambda u: replace(u, frames=np.zeros((4, 2, 5), np.float32)),
+        r"frames: expected shape \(4, 2, 3\)",
+    ),
+    "a mask of another shape": (
+        lambda u: replace(u, valid=np.ones((3, 3), np.bool_)),
+        r"valid: expected shape \(3, 2\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", _BROKEN)
+def test_a_malformed_unroll_is_refused_with_the_field_and_counts_nothing(tools, what) -> None:
+    break_it, message = _BROKEN[what]
+    intake = _intake(tools)
+    with pytest.raises(WireError, match=message) as error:
+        intake.check(break_it(tools.make_unroll()), "a")
+    assert error.value.reason == "bad_unroll"
+    assert _numbers(intake) == (0, 0, {}, 0)
+
+
+@pytest.mark.parametrize(
+    ("sender", "dropped", "what"),
+    [
+        ("x" * 49, {}, "sender: expected at most 48 bytes"),
+        ("x", {"r" * 65: 1}, "dropped: expected at most 64 reasons of at most 64 bytes"),
+        ("x", {str(n): 0 for n in range(65)}, "dropped: expected at most 64 reasons"),
+    ],
+)
+def test_names_that_no_beat_could_carry_are_refused(tools, sender, dropped, what) -> None:
+    with pytest.raises(WireError, match=what):
+        _intake(tools).check(replace(tools.make_unroll(), dropped=dropped), sender)
+
+
+def test_the_longest_names_that_are_allowed_fit_into_a_beat(tools) -> None:
+    intake = _intake(tools)
+    for actor in range(512 + 256):  # those that are open, and those closed lately
+        reason = f"{'r' * 60}{actor % 64:03}"
+        valid = np.ones((3, 2), np.bool_)
+        valid[0, 0] = False
+        unroll = tools.make_unroll(valid=valid, dropped={reason: 1})
+        name = f"{'x' * 45}{actor:03}"
+        intake.check(unroll, name)
+        assert intake.admit(name, 1, unroll, PolicyVersion(0, 0)) is None
+    counters, dropped = intake.counters()
+    beat = tools.make_beat(counters=counters, dropped=dropped)
+    assert len(dropped) == 64
+    assert encode(beat, run="run-1", sender="x", sequence=1)
+
+
+@pytest.mark.parametrize("length", [2, 4])
+def test_an_unroll_of_another_length_is_refused_with_the_key_that_sets_it(tools, length) -> None:
+    unroll = tools.make_unroll(T=length)
+    with pytest.raises(
+        WireError, match=rf"expected 3 steps \(actors.unroll_length\), got {length}"
+    ):
+        _intake(tools).check(unroll, "a")
+
+
+def test_the_account_goes_on_after_a_restart(tools) -> None:
+    intake = _intake(tools)
+    intake.admit("a", 1, tools.make_unroll(), PolicyVersion(0, 0))
+    intake.learned(2)
+    restarted = _intake(tools, StepLedger.from_state(intake.state()))
+    assert _numbers(restarted) == (6, 2, {"trainer_restart": 4}, 0)
+    assert restarted.admit("a", 1, tools.make_unroll(), PolicyVersion(0, 0)) == "duplicate"

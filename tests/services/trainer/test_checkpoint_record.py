@@ -1,0 +1,51 @@
+"""What a trainer knows of its checkpoints, and what an ended run is told that it has lost."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from aclearn.errors import CheckpointError, LearningLost
+from aclearn.runs import RunFolder, save_checkpoint
+from services.trainer.checkpoint_record import CheckpointRecord, check_saved
+
+_FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+def _refused() -> CheckpointError:
+    error = CheckpointError("checkpoint 7 cannot be written")
+    error.__cause__ = _FULL
+    return error
+
+
+def test_what_failed_is_tried_again_sooner_and_counted_with_its_reason() -> None:
+    record = CheckpointRecord(60.0, tried_at=100.0, saved_at=100.0)
+    record.saved(100.0, updates=5, learned_steps=50)
+    assert [record.due(now) for now in (159.9, 160.0)] == [False, True]
+    for failures in (1, 2):
+        record.tried_at = 160.0
+        record.failed(_refused(), Path("/r/checkpoints"))
+        assert record.failures == failures
+    assert record.error == "No space left on device (/r/checkpoints)"
+    assert [record.due(now) for now in (169.9, 170.0)] == [False, True]
+    assert record.counters(updates=9, learned_steps=90) == {
+        "checkpoint_failures": 2,
+        "unsaved_updates": 4,
+        "unsaved_steps": 40,
+    }
+    record.saved(170.0, updates=9, learned_steps=90)
+    assert record.error == "" and record.failures == 2
+    assert record.counters(updates=9, learned_steps=90)["unsaved_updates"] == 0
+
+
+def test_a_run_is_told_what_no_checkpoint_has(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path, "r", "x\n") as folder:
+        with pytest.raises(LearningLost, match=r"3 updates \(30 agent steps\) .* none stays;"):
+            check_saved(folder, updates=3, unsaved_steps=30, error="full")
+        save_checkpoint(folder.checkpoints_dir, tensors={}, state={}, label=3, keep=1)
+        # the heartbeat that told of the last checkpoint did not come: the disk knows better
+        check_saved(folder, updates=3, unsaved_steps=30, error=None)
+        with pytest.raises(LearningLost, match=r"the trainer ended before, .* 000001-3 stays;"):
+            check_saved(folder, updates=4, unsaved_steps=10, error=None)

@@ -1,0 +1,210 @@
+"""The trainer's sockets: what an actor sends reaches the queue, the account, or an answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aclearn import wire
+from aclearn.learning import ParameterStore, RecentObservations, StepLedger, TrainingQueue
+from aclearn.types import PolicyVersion
+from aclearn.wire import (
+    Beat,
+    ErrorReply,
+    Hello,
+    NoNewerWeights,
+    ObservationsRequest,
+    SaveBest,
+    SetWorkers,
+    UnrollReply,
+    Weights,
+    WeightsRequest,
+)
+from services.trainer.admission import Intake
+from services.trainer.server import TrainerFront
+
+
+class Front:
+    """A running front, the monitor that it talks to, and an actor."""
+
+    def __init__(self, roles, tools, *, room: int) -> None:
+        self.tools = tools
+        self.monitor = roles("monitor-0").serve_at(roles.monitor, (Hello, Beat))
+        self.ledger, self.store = StepLedger(), ParameterStore()
+        self.queue = TrainingQueue(max_bytes=1 << 20, max_items=room)
+        self.intake = Intake(
+            self.ledger,
+            architecture=tools.flat,
+            frame_stack=1,
+            unroll_length=3,
+            max_lag_versions=5,
+        )
+        self.store.publish(PolicyVersion(0, 1), {"a": np.ones(2, np.float32)})
+        self.failures: list[BaseException] = []
+        self.wishes: list[int | None] = []
+        self.front = TrainerFront(
+            roles("trainer-0"),
+            intake=self.intake,
+            queue=self.queue,
+            store=self.store,
+            recent=RecentObservations(frame_stack=1),
+            beat=lambda final: tools.make_beat(final=final),
+            on_failure=self.failures.append,
+            want_workers=self.wishes.append,
+        )
+        self.front.start()
+        self.monitor_address, envelope = tools.next_message(self.monitor)
+        endpoints = envelope.message.endpoints
+        actor = roles("actor-0")
+        self.unrolls = actor.connect(endpoints["unrolls"])
+        self.weights = actor.connect(endpoints["weights"])
+        self.sequence = 0
+
+    def ship(self, unroll) -> int:
+        self.sequence += 1
+        assert self.unrolls.send(unroll, sequence=self.sequence, timeout_s=self.tools.deadline_s)
+        return self.sequence
+
+    def answers(self, count: int) -> list:
+        got = [self.unrolls.receive(self.tools.deadline_s) for _ in range(count)]
+        assert None not in got
+        return [envelope.message for envelope in got]
+
+    def ask(self, request):
+        assert self.weights.send(request, timeout_s=self.tools.deadline_s)
+        envelope = self.weights.receive(self.tools.deadline_s)
+        assert envelope is not None
+        return envelope.message
+
+
+@pytest.fixture
+def front(roles, tools):
+    front = Front(roles, tools, room=2)
+    yield front
+    front.front.close(5.0)
+    assert front.failures == []
+
+
+def _numbers(front) -> tuple[int, int, int]:
+    counters, dropped = front.intake.counters()
+    return counters["env_steps"], sum(dropped.values()), counters["in_flight_steps"]
+
+
+def test_an_unroll_is_queued_and_acknowledged(front, tools) -> None:
+    sequence = front.ship(tools.make_unroll())
+    assert front.answers(1) == [UnrollReply(sequence, True, "", 0, 1)]
+    [unroll] = front.queue.take(1, timeout_s=0)
+    np.testing.assert_array_equal(unroll.frames, tools.make_unroll().frames)
+    assert _numbers(front) == (6, 0, 6)
+
+
+def test_a_malformed_unroll_is_counted_answered_and_not_admitted(front, tools) -> None:
+    bad = replace(tools.make_unroll(), rewards=np.full((3, 2), np.nan, np.float32))
+    sequence = front.ship(bad)
+    refusal, acknowledgement = front.answers(2)
+    assert isinstance(refusal, ErrorReply)
+    assert "rewards: NaN" in refusal.detail
+    assert acknowledgement == UnrollReply(sequence, False, "bad_unroll", 0, 1)
+    assert front.front.refused == {"bad_unroll": 1}
+    assert (len(front.queue), _numbers(front)) == (0, (0, 0, 0))
+    front.ship(tools.make_unroll())  # and the next good one is welcome
+    assert front.answers(1)[0].accepted
+
+
+def test_an_unroll_that_is_too_old_is_counted_as_dropped(front, tools) -> None:
+    front.store.publish(PolicyVersion(1, 2), {"a": np.ones(2, np.float32)})
+    front.ship(tools.make_unroll())  # of epoch 0
+    [reply] = front.answers(1)
+    assert (reply.accepted, reply.reason, reply.epoch) == (False, "old_epoch", 1)
+    assert (len(front.queue), _numbers(front)) == (0, (6, 6, 0))
+
+
+def test_an_unroll_waits_unacknowledged_until_the_queue_has_room(front, tools) -> None:
+    unrolls = [
+        replace(tools.make_unroll(), env_steps_before=6 * n, env_steps_after=6 * n + 6)
+        for n in range(3)
+    ]
+    for unroll in unrolls:
+        front.ship(unroll)
+    assert [reply.unroll for reply in front.answers(2)] == [1, 2]
+    assert front.unrolls.receive(0.1) is None
+    assert len(front.queue) == 2
+    front.queue.take(1, timeout_s=0)
+    assert front.answers(1) == [UnrollReply(3, True, "", 0, 1)]
+
+
+def test_at_a_bound_of_the_run_unrolls_are_counted_and_the_actor_waits(front, tools) -> None:
+    front.intake.reached = "max_updates"
+    front.ship(tools.make_unroll())
+    tools.wait_until(
+        lambda: front.intake.counters()[1] == {"max_updates": 6}, "the unroll is dropped"
+    )
+    assert front.unrolls.receive(0.1) is None
+    assert isinstance(front.ask(WeightsRequest(-1, -1)), Weights)
+
+
+def test_weights_are_answered_while_the_queue_is_full(front, tools) -> None:
+    for n in range(2):
+        front.ship(replace(tools.make_unroll(), env_steps_before=6 * n, env_steps_after=6 * n + 6))
+    front.answers(2)
+    assert front.queue.full
+    answer = front.ask(WeightsRequest(-1, -1))
+    assert isinstance(answer, Weights)
+    assert (answer.epoch, answer.version) == (0, 1)
+    assert answer.tensors["a"].tolist() == [1, 1]
+    assert front.ask(WeightsRequest(0, 1)) == NoNewerWeights(0, 1)
+
+
+def test_observations_are_those_of_the_admitted_unrolls(front, tools) -> None:
+    answer = front.ask(ObservationsRequest(4))
+    assert isinstance(answer, wire.RecentObservations) and answer.observations is None
+    unroll = tools.make_unroll()
+    bad = replace(unroll, frames=unroll.frames + 10, rewards=np.full((3, 2), np.nan, np.float32))
+    front.ship(bad)
+    front.ship(unroll)
+    front.answers(3)  # the refusal and two acknowledgements
+    visited = {row.tobytes() for row in unroll.frames[:3].reshape(6, 3)}  # [T · B, D]
+    for count, expected in ((4, 4), (100, 6)):
+        observations = front.ask(ObservationsRequest(count)).observations
+        assert observations.shape == (expected, 3)
+        drawn = {row.tobytes() for row in observations}
+        assert len(drawn) == expected and drawn <= visited
+
+
+def test_observations_are_answered_while_the_queue_is_full(front, tools) -> None:
+    for n in range(2):
+        front.ship(replace(tools.make_unroll(), env_steps_before=6 * n, env_steps_after=6 * n + 6))
+    front.answers(2)
+    assert front.queue.full
+    assert len(front.ask(ObservationsRequest(1)).observations) == 1
+
+
+def test_the_end_is_a_final_beat_to_the_monitor(front, tools) -> None:
+    front.front.close(5.0)
+    beats = []
+
+    def read() -> bool:
+        beats.extend(envelope.message for _, envelope in front.monitor.receive(0.05))
+        return any(isinstance(beat, Beat) and beat.final for beat in beats)
+
+    tools.wait_until(read, "the final beat came")
+
+
+def test_means_above_the_best_are_handed_on(front, tools) -> None:
+    for mean in (3.5, 4.5):
+        front.monitor.send(front.monitor_address, SaveBest(mean))
+    means: list[float] = []
+    tools.wait_until(
+        lambda: means.extend(front.front.take_best_means()) or 4.5 in means, "they have come"
+    )
+    assert means in ([3.5, 4.5], [4.5])  # of two at a time the higher one
+
+
+def test_a_wish_for_workers_is_handed_on_by_the_sockets_thread(front, tools) -> None:
+    # whatever the trainer's other threads do: a checkpoint may take seconds
+    address = front.monitor_address
+    front.monitor.send(address, SetWorkers(3))
+    tools.wait_until(lambda: front.wishes and front.wishes[-1] == 3, "the wish has come")
+    assert front.wishes[0] is None

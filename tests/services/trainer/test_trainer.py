@@ -1,0 +1,285 @@
+"""The trainer's core: workers learn at the same time, every step is accounted for."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+from aclearn.config import Config, EnvConfig, RunConfig, TrainerConfig
+from aclearn.envs import read_spec
+from aclearn.learning import ParameterStore, TrainingQueue
+from aclearn.runs import RunFolder, load_best, load_newest
+from aclearn.telemetry import WaitMeter
+from aclearn.types import PolicyVersion, Unroll
+from services.runtime.policy_factory import architecture_of
+from services.runtime.worker_pool import WorkerPool
+from services.trainer.checkpoints import TrainerCheckpoints
+from services.trainer.core import Trainer
+from services.trainer.main import make_step
+
+T, B = 5, 4
+
+
+def make_trainer(
+    *, deterministic: bool = False, max_updates: int | None = None, **trainer
+) -> Trainer:
+    trainer = {"device": "cpu", **trainer}
+    config = Config(
+        run=RunConfig(name="r", seed=3, deterministic=deterministic, max_updates=max_updates),
+        env=EnvConfig(id="CartPole-v1"),
+        policy={"architecture": "mlp", "hidden": [16]},
+        actors={"unroll_length": T},
+        trainer=TrainerConfig(amp="off", **trainer),
+    )
+    spec = read_spec(config.env)
+    trainer = Trainer(config, spec, architecture_of(config, spec), ParameterStore())
+    trainer.publish()
+    return trainer
+
+
+def make_unroll(number: int) -> Unroll:
+    """The `number`-th unroll of one actor; its steps follow those of the one before."""
+    rng = np.random.default_rng(number)
+    no = np.zeros((T, B), np.bool_)
+    return Unroll(
+        actor="actor-0",
+        epoch=0,
+        env_steps_before=number * T * B,
+        env_steps_after=(number + 1) * T * B,
+        dropped={},
+        chain="none",
+        versions=np.zeros(T, np.int64),
+        frames=rng.standard_normal((T + 1, B, 4)).astype(np.float32),
+        actions=rng.integers(0, 2, (T, B)).astype(np.int32),
+        behaviour_log_probs=np.full((T, B), -0.69, np.float32),
+        rewards=np.ones((T, B), np.float32),
+        terminated=no,
+        truncated=no,
+        valid=~no,
+        history=None,
+        reset_index=None,
+        reset_history=None,
+    )
+
+
+def admit(trainer: Trainer, number: int) -> Unroll:
+    unroll = make_unroll(number)
+    assert trainer.intake.admit("actor", number, unroll, PolicyVersion(0, 0)) is None
+    return unroll
+
+
+def check_account(trainer: Trainer, *, admitted: int, dropped: dict[str, int]) -> None:
+    counters, reasons = trainer.intake.counters()
+    assert counters["env_steps"] == admitted * T * B
+    assert reasons == dropped
+    in_flight = counters["in_flight_steps"]
+    assert counters["env_steps"] == counters["learned_steps"] + sum(reasons.values()) + in_flight
+    assert in_flight == 0
+
+
+def test_four_workers_learn_every_batch_once_and_publish_rising_versions(tools) -> None:
+    trainer = make_trainer()
+    versions: list[PolicyVersion] = []
+    publish = trainer._store.publish
+
+    def watched(at: PolicyVersion, tensors) -> None:
+        versions.append(at)
+        publish(at, tensors)
+
+    trainer._store.publish = watched
+    queue = TrainingQueue[Unroll](max_bytes=1 << 26, max_items=8)
+    pool = WorkerPool(lambda: make_step(trainer, queue, 2), name="trainer")
+    try:
+        for number in range(240):
+            pool.resize((1, 4, 2, 3)[number // 10 % 4])
+            unroll = admit(trainer, number)
+            tools.wait_until(lambda unroll=unroll: queue.offer(unroll, 1), "the queue has room")
+        tools.wait_until(lambda: trainer.counters.batches == 120, "all batches are learned")
+        pool.check()
+    finally:
+        queue.close()
+        assert pool.close(30)
+    assert trainer.counters.updates == 120
+    check_account(trainer, admitted=240, dropped={})
+    assert versions == sorted(set(versions))
+    assert versions[-1] == trainer._store.at == PolicyVersion(0, 120)
+    newest = trainer._store.newer_than(PolicyVersion())
+    for name, array in trainer.learner.tensors().items():
+        np.testing.assert_array_equal(newest.tensors[name], array)
+
+
+def test_a_worker_s_step_tells_whether_there_was_a_batch() -> None:
+    trainer, queue = make_trainer(), TrainingQueue[Unroll](max_bytes=1 << 26, max_items=8)
+    step = make_step(trainer, queue, 2)
+    for number in range(2):
+        queue.offer(admit(trainer, number), 1)
+    assert step(WaitMeter()) is True
+    queue.close()
+    assert step(WaitMeter()) is False
+    assert trainer.counters.batches == 1
+
+
+def test_a_batch_whose_worker_fails_counts_as_dropped_and_the_next_is_learned(tools) -> None:
+    trainer = make_trainer()
+    apply, broken = trainer.learner.apply, threading.Event()
+
+    def breaks(*arguments, **options):
+        if broken.is_set():
+            broken.clear()
+            raise ValueError("broken on purpose")
+        return apply(*arguments, **options)
+
+    trainer.learner.apply = breaks
+    queue = TrainingQueue[Unroll](max_bytes=1 << 26, max_items=8)
+    pool = WorkerPool(lambda: make_step(trainer, queue, 2), name="trainer")
+    try:
+        pool.resize(2)
+        broken.set()
+        for number in range(2):
+            queue.offer(admit(trainer, number), 1)
+        tools.wait_until(lambda: pool.failures == 1, "the first batch fails")
+        for number in range(2, 6):
+            queue.offer(admit(trainer, number), 1)
+        tools.wait_until(lambda: trainer.counters.batches == 2, "the others are learned")
+        pool.check()
+    finally:
+        queue.close()
+        assert pool.close(30)
+    check_account(trainer, admitted=6, dropped={"worker_failed": 2 * T * B})
+
+
+@pytest.mark.parametrize("fails_at", [0, 1, 2, 3])
+def test_what_was_learned_before_a_failure_is_not_dropped_too(fails_at) -> None:
+    # two minibatches, each used twice: only the first use of a minibatch accounts for its steps
+    trainer = make_trainer(minibatches=2, uses=2)
+    apply, calls = trainer.learner.apply, []
+
+    def breaks(*arguments, **options):
+        calls.append(None)
+        if len(calls) == fails_at + 1:
+            raise ValueError("broken on purpose")
+        return apply(*arguments, **options)
+
+    trainer.learner.apply = breaks
+    with pytest.raises(ValueError, match="on purpose"):
+        trainer.learn([admit(trainer, 0)])
+    half = T * B // 2
+    lost = max(0, 2 - fails_at) * half
+    check_account(trainer, admitted=1, dropped={"worker_failed": lost} if lost else {})
+
+
+@pytest.mark.parametrize(("most", "dropped_halves"), [(1, 3), (2, 2), (3, 2), (5, 1)])
+def test_it_makes_exactly_the_updates_that_the_run_may_have(most, dropped_halves) -> None:
+    # two batches of two minibatches, each used twice: eight updates without the bound
+    trainer = make_trainer(max_updates=most, minibatches=2, uses=2)
+    unrolls = [admit(trainer, number) for number in range(2)]
+    for unroll in unrolls:
+        trainer.learn([unroll])
+    assert trainer.counters.updates == most
+    check_account(trainer, admitted=2, dropped={"max_updates": dropped_halves * T * B // 2})
+    # its last batch is published, and nothing more is taken in
+    assert trainer._store.at == PolicyVersion(0, -(-most // 4))
+    assert trainer.intake.admit("actor", 2, make_unroll(2), trainer._store.at) == "max_updates"
+
+
+def test_several_workers_together_make_exactly_the_updates_that_the_run_may_have() -> None:
+    trainer = make_trainer(max_updates=33, minibatches=2, uses=2)
+    unrolls = [admit(trainer, number) for number in range(30)]
+
+    def learn(part: list[Unroll]) -> None:
+        worker = trainer.learner.make_worker()
+        for unroll in part:
+            trainer.learn([unroll], worker)
+
+    with ThreadPoolExecutor(3) as pool:
+        for future in [pool.submit(learn, unrolls[i::3]) for i in range(3)]:
+            future.result()
+    assert trainer.counters.updates == 33
+    counters, dropped = trainer.intake.counters()
+    assert counters["learned_steps"] + dropped["max_updates"] == 30 * T * B
+
+
+def test_a_checkpoint_is_of_one_moment_while_workers_learn(tmp_path) -> None:
+    trainer = make_trainer()
+    unrolls = [admit(trainer, number) for number in range(200)]
+    looked_at = []
+
+    def learn(part: list[Unroll]) -> None:
+        worker = trainer.learner.make_worker()
+        for unroll in part:
+            trainer.learn([unroll], worker)
+
+    with ThreadPoolExecutor(3) as pool:
+        futures = [pool.submit(learn, unrolls[i::2]) for i in range(2)]
+        while not all(future.done() for future in futures):
+            with trainer.learner.lock:
+                tensors, state = trainer.learner.state_tensors(), trainer._state()
+            step = {int(array) for name, array in tensors.items() if name.endswith("/step")}
+            # Adam's own count of steps is the number of updates, in every parameter alike
+            assert step <= {state["counters"]["updates"]}
+            looked_at.append(state["counters"]["updates"])
+        for future in futures:
+            future.result()
+    assert looked_at == sorted(looked_at)
+    assert trainer.counters.updates == 200
+
+
+def test_the_best_is_of_the_moment_it_was_offered_and_a_later_trainer_knows_it(tmp_path) -> None:
+    folder = RunFolder.create(tmp_path, "r", "")
+    trainer = make_trainer()
+    checkpoints = TrainerCheckpoints(trainer, folder, RunConfig())
+    checkpoints.claim_epoch()
+    weights = {}
+    for number, mean in enumerate([20.0, 30.0, 25.0], start=1):
+        trainer.learn([admit(trainer, number)])
+        checkpoints.offer_best(mean)
+        weights[number] = trainer.learner.tensors()
+    assert checkpoints.beat_fields()["gauges"]["best_return"] == 30.0
+    checkpoints.write()
+    newest, best = load_newest(folder.checkpoints_dir), load_best(folder.checkpoints_dir)
+    assert (newest.label, newest.state["return_mean_100"]) == (3, None)
+    assert (best.label, best.state["return_mean_100"]) == (2, 30.0)
+    for name, array in weights[2].items():
+        np.testing.assert_array_equal(best.tensors[f"weights/{name}"], array)
+
+    again = TrainerCheckpoints(make_trainer(), folder, RunConfig())
+    assert again.resume()
+    assert again.best_return == 30.0
+    again.offer_best(29.0)
+    again.write()
+    assert load_best(folder.checkpoints_dir).path == best.path
+    again.offer_best(31.0)  # though there is a checkpoint of this moment
+    again.write()
+    best = load_best(folder.checkpoints_dir)
+    assert (best.label, best.state["epoch"], best.state["return_mean_100"]) == (3, 1, 31.0)
+
+
+def test_what_is_to_be_reproducible_is_computed_on_the_cpu_also_where_there_is_a_gpu(
+    monkeypatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    trainer = make_trainer(deterministic=True, device="auto")
+    assert {p.device.type for p in trainer.learner.network.parameters()} == {"cpu"}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_four_workers_on_a_gpu_learn_every_batch_once(tools) -> None:
+    trainer = make_trainer(device="cuda", minibatches=2, uses=2)
+    batches = [[admit(trainer, number)] for number in range(12)]
+
+    def work(index: int) -> None:
+        worker = trainer.learner.make_worker()
+        for batch in batches[index::4]:
+            trainer.learn(batch, worker)
+
+    with ThreadPoolExecutor(4) as pool:
+        for future in [pool.submit(work, index) for index in range(4)]:
+            future.result(timeout=60)
+    check_account(trainer, admitted=12, dropped={})
+    assert trainer.counters.updates == 12 * 2 * 2
+    for array in trainer.learner.tensors().values():
+        assert np.isfinite(array).all()
