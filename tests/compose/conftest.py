@@ -7,7 +7,8 @@ import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
-from compose_harness import REPOSITORY, Cluster
+
+from tests.support.compose import REPOSITORY, Cluster
 
 IMAGE = "aclearn-test"
 

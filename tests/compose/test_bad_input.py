@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 import yaml
-from compose_harness import ROLES, Cluster
+
+from tests.support.compose import ROLES, Cluster
 
 pytestmark = pytest.mark.timeout(300)
 

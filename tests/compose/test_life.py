@@ -9,8 +9,9 @@ import signal
 import time
 
 import pytest
-from compose_harness import ROLES, Cluster
-from system_harness import PATIENCE, check_lines, wait_for
+
+from tests.support.compose import ROLES, Cluster
+from tests.support.system import PATIENCE, check_lines, wait_for
 
 pytestmark = pytest.mark.timeout(420)
 #: A run that goes on until it is stopped.

@@ -6,8 +6,9 @@ import json
 import time
 
 import pytest
-from compose_harness import ROLES
-from system_harness import PATIENCE, check_lines
+
+from tests.support.compose import ROLES
+from tests.support.system import PATIENCE, check_lines
 
 pytestmark = pytest.mark.timeout(420)
 

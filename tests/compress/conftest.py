@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from checked_swaps import swaps_checked
 
 from aclearn.policies import Architecture, Convolution, ResidualSection
 from aclearn.types import PolicyVersion
 from compress import Policy
+from tests.support.checked_swaps import swaps_checked
 
 _IMAGES = Architecture(
     "small-images",

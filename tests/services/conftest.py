@@ -10,8 +10,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from checked_swaps import swaps_checked
-from made_unrolls import quiet_unroll
 
 from aclearn.config import Config, EnvConfig, MonitorConfig, RunConfig
 from aclearn.launch import StopFlag
@@ -20,6 +18,8 @@ from aclearn.types import Unroll
 from aclearn.wire import Beat, Peer
 from compress import RefusedTensors
 from services.runtime.role_context import RoleContext
+from tests.support.checked_swaps import swaps_checked
+from tests.support.unrolls import quiet_unroll
 
 DEADLINE_S = 15.0
 IMAGES = Architecture("tiny", (2, 8, 8), "uint8", 3, (Convolution(4, 4, 2),), (6,))

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from system_harness import PATIENCE, System, Visitor
+
+from tests.support.system import PATIENCE, System, Visitor
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,10 +6,10 @@ import socket
 from pathlib import Path
 
 import pytest
-from system_harness import CARTPOLE, Command, System
 
 from aclearn.config import load_config
 from aclearn.runs import RunFolder
+from tests.support.system import CARTPOLE, Command, System
 
 _WRONG = {
     "unknown key": (

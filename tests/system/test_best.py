@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from system_harness import CARTPOLE, System
-
 from aclearn.runs import load_best, load_newest
+from tests.support.system import CARTPOLE, System
 
 
 def test_the_best_checkpoint_has_the_highest_mean_of_the_whole_run(system: System) -> None:

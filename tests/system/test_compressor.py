@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from system_harness import CARTPOLE, PONG, Run, System, Visitor
 
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from aclearn.wire import ArtifactReply, ArtifactRequest, Weights, WeightsRequest
 from compress import Artifact, ArtifactPolicy
 from services.evaluator.saved_policy import load_policy
 from services.runtime.artifact_messages import artifact_of
+from tests.support.system import CARTPOLE, PONG, Run, System, Visitor
 
 _ROOM = {"max_restarts": 20, "backoff_first_s": 0.1, "backoff_max_s": 0.2}
 _CHAIN = {"chain": ["int8", "onnx"], "every_s": 0.05, "observations_every_s": 0.2}

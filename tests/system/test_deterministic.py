@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from system_harness import CARTPOLE, PONG, Run, System
 
 from aclearn.runs import Checkpoint, load_best, load_newest
+from tests.support.system import CARTPOLE, PONG, Run, System
 
 _MODE = {"deterministic": True, "max_updates": 50}
 

@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from system_harness import System
 
 from aclearn.config._yaml import parse_yaml
 from aclearn.policies import describe_architecture
 from compress import ONNX, CompressorChain, Context, Policy, parse_chain
 from compress.export import export_onnx
+from tests.support.system import System
 
 _ROOT = Path(__file__).parents[2]
 #: A block whose first line is a comment with the name of a file.

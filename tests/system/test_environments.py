@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from system_harness import CARTPOLE, System
+
+from tests.support.system import CARTPOLE, System
 
 _MODULE = '''
 """CartPole that fails in one way after some steps."""

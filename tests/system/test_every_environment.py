@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from system_harness import CARTPOLE, PONG, System
+
+from tests.support.system import CARTPOLE, PONG, System
 
 _FACTORIES = '''
 import ale_py

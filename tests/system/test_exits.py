@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from system_harness import CARTPOLE, Run, System
 
 from aclearn.runs import load_newest
+from tests.support.system import CARTPOLE, Run, System
 
 _ENVIRONMENT = '''
 import os

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from system_harness import CARTPOLE, System
 
 from aclearn.runs import load_newest
+from tests.support.system import CARTPOLE, System
 
 _WANDERING = """
 import os

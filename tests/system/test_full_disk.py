@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from system_harness import CARTPOLE, Run, System, free_port, wait_for
 
 from aclearn.runs import load_newest
+from tests.support.system import CARTPOLE, Run, System, free_port, wait_for
 
 #: With the state of Adam some 220 kB a checkpoint, several of which fit on the disk.
 _POLICY = {"hidden": [128, 128]}

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import zmq
-from system_harness import CARTPOLE, PATIENCE, Run, System, Visitor, free_port, wait_for
 
 from aclearn.types import Unroll
 from aclearn.wire import (
@@ -30,6 +29,7 @@ from aclearn.wire import (
     decode,
     encode,
 )
+from tests.support.system import CARTPOLE, PATIENCE, Run, System, Visitor, free_port, wait_for
 
 Visit = Callable[..., Visitor]
 SERVICES = {"unrolls", "weights", "predictions", "control"}

@@ -8,10 +8,10 @@ import time
 from typing import Any
 
 import numpy as np
-from system_harness import CARTPOLE, Run, System, Visitor, check_line
 
 from aclearn.runs import load_newest
 from aclearn.wire import ActReply, ActRequest
+from tests.support.system import CARTPOLE, Run, System, Visitor, check_line
 
 _ROOM = {"max_restarts": 20, "backoff_first_s": 0.1, "backoff_max_s": 0.2}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 
 import zmq
-from system_harness import CARTPOLE, System, Visitor, free_port
 
 from aclearn.wire import Beat, BeatReply, Hello, Peers, connect_dealer, encode
+from tests.support.system import CARTPOLE, System, Visitor, free_port
 
 
 def test_after_2000_hellos_over_few_connections_good_roles_are_still_answered(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from system_harness import CARTPOLE, System
+from tests.support.system import CARTPOLE, System
 
 
 def test_a_run_called_42_is_trained_resumed_played_and_drawn(

@@ -6,9 +6,8 @@ import os
 import signal
 from pathlib import Path
 
-from system_harness import CARTPOLE, Run, System, free_port
-
 from aclearn.runs import load_newest
+from tests.support.system import CARTPOLE, Run, System, free_port
 
 
 def _refused(command: Run, *words: str) -> None:

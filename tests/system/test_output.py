@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from system_harness import CARTPOLE, PATIENCE, System
+from tests.support.system import CARTPOLE, PATIENCE, System
 
 
 def _shell(system: System, arguments: str, redirections: str) -> tuple[int, str]:

@@ -11,7 +11,6 @@ from itertools import pairwise
 import numpy as np
 import psutil
 import pytest
-from system_harness import CARTPOLE, PATIENCE, Run, System, wait_for
 
 from aclearn.config import load_config
 from aclearn.launch import StopFlag
@@ -31,6 +30,7 @@ from aclearn.wire import (
 )
 from services.runtime.policy_factory import architecture_of
 from services.runtime.role_context import RoleContext
+from tests.support.system import CARTPOLE, PATIENCE, Run, System, wait_for
 
 _CLIENTS, _OUT = 16, 2
 #: Much longer than an actor waits before it asks again, and than the predictor keeps a request: by

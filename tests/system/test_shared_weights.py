@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from system_harness import CARTPOLE, Run, System
+
+from tests.support.system import CARTPOLE, Run, System
 
 _ROOM = {"max_restarts": 20, "backoff_first_s": 0.1, "backoff_max_s": 0.2}
 

@@ -7,9 +7,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from system_harness import CARTPOLE, PATIENCE, Run, System, check_lines, wait_for
 
 from aclearn.runs import load_newest
+from tests.support.system import CARTPOLE, PATIENCE, Run, System, check_lines, wait_for
 
 
 def _learned_in_checkpoint(folder: Path) -> int:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from network_hosts import Hosts, open_hosts
-from system_harness import CARTPOLE, Run, System
 
 from aclearn.wire import create_keys
+from tests.support.network_hosts import Hosts, open_hosts
+from tests.support.system import CARTPOLE, Run, System
 
 #: Hosts by their numbers.
 LEARNS, ANSWERS, ACTS, STRANGER = 1, 2, 3, 4

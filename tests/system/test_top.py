@@ -7,7 +7,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from system_harness import CARTPOLE, Command, System, check_lines, wait_for
+
+from tests.support.system import CARTPOLE, Command, System, check_lines, wait_for
 
 
 def test_top_shows_a_run_of_another_terminal_and_one_that_is_over(system: System) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import leaving_nothing
-from system_harness import (
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+
+from aclearn.runs import load_newest
+from tests.support.system import (
     CARTPOLE,
     NEVER_FALL,
     PATIENCE,
@@ -20,9 +22,7 @@ from system_harness import (
     System,
     check_lines,
 )
-from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
-
-from aclearn.runs import load_newest
+from tests.system.conftest import leaving_nothing
 
 
 @pytest.fixture(scope="module")

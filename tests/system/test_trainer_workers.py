@@ -9,12 +9,12 @@ from itertools import pairwise
 
 import psutil
 import pytest
-from system_harness import CARTPOLE, PATIENCE, Run, System, check_lines
 
 from aclearn.config import load_config
 from aclearn.launch import StopFlag
 from aclearn.wire import Beat, BeatReply, Directive, Hello, Message, Peer, Peers, SetWorkers
 from services.runtime.role_context import RoleContext
+from tests.support.system import CARTPOLE, PATIENCE, Run, System, check_lines
 
 #: The promise: within it the workers are as many as the monitor wants.
 _CHANGE_WITHIN_S = 1.0 * PATIENCE

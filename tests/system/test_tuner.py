@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from system_harness import CARTPOLE, Run, System, check_line
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.support.system import CARTPOLE, Run, System, check_line
 
 _TINY = {"enabled": True, "every_s": 0.5, "settle_s": 0.2, "temperature": 1.0, "cooling": 1.0}
 _DECIDED = ("accepted", "rejected")

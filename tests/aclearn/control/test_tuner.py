@@ -6,7 +6,8 @@ import random
 from itertools import pairwise
 
 import pytest
-from simulated_tuning import Run, hill
+
+from tests.support.simulated_tuning import Run, hill
 
 
 @pytest.mark.parametrize("start", [1, 4])

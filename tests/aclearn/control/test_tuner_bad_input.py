@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from simulated_tuning import Run, hill
+
+from tests.support.simulated_tuning import Run, hill
 
 
 def test_rates_that_are_all_zero_decide_nothing() -> None:

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from simulated_tuning import Run, hill
 
 from aclearn.config import TunerConfig
+from tests.support.simulated_tuning import Run, hill
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from made_unrolls import random_unroll
 
 from aclearn.learning import assemble_batch
 from aclearn.types import Unroll
+from tests.support.unrolls import random_unroll
 
 
 def _unroll(T: int, B: int, seed: int, *, image: bool) -> Unroll:

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_unrolls import quiet_unroll
 from numpy.typing import NDArray
 
 from aclearn.learning import chosen_observations, rebuild_observations
 from aclearn.rollout import UnrollBuilder, UnrollCounter
 from aclearn.types import EnvSpec, EnvStep, PolicyVersion, Unroll
+from tests.support.unrolls import quiet_unroll
 
 H, W = 2, 3
 

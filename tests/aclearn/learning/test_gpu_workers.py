@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from made_unrolls import random_unroll
 
 from aclearn.config import OptimiserConfig
 from aclearn.types import Unroll
+from tests.support.unrolls import random_unroll
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from made_unrolls import quiet_unroll
 
 from aclearn.learning import RecentObservations
 from aclearn.types import Unroll
+from tests.support.unrolls import quiet_unroll
 
 T, B, S = 3, 2, 2
 

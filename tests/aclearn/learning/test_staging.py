@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from made_unrolls import random_unroll
 
 from aclearn.learning import HostStaging, PinnedStaging, assemble_batch
+from tests.support.unrolls import random_unroll
 
 T, B = 4, 3
 FIELDS = ("actions", "behaviour_log_probs", "rewards", "terminated", "truncated", "valid")

@@ -6,9 +6,9 @@ import json
 import math
 
 import pytest
-from beats import Beat, actor_beat, trainer_beat
 
 from aclearn.metrics import METRIC_NAMES, RunView
+from tests.support.heartbeats import Beat, actor_beat, trainer_beat
 
 
 def test_a_line_before_any_beat_has_every_name_and_no_episode() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from beats import Beat, actor_beat, identity_holds, trainer_beat
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from aclearn.learning import StepLedger
 from aclearn.metrics import RunView
+from tests.support.heartbeats import Beat, actor_beat, identity_holds, trainer_beat
 
 
 def test_steps_that_the_trainer_has_not_seen_are_in_flight_while_their_actor_lives() -> None:

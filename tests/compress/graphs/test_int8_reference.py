@@ -7,8 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from integer_policies import integer_logits
-from quantising import quantise, run
 
 from compress import (
     Context,
@@ -16,6 +14,8 @@ from compress import (
 )
 from compress.graphs.int8_reference import integer_logits as torch_integers
 from compress.methods.quantizer import Quantizer, has_vnni
+from tests.support.integer_policies import integer_logits
+from tests.support.quantisation import quantise, run
 
 
 def factored(policy):

@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from distilling import compress, distance, kl_by_loops, outputs, pruned, smaller
 
 from aclearn.policies import ResidualSection, describe_architecture
 from aclearn.types import PolicyVersion
@@ -27,6 +26,7 @@ from compress.graphs.graph_network import GraphNetwork
 from compress.methods.distiller import Distiller
 from compress.methods.quantizer import Quantizer
 from compress.methods.student import Lesson
+from tests.support.distillation import compress, distance, kl_by_loops, outputs, pruned, smaller
 
 
 # flat: as wide as its teacher; six units come to a tenth of the first distance and no further, on

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from distilling import compress, distance, silenced, smaller
 
 from aclearn.types import PolicyVersion
 from compress import (
@@ -20,6 +19,7 @@ from compress import (
 )
 from compress.errors import DeadStudent, DivergedTraining
 from compress.methods.distiller import Distiller
+from tests.support.distillation import compress, distance, silenced, smaller
 
 
 def overflowing(policy):

@@ -9,7 +9,6 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from random_policies import some_observations, some_tensors
 from torch import nn
 
 from aclearn.policies import Architecture, Convolution, ResidualSection
@@ -32,6 +31,7 @@ from compress.export import export_onnx
 from compress.graphs.graph_network import GraphNetwork
 from compress.graphs.policy_graph import PolicyGraph
 from compress.modules.fusion import fold_batch_norm, fold_normalisation, fuse_module
+from tests.support.random_policies import some_observations, some_tensors
 
 IMAGES = Architecture("images", (3, 8, 8), "uint8", 3, (Convolution(6, 4, 2),), (10,))
 BYTES = Architecture("bytes", (6,), "uint8", 3, (), (9, 8), "tanh", separate_value=True)

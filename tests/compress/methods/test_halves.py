@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from random_policies import reference_logits
 
 from compress import ONNX, ArtifactPolicy, CompressorChain, Context, TorchScript
 from compress.graphs.policy_graph import stored_as_float32
 from compress.methods.quantizer import Quantizer, to_bfloat16, to_float16
 from compress.runtimes import torch_runtime
+from tests.support.random_policies import reference_logits
 
 
 def finite_floats():

@@ -8,7 +8,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from random_policies import some_observations, some_tensors
 
 from aclearn.policies import Architecture, Convolution, ResidualSection
 from aclearn.policies.network import PolicyNetwork, load_tensors
@@ -33,6 +32,7 @@ from compress.methods.low_rank import (
     rank_of_share,
     turned_towards,
 )
+from tests.support.random_policies import some_observations, some_tensors
 
 IMAGES = Architecture("images", (3, 8, 8), "uint8", 3, (Convolution(8, 4, 2),), (20, 12))
 RESIDUAL = replace(IMAGES, convolutions=(), sections=(ResidualSection(8, (6,)),), hidden=(20,))

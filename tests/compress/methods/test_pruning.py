@@ -8,19 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pruning_oracle import (
-    ARCHITECTURES,
-    FLAT,
-    IMAGES,
-    compress,
-    graph_outputs,
-    layers_of,
-    least_important,
-    reconstructed,
-    slow_forward,
-    widths_of,
-)
-from random_policies import some_observations, some_tensors
 
 from aclearn.policies import Architecture, Convolution, describe_architecture
 from aclearn.types import PolicyVersion
@@ -40,6 +27,19 @@ from compress import (
 )
 from compress.graphs.policy_graph import PolicyGraph
 from compress.graphs.units import keep_units
+from tests.support.pruning_oracle import (
+    ARCHITECTURES,
+    FLAT,
+    IMAGES,
+    compress,
+    graph_outputs,
+    layers_of,
+    least_important,
+    reconstructed,
+    slow_forward,
+    widths_of,
+)
+from tests.support.random_policies import some_observations, some_tensors
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

@@ -8,9 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from integer_policies import integer_logits, pooled
-from quantising import quantise, run
-from random_policies import reference_logits
 
 from aclearn.policies import Convolution
 from aclearn.types import PolicyVersion
@@ -34,6 +31,9 @@ from compress.methods.quantizer import (
     has_vnni,
     quantise_weight,
 )
+from tests.support.integer_policies import integer_logits, pooled
+from tests.support.quantisation import quantise, run
+from tests.support.random_policies import reference_logits
 
 
 @pytest.mark.parametrize(("reduced_range", "most"), [(False, 127), (True, 63)])

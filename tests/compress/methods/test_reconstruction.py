@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pruning_oracle import (
+
+from compress import Context, Policy, Pruning, RefusedTensors
+from compress.graphs.units import keep_units
+from compress.methods.reconstruction import reconstruction
+from tests.support.pruning_oracle import (
     ARCHITECTURES,
     FLAT,
     IMAGES,
@@ -15,11 +19,7 @@ from pruning_oracle import (
     reconstructed,
     slow_forward,
 )
-from random_policies import some_observations, some_tensors
-
-from compress import Context, Policy, Pruning, RefusedTensors
-from compress.graphs.units import keep_units
-from compress.methods.reconstruction import reconstruction
+from tests.support.random_policies import some_observations, some_tensors
 
 
 @pytest.mark.parametrize("count", [5, 40])  # fewer observations than inputs, and more

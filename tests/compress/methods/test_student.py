@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from distilling import kl_by_loops, outputs, silenced
 
 from aclearn.policies import describe_architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
 from compress import PolicyGraph
 from compress.graphs.graph_network import GraphNetwork
 from compress.methods.student import Lesson, Student, distillation_loss, one_signed_layers
+from tests.support.distillation import kl_by_loops, outputs, silenced
 
 
 def all_of(observations, teacher, amp_dtype=None):

@@ -6,7 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from pruning_oracle import (
+
+from compress import Context, Policy, Pruning
+from compress.methods.unit_importance import influences, most_important
+from tests.support.pruning_oracle import (
     ARCHITECTURES,
     FLAT,
     IMAGES,
@@ -20,10 +23,7 @@ from pruning_oracle import (
     smallest,
     widths_of,
 )
-from random_policies import some_observations, some_tensors
-
-from compress import Context, Policy, Pruning
-from compress.methods.unit_importance import influences, most_important
+from tests.support.random_policies import some_observations, some_tensors
 
 
 def test_a_unit_that_never_answers_goes_first_by_activation() -> None:

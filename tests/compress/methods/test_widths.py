@@ -6,7 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from pruning_oracle import (
+
+from aclearn.types import PolicyVersion
+from compress import Context, Policy, Pruning
+from compress.methods.widths import globally_removed, kept_width, removed_count, rounding_of
+from tests.support.pruning_oracle import (
     FLAT,
     compress,
     graph_outputs,
@@ -14,11 +18,7 @@ from pruning_oracle import (
     slow_forward,
     widths_of,
 )
-from random_policies import some_observations, some_tensors
-
-from aclearn.types import PolicyVersion
-from compress import Context, Policy, Pruning
-from compress.methods.widths import globally_removed, kept_width, removed_count, rounding_of
+from tests.support.random_policies import some_observations, some_tensors
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,6 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from pruning_oracle import ARCHITECTURES
-from random_policies import some_observations, some_tensors
 
 from aclearn.types import PolicyVersion
 from compress import Context, Policy, PolicyGraph, build_onnx, parse_chain
@@ -17,6 +15,8 @@ from compress.runtimes import optimised_onnx as optimised
 from compress.runtimes.graph_cache import GraphCache
 from compress.runtimes.onnx_runtime import OnnxExecutable
 from compress.runtimes.optimised_onnx import Skeleton, skeleton_of
+from tests.support.pruning_oracle import ARCHITECTURES
+from tests.support.random_policies import some_observations, some_tensors
 
 INT8 = {name: made for name, made in ARCHITECTURES.items() if name != "one-convolution-tanh"}
 CHAINS = {

@@ -11,7 +11,6 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from random_policies import reference_logits, some_observations, some_tensors
 
 from aclearn.policies import Convolution, ResidualSection, describe_architecture
 from aclearn.types import ARCHITECTURES, PolicyVersion
@@ -31,6 +30,7 @@ from compress import (
 from compress.methods.quantizer import Quantizer, has_vnni
 from compress.runtimes.graph_cache import GraphCache
 from compress.runtimes.torch_runtime import TorchPolicy
+from tests.support.random_policies import reference_logits, some_observations, some_tensors
 
 
 def preset(name):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from made_compressors import Pulling, float64_logits, make, some_observations, some_tensors
 
 from aclearn.types import PolicyVersion
 from aclearn.wire import (
@@ -14,6 +13,7 @@ from aclearn.wire import (
     NoNewerWeights,
 )
 from services.compressor.server import serve_artifacts
+from tests.support.compressors import Pulling, float64_logits, make, some_observations, some_tensors
 
 
 def test_actors_pull_artifacts_and_keep_the_old_one_when_one_is_damaged(roles, tools) -> None:

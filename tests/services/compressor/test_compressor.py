@@ -6,16 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_compressors import (
-    Moody,
-    Pulling,
-    acting,
-    float64_logits,
-    make,
-    make_moody,
-    some_observations,
-    some_tensors,
-)
 
 from aclearn.config import CompressorConfig, Config, EnvConfig, RunConfig
 from aclearn.types import PolicyVersion
@@ -28,6 +18,16 @@ from services.compressor.core import Compressor
 from services.runtime.artifact_messages import artifact_of, reply_of
 from services.runtime.policy_factory import make_chain
 from services.trainer.gauges import compressed_share
+from tests.support.compressors import (
+    Moody,
+    Pulling,
+    acting,
+    float64_logits,
+    make,
+    make_moody,
+    some_observations,
+    some_tensors,
+)
 
 
 def test_before_there_are_observations_the_uncompressed_policy_acts(tools) -> None:

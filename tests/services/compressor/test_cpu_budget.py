@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from made_compressors import make_moody, some_tensors
 
 from aclearn.telemetry import WaitMeter
 from aclearn.wire import ArtifactRequest, Envelope, Weights, encode
 from services.compressor.cpu_budget import Cadence, CpuShare
 from services.compressor.main import refresh
 from services.compressor.server import serve_artifacts
+from tests.support.compressors import make_moody, some_tensors
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from made_compressors import make_moody, some_tensors
 
 from aclearn.types import PolicyVersion
 from aclearn.wire import (
@@ -18,6 +17,7 @@ from services.compressor.cpu_budget import Cadence
 from services.compressor.main import refresh
 from services.compressor.trainer_client import TrainerLine
 from services.runtime.peer_link import PeerLink
+from tests.support.compressors import make_moody, some_tensors
 
 
 def _line(roles, tools, clock, *, observations_every_s: float):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from made_compressors import float64_logits, some_observations, some_tensors
 
 from aclearn.config import CompressorConfig, Config, EnvConfig, RunConfig
 from aclearn.learning import PublishedWeights, RecentObservations
 from aclearn.types import PolicyVersion
 from services.launcher.lockstep_actor import LockstepPolicy
+from tests.support.compressors import float64_logits, some_observations, some_tensors
 
 
 def damaging(compressor, monkeypatch) -> set[str]:

@@ -6,13 +6,13 @@ import logging
 import threading
 
 import pytest
-from tuned_runs import World, tuned_config, two_is_best
 
 from aclearn.config import Config
 from aclearn.runs import tuner_log as tuner_file
 from aclearn.runs.tuner_log import TUNER_FILE
 from services.monitor.tuned_counts import TunedKey, TunedSettings, tuned_key
 from services.monitor.tuner_setup import tuned_file
+from tests.support.tuned_runs import World, tuned_config, two_is_best
 
 
 def test_the_best_is_the_next_start_on_this_machine_only_for_this_configuration(

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 
 import pytest
-from tuned_runs import World, actors_of, member, tuned_config, two_is_best
 
 from aclearn.errors import RunFolderError
 from aclearn.runs.tuner_log import TUNER_FILE
@@ -14,6 +13,7 @@ from aclearn.views import plot_tuner
 from aclearn.wire import SetWorkers
 from services.monitor.outgoing_message import Letter
 from services.monitor.tuner_setup import tuned_file
+from tests.support.tuned_runs import World, actors_of, member, tuned_config, two_is_best
 
 
 def test_workers_of_the_trainer_are_told_and_every_decision_is_a_line(tools, tmp_path) -> None:

@@ -10,7 +10,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from system_harness import PATIENCE, wait_for
+from tests.support.system import PATIENCE, wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 #: Who owns the clone where the tests may give it away: neither root nor the image's own user.

@@ -11,13 +11,13 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from integer_policies import integer_logits
 
 from compress import ArtifactPolicy, OnnxPolicy
 from compress.graphs.graph_network import GraphNetwork
 from compress.methods.quantizer import has_vnni
 from compress.runtimes import torch_runtime
 from compress.runtimes.torch_runtime import TorchPolicy
+from tests.support.integer_policies import integer_logits
 
 _OBSERVATIONS = 2
 #: How far answers may be from what float64 gives, as a share of the largest logit (or of 1), by
