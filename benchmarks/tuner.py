@@ -80,7 +80,7 @@ def run(
 
 def train(file: Path, rule: str, workload: str) -> None:
     """`aclearn train`, whose monitor runs the rule; this file is every role's program."""
-    import services.train
+    import services.launcher.role_commands
 
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [str(_HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -109,11 +109,10 @@ def train(file: Path, rule: str, workload: str) -> None:
 
 def monitor(rule: str) -> None:
     """The monitor's process with another rule in the tuner's place."""
-    import services.tuning
-
+    import services.monitor.tuner_setup
     from services.cli import main as cli
 
-    services.monitor.tuner_plugin.Tuner = rule_of(rule)
+    services.monitor.tuner_setup.Tuner = rule_of(rule)
     cli()
 
 

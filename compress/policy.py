@@ -112,6 +112,7 @@ class Context:
     def network(self) -> GraphNetwork:
         """The original policy as an fp32 torch module, made once a version."""
         if self._network is None:
+            # imported here: plain data needs no torch
             from compress.graphs.graph_network import GraphNetwork
 
             if self.original is None:

@@ -6,14 +6,19 @@ import subprocess
 import sys
 
 _MODULES = [
-    "aclearn.rollout",
     "aclearn.config",
+    "aclearn.control",
+    "aclearn.distributions",
     "aclearn.envs",
     "aclearn.launch",
-    "aclearn.monitoring",
+    "aclearn.metrics",
     "aclearn.policies",
+    "aclearn.rollout",
     "aclearn.runs",
     "aclearn.shared_weights",
+    "aclearn.telemetry",
+    "aclearn.types",
+    "aclearn.views",
     "aclearn.wire",
     "compress",
     "services.actor.core",

@@ -106,7 +106,7 @@ def write_picture(figure: Any, out: Path) -> None:
     Raises:
         ConfigError: the disk refuses.
     """
-    from aclearn.runs import write_file
+    from aclearn.runs import write_file  # as above
 
     picture = io.BytesIO()
     figure.savefig(picture, dpi=150, format=out.suffix.lower().removeprefix("."))

@@ -221,7 +221,7 @@ class Distiller(Link):
         self, most: int, context: Context, memory: dict[str, Any], rng: np.random.Generator
     ) -> Lesson:
         """The kept one, or from time to time one by this version on at most so many visited."""
-        from compress.methods.student import Lesson
+        from compress.methods.student import Lesson  # as below: to read and plan needs no torch
 
         count = min(most, len(context.need_observations(self.id)))
         lesson: Lesson | None = memory.get("lesson")

@@ -26,7 +26,7 @@ print("came back", flush=True)
 # longer than the time-out, in many short bodies
 _MANY_SHORT_WAITS = """
 import threading, time
-from aclearn.envs.hang import HangWatch
+from aclearn.envs.watchdog import HangWatch
 watch = HangWatch(1.5, "a loop")
 end = time.monotonic() + 2.5
 while time.monotonic() < end:
@@ -59,7 +59,7 @@ def test_what_comes_back_in_time_is_left_alone() -> None:
 
 _STANDS_STILL = """
 import time
-from aclearn.envs.hang import HangWatch
+from aclearn.envs.watchdog import HangWatch
 watch = HangWatch(4.0, "a step")
 print("begins", flush=True)
 with watch:

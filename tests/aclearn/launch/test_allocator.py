@@ -14,7 +14,7 @@ import resource
 import sys
 import threading
 import numpy
-from aclearn.allocator import keep_freed_memory
+from aclearn.launch.resources import keep_freed_memory
 
 def faults_of_a_step():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -10,6 +10,7 @@ import pytest
 from aclearn.errors import WireError
 from aclearn.learning import check_unroll
 from aclearn.types import array_bytes
+from tests.support.messages import small_unroll
 
 # The sample: T = 3 steps, B = 2 environments, 2 stacked frames of 1x2x2, a reset at t=2, b=1.
 SPEC = {
@@ -27,8 +28,8 @@ FLAT = {
 
 
 @pytest.fixture
-def unroll(samples):
-    return samples["Unroll"]
+def unroll():
+    return small_unroll()
 
 
 @pytest.fixture

@@ -132,10 +132,10 @@ def test_neither_the_package_nor_the_writer_imports_torch_or_tensorflow(tmp_path
     source = (
         "import sys\n"
         "from pathlib import Path\n"
-        "import aclearn.monitoring\n"
+        "import aclearn.metrics, aclearn.views\n"
         "heavy = ('torch', 'tensorflow', 'matplotlib', 'rich', 'tensorboard')\n"
         "print([name for name in heavy if name in sys.modules])\n"
-        "with aclearn.monitoring.TensorBoardWriter(Path(sys.argv[1])) as writer:\n"
+        "with aclearn.metrics.TensorBoardWriter(Path(sys.argv[1])) as writer:\n"
         "    writer.write({'env_steps': 1, 'pps': 2.0})\n"
         "print([name for name in heavy if name in sys.modules])\n"
     )

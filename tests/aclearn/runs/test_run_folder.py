@@ -121,9 +121,9 @@ def test_resuming_makes_places_that_were_removed(tmp_path: Path) -> None:
         assert folder.logs_dir.is_dir()
 
 
-def test_neither_torch_nor_a_socket_comes_with_runs_and_monitoring() -> None:
+def test_neither_torch_nor_a_socket_comes_with_runs_and_metrics() -> None:
     script = (
-        "import sys, aclearn.runs, aclearn.metrics.aggregator, aclearn.learning.step_ledger\n"
+        "import sys, aclearn.runs, aclearn.metrics.aggregator\n"
         "print([name for name in ('torch', 'zmq') if name in sys.modules])\n"
     )
     done = subprocess.run(

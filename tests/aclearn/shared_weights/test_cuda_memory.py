@@ -250,9 +250,9 @@ _READER = textwrap.dedent("""
     from pathlib import Path
     from functools import partial
     import torch
-    from aclearn.policies import PolicyVersion
-    from aclearn.sharing import BoardReader, knock
-    from aclearn.sharing.cuda_memory import CudaMemory, place_of
+    from aclearn.types import PolicyVersion
+    from aclearn.shared_weights import BoardReader, knock
+    from aclearn.shared_weights.cuda_memory import CudaMemory, place_of
     device = torch.device("cuda", 0)
     description, fds = knock(Path(sys.argv[1]))
     reader = BoardReader(
@@ -269,9 +269,9 @@ _WRITER = textwrap.dedent("""
     import sys
     from pathlib import Path
     import torch
-    from aclearn.policies import PolicyVersion
-    from aclearn.sharing import Door, WeightBoard
-    from aclearn.sharing.cuda_memory import CudaMemory
+    from aclearn.types import PolicyVersion
+    from aclearn.shared_weights import Door, WeightBoard
+    from aclearn.shared_weights.cuda_memory import CudaMemory
     device = torch.device("cuda", 0)
     shapes = {"a": (1000,), "b": (3, 5)}
     board = WeightBoard(shapes, CudaMemory.create(WeightBoard.floats_needed(shapes), device))

@@ -240,8 +240,8 @@ _WRITER = """
 import sys, time, itertools
 import torch
 from pathlib import Path
-from aclearn.policies import PolicyVersion
-from aclearn.sharing import Door, HostMemory, WeightBoard
+from aclearn.types import PolicyVersion
+from aclearn.shared_weights import Door, HostMemory, WeightBoard
 shapes = {"a": (64, 64), "b": (4096,)}
 board = WeightBoard(shapes, HostMemory.create(WeightBoard.floats_needed(shapes)))
 door = Door(Path(sys.argv[1]), board.describe, board.share)

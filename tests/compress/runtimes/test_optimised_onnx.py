@@ -137,7 +137,7 @@ def test_a_graph_is_rewritten_once(monkeypatch) -> None:
         link.compress(Policy.of(architecture, some_tensors(architecture, version)), context)
         for version in (1, 2, 3)
     ]
-    monkeypatch.setattr("compress.artifact.skeleton_of", note)
+    monkeypatch.setattr("compress.runtimes.graph_cache.skeleton_of", note)
     for artifact in artifacts:
         cache.executable(artifact.graph, artifact.tensors)
     assert len(made) == 1

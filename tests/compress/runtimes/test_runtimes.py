@@ -377,8 +377,8 @@ _SWAPS = """
 import numpy as np
 import torch
 from aclearn.policies import Architecture
-from compress.artifact import GraphCache
-from compress.graph import PolicyGraph
+from compress.graphs.policy_graph import PolicyGraph
+from compress.runtimes.graph_cache import GraphCache
 
 def resident_bytes():
     with open("/proc/self/status") as status:

@@ -188,7 +188,7 @@ def test_an_int8_model_with_other_tensors_is_not_written(
         tensors["policy.bias"] = tensors["policy.bias"] + np.int32(shift)
         return export_onnx(replace(artifact, tensors=tensors), metadata)
 
-    monkeypatch.setattr("services.commands.offline_compression.export_onnx", shifted)
+    monkeypatch.setattr("services.commands.export.export_onnx", shifted)
     with pytest.raises(RefusedArtifact, match="logits are off by"):
         export_run(run, to, words="int8")
     assert not to.exists()
@@ -318,7 +318,7 @@ def test_aclearn_compress_plays_five_episodes_with_each_unless_told_otherwise(
         played.append((episodes, greedy))
         return [float(k) for k in range(episodes)], [100] * episodes
 
-    monkeypatch.setattr("services.commands.offline_compression.play", play)
+    monkeypatch.setattr("services.commands.compress.play", play)
     lines = _command("compress", run, "--chain", "bf16").splitlines()
     measures = {name: cells for name, *cells in (_cells(line) for line in lines if "│" in line)}
     assert played == [(5, True)] * 3

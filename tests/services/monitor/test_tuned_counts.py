@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from aclearn.config import Config
-from aclearn.runs import tuner_log as tuner_file
 from aclearn.runs.tuner_log import TUNER_FILE
+from services.monitor import tuned_counts as tuner_file
 from services.monitor.tuned_counts import TunedKey, TunedSettings, tuned_key
 from services.monitor.tuner_setup import tuned_file
 from tests.support.tuned_runs import World, tuned_config, two_is_best
@@ -42,7 +42,7 @@ def test_the_best_is_not_offered_on_another_machine(
     first.tuning.close()
     (first.folder.path / TUNER_FILE).unlink()
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(f"aclearn.runs.tuner_log.{function}", lambda: value)
+        elsewhere.setattr(f"services.monitor.tuned_counts.{function}", lambda: value)
         there = World(tools, tuned_config(tmp_path), two_is_best)
         assert there.tuning.gauges()["tuner_trainers"] == 1.0
         assert not there.tuning.notes

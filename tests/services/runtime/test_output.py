@@ -10,7 +10,7 @@ import pytest
 
 _SOURCE = """
 import logging, os, sys
-from services.output import make_output_lossy
+from services.runtime.output import make_output_lossy
 make_output_lossy()
 opened = os.open(os.devnull, os.O_WRONLY)  # must not get the number of a closed stream
 for _ in range(3):

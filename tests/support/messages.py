@@ -1,0 +1,128 @@
+"""One small message of each kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from aclearn.types import Unroll
+from aclearn.wire import (
+    ActCancel,
+    ActReply,
+    ActRequest,
+    ArtifactReply,
+    ArtifactRequest,
+    Beat,
+    BeatReply,
+    Directive,
+    ErrorReply,
+    Hello,
+    NoNewerWeights,
+    Number,
+    NumberRequest,
+    ObservationsRequest,
+    Peer,
+    Peers,
+    RecentObservations,
+    SaveBest,
+    SetWorkers,
+    Status,
+    StatusRequest,
+    StopRun,
+    UnrollReply,
+    Weights,
+    WeightsRequest,
+)
+
+
+def small_unroll() -> Unroll:
+    """T = 3, B = 2."""
+    # T = 3 steps, B = 2 environments, stacks of S = 2 frames of 1x2x2, one reset at t=2, b=1.
+    T, B = 3, 2
+    return Unroll(
+        actor="actor-0",
+        epoch=1,
+        env_steps_before=60,
+        env_steps_after=66,
+        dropped={"fault": 2},
+        frames=np.arange((T + 1) * B * 4, dtype=np.uint8).reshape(T + 1, B, 1, 2, 2),
+        history=np.arange(B * 4, dtype=np.uint8).reshape(B, 1, 2, 2),
+        reset_index=np.array([2 * B + 1], np.int32),
+        reset_history=np.zeros((1, 1, 2, 2), np.uint8),
+        actions=np.array([[0, 1], [2, 0], [1, 1]], np.int32),
+        behaviour_log_probs=np.array([[-0.5, -1], [-1.5, -2], [0, -3]], np.float32),
+        rewards=np.array([[0, 1], [-1, 0.5], [0, 0]], np.float32),
+        terminated=np.array([[False, True], [False, False], [False, False]]),
+        truncated=np.zeros((T, B), np.bool_),
+        valid=np.array([[True, True], [True, False], [True, True]]),
+        versions=np.array([7, 7, 8], np.int64),
+        chain="int8>onnx",
+    )
+
+
+def samples_of_messages() -> dict[str, Any]:
+    """A small message of every kind, by kind."""
+    messages = [
+        NumberRequest("actor"),
+        Number(3),
+        Hello("actor", 0, "box", 4242, {"unrolls": "ipc:///tmp/t.sock"}, "it was killed"),
+        Peers(3, [Peer("trainer", "trainer-0", "ab12", {"unrolls": "tcp://127.0.0.1:5555"})]),
+        Beat(
+            state="running",
+            counters={"env_steps": 640},
+            gauges={"lag": 1.5},
+            dropped={"lag": 20},
+            waits={"actions": 0.25},
+            episode_returns=[21.0, -3.5],
+            episode_lengths=[800, 95],
+            final=False,
+            note="two\nlines",
+            parts={"inference": 0.5, "total": 2.0},
+        ),
+        BeatReply(3),
+        Directive("stop", "target reached"),
+        SaveBest(87.5),
+        SetWorkers(3),
+        StopRun("asked by the user"),
+        StatusRequest(),
+        Status('{"env_steps": 640}'),
+        small_unroll(),
+        UnrollReply(12, False, "duplicate", 1, 9),
+        WeightsRequest(0, -1),
+        Weights(
+            1,
+            9,
+            {"w": np.array([[1, 2, 3], [4, 5, 6]], np.float32), "b": np.array(0.5, np.float32)},
+        ),
+        NoNewerWeights(1, 9),
+        ObservationsRequest(64),
+        RecentObservations(np.arange(8, dtype=np.uint8).reshape(2, 1, 2, 2)),
+        ArtifactRequest(0, -1, plain=True),
+        ArtifactReply(
+            epoch=1,
+            version=9,
+            chain="int8>onnx",
+            original="ab" * 8,
+            graph='{"precision": "int8"}',
+            tensors={
+                "policy.weight": np.array([[-127, 3], [0, 5]], np.int8),
+                "policy.weight_scale": np.array(0.5, np.float32),
+                "policy.input_zero": np.array(3, np.uint8),
+                "policy.bias": np.array([7, -9], np.int32),
+                "half": np.array([0.5], np.float16),
+                "bf16": np.array([0x3F80], np.uint16),
+            },
+            probe_observations=np.zeros((1, 1, 2, 2), np.uint8),
+            probe_logits=np.array([[0.5, -0.5]], np.float32),
+            fidelity={"kl_mean": 0.25},
+            latency_ms={"1": 0.125},
+            floor=0.0,
+            digest="cd" * 16,
+        ),
+        ActRequest(5, np.array([[0.5, -1, 2], [3, 4, 5]], np.float32), within_s=1.5),
+        ActCancel(5),
+        ActReply(5, 1, 9, np.array([2, 0], np.int32), np.array([-0.5, -1.5], np.float32)),
+        ErrorReply("bad_header", "3 bytes"),
+    ]
+    return {type(message).__name__: message for message in messages}
