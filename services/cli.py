@@ -33,7 +33,7 @@ from aclearn.launch import (
     raise_on_ctrl_c,
 )
 from aclearn.runs import WRITERS, RunFolder, check_file, write_file
-from services.commands.train import _resumed
+from services.commands.train import resumed_config
 from services.runtime.output import make_output_lossy
 from services.runtime.role_name import ROLES, SINGLE_ROLES, ask_number, number_in
 from services.runtime.run_clock import STARTED_AT_VARIABLE, moment
@@ -98,7 +98,7 @@ def train(
 
         loaded = load_config(config, overrides or [])
         if resume:
-            loaded = _resumed(config, loaded, overrides or [])
+            loaded = resumed_config(config, loaded, overrides or [])
             if (words := why_over(loaded)) is not None:
                 typer.echo(words)
                 return

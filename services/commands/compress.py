@@ -13,12 +13,12 @@ from compress import (
     Artifact,
 )
 from services.commands.offline_compression import (
-    _SEED,
     BATCH_SIZES,
-    _chain,
-    _compressed,
-    _visited,
-    _with_runtime,
+    SEED,
+    chain_of_words,
+    compress_with,
+    visit_run,
+    with_runtime,
 )
 from services.evaluator.play import play
 from services.evaluator.saved_policy import load_policy
@@ -61,17 +61,17 @@ def compress_run(
         AclearnError: the run or the chain cannot be used.
     """
     saved = load_policy(path, best=best)
-    chain = _chain(_with_runtime(words))
+    chain = chain_of_words(with_runtime(words))
     chain.plan(saved.architecture)
     warn_of_idle_links(chain)
-    visited = _visited(saved)
+    visited = visit_run(saved)
     ways = []
-    plain = {"eager torch fp32": _chain([]), "ONNX fp32": _chain(["onnx"])}
+    plain = {"eager torch fp32": chain_of_words([]), "ONNX fp32": chain_of_words(["onnx"])}
     for name, each in {**plain, chain.id: chain}.items():
-        artifact, runtime = _compressed(saved, each, visited, passes if each is chain else 1)
+        artifact, runtime = compress_with(saved, each, visited, passes if each is chain else 1)
         returns: Sequence[float] = ()
         if episodes:
-            returns, _ = play(saved.config, runtime, episodes=episodes, greedy=True, seed=_SEED)
+            returns, _ = play(saved.config, runtime, episodes=episodes, greedy=True, seed=SEED)
         ways.append(WayToAct(name, artifact, returns))
     return ways
 

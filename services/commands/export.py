@@ -19,11 +19,11 @@ from compress.artifact import LEAST_SCALE
 from compress.export import export_onnx, run_onnx
 from compress.graphs.int8_reference import integer_logits
 from services.commands.offline_compression import (
-    _chain,
-    _compressed,
-    _torch_logits,
-    _visited,
-    _with_runtime,
+    chain_of_words,
+    compress_with,
+    torch_logits,
+    visit_run,
+    with_runtime,
 )
 from services.evaluator.saved_policy import load_policy
 from services.runtime.policy_factory import warn_of_idle_links
@@ -56,13 +56,13 @@ def export_run(
     check_file(to, "--to", force=force)
     to = to.absolute()  # an environment may change the working directory
     saved = load_policy(path, best=best)
-    items = _with_runtime(words) or ["onnx"]
-    chain = _chain(items, any_processor=True)
+    items = with_runtime(words) or ["onnx"]
+    chain = chain_of_words(items, any_processor=True)
     if chain.plan(saved.architecture).runtime != "onnx":
         raise ChainError(f"{chain.id}: a model to export ends in onnx")
     warn_of_idle_links(chain)
-    visited = _visited(saved)
-    artifact, runtime = _compressed(saved, chain, visited, passes)
+    visited = visit_run(saved)
+    artifact, runtime = compress_with(saved, chain, visited, passes)
     metadata = {"run": str(saved.config.run.name), "environment": saved.config.env.id}
     model = export_onnx(artifact, metadata)
     _check_model(model, artifact, runtime, visited.others)
@@ -79,7 +79,7 @@ def _check_model(
     if graph.precision == "int8":
         expected, share = integer_logits(graph, tensors, observations), _INT8_TOLERANCE
     else:
-        expected, share = _torch_logits(graph, tensors, observations), _TOLERANCE
+        expected, share = torch_logits(graph, tensors, observations), _TOLERANCE
     answers = run_onnx(model, observations)
     for others, tolerance in ((expected, share), (runtime.logits(observations), _TOLERANCE)):
         allowed = tolerance * max(LEAST_SCALE, float(np.abs(others).max()))

@@ -34,21 +34,22 @@ _LOGGER = logging.getLogger(__name__)
 _OBSERVATIONS = 512
 #: Batch sizes of the table's latencies.
 BATCH_SIZES = (1, 8, 32)
-_SEED = 1_000_003
+SEED = 1_000_003
 
 
-def _chain(items: Sequence[Any], *, any_processor: bool = False) -> CompressorChain:
+def chain_of_words(items: Sequence[Any], *, any_processor: bool = False) -> CompressorChain:
+    """The chain that these items of a configuration describe."""
     # compared in the end, on other observations than those that links are fitted on
     return parse_chain(
         items, any_processor=any_processor, batch_sizes=BATCH_SIZES, fidelity_observations=0
     )
 
 
-def _compressed(
+def compress_with(
     saved: SavedPolicy, chain: CompressorChain, visited: _Visited, passes: int
 ) -> tuple[Artifact, ArtifactPolicy]:
     """The artifact, with its distance to the policy on other observations, and what runs it."""
-    context = Context(visited.for_links, seed=_SEED)
+    context = Context(visited.for_links, seed=SEED)
     policy = Policy.of(saved.architecture, saved.tensors, saved.at)
     for _ in range(passes):
         artifact = chain.compress(policy, context)
@@ -57,7 +58,7 @@ def _compressed(
     runtime = ArtifactPolicy(saved.architecture)
     runtime.swap(artifact)
     fidelity = Fidelity.of(
-        _torch_logits(policy.graph, policy.tensors, visited.others),
+        torch_logits(policy.graph, policy.tensors, visited.others),
         runtime.logits(visited.others),
         saved.at.version,
     )
@@ -83,17 +84,19 @@ class _Visited(NamedTuple):
     others: NDArray[Any]
 
 
-def _visited(saved: SavedPolicy) -> _Visited:
+def visit_run(saved: SavedPolicy) -> _Visited:
+    """Observations that the policy itself visits: some for the links, others for the comparison."""
     policy = OnnxPolicy(saved.architecture)
     policy.swap(saved.tensors)
-    visited = visit(saved.config, policy, count=2 * _OBSERVATIONS, seed=_SEED)
+    visited = visit(saved.config, policy, count=2 * _OBSERVATIONS, seed=SEED)
     # environments take turns, and there is an even number of them
     return _Visited(visited[::2], visited[1::2])
 
 
-def _torch_logits(
+def torch_logits(
     graph: PolicyGraph, tensors: Mapping[str, NDArray[Any]], observations: NDArray[Any]
 ) -> NDArray[np.float32]:
+    """Logits [B, A] of the graph with these tensors, computed by torch in fp32."""
     # what is stored in halves is computed in fp32, as in the model
     network = GraphNetwork(graph, with_value=False).load(tensors).eval()
     with torch.inference_mode():
@@ -102,7 +105,7 @@ def _torch_logits(
     return result
 
 
-def _with_runtime(words: str) -> list[Any]:
+def with_runtime(words: str) -> list[Any]:
     """The items of the chain; what ends without a runtime ends in onnx."""
     items = parse_words(words)
     if items and items[-1] not in ("onnx", "torchscript"):

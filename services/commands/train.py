@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     pass
 
 
-def _resumed(path: str, given: Config, overrides: list[str]) -> Config:
+def resumed_config(path: str, given: Config, overrides: list[str]) -> Config:
     """The configuration that the run had, with this command's overrides.
 
     Says which keys of the file at `path` the run has other values of: they are not taken over.

@@ -17,7 +17,7 @@ from aclearn.runs import RunFolder
 from aclearn.types import EnvSpec
 from aclearn.views import open_console
 from aclearn.wire import new_incarnation
-from services.launcher.lockstep_actor import LockstepActor, LockstepPolicy, _beat
+from services.launcher.lockstep_actor import LockstepActor, LockstepPolicy, lockstep_heartbeat
 from services.monitor.files import MonitorFiles
 from services.runtime.policy_factory import architecture_of
 from services.runtime.run_clock import moment, started_seconds_ago
@@ -56,7 +56,7 @@ def run_lockstep(config: Config, folder: RunFolder, spec: EnvSpec, *, stop: Stop
 
     def observe() -> str | None:
         fields = checkpoints.beat_fields()
-        beat = _beat(**fields, returns=[], lengths=[])
+        beat = lockstep_heartbeat(**fields, returns=[], lengths=[])
         at = time.monotonic()
         view.observe_beat("trainer", "trainer-0", incarnations[0], beat, at)
         view.observe_beat("actor", "actor-0", incarnations[1], actor.take_beat(), at)

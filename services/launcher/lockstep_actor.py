@@ -163,7 +163,7 @@ class LockstepActor:
             "predictions": self.predictions,
         }
         dropped, gauges = dict(self.counter.dropped), self.policy.gauges()
-        return _beat(counters, dropped, gauges, returns, lengths)
+        return lockstep_heartbeat(counters, dropped, gauges, returns, lengths)
 
     def close(self) -> None:
         """Close the environments."""
@@ -171,7 +171,7 @@ class LockstepActor:
             group.env.close()
 
 
-def _beat(
+def lockstep_heartbeat(
     counters: dict[str, int],
     dropped: dict[str, int],
     gauges: dict[str, float],
@@ -179,4 +179,5 @@ def _beat(
     lengths: list[int],
     note: str = "",
 ) -> Beat:
+    """A heartbeat that no socket carries."""
     return Beat("running", counters, gauges, dropped, {}, returns, lengths, False, note)

@@ -12,7 +12,7 @@ from aclearn.errors import RoleFailure
 from aclearn.launch import RoleCommand, RoleStatus, State, StopFlag, Supervisor
 from aclearn.telemetry.active_clock import AttendedTime
 from aclearn.views import RunConsole
-from services.launcher.status_client import _STATUS_EVERY_S, MonitorLine
+from services.launcher.status_client import STATUS_EVERY_S, MonitorLine
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -182,7 +182,7 @@ class RunParent:
         if answered:
             self._answered_pid = monitor.pid
         starts = self._answered_pid is None or monitor.pid != self._answered_pid
-        silence_s = max(self._config.monitor.silent_after_s, _LEAST_UNANSWERED * _STATUS_EVERY_S)
+        silence_s = max(self._config.monitor.silent_after_s, _LEAST_UNANSWERED * STATUS_EVERY_S)
         limit_s = hello_within_s(self._config, "monitor") if starts else silence_s
         if self._attended.seconds - self._answered_at > limit_s:
             self._answered_at = self._attended.seconds

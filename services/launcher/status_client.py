@@ -7,7 +7,7 @@ from typing import Any
 
 from aclearn.wire import Client, Status, StatusRequest, StopRun
 
-_STATUS_EVERY_S = 1.0
+STATUS_EVERY_S = 1.0
 
 
 class MonitorLine:
@@ -28,7 +28,7 @@ class MonitorLine:
         while (envelope := self._client.receive(0.0)) is not None:
             if isinstance(envelope.message, Status):
                 newest = json.loads(envelope.message.json)
-        due = now - self._asked_at >= _STATUS_EVERY_S
+        due = now - self._asked_at >= STATUS_EVERY_S
         if due and self._client.send(StatusRequest(), sequence=self.asked + 1):
             self._asked_at = now
             self.asked += 1

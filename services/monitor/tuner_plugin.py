@@ -180,11 +180,12 @@ class Tuning:
             _LOGGER.error("event=tuner_line_not_written reason=%r", str(error))
         self._verdicts[decision.verdict.replace(" ", "_")] += 1
         self._baseline, self._noise = decision.baseline, decision.noise
-        kept = _words(decision.kept)
+        kept = counts_in_words(decision.kept)
         if decision.verdict in ("accepted", "rejected"):
             self._tried = True
         if decision.verdict in ("thawed", "adopted", "given up"):
-            self.note(f"tuner, {_words(decision.counts)} {decision.verdict}: {decision.reason}")
+            counts = counts_in_words(decision.counts)
+            self.note(f"tuner, {counts} {decision.verdict}: {decision.reason}")
         if decision.state == "frozen" and self._state != "frozen":
             self.note(f"tuner: {kept} pay best, {self._tuner.kept_estimate.mean:.4g}/s")
             self._keep()
@@ -202,5 +203,6 @@ def _bottleneck(line: Mapping[str, Any]) -> str | None:
     return bottleneck_of(line).role if line.get("wait_share") else None
 
 
-def _words(counts: Mapping[str, int]) -> str:
+def counts_in_words(counts: Mapping[str, int]) -> str:
+    """Worker counts as text, e.g. "2 trainers, 3 actors"."""
     return ", ".join(f"{count} {name}" for name, count in counts.items())

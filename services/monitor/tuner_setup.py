@@ -12,7 +12,7 @@ from aclearn.control.tuner.tuner import Tuner
 from aclearn.runs import RunFolder
 from aclearn.runs.tuner_log import open_tuner_log
 from services.monitor.tuned_counts import TUNED_FILE, TunedKey, TunedSettings, tuned_key
-from services.monitor.tuner_plugin import Show, Tuning, _words
+from services.monitor.tuner_plugin import Show, Tuning, counts_in_words
 
 
 def open_tuning(
@@ -59,7 +59,8 @@ def open_tuning(
         start = dict(last["kept"])
     elif _fits(found, most) and found is not None:
         start = dict(found)
-        note = f"tuner: starts from {_words(start)}, the best of an earlier run ({TUNED_FILE})"
+        counts = counts_in_words(start)
+        note = f"tuner: starts from {counts}, the best of an earlier run ({TUNED_FILE})"
     made = Tuner(
         start,
         most,

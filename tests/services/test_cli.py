@@ -12,7 +12,7 @@ from aclearn.config import load_config
 from aclearn.errors import AclearnError
 from aclearn.runs import RunFolder
 from services.cli import app
-from services.commands.train import _resumed
+from services.commands.train import resumed_config
 from services.evaluator.evaluate import Evaluation
 
 
@@ -23,7 +23,7 @@ def test_a_run_is_resumed_by_its_name_whatever_yaml_takes_it_for(name: str, tmp_
     given = load_config(path)
     RunFolder.create(given.run.dir, name, given.to_yaml()).close()
 
-    resumed = _resumed(path, given, ["run.max_updates=3"])
+    resumed = resumed_config(path, given, ["run.max_updates=3"])
     assert (resumed.run.name, resumed.run.dir) == (name, f"{tmp_path}/a: b")
     assert resumed.run.max_updates == 3
 
