@@ -42,7 +42,7 @@ from services.actor.env_groups import make_groups
 from services.actor.unroll_sender import UnrollSender
 from services.runtime.policy_client import PolicyClient
 from services.runtime.policy_factory import make_runtime
-from services.runtime.policy_sources import Acting
+from services.runtime.policy_sources import PolicySnapshot
 
 EAGER = "eager fp32"
 RUNTIMES = {EAGER: "torch", "ONNX fp32": "onnx"}
@@ -64,7 +64,7 @@ class Always:
 
     silent, compressed = True, False
 
-    def __init__(self, swap: Callable[[int], Acting]) -> None:
+    def __init__(self, swap: Callable[[int], PolicySnapshot]) -> None:
         self._swap = swap
 
     def follow(self, peer: Any) -> None:
@@ -80,7 +80,7 @@ class Always:
     def version(self, message: Any) -> None:
         """Nobody answers."""
 
-    def take(self, at: PolicyVersion, found: int) -> Acting:
+    def take(self, at: PolicyVersion, found: int) -> PolicySnapshot:
         """Swap it in."""
         return self._swap(found)
 
@@ -110,21 +110,21 @@ class Sink:
 
 def of_weights(
     architecture: Architecture, kind: str, envs: int
-) -> tuple[PolicyRuntime, Callable[[int], Acting]]:
+) -> tuple[PolicyRuntime, Callable[[int], PolicySnapshot]]:
     """A runtime of the uncompressed policy, and what puts a version's weights into it."""
     runtime = make_runtime(architecture, kind, device="cpu", max_batch=envs)
     weights = [policy_of(architecture, version).tensors for version in (0, 1)]
 
-    def swap(version: int) -> Acting:
+    def swap(version: int) -> PolicySnapshot:
         runtime.swap(weights[version % 2])
-        return Acting(runtime.executable, PolicyVersion(0, version))
+        return PolicySnapshot(runtime.executable, PolicyVersion(0, version))
 
     return runtime, swap
 
 
 def of_artifacts(
     architecture: Architecture, words: str, known: Any, most: int
-) -> tuple[ArtifactPolicy, Callable[[int], Acting]]:
+) -> tuple[ArtifactPolicy, Callable[[int], PolicySnapshot]]:
     """A runtime of a chain's artifacts, and what checks and swaps in a version's.
 
     Args:
@@ -141,9 +141,9 @@ def of_artifacts(
         versions.append(replace(next_one, digest=next_one.computed_digest()))
     runtime = ArtifactPolicy(architecture)
 
-    def swap(version: int) -> Acting:
+    def swap(version: int) -> PolicySnapshot:
         runtime.swap(versions[version])
-        return Acting(runtime.executable, PolicyVersion(0, version), made.chain)
+        return PolicySnapshot(runtime.executable, PolicyVersion(0, version), made.chain)
 
     return runtime, swap
 
@@ -159,7 +159,7 @@ class Measured:
     """
 
     def __init__(
-        self, runtime: Any, swap: Callable[[int], Acting], *, envs: int, index: int
+        self, runtime: Any, swap: Callable[[int], PolicySnapshot], *, envs: int, index: int
     ) -> None:
         config = config_from_yaml(_CONFIG.format(envs=envs))
         self._meter, self._seconds = WaitMeter(), 0.0
@@ -182,7 +182,7 @@ class Measured:
             sender=UnrollSender(
                 trainer,
                 membership,
-                most_unacknowledged=config.actors.unacknowledged_unrolls,
+                most_unacknowledged=config.actors.max_in_flight_unrolls,
                 meter=self._meter,
             ),
             proceed=self._proceed,
@@ -225,7 +225,7 @@ def main() -> None:
     architecture, known = architecture_of(options.network), visited(256)
     # as often as it may be looked for, every hundredth of a second, in all rounds
     most = 100 * (2 + round((1 + _ROUNDS) * options.seconds))
-    found: dict[str, tuple[Any, Callable[[int], Acting]]] = {
+    found: dict[str, tuple[Any, Callable[[int], PolicySnapshot]]] = {
         **{name: of_weights(architecture, kind, options.envs) for name, kind in RUNTIMES.items()},
         **{words: of_artifacts(architecture, words, known, most) for words in CHAINS},
     }

@@ -119,7 +119,7 @@ def inference_cost(config: Config, seconds: float) -> Cost:
 
 
 def training_cost(config: Config, seconds: float) -> Cost:
-    """A batch put together and learned `trainer.uses` times, per agent step and use."""
+    """A batch put together and learned `trainer.epochs` times, per agent step and use."""
     import torch
 
     from aclearn.learning import Learner
@@ -142,7 +142,7 @@ def training_cost(config: Config, seconds: float) -> Cost:
         compiled=config.trainer.compile,
         seed=0,
     )
-    steps, uses = sum(int(unroll.valid.sum()) for unroll in unrolls), config.trainer.uses
+    steps, uses = sum(int(unroll.valid.sum()) for unroll in unrolls), config.trainer.epochs
 
     def run(times: int) -> None:
         for _ in range(times):

@@ -33,8 +33,8 @@ from aclearn.launch import StopFlag
 from aclearn.wire import (
     ActReply,
     ActRequest,
-    Beat,
-    BeatReply,
+    Heartbeat,
+    HeartbeatReply,
     Hello,
     NoNewerWeights,
     Peer,
@@ -49,7 +49,7 @@ _OVERRIDES = (
     "run.name=round-trip",
     "policy.architecture=nature",
     "actors.inference=predictor",
-    "monitor.beat_every_s=0.2",
+    "monitor.heartbeat_every_s=0.2",
 )
 #: Seconds between two versions: eight updates a second of 320 steps are 2560 learned steps/s.
 _PUBLISH_EVERY_S = 0.125
@@ -70,7 +70,7 @@ class Surroundings:
 
         from services.runtime.policy_factory import architecture_of
 
-        self._monitor = context.serve_at(context.monitor, (Hello, Beat))
+        self._monitor = context.serve_at(context.monitor, (Hello, Heartbeat))
         self._weights, weights = context.serve((WeightsRequest,))
         self._trainer = Peer("trainer", "trainer-0", context.incarnation, {"weights": weights})
         self._tensors = random_weights(architecture_of(context.config))
@@ -88,9 +88,9 @@ class Surroundings:
             if isinstance(envelope.message, Hello):
                 self.predictor = envelope.message
                 self._monitor.send(address, Peers(1, [self._trainer]))
-            elif isinstance(envelope.message, Beat):
+            elif isinstance(envelope.message, Heartbeat):
                 self.counters = dict(envelope.message.counters)
-                self._monitor.send(address, BeatReply(1))
+                self._monitor.send(address, HeartbeatReply(1))
         version = int((time.monotonic() - self._started) / _PUBLISH_EVERY_S)
         for address, envelope in self._weights.receive(0.0):
             request = envelope.message

@@ -40,7 +40,7 @@ class Setup:
     overrides: tuple[str, ...] = ()
 
 
-_ONCE = ("trainer.uses=1", "trainer.minibatches=1")
+_ONCE = ("trainer.epochs=1", "trainer.minibatches=1")
 _NATURE = ("policy.architecture=nature", *_ONCE)
 SETUPS = {
     "pong-nature-local": Setup(_CONFIGS / "pong.yaml", (*_NATURE, "actors.inference=local")),
@@ -160,7 +160,7 @@ def measure(
     """All figures of one configuration, once."""
     together = (*setup.overrides, *overrides)
     config = load_config(setup.config, together)
-    uses, cores = config.trainer.uses, usable_cores()
+    uses, cores = config.trainer.epochs, usable_cores()
     costs, busy_costs = {}, {}
     for part in PARTS:
         costs[part] = measure_part(part, setup.config, together, part_s)

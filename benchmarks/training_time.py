@@ -36,14 +36,14 @@ SETTINGS = {
         "actors.nice=15",
         "trainer.unrolls_per_batch=8",
         "trainer.minibatches=1",
-        "trainer.uses=1",
+        "trainer.epochs=1",
     ),
     "batched": (
         "actors.processes=2",
         "actors.envs_per_group=8",
         "trainer.unrolls_per_batch=1",
         "trainer.minibatches=1",
-        "trainer.uses=1",
+        "trainer.epochs=1",
     ),
 }
 GAMES = {"breakout": 20.0, "pong": 18.0}

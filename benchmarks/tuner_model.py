@@ -108,7 +108,7 @@ def run_tuner(
         longest_gap_s=config.longest_gap_s,
         temperature=config.temperature,
         cooling=config.cooling,
-        thaw_share=config.thaw_share,
+        restart_search_share=config.restart_search_share,
         clock=lambda: load.now,
         rng=random.Random(seed),
     )

@@ -32,7 +32,7 @@ COMMON = {
     },
     "trainer": {"device": "cpu", "unrolls_per_batch": 4, "queue_batches": 2},
     "loss": {"normalise_advantages": True},
-    "monitor": {"beat_every_s": 0.25},
+    "monitor": {"heartbeat_every_s": 0.25},
 }
 WORKLOADS: dict[str, dict[str, Any]] = {
     "predictors": {
@@ -48,7 +48,7 @@ WORKLOADS: dict[str, dict[str, Any]] = {
     },
     "trainers": {
         "policy": {"hidden": [1024, 1024]},
-        "trainer": {"uses": 8},
+        "trainer": {"epochs": 8},
     },
 }
 

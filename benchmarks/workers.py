@@ -39,7 +39,7 @@ from services.predictor.core import make_step
 from services.predictor.outbox import Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
 from services.runtime.policy_factory import architecture_of, make_runtime
-from services.runtime.policy_sources import Acting
+from services.runtime.policy_sources import PolicySnapshot
 from services.runtime.worker_pool import Step, WorkerPool
 
 _CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pong.yaml"
@@ -104,7 +104,7 @@ def predictor_workers(config: Config, count: int) -> Iterator[Done]:
     env.close()
     runtime = make_runtime(architecture, config.predictor.runtime, device="cpu")
     runtime.swap(random_weights(architecture))
-    acting = Acting(runtime.executable, PolicyVersion(0, 0))
+    acting = PolicySnapshot(runtime.executable, PolicyVersion(0, 0))
     size = len(observations)
     requests = [
         Pending(b"actor", ActRequest(number, observations), came_at=0.0, deadline=math.inf)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aclearn.config.describe import Knob, configuration_page, describe_config
+from aclearn.config.describe import ConfigKey, configuration_page, describe_config
 from aclearn.config.env import AtariConfig, EnvConfig
 from aclearn.config.learning import LossConfig, OptimiserConfig, TrainerConfig
 from aclearn.config.load import config_from_yaml, load_config
@@ -10,7 +10,7 @@ from aclearn.config.model import Config, RunConfig
 from aclearn.config.monitor import MonitorConfig, TunerConfig
 from aclearn.config.policy import PolicyConfig
 from aclearn.config.roles import (
-    MOST_PROCESSES,
+    MAX_PROCESSES,
     ActorsConfig,
     CompressorConfig,
     NetworkConfig,
@@ -20,13 +20,13 @@ from aclearn.config.roles import (
 from aclearn.config.shipped import find_config, shipped_config, shipped_configs, summary_of
 
 __all__ = [
-    "MOST_PROCESSES",
+    "MAX_PROCESSES",
     "ActorsConfig",
     "AtariConfig",
     "CompressorConfig",
     "Config",
+    "ConfigKey",
     "EnvConfig",
-    "Knob",
     "LossConfig",
     "MonitorConfig",
     "NetworkConfig",

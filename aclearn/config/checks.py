@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING
 
-from aclearn.config.roles import MOST_PROCESSES
+from aclearn.config.roles import MAX_PROCESSES
 
 if TYPE_CHECKING:
     from aclearn.config.model import Config
@@ -113,11 +113,11 @@ def _roles(config: Config) -> list[str]:
         processes["predictor.processes"] = predictor.processes
     if config.compressor.chain:
         processes["compressor.processes"] = config.compressor.processes
-    if (together := sum(processes.values())) > MOST_PROCESSES:
+    if (together := sum(processes.values())) > MAX_PROCESSES:
         words = ", ".join(f"{key} {count}" for key, count in processes.items())
         found.append(
             f"{most}: the run could have {together} processes ({words}), at most "
-            f"{MOST_PROCESSES} are possible; lower it, and raise actors.envs_per_group instead"
+            f"{MAX_PROCESSES} are possible; lower it, and raise actors.envs_per_group instead"
         )
     supervisor, monitor = config.supervisor, config.monitor
     if supervisor.backoff_max_s < supervisor.backoff_first_s:
@@ -125,10 +125,11 @@ def _roles(config: Config) -> list[str]:
             f"supervisor.backoff_max_s: {supervisor.backoff_max_s} s is shorter than "
             f"supervisor.backoff_first_s = {supervisor.backoff_first_s} s; set it to that or more"
         )
-    if monitor.silent_after_s < 2 * monitor.beat_every_s:
+    if monitor.silent_after_s < 2 * monitor.heartbeat_every_s:
         found.append(
             f"monitor.silent_after_s: {monitor.silent_after_s} s would call a role gone after one "
-            f"late beat; set it to {2 * monitor.beat_every_s} s or more, twice monitor.beat_every_s"
+            f"late heartbeat; set it to {2 * monitor.heartbeat_every_s} s or more, twice "
+            "monitor.heartbeat_every_s"
         )
     elif monitor.silent_after_s <= actors.step_timeout_s:
         found.append(
@@ -160,10 +161,10 @@ def _tuner(config: Config) -> list[str]:
         )
     if not tuner.counts:
         found.append("tuner.counts: expected predictors, trainers or actors; it may change nothing")
-    beat_s = config.monitor.beat_every_s
+    beat_s = config.monitor.heartbeat_every_s
     if 2 * beat_s > tuner.longest_gap_s:
         found.append(
-            f"monitor.beat_every_s: {beat_s:g} s is too slow for windows of tuner.every_s = "
+            f"monitor.heartbeat_every_s: {beat_s:g} s is too slow for windows of tuner.every_s = "
             f"{tuner.every_s:g} s, since one late beat throws a window away; lower it to "
             f"{tuner.longest_gap_s / 2:g} s or less, or raise tuner.every_s to {4 * beat_s:g} s or "
             "more"

@@ -24,7 +24,7 @@ this run. Nothing has run on a GPU yet.
 """
 
 
-class Knob(NamedTuple):
+class ConfigKey(NamedTuple):
     """One key of the configuration; all four are texts."""
 
     key: str
@@ -33,10 +33,10 @@ class Knob(NamedTuple):
     description: str
 
 
-def describe_config() -> list[Knob]:
+def describe_config() -> list[ConfigKey]:
     """Every key in the order of the sections; a key without a default has the text `required`."""
     return [
-        Knob(key, _explain.expected(field), _default(field), field.description or "")
+        ConfigKey(key, _explain.expected(field), _default(field), field.description or "")
         for key, field in _explain.walk(Config)
     ]
 

@@ -62,7 +62,7 @@ class TrainerConfig(Group):
         le=1024,
         description="parts into which a batch is cut along its environments, an update each",
     )
-    uses: Whole = Field(default=1, ge=1, le=32, description="how often a batch is learned from")
+    epochs: Whole = Field(default=1, ge=1, le=32, description="passes over each batch")
     queue_bytes: Whole = Field(
         default=64 * 1024 * 1024,
         ge=1024 * 1024,

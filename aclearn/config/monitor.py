@@ -12,7 +12,7 @@ from aclearn.config._fields import Group, Whole
 class MonitorConfig(Group):
     """The process that knows the others, and what it shows."""
 
-    beat_every_s: float = Field(
+    heartbeat_every_s: float = Field(
         default=0.5, gt=0.0, le=60.0, description="time between two beats of a role, in seconds"
     )
     silent_after_s: float = Field(
@@ -77,7 +77,7 @@ class TunerConfig(Group):
         le=1.0,
         description="factor of the temperature from one proposal to the next",
     )
-    thaw_share: float = Field(
+    restart_search_share: float = Field(
         default=0.2,
         gt=0.0,
         lt=1.0,

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from aclearn.config._fields import Group, Whole
 
-MOST_PROCESSES = 512
+MAX_PROCESSES = 512
 """Processes that a run may have at once: one message of the monitor names them all."""
 
 
@@ -47,7 +47,7 @@ class ActorsConfig(Group):
     emulator_threads: Whole = Field(
         default=1, ge=1, le=256, description="threads of the Atari emulator in an actor"
     )
-    unacknowledged_unrolls: Whole = Field(
+    max_in_flight_unrolls: Whole = Field(
         default=1,
         ge=1,
         le=64,

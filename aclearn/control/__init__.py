@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aclearn.control.stop_condition import Goal
+from aclearn.control.stop_condition import StopCondition
 
 __all__ = [
-    "Goal",
+    "StopCondition",
 ]

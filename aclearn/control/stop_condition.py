@@ -9,7 +9,7 @@ from aclearn.config import RunConfig
 from aclearn.metrics import EPISODES_FOR_TARGET
 
 
-class Goal:
+class StopCondition:
     """Judges metrics lines against `run.target_return` and the run's bounds. Pure.
 
     Args:
@@ -22,7 +22,7 @@ class Goal:
         self.reached_target_at_s = reached_target_at_s
 
     @classmethod
-    def resumed(cls, run: RunConfig, last: Mapping[str, Any]) -> Goal:
+    def resumed(cls, run: RunConfig, last: Mapping[str, Any]) -> StopCondition:
         """The goal of a run that goes on from its last metrics line, {} for a new one.
 
         What an earlier part reached counts as long as the target is the same.

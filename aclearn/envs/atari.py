@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from aclearn.envs.lookup import nearest, trace_of
 from aclearn.envs.vector_env import check_actions, nothing
-from aclearn.envs.watchdog import HangWatch
+from aclearn.envs.watchdog import Watchdog
 from aclearn.errors import EnvironmentFailure
 from aclearn.types import EnvSpec, EnvStep
 from aclearn.types.env_spec import Observations
@@ -80,7 +80,7 @@ class AtariEnvs:
             frame_stack=int(space.shape[0]),
         )
         self.num_envs = num_envs
-        self._watch = HangWatch(step_timeout_s, f"environment {env.id}: a step")
+        self._watch = Watchdog(step_timeout_s, f"environment {env.id}: a step")
         self.faults: dict[str, int] = {}
         self.between_attempts: Callable[[], None] = nothing  # never called
         self._seeds: NDArray[Any] | None = (seed + np.arange(num_envs)) % 2**31

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from aclearn.envs.lookup import maker
-from aclearn.envs.sync_vector_env import SingleEnvs
+from aclearn.envs.sync_vector_env import SyncVectorEnv
 from aclearn.envs.vector_env import VectorEnv
 from aclearn.types import EnvSpec
 
@@ -35,7 +35,7 @@ def make_vector_env(
         seed: environment b starts from seed + b.
         step_timeout_s: longest time of one step of the group, of making one environment and of
             resetting one. Kept where Python can: see StepDeadline. An Atari game that hangs ends
-            the process: see HangWatch.
+            the process: see Watchdog.
         max_faults: how many faults the group survives within an hour; not of Atari games, which
             are not mended.
         threads: worker threads of the emulator; Atari only.
@@ -52,7 +52,7 @@ def make_vector_env(
         return AtariEnvs(
             env, num_envs=num_envs, seed=seed, threads=threads, step_timeout_s=step_timeout_s
         )
-    return SingleEnvs(
+    return SyncVectorEnv(
         maker(env),
         name=env.id,
         num_envs=num_envs,

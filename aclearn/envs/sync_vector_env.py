@@ -27,7 +27,7 @@ _FAULTS_COUNT_FOR_S = 3600.0
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
-class SingleEnvs:
+class SyncVectorEnv:
     """B environments of one kind in a Python loop, with next-step autoreset.
 
     An environment that raises, exits, hangs, or shows something else than its spaces promise is

@@ -8,13 +8,13 @@ import sys
 import threading
 import time
 
-from aclearn.telemetry.active_clock import AttendedTime
+from aclearn.telemetry.active_clock import ActiveClock
 
 #: Exit status of a process that hung: the supervisor starts it again.
 EXIT_HUNG = 75
 
 
-class HangWatch:
+class Watchdog:
     """A context whose body must not take longer than `timeout_s`; else the process ends.
 
     A thread looks at the time, so entering and leaving cost less than a microsecond. The time in
@@ -32,7 +32,7 @@ class HangWatch:
             raise ValueError(f"timeout_s: expected seconds above 0, got {timeout_s}")
         self._timeout_s, self._what = timeout_s, what
         self._look_every_s = min(1.0, timeout_s / 4)
-        self._time = AttendedTime(2 * self._look_every_s)
+        self._time = ActiveClock(2 * self._look_every_s)
         self._time.look(time.monotonic())
         self._since: float | None = None
         self._closed = threading.Event()

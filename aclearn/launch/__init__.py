@@ -5,8 +5,8 @@ from __future__ import annotations
 from aclearn.launch.environment import PARENT_PID_VARIABLE, RESTARTS_VARIABLE
 from aclearn.launch.log_tail import log_tail
 from aclearn.launch.parent_death import die_with_parent, parent_is_alive
-from aclearn.launch.resources import allow_many_connections, stand_back
-from aclearn.launch.restart_policy import RestartBudget
+from aclearn.launch.resources import allow_many_connections, lower_priority
+from aclearn.launch.restart_policy import RestartPolicy
 from aclearn.launch.role_command import EXIT_GIVE_UP, RoleCommand
 from aclearn.launch.role_process import describe_exit
 from aclearn.launch.role_status import Event, RoleStatus, State
@@ -19,7 +19,7 @@ __all__ = [
     "RESTARTS_VARIABLE",
     "Event",
     "Interrupted",
-    "RestartBudget",
+    "RestartPolicy",
     "RoleCommand",
     "RoleStatus",
     "State",
@@ -30,7 +30,7 @@ __all__ = [
     "die_with_parent",
     "install_stop_signals",
     "log_tail",
+    "lower_priority",
     "parent_is_alive",
     "raise_on_ctrl_c",
-    "stand_back",
 ]

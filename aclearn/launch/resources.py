@@ -163,7 +163,7 @@ _LOGGER = logging.getLogger(__name__)
 _AUTOGROUP = Path("/proc/self/autogroup")
 
 
-def stand_back(nice: int) -> None:
+def lower_priority(nice: int) -> None:
     """Let other processes go first by `nice` (0 to 19) where cores are scarce.
 
     Linux with autogroup scheduling weighs sessions against each other and `nice` only within one;

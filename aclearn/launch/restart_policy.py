@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 
-class RestartBudget:
+class RestartPolicy:
     """Allows a bounded number of restarts in a sliding window, each after a doubled delay.
 
     A role that ran well for longer than the window starts again with a full budget and the first

@@ -14,7 +14,7 @@ from typing import Literal
 
 from aclearn.errors import RoleFailure
 from aclearn.launch.log_tail import log_tail
-from aclearn.launch.restart_policy import RestartBudget
+from aclearn.launch.restart_policy import RestartPolicy
 from aclearn.launch.role_command import EXIT_GIVE_UP, RoleCommand
 from aclearn.launch.role_process import RoleProcess, describe_exit
 from aclearn.launch.role_status import Event, RoleStatus, State
@@ -32,7 +32,7 @@ class _Slot:
     """A role and what the supervisor knows about it."""
 
     command: RoleCommand
-    budget: RestartBudget
+    budget: RestartPolicy
     state: State = "new"
     optional: bool = False
     process: RoleProcess | None = None
@@ -76,8 +76,8 @@ class Supervisor:
         backoff_max_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._new_budget: Callable[[], RestartBudget] = partial(
-            RestartBudget, max_restarts, restart_window_s, backoff_first_s, backoff_max_s
+        self._new_budget: Callable[[], RestartPolicy] = partial(
+            RestartPolicy, max_restarts, restart_window_s, backoff_first_s, backoff_max_s
         )
         self._new_budget()  # bad numbers are told here, not with the first role
         self._clock = clock

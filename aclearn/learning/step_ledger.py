@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from aclearn.config import MOST_PROCESSES
+from aclearn.config import MAX_PROCESSES
 from aclearn.errors import CheckpointError
 
 _MAX_STEPS: Final = 2**53
@@ -15,7 +15,7 @@ _MAX_GAP: Final = 2**40
 """Most steps that one unroll may tell of: one lie must not use up the account."""
 _MAX_REASONS: Final = 64
 """Reasons come from actors: beyond this many they are counted together as "other"."""
-_OPEN_KEPT: Final = MOST_PROCESSES
+_OPEN_KEPT: Final = MAX_PROCESSES
 """Open incarnations; one more closes the one that has been quiet longest."""
 _CLOSED_KEPT: Final = 4096
 """Closed incarnations that stay fenced; the oldest is forgotten first."""
@@ -185,7 +185,7 @@ class StepLedger:
         return frozenset(self._open)
 
     def beat_counters(self) -> dict[str, int]:
-        """The counters of a trainer's beat that `RunView` adds the actors' beats to.
+        """The counters of a trainer's beat that `MetricsAggregator` adds the actors' beats to.
 
         `seen.<incarnation>` is how many agent steps of an actor are part of `env_steps`.
         """

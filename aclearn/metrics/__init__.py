@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from aclearn.metrics.aggregator import RunView
+from aclearn.metrics.aggregator import MetricsAggregator
 from aclearn.metrics.bottleneck import Bottleneck, bottleneck_of, find_bottleneck
-from aclearn.metrics.heartbeat_fields import BeatFields
+from aclearn.metrics.heartbeat_fields import HeartbeatFields
 from aclearn.metrics.names import (
     EPISODES_FOR_TARGET,
     METRIC_NAMES,
@@ -23,9 +23,9 @@ __all__ = [
     "PART_SECONDS",
     "TUNER_FROZEN",
     "TUNER_TEMPERATURE",
-    "BeatFields",
     "Bottleneck",
-    "RunView",
+    "HeartbeatFields",
+    "MetricsAggregator",
     "TensorBoardWriter",
     "TunerState",
     "UnwrittenNotes",

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from aclearn.metrics.heartbeat_fields import BeatFields
+from aclearn.metrics.heartbeat_fields import HeartbeatFields
 from aclearn.metrics.names import EPISODES_FOR_TARGET, METRIC_NAMES, PART_SECONDS
 from aclearn.metrics.step_totals import StepTotals
 from aclearn.telemetry import add_up, shares
@@ -41,7 +41,7 @@ class _Process:
     waits: deque[tuple[float, dict[str, float]]] = field(default_factory=deque)
 
 
-class RunView:
+class MetricsAggregator:
     """What the whole run does, from what its roles say. Pure: time is given, nothing is sent.
 
     Counters read: of the trainer `StepLedger.beat_counters()`, `updates`, `batches` (where one
@@ -148,7 +148,7 @@ class RunView:
         return {"totals": self._totals.state(), "returns": list(self._returns)}
 
     def observe_beat(
-        self, role: str, name: str, incarnation: str, beat: BeatFields, now: float
+        self, role: str, name: str, incarnation: str, beat: HeartbeatFields, now: float
     ) -> None:
         """Take a role's beat, received at `now`.
 
@@ -223,7 +223,7 @@ class RunView:
         return fixed | ({PART_SECONDS: parts} if parts else {}) | self.extra
 
     def _observe_trainer(
-        self, incarnation: str, process: _Process, beat: BeatFields, now: float
+        self, incarnation: str, process: _Process, beat: HeartbeatFields, now: float
     ) -> None:
         if self._trainer is not None and incarnation != self._trainer:
             self._superseded.add(self._trainer)
@@ -280,7 +280,7 @@ class RunView:
         while len(samples) > 2 and samples[1][0] <= now - self._window_s:
             samples.popleft()
 
-    def _observe_episodes(self, incarnation: str, beat: BeatFields) -> None:
+    def _observe_episodes(self, incarnation: str, beat: HeartbeatFields) -> None:
         ended = len(beat.episode_returns)
         self._returns.extend(float(value) for value in beat.episode_returns if math.isfinite(value))
         # Known also after the process was taken for gone, so that nothing is counted again. A view

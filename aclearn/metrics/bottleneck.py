@@ -199,7 +199,7 @@ def _before_the_trainer(
         return Bottleneck(
             None,
             f"the way between actors and trainer: actors wait {percent(share)} for the training "
-            f"queue while {starved}; a larger actors.unacknowledged_unrolls or a smaller "
+            f"queue while {starved}; a larger actors.max_in_flight_unrolls or a smaller "
             "trainer.unrolls_per_batch would help",
             kind="way to the trainer",
         )

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 
-class BeatFields(Protocol):
-    """The part of a beat that the view reads; `wire.Beat` is one.
+class HeartbeatFields(Protocol):
+    """The part of a beat that the view reads; `wire.Heartbeat` is one.
 
     Counters and dropped are cumulative since the start of the role's incarnation (a trainer's since
     the start of the run, through its checkpoint), waits are `WaitMeter.seconds()`, episodes are

@@ -33,8 +33,8 @@ METRIC_NAMES: Final = (
     "lag_max",
     "wait_share",
 )
-"""Names in every line of a `RunView`; its others are gauges, or `PART_SECONDS`. Who writes the line
-adds what it knows itself, such as `target_return`."""
+"""Names in every line of a `MetricsAggregator`; its others are gauges, or `PART_SECONDS`. Who
+writes the line adds what it knows itself, such as `target_return`."""
 
 
 PART_SECONDS: Final = "part_seconds"

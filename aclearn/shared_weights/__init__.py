@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from aclearn.shared_weights.fd_server import Door, knock
+from aclearn.shared_weights.fd_server import FileDescriptorServer, knock
 from aclearn.shared_weights.memory import HostMemory, OpenMemory, SharedMemory
-from aclearn.shared_weights.seqlock_buffer import BoardReader, WeightBoard
+from aclearn.shared_weights.seqlock_buffer import SeqlockBuffer, SeqlockReader
 
 __all__ = [
-    "BoardReader",
-    "Door",
+    "FileDescriptorServer",
     "HostMemory",
     "OpenMemory",
+    "SeqlockBuffer",
+    "SeqlockReader",
     "SharedMemory",
-    "WeightBoard",
     "knock",
 ]

@@ -25,7 +25,7 @@ _SERVE_WITHIN_S = 1.0
 _BACKLOG = 64
 
 
-class Door:
+class FileDescriptorServer:
     """Hands a description and file descriptors to everybody who connects.
 
     Args:

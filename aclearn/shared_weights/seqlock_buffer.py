@@ -36,7 +36,7 @@ def _head_view(memory: HostMemory, slots: int) -> NDArray[np.int64]:
     return memory.floats.view(np.int64).reshape(slots, _FIELDS)
 
 
-class WeightBoard:
+class SeqlockBuffer:
     """The writer's end.
 
     Args:
@@ -93,12 +93,12 @@ class WeightBoard:
         self._memory.close()
 
 
-class BoardReader:
+class SeqlockReader:
     """A reader's end, of another process.
 
     Args:
-        description: what `WeightBoard.describe` gave; checked, it comes from outside.
-        fds: what `WeightBoard.share` gave; closed, whatever happens.
+        description: what `SeqlockBuffer.describe` gave; checked, it comes from outside.
+        fds: what `SeqlockBuffer.share` gave; closed, whatever happens.
         shapes: of the weights that are expected, by name.
         place: where the reader can use memory.
         open_memory: maps memory of that place.

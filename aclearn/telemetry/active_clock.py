@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class AttendedTime:
+class ActiveClock:
     """Seconds that passed while somebody looked: the clock by which others are silent, or hang.
 
     A process that stood still — stopped, paused with its container, held up by a disk — has heard

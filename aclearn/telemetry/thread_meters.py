@@ -36,7 +36,7 @@ def waiting(label: str) -> Span | contextlib.nullcontext[None]:
     return _NOT_MEASURED if meter is None else meter.waiting(label)
 
 
-class TimeBudget:
+class ThreadMeters:
     """Makes a meter for each thread and adds up what they say. Any thread may call it.
 
         meter = budget.meter()      # in the worker

@@ -18,8 +18,8 @@ from aclearn.views.progress import ProgressEstimate
 class RunConsole(Protocol):
     """A view of a run; use it in a `with` block.
 
-    A metrics line is what `RunView.line` gives. A role is a mapping with `role`, `name`, `state`,
-    `restarts` and, where a process runs, `pid`.
+    A metrics line is what `MetricsAggregator.line` gives. A role is a mapping with `role`, `name`,
+    `state`, `restarts` and, where a process runs, `pid`.
     """
 
     def __enter__(self) -> RunConsole:

@@ -95,7 +95,7 @@ class Peers:
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class Heartbeat:
     """A sign of life with metrics.
 
     `counters`, `dropped` (agent steps by reason), `waits` (seconds by label) and `parts` (seconds
@@ -118,7 +118,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
-class BeatReply:
+class HeartbeatReply:
     """The monitor's answer to a beat: the newest generation of `Peers`."""
 
     generation: Count
@@ -314,8 +314,8 @@ Message = (
     | Number
     | Hello
     | Peers
-    | Beat
-    | BeatReply
+    | Heartbeat
+    | HeartbeatReply
     | Directive
     | SaveBest
     | SetWorkers

@@ -20,7 +20,7 @@ from compress.policy import Context, Policy
 if TYPE_CHECKING:
     import torch
 
-    from compress.methods.student import Lesson, Student
+    from compress.methods.student import DistillationData, Student
 
 #: How much more a new student may train in its first call: the first artifact is no random policy.
 _FIRST = 10
@@ -219,16 +219,18 @@ class Distiller(Link):
 
     def _lesson(
         self, most: int, context: Context, memory: dict[str, Any], rng: np.random.Generator
-    ) -> Lesson:
+    ) -> DistillationData:
         """The kept one, or from time to time one by this version on at most so many visited."""
-        from compress.methods.student import Lesson  # as below: to read and plan needs no torch
+        from compress.methods.student import (
+            DistillationData,  # as below: to read and plan needs no torch
+        )
 
         count = min(most, len(context.need_observations(self.id)))
-        lesson: Lesson | None = memory.get("lesson")
+        lesson: DistillationData | None = memory.get("lesson")
         over = lesson is None or memory["served"] >= self._renew_every
         if lesson is None or over or count >= 2 * len(lesson):
             observations = context.sample(self.id, count, rng)
-            lesson = Lesson(observations, context.network, self._amp_dtype())
+            lesson = DistillationData(observations, context.network, self._amp_dtype())
             memory |= {"lesson": lesson, "served": 0}
         memory["served"] += 1
         return lesson

@@ -77,7 +77,7 @@ def _one_signed(layers: Iterable[Layer], positive: bool) -> list[str]:
     return names
 
 
-class Lesson:
+class DistillationData:
     """Observations and what a teacher says of them, asked for once each and when first needed.
 
     Args:
@@ -184,7 +184,7 @@ class Student:
     def learn(
         self, x: Tensor, teacher_logits: Tensor, teacher_values: Tensor, *, renewed: bool = False
     ) -> DistillationLoss:
-        """One step of Adam on a part of a lesson (`Lesson.part`).
+        """One step of Adam on a part of a lesson (`DistillationData.part`).
 
         Args:
             x: observations `[N, *shape]`.

@@ -114,7 +114,7 @@ class _Step:
     run: Callable[[], object]
 
 
-class Lane:
+class CudaGraphRunner:
     """One thread's place on the device, with weights of its own that versions are copied into.
 
     Args:
@@ -215,7 +215,7 @@ class Lane:
         return logits
 
 
-class Lanes:
+class CudaGraphRunnerPool:
     """A policy's lanes: one for each thread that computes at the same time, made when needed.
 
     Args:
@@ -223,13 +223,13 @@ class Lanes:
         most: bound of their number; who comes when all are busy waits for one.
     """
 
-    def __init__(self, make: Callable[[], Lane], *, most: int = _MOST_LANES) -> None:
+    def __init__(self, make: Callable[[], CudaGraphRunner], *, most: int = _MOST_LANES) -> None:
         self._make = make
         self._free = threading.BoundedSemaphore(most)
-        self._idle: list[Lane] = []
+        self._idle: list[CudaGraphRunner] = []
 
     @contextmanager
-    def borrow(self) -> Iterator[Lane]:
+    def borrow(self) -> Iterator[CudaGraphRunner]:
         """A lane that nobody else has meanwhile.
 
         Raises:

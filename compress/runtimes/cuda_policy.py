@@ -14,14 +14,21 @@ from torch import Tensor
 from aclearn.policies import Architecture
 from compress.errors import RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph, Tensors, check_tensors
-from compress.runtimes.cuda_graphs import Captures, DeviceWeights, Lane, Lanes, Place, batch_sizes
+from compress.runtimes.cuda_graphs import (
+    Captures,
+    CudaGraphRunner,
+    CudaGraphRunnerPool,
+    DeviceWeights,
+    Place,
+    batch_sizes,
+)
 
 
 @dataclass(frozen=True, eq=False)
-class LaneExecutable:
+class CudaGraphExecutable:
     """One version of a policy: its weights, and the lanes of all versions."""
 
-    lanes: Lanes
+    lanes: CudaGraphRunnerPool
     weights: DeviceWeights
 
     def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
@@ -30,7 +37,7 @@ class LaneExecutable:
             return lane.logits(self.weights, observations)
 
 
-class LanePolicy:
+class CudaGraphPolicy:
     """A policy on a GPU: versions share lanes, so that steps are captured once and for all.
 
     A version is its weights on the device. Whoever computes with it borrows a lane, which copies
@@ -57,12 +64,12 @@ class LanePolicy:
     ) -> None:
         self._graph, self._device = PolicyGraph(architecture), device
         sizes, captures = batch_sizes(max_batch), Captures()
-        self._lanes = Lanes(
-            lambda: Lane(
+        self._lanes = CudaGraphRunnerPool(
+            lambda: CudaGraphRunner(
                 self._graph, make_place(), sizes=sizes, captures=captures, amp_dtype=amp_dtype
             )
         )
-        self._executable: LaneExecutable | None = None
+        self._executable: CudaGraphExecutable | None = None
 
     def swap(self, tensors: Tensors) -> None:
         """Run these weights from the next call on, in one reference assignment.
@@ -77,7 +84,7 @@ class LanePolicy:
             torch.from_numpy(np.array(tensors[name])).to(self._device)
             for name in self._graph.tensors()
         )
-        self._executable = LaneExecutable(self._lanes, weights)
+        self._executable = CudaGraphExecutable(self._lanes, weights)
 
     def swap_on_device(self, tensors: Mapping[str, Tensor]) -> None:
         """The same with weights that lie on the device, complete, and are never written again.
@@ -93,7 +100,7 @@ class LanePolicy:
         if not bool(finite.all()):  # waits for the device
             bad = [name for name, fine in zip(weights, finite.tolist(), strict=True) if not fine]
             raise RefusedTensors(f"tensors: not finite: {', '.join(bad)}")
-        self._executable = LaneExecutable(self._lanes, tuple(weights.values()))
+        self._executable = CudaGraphExecutable(self._lanes, tuple(weights.values()))
 
     @property
     def device(self) -> torch.device:
@@ -101,7 +108,7 @@ class LanePolicy:
         return self._device
 
     @property
-    def executable(self) -> LaneExecutable:
+    def executable(self) -> CudaGraphExecutable:
         """The weights of the last swap; needs a `swap` before."""
         if self._executable is None:
             raise RuntimeError("no weights yet: call swap first")

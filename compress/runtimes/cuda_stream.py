@@ -16,7 +16,7 @@ _WARM_UPS = 3
 _CAPTURING = threading.Lock()
 
 
-class CudaPlace:
+class CudaStream:
     """A stream of its own on a CUDA device.
 
     Args:

@@ -19,7 +19,7 @@ from services.runtime.policy_client import PolicyClient
 _LOOK_EVERY_S = 0.02
 
 
-class Choice(NamedTuple):
+class ActionBatch(NamedTuple):
     """Chosen actions `[B]` int32, their log μ `[B]` float32, the policy that chose, its chain."""
 
     actions: NDArray[np.int32]
@@ -39,7 +39,7 @@ class ActionSource(Protocol):
     def request(self, group: int, observations: NDArray[Any]) -> None:
         """Ask for actions for `observations` `[B, *shape]` of a group."""
 
-    def collect(self, group: int, proceed: Callable[[], bool]) -> Choice | None:
+    def collect(self, group: int, proceed: Callable[[], bool]) -> ActionBatch | None:
         """The actions of the group's last request; None when `proceed` said to stop."""
 
     def gauges(self) -> dict[str, float]:
@@ -82,7 +82,7 @@ class LocalActions:
         """Keep the observations until `collect`, when the newest weights act on them."""
         self._waiting[group] = observations
 
-    def collect(self, group: int, proceed: Callable[[], bool]) -> Choice | None:
+    def collect(self, group: int, proceed: Callable[[], bool]) -> ActionBatch | None:
         """Run the policy; waits only for the very first weights."""
         while self._client.at.version < 0:
             if not proceed():
@@ -95,7 +95,7 @@ class LocalActions:
         with self._meter.part("inference"):
             actions, log_probs = sample_actions(self._runtime.logits(observations), self._rng)
         self.predictions += len(observations)
-        return Choice(actions, log_probs, self._client.at, self._client.chain)
+        return ActionBatch(actions, log_probs, self._client.at, self._client.chain)
 
     def gauges(self) -> dict[str, float]:
         """What became of the policies that came."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from aclearn.rollout import UnrollCounter
 from aclearn.telemetry import WaitMeter
-from aclearn.wire import Beat
+from aclearn.wire import Heartbeat
 from services.actor.action_sources import ActionSource, LocalActions
 from services.actor.env_groups import Group
 from services.actor.unroll_sender import UnrollSender
@@ -109,7 +109,7 @@ class Actor:
         with self._meter.part("wire"):
             return self._sender.send(sequence, unroll, self._proceed)
 
-    def beat(self, final: bool) -> Beat:
+    def beat(self, final: bool) -> Heartbeat:
         """What the actor says of itself; hands over the episodes that ended since the last one."""
         returns, lengths = list(self._returns), list(self._lengths)
         self._returns.clear()
@@ -120,7 +120,7 @@ class Actor:
         }
         if isinstance(self._actions, LocalActions):
             counters["predictions"] = self._actions.predictions
-        return Beat(
+        return Heartbeat(
             state="stopping" if final else "acting",
             counters=counters,
             gauges={

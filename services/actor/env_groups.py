@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from aclearn.config import Config
 from aclearn.envs import VectorEnv, make_vector_env
 from aclearn.rollout import EpisodeTracker, UnrollBuilder
-from services.actor.action_sources import Choice
+from services.actor.action_sources import ActionBatch
 
 
 @dataclass
@@ -17,7 +17,7 @@ class Group:
     env: VectorEnv
     builder: UnrollBuilder
     episodes: EpisodeTracker
-    choice: Choice | None = None
+    choice: ActionBatch | None = None
 
 
 def make_groups(config: Config, *, actor_index: int, restarts: int = 0) -> list[Group]:

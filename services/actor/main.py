@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from aclearn.config import ActorsConfig
-from aclearn.launch import stand_back
+from aclearn.launch import lower_priority
 from aclearn.launch.resources import keep_freed_memory
 from aclearn.policies import Architecture
 from aclearn.rollout import UnrollCounter
 from aclearn.telemetry import WaitMeter
-from aclearn.wire import Beat
+from aclearn.wire import Heartbeat
 from services.actor.action_sources import ActionSource, LocalActions
 from services.actor.core import Actor
 from services.actor.env_groups import make_groups
-from services.actor.predictor_client import PredictedActions
+from services.actor.predictor_client import PredictorClient
 from services.actor.unroll_sender import UnrollSender
-from services.runtime.monitor_client import Membership
+from services.runtime.monitor_client import MonitorClient
 from services.runtime.peer_link import PeerLink
 from services.runtime.policy_client import make_policy
 from services.runtime.policy_factory import architecture_of
@@ -26,14 +26,14 @@ from services.runtime.role_context import RoleContext, exit_status
 def make_actions(
     actors: ActorsConfig,
     context: RoleContext,
-    membership: Membership,
+    membership: MonitorClient,
     architecture: Architecture,
     meter: WaitMeter,
 ) -> ActionSource:
     """The action source that `actors.inference` names."""
     if actors.inference == "predictor":
         link = PeerLink(context, "predictor", "predictions", context.index)
-        return PredictedActions(link, lambda: link.follow(membership), meter)
+        return PredictorClient(link, lambda: link.follow(membership), meter)
     # on the processor: a GPU is for predictors, which share it; each actor would take its own
     # half gigabyte of it and wait for the others
     runtime, client = make_policy(
@@ -51,19 +51,19 @@ def run_actor(context: RoleContext) -> int:
     """
     keep_freed_memory()
     config = context.config
-    stand_back(config.actors.nice)
+    lower_priority(config.actors.nice)
     groups = make_groups(config, actor_index=context.index, restarts=context.restarts)
     actor: Actor | None = None
 
-    def beat(final: bool) -> Beat:
+    def beat(final: bool) -> Heartbeat:
         assert actor is not None  # the membership ticks only after the actor is made
         return actor.beat(final)
 
-    membership = Membership(
+    membership = MonitorClient(
         context.connect(context.monitor),
         hello=context.hello({}),
         beat=beat,
-        beat_every_s=config.monitor.beat_every_s,
+        heartbeat_every_s=config.monitor.heartbeat_every_s,
         health=context.health,
     )
 
@@ -80,7 +80,7 @@ def run_actor(context: RoleContext) -> int:
         sender=UnrollSender(
             PeerLink(context, "trainer", "unrolls"),
             membership,
-            most_unacknowledged=config.actors.unacknowledged_unrolls,
+            most_unacknowledged=config.actors.max_in_flight_unrolls,
             meter=meter,
         ),
         proceed=proceed,

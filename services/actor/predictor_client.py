@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion
 from aclearn.wire import REPLY_WITHIN_S, ActCancel, ActReply, ActRequest, ErrorReply
-from services.actor.action_sources import Choice
+from services.actor.action_sources import ActionBatch
 from services.runtime.peer_link import PeerLink
 from services.runtime.refusal_log import say_refusal
 
@@ -49,7 +49,7 @@ class _Request:
     again_at: float = -math.inf
 
 
-class PredictedActions:
+class PredictorClient:
     """GA3C: a predictor answers. One that is late is asked again, one that is silent passed over.
 
     Replies are matched by request number, so what comes too late is ignored.
@@ -72,7 +72,7 @@ class PredictedActions:
         self._meter = meter
         self._number = 0
         self._requests: dict[int, _Request] = {}
-        self._replies: dict[int, Choice] = {}
+        self._replies: dict[int, ActionBatch] = {}
         self._refusals: set[str] = set()
         self._heard_at = -math.inf
         self.predictions = 0
@@ -106,7 +106,7 @@ class PredictedActions:
         with self._meter.part("wire"):
             self._send(self._requests[group])
 
-    def collect(self, group: int, proceed: Callable[[], bool]) -> Choice | None:
+    def collect(self, group: int, proceed: Callable[[], bool]) -> ActionBatch | None:
         """Wait for the reply to the group's request."""
         while group not in self._replies:
             if not proceed():
@@ -159,7 +159,9 @@ class PredictedActions:
                 fits = reply.request == request.number
                 if fits and len(reply.actions) == len(request.observations):
                     at = PolicyVersion(reply.epoch, reply.version)
-                    self._replies[group] = Choice(reply.actions, reply.log_probs, at, reply.chain)
+                    self._replies[group] = ActionBatch(
+                        reply.actions, reply.log_probs, at, reply.chain
+                    )
                     self.predictions += len(reply.actions)
                     del self._requests[group]
                     break

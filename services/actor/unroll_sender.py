@@ -9,7 +9,7 @@ from collections.abc import Callable
 from aclearn.telemetry import WaitMeter
 from aclearn.types import Unroll
 from aclearn.wire import ErrorReply, UnrollReply
-from services.runtime.monitor_client import Membership
+from services.runtime.monitor_client import MonitorClient
 from services.runtime.peer_link import PeerLink
 from services.runtime.refusal_log import say_refusal
 
@@ -42,7 +42,7 @@ class UnrollSender:
     def __init__(
         self,
         link: PeerLink,
-        membership: Membership,
+        membership: MonitorClient,
         *,
         most_unacknowledged: int,
         meter: WaitMeter | None = None,

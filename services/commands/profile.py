@@ -21,7 +21,7 @@ from aclearn.launch import StopFlag
 from aclearn.launch.resources import usable_cores
 from aclearn.metrics.formatting import printable
 from aclearn.runs import write_file
-from services.commands.step_profile import Snapshot, StepBudget, render, step_budget
+from services.commands.step_profile import Snapshot, StepProfile, render, step_budget
 from services.launcher.local_run import train
 
 #: Longest profile, in seconds.
@@ -143,7 +143,7 @@ def profile(
     stop: StopFlag,
     stream: TextIO,
     warm_up_s: float | None = None,
-) -> StepBudget | None:
+) -> StepProfile | None:
     """Run `config` in a temporary folder and measure it; None when `stop` was set before the end.
 
     Args:
@@ -174,13 +174,13 @@ def profile(
     return step_budget(watch.first, watch.last, cores=usable_cores(), notes=watch.notes)
 
 
-def print_budget(budget: StepBudget, stream: TextIO) -> None:
+def print_budget(budget: StepProfile, stream: TextIO) -> None:
     """Write the tables."""
     # a file has no width; the tables need 90 columns
     Console(file=stream, width=None if stream.isatty() else 100).print(render(budget))
 
 
-def write_json(budget: StepBudget, path: Path) -> None:
+def write_json(budget: StepProfile, path: Path) -> None:
     """Write every figure.
 
     Raises:

@@ -53,7 +53,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class RoleBudget:
+class RoleProfile:
     """One role's time between two looks, all of its processes and threads together.
 
     Attributes:
@@ -91,7 +91,7 @@ class RoleBudget:
 
 
 @dataclass(frozen=True)
-class StepBudget:
+class StepProfile:
     """The budget of a learned agent step.
 
     Attributes:
@@ -106,7 +106,7 @@ class StepBudget:
     seconds: float
     learned_steps: int
     cores: int
-    roles: tuple[RoleBudget, ...]
+    roles: tuple[RoleProfile, ...]
     cpu_s: dict[str, float]
     notes: tuple[str, ...] = field(default=())
 
@@ -150,7 +150,7 @@ class StepBudget:
 
 def step_budget(
     first: Snapshot, last: Snapshot, *, cores: int, notes: Sequence[str] = ()
-) -> StepBudget:
+) -> StepProfile:
     """The budget of the time between two looks at one run.
 
     Raises:
@@ -183,11 +183,11 @@ def step_budget(
         waits = {n: s for n, s in sorted(spent.items()) if n.startswith(WAITING_FOR)}
         parts = {n: spent[n] for n in sorted(spent, key=_place) if n not in waits}
         used_s = sum(s for process, s in cpu_s.items() if _role_of(process) == role)
-        roles.append(RoleBudget(role, parts, waits, total_s, used_s))
-    return StepBudget(line_s, learned, cores, tuple(roles), cpu_s, tuple(notes))
+        roles.append(RoleProfile(role, parts, waits, total_s, used_s))
+    return StepProfile(line_s, learned, cores, tuple(roles), cpu_s, tuple(notes))
 
 
-def render(budget: StepBudget) -> RenderableType:
+def render(budget: StepProfile) -> RenderableType:
     """The budget as tables for a terminal or a text file."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("role", no_wrap=True)
@@ -213,7 +213,7 @@ def render(budget: StepBudget) -> RenderableType:
     return Group(Text(title, style="bold"), table, *(Text(line) for line in lines))
 
 
-def _add_role(table: Table, budget: StepBudget, role: RoleBudget) -> None:
+def _add_role(table: Table, budget: StepProfile, role: RoleProfile) -> None:
     if role.total_s <= 0:
         # it measures no parts
         table.add_row(role.role, "", "", "", *_cpu_cells(budget, role.cpu_s), end_section=True)
@@ -227,11 +227,11 @@ def _add_role(table: Table, budget: StepBudget, role: RoleBudget) -> None:
     table.add_row("", "together", *whole, *_cpu_cells(budget, role.cpu_s), end_section=True)
 
 
-def _cpu_cells(budget: StepBudget, cpu_s: float) -> tuple[str, str]:
+def _cpu_cells(budget: StepProfile, cpu_s: float) -> tuple[str, str]:
     return f"{budget.micros(cpu_s):.1f}", f"{budget.core_share(cpu_s):.1%}"
 
 
-def _account(role: RoleBudget) -> str:
+def _account(role: RoleProfile) -> str:
     words = f"{role.role}: accounted for {role.accounted:.0%} of its time on the clock"
     if abs(1.0 - role.accounted) > MOST_MISSING:
         words += "; what is missing is work that no part measures"

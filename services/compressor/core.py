@@ -17,7 +17,7 @@ from aclearn.config import CompressorConfig
 from aclearn.policies import Architecture
 from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion
-from aclearn.wire import Beat
+from aclearn.wire import Heartbeat
 from compress import (
     ONNX,
     Artifact,
@@ -192,7 +192,7 @@ class Compressor:
             **{f"latency_ms_{size}": ms for size, ms in artifact.latency_ms.items()},
         }
 
-    def beat(self, final: bool, *, sent: int, refused: int, cpu_share: float) -> Beat:
+    def beat(self, final: bool, *, sent: int, refused: int, cpu_share: float) -> Heartbeat:
         """What the compressor says of itself.
 
         Args:
@@ -206,7 +206,7 @@ class Compressor:
         gauges |= {
             name: float(counters[name]) for name in ("artifacts", "errors", "plain_artifacts")
         }
-        return Beat(
+        return Heartbeat(
             state="stopping" if final else "compressing",
             counters={**counters, "artifacts_sent": sent},
             gauges={**gauges, "cpu_share": cpu_share, "refused_messages": float(refused)},

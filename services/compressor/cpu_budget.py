@@ -14,7 +14,7 @@ _MOST_STRETCH = 4
 _WINDOW_S = 10.0
 
 
-class Cadence:
+class CpuBudget:
     """When the next compression may start: no sooner than every so often, within a share of a core.
 
     All that the process uses from one start to the next counts: weights are unpacked, observations

@@ -5,18 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from aclearn.launch import stand_back
+from aclearn.launch import lower_priority
 from aclearn.launch.resources import keep_freed_memory
 from aclearn.types import PolicyVersion
 from aclearn.wire import (
     ArtifactRequest,
-    Beat,
+    Heartbeat,
 )
 from services.compressor.core import Compressor
-from services.compressor.cpu_budget import Cadence, CpuShare
+from services.compressor.cpu_budget import CpuBudget, CpuShare
 from services.compressor.server import serve_artifacts
-from services.compressor.trainer_client import TrainerLine
-from services.runtime.monitor_client import Membership
+from services.compressor.trainer_client import TrainerClient
+from services.runtime.monitor_client import MonitorClient
 from services.runtime.peer_link import PeerLink
 from services.runtime.policy_factory import architecture_of, make_chain
 from services.runtime.role_context import RoleContext, exit_status
@@ -29,9 +29,9 @@ _OBSERVATIONS_SHARE = 0.25
 
 def refresh(
     compressor: Compressor,
-    line: TrainerLine,
-    cadence: Cadence,
-    membership: Membership,
+    line: TrainerClient,
+    cadence: CpuBudget,
+    membership: MonitorClient,
     *,
     clock: Callable[[], float] = time.monotonic,
     cpu_clock: Callable[[], float] = time.process_time,
@@ -61,29 +61,29 @@ def run_compressor(context: RoleContext) -> int:
     config = context.config
     architecture = architecture_of(config, context.env_spec)
     chain = make_chain(config, architecture)
-    stand_back(config.actors.nice)
+    lower_priority(config.actors.nice)
     seed = config.run.seed * 1009 + context.index
     compressor = Compressor(chain, architecture, config.compressor, seed=seed)
     server, endpoint = context.serve((ArtifactRequest,))
     kept = config.compressor.observations + config.compressor.fidelity_observations
-    line = TrainerLine(
+    line = TrainerClient(
         PeerLink(context, "trainer", "weights"),
         observations=max(1, round(kept * _OBSERVATIONS_SHARE)),
         observations_every_s=config.compressor.observations_every_s,
     )
-    cadence = Cadence(every_s=config.compressor.every_s, cpu_share=config.compressor.cpu_share)
+    cadence = CpuBudget(every_s=config.compressor.every_s, cpu_share=config.compressor.cpu_share)
     cpu_share = CpuShare()
     sent = 0
 
-    def beat(final: bool) -> Beat:
+    def beat(final: bool) -> Heartbeat:
         refused = sum(server.refused.values())
         return compressor.beat(final, sent=sent, refused=refused, cpu_share=cpu_share.take())
 
-    membership = Membership(
+    membership = MonitorClient(
         context.connect(context.monitor),
         hello=context.hello({"artifacts": endpoint}),
         beat=beat,
-        beat_every_s=config.monitor.beat_every_s,
+        heartbeat_every_s=config.monitor.heartbeat_every_s,
         health=context.health,
     )
     while not context.stop and membership.stop_reason is None:

@@ -17,7 +17,7 @@ from aclearn.wire import (
     Weights,
     WeightsRequest,
 )
-from services.runtime.monitor_client import Membership
+from services.runtime.monitor_client import MonitorClient
 from services.runtime.peer_link import PeerLink
 
 _LOGGER = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ _ANSWER_WITHIN_S = 5.0
 _ASK_EVERY_S = 0.02
 
 
-class TrainerLine:
+class TrainerClient:
     """The compressor's line to the trainer: newest weights, and observations now and then."""
 
     def __init__(
@@ -45,7 +45,7 @@ class TrainerLine:
         self._waits_for_weights = False
 
     def poll(
-        self, membership: Membership, known: PolicyVersion, *, wanted: bool
+        self, membership: MonitorClient, known: PolicyVersion, *, wanted: bool
     ) -> tuple[Weights | None, NDArray[Any] | None]:
         """Weights newer than `known` and observations, where they have come; asks for more.
 

@@ -15,7 +15,7 @@ from aclearn.runs import RunFolder, lock_all, lock_run
 from aclearn.views import RunConsole, open_console
 from services.launcher.role_commands import monitor_addresses, role_command, role_commands
 from services.launcher.run_parent import RunParent
-from services.launcher.status_client import MonitorLine
+from services.launcher.status_client import StatusClient
 from services.runtime.preflight import SPEC_VARIABLE, check_run
 from services.runtime.role_context import RoleContext
 from services.runtime.role_folder import check_same_run
@@ -92,7 +92,7 @@ def train(
             )
             context = RoleContext("supervisor", 0, config, address, folder, stop)
             try:
-                line = MonitorLine(context.connect(address))
+                line = StatusClient(context.connect(address))
                 shown = console or open_console(config.run.bounds(), name=context.run)
                 with shown as view:
                     RunParent(config, supervisor, line, view, stop, actor_command).run()

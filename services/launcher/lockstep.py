@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from aclearn.config import Config
-from aclearn.control import Goal
+from aclearn.control import StopCondition
 from aclearn.launch import StopFlag
 from aclearn.learning import ParameterStore, RecentObservations
 from aclearn.runs import RunFolder
@@ -50,7 +50,7 @@ def run_lockstep(config: Config, folder: RunFolder, spec: EnvSpec, *, stop: Stop
     begun = now - started_seconds_ago(None, moment(now))
     view = files.open_view(begun)
     last_line = files.last_line
-    goal = Goal.resumed(config.run, last_line)
+    goal = StopCondition.resumed(config.run, last_line)
     reason: str | None = None
     next_line = now
 

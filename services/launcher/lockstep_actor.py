@@ -15,7 +15,7 @@ from aclearn.learning import PublishedWeights, RecentObservations
 from aclearn.policies import Architecture
 from aclearn.rollout import UnrollCounter
 from aclearn.types import PolicyVersion, Unroll
-from aclearn.wire import Beat
+from aclearn.wire import Heartbeat
 from compress import ArtifactPolicy, PolicyRuntime, RefusedArtifact
 from services.actor.env_groups import Group, make_groups
 from services.compressor.core import Compressor
@@ -153,7 +153,7 @@ class LockstepActor:
         """Agent steps taken."""
         return self.counter.env_steps + sum(group.builder.steps for group in self.groups)
 
-    def take_beat(self) -> Beat:
+    def take_beat(self) -> Heartbeat:
         """What an actor would say of itself; hands over the ended episodes."""
         returns, self.returns = self.returns, []
         lengths, self.lengths = self.lengths, []
@@ -178,6 +178,6 @@ def lockstep_heartbeat(
     returns: list[float],
     lengths: list[int],
     note: str = "",
-) -> Beat:
+) -> Heartbeat:
     """A heartbeat that no socket carries."""
-    return Beat("running", counters, gauges, dropped, {}, returns, lengths, False, note)
+    return Heartbeat("running", counters, gauges, dropped, {}, returns, lengths, False, note)

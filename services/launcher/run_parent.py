@@ -10,9 +10,9 @@ from typing import Any
 from aclearn.config import Config
 from aclearn.errors import RoleFailure
 from aclearn.launch import RoleCommand, RoleStatus, State, StopFlag, Supervisor
-from aclearn.telemetry.active_clock import AttendedTime
+from aclearn.telemetry.active_clock import ActiveClock
 from aclearn.views import RunConsole
-from services.launcher.status_client import STATUS_EVERY_S, MonitorLine
+from services.launcher.status_client import STATUS_EVERY_S, StatusClient
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class RunParent:
         self,
         config: Config,
         supervisor: Supervisor,
-        line: MonitorLine,
+        line: StatusClient,
         console: RunConsole,
         stop: StopFlag,
         actor_command: Callable[[int], RoleCommand],
@@ -67,7 +67,7 @@ class RunParent:
         self._killed = 0
         self._noted = 0
         self._actor_command = actor_command
-        self._attended = AttendedTime(_LOOK_COUNTS_S)
+        self._attended = ActiveClock(_LOOK_COUNTS_S)
         self._answered_at = 0.0
         self._answered_pid: int | None = None
         #: Processes that run and that the monitor does not know → since when.

@@ -10,7 +10,7 @@ from aclearn.wire import Client, Status, StatusRequest, StopRun
 STATUS_EVERY_S = 1.0
 
 
-class MonitorLine:
+class StatusClient:
     """The parent's line to the monitor: asks how the run is, asks it to end.
 
     Attributes:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from aclearn.wire import Beat, Hello
+from aclearn.wire import Heartbeat, Hello
 from services.runtime.role_name import MOST_NUMBER, ROLES
 
 _Value = TypeVar("_Value", int, float)
@@ -52,7 +52,7 @@ def role_fault(role: str) -> str | None:
     return f"its role is unknown; expected one of {', '.join(ROLES)}"
 
 
-def without_too_much(beat: Beat) -> Beat:
+def without_too_much(beat: Heartbeat) -> Heartbeat:
     """The beat with no more than a status can tell; a link of the user's may have many gauges."""
     gauges = _bounded(beat.gauges, MOST_GAUGES)
     waits, parts = _bounded(beat.waits, MOST_LABELS), _bounded(beat.parts, MOST_LABELS)
@@ -62,13 +62,13 @@ def without_too_much(beat: Beat) -> Beat:
     return replace(beat, gauges=gauges, waits=waits, parts=parts, dropped=dropped)
 
 
-class BeatClaims:
+class HeartbeatClaims:
     """Whether the numbers of a beat are plausible, given those of the beat before."""
 
     def __init__(self) -> None:
         self._before: dict[str, dict[str, int]] = {}
 
-    def fault(self, incarnation: str, beat: Beat) -> str | None:
+    def fault(self, incarnation: str, beat: Heartbeat) -> str | None:
         """Why a beat cannot be taken in, in words for its sender; None where it can."""
         counts = [*beat.counters.items(), *beat.dropped.items()]
         for name, count in counts:

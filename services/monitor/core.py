@@ -8,15 +8,15 @@ from collections import deque
 from enum import Enum
 from typing import Any
 
-from aclearn.control import Goal
-from aclearn.metrics import RunView
-from aclearn.telemetry.active_clock import AttendedTime
+from aclearn.control import StopCondition
+from aclearn.metrics import MetricsAggregator
+from aclearn.telemetry.active_clock import ActiveClock
 from aclearn.wire import (
-    Beat,
-    BeatReply,
     Directive,
     Envelope,
     ErrorReply,
+    Heartbeat,
+    HeartbeatReply,
     Hello,
     Number,
     NumberRequest,
@@ -31,12 +31,12 @@ from services.monitor.claims import (
     MOST_GAUGES,
     MOST_LABEL_BYTES,
     MOST_LABELS,
-    BeatClaims,
+    HeartbeatClaims,
     hello_fault,
     role_fault,
     without_too_much,
 )
-from services.monitor.outgoing_message import Letter
+from services.monitor.outgoing_message import OutgoingMessage
 from services.monitor.registry import Member, Registry
 
 _LOGGER = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Phase(Enum):
     OVER = "over"
 
 
-class MonitorBook:
+class MonitorState:
     """The monitor's state and its pure steps: events in, letters out.
 
     Args:
@@ -76,8 +76,8 @@ class MonitorBook:
     def __init__(
         self,
         registry: Registry,
-        view: RunView,
-        goal: Goal,
+        view: MetricsAggregator,
+        goal: StopCondition,
         *,
         numbers_from: float = float("-inf"),
     ) -> None:
@@ -88,11 +88,11 @@ class MonitorBook:
         self._phase_since = 0.0
         self._reminded_at = float("-inf")
         self._told_generation = 0
-        self._attended = AttendedTime(_AWAY_SHARE * registry.silent_after_s)
+        self._attended = ActiveClock(_AWAY_SHARE * registry.silent_after_s)
         self.events: deque[str] = deque(maxlen=50)
         self._silent: deque[tuple[str, int]] = deque(maxlen=128)
         self._silences = 0
-        self._claims = BeatClaims()
+        self._claims = HeartbeatClaims()
         #: Beats that were refused, since what they claim cannot be.
         self.refused_beats = 0
         # incarnations of whose excess a line in the log tells already; the oldest is forgotten
@@ -105,25 +105,25 @@ class MonitorBook:
         self._notes: deque[str] = deque(maxlen=50)
         self._noted = 0
 
-    def take(self, address: bytes, envelope: Envelope, now: float) -> list[Letter]:
+    def take(self, address: bytes, envelope: Envelope, now: float) -> list[OutgoingMessage]:
         """Take one message; returns the answers."""
         message, sender = envelope.message, envelope.sender
         if isinstance(message, NumberRequest):
             return self._number(address, sender, message.role, now)
         if isinstance(message, Hello):
             return self._hello(address, sender, message, now)
-        if isinstance(message, Beat):
+        if isinstance(message, Heartbeat):
             return self._beat(address, sender, message, now)
         if isinstance(message, StopRun):
             self.stop(message.reason, now)
             return []
         if isinstance(message, StatusRequest):
-            return [Letter(address, Status(self._status_text(envelope.sequence)))]
+            return [OutgoingMessage(address, Status(self._status_text(envelope.sequence)))]
         return []
 
-    def observe_time(self, now: float) -> list[Letter]:
+    def observe_time(self, now: float) -> list[OutgoingMessage]:
         """What is due: silence is noticed, changes are told, the end goes on."""
-        letters: list[Letter] = []
+        letters: list[OutgoingMessage] = []
         away_s = self._attended.look(now)
         if away_s:
             self._event(f"the monitor itself stood still for {away_s:.1f} s")
@@ -134,7 +134,7 @@ class MonitorBook:
             self._event(f"{member.name} is silent")
         if self._registry.generation != self._told_generation:
             self._told_generation = self._registry.generation
-            letters += [Letter(m.address, self._peers()) for m in self._registry.members]
+            letters += [OutgoingMessage(m.address, self._peers()) for m in self._registry.members]
         if self._best_due:
             letters += self._offer_best()
         return letters + self._end(now)
@@ -156,14 +156,14 @@ class MonitorBook:
             self.stop(reason, now)
         return self.line
 
-    def _offer_best(self) -> list[Letter]:
+    def _offer_best(self) -> list[OutgoingMessage]:
         """Tell the trainer of the mean of 100 returns, where it is above its best checkpoint's."""
         self._best_due = False
         mean, best = self._view.mean_of_100, self._view.best_return
         if mean is None or (best is not None and mean <= best):
             return []
         trainers = [m for m in self._registry.members if m.role == "trainer"]
-        return [Letter(m.address, SaveBest(mean)) for m in trainers]
+        return [OutgoingMessage(m.address, SaveBest(mean)) for m in trainers]
 
     def stop(self, reason: str, now: float) -> None:
         """End the run: actors first, so that nothing is produced that nobody will learn."""
@@ -206,15 +206,17 @@ class MonitorBook:
         self._noted += 1
         self.events.append(text)
 
-    def _number(self, address: bytes, sender: str, role: str, now: float) -> list[Letter]:
+    def _number(self, address: bytes, sender: str, role: str, now: float) -> list[OutgoingMessage]:
         if (fault := role_fault(role)) is not None:
-            return [Letter(address, Directive("leave", fault))]
+            return [OutgoingMessage(address, Directive("leave", fault))]
         if now < self._numbers_from:
             return []  # it asks again
         number = self._registry.hand_out(sender, role, self._attended.seconds)
-        return [Letter(address, Number(number))]
+        return [OutgoingMessage(address, Number(number))]
 
-    def _hello(self, address: bytes, sender: str, hello: Hello, now: float) -> list[Letter]:
+    def _hello(
+        self, address: bytes, sender: str, hello: Hello, now: float
+    ) -> list[OutgoingMessage]:
         member = Member(
             hello.role,
             hello.number,
@@ -229,24 +231,26 @@ class MonitorBook:
         if refusal is not None:
             who = f"{member.name} at {hello.host} (process {hello.pid})"
             self._event(f"{who} is refused: {refusal}")
-            return [Letter(address, Directive("leave", refusal))]
+            return [OutgoingMessage(address, Directive("leave", refusal))]
         if (holder := self._registry.taken_by(member)) is not None:
             if self.phase is not Phase.RUNNING:
-                return [Letter(address, Directive("stop", self.reason or ""))]
-            return [Letter(address, Directive("wait", holder))]
+                return [OutgoingMessage(address, Directive("stop", self.reason or ""))]
+            return [OutgoingMessage(address, Directive("wait", holder))]
         if hello.note and self._registry.get(sender) is None:
             self._event(f"{member.name} comes back: {hello.note}")
         if (replaced := self._registry.hello(member)) is not None:
             self._leave(replaced, now)
             self._event(f"{replaced.name} was started again")
-        return [Letter(address, self._peers())]
+        return [OutgoingMessage(address, self._peers())]
 
-    def _beat(self, address: bytes, sender: str, beat: Beat, now: float) -> list[Letter]:
+    def _beat(
+        self, address: bytes, sender: str, beat: Heartbeat, now: float
+    ) -> list[OutgoingMessage]:
         member = self._registry.get(sender)
         if member is None:
-            return [Letter(address, Directive("hello", "the monitor does not know you"))]
+            return [OutgoingMessage(address, Directive("hello", "the monitor does not know you"))]
         self._registry.heard(sender, self._attended.seconds)
-        letters = [Letter(address, BeatReply(self._registry.generation))]
+        letters = [OutgoingMessage(address, HeartbeatReply(self._registry.generation))]
         fitting = without_too_much(beat)
         if fitting is not beat:
             self._tell_excess(
@@ -259,7 +263,7 @@ class MonitorBook:
         else:
             self.refused_beats += 1
             self._tell_excess(member, f"reports what cannot be: {fault}")
-            letters.append(Letter(address, ErrorReply("bad_beat", fault)))
+            letters.append(OutgoingMessage(address, ErrorReply("bad_beat", fault)))
         if beat.final:
             self._leave(member, now, keep_view=member.role == "trainer")
         return letters
@@ -283,10 +287,10 @@ class MonitorBook:
         ]
         return Peers(self._registry.generation, peers)
 
-    def _end(self, now: float) -> list[Letter]:
+    def _end(self, now: float) -> list[OutgoingMessage]:
         late = now - self._phase_since > _GOODBYE_WITHIN_S
         members = self._registry.members
-        letters: list[Letter] = []
+        letters: list[OutgoingMessage] = []
         if self.phase is Phase.STOPPING_ACTORS:
             members = [m for m in members if m.role == "actor"]
             if late or not members:
@@ -304,7 +308,9 @@ class MonitorBook:
         if now - self._reminded_at < _REMIND_EVERY_S:
             return []
         self._reminded_at = now
-        return letters + [Letter(m.address, Directive("stop", self.reason or "")) for m in members]
+        return letters + [
+            OutgoingMessage(m.address, Directive("stop", self.reason or "")) for m in members
+        ]
 
     def _event(self, text: str) -> None:
         text = text[:_MOST_EVENT]

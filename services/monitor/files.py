@@ -7,9 +7,9 @@ import logging
 import time
 from typing import Any
 
-from aclearn.control import Goal
+from aclearn.control import StopCondition
 from aclearn.errors import RunFolderError
-from aclearn.metrics import RunView, TensorBoardWriter, UnwrittenNotes
+from aclearn.metrics import MetricsAggregator, TensorBoardWriter, UnwrittenNotes
 from aclearn.runs import (
     MetricsWriter,
     RunFolder,
@@ -40,17 +40,17 @@ class MonitorFiles:
         self._failures = 0
         self._reserve()
 
-    def open_view(self, begun: float) -> RunView:
+    def open_view(self, begun: float) -> MetricsAggregator:
         """A view that goes on where the one that wrote these files ended."""
         last = self.last_line or None
         try:
             state = json.loads(self._folder.books_path.read_bytes()) if last else None
-            return RunView(begun, resume_from=last, state=state)
+            return MetricsAggregator(begun, resume_from=last, state=state)
         except FileNotFoundError:
             pass
         except (OSError, ValueError, TypeError, AttributeError) as error:
             _LOGGER.error("event=books_not_read reason=%r", str(error))
-        return RunView(begun, resume_from=last)
+        return MetricsAggregator(begun, resume_from=last)
 
     @property
     def last_written(self) -> Moment | None:
@@ -69,7 +69,7 @@ class MonitorFiles:
         _LOGGER.error("event=last_line_not_read file=%s", self._folder.metrics_path)
         return {}
 
-    def write_line(self, line: dict[str, Any], view: RunView) -> list[str]:
+    def write_line(self, line: dict[str, Any], view: MetricsAggregator) -> list[str]:
         """One line everywhere; a disk that refuses is reported and the run goes on.
 
         Args:
@@ -98,7 +98,9 @@ class MonitorFiles:
             _LOGGER.info("event=unwritten text=%r", text)
         return notes
 
-    def close(self, line: dict[str, Any], view: RunView, goal: Goal, reason: str) -> None:
+    def close(
+        self, line: dict[str, Any], view: MetricsAggregator, goal: StopCondition, reason: str
+    ) -> None:
         """The last line and the summary, in the room that was kept for them; then close."""
         try:
             release(self._folder.path)

@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from aclearn.control import Goal
+from aclearn.control import StopCondition
 from aclearn.launch import PARENT_PID_VARIABLE
 from aclearn.launch.resources import FreeCores
 from aclearn.metrics import FREE_CORES
 from aclearn.telemetry import WaitMeter
 from aclearn.views import PlainConsole
 from aclearn.wire import (
-    Beat,
+    Heartbeat,
     Hello,
     Message,
     NumberRequest,
@@ -25,9 +25,9 @@ from aclearn.wire import (
     StatusRequest,
     StopRun,
 )
-from services.monitor.core import MonitorBook, Phase
+from services.monitor.core import MonitorState, Phase
 from services.monitor.files import MonitorFiles
-from services.monitor.outgoing_message import Letter
+from services.monitor.outgoing_message import OutgoingMessage
 from services.monitor.registry import Member, Registry
 from services.monitor.tuned_counts import TunedSettings
 from services.monitor.tuner_plugin import Tuning
@@ -53,7 +53,9 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
     if folder is None:
         raise ValueError("the monitor needs a run folder for its books")
     existed = folder.metrics_path.exists()
-    server = context.serve_at(context.monitor, (NumberRequest, Hello, Beat, StopRun, StatusRequest))
+    server = context.serve_at(
+        context.monitor, (NumberRequest, Hello, Heartbeat, StopRun, StatusRequest)
+    )
     files = MonitorFiles(folder)
     begun = clock() - started_seconds_ago(files.last_written, moment(clock()))
     view = files.open_view(begun)
@@ -62,18 +64,18 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
         _LOGGER.info(
             "event=run_continued folder=%s time_s=%s", folder.path, last_line.get("time_s")
         )
-    goal = Goal.resumed(config.run, last_line)
-    beat_every_s = config.monitor.beat_every_s
+    goal = StopCondition.resumed(config.run, last_line)
+    heartbeat_every_s = config.monitor.heartbeat_every_s
     registry = Registry(
         silent_after_s=config.monitor.silent_after_s,
-        replaced_after_s=max(_REPLACED_AFTER_S, _REPLACED_AFTER_BEATS * beat_every_s),
+        replaced_after_s=max(_REPLACED_AFTER_S, _REPLACED_AFTER_BEATS * heartbeat_every_s),
         first_numbers=first_numbers(config) if PARENT_PID_VARIABLE in os.environ else {},
     )
-    book = MonitorBook(
+    book = MonitorState(
         registry,
         view,
         goal,
-        numbers_from=clock() + beat_every_s + _RECONNECTED_WITHIN_S if existed else 0.0,
+        numbers_from=clock() + heartbeat_every_s + _RECONNECTED_WITHIN_S if existed else 0.0,
     )
     memory = TunedSettings(tuned_file(config))
     time_base_s = float(last_line.get("time_s") or 0.0)
@@ -150,18 +152,18 @@ def _tune(
     tuning: Tuning,
     member: Member,
     message: Message,
-    book: MonitorBook,
+    book: MonitorState,
     registry: Registry,
     now: float,
 ) -> None:
     """Let the tuner read a beat; what it wants of the parent is in the book's status."""
-    if isinstance(message, Beat):
+    if isinstance(message, Heartbeat):
         tuning.take(member, message, registry.members, book.line, now)
     book.actors_wanted = tuning.actors_wanted
     while tuning.notes:
         book.note(tuning.notes.popleft())
 
 
-def _send(server: Server, letters: list[Letter]) -> None:
+def _send(server: Server, letters: list[OutgoingMessage]) -> None:
     for letter in letters:
         server.send(letter.address, letter.message)

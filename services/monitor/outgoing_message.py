@@ -8,7 +8,7 @@ from aclearn.wire import Message
 
 
 @dataclass(frozen=True)
-class Letter:
+class OutgoingMessage:
     """A message to a member, by its routing id."""
 
     address: bytes

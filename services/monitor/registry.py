@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from aclearn.config import MOST_PROCESSES
+from aclearn.config import MAX_PROCESSES
 from services.monitor.role_numbers import HandedOutNumbers
 
 #: Most bytes of the list of all who serve others: it travels in one header, of 64 KiB.
@@ -99,9 +99,9 @@ class Registry:
     def refusal(self, newcomer: Member) -> str | None:
         """Why that process cannot be taken in, in words for its log; None where it can."""
         known = newcomer.incarnation in self._members or self._namesake(newcomer) is not None
-        if not known and len(self._members) >= MOST_PROCESSES:
+        if not known and len(self._members) >= MAX_PROCESSES:
             return (
-                f"the run has {MOST_PROCESSES} processes, as many as it may; put more environments "
+                f"the run has {MAX_PROCESSES} processes, as many as it may; put more environments "
                 "into each actor (actors.envs_per_group)"
             )
         others = (m for m in self._members.values() if m.incarnation != newcomer.incarnation)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from aclearn.wire import Beat, SetWorkers
-from services.monitor.outgoing_message import Letter
+from aclearn.wire import Heartbeat, SetWorkers
+from services.monitor.outgoing_message import OutgoingMessage
 from services.monitor.registry import Member
 
 #: Which role runs the workers of a count.
@@ -19,15 +19,15 @@ _LEAVE_WITHIN_S = 10.0
 _BEATS_LATE = 1.5
 
 
-class TunedRoles:
+class RoleCounts:
     """Keeps who runs how many workers and who died without a last word. Pure: time is given.
 
     Args:
-        beat_every_s: seconds between two beats of a role.
+        heartbeat_every_s: seconds between two beats of a role.
     """
 
-    def __init__(self, *, beat_every_s: float) -> None:
-        self._beat_every_s = beat_every_s
+    def __init__(self, *, heartbeat_every_s: float) -> None:
+        self._beat_every_s = heartbeat_every_s
         #: Roles that ended without a last word and were started again, so far.
         self.deaths = 0
         #: Of who has not said a last word, by name; as many as there are names of roles.
@@ -39,7 +39,7 @@ class TunedRoles:
         self._told: dict[str, tuple[int, float]] = {}
         self._fewer_at = float("-inf")
 
-    def take(self, member: Member, beat: Beat, now: float) -> None:
+    def take(self, member: Member, beat: Heartbeat, now: float) -> None:
         """Take a beat."""
         self.meet([member], now)
         self._heard_at[member.incarnation] = now
@@ -91,7 +91,7 @@ class TunedRoles:
 
     def letters(
         self, members: Sequence[Member], wanted: Mapping[str, int], now: float
-    ) -> list[Letter]:
+    ) -> list[OutgoingMessage]:
         """What the roles must be told: a count that is not the one they reported."""
         alive = {member.incarnation for member in members}
         for known in (self._workers, self._told, self._heard_at):
@@ -111,7 +111,7 @@ class TunedRoles:
                     continue
                 if count != wanted[name] or now - at >= _REMIND_EVERY_S or now < at:
                     self._told[member.incarnation] = (wanted[name], now)
-                    letters.append(Letter(member.address, SetWorkers(wanted[name])))
+                    letters.append(OutgoingMessage(member.address, SetWorkers(wanted[name])))
         return letters
 
 

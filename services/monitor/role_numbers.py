@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from aclearn.config import MOST_PROCESSES
+from aclearn.config import MAX_PROCESSES
 
 #: Seconds that a number stays with a process that has not said hello: it may make environments.
 _KEPT_S = 3600.0
@@ -46,7 +46,7 @@ class HandedOutNumbers:
             numbers = itertools.count(self._first.get(role, 0))
             number = next(n for n in numbers if n not in given and n not in taken)
         self._given[incarnation] = _Given(role, number, now)
-        if len(self._given) > MOST_PROCESSES:
+        if len(self._given) > MAX_PROCESSES:
             del self._given[next(iter(self._given))]  # the one that asked the longest ago
         return number
 

@@ -12,10 +12,10 @@ from aclearn.control.tuner.tuner import Tuner
 from aclearn.errors import RunFolderError
 from aclearn.metrics import TUNER_FROZEN, TUNER_TEMPERATURE, bottleneck_of
 from aclearn.runs import MetricsWriter
-from aclearn.wire import Beat
-from services.monitor.outgoing_message import Letter
+from aclearn.wire import Heartbeat
+from services.monitor.outgoing_message import OutgoingMessage
 from services.monitor.registry import Member
-from services.monitor.role_counts import TunedRoles, count_actors
+from services.monitor.role_counts import RoleCounts, count_actors
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Tuning:
         log: takes the decisions.
         time_s: the run's clock at a value of the tuner's.
         fixed: the counts that the tuner leaves alone, for who looks at the log.
-        beat_every_s: seconds between two beats of a role.
+        heartbeat_every_s: seconds between two beats of a role.
         decided: how many decisions the log has; the next one's number is one more.
         remember: takes counts and rate when they have proved the best.
         show: takes each decision.
@@ -51,7 +51,7 @@ class Tuning:
         log: MetricsWriter,
         time_s: Callable[[float], float],
         fixed: Mapping[str, int],
-        beat_every_s: float,
+        heartbeat_every_s: float,
         decided: int = 0,
         remember: Callable[[Mapping[str, int], float], bool] | None = None,
         show: Show | None = None,
@@ -59,7 +59,7 @@ class Tuning:
         self._tuner, self._objective, self._log = tuner, objective, log
         self._time_s, self._remember, self._show = time_s, remember, show
         self._fixed, self._decided = dict(fixed), decided
-        self._roles = TunedRoles(beat_every_s=beat_every_s)
+        self._roles = RoleCounts(heartbeat_every_s=heartbeat_every_s)
         self._wanted = tuner.propose()
         self._actors = self._wanted.get("actors", actors)
         self._trainer_at: float | None = None
@@ -80,7 +80,7 @@ class Tuning:
     def take(
         self,
         member: Member,
-        beat: Beat,
+        beat: Heartbeat,
         members: Sequence[Member],
         line: Mapping[str, Any],
         now: float,
@@ -115,7 +115,7 @@ class Tuning:
                 self._roles.fewer_actors(now)
         self._wanted = wanted
 
-    def letters(self, members: Sequence[Member], now: float) -> list[Letter]:
+    def letters(self, members: Sequence[Member], now: float) -> list[OutgoingMessage]:
         """What the roles must be told: a count that is not the one they reported."""
         return self._roles.letters(members, self._wanted, now)
 
@@ -158,7 +158,7 @@ class Tuning:
                 self.note(f"tuner: begins with {there} of {self._actors} actors, see their logs")
         return self._complete
 
-    def _counter(self, beat: Beat) -> int:
+    def _counter(self, beat: Heartbeat) -> int:
         counters = beat.counters
         if self._objective == "tps":
             return counters.get("batches", counters.get("updates", 0))

@@ -69,7 +69,7 @@ def open_tuning(
         longest_gap_s=tuner.longest_gap_s,
         temperature=tuner.temperature,
         cooling=tuner.cooling,
-        thaw_share=tuner.thaw_share,
+        restart_search_share=tuner.restart_search_share,
         clock=clock,
         rng=random.Random(config.run.seed),
     )
@@ -83,7 +83,7 @@ def open_tuning(
         log=log,
         time_s=time_s,
         fixed={name: count for name, count in configured.items() if name not in most},
-        beat_every_s=config.monitor.beat_every_s,
+        heartbeat_every_s=config.monitor.heartbeat_every_s,
         decided=decided if isinstance(decided, int) and decided > 0 else 0,
         remember=_remembering(memory, key) if tuner.remember else None,
         show=show,

@@ -13,7 +13,7 @@ from aclearn.telemetry import WaitMeter, part
 from aclearn.wire import ActReply
 from services.predictor.outbox import Answered, Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
-from services.runtime.policy_sources import Acting
+from services.runtime.policy_sources import PolicySnapshot
 from services.runtime.worker_pool import Step
 
 #: Longest wait of a worker for a batch, or for room in the outbox, before it looks whether it is
@@ -21,7 +21,9 @@ from services.runtime.worker_pool import Step
 _LOOK_EVERY_S = 0.1
 
 
-def answer_batch(batch: Sequence[Pending], acting: Acting, rng: np.random.Generator) -> Answered:
+def answer_batch(
+    batch: Sequence[Pending], acting: PolicySnapshot, rng: np.random.Generator
+) -> Answered:
     """The replies to a batch, in its order, all by one policy."""
     arrays: list[NDArray[Any]] = [pending.request.observations for pending in batch]
     with part("batch"):
@@ -48,7 +50,7 @@ def answer_batch(batch: Sequence[Pending], acting: Acting, rng: np.random.Genera
 def make_step(
     queue: PredictionQueue,
     outbox: Outbox,
-    acting: Callable[[], Acting | None],
+    acting: Callable[[], PolicySnapshot | None],
     rng: np.random.Generator,
 ) -> Step:
     """A worker's step: take a batch from the queue, answer it. Waits at most a moment.

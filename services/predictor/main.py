@@ -6,9 +6,9 @@ import time
 from dataclasses import replace
 
 from aclearn.launch.resources import keep_freed_memory
-from aclearn.wire import ActCancel, ActRequest, Beat
-from services.predictor.server import Predictor, make_queue
-from services.runtime.monitor_client import Membership
+from aclearn.wire import ActCancel, ActRequest, Heartbeat
+from services.predictor.server import PredictorServer, make_queue
+from services.runtime.monitor_client import MonitorClient
 from services.runtime.policy_client import make_policy
 from services.runtime.policy_factory import architecture_of
 from services.runtime.role_context import RoleContext, exit_status
@@ -31,7 +31,7 @@ def run_predictor(context: RoleContext) -> int:
         device=config.predictor.device,
     )
     server, endpoint = context.serve((ActRequest, ActCancel))
-    predictor = Predictor(
+    predictor = PredictorServer(
         server,
         make_queue(config),
         lambda: policy.acting,
@@ -40,15 +40,15 @@ def run_predictor(context: RoleContext) -> int:
     )
     predictor.want(config.predictor.workers)
 
-    def beat(final: bool) -> Beat:
+    def beat(final: bool) -> Heartbeat:
         said = predictor.beat(final)
         return replace(said, gauges={**said.gauges, **policy.gauges()})
 
-    membership = Membership(
+    membership = MonitorClient(
         context.connect(context.monitor),
         hello=context.hello({"predictions": endpoint}),
         beat=beat,
-        beat_every_s=config.monitor.beat_every_s,
+        heartbeat_every_s=config.monitor.heartbeat_every_s,
         health=context.health,
     )
     try:

@@ -19,11 +19,11 @@ from aclearn.config import Config
 from aclearn.errors import WireError
 from aclearn.policies import Architecture
 from aclearn.telemetry import BusyShare, WaitMeter, add_up
-from aclearn.wire import ActCancel, ActRequest, Beat, Envelope, Server
+from aclearn.wire import ActCancel, ActRequest, Envelope, Heartbeat, Server
 from services.predictor.core import make_step
 from services.predictor.outbox import Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
-from services.runtime.policy_sources import Acting
+from services.runtime.policy_sources import PolicySnapshot
 from services.runtime.worker_pool import Step, WantedWorkers, WorkerPool
 
 _LOGGER = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ def make_queue(config: Config, clock: Callable[[], float] = time.monotonic) -> P
     )
 
 
-class Predictor:
+class PredictorServer:
     """The sockets' side of the prediction queue, and the count of its workers. One thread's.
 
     Args:
@@ -108,7 +108,7 @@ class Predictor:
         self,
         server: Server,
         queue: PredictionQueue,
-        acting: Callable[[], Acting | None],
+        acting: Callable[[], PolicySnapshot | None],
         architecture: Architecture,
         *,
         seed: tuple[int, ...],
@@ -182,11 +182,11 @@ class Predictor:
         self._send()
         self._outbox.close()
 
-    def beat(self, final: bool) -> Beat:
+    def beat(self, final: bool) -> Heartbeat:
         """What the predictor says of itself."""
         refused = self._server.refused
         p50_s, p99_s = np.percentile(self._waits_s, [50, 99]) if self._waits_s else (0.0, 0.0)
-        return Beat(
+        return Heartbeat(
             state="stopping" if final else "serving",
             counters={
                 "predictions": self._predictions,

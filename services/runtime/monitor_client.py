@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from aclearn.wire import (
-    Beat,
-    BeatReply,
     Client,
     Directive,
     ErrorReply,
+    Heartbeat,
+    HeartbeatReply,
     Hello,
     Message,
     Peer,
@@ -62,7 +62,7 @@ class UnansweredWarning:
         self._due_at = float("inf")
 
 
-class Membership:
+class MonitorClient:
     """A role's line to the monitor: says hello and beats, learns its peers and what to do.
 
     `tick` never blocks and is called between any two steps of the role; without a monitor the role
@@ -72,7 +72,7 @@ class Membership:
         client: connected to the monitor; owned by the thread that ticks.
         hello: what to say first, and again when the monitor does not know us.
         beat: makes the next beat; its argument says whether it is the last one.
-        beat_every_s: seconds between two beats.
+        heartbeat_every_s: seconds between two beats.
         health: where to say whether there is something to work with.
         clock: monotonic seconds.
     """
@@ -82,20 +82,20 @@ class Membership:
         client: Client,
         *,
         hello: Hello,
-        beat: Callable[[bool], Beat],
-        beat_every_s: float,
+        beat: Callable[[bool], Heartbeat],
+        heartbeat_every_s: float,
         health: HealthFile | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client, self._hello, self._make_beat = client, hello, beat
-        self._beat_every_s, self._health, self._clock = beat_every_s, health, clock
+        self._beat_every_s, self._health, self._clock = heartbeat_every_s, health, clock
         self._answered_at = float("-inf")
         self._known = False
         self._next_hello = self._next_beat = clock()
         self._unanswered = UnansweredWarning(clock)
         self._waits = False
         self._refusals: set[str] = set()
-        self._unsent: Beat | None = None
+        self._unsent: Heartbeat | None = None
         self.peers: tuple[Peer, ...] = ()
         self.generation = -1
         self.stop_reason: str | None = None
@@ -157,7 +157,7 @@ class Membership:
             self._waits = True
             _LOGGER.warning("event=name_is_taken reason=%r", reason)
 
-    def _send_beat(self, beat: Beat, timeout_s: float = 0.0) -> None:
+    def _send_beat(self, beat: Heartbeat, timeout_s: float = 0.0) -> None:
         if self._unsent is not None:
             # what ended since the beat before must not be lost with a beat that was not sent
             beat = _with_earlier_episodes(self._unsent, beat)
@@ -170,7 +170,7 @@ class Membership:
             self._known = True
             self._unanswered.answered()
             self.peers, self.generation = tuple(message.peers), message.generation
-        elif isinstance(message, BeatReply):
+        elif isinstance(message, HeartbeatReply):
             if message.generation != self.generation:
                 self._known = False  # the monitor knows more: ask again
         elif isinstance(message, Directive):
@@ -192,7 +192,7 @@ class Membership:
             _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
 
 
-def _with_earlier_episodes(earlier: Beat, beat: Beat) -> Beat:
+def _with_earlier_episodes(earlier: Heartbeat, beat: Heartbeat) -> Heartbeat:
     return replace(
         beat,
         episode_returns=[*earlier.episode_returns, *beat.episode_returns],
@@ -200,7 +200,7 @@ def _with_earlier_episodes(earlier: Beat, beat: Beat) -> Beat:
     )
 
 
-def _with_newest_episodes(beat: Beat) -> Beat:
+def _with_newest_episodes(beat: Heartbeat) -> Heartbeat:
     """The beat with what fits into a message; `episodes` among its counters counts them all."""
     if len(beat.episode_returns) <= MOST_EPISODES:
         return beat

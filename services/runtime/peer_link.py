@@ -8,7 +8,7 @@ from aclearn.wire import (
     Client,
     Peer,
 )
-from services.runtime.monitor_client import Membership
+from services.runtime.monitor_client import MonitorClient
 from services.runtime.role_context import RoleContext
 
 _LOGGER = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class PeerLink:
         self.client: Client | None = None
         self.peer: Peer | None = None
 
-    def follow(self, membership: Membership) -> bool:
+    def follow(self, membership: MonitorClient) -> bool:
         """Connect to the peer that the monitor names now; True when it is another one."""
         # by identity, not by generation: a monitor that was started again counts from 0 again
         if membership.peers is self._told:

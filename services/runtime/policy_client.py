@@ -12,12 +12,12 @@ from aclearn.policies import Architecture
 from aclearn.types import PolicyVersion
 from aclearn.wire import ErrorReply, NoNewerWeights
 from compress import ArtifactPolicy, PolicyRuntime, RefusedArtifact, RefusedTensors
-from services.runtime.monitor_client import Membership
+from services.runtime.monitor_client import MonitorClient
 from services.runtime.peer_link import PeerLink
 from services.runtime.policy_factory import make_runtime
 from services.runtime.policy_sources import (
-    Acting,
     ArtifactSource,
+    PolicySnapshot,
     PolicySource,
     make_weights_source,
 )
@@ -66,7 +66,7 @@ class PolicyClient:
         self._next_ask = clock()
         self._refused_at: PolicyVersion | None = None
         self._wants_plain = False
-        self.acting: Acting | None = None
+        self.acting: PolicySnapshot | None = None
         self.swaps = 0
         self.refused = 0
 
@@ -84,7 +84,7 @@ class PolicyClient:
         """For a beat of the role that acts: policies swapped in and refused since its start."""
         return {"policy_swaps": float(self.swaps), "policy_refused": float(self.refused)}
 
-    def poll(self, membership: Membership) -> None:
+    def poll(self, membership: MonitorClient) -> None:
         """Take an answer if there is one, and look or ask when it is time."""
         if self._link.follow(membership):
             self._asked_at = self._waits_since = None

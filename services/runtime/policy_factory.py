@@ -128,12 +128,12 @@ def make_runtime(
     chosen = choose_device(device, key="predictor.device")
     amp_dtype = choose_amp("auto" if kind == "torch-amp" else "off", chosen)
     if chosen.type == "cuda":
-        from compress.runtimes.cuda_policy import LanePolicy
-        from compress.runtimes.cuda_stream import CudaPlace
+        from compress.runtimes.cuda_policy import CudaGraphPolicy
+        from compress.runtimes.cuda_stream import CudaStream
 
-        return LanePolicy(
+        return CudaGraphPolicy(
             architecture,
-            partial(CudaPlace, chosen),
+            partial(CudaStream, chosen),
             device=chosen,
             max_batch=max_batch,
             amp_dtype=amp_dtype,

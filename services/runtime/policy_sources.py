@@ -18,11 +18,11 @@ from aclearn.wire import ArtifactReply, ArtifactRequest, Message, Peer, Weights,
 from compress import ArtifactPolicy, PolicyRuntime
 from compress.runtimes.protocols import Executable
 from services.runtime.artifact_messages import artifact_of
-from services.runtime.shared_weights import BoardLink
+from services.runtime.shared_weights import SharedWeightsClient
 
 
 @dataclass(frozen=True, eq=False)
-class Acting:
+class PolicySnapshot:
     """One policy that acts: never changes, so that what it computes is by what it names.
 
     Attributes:
@@ -63,7 +63,7 @@ class PolicySource(Protocol):
     def version(self, message: Message) -> PolicyVersion | None:
         """The version that an answer brings; None when it brings none."""
 
-    def take(self, at: PolicyVersion, found: Any) -> Acting:
+    def take(self, at: PolicyVersion, found: Any) -> PolicySnapshot:
         """Swap in what a look has found or an answer brings, which is of version `at`.
 
         Raises:
@@ -85,7 +85,7 @@ class WeightsSource:
     def __init__(
         self,
         runtime: PolicyRuntime,
-        board: BoardLink | None = None,
+        board: SharedWeightsClient | None = None,
         swap: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
         self._runtime, self._board = runtime, board
@@ -115,13 +115,13 @@ class WeightsSource:
             return PolicyVersion(message.epoch, message.version)
         return None
 
-    def take(self, at: PolicyVersion, found: Any) -> Acting:
+    def take(self, at: PolicyVersion, found: Any) -> PolicySnapshot:
         """Swap the weights in."""
         if isinstance(found, Weights):
             self._runtime.swap(found.tensors)
         else:
             self._swap_found(found)
-        return Acting(self._runtime.executable, at)
+        return PolicySnapshot(self._runtime.executable, at)
 
 
 class ArtifactSource:
@@ -149,12 +149,12 @@ class ArtifactSource:
             return PolicyVersion(message.epoch, message.version)
         return None
 
-    def take(self, at: PolicyVersion, found: Any) -> Acting:
+    def take(self, at: PolicyVersion, found: Any) -> PolicySnapshot:
         """Check the artifact and swap it in."""
         assert isinstance(found, ArtifactReply)  # only what has a version is taken
         artifact = artifact_of(found)
         self._runtime.swap(artifact)
-        return Acting(self._runtime.executable, at, artifact.chain)
+        return PolicySnapshot(self._runtime.executable, at, artifact.chain)
 
 
 def make_weights_source(
@@ -163,15 +163,15 @@ def make_weights_source(
     """The trainer's weights for a runtime that `make_runtime` made of `kind`."""
     share = config.trainer.share_weights
     if share == "host":
-        return WeightsSource(runtime, BoardLink(architecture, "host", HostMemory))
+        return WeightsSource(runtime, SharedWeightsClient(architecture, "host", HostMemory))
     if share == "auto" and kind != "onnx":
         # imported here: who runs ONNX never pays for torch
-        from compress.runtimes.cuda_policy import LanePolicy
+        from compress.runtimes.cuda_policy import CudaGraphPolicy
 
-        if isinstance(runtime, LanePolicy):
+        if isinstance(runtime, CudaGraphPolicy):
             from aclearn.shared_weights.cuda_memory import CudaMemory, place_of
 
             open_memory = partial(CudaMemory.open, device=runtime.device)
-            board = BoardLink(architecture, place_of(runtime.device), open_memory)
+            board = SharedWeightsClient(architecture, place_of(runtime.device), open_memory)
             return WeightsSource(runtime, board, swap=runtime.swap_on_device)
     return WeightsSource(runtime)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from aclearn.config import Config
-from aclearn.control import Goal
+from aclearn.control import StopCondition
 from aclearn.runs import RunFolder
 from services.runtime.role_folder import check_same_run
 
@@ -39,7 +39,7 @@ def why_over(config: Config) -> str | None:
     summary = folder.read_summary()
     if summary is None:
         return None
-    goal = Goal.resumed(config.run, summary)
+    goal = StopCondition.resumed(config.run, summary)
     reason = goal.observe(summary, episodes_in_mean=summary["episodes_in_mean"])
     if reason is None:
         return None

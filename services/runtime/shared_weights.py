@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from aclearn.errors import EndpointError, SharingError
 from aclearn.policies import Architecture
 from aclearn.shared_weights import (
-    BoardReader,
     OpenMemory,
+    SeqlockReader,
     knock,
 )
 from aclearn.types import PolicyVersion
@@ -36,7 +36,7 @@ BOARD = "board"
 # ---- the reader's end ---------------------------------------------------------------------------
 
 
-class BoardLink:
+class SharedWeightsClient:
     """The board of the trainer that the monitor names, where this role can map it.
 
     Args:
@@ -56,7 +56,7 @@ class BoardLink:
     ) -> None:
         self._shapes, self._place = architecture.tensor_shapes(), place
         self._open_memory, self._clock = open_memory, clock
-        self._reader: BoardReader | None = None
+        self._reader: SeqlockReader | None = None
         self._door: Path | None = None  # where to knock next
         self._knocks, self._next_knock = 0, 0.0
 
@@ -100,7 +100,7 @@ class BoardLink:
                 self._give_up(error)
             return
         try:
-            self._reader = BoardReader(
+            self._reader = SeqlockReader(
                 description,
                 fds,
                 shapes=self._shapes,

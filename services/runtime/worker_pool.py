@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from aclearn.telemetry import TimeBudget, WaitMeter, measure_here
+from aclearn.telemetry import ThreadMeters, WaitMeter, measure_here
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class WorkerPool:
         self._in_a_row = 0
         self._fatal: BaseException | None = None
         self.failures = 0
-        self._budget = TimeBudget(clock)
+        self._budget = ThreadMeters(clock)
 
     @property
     def size(self) -> int:

@@ -20,7 +20,7 @@ from aclearn.types import PolicyVersion, Unroll
 _MOST_ID_BYTES, _MOST_REASON_BYTES, _MOST_REASONS = 48, 64, 64
 
 
-class Intake:
+class UnrollAdmission:
     """The trainer's account of unrolls, shared by the thread of the sockets and the learner's.
 
     Args:

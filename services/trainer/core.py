@@ -22,10 +22,10 @@ from aclearn.learning import (
 )
 from aclearn.policies import Architecture
 from aclearn.policies.devices import choose_amp, choose_device
-from aclearn.shared_weights import WeightBoard
+from aclearn.shared_weights import SeqlockBuffer
 from aclearn.telemetry import part
 from aclearn.types import EnvSpec, PolicyVersion, Unroll
-from services.trainer.admission import Intake
+from services.trainer.admission import UnrollAdmission
 from services.trainer.gauges import TrainerCounters, compressed_share, mean_gauges
 
 _LOGGER = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Trainer:
         board: where weights are posted as well, for those who can read it; None where nobody can.
     """
 
-    board: WeightBoard | None = None
+    board: SeqlockBuffer | None = None
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Trainer:
     def learn(self, unrolls: list[Unroll], worker: GradientWorker | None = None) -> None:
         """Learn from admitted unrolls, then publish.
 
-        The batch is cut into `trainer.minibatches` along B, and gone through `trainer.uses` times;
+        The batch is cut into `trainer.minibatches` along B, and gone through `trainer.epochs` times;
         each minibatch of each use is one update, up to `run.max_updates`. Steps that have not
         entered an update by then, or when something fails, count as dropped.
 
@@ -162,12 +162,12 @@ class Trainer:
             return
         lags = self.counters.policy_version - batch.versions[batch.mask]
         reports = []
-        uses = range(self._config.trainer.uses)
-        for use, minibatch in ((use, m) for use in uses for m in list(minibatches)):
-            report = self._update(minibatch, worker, first_use=use == 0)
+        passes = range(self._config.trainer.epochs)
+        for index, minibatch in ((i, m) for i in passes for m in list(minibatches)):
+            report = self._update(minibatch, worker, first_pass=index == 0)
             if report is None:
                 break
-            if use == 0:
+            if index == 0:
                 yield minibatch.steps
             if report.applied:
                 reports.append(report)
@@ -196,7 +196,7 @@ class Trainer:
         return most is not None and self.counters.updates >= most
 
     def _update(
-        self, batch: Batch, worker: GradientWorker, *, first_use: bool
+        self, batch: Batch, worker: GradientWorker, *, first_pass: bool
     ) -> UpdateReport | None:
         """One update; None where the run has made its last one."""
         learner = self.learner
@@ -210,9 +210,9 @@ class Trainer:
                 self._refused_in_a_row = 0
                 self.counters.updates += 1
                 self._look_at_bound()
-            if first_use and report.applied:
+            if first_pass and report.applied:
                 self.intake.learned(batch.steps)
-            elif first_use:
+            elif first_pass:
                 self.intake.dropped("nonfinite_gradient", batch.steps)
         return report
 
@@ -248,8 +248,8 @@ class Trainer:
             "ledger": self.intake.state(),
         }
 
-    def _make_intake(self, ledger: StepLedger) -> Intake:
-        return Intake(
+    def _make_intake(self, ledger: StepLedger) -> UnrollAdmission:
+        return UnrollAdmission(
             ledger,
             architecture=self.architecture,
             frame_stack=self._spec.frame_stack,

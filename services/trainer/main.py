@@ -11,14 +11,14 @@ from aclearn.launch.resources import keep_freed_memory
 from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
 from aclearn.telemetry import WaitMeter, add_up
 from aclearn.types import Unroll
-from aclearn.wire import Beat
+from aclearn.wire import Heartbeat
 from services.runtime.policy_factory import architecture_of
 from services.runtime.role_context import RoleContext, exit_status
 from services.runtime.worker_pool import Step, WantedWorkers, WorkerPool
 from services.trainer.checkpoint_record import check_saved
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.core import Trainer
-from services.trainer.server import TrainerFront
+from services.trainer.server import TrainerServer
 from services.trainer.weight_sharing import allocator_for, post_weights
 
 _LOGGER = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def run_trainer(context: RoleContext) -> int:
     wanted = WantedWorkers(pool)
     failures: list[BaseException] = []
 
-    def beat(final: bool) -> Beat:
+    def beat(final: bool) -> Heartbeat:
         fields = checkpoints.beat_fields()
         refused = {f"refused.{reason}": count for reason, count in front.refused.items()}
         fields["gauges"] |= {
@@ -83,7 +83,7 @@ def run_trainer(context: RoleContext) -> int:
         }
         fields["counters"] |= refused
         fields["counters"] |= {"worker_failures": pool.failures, "workers_refused": wanted.refused}
-        return Beat(
+        return Heartbeat(
             state="stopping" if final else "learning",
             waits=pool.waits(),
             episode_returns=[],
@@ -93,7 +93,7 @@ def run_trainer(context: RoleContext) -> int:
             **fields,
         )
 
-    front = TrainerFront(
+    front = TrainerServer(
         context,
         intake=trainer.intake,
         queue=queue,

@@ -18,18 +18,18 @@ from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
 from aclearn.telemetry import BusyShare, WaitMeter
 from aclearn.types import PolicyVersion, Unroll, array_bytes
 from aclearn.wire import (
-    Beat,
     Envelope,
+    Heartbeat,
     NoNewerWeights,
     ObservationsRequest,
     UnrollReply,
     Weights,
     WeightsRequest,
 )
-from services.runtime.monitor_client import Membership
+from services.runtime.monitor_client import MonitorClient
 from services.runtime.role_context import RoleContext
 from services.runtime.shared_weights import BOARD
-from services.trainer.admission import Intake
+from services.trainer.admission import UnrollAdmission
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ _LOOK_EVERY_MS = 50
 _LOOK_EVERY_WHILE_FULL_MS = 5
 
 
-class TrainerFront:
+class TrainerServer:
     """Owns the sockets.
 
     An unroll is read only when the training queue has room for it: that is the back-pressure,
@@ -66,11 +66,11 @@ class TrainerFront:
         self,
         context: RoleContext,
         *,
-        intake: Intake,
+        intake: UnrollAdmission,
         queue: TrainingQueue[Unroll],
         store: ParameterStore,
         recent: RecentObservations,
-        beat: Callable[[bool], Beat],
+        beat: Callable[[bool], Heartbeat],
         on_failure: Callable[[BaseException], None],
         want_workers: Callable[[int | None], None],
         board: str | None = None,
@@ -127,11 +127,11 @@ class TrainerFront:
 
     def _serve(self) -> None:
         control = self._context.connect(self._context.monitor)
-        membership = Membership(
+        membership = MonitorClient(
             control,
             hello=self._context.hello(self._endpoints),
             beat=self._beat,
-            beat_every_s=self._context.config.monitor.beat_every_s,
+            heartbeat_every_s=self._context.config.monitor.heartbeat_every_s,
             health=self._context.health,
         )
         poller = zmq.Poller()

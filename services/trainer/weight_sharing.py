@@ -14,10 +14,10 @@ from aclearn.config import Config
 from aclearn.errors import EndpointError, SharingError
 from aclearn.policies import Architecture
 from aclearn.shared_weights import (
-    Door,
+    FileDescriptorServer,
     HostMemory,
+    SeqlockBuffer,
     SharedMemory,
-    WeightBoard,
 )
 from aclearn.wire import parse_endpoint
 
@@ -36,9 +36,9 @@ class PostedWeights:
         endpoint: of the door, for the trainer's hello.
     """
 
-    board: WeightBoard
+    board: SeqlockBuffer
     endpoint: str
-    door: Door
+    door: FileDescriptorServer
 
     def close(self) -> None:
         """Take both away; who has mapped the board keeps it."""
@@ -91,11 +91,13 @@ def post_weights(
         return None
     shapes = architecture.tensor_shapes()
     path = Path(address.path).parent / f"{uuid.uuid4().hex[:8]}.door"
-    board: WeightBoard | None = None
+    board: SeqlockBuffer | None = None
     try:
         endpoint = str(parse_endpoint(f"ipc://{path}"))
-        board = WeightBoard(shapes, allocate(WeightBoard.floats_needed(shapes)))
-        return PostedWeights(board, endpoint, Door(path, board.describe, board.share))
+        board = SeqlockBuffer(shapes, allocate(SeqlockBuffer.floats_needed(shapes)))
+        return PostedWeights(
+            board, endpoint, FileDescriptorServer(path, board.describe, board.share)
+        )
     except (SharingError, EndpointError) as error:
         if board is not None:
             board.close()

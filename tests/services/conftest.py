@@ -15,7 +15,7 @@ from aclearn.config import Config, EnvConfig, MonitorConfig, RunConfig
 from aclearn.launch import StopFlag
 from aclearn.policies import Architecture, Convolution
 from aclearn.types import Unroll
-from aclearn.wire import Beat, Peer
+from aclearn.wire import Heartbeat, Peer
 from compress import RefusedTensors
 from services.runtime.role_context import RoleContext
 from tests.support.checked_swaps import swaps_checked
@@ -111,7 +111,7 @@ class Roles:
         config = Config(
             run=RunConfig(name=run),
             env=EnvConfig(id="CartPole-v1"),
-            monitor=MonitorConfig(beat_every_s=0.05),
+            monitor=MonitorConfig(heartbeat_every_s=0.05),
         )
         context = KeptContext(role, int(index), config, self.monitor, None, StopFlag())
         self._contexts.append(context)
@@ -165,7 +165,7 @@ def nothing_comes(server, meanwhile: Callable[[], object] = lambda: None) -> boo
     return True
 
 
-def make_beat(**changes) -> Beat:
+def make_beat(**changes) -> Heartbeat:
     fields = {
         "state": "running",
         "counters": {},
@@ -177,7 +177,7 @@ def make_beat(**changes) -> Beat:
         "final": False,
         "note": "",
     }
-    return Beat(**{**fields, **changes})
+    return Heartbeat(**{**fields, **changes})
 
 
 def make_unroll(architecture: Architecture = FLAT, T: int = 3, B: int = 2, **changes) -> Unroll:

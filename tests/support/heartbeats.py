@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from aclearn.metrics import RunView
+from aclearn.metrics import MetricsAggregator
 
 
 @dataclass(frozen=True)
-class Beat:
+class Heartbeat:
     counters: Mapping[str, int] = field(default_factory=dict)
     gauges: Mapping[str, float] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
@@ -19,13 +19,13 @@ class Beat:
     episode_returns: tuple[float, ...] = ()
 
 
-def actor_beat(view: RunView, incarnation: str, now: float, **counters: int) -> None:
-    view.observe_beat("actor", "actor-0", incarnation, Beat(counters), now)
+def actor_beat(view: MetricsAggregator, incarnation: str, now: float, **counters: int) -> None:
+    view.observe_beat("actor", "actor-0", incarnation, Heartbeat(counters), now)
 
 
-def trainer_beat(view: RunView, incarnation: str, now: float, **counters: int) -> None:
+def trainer_beat(view: MetricsAggregator, incarnation: str, now: float, **counters: int) -> None:
     named = {name.replace("seen_", "seen."): value for name, value in counters.items()}
-    view.observe_beat("trainer", "trainer", incarnation, Beat(named), now)
+    view.observe_beat("trainer", "trainer", incarnation, Heartbeat(named), now)
 
 
 def identity_holds(line: Mapping[str, object]) -> bool:

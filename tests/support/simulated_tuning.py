@@ -19,7 +19,7 @@ class Run:
             "longest_gap_s": 5.0,
             "temperature": 0.0,
             "cooling": 0.85,
-            "thaw_share": 0.2,
+            "restart_search_share": 0.2,
             "takeover_s": 30.0,
         }
         self.tuner = Tuner(

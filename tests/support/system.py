@@ -70,7 +70,7 @@ CARTPOLE: dict[str, Any] = {
     "policy": {"architecture": "mlp", "hidden": [16]},
     "actors": {"processes": 2, "envs_per_group": 4, "unroll_length": 5},
     "trainer": {"device": "cpu", "unrolls_per_batch": 2},
-    "monitor": {"beat_every_s": 0.1},
+    "monitor": {"heartbeat_every_s": 0.1},
     "supervisor": {"backoff_first_s": 0.1},
 }
 PONG: dict[str, Any] = {
@@ -79,7 +79,7 @@ PONG: dict[str, Any] = {
     "policy": {"architecture": "accerl-net3"},
     "actors": {"processes": 1, "envs_per_group": 4, "unroll_length": 5},
     "trainer": {"device": "cpu", "unrolls_per_batch": 2},
-    "monitor": {"beat_every_s": 0.1},
+    "monitor": {"heartbeat_every_s": 0.1},
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from aclearn.config import Config, config_from_yaml
 from aclearn.runs import RunFolder
 from aclearn.runs.tuner_log import TUNER_FILE
-from services.monitor.outgoing_message import Letter
+from services.monitor.outgoing_message import OutgoingMessage
 from services.monitor.registry import Member
 from services.monitor.tuned_counts import TunedSettings
 from services.monitor.tuner_setup import open_tuning, tuned_file
@@ -69,7 +69,7 @@ class World:
         self.members = [member("trainer-0", "t"), *actors_of(config.actors.processes)]
         self.workers = {"t": 1}
         self.learned = 0.0
-        self.letters: list[Letter] = []
+        self.letters: list[OutgoingMessage] = []
         self.deaf = False
         self.by_hand: list[Member] = []
         #: Incarnations that do not beat.

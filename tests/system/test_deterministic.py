@@ -34,7 +34,7 @@ def test_two_runs_with_one_seed_end_with_the_same_bits_and_another_seed_does_not
     system: System, base: dict[str, Any], chain: list[Any]
 ) -> None:
     # the fiftieth update is in the midst of a batch
-    groups = {"compressor": {"chain": chain}, "trainer": {"minibatches": 2, "uses": 2}}
+    groups = {"compressor": {"chain": chain}, "trainer": {"minibatches": 2, "epochs": 2}}
     first, again, other = (
         system.train(system.config(base, name, run=_MODE | {"name": name, "seed": seed}, **groups))
         for name, seed in (("first", 1), ("again", 1), ("other", 2))

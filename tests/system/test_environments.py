@@ -162,7 +162,7 @@ def test_an_environment_that_hangs_in_native_code_costs_its_actor_alone(system: 
             "kwargs": {"mark": str(system.folder / "hung")},
         },
         actors={"step_timeout_s": 2.0},
-        monitor={"silent_after_s": 5.0, "beat_every_s": 0.1},
+        monitor={"silent_after_s": 5.0, "heartbeat_every_s": 0.1},
     )
     run = system.train(config)
     run.wait_for((system.folder / "hung").exists, "an environment hangs")

@@ -16,9 +16,9 @@ from aclearn.types import Unroll
 from aclearn.wire import (
     ActReply,
     ActRequest,
-    Beat,
     Envelope,
     ErrorReply,
+    Heartbeat,
     NoNewerWeights,
     Status,
     StatusRequest,
@@ -198,7 +198,7 @@ def test_garbage_on_every_socket_file_is_refused_and_the_run_goes_on(
     _refusals_are_counted(run)
     # a beat of somebody who never said hello, and a hello that takes an actor's name
     stranger = visit(run.monitor_address())
-    beat = Beat("", {"env_steps": 2**50}, {}, {}, {}, [1e9], [1], False, "")
+    beat = Heartbeat("", {"env_steps": 2**50}, {}, {}, {}, [1e9], [1], False, "")
     stranger.control.send(beat)
     before = run.last()["learned_steps"]
     run.wait_until_learning(beyond=before + 300)

@@ -9,7 +9,7 @@ from tests.support.system import CARTPOLE, Run, System, free_port, wait_for
 
 def test_health_follows_an_actor_from_its_start_to_its_death(system: System) -> None:
     directory = system.folder / "health"
-    config = system.config(CARTPOLE, monitor={"beat_every_s": 0.1, "silent_after_s": 60.0})
+    config = system.config(CARTPOLE, monitor={"heartbeat_every_s": 0.1, "silent_after_s": 60.0})
     address = f"tcp://127.0.0.1:{free_port()}"
 
     def until(words: str, status: int) -> None:

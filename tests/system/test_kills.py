@@ -232,7 +232,7 @@ def test_an_actor_goes_to_the_other_predictor_when_its_own_hangs(system: System)
 
 _QUICK_STEPS: dict[str, Any] = {
     "actors": {"step_timeout_s": 2.0},
-    "monitor": {"silent_after_s": 10.0, "beat_every_s": 0.1},
+    "monitor": {"silent_after_s": 10.0, "heartbeat_every_s": 0.1},
 }
 
 

@@ -6,7 +6,7 @@ import signal
 
 import zmq
 
-from aclearn.wire import Beat, BeatReply, Hello, Peers, connect_dealer, encode
+from aclearn.wire import Heartbeat, HeartbeatReply, Hello, Peers, connect_dealer, encode
 from tests.support.system import CARTPOLE, System, Visitor, free_port
 
 
@@ -31,8 +31,8 @@ def test_after_2000_hellos_over_few_connections_good_roles_are_still_answered(
                 while socket.poll(0, zmq.POLLIN):
                     socket.recv_multipart()
             socket.close(linger=5000)
-        beat = Beat("", {}, {}, {}, {}, [], [], False, "")
-        assert isinstance(visitor.ask(visitor.control, beat, BeatReply), BeatReply)
+        beat = Heartbeat("", {}, {}, {}, {}, [], [], False, "")
+        assert isinstance(visitor.ask(visitor.control, beat, HeartbeatReply), HeartbeatReply)
         assert 5 < len(visitor.peers().peers) < 100
         for text in visitor.status()["events"][-5:]:
             assert "as one message can list" in text

@@ -17,10 +17,10 @@ from aclearn.launch import StopFlag
 from aclearn.wire import (
     ActReply,
     ActRequest,
-    Beat,
-    BeatReply,
     Client,
     Directive,
+    Heartbeat,
+    HeartbeatReply,
     Hello,
     Peer,
     Peers,
@@ -86,7 +86,7 @@ class Surroundings:
         self.config = load_config(path)
         self.monitor_address = f"ipc://{system.sockets}/m"
         self.context = self._role("monitor", 0)
-        self._monitor = self.context.serve_at(self.context.monitor, (Hello, Beat))
+        self._monitor = self.context.serve_at(self.context.monitor, (Hello, Heartbeat))
         self._weights, endpoint = self.context.serve((WeightsRequest,))
         self._trainer = Peer(
             "trainer", "trainer-0", self.context.incarnation, {"weights": endpoint}
@@ -96,7 +96,7 @@ class Surroundings:
         self._address = b""
         self.version = 0
         self.endpoint: str | None = None
-        self.beat: Beat | None = None
+        self.beat: Heartbeat | None = None
         self.clients: list[Asking] = []
         self._contexts = [self.context]
         self.run: Run = system.role(
@@ -123,7 +123,7 @@ class Surroundings:
                 self.tell(Peers(1, [self._trainer]))
             else:
                 self.beat = envelope.message
-                self._monitor.send(address, BeatReply(1))  # who said goodbye may be gone
+                self._monitor.send(address, HeartbeatReply(1))  # who said goodbye may be gone
         for address, _ in self._weights.receive(0.0):
             self.version += 1
             bias = np.array([0.0, _offset(self.version)], np.float32)

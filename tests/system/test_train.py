@@ -106,7 +106,7 @@ def test_a_run_ends_at_its_target_and_says_when_it_was_reached(system: System) -
 
 
 def test_a_run_makes_exactly_its_updates_and_goes_on_to_a_higher_bound(system: System) -> None:
-    trainer = {"minibatches": 2, "uses": 2, "workers": 2}
+    trainer = {"minibatches": 2, "epochs": 2, "workers": 2}
     config = system.config(CARTPOLE, run={"max_updates": 7}, trainer=trainer)
     first, again = (), ("run.max_updates=21", "--resume")
     for arguments, updates in ((first, 7), (again, 21)):
@@ -120,7 +120,7 @@ def test_a_run_makes_exactly_its_updates_and_goes_on_to_a_higher_bound(system: S
 
 def test_many_updates_from_one_batch_do_not_make_the_next_batch_too_old(system: System) -> None:
     # 32 updates from each batch, and one published version
-    trainer = {"minibatches": 8, "uses": 4, "max_lag_versions": 20}
+    trainer = {"minibatches": 8, "epochs": 4, "max_lag_versions": 20}
     run = system.train(system.config(CARTPOLE, run={"max_env_steps": 2000}, trainer=trainer))
     assert run.wait() == 0, run.diagnosis()
     summary = run.check_books()

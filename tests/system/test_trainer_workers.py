@@ -12,7 +12,16 @@ import pytest
 
 from aclearn.config import load_config
 from aclearn.launch import StopFlag
-from aclearn.wire import Beat, BeatReply, Directive, Hello, Message, Peer, Peers, SetWorkers
+from aclearn.wire import (
+    Directive,
+    Heartbeat,
+    HeartbeatReply,
+    Hello,
+    Message,
+    Peer,
+    Peers,
+    SetWorkers,
+)
 from services.runtime.role_context import RoleContext
 from tests.support.system import CARTPOLE, PATIENCE, Run, System, check_lines
 
@@ -28,10 +37,10 @@ class PlayedMonitor:
         path = system.config(CARTPOLE, run={"checkpoint_every_s": 3600.0}, actors={"processes": 1})
         address = f"ipc://{system.sockets}/m"
         self._context = RoleContext("monitor", 0, load_config(path), address, None, StopFlag())
-        self._server = self._context.serve_at(address, (Hello, Beat))
+        self._server = self._context.serve_at(address, (Hello, Heartbeat))
         self._addresses: dict[str, bytes] = {}
         self._peers: dict[str, Peer] = {}
-        self.beats: dict[str, Beat] = {}
+        self.beats: dict[str, Heartbeat] = {}
         self.roles: dict[str, Run] = {
             role: system.role(role, path, address, "--name", f"{role}-0")
             for role in ("trainer", "actor")
@@ -63,7 +72,9 @@ class PlayedMonitor:
                 continue
             role = next(role for role, known in self._addresses.items() if known == address)
             self.beats[role] = message
-            self._server.send(address, BeatReply(len(self._peers)))  # who said goodbye may be gone
+            self._server.send(
+                address, HeartbeatReply(len(self._peers))
+            )  # who said goodbye may be gone
 
     def until(self, condition, what: str) -> None:
         """As `wait_for`, while the monitor does its work and without a sleep between two looks."""
@@ -79,7 +90,7 @@ class PlayedMonitor:
         enough = self.learned + steps
         self.until(lambda: self.learned >= enough, f"{steps} steps more are learned")
 
-    def end(self, role: str) -> Beat:
+    def end(self, role: str) -> Heartbeat:
         """Tell a role to stop; its last beat."""
         self.tell(role, Directive("stop", "enough"))
         self.until(lambda: self.beats[role].final, f"the last beat of the {role}")

@@ -14,8 +14,8 @@ from aclearn.control.tuner.setting_stats import (
     OUTLIER,
     PRECISE,
     Estimate,
-    Landscape,
     Setting,
+    SettingStats,
 )
 
 #: Below this temperature a loss that can be measured is hardly ever accepted.
@@ -47,7 +47,7 @@ class AnnealingSearch:
         every_s: length of a window, in seconds.
         temperature: relative loss accepted with probability 1/e at the start.
         cooling: factor of the temperature with each trial.
-        thaw_share: deviation of the kept setting's rate that lets it search again.
+        restart_search_share: deviation of the kept setting's rate that lets it search again.
         rng: chooses trials and accepts losses.
     """
 
@@ -60,11 +60,11 @@ class AnnealingSearch:
         every_s: float,
         temperature: float,
         cooling: float,
-        thaw_share: float,
+        restart_search_share: float,
         rng: random.Random,
     ) -> None:
         self._names, self._most = names, most
-        self._every_s, self._thaw_share = every_s, thaw_share
+        self._every_s, self._thaw_share = every_s, restart_search_share
         self._hot, self._cooling, self._rng = temperature, cooling, rng
         self.temperature = temperature
         self.frozen = False
@@ -74,7 +74,7 @@ class AnnealingSearch:
         self.trial: Setting | None = None
         #: Whether the kept setting is known, and it is time for a trial.
         self.wants_trial = False
-        self._known = Landscape(most)
+        self._known = SettingStats(most)
         self._setbacks = 0
         self._recalled: deque[Decision] = deque(maxlen=_MOST_RECALLED)
         self._suspect: Reading | None = None

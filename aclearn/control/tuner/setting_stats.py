@@ -75,7 +75,7 @@ class Noise:
         return self.sd * math.sqrt(1.0 / one + 1.0 / other)
 
 
-class Landscape:
+class SettingStats:
     """The settings within the bounds, and what is known of them.
 
     Args:

@@ -37,7 +37,7 @@ class Tuner:
     trial begins its window anew, and the second one ends it: it must not use up the role's
     restarts. With the temperature below `FREEZE_AT` of the search and every neighbour known not to
     be better, nothing is tried any more; the kept setting is only watched, and two windows in a row
-    that deviate by more than `thaw_share` make it search anew.
+    that deviate by more than `restart_search_share` make it search anew.
 
     Args:
         start: count by name; where the search begins.
@@ -47,7 +47,7 @@ class Tuner:
         longest_gap_s: between two samples; a longer one discards the window.
         temperature: relative loss accepted with probability 1/e at the start; 0 accepts none.
         cooling: factor of the temperature with each trial.
-        thaw_share: deviation of the kept setting's rate that lets it search again.
+        restart_search_share: deviation of the kept setting's rate that lets it search again.
         takeover_s: longest wait for the roles to take counts over, in seconds.
         clock: seconds.
         rng: chooses trials and accepts losses.
@@ -66,7 +66,7 @@ class Tuner:
         longest_gap_s: float,
         temperature: float,
         cooling: float,
-        thaw_share: float,
+        restart_search_share: float,
         clock: Callable[[], float],
         rng: random.Random,
         takeover_s: float = 30.0,
@@ -84,7 +84,7 @@ class Tuner:
             every_s=every_s,
             temperature=temperature,
             cooling=cooling,
-            thaw_share=thaw_share,
+            restart_search_share=restart_search_share,
             rng=rng,
         )
         self._most, self._takeover_s, self._clock = dict(most), takeover_s, clock

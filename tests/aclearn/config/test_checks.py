@@ -45,16 +45,16 @@ def refusal(text: str) -> str:
             "tuner.counts: expected predictors, trainers or actors; it may change nothing",
         ),
         (
-            "env: {id: a}\ntuner: {enabled: true, every_s: 10}\nmonitor: {beat_every_s: 4}",
-            "monitor.beat_every_s: 4 s is too slow for windows of tuner.every_s = 10 s, since "
+            "env: {id: a}\ntuner: {enabled: true, every_s: 10}\nmonitor: {heartbeat_every_s: 4}",
+            "monitor.heartbeat_every_s: 4 s is too slow for windows of tuner.every_s = 10 s, since "
             "one late beat throws a window away; lower it to 2.5 s or less, or raise tuner.every_s "
             "to 16 s or more",
         ),
         (
-            "env: {id: a}\ntuner: {enabled: true, every_s: 1}\nmonitor: {beat_every_s: 1.5}",
-            "monitor.beat_every_s: 1.5 s is too slow for windows of tuner.every_s = 1 s, since "
-            "one late beat throws a window away; lower it to 1 s or less, or raise tuner.every_s "
-            "to 6 s or more",
+            "env: {id: a}\ntuner: {enabled: true, every_s: 1}\nmonitor: {heartbeat_every_s: 1.5}",
+            "monitor.heartbeat_every_s: 1.5 s is too slow for windows of tuner.every_s = 1 s, "
+            "since one late beat throws a window away; lower it to 1 s or less, or raise "
+            "tuner.every_s to 6 s or more",
         ),
         (
             "env: {id: a}\ntuner: {enabled: true, max_trainers: 2}\ntrainer: {workers: 3}",
@@ -117,9 +117,9 @@ def refusal(text: str) -> str:
             "set it to that or more",
         ),
         (
-            "env: {id: a}\nmonitor: {beat_every_s: 2, silent_after_s: 3}",
-            "monitor.silent_after_s: 3.0 s would call a role gone after one late beat; set it to "
-            "4.0 s or more, twice monitor.beat_every_s",
+            "env: {id: a}\nmonitor: {heartbeat_every_s: 2, silent_after_s: 3}",
+            "monitor.silent_after_s: 3.0 s would call a role gone after one late heartbeat; set it to "
+            "4.0 s or more, twice monitor.heartbeat_every_s",
         ),
         (
             "env: {id: a}\nmonitor: {silent_after_s: 20}\nactors: {step_timeout_s: 20}",
@@ -163,8 +163,8 @@ def test_a_contradiction_is_refused_with_the_way_out(text: str, sentence: str) -
         "predictor: {max_batch: 16}",
         "env: {id: a}\ncompressor: {max_kl: 0.1, fidelity_observations: 1}",
         "env: {id: a}\ncompressor: {fidelity_observations: 0}",
-        "env: {id: a}\ntuner: {enabled: true, every_s: 16}\nmonitor: {beat_every_s: 4}",
-        "env: {id: a}\ntuner: {every_s: 10}\nmonitor: {beat_every_s: 4}",
+        "env: {id: a}\ntuner: {enabled: true, every_s: 16}\nmonitor: {heartbeat_every_s: 4}",
+        "env: {id: a}\ntuner: {every_s: 10}\nmonitor: {heartbeat_every_s: 4}",
         # a count that no tuner changes has no bound of its own
         "env: {id: a}\ntuner: {enabled: true}\nactors: {processes: 128}",
         "env: {id: a}\ntuner: {enabled: true, max_predictors: 2}\npredictor: {workers: 3}",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aclearn.config import RunConfig
-from aclearn.control import Goal
+from aclearn.control import StopCondition
 from aclearn.metrics import EPISODES_FOR_TARGET
 
 
@@ -17,7 +17,7 @@ def _line(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_run_without_target_and_bounds_is_never_over() -> None:
-    goal = Goal(RunConfig())
+    goal = StopCondition(RunConfig())
     line = _line(time_s=1e9, env_steps=10**15, updates=10**9, return_mean_100=1e9)
     assert goal.observe(line, episodes_in_mean=100) is None
     assert goal.reached_target_at_s is None
@@ -32,14 +32,14 @@ def test_a_run_without_target_and_bounds_is_never_over() -> None:
     ],
 )
 def test_a_bound_ends_the_run_when_it_is_reached(key, bound, name, below, at) -> None:
-    goal = Goal(RunConfig(**{key: bound}))
+    goal = StopCondition(RunConfig(**{key: bound}))
     assert goal.observe(_line(**{name: below}), episodes_in_mean=0) is None
     assert goal.observe(_line(**{name: at}), episodes_in_mean=0) == key
 
 
 def test_the_target_counts_from_a_hundred_episodes_on() -> None:
     assert EPISODES_FOR_TARGET == 100
-    goal = Goal(RunConfig(target_return=18.0))
+    goal = StopCondition(RunConfig(target_return=18.0))
     good = _line(return_mean_100=20.0)
     assert goal.observe(good, episodes_in_mean=99) is None
     assert goal.observe(_line(return_mean_100=17.99), episodes_in_mean=100) is None
@@ -51,13 +51,13 @@ def test_the_target_counts_from_a_hundred_episodes_on() -> None:
 
 
 def test_a_negative_target_is_one_too() -> None:
-    goal = Goal(RunConfig(target_return=0.0))
+    goal = StopCondition(RunConfig(target_return=0.0))
     assert goal.observe(_line(return_mean_100=-0.1), episodes_in_mean=100) is None
     assert goal.observe(_line(return_mean_100=0.0), episodes_in_mean=100) == "target_reached"
 
 
 def test_the_first_time_at_the_target_stays_when_the_run_goes_on() -> None:
-    goal = Goal(RunConfig(target_return=18.0, stop_at_target=False, max_updates=100))
+    goal = StopCondition(RunConfig(target_return=18.0, stop_at_target=False, max_updates=100))
     reached = _line(return_mean_100=19.0, time_s=50.0)
     assert goal.observe(reached, episodes_in_mean=100) is None
     worse = _line(return_mean_100=3.0, time_s=60.0)
@@ -68,14 +68,14 @@ def test_the_first_time_at_the_target_stays_when_the_run_goes_on() -> None:
 
 
 def test_a_run_that_reached_its_target_before_it_was_resumed_is_over_at_once() -> None:
-    goal = Goal(RunConfig(target_return=18.0), reached_target_at_s=33.0)
+    goal = StopCondition(RunConfig(target_return=18.0), reached_target_at_s=33.0)
     line = _line(return_mean_100=None)
     assert goal.observe(line, episodes_in_mean=0) == "target_reached"
     assert goal.reached_target_at_s == 33.0
 
 
 def test_the_target_comes_before_a_bound_that_is_reached_in_the_same_line() -> None:
-    goal = Goal(RunConfig(target_return=18.0, max_updates=7))
+    goal = StopCondition(RunConfig(target_return=18.0, max_updates=7))
     line = _line(return_mean_100=18.0)
     assert goal.observe(line, episodes_in_mean=100) == "target_reached"
 
@@ -93,5 +93,5 @@ def test_the_target_comes_before_a_bound_that_is_reached_in_the_same_line() -> N
 def test_a_run_that_goes_on_has_reached_what_it_has_unless_the_target_is_another(
     last: dict, reached: float | None
 ) -> None:
-    goal = Goal.resumed(RunConfig(target_return=18.0), last)
+    goal = StopCondition.resumed(RunConfig(target_return=18.0), last)
     assert goal.fields() == {"target_return": 18.0, "reached_target_at_s": reached}

@@ -196,7 +196,7 @@ def test_it_thaws_when_the_rate_changes_twice_in_a_row_and_finds_the_new_best(fa
 @pytest.mark.parametrize("share", [0.2, 0.4])
 def test_it_thaws_from_the_stated_share_on_and_not_below(share: float) -> None:
     scale = [1.0]
-    run = Run(lambda c: scale[0] * hill()(c), thaw_share=share)
+    run = Run(lambda c: scale[0] * hill()(c), restart_search_share=share)
     run.go_on(900.0)
     assert run.tuner.frozen
     scale[0] = 1.0 - 0.9 * share

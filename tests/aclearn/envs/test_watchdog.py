@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from aclearn.envs.watchdog import EXIT_HUNG, HangWatch
+from aclearn.envs.watchdog import EXIT_HUNG, Watchdog
 
 _WAITS_FOR_NOTHING = """
 from aclearn.config import EnvConfig
@@ -26,8 +26,8 @@ print("came back", flush=True)
 # longer than the time-out, in many short bodies
 _MANY_SHORT_WAITS = """
 import threading, time
-from aclearn.envs.watchdog import HangWatch
-watch = HangWatch(1.5, "a loop")
+from aclearn.envs.watchdog import Watchdog
+watch = Watchdog(1.5, "a loop")
 end = time.monotonic() + 2.5
 while time.monotonic() < end:
     with watch:
@@ -59,8 +59,8 @@ def test_what_comes_back_in_time_is_left_alone() -> None:
 
 _STANDS_STILL = """
 import time
-from aclearn.envs.watchdog import HangWatch
-watch = HangWatch(4.0, "a step")
+from aclearn.envs.watchdog import Watchdog
+watch = Watchdog(4.0, "a step")
 print("begins", flush=True)
 with watch:
     end, last = 0.5, time.monotonic()
@@ -91,4 +91,4 @@ def test_a_process_that_was_stopped_itself_has_not_hung() -> None:
 
 def test_a_time_out_must_be_positive() -> None:
     with pytest.raises(ValueError, match="above 0, got 0"):
-        HangWatch(0, "a step")
+        Watchdog(0, "a step")

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from aclearn.errors import CheckpointError
 from aclearn.learning import LedgerError, StepLedger
-from aclearn.wire import Beat, decode, encode
+from aclearn.wire import Heartbeat, decode, encode
 
 
 def _numbers(ledger: StepLedger) -> tuple[int, int, dict[str, int], int]:
@@ -236,7 +236,7 @@ def test_actors_that_come_and_go_for_ever_leave_the_account_exact_and_the_beat_s
     ledger.check()
     assert ledger.env_steps == 2000 * 25 + 2001 + 20
     assert ledger.dropped_steps == {"lost": 2000 * 5}
-    beat = Beat("", ledger.beat_counters(), {}, ledger.dropped_steps, {}, [], [], False, "")
+    beat = Heartbeat("", ledger.beat_counters(), {}, ledger.dropped_steps, {}, [], [], False, "")
     decode(encode(beat, run="r" * 100, sender="s" * 32, sequence=1))
     again = StepLedger.from_state(ledger.state())
     assert again.beat_counters()["seen.stays"] == 2001

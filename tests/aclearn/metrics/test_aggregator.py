@@ -7,12 +7,12 @@ import math
 
 import pytest
 
-from aclearn.metrics import METRIC_NAMES, RunView
-from tests.support.heartbeats import Beat, actor_beat, trainer_beat
+from aclearn.metrics import METRIC_NAMES, MetricsAggregator
+from tests.support.heartbeats import Heartbeat, actor_beat, trainer_beat
 
 
 def test_a_line_before_any_beat_has_every_name_and_no_episode() -> None:
-    line = RunView(50.0).line(53.0)
+    line = MetricsAggregator(50.0).line(53.0)
     assert tuple(line) == METRIC_NAMES
     assert line["time_s"] == 3.0
     assert line["return_mean_100"] is None
@@ -21,9 +21,9 @@ def test_a_line_before_any_beat_has_every_name_and_no_episode() -> None:
 
 
 def test_a_line_is_json_without_nan_whatever_the_gauges_are() -> None:
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     gauges = {"loss_policy": math.nan, "loss_value": math.inf, "entropy": 1.5, "lag_max": 3.0}
-    beat = Beat(gauges=gauges, episode_returns=(math.nan, 7.0))
+    beat = Heartbeat(gauges=gauges, episode_returns=(math.nan, 7.0))
     view.observe_beat("trainer", "trainer", "t", beat, 1.0)
     line = json.loads(json.dumps(view.line(1.0), allow_nan=False))
     assert "loss_policy" not in line
@@ -31,23 +31,23 @@ def test_a_line_is_json_without_nan_whatever_the_gauges_are() -> None:
 
 
 def test_gauges_of_other_roles_carry_their_name_and_never_hide_a_metric() -> None:
-    view = RunView(0.0)
-    view.observe_beat("trainer", "t", "t", Beat(gauges={"queue_fill": 0.5, "tps": 9e9}), 1.0)
-    view.observe_beat("predictor", "p0", "p", Beat(gauges={"batch": 10.0}), 1.0)
-    view.observe_beat("predictor", "p1", "q", Beat(gauges={"batch": 20.0}), 1.0)
+    view = MetricsAggregator(0.0)
+    view.observe_beat("trainer", "t", "t", Heartbeat(gauges={"queue_fill": 0.5, "tps": 9e9}), 1.0)
+    view.observe_beat("predictor", "p0", "p", Heartbeat(gauges={"batch": 10.0}), 1.0)
+    view.observe_beat("predictor", "p1", "q", Heartbeat(gauges={"batch": 20.0}), 1.0)
     assert view.extra == {"queue_fill": 0.5, "predictor_batch": 15.0}
     assert view.line(1.0)["tps"] == 0.0
 
 
 def test_a_counter_that_goes_back_within_a_process_is_no_negative_rate() -> None:
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     for tick, learned in enumerate((0, 100, 40, 60)):
         trainer_beat(view, "t", float(tick), learned_steps=learned)
     assert view.line(3.0)["learned_steps_per_s"] == pytest.approx((100 + 20) / 3)
 
 
 def test_rates_are_increments_over_the_window() -> None:
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     for tick in range(61):  # 30 s, two beats a second
         now = tick / 2
         actor_beat(view, "a", now, env_steps=50 * tick, predictions=60 * tick)
@@ -64,7 +64,7 @@ def test_rates_are_increments_over_the_window() -> None:
 
 
 def test_batches_are_the_training_rate_where_each_is_used_more_than_once() -> None:
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     for tick in range(11):
         trainer_beat(view, "t", float(tick), updates=6 * tick, batches=3 * tick)
     line = view.line(10.0)
@@ -72,7 +72,7 @@ def test_batches_are_the_training_rate_where_each_is_used_more_than_once() -> No
 
 
 def test_rates_follow_a_change_within_the_window_and_fall_to_zero_in_silence() -> None:
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     for tick in range(21):
         trainer_beat(view, "t", float(tick), learned_steps=min(tick, 10) * 100)
     assert view.line(20.0)["learned_steps_per_s"] == 0.0
@@ -83,7 +83,7 @@ def test_rates_follow_a_change_within_the_window_and_fall_to_zero_in_silence() -
 
 
 def test_a_restarted_actor_adds_to_the_rates_from_zero() -> None:
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     for tick in range(6):
         actor_beat(view, "a", float(tick), env_steps=100 * tick, predictions=100 * tick)
     view.role_gone("a", 5.0)
@@ -97,7 +97,7 @@ def test_a_restarted_actor_adds_to_the_rates_from_zero() -> None:
 
 
 def test_a_trainer_restarted_from_a_checkpoint_goes_back_without_negative_rates() -> None:
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     for tick in range(6):
         steps = 100 * tick
         actor_beat(view, "a", float(tick), env_steps=steps)
@@ -114,7 +114,7 @@ def test_a_trainer_restarted_from_a_checkpoint_goes_back_without_negative_rates(
 
 
 def test_a_ghost_of_a_replaced_trainer_is_ignored() -> None:
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     trainer_beat(view, "t", 1.0, env_steps=100, learned_steps=100, epoch=0)
     trainer_beat(view, "t2", 2.0, env_steps=90, learned_steps=90, epoch=1)
     trainer_beat(view, "t", 3.0, env_steps=500, learned_steps=500, epoch=0)
@@ -123,7 +123,7 @@ def test_a_ghost_of_a_replaced_trainer_is_ignored() -> None:
 
 
 def test_a_silent_trainer_that_speaks_again_is_the_same_trainer() -> None:
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     trainer_beat(view, "t", 0.0, env_steps=100, learned_steps=100)
     view.role_gone("t", 5.0)
     trainer_beat(view, "t", 8.0, env_steps=180, learned_steps=180)
@@ -134,7 +134,7 @@ def test_a_silent_trainer_that_speaks_again_is_the_same_trainer() -> None:
 
 
 def test_a_monitor_that_starts_in_mid_run_reports_no_burst() -> None:
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     actor_beat(view, "a", 0.0, env_steps=1_000_000, predictions=1_000_000)
     trainer_beat(
         view, "t", 0.1, env_steps=990_000, learned_steps=990_000, seen_a=990_000, updates=9000
@@ -149,9 +149,9 @@ def test_a_monitor_that_starts_in_mid_run_reports_no_burst() -> None:
 
 
 def test_the_return_is_the_mean_of_the_last_hundred_episodes() -> None:
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     for number in range(130):
-        beat = Beat({"episodes": number + 1}, episode_returns=(float(number),))
+        beat = Heartbeat({"episodes": number + 1}, episode_returns=(float(number),))
         view.observe_beat("actor", "a", "a", beat, 1.0)
         if number == 3:
             assert view.line(1.0)["return_mean_100"] == 1.5
@@ -163,35 +163,37 @@ def test_the_return_is_the_mean_of_the_last_hundred_episodes() -> None:
 
 
 def test_episodes_whose_beat_went_missing_are_counted_by_the_counter() -> None:
-    view = RunView(0.0)
-    view.observe_beat("actor", "a", "a", Beat({"episodes": 1}, episode_returns=(1.0,)), 1.0)
-    view.observe_beat("actor", "a", "a", Beat({"episodes": 4}, episode_returns=(1.0,)), 2.0)
+    view = MetricsAggregator(0.0)
+    view.observe_beat("actor", "a", "a", Heartbeat({"episodes": 1}, episode_returns=(1.0,)), 1.0)
+    view.observe_beat("actor", "a", "a", Heartbeat({"episodes": 4}, episode_returns=(1.0,)), 2.0)
     view.role_gone("a", 3.0)
-    view.observe_beat("actor", "a", "a", Beat({"episodes": 5}, episode_returns=(1.0,)), 4.0)
-    view.observe_beat("actor", "b", "b", Beat(episode_returns=(1.0, 2.0)), 5.0)
+    view.observe_beat("actor", "a", "a", Heartbeat({"episodes": 5}, episode_returns=(1.0,)), 4.0)
+    view.observe_beat("actor", "b", "b", Heartbeat(episode_returns=(1.0, 2.0)), 5.0)
     assert view.line(5.0)["episodes"] == 7
 
 
 def test_a_resumed_run_goes_on_with_its_time_and_episodes() -> None:
-    view = RunView(10.0, resume_from={"time_s": 120.5, "episodes": 40, "env_steps": 7})
+    view = MetricsAggregator(10.0, resume_from={"time_s": 120.5, "episodes": 40, "env_steps": 7})
     assert view.line(12.0)["time_s"] == 122.5
     # This actor has lived through the older view, which counted its first six episodes.
-    view.observe_beat("actor", "a", "a", Beat({"episodes": 8}, episode_returns=(1.0, 2.0)), 13.0)
-    view.observe_beat("actor", "b", "b", Beat({"episodes": 1}, episode_returns=(3.0,)), 13.0)
+    view.observe_beat(
+        "actor", "a", "a", Heartbeat({"episodes": 8}, episode_returns=(1.0, 2.0)), 13.0
+    )
+    view.observe_beat("actor", "b", "b", Heartbeat({"episodes": 1}, episode_returns=(3.0,)), 13.0)
     assert view.line(13.0)["episodes"] == 43
 
 
 def test_wait_shares_are_means_over_the_processes_of_a_role_within_the_window() -> None:
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     for tick in range(31):
         # Both have waited differently before the window: only the last 10 s count.
         old = min(tick, 20)
         new = max(0, tick - 20)
         first = {"actions": 0.5 * new, "total": float(tick)}
         second = {"actions": 1.0 * old, "unroll": 0.25 * new, "total": float(tick)}
-        view.observe_beat("actor", "a0", "a", Beat(waits=first), float(tick))
-        view.observe_beat("actor", "a1", "b", Beat(waits=second), float(tick))
-    view.observe_beat("trainer", "t", "t", Beat(waits={"queue": 1.0, "total": 4.0}), 30.0)
+        view.observe_beat("actor", "a0", "a", Heartbeat(waits=first), float(tick))
+        view.observe_beat("actor", "a1", "b", Heartbeat(waits=second), float(tick))
+    view.observe_beat("trainer", "t", "t", Heartbeat(waits={"queue": 1.0, "total": 4.0}), 30.0)
     share = view.line(30.0)["wait_share"]
     assert share["actor"] == pytest.approx({"actions": 0.25, "unroll": 0.125, "working": 0.625})
     assert share["trainer"] == pytest.approx({"queue": 0.25, "working": 0.75})
@@ -201,7 +203,7 @@ def test_wait_shares_are_means_over_the_processes_of_a_role_within_the_window() 
 
 
 def test_the_process_that_the_view_is_in_has_a_share_without_a_beat() -> None:
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     for now, waited in ((1.0, 0.5), (3.0, 2.0)):
         view.observe_own_waits("monitor", {"messages": waited, "total": now}, now)
     share = view.line(3.0)["wait_share"]
@@ -209,11 +211,11 @@ def test_the_process_that_the_view_is_in_has_a_share_without_a_beat() -> None:
 
 
 def test_waits_before_the_first_learned_batch_are_no_part_of_the_shares() -> None:
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     for tick in range(1, 10):
         now, waited = float(tick), min(float(tick), 6.0)
         waits = {"weights": waited, "total": now}
-        view.observe_beat("actor", "a0", "a", Beat(waits=waits), now)
+        view.observe_beat("actor", "a0", "a", Heartbeat(waits=waits), now)
         # as resumed from a checkpoint: what counts is what this trainer learns
         trainer_beat(view, "t", now, learned_steps=500 + 20 * max(0, tick - 6))
     # the window would reach back to the first beat; the last wait ended with the sixth
@@ -223,25 +225,25 @@ def test_waits_before_the_first_learned_batch_are_no_part_of_the_shares() -> Non
 
 
 def test_seconds_by_part_are_sums_over_the_processes_of_a_role_that_never_fall() -> None:
-    view = RunView(0.0)
-    view.observe_beat("actor", "a0", "a", Beat(parts={"encode": 1.0, "total": 3.0}), 1.0)
-    view.observe_beat("actor", "a1", "b", Beat(parts={"encode": 0.5, "total": 2.0}), 1.0)
-    view.observe_beat("trainer", "t", "t", Beat(parts={"forward": 0.25, "total": 1.0}), 1.0)
-    view.observe_beat("actor", "a0", "a", Beat(parts={"encode": 1.5, "total": 4.0}), 2.0)
+    view = MetricsAggregator(0.0)
+    view.observe_beat("actor", "a0", "a", Heartbeat(parts={"encode": 1.0, "total": 3.0}), 1.0)
+    view.observe_beat("actor", "a1", "b", Heartbeat(parts={"encode": 0.5, "total": 2.0}), 1.0)
+    view.observe_beat("trainer", "t", "t", Heartbeat(parts={"forward": 0.25, "total": 1.0}), 1.0)
+    view.observe_beat("actor", "a0", "a", Heartbeat(parts={"encode": 1.5, "total": 4.0}), 2.0)
     assert view.line(2.0)["part_seconds"] == {
         "actor": {"encode": 2.0, "total": 6.0},
         "trainer": {"forward": 0.25, "total": 1.0},
     }
     view.role_gone("a", 2.0)
-    view.observe_beat("actor", "a0", "c", Beat(parts={"encode": 0.125, "total": 0.5}), 3.0)
+    view.observe_beat("actor", "a0", "c", Heartbeat(parts={"encode": 0.125, "total": 0.5}), 3.0)
     assert view.line(3.0)["part_seconds"]["actor"] == {"encode": 2.125, "total": 6.5}
 
 
 def test_the_memory_of_a_view_does_not_grow_with_the_beats() -> None:
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     for tick in range(20_000):
         now = tick / 1000
-        beat = Beat({"env_steps": tick, "predictions": tick}, waits={"x": 0.0, "total": now})
+        beat = Heartbeat({"env_steps": tick, "predictions": tick}, waits={"x": 0.0, "total": now})
         view.observe_beat("actor", "a", "a", beat, now)
     samples = view._env_steps_rate._samples, view._processes["a"].waits
     assert all(len(each) <= 102 for each in samples)

@@ -128,7 +128,7 @@ def test_actors_and_trainer_that_wait_for_each_other_blame_the_way_between() -> 
         trainer={"working": 0.3, "unrolls": 0.7}, actor={"working": 0.4, "training queue": 0.6}
     )
     assert found.role is None
-    assert "actors.unacknowledged_unrolls" in found.sentence
+    assert "actors.max_in_flight_unrolls" in found.sentence
 
 
 def test_actors_that_wait_for_their_first_weights_blame_nobody() -> None:

@@ -6,18 +6,20 @@ import json
 
 import pytest
 
-from aclearn.metrics import RunView
-from aclearn.wire import Beat
+from aclearn.metrics import MetricsAggregator
+from aclearn.wire import Heartbeat
 
 
-def _beat(returns: list[float], dropped: dict[str, int] | None = None, **counters: int) -> Beat:
+def _beat(
+    returns: list[float], dropped: dict[str, int] | None = None, **counters: int
+) -> Heartbeat:
     named = {name.replace("seen_", "seen."): value for name, value in counters.items()}
-    return Beat("", named, {}, dropped or {}, {}, returns, [], False, "")
+    return Heartbeat("", named, {}, dropped or {}, {}, returns, [], False, "")
 
 
-def _first_view() -> RunView:
+def _first_view() -> MetricsAggregator:
     """An actor of 130 steps that died, one of 70 that lives; the trainer knows 150 of 200."""
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     view.observe_beat("actor", "actor-0", "dead", _beat([5.0], env_steps=130, episodes=1), 1.0)
     view.observe_beat("actor", "actor-1", "alive", _beat([], env_steps=70, episodes=0), 1.0)
     account = {"env_steps": 150, "learned_steps": 140, "in_flight_steps": 6, "updates": 9}
@@ -27,9 +29,9 @@ def _first_view() -> RunView:
     return view
 
 
-def _next_view(first: RunView) -> RunView:
+def _next_view(first: MetricsAggregator) -> MetricsAggregator:
     last = json.loads(json.dumps(first.line(3.0)))
-    return RunView(10.0, resume_from=last, state=json.loads(json.dumps(first.state())))
+    return MetricsAggregator(10.0, resume_from=last, state=json.loads(json.dumps(first.state())))
 
 
 def test_a_new_view_begins_where_the_old_one_ended() -> None:
@@ -64,4 +66,4 @@ def test_a_trainer_that_went_back_to_its_checkpoint_takes_no_step_away() -> None
 @pytest.mark.parametrize("state", [{}, {"totals": []}, {"totals": {"account": 3}}])
 def test_a_state_that_is_none_is_refused(state: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="no books"):
-        RunView(0.0, state=state)
+        MetricsAggregator(0.0, state=state)

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from aclearn.learning import StepLedger
-from aclearn.metrics import RunView
-from tests.support.heartbeats import Beat, actor_beat, identity_holds, trainer_beat
+from aclearn.metrics import MetricsAggregator
+from tests.support.heartbeats import Heartbeat, actor_beat, identity_holds, trainer_beat
 
 
 def test_steps_that_the_trainer_has_not_seen_are_in_flight_while_their_actor_lives() -> None:
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     trainer_beat(view, "t", 1.0, env_steps=100, learned_steps=60, in_flight_steps=40, seen_a=100)
     actor_beat(view, "a", 1.0, env_steps=130)  # 30 ahead of the trainer
     actor_beat(view, "b", 1.0, env_steps=20)  # not seen at all
@@ -23,7 +23,7 @@ def test_steps_that_the_trainer_has_not_seen_are_in_flight_while_their_actor_liv
 
 
 def test_an_actors_beat_that_is_older_than_its_unroll_takes_nothing_away() -> None:
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     actor_beat(view, "a", 1.0, env_steps=80)
     trainer_beat(view, "t", 1.2, env_steps=100, learned_steps=60, in_flight_steps=40, seen_a=100)
     line = view.line(1.2)
@@ -32,7 +32,7 @@ def test_an_actors_beat_that_is_older_than_its_unroll_takes_nothing_away() -> No
 
 
 def test_unseen_steps_of_a_dead_actor_are_lost_until_the_trainer_counts_them_itself() -> None:
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     trainer_beat(view, "t", 1.0, env_steps=100, learned_steps=100, seen_a=100)
     actor_beat(view, "a", 1.0, env_steps=130)
     view.role_gone("a", 2.0)
@@ -41,14 +41,14 @@ def test_unseen_steps_of_a_dead_actor_are_lost_until_the_trainer_counts_them_its
     assert identity_holds(line)
 
     closed = {"env_steps": 130, "learned_steps": 100, "seen.a": 130}
-    view.observe_beat("trainer", "t", "t", Beat(closed, dropped={"actor_lost": 30}), 3.0)
+    view.observe_beat("trainer", "t", "t", Heartbeat(closed, dropped={"actor_lost": 30}), 3.0)
     line = view.line(3.0)
     assert (line["env_steps"], line["dropped_steps"]) == (130, {"actor_lost": 30})
 
 
 def test_what_a_trainer_no_longer_names_stays_counted() -> None:
     """A trainer stops naming actors that it closed long ago; they are part of its own numbers."""
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     actor_beat(view, "gone", 1.0, env_steps=130)
     actor_beat(view, "alive", 1.0, env_steps=50)
     view.role_gone("gone", 2.0)
@@ -63,7 +63,7 @@ def test_what_a_trainer_no_longer_names_stays_counted() -> None:
 
 
 def test_what_a_trainer_saw_after_its_checkpoint_is_no_new_step_after_its_restart() -> None:
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     actor_beat(view, "a", 0.0, env_steps=80)
     trainer_beat(view, "t", 0.0, env_steps=80, learned_steps=80, seen_a=80)
     trainer_beat(view, "t", 1.0, env_steps=100, learned_steps=100, seen_a=100)
@@ -77,7 +77,7 @@ def test_what_a_trainer_saw_after_its_checkpoint_is_no_new_step_after_its_restar
 @pytest.mark.parametrize("dies", [False, True])
 def test_steps_that_only_a_dead_trainer_saw_stay_counted(dies) -> None:
     # the unroll was faster than the beat that tells of its steps; then both, or one, are killed
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     actor_beat(view, "a", 0.0, env_steps=80)
     trainer_beat(view, "t", 1.0, env_steps=100, learned_steps=90, in_flight_steps=10, seen_a=100)
     if dies:
@@ -96,7 +96,7 @@ def test_steps_that_only_a_dead_trainer_saw_stay_counted(dies) -> None:
 
 
 def test_an_unroll_of_an_actor_that_was_taken_for_gone_stays_counted() -> None:
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     actor_beat(view, "a", 0.0, env_steps=80)
     view.role_gone("a", 1.0)
     trainer_beat(view, "t", 2.0, env_steps=100, learned_steps=100, seen_a=100)
@@ -120,7 +120,7 @@ class WholeRun(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.view = RunView(0.0)
+        self.view = MetricsAggregator(0.0)
         self.ledger = StepLedger()
         self.trainer = 0
         self.saved = self.ledger.state()
@@ -169,7 +169,7 @@ class WholeRun(RuleBasedStateMachine):
     def trainer_beats(self) -> None:
         self.now += 0.25
         counters = self.ledger.beat_counters()
-        beat = Beat(counters, dropped=self.ledger.dropped_steps)
+        beat = Heartbeat(counters, dropped=self.ledger.dropped_steps)
         self.view.observe_beat("trainer", "trainer", f"trainer{self.trainer}", beat, self.now)
         self.trainer_said = {
             name.removeprefix("seen."): value

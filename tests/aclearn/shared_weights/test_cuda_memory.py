@@ -251,11 +251,11 @@ _READER = textwrap.dedent("""
     from functools import partial
     import torch
     from aclearn.types import PolicyVersion
-    from aclearn.shared_weights import BoardReader, knock
+    from aclearn.shared_weights import SeqlockReader, knock
     from aclearn.shared_weights.cuda_memory import CudaMemory, place_of
     device = torch.device("cuda", 0)
     description, fds = knock(Path(sys.argv[1]))
-    reader = BoardReader(
+    reader = SeqlockReader(
         description, fds, shapes={"a": (1000,), "b": (3, 5)}, place=place_of(device),
         open_memory=partial(CudaMemory.open, device=device),
     )
@@ -270,12 +270,12 @@ _WRITER = textwrap.dedent("""
     from pathlib import Path
     import torch
     from aclearn.types import PolicyVersion
-    from aclearn.shared_weights import Door, WeightBoard
+    from aclearn.shared_weights import FileDescriptorServer, SeqlockBuffer
     from aclearn.shared_weights.cuda_memory import CudaMemory
     device = torch.device("cuda", 0)
     shapes = {"a": (1000,), "b": (3, 5)}
-    board = WeightBoard(shapes, CudaMemory.create(WeightBoard.floats_needed(shapes), device))
-    door = Door(Path(sys.argv[1]), board.describe, board.share)
+    board = SeqlockBuffer(shapes, CudaMemory.create(SeqlockBuffer.floats_needed(shapes), device))
+    door = FileDescriptorServer(Path(sys.argv[1]), board.describe, board.share)
     for line in sys.stdin:
         version = int(line)
         weights = [torch.full(s, float(version), device=device) for s in shapes.values()]

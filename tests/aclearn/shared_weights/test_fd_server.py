@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from aclearn.errors import SharingError
-from aclearn.shared_weights import Door, HostMemory, knock
+from aclearn.shared_weights import FileDescriptorServer, HostMemory, knock
 
 DEADLINE_S = 15.0
 
@@ -30,7 +30,9 @@ def memory():
 
 @pytest.fixture
 def door(tmp_path, memory):
-    door = Door(tmp_path / "x.door", lambda: b"four numbers", lambda: [memory.share()])
+    door = FileDescriptorServer(
+        tmp_path / "x.door", lambda: b"four numbers", lambda: [memory.share()]
+    )
     yield door
     door.close()
 
@@ -71,7 +73,7 @@ def test_somebody_who_never_takes_what_is_handed_over_keeps_nobody_else_waiting_
     def describe() -> bytes:
         return descriptions.pop() if descriptions else b"small"
 
-    door = Door(tmp_path / "x.door", describe, lambda: [memory.share()])
+    door = FileDescriptorServer(tmp_path / "x.door", describe, lambda: [memory.share()])
     try:
         with socket.socket(socket.AF_UNIX) as lazy, socket.socket(socket.AF_UNIX) as gone:
             lazy.connect(str(tmp_path / "x.door"))
@@ -87,7 +89,7 @@ def test_somebody_who_never_takes_what_is_handed_over_keeps_nobody_else_waiting_
 
 
 def test_a_closed_door_and_one_that_never_was_are_refused(tmp_path, memory) -> None:
-    door = Door(tmp_path / "x.door", lambda: b"", lambda: [])
+    door = FileDescriptorServer(tmp_path / "x.door", lambda: b"", lambda: [])
     door.close()
     assert not (tmp_path / "x.door").exists()
     for path in (tmp_path / "x.door", tmp_path / ("y" * 200)):
@@ -99,7 +101,7 @@ def test_a_place_that_cannot_be_bound_is_refused(tmp_path) -> None:
     (tmp_path / "x.door").write_text("somebody's")
     before = _open_files()
     with pytest.raises(SharingError, match=r"cannot bind .*x\.door"):
-        Door(tmp_path / "x.door", lambda: b"", lambda: [])
+        FileDescriptorServer(tmp_path / "x.door", lambda: b"", lambda: [])
     assert _open_files() == before
 
 
@@ -142,7 +144,7 @@ def test_a_door_that_cannot_let_anybody_in_for_a_while_goes_on(
         return accept(listener)
 
     monkeypatch.setattr(socket.socket, "accept", short_of_files)
-    door = Door(tmp_path / "x.door", lambda: b"d", lambda: [memory.share()])
+    door = FileDescriptorServer(tmp_path / "x.door", lambda: b"d", lambda: [memory.share()])
     try:
         description, fds = knock(tmp_path / "x.door", timeout_s=DEADLINE_S)
         assert (description, len(fds)) == (b"d", 1)
@@ -161,7 +163,7 @@ def test_a_door_whose_files_cannot_be_made_goes_on(tmp_path, memory, caplog) -> 
             raise answer
         return [memory.share()]
 
-    door = Door(tmp_path / "x.door", lambda: b"d", share)
+    door = FileDescriptorServer(tmp_path / "x.door", lambda: b"d", share)
     try:
         with pytest.raises(SharingError, match="nobody hands anything over"):
             knock(tmp_path / "x.door", timeout_s=DEADLINE_S)

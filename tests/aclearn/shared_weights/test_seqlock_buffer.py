@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from aclearn.errors import SharingError
-from aclearn.shared_weights import BoardReader, HostMemory, WeightBoard, knock
+from aclearn.shared_weights import HostMemory, SeqlockBuffer, SeqlockReader, knock
 from aclearn.types import PolicyVersion
 
 DEADLINE_S = 60.0
@@ -27,13 +27,13 @@ def _tensors(value: float) -> list[torch.Tensor]:
     return [torch.full(shape, float(value)) for shape in SHAPES.values()]
 
 
-def _board() -> WeightBoard:
-    return WeightBoard(SHAPES, HostMemory.create(WeightBoard.floats_needed(SHAPES)))
+def _board() -> SeqlockBuffer:
+    return SeqlockBuffer(SHAPES, HostMemory.create(SeqlockBuffer.floats_needed(SHAPES)))
 
 
-def _reader(board: WeightBoard, open_memory=HostMemory, **changes) -> BoardReader:
+def _reader(board: SeqlockBuffer, open_memory=HostMemory, **changes) -> SeqlockReader:
     expected = {"shapes": SHAPES, "place": "host", **changes}
-    return BoardReader(board.describe(), board.share(), open_memory=open_memory, **expected)
+    return SeqlockReader(board.describe(), board.share(), open_memory=open_memory, **expected)
 
 
 def _values(found) -> tuple[PolicyVersion, set[float]]:
@@ -84,7 +84,7 @@ def test_what_was_read_stays_when_the_slots_are_written_again(pair) -> None:
 class Interrupted:
     """Memory in which the writer posts while a reader copies, `times` times."""
 
-    def __init__(self, memory: HostMemory, board: WeightBoard, times: int) -> None:
+    def __init__(self, memory: HostMemory, board: SeqlockBuffer, times: int) -> None:
         self._memory, self._board, self._times = memory, board, times
         self.place = "host"
         self.posted = 10
@@ -185,7 +185,9 @@ def test_a_damaged_description_is_refused_and_its_files_are_closed(description) 
     board = _board()
     before = _open_files()
     with pytest.raises(SharingError):
-        BoardReader(description, board.share(), shapes=SHAPES, place="host", open_memory=HostMemory)
+        SeqlockReader(
+            description, board.share(), shapes=SHAPES, place="host", open_memory=HostMemory
+        )
     assert _open_files() == before
     board.close()
 
@@ -219,11 +221,11 @@ def test_missing_or_wrong_files_are_refused_and_closed(keep) -> None:
     for fd in fds[keep:]:
         os.close(fd)
     with pytest.raises(SharingError, match=f"expected 2 file descriptors, got {keep}"):
-        BoardReader(
+        SeqlockReader(
             board.describe(), fds[:keep], shapes=SHAPES, place="host", open_memory=HostMemory
         )
     with pytest.raises(SharingError, match=r"expected \d+ bytes, got \d+"):
-        BoardReader(
+        SeqlockReader(
             board.describe(),
             board.share()[::-1],
             shapes=SHAPES,
@@ -241,10 +243,10 @@ import sys, time, itertools
 import torch
 from pathlib import Path
 from aclearn.types import PolicyVersion
-from aclearn.shared_weights import Door, HostMemory, WeightBoard
+from aclearn.shared_weights import FileDescriptorServer, HostMemory, SeqlockBuffer
 shapes = {"a": (64, 64), "b": (4096,)}
-board = WeightBoard(shapes, HostMemory.create(WeightBoard.floats_needed(shapes)))
-door = Door(Path(sys.argv[1]), board.describe, board.share)
+board = SeqlockBuffer(shapes, HostMemory.create(SeqlockBuffer.floats_needed(shapes)))
+door = FileDescriptorServer(Path(sys.argv[1]), board.describe, board.share)
 for version in itertools.count(int(sys.argv[2])):
     board.post(PolicyVersion(0, version), [torch.full(s, float(version)) for s in shapes.values()])
     if version % 1000 == 0:
@@ -270,7 +272,7 @@ def test_weights_of_another_process_are_whole_and_outlive_its_kill(tmp_path) -> 
     writer = _start_writer(tmp_path / "b.door", 1000)
     try:
         description, fds = knock(tmp_path / "b.door")
-        reader = BoardReader(
+        reader = SeqlockReader(
             description, fds, shapes=_WRITER_SHAPES, place="host", open_memory=HostMemory
         )
         end = time.monotonic() + DEADLINE_S

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from aclearn.telemetry.active_clock import AttendedTime
+from aclearn.telemetry.active_clock import ActiveClock
 
 
 def test_what_passed_without_a_look_counts_up_to_the_bound() -> None:
-    time = AttendedTime(2.0)
+    time = ActiveClock(2.0)
     assert time.seconds == 0.0
     looks = [(100.0, 0.0, 0.0), (100.5, 0.0, 0.5), (102.5, 0.0, 2.5), (702.5, 600.0, 4.5)]
     for now, away_s, seconds in [*looks, (703.0, 0.0, 5.0), (703.0, 0.0, 5.0)]:

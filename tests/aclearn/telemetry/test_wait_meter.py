@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from aclearn.telemetry import BusyShare, TimeBudget, WaitMeter, measure_here, part, shares
+from aclearn.telemetry import BusyShare, ThreadMeters, WaitMeter, measure_here, part, shares
 
 
 class _Clock:
@@ -132,7 +132,7 @@ def test_a_reader_in_another_thread_never_sees_more_parts_than_time() -> None:
 
 def test_a_budget_adds_up_its_threads_and_keeps_those_that_have_ended() -> None:
     clock = _Clock()
-    budget = TimeBudget(clock)
+    budget = ThreadMeters(clock)
     first, second = budget.meter(), budget.meter()
     with first.part("forward"):
         clock.now += 3.0

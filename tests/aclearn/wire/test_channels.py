@@ -16,9 +16,9 @@ from aclearn.errors import EndpointError, WireError
 from aclearn.wire import (
     PROTOCOL_VERSION,
     ActRequest,
-    BeatReply,
     Client,
     ErrorReply,
+    HeartbeatReply,
     Server,
     Status,
     StatusRequest,
@@ -118,7 +118,7 @@ def test_messages_are_numbered_as_they_are_sent(server, open_client):
     client = open_client(server)
 
     for generation in range(3):
-        assert client.send(BeatReply(generation))
+        assert client.send(HeartbeatReply(generation))
 
     received = receive_all(server, 3)
     assert [envelope.sequence for _, envelope in received] == [0, 1, 2]
@@ -157,7 +157,7 @@ def test_a_big_message_arrives_whole(server, open_client):
 
 
 def header_with(**changes):
-    header = msgpack.unpackb(encode(BeatReply(3), run=RUN, sender="x", sequence=0)[0])
+    header = msgpack.unpackb(encode(HeartbeatReply(3), run=RUN, sender="x", sequence=0)[0])
     return msgpack.packb({**header, **changes})
 
 
@@ -207,7 +207,7 @@ def test_a_message_of_a_kind_that_the_service_does_not_answer_is_refused(open_se
     server = open_server("ipc", accepts=(StatusRequest,))
     client = open_client(server)
 
-    assert client.send(BeatReply(1))
+    assert client.send(HeartbeatReply(1))
     wait_for_refusals(server, 1)
 
     assert server.refused == {"unexpected_kind": 1}
@@ -234,9 +234,9 @@ def test_a_client_counts_garbage_from_its_server_and_hears_the_next_message(serv
 
     server.socket.send_multipart([b"peer", b"\xc1"])
     server.socket.send_multipart([b"peer", header_with(run="run-2")])
-    assert server.send(b"peer", BeatReply(4))
+    assert server.send(b"peer", HeartbeatReply(4))
 
-    assert client.receive(DEADLINE_S).message == BeatReply(4)
+    assert client.receive(DEADLINE_S).message == HeartbeatReply(4)
     assert client.refused == {"bad_header": 1, "wrong_run": 1}
 
 
@@ -295,12 +295,12 @@ def test_sending_to_a_peer_that_is_gone_says_so(server, open_client):
     client.close()
 
     deadline = time.monotonic() + DEADLINE_S
-    while server.send(identity, BeatReply(1)):
+    while server.send(identity, HeartbeatReply(1)):
         assert time.monotonic() < deadline, "the server still thinks the peer is there"
         server.receive(0.2)  # longer than ZeroMQ needs: the queue must not be full before
 
     assert server.unsent == {"unreachable": 1}
-    assert not server.send(b"nobody", BeatReply(1))
+    assert not server.send(b"nobody", HeartbeatReply(1))
     assert server.unsent == {"unreachable": 2}
 
 
@@ -368,7 +368,7 @@ def test_a_process_that_reconnects_under_its_identity_is_heard(open_server, open
 def test_one_call_takes_no_more_messages_than_its_limit(server, open_client):
     client = open_client(server)
     for generation in range(10):
-        assert client.send(BeatReply(generation), timeout_s=DEADLINE_S)
+        assert client.send(HeartbeatReply(generation), timeout_s=DEADLINE_S)
 
     sizes = []
     generations = []

@@ -19,8 +19,8 @@ from aclearn.wire import (
     MAX_FRAMES,
     MAX_HEADER_BYTES,
     ActRequest,
-    Beat,
-    BeatReply,
+    Heartbeat,
+    HeartbeatReply,
     Hello,
     Peer,
     Peers,
@@ -93,15 +93,15 @@ def test_a_message_written_by_hand_after_the_msgpack_specification_is_read():
 
     header = b"\x87" + b"".join(
         [
-            *(string("protocol"), b"\x02", string("kind"), string("BeatReply")),
+            *(string("protocol"), b"\x02", string("kind"), string("HeartbeatReply")),
             *(string("run"), string("run-1"), string("sender"), string("ab12")),
             *(string("sequence"), b"\x0c", string("fields")),
             *(b"\x81", string("generation"), b"\x03", string("arrays"), b"\x90"),
         ]
     )
 
-    assert decode([header]).message == BeatReply(3)
-    assert as_bytes(encode(BeatReply(3), **HEADER)) == [header]
+    assert decode([header]).message == HeartbeatReply(3)
+    assert as_bytes(encode(HeartbeatReply(3), **HEADER)) == [header]
 
 
 @fast
@@ -128,7 +128,7 @@ def test_peers_come_back_as_they_were(message):
 @fast
 @given(
     st.builds(
-        Beat,
+        Heartbeat,
         state=short,
         counters=st.dictionaries(short, count, max_size=5),
         gauges=st.dictionaries(short, finite, max_size=5),
@@ -219,7 +219,7 @@ def test_an_array_at_an_odd_address_is_moved_to_an_aligned_one():
 
 
 def test_numpy_scalars_and_ints_for_floats_are_converted_by_the_sender():
-    beat = Beat(
+    beat = Heartbeat(
         state="running",
         counters={"updates": np.int64(3)},
         gauges={"loss": np.float32(0.5), "lag": 2},
@@ -241,9 +241,9 @@ def test_numpy_scalars_and_ints_for_floats_are_converted_by_the_sender():
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        (BeatReply(-1), "BeatReply.generation: expected an int from 0"),
-        (BeatReply(True), "BeatReply.generation: expected an int, got bool"),
-        (BeatReply(2**63), "BeatReply.generation: expected an int"),
+        (HeartbeatReply(-1), "HeartbeatReply.generation: expected an int from 0"),
+        (HeartbeatReply(True), "HeartbeatReply.generation: expected an int, got bool"),
+        (HeartbeatReply(2**63), "HeartbeatReply.generation: expected an int"),
         (Status("x" * (48 * 1024 + 1)), "Status.json: expected at most 49152 bytes"),
         (Hello("a\nb", 0, "", 1, {}), "Hello.role: expected one line"),
         (Hello("r" * 1025, 0, "", 1, {}), "Hello.role: expected at most 1024 bytes"),
@@ -270,34 +270,34 @@ def test_a_message_that_the_receiver_would_refuse_is_not_sent(message, words):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"gauges": {"loss": float("nan")}}, r"Beat\.gauges: expected a finite float"),
-        ({"gauges": {"loss": True}}, r"Beat\.gauges: expected a float, got bool"),
-        ({"final": 1}, r"Beat\.final: expected a bool, got int"),
+        ({"gauges": {"loss": float("nan")}}, r"Heartbeat\.gauges: expected a finite float"),
+        ({"gauges": {"loss": True}}, r"Heartbeat\.gauges: expected a float, got bool"),
+        ({"final": 1}, r"Heartbeat\.final: expected a bool, got int"),
     ],
 )
 def test_a_beat_with_another_type_of_value_is_not_sent(samples, changes, words):
     with pytest.raises(ValueError, match=words):
-        encode(dataclasses.replace(samples["Beat"], **changes), **HEADER)
+        encode(dataclasses.replace(samples["Heartbeat"], **changes), **HEADER)
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"run": "a\nb"}, "BeatReply.header: expected one line"),
-        ({"sender": "s" * 1025}, "BeatReply.header: expected at most 1024 bytes"),
-        ({"sequence": -1}, "BeatReply.header: expected an int from 0"),
+        ({"run": "a\nb"}, "HeartbeatReply.header: expected one line"),
+        ({"sender": "s" * 1025}, "HeartbeatReply.header: expected at most 1024 bytes"),
+        ({"sequence": -1}, "HeartbeatReply.header: expected an int from 0"),
     ],
 )
 def test_a_header_that_the_receiver_would_refuse_is_not_sent(changes, words):
     with pytest.raises(ValueError, match=words):
-        encode(BeatReply(3), **{**HEADER, **changes})
+        encode(HeartbeatReply(3), **{**HEADER, **changes})
 
 
 def test_a_counter_is_sent_as_the_mapping_that_it_is(samples):
-    beat = dataclasses.replace(samples["Beat"], dropped=Counter(lag=20))
+    beat = dataclasses.replace(samples["Heartbeat"], dropped=Counter(lag=20))
 
     assert type(round_trip(beat).dropped) is dict
-    assert round_trip(beat) == samples["Beat"]
+    assert round_trip(beat) == samples["Heartbeat"]
 
 
 def test_as_many_frames_and_as_long_a_header_as_may_be_are_sent_and_read():

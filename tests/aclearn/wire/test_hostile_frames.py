@@ -115,7 +115,7 @@ def test_each_field_missing_or_of_another_type_is_refused(kind, samples):
         ({"protocol": True}, "wrong_version"),
         ({"protocol": "1"}, "wrong_version"),
         ({"kind": SECRET}, "unknown_kind"),
-        ({"kind": ["BeatReply"]}, "unknown_kind"),
+        ({"kind": ["HeartbeatReply"]}, "unknown_kind"),
         ({"kind": {}}, "unknown_kind"),
         ({"kind": "Peer"}, "unknown_kind"),  # a part of a message is no message
         ({"run": 1}, "bad_field"),
@@ -142,11 +142,11 @@ def test_each_field_missing_or_of_another_type_is_refused(kind, samples):
     ],
 )
 def test_a_header_with_one_lie_is_refused_for_it(samples, changes, reason):
-    assert outcome(with_header(frames_of(samples["BeatReply"]), **changes)) == reason
+    assert outcome(with_header(frames_of(samples["HeartbeatReply"]), **changes)) == reason
 
 
 def test_a_header_without_one_of_its_keys_is_refused(samples):
-    frames = frames_of(samples["BeatReply"])
+    frames = frames_of(samples["HeartbeatReply"])
     header = msgpack.unpackb(frames[0])
 
     for name in header:
@@ -165,7 +165,7 @@ def test_a_header_without_one_of_its_keys_is_refused(samples):
     ],
 )
 def test_lists_and_maps_have_a_bound(samples, name, most, reason):
-    frames = frames_of(samples["Beat"])
+    frames = frames_of(samples["Heartbeat"])
     fields = {**msgpack.unpackb(frames[0])["fields"], name: most}
 
     assert outcome(with_header(frames, fields=fields)) == reason
@@ -193,7 +193,7 @@ def test_lists_and_maps_have_a_bound(samples, name, most, reason):
     ],
 )
 def test_a_value_out_of_bounds_is_refused(samples, name, value):
-    frames = frames_of(samples["Beat"])
+    frames = frames_of(samples["Heartbeat"])
     fields = {**msgpack.unpackb(frames[0])["fields"], name: value}
 
     assert outcome(with_header(frames, fields=fields)) == "bad_field"
@@ -313,7 +313,7 @@ def test_a_frame_too_few_or_too_many_is_refused(samples):
 
     assert outcome(frames[:-1]) == "wrong_frames"
     assert outcome([*frames, b""]) == "wrong_frames"
-    assert outcome([*frames_of(samples["BeatReply"]), b""]) == "wrong_frames"
+    assert outcome([*frames_of(samples["HeartbeatReply"]), b""]) == "wrong_frames"
     assert outcome(frames * (MAX_FRAMES // 2)) == "too_many_frames"
     assert outcome([b""] * 10_000) == "too_many_frames"
     assert outcome([]) == "empty"
@@ -321,7 +321,7 @@ def test_a_frame_too_few_or_too_many_is_refused(samples):
 
 
 def test_trailing_bytes_and_duplicate_keys_are_refused(samples):
-    header = frames_of(samples["BeatReply"])[0]
+    header = frames_of(samples["HeartbeatReply"])[0]
     # A map of 8 entries, the last of which says `protocol` again.
     doubled = b"\x88" + header[1:] + b"\xa8protocol\x02"
 
@@ -370,7 +370,7 @@ def test_a_field_nested_deep_is_refused_and_not_shown(samples):
     deep: list = []
     for _ in range(400):
         deep = [deep]
-    frames = frames_of(samples["Beat"])
+    frames = frames_of(samples["Heartbeat"])
     fields = msgpack.unpackb(frames[0])["fields"]
 
     assert outcome(with_header(frames, fields={**fields, "episode_returns": deep})) == "bad_field"

@@ -25,7 +25,7 @@ from compress import (
 from compress.graphs.graph_network import GraphNetwork
 from compress.methods.distiller import Distiller
 from compress.methods.quantizer import Quantizer
-from compress.methods.student import Lesson
+from compress.methods.student import DistillationData
 from tests.support.distillation import compress, distance, kl_by_loops, outputs, pruned, smaller
 
 
@@ -245,7 +245,7 @@ def test_a_teacher_is_asked_once_of_each_observation_and_when_it_is_needed(small
         asked.append(len(x))
         return network(x)
 
-    lesson = Lesson(observations, teacher, None)
+    lesson = DistillationData(observations, teacher, None)
     logits, values = outputs(architecture, tensors, observations)
     for indices, new in (([5, 2], 2), ([2, 5], 0), ([7, 2, 0], 2), ([0], 0), (range(8), 4)):
         asked.clear()
@@ -301,7 +301,7 @@ def test_a_new_student_gets_ten_times_the_steps_by_default(small) -> None:
 
 def test_every_observation_is_seen_once_before_any_is_seen_again() -> None:
     def parts(count, size, passes):
-        lesson = Lesson(np.arange(count, dtype=np.float32)[:, None], Counting(), None)
+        lesson = DistillationData(np.arange(count, dtype=np.float32)[:, None], Counting(), None)
         found = itertools.islice(lesson.parts(size, np.random.default_rng(0)), passes)
         for x, logits, values in found:
             # what is said belongs to what is shown

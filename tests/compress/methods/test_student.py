@@ -13,13 +13,13 @@ from aclearn.policies import describe_architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
 from compress import PolicyGraph
 from compress.graphs.graph_network import GraphNetwork
-from compress.methods.student import Lesson, Student, distillation_loss, one_signed_layers
+from compress.methods.student import DistillationData, Student, distillation_loss, one_signed_layers
 from tests.support.distillation import kl_by_loops, outputs, silenced
 
 
 def all_of(observations, teacher, amp_dtype=None):
     """All that there is to learn from the observations."""
-    return Lesson(observations, teacher, amp_dtype).part(np.arange(len(observations)))
+    return DistillationData(observations, teacher, amp_dtype).part(np.arange(len(observations)))
 
 
 def test_the_loss_is_equation_1_summed_up_by_loops() -> None:

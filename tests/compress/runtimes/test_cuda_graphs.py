@@ -15,9 +15,9 @@ from torch.utils._pytree import tree_map_only
 
 from aclearn.policies import Architecture, Convolution
 from compress import RefusedTensors
-from compress.runtimes.cuda_graphs import Lanes, batch_sizes, padded_size
-from compress.runtimes.cuda_policy import LanePolicy
-from compress.runtimes.cuda_stream import CudaPlace
+from compress.runtimes.cuda_graphs import CudaGraphRunnerPool, batch_sizes, padded_size
+from compress.runtimes.cuda_policy import CudaGraphPolicy
+from compress.runtimes.cuda_stream import CudaStream
 from compress.runtimes.torch_runtime import TorchPolicy
 
 IMAGES = Architecture("tiny", (2, 8, 8), "uint8", 3, (Convolution(4, 4, 2),), (6,))
@@ -86,7 +86,7 @@ class Policy:
         self.places: list[CpuPlace] = []
         self.architecture = architecture
         self._options = options
-        self.runtime = LanePolicy(architecture, self._place, device=CPU, max_batch=max_batch)
+        self.runtime = CudaGraphPolicy(architecture, self._place, device=CPU, max_batch=max_batch)
 
     def _place(self) -> CpuPlace:
         self.places.append(CpuPlace(**self._options))
@@ -291,7 +291,7 @@ def test_there_are_no_answers_before_the_first_weights() -> None:
 
 def test_who_finds_all_lanes_busy_waits_for_one_and_not_for_ever(monkeypatch) -> None:
     made = []
-    lanes = Lanes(lambda: made.append(object()) or made[-1], most=2)
+    lanes = CudaGraphRunnerPool(lambda: made.append(object()) or made[-1], most=2)
     monkeypatch.setattr("compress.runtimes.cuda_graphs._LANE_WITHIN_S", 0.01)
     with lanes.borrow() as first, lanes.borrow() as second:
         assert first is not second
@@ -309,7 +309,7 @@ def test_a_lane_that_cannot_be_made_takes_no_place() -> None:
     def fail():
         raise RuntimeError("out of memory")
 
-    lanes = Lanes(fail, most=1)
+    lanes = CudaGraphRunnerPool(fail, most=1)
     for _ in range(2):
         with pytest.raises(RuntimeError, match="out of memory"), lanes.borrow():
             pass
@@ -320,8 +320,8 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GP
 
 def _on_gpu(architecture, *, amp_dtype=None):
     device = torch.device("cuda")
-    return LanePolicy(
-        architecture, lambda: CudaPlace(device), device=device, max_batch=8, amp_dtype=amp_dtype
+    return CudaGraphPolicy(
+        architecture, lambda: CudaStream(device), device=device, max_batch=8, amp_dtype=amp_dtype
     )
 
 

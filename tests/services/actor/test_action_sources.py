@@ -13,7 +13,7 @@ from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion
 from aclearn.wire import ActCancel, ActReply, ActRequest, ErrorReply, Peer
 from services.actor.action_sources import LocalActions
-from services.actor.predictor_client import PredictedActions
+from services.actor.predictor_client import PredictorClient
 from services.runtime.peer_link import PeerLink
 
 # ---- the actor's own policy ---------------------------------------------------------------------
@@ -98,7 +98,7 @@ class Asking:
         self.clock, self.known = tools.Clock(), tools.KnownPeers()
         self.actor = roles("actor-0")
         self.link = PeerLink(self.actor, "predictor", "predictions")
-        self.actions = PredictedActions(
+        self.actions = PredictorClient(
             self.link, lambda: self.link.follow(self.known), WaitMeter(), clock=self.clock
         )
         self.start_predictor()

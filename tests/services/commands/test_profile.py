@@ -15,14 +15,14 @@ from aclearn.errors import AclearnError, ConfigError
 from aclearn.launch import StopFlag
 from aclearn.runs import check_file
 from services.commands.profile import ProfileWatch, check_seconds, load_profiled, write_json
-from services.commands.step_profile import Snapshot, StepBudget, render, step_budget
+from services.commands.step_profile import Snapshot, StepProfile, render, step_budget
 
 
 def _line(time_s: float, learned: int, **parts: dict[str, float]) -> dict[str, Any]:
     return {"time_s": time_s, "learned_steps": learned, "part_seconds": parts}
 
 
-def _budget() -> StepBudget:
+def _budget() -> StepProfile:
     """10 s on two cores in which 1 000 steps were learned; two actors, one trainer thread."""
     first = Snapshot(
         100.0,

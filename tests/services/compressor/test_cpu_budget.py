@@ -7,7 +7,7 @@ import pytest
 
 from aclearn.telemetry import WaitMeter
 from aclearn.wire import ArtifactRequest, Envelope, Weights, encode
-from services.compressor.cpu_budget import Cadence, CpuShare
+from services.compressor.cpu_budget import CpuBudget, CpuShare
 from services.compressor.main import refresh
 from services.compressor.server import serve_artifacts
 from tests.support.compressors import make_moody, some_tensors
@@ -17,7 +17,7 @@ from tests.support.compressors import make_moody, some_tensors
     ("cpu_s", "expected"), [(0.01, 100.2), (0.05, 100.2), (0.5, 102.0), (0.0, 100.2)]
 )
 def test_the_next_compression_waits_for_its_share_of_a_core(cpu_s, expected) -> None:
-    cadence = Cadence(every_s=0.2, cpu_share=0.25)
+    cadence = CpuBudget(every_s=0.2, cpu_share=0.25)
     assert cadence.due(99.0, 7.0)
     cadence.begin(100.0, 7.0)
     cadence.done(7.0 + cpu_s)
@@ -62,7 +62,7 @@ def test_all_that_the_process_uses_counts_into_the_gap_between_compressions(
     clock, cpu = tools.Clock(), tools.Clock(3.0)
     link, compressor = make_moody(tools)
     line = EagerLine(tools.flat, cpu, unpack_s)
-    cadence = Cadence(every_s=0.1, cpu_share=0.5)
+    cadence = CpuBudget(every_s=0.1, cpu_share=0.5)
     starts = []
 
     def work(tensors):
@@ -115,7 +115,7 @@ def test_a_beat_tells_work_from_waiting_for_requests(tools) -> None:
         return tensors
 
     link.spoil = work
-    line, cadence = EagerLine(tools.flat, clock, 4.0), Cadence(every_s=0.1, cpu_share=1.0)
+    line, cadence = EagerLine(tools.flat, clock, 4.0), CpuBudget(every_s=0.1, cpu_share=1.0)
     for _ in range(2):
         refresh(compressor, line, cadence, tools.KnownPeers(), clock=clock, cpu_clock=lambda: 0.0)
         assert serve_artifacts(SlowServer(clock), compressor, 0.02) == 1

@@ -13,9 +13,9 @@ from aclearn.wire import (
     Weights,
     WeightsRequest,
 )
-from services.compressor.cpu_budget import Cadence
+from services.compressor.cpu_budget import CpuBudget
 from services.compressor.main import refresh
-from services.compressor.trainer_client import TrainerLine
+from services.compressor.trainer_client import TrainerClient
 from services.runtime.peer_link import PeerLink
 from tests.support.compressors import make_moody, some_tensors
 
@@ -25,7 +25,7 @@ def _line(roles, tools, clock, *, observations_every_s: float):
     known, trainer = tools.KnownPeers(), roles("trainer-0")
     server, endpoint = trainer.serve((WeightsRequest, ObservationsRequest))
     known.learn(Peer("trainer", "trainer-0", trainer.incarnation, {"weights": endpoint}))
-    line = TrainerLine(
+    line = TrainerClient(
         PeerLink(roles("compressor-0"), "trainer", "weights"),
         observations=7,
         observations_every_s=observations_every_s,
@@ -67,7 +67,7 @@ def test_a_failing_chain_ends_in_the_uncompressed_policy_though_no_newer_weights
 ) -> None:
     clock = tools.Clock()
     server, known, line = _line(roles, tools, clock, observations_every_s=1e9)
-    cadence = Cadence(every_s=0.2, cpu_share=0.5)
+    cadence = CpuBudget(every_s=0.2, cpu_share=0.5)
     link, compressor = make_moody(tools)
     compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
     link.error = ZeroDivisionError("in every version from now on")

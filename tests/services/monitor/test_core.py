@@ -7,12 +7,12 @@ import json
 import pytest
 
 from aclearn.config import RunConfig
-from aclearn.control import Goal
-from aclearn.metrics import RunView
+from aclearn.control import StopCondition
+from aclearn.metrics import MetricsAggregator
 from aclearn.wire import (
-    BeatReply,
     Directive,
     Envelope,
+    HeartbeatReply,
     Hello,
     Number,
     NumberRequest,
@@ -24,8 +24,8 @@ from aclearn.wire import (
     StopRun,
     encode,
 )
-from services.monitor.core import MonitorBook, Phase
-from services.monitor.outgoing_message import Letter
+from services.monitor.core import MonitorState, Phase
+from services.monitor.outgoing_message import OutgoingMessage
 from services.monitor.registry import Registry
 
 
@@ -34,26 +34,30 @@ class Monitor:
 
     def __init__(self, tools, run: RunConfig | None = None, **options) -> None:
         self.tools, self.now = tools, 0.0
-        self.registry, self.view = Registry(silent_after_s=20.0), RunView(0.0)
-        self.book = MonitorBook(self.registry, self.view, Goal(run or RunConfig()), **options)
+        self.registry, self.view = Registry(silent_after_s=20.0), MetricsAggregator(0.0)
+        self.book = MonitorState(
+            self.registry, self.view, StopCondition(run or RunConfig()), **options
+        )
         self.book.observe_time(self.now)
 
-    def take(self, sender: str, message) -> list[Letter]:
+    def take(self, sender: str, message) -> list[OutgoingMessage]:
         envelope = Envelope("run-1", sender, 0, message)
         return self.book.take(sender.encode(), envelope, self.now)
 
-    def hello(self, name: str, incarnation: str, pid: int = 1, **endpoints: str) -> list[Letter]:
+    def hello(
+        self, name: str, incarnation: str, pid: int = 1, **endpoints: str
+    ) -> list[OutgoingMessage]:
         role, number = name.split("-")
         return self.take(incarnation, Hello(role, int(number), "box", pid, endpoints))
 
-    def beat(self, incarnation: str, **changes) -> list[Letter]:
+    def beat(self, incarnation: str, **changes) -> list[OutgoingMessage]:
         return self.take(incarnation, self.tools.make_beat(**changes))
 
-    def tick(self, seconds: float = 0.0) -> list[Letter]:
+    def tick(self, seconds: float = 0.0) -> list[OutgoingMessage]:
         self.now += seconds
         return self.book.observe_time(self.now)
 
-    def look(self, seconds: float) -> list[Letter]:
+    def look(self, seconds: float) -> list[OutgoingMessage]:
         """Look every second, as a monitor that runs does; the letters of all looks."""
         end, letters = self.now + seconds, []
         while self.now < end:
@@ -78,15 +82,20 @@ def test_a_hello_is_answered_with_all_who_serve_and_told_to_everybody(monitor) -
     assert monitor.tick() == []  # nobody has to know of an actor
     [letter] = monitor.hello("trainer-0", "t", unrolls="ipc:///u", weights="ipc:///w")
     trainer = Peer("trainer", "trainer-0", "t", {"unrolls": "ipc:///u", "weights": "ipc:///w"})
-    assert letter == Letter(b"t", Peers(1, [trainer]))
-    assert monitor.tick() == [Letter(b"a", letter.message), Letter(b"t", letter.message)]
+    assert letter == OutgoingMessage(b"t", Peers(1, [trainer]))
+    assert monitor.tick() == [
+        OutgoingMessage(b"a", letter.message),
+        OutgoingMessage(b"t", letter.message),
+    ]
     assert monitor.tick() == []  # told once
 
 
 def test_a_beat_is_answered_with_the_generation(monitor) -> None:
     monitor.hello("actor-0", "a")
     monitor.hello("trainer-0", "t", unrolls="ipc:///u")
-    assert monitor.beat("a", counters={"env_steps": 120}) == [Letter(b"a", BeatReply(1))]
+    assert monitor.beat("a", counters={"env_steps": 120}) == [
+        OutgoingMessage(b"a", HeartbeatReply(1))
+    ]
     assert monitor.book.make_line(1.0)["env_steps"] == 120
 
 
@@ -110,7 +119,7 @@ def test_a_second_trainer_waits_until_the_first_is_not_heard_which_leaves_when_i
     assert (letter.address, letter.message.action) == (b"a", "wait")
     assert [member.incarnation for member in monitor.registry.members] == ["b"]
     monitor.book.stop("x", monitor.now)
-    assert monitor.hello("trainer-0", "a") == [Letter(b"a", Directive("stop", "x"))]
+    assert monitor.hello("trainer-0", "a") == [OutgoingMessage(b"a", Directive("stop", "x"))]
 
 
 def test_a_number_is_handed_out_once_those_who_live_have_told_theirs(tools) -> None:
@@ -118,7 +127,7 @@ def test_a_number_is_handed_out_once_those_who_live_have_told_theirs(tools) -> N
     assert monitor.take("n", NumberRequest("actor")) == []
     monitor.hello("actor-0", "a")
     monitor.look(3.0)
-    assert monitor.take("n", NumberRequest("actor")) == [Letter(b"n", Number(1))]
+    assert monitor.take("n", NumberRequest("actor")) == [OutgoingMessage(b"n", Number(1))]
     [letter] = monitor.take("n", NumberRequest("supervisor"))
     assert letter.message.action == "leave"
     assert "its role is unknown; expected one of monitor, trainer" in letter.message.reason
@@ -258,7 +267,7 @@ def test_the_stop_carries_its_reason(monitor) -> None:
     monitor.hello("actor-0", "a")
     monitor.tick()
     monitor.book.stop("max_updates", monitor.now)
-    assert monitor.tick() == [Letter(b"a", Directive("stop", "max_updates"))]
+    assert monitor.tick() == [OutgoingMessage(b"a", Directive("stop", "max_updates"))]
 
 
 def test_reminders_come_every_half_second(monitor) -> None:

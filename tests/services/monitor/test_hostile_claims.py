@@ -10,13 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aclearn.config import RunConfig
-from aclearn.control import Goal
-from aclearn.metrics import RunView, TensorBoardWriter
+from aclearn.control import StopCondition
+from aclearn.metrics import MetricsAggregator, TensorBoardWriter
 from aclearn.runs import MetricsWriter, RunFolder, is_metrics_line
-from aclearn.wire import Beat, Envelope, ErrorReply, Hello, NumberRequest, StatusRequest, encode
-from services.monitor.core import MonitorBook, Phase
+from aclearn.wire import (
+    Envelope,
+    ErrorReply,
+    Heartbeat,
+    Hello,
+    NumberRequest,
+    StatusRequest,
+    encode,
+)
+from services.monitor.core import MonitorState, Phase
 from services.monitor.files import MonitorFiles
-from services.monitor.outgoing_message import Letter
+from services.monitor.outgoing_message import OutgoingMessage
 from services.monitor.registry import Registry
 from services.runtime.role_name import ROLES
 
@@ -34,7 +42,7 @@ _hellos = st.builds(
     st.dictionaries(_labels, st.text("t", max_size=300), max_size=10),
 )  # fmt: skip
 _beats = st.builds(
-    Beat, st.just(""), *(st.dictionaries(_labels, values, max_size=6)
+    Heartbeat, st.just(""), *(st.dictionaries(_labels, values, max_size=6)
     for values in (_counts, _floats, _counts, _floats)),
     st.lists(_floats, max_size=3), st.just([]), st.booleans(), st.just("ä" * 1000),
     st.dictionaries(_labels, _floats, max_size=4),
@@ -42,12 +50,12 @@ _beats = st.builds(
 _messages = st.one_of(_hellos, _beats, st.builds(NumberRequest, _roles), st.just(StatusRequest()))
 
 
-def _book(view: RunView | None = None) -> MonitorBook:
-    goal = Goal(RunConfig(max_env_steps=10_000))
-    return MonitorBook(Registry(silent_after_s=20.0), view or RunView(0.0), goal)
+def _book(view: MetricsAggregator | None = None) -> MonitorState:
+    goal = StopCondition(RunConfig(max_env_steps=10_000))
+    return MonitorState(Registry(silent_after_s=20.0), view or MetricsAggregator(0.0), goal)
 
 
-def _encode(letters: list[Letter]) -> None:
+def _encode(letters: list[OutgoingMessage]) -> None:
     for letter in letters:
         encode(letter.message, run="r" * 100, sender="s" * 32, sequence=1)
 
@@ -64,7 +72,7 @@ def sinks(tmp_path_factory):
 def test_any_messages_leave_a_monitor_that_answers_and_books_that_a_successor_reads(
     sinks, said
 ) -> None:
-    view = RunView(0.0)
+    view = MetricsAggregator(0.0)
     book, now = _book(view), 0.0
     book.observe_time(now)
     for sender, message in said:
@@ -76,12 +84,12 @@ def test_any_messages_leave_a_monitor_that_answers_and_books_that_a_successor_re
         sink.write(line)
     assert is_metrics_line(json.loads(json.dumps(line)))
     _encode(book.take(b"cli", Envelope("r", "cli", 0, StatusRequest()), now))
-    again = RunView(now, resume_from=line, state=json.loads(json.dumps(view.state())))
+    again = MetricsAggregator(now, resume_from=line, state=json.loads(json.dumps(view.state())))
     _book(again).make_line(now + 1.0)
 
 
-def _beat(counters: dict[str, int], returns: list[float] = []) -> Beat:  # noqa: B006
-    return Beat("", counters, {}, {}, {}, returns, [], False, "")
+def _beat(counters: dict[str, int], returns: list[float] = []) -> Heartbeat:  # noqa: B006
+    return Heartbeat("", counters, {}, {}, {}, returns, [], False, "")
 
 
 @pytest.mark.parametrize(
@@ -146,4 +154,4 @@ def test_what_a_predecessor_left_ends_no_successor(tmp_path, line, books, caplog
     assert made["episodes"] == (3 if line["time_s"] == 7.0 else 0)
     assert files.write_line(made, view) == []
     assert json.loads(folder.metrics_path.read_text().splitlines()[-1]) == made
-    files.close(made, view, Goal(RunConfig()), "x")
+    files.close(made, view, StopCondition(RunConfig()), "x")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aclearn.config import MOST_PROCESSES
+from aclearn.config import MAX_PROCESSES
 from aclearn.wire import Peer, Peers, decode, encode
 from services.monitor.registry import Member, Registry
 
@@ -91,7 +91,7 @@ def test_numbers_for_processes_that_never_come_cost_no_memory() -> None:
     registry = Registry(silent_after_s=60)
     for i in range(3000):
         registry.hand_out(f"ghost-{i}", "actor", float(i) / 1000)
-    assert registry.hand_out("good", "actor", 3.0) < MOST_PROCESSES + 2
+    assert registry.hand_out("good", "actor", 3.0) < MAX_PROCESSES + 2
 
 
 def test_a_run_is_full_with_512_processes_but_takes_one_that_was_started_again() -> None:

@@ -11,7 +11,7 @@ from aclearn.errors import RunFolderError
 from aclearn.runs.tuner_log import TUNER_FILE
 from aclearn.views import plot_tuner
 from aclearn.wire import SetWorkers
-from services.monitor.outgoing_message import Letter
+from services.monitor.outgoing_message import OutgoingMessage
 from services.monitor.tuner_setup import tuned_file
 from tests.support.tuned_runs import World, actors_of, member, tuned_config, two_is_best
 
@@ -19,7 +19,7 @@ from tests.support.tuned_runs import World, actors_of, member, tuned_config, two
 def test_workers_of_the_trainer_are_told_and_every_decision_is_a_line(tools, tmp_path) -> None:
     world = World(tools, tuned_config(tmp_path), two_is_best)
     world.go_on(60.0)
-    assert world.letters[0] == Letter(b"t", SetWorkers(2))
+    assert world.letters[0] == OutgoingMessage(b"t", SetWorkers(2))
     assert world.workers == {"t": 2}
     lines = world.lines()
     assert [line["verdict"] for line in lines[:3]] == ["baseline", "kept", "accepted"]
@@ -118,7 +118,7 @@ def test_a_restarted_role_is_told_again_and_a_deaf_one_is_reminded_once_a_second
     world.rate = lambda workers, actors: 1000.0
     world.deaf = True
     world.go_on(3.0)
-    assert world.letters[told:] == [Letter(b"u", SetWorkers(2))] * 3
+    assert world.letters[told:] == [OutgoingMessage(b"u", SetWorkers(2))] * 3
     world.deaf = False
     world.go_on(2.0)
     assert world.workers == {"u": 2}
@@ -141,8 +141,8 @@ def test_predictors_are_told_each_and_counted_when_all_have_it(tools, tmp_path) 
     world.members += [member("predictor-0", "p"), member("predictor-1", "q")]
     world.workers = {"p": 1, "q": 1, "t": 1}
     world.go_on(60.0)
-    assert Letter(b"p", SetWorkers(2)) in world.letters
-    assert Letter(b"q", SetWorkers(2)) in world.letters
+    assert OutgoingMessage(b"p", SetWorkers(2)) in world.letters
+    assert OutgoingMessage(b"q", SetWorkers(2)) in world.letters
     assert all(letter.address != b"t" for letter in world.letters)
     assert world.workers["p"] == world.workers["q"] == 2
     world.tuning.close()
@@ -266,10 +266,10 @@ def test_a_wish_that_was_overtaken_is_told_again(tools, tmp_path) -> None:
     world.deaf = True  # its workers stay as they are
     while not world.letters:
         world.go_on(0.25)
-    assert world.letters == [Letter(b"t", SetWorkers(2))]
+    assert world.letters == [OutgoingMessage(b"t", SetWorkers(2))]
     world.tuning._wanted = {"trainers": 1}  # reverted before the second worker was there
     told = world.tuning.letters(world.members, world.clock.now)
-    assert told == [Letter(b"t", SetWorkers(1))]
+    assert told == [OutgoingMessage(b"t", SetWorkers(1))]
     world.tuning.close()
 
 

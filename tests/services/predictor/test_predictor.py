@@ -22,8 +22,8 @@ from compress import OnnxPolicy
 from services.predictor.core import answer_batch, make_step
 from services.predictor.outbox import Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
-from services.predictor.server import Predictor, check_request, make_queue
-from services.runtime.policy_sources import Acting
+from services.predictor.server import PredictorServer, check_request, make_queue
+from services.runtime.policy_sources import PolicySnapshot
 
 
 def _request(size: int, number: int = 1, seed: int = 0) -> ActRequest:
@@ -38,12 +38,12 @@ def _pending(sizes: list[int]) -> list[Pending]:
     ]
 
 
-def _acting(tools, at: PolicyVersion) -> Acting:
+def _acting(tools, at: PolicyVersion) -> PolicySnapshot:
     rng = np.random.default_rng(7)
     runtime = OnnxPolicy(tools.flat)
     shapes = tools.flat.tensor_shapes().items()
     runtime.swap({name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes})
-    return Acting(runtime.executable, at, "some-chain")
+    return PolicySnapshot(runtime.executable, at, "some-chain")
 
 
 def test_requests_that_fit_the_policy_pass(tools) -> None:
@@ -114,14 +114,14 @@ class Serving:
     def __init__(self, roles, tools) -> None:
         self.tools, self.roles = tools, roles
         self.server, self.endpoint = roles("predictor-0").serve((ActRequest, ActCancel))
-        self.acting: Acting | None = _acting(tools, PolicyVersion(3, 40))
-        self.predictor: Predictor | None = None
+        self.acting: PolicySnapshot | None = _acting(tools, PolicyVersion(3, 40))
+        self.predictor: PredictorServer | None = None
 
     def start(
         self, *, max_batch: int = 8, max_requests: int = 100, workers: int = 1, clock=time.monotonic
     ) -> Serving:
         self.queue = PredictionQueue(max_requests=max_requests, max_batch=max_batch, clock=clock)
-        self.predictor = Predictor(
+        self.predictor = PredictorServer(
             self.server,
             self.queue,
             lambda: self.acting,
@@ -404,7 +404,9 @@ def _poison(number: int) -> ActRequest:
 
 
 def test_a_batch_that_fails_is_counted_and_the_worker_goes_on(serving, caplog) -> None:
-    serving.acting = Acting(_fails_at(666.0, serving.acting.executable), PolicyVersion(0, 1))
+    serving.acting = PolicySnapshot(
+        _fails_at(666.0, serving.acting.executable), PolicyVersion(0, 1)
+    )
     serving.start(max_batch=1)
     actor = serving.actor(0)
     for number in range(1, 6, 2):  # two in a row at most
@@ -418,7 +420,9 @@ def test_a_batch_that_fails_is_counted_and_the_worker_goes_on(serving, caplog) -
 
 
 def test_three_failures_in_a_row_stop_the_predictor_with_the_last_traceback(serving) -> None:
-    serving.acting = Acting(_fails_at(666.0, serving.acting.executable), PolicyVersion(0, 1))
+    serving.acting = PolicySnapshot(
+        _fails_at(666.0, serving.acting.executable), PolicyVersion(0, 1)
+    )
     serving.start(max_batch=1, workers=2)
     actor = serving.actor(0)
     for number in range(3):
@@ -437,12 +441,12 @@ def test_a_reply_names_the_policy_that_computed_it_though_another_came_meanwhile
         assert goes_on.wait(serving.tools.deadline_s)
         return old.logits(observations)
 
-    serving.acting = Acting(SimpleNamespace(logits=logits), PolicyVersion(0, 1), "old")
+    serving.acting = PolicySnapshot(SimpleNamespace(logits=logits), PolicyVersion(0, 1), "old")
     serving.start(workers=1)
     actor = serving.actor(0)
     assert actor.send(_request(1, 1))
     serving.until(began.is_set, "the batch is being computed")
-    serving.acting = Acting(old, PolicyVersion(0, 2), "new")
+    serving.acting = PolicySnapshot(old, PolicyVersion(0, 2), "new")
     assert actor.send(_request(1, 2))
     serving.until(lambda: len(serving.queue) == 1, "the next request waits")
     goes_on.set()
@@ -459,7 +463,7 @@ def test_several_workers_compute_at_the_same_time(serving) -> None:
         together.wait(serving.tools.deadline_s)  # passes only when three are here
         return plain.logits(observations)
 
-    serving.acting = Acting(SimpleNamespace(logits=logits), PolicyVersion(0, 1))
+    serving.acting = PolicySnapshot(SimpleNamespace(logits=logits), PolicyVersion(0, 1))
     serving.start(max_batch=1, workers=3)
     actor = serving.actor(0)
     for number in range(3):

@@ -15,8 +15,8 @@ from aclearn.wire import ActReply, ActRequest
 from compress import OnnxPolicy
 from services.predictor import server as predictor_module
 from services.predictor.prediction_queue import PredictionQueue
-from services.predictor.server import Predictor
-from services.runtime.policy_sources import Acting
+from services.predictor.server import PredictorServer
+from services.runtime.policy_sources import PolicySnapshot
 
 _CLIENTS, _REQUESTS, _OUT = 12, 150, 3
 
@@ -74,17 +74,17 @@ def test_each_request_is_answered_once_by_the_policy_that_is_named(
     monkeypatch.setattr(predictor_module, "_ASKED_AGAIN_WITHIN_S", 600.0)  # nobody asks again here
     server, endpoint = roles("predictor-0").serve((ActRequest,))
     runtime, version = OnnxPolicy(tools.flat), 0
-    acting: Acting | None = None
+    acting: PolicySnapshot | None = None
 
     def swap() -> None:
         nonlocal acting, version
         version += 1
         runtime.swap(_tensors(tools, version))
-        acting = Acting(runtime.executable, PolicyVersion(1, version), f"chain-{version}")
+        acting = PolicySnapshot(runtime.executable, PolicyVersion(1, version), f"chain-{version}")
 
     swap()
     queue = PredictionQueue(max_requests=1000, max_batch=6, min_batch=3, batch_timeout_s=0.002)
-    predictor = Predictor(server, queue, lambda: acting, tools.flat, seed=(1,))
+    predictor = PredictorServer(server, queue, lambda: acting, tools.flat, seed=(1,))
     clients = [Asking(roles(f"actor-{i}").connect(endpoint), i) for i in range(_CLIENTS)]
     counts = (1, 4, 2, 1)
     predictor.want(counts[0])

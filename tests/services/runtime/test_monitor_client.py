@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from aclearn.wire import (
-    Beat,
-    BeatReply,
     Directive,
+    Heartbeat,
+    HeartbeatReply,
     Hello,
     Peer,
     Peers,
@@ -14,7 +14,7 @@ from aclearn.wire import (
     SetWorkers,
     Status,
 )
-from services.runtime.monitor_client import Membership
+from services.runtime.monitor_client import MonitorClient
 
 
 class Line:
@@ -22,19 +22,19 @@ class Line:
 
     def __init__(self, roles, tools) -> None:
         self.tools, self.clock = tools, tools.Clock()
-        self.monitor = roles("monitor-0").serve_at(roles.monitor, (Hello, Beat))
+        self.monitor = roles("monitor-0").serve_at(roles.monitor, (Hello, Heartbeat))
         self.context = roles("actor-0")
         self.client = self.context.connect(roles.monitor)
-        self.beats: list[Beat] = []
+        self.beats: list[Heartbeat] = []
         self.returns: list[float] = []
         self.hello = self.context.hello({"unrolls": "ipc:///u"})
         # connected, so that nothing below hangs on how quick the connection is
         tools.wait_until(lambda: self.client.socket.poll(100, 2), "the monitor is connected")
-        self.membership = Membership(
-            self.client, hello=self.hello, beat=self._beat, beat_every_s=2.0, clock=self.clock
+        self.membership = MonitorClient(
+            self.client, hello=self.hello, beat=self._beat, heartbeat_every_s=2.0, clock=self.clock
         )
 
-    def _beat(self, final: bool) -> Beat:
+    def _beat(self, final: bool) -> Heartbeat:
         beat = self.tools.make_beat(
             final=final,
             counters={"number": len(self.beats)},
@@ -111,7 +111,7 @@ def test_a_monitor_that_does_not_answer_for_five_seconds_is_said_once(roles, too
 def test_a_monitor_that_answers_is_not_complained_of(roles, tools, caplog) -> None:
     line = Line(roles, tools)
     line.introduce()
-    assert isinstance(line.next(), Beat)
+    assert isinstance(line.next(), Heartbeat)
     line.say(Directive("hello", "the monitor does not know you"))  # it asks anew: no silence
     assert line.client.socket.poll(15_000), "the directive comes"  # before the next beat is due
     line.clock.now += 100.0
@@ -143,7 +143,7 @@ def test_beats_go_out_at_their_cadence(roles, tools) -> None:
     line = Line(roles, tools)
     line.introduce()
     assert line.next() == line.beats[0]
-    line.say(BeatReply(1))
+    line.say(HeartbeatReply(1))
     assert line.quiet()
     line.clock.now += 1.9
     assert line.quiet()
@@ -157,10 +157,10 @@ def test_beats_go_out_at_their_cadence(roles, tools) -> None:
 def test_a_beat_reply_of_another_generation_makes_the_role_ask_for_the_peers(roles, tools) -> None:
     line = Line(roles, tools)
     line.introduce(generation=1)
-    assert isinstance(line.next(), Beat)
-    line.say(BeatReply(1))
+    assert isinstance(line.next(), Heartbeat)
+    line.say(HeartbeatReply(1))
     assert line.quiet()
-    line.say(BeatReply(2))
+    line.say(HeartbeatReply(2))
     line.clock.now += 0.5
     assert line.next() == line.hello
 
@@ -168,7 +168,7 @@ def test_a_beat_reply_of_another_generation_makes_the_role_ask_for_the_peers(rol
 def test_a_monitor_that_does_not_know_the_role_hears_hello_at_once(roles, tools) -> None:
     line = Line(roles, tools)
     line.introduce()
-    assert isinstance(line.next(), Beat)
+    assert isinstance(line.next(), Heartbeat)
     line.say(Directive("hello", "the monitor does not know you"))
     assert line.next() == line.hello
 
@@ -268,11 +268,11 @@ def test_episodes_of_a_beat_that_could_not_be_sent_go_with_the_next_one(tools) -
         for n in range(5)
     ]
     queue = iter(beats)
-    membership = Membership(
+    membership = MonitorClient(
         client,
         hello=Hello("actor", 0, "box", 1, {}),
         beat=lambda final: next(queue),
-        beat_every_s=1.0,
+        heartbeat_every_s=1.0,
         clock=clock,
     )
     for connected in (False, False, True, True):

@@ -25,7 +25,7 @@ from aclearn.telemetry import WaitMeter
 from aclearn.types import EnvSpec, PolicyVersion
 from compress import Context, OnnxPolicy, Policy, PolicyGraph
 from compress.methods.quantizer import Quantizer, has_vnni
-from compress.runtimes.cuda_policy import LanePolicy
+from compress.runtimes.cuda_policy import CudaGraphPolicy
 from compress.runtimes.torch_runtime import TorchPolicy
 from services.actor.main import make_actions
 from services.compressor.core import Compressor
@@ -118,7 +118,7 @@ def test_a_torch_runtime_on_a_gpu_answers_as_the_one_on_the_cpu(tools, kind) -> 
     logits = []
     for device in ("cpu", "cuda"):
         made = make_runtime(tools.images, kind, device=device, max_batch=4)
-        assert isinstance(made, LanePolicy) == (device == "cuda")
+        assert isinstance(made, CudaGraphPolicy) == (device == "cuda")
         made.swap(tensors)
         logits.append(made.logits(observations))
     np.testing.assert_allclose(logits[1], logits[0], atol=0.05)

@@ -20,7 +20,7 @@ from compress import OnnxPolicy
 from services.runtime.peer_link import PeerLink
 from services.runtime.policy_client import PolicyClient
 from services.runtime.policy_sources import WeightsSource, make_weights_source
-from services.runtime.shared_weights import BoardLink
+from services.runtime.shared_weights import SharedWeightsClient
 from services.trainer.weight_sharing import allocator_for, post_weights
 
 
@@ -33,7 +33,7 @@ class Sharing:
         self.architecture = tools.flat
         self.runtime = OnnxPolicy(self.architecture)
         self.link = PeerLink(roles("actor-0"), "trainer", "weights")
-        board = BoardLink(self.architecture, "host", HostMemory, clock=self.clock)
+        board = SharedWeightsClient(self.architecture, "host", HostMemory, clock=self.clock)
         source = WeightsSource(self.runtime, board)
         self.client = PolicyClient(self.link, source, clock=self.clock)
         self.posted = None

@@ -11,7 +11,7 @@ from aclearn.errors import WireError
 from aclearn.learning import StepLedger
 from aclearn.types import PolicyVersion
 from aclearn.wire import encode
-from services.trainer.admission import Intake
+from services.trainer.admission import UnrollAdmission
 
 
 def _intake(
@@ -22,7 +22,7 @@ def _intake(
     lag: int = 10,
     max_env_steps: int | None = None,
 ):
-    return Intake(
+    return UnrollAdmission(
         ledger or StepLedger(),
         architecture=tools.images if images else tools.flat,
         frame_stack=2 if images else 1,

@@ -11,8 +11,8 @@ from aclearn import wire
 from aclearn.learning import ParameterStore, RecentObservations, StepLedger, TrainingQueue
 from aclearn.types import PolicyVersion
 from aclearn.wire import (
-    Beat,
     ErrorReply,
+    Heartbeat,
     Hello,
     NoNewerWeights,
     ObservationsRequest,
@@ -22,8 +22,8 @@ from aclearn.wire import (
     Weights,
     WeightsRequest,
 )
-from services.trainer.admission import Intake
-from services.trainer.server import TrainerFront
+from services.trainer.admission import UnrollAdmission
+from services.trainer.server import TrainerServer
 
 
 class Front:
@@ -31,10 +31,10 @@ class Front:
 
     def __init__(self, roles, tools, *, room: int) -> None:
         self.tools = tools
-        self.monitor = roles("monitor-0").serve_at(roles.monitor, (Hello, Beat))
+        self.monitor = roles("monitor-0").serve_at(roles.monitor, (Hello, Heartbeat))
         self.ledger, self.store = StepLedger(), ParameterStore()
         self.queue = TrainingQueue(max_bytes=1 << 20, max_items=room)
-        self.intake = Intake(
+        self.intake = UnrollAdmission(
             self.ledger,
             architecture=tools.flat,
             frame_stack=1,
@@ -44,7 +44,7 @@ class Front:
         self.store.publish(PolicyVersion(0, 1), {"a": np.ones(2, np.float32)})
         self.failures: list[BaseException] = []
         self.wishes: list[int | None] = []
-        self.front = TrainerFront(
+        self.front = TrainerServer(
             roles("trainer-0"),
             intake=self.intake,
             queue=self.queue,
@@ -187,7 +187,7 @@ def test_the_end_is_a_final_beat_to_the_monitor(front, tools) -> None:
 
     def read() -> bool:
         beats.extend(envelope.message for _, envelope in front.monitor.receive(0.05))
-        return any(isinstance(beat, Beat) and beat.final for beat in beats)
+        return any(isinstance(beat, Heartbeat) and beat.final for beat in beats)
 
     tools.wait_until(read, "the final beat came")
 

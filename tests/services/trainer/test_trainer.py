@@ -155,7 +155,7 @@ def test_a_batch_whose_worker_fails_counts_as_dropped_and_the_next_is_learned(to
 @pytest.mark.parametrize("fails_at", [0, 1, 2, 3])
 def test_what_was_learned_before_a_failure_is_not_dropped_too(fails_at) -> None:
     # two minibatches, each used twice: only the first use of a minibatch accounts for its steps
-    trainer = make_trainer(minibatches=2, uses=2)
+    trainer = make_trainer(minibatches=2, epochs=2)
     apply, calls = trainer.learner.apply, []
 
     def breaks(*arguments, **options):
@@ -175,7 +175,7 @@ def test_what_was_learned_before_a_failure_is_not_dropped_too(fails_at) -> None:
 @pytest.mark.parametrize(("most", "dropped_halves"), [(1, 3), (2, 2), (3, 2), (5, 1)])
 def test_it_makes_exactly_the_updates_that_the_run_may_have(most, dropped_halves) -> None:
     # two batches of two minibatches, each used twice: eight updates without the bound
-    trainer = make_trainer(max_updates=most, minibatches=2, uses=2)
+    trainer = make_trainer(max_updates=most, minibatches=2, epochs=2)
     unrolls = [admit(trainer, number) for number in range(2)]
     for unroll in unrolls:
         trainer.learn([unroll])
@@ -187,7 +187,7 @@ def test_it_makes_exactly_the_updates_that_the_run_may_have(most, dropped_halves
 
 
 def test_several_workers_together_make_exactly_the_updates_that_the_run_may_have() -> None:
-    trainer = make_trainer(max_updates=33, minibatches=2, uses=2)
+    trainer = make_trainer(max_updates=33, minibatches=2, epochs=2)
     unrolls = [admit(trainer, number) for number in range(30)]
 
     def learn(part: list[Unroll]) -> None:
@@ -268,7 +268,7 @@ def test_what_is_to_be_reproducible_is_computed_on_the_cpu_also_where_there_is_a
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_four_workers_on_a_gpu_learn_every_batch_once(tools) -> None:
-    trainer = make_trainer(device="cuda", minibatches=2, uses=2)
+    trainer = make_trainer(device="cuda", minibatches=2, epochs=2)
     batches = [[admit(trainer, number)] for number in range(12)]
 
     def work(index: int) -> None:
