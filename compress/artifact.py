@@ -65,7 +65,7 @@ class Artifact:
     """A compressed policy that an actor can check and run.
 
     Attributes:
-        at: epoch and version of the weights that it was made from.
+        at: generation and version of the weights that it was made from.
         chain: id of the chain, e.g. "prune=0.5>int8>onnx"; "none" is the uncompressed policy.
         original: digest of the uncompressed architecture.
         graph: how it is computed.
@@ -99,7 +99,7 @@ class Artifact:
     def computed_digest(self) -> str:
         """32 hexadecimal digits over everything but `digest`."""
         about: dict[str, Any] = {
-            "at": [self.at.epoch, self.at.version],
+            "at": [self.at.generation, self.at.version],
             "chain": self.chain,
             "original": self.original,
             "graph": [self.graph.architecture.name, self.graph.digest()],

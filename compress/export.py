@@ -21,7 +21,7 @@ def export_onnx(artifact: Artifact, metadata: Mapping[str, str] | None = None) -
     """A serialised ONNX model `observations [N, *shape] → logits [N, A]` that needs nothing else.
 
     It computes what the artifact's graph says; uint8 observations go in raw. Its metadata has the
-    artifact's version, epoch, chain, digest and fidelity beside what is given.
+    artifact's version, generation, chain, digest and fidelity beside what is given.
 
     Raises:
         ChainError: the artifact does not run in ONNX Runtime.
@@ -41,7 +41,7 @@ def export_onnx(artifact: Artifact, metadata: Mapping[str, str] | None = None) -
         initialiser.CopyFrom(numpy_helper.from_array(shaped, initialiser.name))
     about = {
         "chain": artifact.chain,
-        "epoch": str(artifact.at.epoch),
+        "generation": str(artifact.at.generation),
         "version": str(artifact.at.version),
         "architecture": graph.architecture.name,
         "digest": artifact.digest,

@@ -18,7 +18,7 @@ from aclearn.telemetry.rates import CounterRate, SlidingRate
 _PART_DIGITS: Final = 4
 _TRAINER_COUNTS: Final = (
     "updates",
-    "epoch",
+    "generation",
     "policy_version",
     "checkpoint_failures",
     "unsaved_updates",
@@ -45,8 +45,9 @@ class MetricsAggregator:
     """What the whole run does, from what its roles say. Pure: time is given, nothing is sent.
 
     Counters read: of the trainer `StepLedger.beat_counters()`, `updates`, `batches` (where one
-    batch is used more than once), `epoch`, `policy_version`; of the actors `env_steps`, `episodes`;
-    of whoever answers observations (actors with local inference, predictors) `predictions`.
+    batch is used more than once), `generation`, `policy_version`; of the actors `env_steps`,
+    `episodes`; of whoever answers observations (actors with local inference, predictors)
+    `predictions`.
 
     What roles waited for before a trainer's first batch is no part of `wait_share`: then everybody
     waits for everybody's start.
@@ -201,7 +202,7 @@ class MetricsAggregator:
             "dropped_steps": totals.dropped_steps,
             "in_flight_steps": totals.in_flight_steps,
             "updates": counters.get("updates", 0),
-            "epoch": counters.get("epoch", 0),
+            "generation": counters.get("generation", 0),
             "policy_version": counters.get("policy_version", 0),
             "checkpoint_failures": counters.get("checkpoint_failures", 0),
             "checkpoint_error": self._checkpoint_error,

@@ -15,7 +15,7 @@ METRIC_NAMES: Final = (
     "dropped_steps",
     "in_flight_steps",
     "updates",
-    "epoch",
+    "generation",
     "policy_version",
     "checkpoint_failures",
     "checkpoint_error",

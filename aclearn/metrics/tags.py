@@ -8,7 +8,7 @@ from typing import Any, Final
 from aclearn.metrics.names import PART_SECONDS
 
 _TAGS: Final = {
-    **{name: f"run/{name}" for name in ("time_s", "updates", "epoch", "policy_version")},
+    **{name: f"run/{name}" for name in ("time_s", "updates", "generation", "policy_version")},
     "return_mean_100": "return/mean_100",
     "best_return": "return/best",
     "target_return": "return/target",

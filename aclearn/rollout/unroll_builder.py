@@ -17,14 +17,14 @@ class CollectedUnroll:
 
     Attributes:
         fields: the arrays of an `Unroll` by name.
-        epoch: the oldest epoch among its steps.
+        generation: the oldest generation among its steps.
         steps: agent steps to learn from.
         dropped: reason → agent steps taken but masked.
         chain: the compressor chain whose artifact chose the last action.
     """
 
     fields: dict[str, Any]
-    epoch: int
+    generation: int
     steps: int
     dropped: dict[str, int]
     chain: str = "none"
@@ -60,7 +60,7 @@ class UnrollBuilder:
         self._newest = slice(None) if newest is None else slice(-newest, None)
         self._older = slice(0, 0) if newest is None else slice(0, -newest)
         self._t = 0
-        self._epoch = -1
+        self._generation = -1
         self._chain = "none"
         # so that `steps` is known, and 0, while the environments are still being reset
         self._valid = np.zeros((0, num_envs), np.bool_)
@@ -108,7 +108,7 @@ class UnrollBuilder:
         self._terminated[t], self._truncated[t] = terminated, step.truncated
         self._valid[t] = ~step.reset
         self._versions[t] = at.version
-        self._epoch = at.epoch if t == 0 else min(self._epoch, at.epoch)
+        self._generation = at.generation if t == 0 else min(self._generation, at.generation)
         self._chain = chain
         if step.reset.any():
             self._mark_resets(t, step)
@@ -144,7 +144,7 @@ class UnrollBuilder:
             fields["reset_history"] = np.stack(self._reset_history)
         dropped = {"env_fault": self._faulted_steps} if self._faulted_steps else {}
         steps = int(np.count_nonzero(self._valid))
-        collected = CollectedUnroll(fields, self._epoch, steps, dropped, self._chain)
+        collected = CollectedUnroll(fields, self._generation, steps, dropped, self._chain)
         self._open(self._observations)
         return collected
 
@@ -166,7 +166,7 @@ class UnrollBuilder:
         self._reset_history: list[NDArray[Any]] = []
         self._episode_start = np.zeros(width, np.int64)
         self._faulted_steps = 0
-        self._epoch = -1
+        self._generation = -1
         self._t = 0
         self._observations = observations
 

@@ -29,7 +29,7 @@ class UnrollCounter:
             self.dropped[reason] = self.dropped.get(reason, 0) + steps
         unroll = Unroll(
             actor=self.actor,
-            epoch=collected.epoch,
+            generation=collected.generation,
             env_steps_before=before,
             env_steps_after=self.env_steps,
             dropped=dict(self.dropped),

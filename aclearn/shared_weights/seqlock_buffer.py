@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: One is being written, one is the newest, and who still copies the one before is not disturbed.
 SLOTS = 3
 #: What the head says of each slot, as int64: a number that grows with each post (0 while the slot
-#: is written), epoch, version.
+#: is written), generation, version.
 _FIELDS = 3
 #: A copy that was overtaken so often in a row is left for the next time.
 _ATTEMPTS = 3
@@ -67,7 +67,7 @@ class SeqlockBuffer:
         slot = self._posts % SLOTS
         self._head[slot, 0] = 0
         self._memory.write(slot * self._floats, tensors)
-        self._head[slot, 1], self._head[slot, 2] = at.epoch, at.version
+        self._head[slot, 1], self._head[slot, 2] = at.generation, at.version
         self._posts += 1
         self._head[slot, 0] = self._posts
 
@@ -139,8 +139,8 @@ class SeqlockReader:
         """
         for _ in range(_ATTEMPTS):
             slot = int(self._head[:, 0].argmax())
-            post, epoch, version = (int(number) for number in self._head[slot])
-            at = PolicyVersion(epoch, version)
+            post, generation, version = (int(number) for number in self._head[slot])
+            at = PolicyVersion(generation, version)
             if post == 0 or at <= known:
                 return None
             copy = self._memory.read(slot * self._floats, self._floats)

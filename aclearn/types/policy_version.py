@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, order=True)
 class PolicyVersion:
-    """Orders all weights of a run: a restarted trainer raises `epoch`, each publication `version`.
+    """Orders all weights: a restarted trainer raises `generation`, each publication `version`.
 
     (-1, -1) is older than everything that is published.
     """
 
-    epoch: int = -1
+    generation: int = -1
     version: int = -1

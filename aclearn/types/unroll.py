@@ -39,7 +39,7 @@ class Unroll:
     """
 
     actor: str
-    epoch: Count
+    generation: Count
     env_steps_before: Count
     env_steps_after: Count
     dropped: dict[str, Count]

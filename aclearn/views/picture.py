@@ -37,7 +37,7 @@ def figures(line: Mapping[str, Any]) -> Table:
         ("Learned steps", amount(line.get("learned_steps"))),
         ("Batches", f"{amount(line.get('tps'))} /s"),
         ("In flight", amount(line.get("in_flight_steps"))),
-        ("Updates", f"{amount(line.get('updates'))}, epoch {line.get('epoch', 0)}"),
+        ("Updates", f"{amount(line.get('updates'))}, generation {line.get('generation', 0)}"),
         ("Dropped", amount(sum((line.get("dropped_steps") or {}).values()))),
         ("Lag (versions)", f"{amount(line.get('lag_mean'))} (max {amount(line.get('lag_max'))})"),
     ]

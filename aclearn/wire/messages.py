@@ -88,9 +88,9 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Every living role that serves others; `generation` grows with each change of the list."""
+    """Every living role that serves others; `revision` grows with each change of the list."""
 
-    generation: Count
+    revision: Count
     peers: list[Peer]
 
 
@@ -119,9 +119,9 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReply:
-    """The monitor's answer to a beat: the newest generation of `Peers`."""
+    """The monitor's answer to a beat: the newest revision of `Peers`."""
 
-    generation: Count
+    revision: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,15 +180,15 @@ class UnrollReply:
     unroll: Count
     accepted: bool
     reason: str
-    epoch: Count
+    generation: Count
     version: Count
 
 
 @dataclass(frozen=True, slots=True)
 class WeightsRequest:
-    """Asks for weights newer than this epoch and version (-1: none yet)."""
+    """Asks for weights newer than this generation and version (-1: none yet)."""
 
-    epoch: VersionOrNone
+    generation: VersionOrNone
     version: VersionOrNone
 
 
@@ -196,7 +196,7 @@ class WeightsRequest:
 class Weights:
     """All tensors of one policy version, by name."""
 
-    epoch: Count
+    generation: Count
     version: Count
     tensors: dict[str, Tensor]
 
@@ -205,7 +205,7 @@ class Weights:
 class NoNewerWeights:
     """The newest weights or artifact are the ones the asker has."""
 
-    epoch: VersionOrNone
+    generation: VersionOrNone
     version: VersionOrNone
 
 
@@ -228,13 +228,13 @@ class RecentObservations:
 
 @dataclass(frozen=True, slots=True)
 class ArtifactRequest:
-    """Asks for an artifact newer than this epoch and version (-1: none yet).
+    """Asks for an artifact newer than this generation and version (-1: none yet).
 
     Attributes:
         plain: of the uncompressed policy, since the asker has refused the newest artifact.
     """
 
-    epoch: VersionOrNone
+    generation: VersionOrNone
     version: VersionOrNone
     plain: bool = False
 
@@ -249,7 +249,7 @@ class ArtifactReply:
         latency_ms: batch size → milliseconds a call.
     """
 
-    epoch: Count
+    generation: Count
     version: Count
     chain: str
     original: str
@@ -291,7 +291,7 @@ class ActReply:
     """Sampled `actions` [B], the log-probabilities [B] they were sampled with, and by what."""
 
     request: Count
-    epoch: Count
+    generation: Count
     version: Count
     actions: Int32Vector
     log_probs: Float32Vector

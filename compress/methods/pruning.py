@@ -34,7 +34,7 @@ class _Choice:
 
     Attributes:
         graph: digest of the graph that it was made for.
-        epoch: of the weights that it was made for.
+        generation: of the weights that it was made for.
         kept: the units that each layer keeps; chosen again now and then.
         age: versions since they were chosen.
         changes: what `reconstruction` said for these units; None before there are observations.
@@ -44,7 +44,7 @@ class _Choice:
     """
 
     graph: str
-    epoch: int
+    generation: int
     kept: dict[str, NDArray[np.intp]]
     age: int = 0
     changes: dict[str, NDArray[np.float32]] | None = None
@@ -59,7 +59,8 @@ class Pruning(Link):
     A filter goes with its feature map and with what every later layer made of it, the heads of the
     policy and the value included. Which units stay is the same from version to version, since a
     policy that loses other units every few seconds jumps; they are chosen again every
-    `reselect_every` versions, and in a new epoch, whose weights are not those of the last version.
+    `reselect_every` versions, and in a new generation, whose weights are not those of the version
+    before.
     A residual section loses filters of each block's first convolution alone: the others are tied
     together by sums.
 
@@ -85,10 +86,10 @@ class Pruning(Link):
         round_to: widths are rounded up to multiples of this, which kernels compute faster, or of
             its half, its quarter, … where rounding would leave nothing to remove.
         compensate: correct the layers that read removed units.
-        reselect_every: most versions between two choices of units within an epoch, and of the
+        reselect_every: most versions between two choices of units within a generation, and of the
             widths where they follow from the weights.
-        measure_every: most versions between two measurements of the corrections within an epoch;
-            they are measured with each choice as well.
+        measure_every: most versions between two measurements of the corrections within a
+            generation; they are measured with each choice as well.
         observations: how many are looked at, by a measurement and by a choice that goes by
             activations. What found fewer is done again once there are twice as many, or all of
             these.
@@ -212,12 +213,12 @@ class Pruning(Link):
             found >= 2 * known.seen or found == self._observations
         )
         by_activation = self._importance == "activation"
-        # weights of a new epoch are those of a checkpoint, or new ones: nobody knows how far they
-        # are from those that the units were chosen for and the corrections measured on
+        # weights of a new generation are those of a checkpoint, or new ones: nobody knows how far
+        # they are from those that the units were chosen for and the corrections measured on
         chosen = (
             known is None
             or known.age >= self._reselect_every
-            or known.epoch != policy.at.epoch
+            or known.generation != policy.at.generation
             or (many_more and by_activation)
         )
         measured = (self._compensate and available > 0) and (
@@ -241,7 +242,7 @@ class Pruning(Link):
                 counts = unit_counts(policy.graph.architecture)
                 widths = self._widths.settled(former, widths, counts)
             kept = {name: most_important(scores[name], widths[name]) for name in scores}
-            known = _Choice(graph, policy.at.epoch, kept)
+            known = _Choice(graph, policy.at.generation, kept)
         if measured:
             # imported here: to read and plan a chain needs no torch
             from compress.methods.reconstruction import reconstruction

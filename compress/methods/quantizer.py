@@ -29,7 +29,8 @@ class Quantizer(Link):
     calibrated on visited observations. Ranges change slowly, so a version is quantised again with
     the ranges that are known, and only every `calibrate_every` versions they are measured again;
     more often at first, at versions 1, 2, 4, 8, …, while the policy or a student is young, and
-    again from the start in a new epoch, for another graph, and when pruning has chosen other units.
+    again from the start in a new generation, for another graph, and when pruning has chosen other
+    units.
     FP16 and BF16 halve what travels; on a CPU, ONNX Runtime computes them in fp32 all the same.
 
     Args:
@@ -118,7 +119,7 @@ class Quantizer(Link):
 
     def _ranges(self, policy: Policy, context: Context) -> dict[str, Range]:
         memory = context.memory(self.owner)
-        numbers = policy.graph.digest(), policy.at.epoch, context.breaks
+        numbers = policy.graph.digest(), policy.at.generation, context.breaks
         new = memory.get("numbers") != numbers
         version = 1 if new else memory["version"] + 1
         if new or version >= memory["next"]:

@@ -158,7 +158,7 @@ class PredictorClient:
             for group, request in self._requests.items():
                 fits = reply.request == request.number
                 if fits and len(reply.actions) == len(request.observations):
-                    at = PolicyVersion(reply.epoch, reply.version)
+                    at = PolicyVersion(reply.generation, reply.version)
                     self._replies[group] = ActionBatch(
                         reply.actions, reply.log_probs, at, reply.chain
                     )

@@ -47,7 +47,7 @@ def refresh(
     if weights is not None:
         cadence.begin(now, cpu_s)
         with compressor.meter.part("compress"):
-            compressor.compress(PolicyVersion(weights.epoch, weights.version), weights.tensors)
+            compressor.compress(PolicyVersion(weights.generation, weights.version), weights.tensors)
         cadence.done(cpu_clock())
 
 

@@ -32,10 +32,10 @@ def _answer(
     for identity, envelope in received:
         request = envelope.message
         assert isinstance(request, ArtifactRequest)  # the server accepts nothing else
-        known = PolicyVersion(request.epoch, request.version)
+        known = PolicyVersion(request.generation, request.version)
         newer = compressor.newer_than(known, plain=request.plain)
         if newer is None:
-            server.send(identity, NoNewerWeights(request.epoch, request.version))
+            server.send(identity, NoNewerWeights(request.generation, request.version))
             continue
         reply = replies.get(newer.digest) or reply_of(newer)
         replies[newer.digest] = reply

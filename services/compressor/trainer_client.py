@@ -66,7 +66,7 @@ class TrainerClient:
                 continue
             self._waits_for_weights = False
             if isinstance(message, Weights):
-                if PolicyVersion(message.epoch, message.version) > known:
+                if PolicyVersion(message.generation, message.version) > known:
                     weights = message
             elif not isinstance(message, NoNewerWeights):
                 _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
@@ -74,7 +74,7 @@ class TrainerClient:
         late = now - self._asked_weights > _ANSWER_WITHIN_S
         pause = now - self._asked_weights > _ASK_EVERY_S
         if wanted and weights is None and pause and (late or not self._waits_for_weights):
-            request = WeightsRequest(known.epoch, known.version)
+            request = WeightsRequest(known.generation, known.version)
             self._waits_for_weights = client.send(request)
             self._asked_weights = now
         due = now - self._asked_observations >= self._every_s

@@ -36,9 +36,9 @@ class SavedPolicy:
 
     @property
     def at(self) -> PolicyVersion:
-        """Epoch and version of the weights."""
+        """Generation and version of the weights."""
         state = self.checkpoint.state
-        return PolicyVersion(int(state["epoch"]), int(state["counters"]["policy_version"]))
+        return PolicyVersion(int(state["generation"]), int(state["counters"]["policy_version"]))
 
     @property
     def updates(self) -> int:

@@ -39,7 +39,7 @@ def run_lockstep(config: Config, folder: RunFolder, spec: EnvSpec, *, stop: Stop
     trainer = Trainer(config, spec, architecture, store)
     checkpoints = TrainerCheckpoints(trainer, folder, config.run)
     checkpoints.resume()
-    checkpoints.claim_epoch()
+    checkpoints.claim_generation()
     trainer.publish()
     recent = RecentObservations(frame_stack=spec.frame_stack, seed=config.run.seed)
     policy = LockstepPolicy(config, architecture)

@@ -87,7 +87,7 @@ class MonitorState:
         self.reason: str | None = None
         self._phase_since = 0.0
         self._reminded_at = float("-inf")
-        self._told_generation = 0
+        self._told_revision = 0
         self._attended = ActiveClock(_AWAY_SHARE * registry.silent_after_s)
         self.events: deque[str] = deque(maxlen=50)
         self._silent: deque[tuple[str, int]] = deque(maxlen=128)
@@ -132,8 +132,8 @@ class MonitorState:
             self._silent.append((member.name, member.pid))
             self._silences += 1
             self._event(f"{member.name} is silent")
-        if self._registry.generation != self._told_generation:
-            self._told_generation = self._registry.generation
+        if self._registry.revision != self._told_revision:
+            self._told_revision = self._registry.revision
             letters += [OutgoingMessage(m.address, self._peers()) for m in self._registry.members]
         if self._best_due:
             letters += self._offer_best()
@@ -250,7 +250,7 @@ class MonitorState:
         if member is None:
             return [OutgoingMessage(address, Directive("hello", "the monitor does not know you"))]
         self._registry.heard(sender, self._attended.seconds)
-        letters = [OutgoingMessage(address, HeartbeatReply(self._registry.generation))]
+        letters = [OutgoingMessage(address, HeartbeatReply(self._registry.revision))]
         fitting = without_too_much(beat)
         if fitting is not beat:
             self._tell_excess(
@@ -285,7 +285,7 @@ class MonitorState:
             for m in self._registry.members
             if m.endpoints
         ]
-        return Peers(self._registry.generation, peers)
+        return Peers(self._registry.revision, peers)
 
     def _end(self, now: float) -> list[OutgoingMessage]:
         late = now - self._phase_since > _GOODBYE_WITHIN_S

@@ -58,7 +58,7 @@ class Registry:
 
     A name stays with its process for as long as that is heard. A second process of the name waits;
     it replaces the first when that has left, or has not been heard for `replaced_after_s`.
-    `generation` grows with every change of the members that have endpoints, which are the ones that
+    `revision` grows with every change of the members that have endpoints, which are the ones that
     others must know; never with a beat.
 
     Args:
@@ -77,7 +77,7 @@ class Registry:
         self.silent_after_s, self._replaced_after_s = silent_after_s, replaced_after_s
         self._members: dict[str, Member] = {}
         self._numbers = HandedOutNumbers(first_numbers or {})
-        self.generation = 0
+        self.revision = 0
 
     @property
     def members(self) -> list[Member]:
@@ -135,7 +135,7 @@ class Registry:
         known = self._members.get(member.incarnation)
         self._members[member.incarnation] = member
         if member.endpoints != ({} if known is None else known.endpoints):
-            self.generation += 1
+            self.revision += 1
         return replaced
 
     def heard(self, incarnation: str, now: float) -> bool:
@@ -150,7 +150,7 @@ class Registry:
         """Take a member out that said goodbye."""
         member = self._members.pop(incarnation, None)
         if member is not None and member.endpoints:
-            self.generation += 1
+            self.revision += 1
         return member
 
     def take_out_silent(self, now: float) -> list[Member]:

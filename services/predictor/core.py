@@ -37,7 +37,7 @@ def answer_batch(
         start = rows.stop
         reply = ActReply(
             pending.request.request,
-            acting.at.epoch,
+            acting.at.generation,
             acting.at.version,
             actions[rows],
             log_probs[rows],

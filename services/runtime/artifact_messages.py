@@ -24,7 +24,7 @@ def _graph_of(text: str) -> PolicyGraph:
 def reply_of(artifact: Artifact) -> ArtifactReply:
     """The message that carries an artifact."""
     return ArtifactReply(
-        epoch=artifact.at.epoch,
+        generation=artifact.at.generation,
         version=artifact.at.version,
         chain=artifact.chain,
         original=artifact.original,
@@ -49,7 +49,7 @@ def artifact_of(reply: ArtifactReply) -> Artifact:
         fidelity = dict(reply.fidelity)
         whole = {name: int(fidelity.pop(name)) for name in ("observations", "version")}
         return Artifact(
-            at=PolicyVersion(reply.epoch, reply.version),
+            at=PolicyVersion(reply.generation, reply.version),
             chain=reply.chain,
             original=reply.original,
             graph=_graph_of(reply.graph),

@@ -97,7 +97,7 @@ class MonitorClient:
         self._refusals: set[str] = set()
         self._unsent: Heartbeat | None = None
         self.peers: tuple[Peer, ...] = ()
-        self.generation = -1
+        self.revision = -1
         self.stop_reason: str | None = None
         #: Whether the monitor has said so; not where only this process is to leave.
         self.run_is_over = False
@@ -151,7 +151,7 @@ class MonitorClient:
 
     def _wait(self, reason: str) -> None:
         self._unanswered.answered()
-        if self.generation >= 0:
+        if self.revision >= 0:
             self._stop(reason)  # the name was this process's, and is another one's now
         elif not self._waits:
             self._waits = True
@@ -169,9 +169,9 @@ class MonitorClient:
         if isinstance(message, Peers):
             self._known = True
             self._unanswered.answered()
-            self.peers, self.generation = tuple(message.peers), message.generation
+            self.peers, self.revision = tuple(message.peers), message.revision
         elif isinstance(message, HeartbeatReply):
-            if message.generation != self.generation:
+            if message.revision != self.revision:
                 self._known = False  # the monitor knows more: ask again
         elif isinstance(message, Directive):
             if message.action in ("stop", "leave"):

@@ -39,7 +39,7 @@ class PeerLink:
 
     def follow(self, membership: MonitorClient) -> bool:
         """Connect to the peer that the monitor names now; True when it is another one."""
-        # by identity, not by generation: a monitor that was started again counts from 0 again
+        # by identity, not by revision: a monitor that was started again counts from 0 again
         if membership.peers is self._told:
             return False
         self._told = membership.peers

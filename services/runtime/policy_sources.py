@@ -107,12 +107,12 @@ class WeightsSource:
 
     def question(self, known: PolicyVersion, *, plain: bool) -> Message:
         """Asks for newer weights, which are never compressed."""
-        return WeightsRequest(known.epoch, known.version)
+        return WeightsRequest(known.generation, known.version)
 
     def version(self, message: Message) -> PolicyVersion | None:
         """The weights' version."""
         if isinstance(message, Weights):
-            return PolicyVersion(message.epoch, message.version)
+            return PolicyVersion(message.generation, message.version)
         return None
 
     def take(self, at: PolicyVersion, found: Any) -> PolicySnapshot:
@@ -141,12 +141,12 @@ class ArtifactSource:
 
     def question(self, known: PolicyVersion, *, plain: bool) -> Message:
         """Asks for a newer artifact, of the chain or of the uncompressed policy."""
-        return ArtifactRequest(known.epoch, known.version, plain)
+        return ArtifactRequest(known.generation, known.version, plain)
 
     def version(self, message: Message) -> PolicyVersion | None:
         """The version of the weights that the artifact was made from."""
         if isinstance(message, ArtifactReply):
-            return PolicyVersion(message.epoch, message.version)
+            return PolicyVersion(message.generation, message.version)
         return None
 
     def take(self, at: PolicyVersion, found: Any) -> PolicySnapshot:

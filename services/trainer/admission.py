@@ -85,7 +85,7 @@ class UnrollAdmission:
     ) -> str | None:
         """None when the unroll's steps are in flight now, else why they are not.
 
-        A bound's name, "old_epoch" or "lag" means counted as dropped; any other, not counted.
+        A bound's name, "old_generation" or "lag" means counted as dropped; any other, not counted.
         """
         steps = int(np.count_nonzero(unroll.valid))
         with self._lock:
@@ -138,7 +138,7 @@ class UnrollAdmission:
             self.reached = "max_env_steps"
 
     def _too_old(self, unroll: Unroll, newest: PolicyVersion) -> str | None:
-        if unroll.epoch != newest.epoch:
-            return "old_epoch"
+        if unroll.generation != newest.generation:
+            return "old_generation"
         oldest = int(unroll.versions.min())
         return "lag" if newest.version - oldest > self._max_lag else None

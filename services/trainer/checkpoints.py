@@ -61,22 +61,22 @@ class TrainerCheckpoints:
             raise CheckpointError(f"{checkpoint.path}: incomplete state: {error!r}") from error
         self.best_return = self._saved_best()
         _LOGGER.info(
-            "event=resumed checkpoint=%s epoch=%d version=%d updates=%d",
+            "event=resumed checkpoint=%s generation=%d version=%d updates=%d",
             checkpoint.path.name,
-            self._trainer.epoch,
+            self._trainer.generation,
             self._trainer.counters.policy_version,
             self._trainer.counters.updates,
         )
         return True
 
-    def claim_epoch(self) -> None:
-        """Save the trainer's epoch before anything is published under it.
+    def claim_generation(self) -> None:
+        """Save the trainer's generation before anything is published under it.
 
         A trainer that died before its first checkpoint would otherwise be followed by one of the
-        same epoch, whose weights the actors take for older than those that they have.
+        same generation, whose weights the actors take for older than those that they have.
 
         Raises:
-            CheckpointError: the disk refuses; without a saved epoch nothing may be published.
+            CheckpointError: the disk refuses; without a saved generation nothing may be published.
         """
         self._save(self._trainer.snapshot())
 

@@ -87,21 +87,21 @@ class Trainer:
             compiled=trainer.compile,
             seed=config.run.seed,
         )
-        self.epoch = 0
+        self.generation = 0
         self.counters = TrainerCounters()
         self.intake = self._make_intake(StepLedger())
         self._refused_in_a_row = 0
         self._gauges: dict[str, float] = {}
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Continue from a snapshot of an earlier trainer, under a new epoch.
+        """Continue from a snapshot of an earlier trainer, under a new generation.
 
         Raises:
             KeyError, TypeError, ValueError: something is missing in it.
             CheckpointError: it does not fit this trainer.
         """
         tensors, state = snapshot.tensors, snapshot.state
-        self.epoch = int(state["epoch"]) + 1
+        self.generation = int(state["generation"]) + 1
         self.counters = TrainerCounters(**state["counters"])
         torch.set_rng_state(torch.from_numpy(tensors["random/torch"].copy()))
         self.learner.load_state_tensors(dict(tensors))
@@ -123,7 +123,7 @@ class Trainer:
     def publish(self) -> None:
         """Publish the weights as they are now, under `counters.policy_version`."""
         with self.learner.lock:
-            at = PolicyVersion(self.epoch, self.counters.policy_version)
+            at = PolicyVersion(self.generation, self.counters.policy_version)
             if self.board is not None:
                 self.board.post(at, self.learner.parameters)
             self._store.publish(at, self.learner.snapshot())
@@ -131,8 +131,8 @@ class Trainer:
     def learn(self, unrolls: list[Unroll], worker: GradientWorker | None = None) -> None:
         """Learn from admitted unrolls, then publish.
 
-        The batch is cut into `trainer.minibatches` along B, and gone through `trainer.epochs` times;
-        each minibatch of each use is one update, up to `run.max_updates`. Steps that have not
+        The batch is cut into `trainer.minibatches` along B; `trainer.epochs` passes go over it, and
+        each minibatch of each pass is one update, up to `run.max_updates`. Steps that have not
         entered an update by then, or when something fails, count as dropped.
 
         Args:
@@ -236,14 +236,14 @@ class Trainer:
         # not under the lock: a beat must not wait for an update. `updates` may be one ahead.
         counters, dropped = self.intake.counters()
         counters |= vars(self.counters)
-        counters |= {"epoch": self.epoch}
+        counters |= {"generation": self.generation}
         return {"counters": counters, "dropped": dropped, "gauges": dict(self._gauges)}
 
     def _state(self) -> dict[str, Any]:
         return {
             "architecture": self.architecture.digest(),
             "architecture_spec": self.architecture.to_dict(),
-            "epoch": self.epoch,
+            "generation": self.generation,
             "counters": dict(vars(self.counters)),
             "ledger": self.intake.state(),
         }

@@ -55,7 +55,7 @@ def run_trainer(context: RoleContext) -> int:
     trainer = Trainer(config, spec, architecture, store)
     checkpoints = TrainerCheckpoints(trainer, folder, config.run)
     checkpoints.resume()
-    checkpoints.claim_epoch()
+    checkpoints.claim_generation()
     posted = post_weights(allocator_for(config, trainer.device), architecture, context.monitor)
     if posted is not None:
         trainer.board = posted.board

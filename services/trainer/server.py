@@ -175,12 +175,12 @@ class TrainerServer:
             self._weights.send(identity, wire.RecentObservations(observations))
             return
         assert isinstance(request, WeightsRequest)  # the server accepts nothing else
-        known = PolicyVersion(request.epoch, request.version)
+        known = PolicyVersion(request.generation, request.version)
         newer = self._store.newer_than(known)
         if newer is None:
-            self._weights.send(identity, NoNewerWeights(request.epoch, request.version))
+            self._weights.send(identity, NoNewerWeights(request.generation, request.version))
         else:
-            message = Weights(newer.at.epoch, newer.at.version, dict(newer.tensors))
+            message = Weights(newer.at.generation, newer.at.version, dict(newer.tensors))
             self._weights.send(identity, message)
 
     def _take_unroll(self, identity: bytes, envelope: Envelope) -> None:
@@ -206,6 +206,10 @@ class TrainerServer:
     def _reply(self, identity: bytes, sequence: int, reason: str | None) -> None:
         newest = self._store.at
         reply = UnrollReply(
-            sequence, reason is None, reason or "", max(0, newest.epoch), max(0, newest.version)
+            sequence,
+            reason is None,
+            reason or "",
+            max(0, newest.generation),
+            max(0, newest.version),
         )
         self._unrolls.send(identity, reply)

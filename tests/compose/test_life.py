@@ -48,7 +48,7 @@ def test_a_cluster_outlives_kills_scaling_and_a_restart_and_goes_on_after_a_stop
         )
         # a trainer may take its own start besides
         goes_on(cluster, within_s=25 if role == "trainer" else 10)
-    assert cluster.last("epoch") == 1
+    assert cluster.last("generation") == 1
     # the monitor says who was killed; each has its name again, but for the actors
     for name in ("trainer-0", "predictor-0", "compressor-0", "actor-"):
         words = rf"event=run text='{name}\d? comes back: its process before was killed"

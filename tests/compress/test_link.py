@@ -248,7 +248,7 @@ _BREACHES = {
     GaugesInWords: "gauges.'loss'.: expected a finite number, got 'much'",
     GaugesWithoutEnd: "gauges.'loss'.: expected a finite number, got inf",
     NoGauges: "gauges raised TypeError",
-    Stale: "expected version PolicyVersion.epoch=0, version=2., got .*version=1",
+    Stale: "expected version PolicyVersion.generation=0, version=2., got .*version=1",
     Dice: "two runs with one seed gave different .*context.seed",
     RemembersInItself: "two runs with one seed gave different",
     PromisesMore: "plan promised .*hidden=.20,.*compress made",

@@ -41,12 +41,12 @@ class KnownPeers:
 
     def __init__(self) -> None:
         self.peers: tuple[Peer, ...] = ()
-        self.generation = -1
+        self.revision = -1
 
-    def learn(self, *peers: Peer, generation: int | None = None) -> None:
+    def learn(self, *peers: Peer, revision: int | None = None) -> None:
         """As if the monitor had sent these peers."""
         self.peers = tuple(peers)
-        self.generation = self.generation + 1 if generation is None else generation
+        self.revision = self.revision + 1 if revision is None else revision
 
     def of_role(self, role: str) -> list[Peer]:
         return sorted((p for p in self.peers if p.role == role), key=lambda peer: peer.name)

@@ -42,7 +42,7 @@ def small_unroll() -> Unroll:
     T, B = 3, 2
     return Unroll(
         actor="actor-0",
-        epoch=1,
+        generation=1,
         env_steps_before=60,
         env_steps_after=66,
         dropped={"fault": 2},
@@ -100,7 +100,7 @@ def samples_of_messages() -> dict[str, Any]:
         RecentObservations(np.arange(8, dtype=np.uint8).reshape(2, 1, 2, 2)),
         ArtifactRequest(0, -1, plain=True),
         ArtifactReply(
-            epoch=1,
+            generation=1,
             version=9,
             chain="int8>onnx",
             original="ab" * 8,

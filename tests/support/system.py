@@ -47,7 +47,7 @@ FIXED_NAMES = {
     "dropped_steps",
     "in_flight_steps",
     "updates",
-    "epoch",
+    "generation",
     "policy_version",
     "env_steps_per_s",
     "learned_steps_per_s",
@@ -61,8 +61,8 @@ FIXED_NAMES = {
 }
 #: Names that never fall, whatever dies; the others may fall when a trainer goes back to its
 #: checkpoint.
-NEVER_FALL = ("time_s", "env_steps", "episodes", "epoch")
-WITHIN_AN_EPOCH = ("learned_steps", "updates", "policy_version")
+NEVER_FALL = ("time_s", "env_steps", "episodes", "generation")
+WITHIN_A_GENERATION = ("learned_steps", "updates", "policy_version")
 
 CARTPOLE: dict[str, Any] = {
     "run": {"name": "r", "metrics_every_s": 0.25, "checkpoint_every_s": 0.5},
@@ -126,8 +126,8 @@ def check_lines(lines: list[dict[str, Any]]) -> None:
     for line in lines:
         check_line(line)
     for before, after in pairwise(lines):
-        same_epoch = before["epoch"] == after["epoch"]
-        for name in (*NEVER_FALL, *(WITHIN_AN_EPOCH if same_epoch else ())):
+        same_generation = before["generation"] == after["generation"]
+        for name in (*NEVER_FALL, *(WITHIN_A_GENERATION if same_generation else ())):
             assert before[name] <= after[name], (name, before, after)
 
 

@@ -15,7 +15,7 @@ def quiet_unroll(frames: np.ndarray, **changes: Any) -> Unroll:
     no = np.zeros((T, B), np.bool_)
     fields = {
         "actor": "actor-0",
-        "epoch": 0,
+        "generation": 0,
         "env_steps_before": 0,
         "env_steps_after": T * B,
         "dropped": {},

@@ -74,7 +74,7 @@ def test_a_run_on_int8_learns_and_outlives_its_compressor(system: System) -> Non
     )
     assert run.log("actor-1").count("role=compressor name=compressor-1") == 1
     summary = run.finish()
-    assert summary["epoch"] == 0
+    assert summary["generation"] == 0
 
 
 def _swaps(run: Run) -> float:

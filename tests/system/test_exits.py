@@ -68,7 +68,7 @@ def test_roles_that_somebody_ends_save_and_are_started_again(
     saved = _learned(run.folder)
     assert saved >= learned
     run.wait_until_learning(beyond=saved + 300)
-    assert run.last()["epoch"] == 1
+    assert run.last()["generation"] == 1
     run.finish()
 
 

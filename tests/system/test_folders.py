@@ -56,7 +56,7 @@ def test_an_environment_that_changes_the_working_directory_moves_no_file(
     run.folder = here / "runs" / "r"
     run.wait_until_learning(beyond=200)
     run.wait_for_new("trainer-0", run.kill_role("trainer-0"))
-    run.wait_for(lambda: run.last()["epoch"] == 1, "the next trainer goes on")
+    run.wait_for(lambda: run.last()["generation"] == 1, "the next trainer goes on")
     summary = run.finish()
     newest = load_newest(run.folder / "checkpoints")
     assert newest is not None

@@ -70,7 +70,7 @@ def _unroll(**changed: Any) -> Unroll:
     T, B = 5, 4
     unroll = Unroll(
         actor="visitor-0",
-        epoch=0,
+        generation=0,
         env_steps_before=0,
         env_steps_after=T * B,
         dropped={},
@@ -123,7 +123,7 @@ def _spoil(run: Run, visitor: Visitor, sockets: dict[str, str]) -> None:
         _nothing_else_than_junk(endpoint)
         assert _answers_to_junk(visitor, endpoint) == expected, service
     weights = visitor.ask(visitor.connect(sockets["weights"]), WeightsRequest(-1, -1), Weights)
-    assert weights.epoch == 0 and all(np.isfinite(t).all() for t in weights.tensors.values())
+    assert weights.generation == 0 and all(np.isfinite(t).all() for t in weights.tensors.values())
     request = ActRequest(7, np.zeros((3, 4), np.float32))
     actions = visitor.ask(visitor.connect(sockets["predictions"]), request, ActReply)
     assert actions.request == 7 and actions.actions.shape == (3,)
@@ -169,13 +169,14 @@ def _bad_unrolls_are_refused(run: Run, visitor: Visitor, endpoint: str) -> None:
     # a lie about the account changes nothing either; a good one is taken, and only once
     lie = _unroll(env_steps_before=40, env_steps_after=30 + 40)
     assert visitor.ask(client, lie, UnrollReply, sequence=20).reason == "inconsistent_counter"
-    old = visitor.ask(client, _unroll(epoch=7), UnrollReply, sequence=21)
-    assert (old.accepted, old.reason) == (False, "old_epoch")
+    old = visitor.ask(client, _unroll(generation=7), UnrollReply, sequence=21)
+    assert (old.accepted, old.reason) == (False, "old_generation")
     good = _unroll(env_steps_before=20, env_steps_after=40, versions=_now(old))
     assert visitor.ask(client, good, UnrollReply, sequence=22).accepted
     assert visitor.ask(client, good, UnrollReply, sequence=22).reason == "duplicate"
     run.wait_for(
-        lambda: run.last()["dropped_steps"].get("old_epoch") == 20, "the old epoch is counted"
+        lambda: run.last()["dropped_steps"].get("old_generation") == 20,
+        "the old generation is counted",
     )
 
 
@@ -234,4 +235,4 @@ def test_four_roles_by_hand_over_tcp_make_the_same_run_in_any_order(
     assert statuses == dict.fromkeys(roles, 0), "\n".join(r.output for r in roles.values())
     summary = run.check_books()
     assert summary["reason"] == "the visitor asked for it"
-    assert summary["epoch"] == 0
+    assert summary["generation"] == 0

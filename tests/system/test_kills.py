@@ -52,14 +52,14 @@ def _stop_beyond_its_checkpoint(run: Run, pid: int) -> int:
 
 
 def _kill_trainer(run: Run) -> None:
-    """Kill the trainer; it comes back from its checkpoint under a new epoch within 10 s."""
+    """Kill the trainer; it comes back from its checkpoint under a new generation within 10 s."""
     pids = run.pids()
     label = _stop_beyond_its_checkpoint(run, pids["trainer-0"])
     before = run.last()
     run.kill_role("trainer-0")
 
     def comes_back() -> dict[str, Any] | None:
-        lines = [line for line in run.lines() if line["epoch"] == before["epoch"] + 1]
+        lines = [line for line in run.lines() if line["generation"] == before["generation"] + 1]
         if not lines:
             return None
         # learned steps beyond those of the newest checkpoint that the old one can have written
@@ -73,7 +73,7 @@ def _kill_trainer(run: Run) -> None:
     check_line(after)
     assert after["learned_steps"] <= after["env_steps"]
     # what the killed trainer held is accounted for
-    lost = {"trainer_restart", "lost", "old_epoch"}
+    lost = {"trainer_restart", "lost", "old_generation"}
     assert sum(after["dropped_steps"].get(reason, 0) for reason in lost) > 0, after
 
 
@@ -88,7 +88,7 @@ def test_kills_of_actor_trainer_and_monitor_with_local_inference(system: System)
     _kill(run, "actor-1")
     _goes_on(run)
     summary = run.finish()
-    assert summary["epoch"] == 1
+    assert summary["generation"] == 1
 
 
 def test_kills_of_predictor_trainer_and_monitor_with_predictor_inference(
@@ -101,7 +101,7 @@ def test_kills_of_predictor_trainer_and_monitor_with_predictor_inference(
     _kill_trainer(run)
     _kill_monitor(run)
     summary = run.finish()
-    assert summary["epoch"] == 1
+    assert summary["generation"] == 1
 
 
 def test_of_two_predictors_for_two_actors_one_is_killed_and_comes_back(system: System) -> None:
@@ -189,7 +189,7 @@ def _kill_monitor(run: Run) -> None:
         within_s=10.0,
     )
     after = run.last()
-    assert after["epoch"] == before["epoch"]
+    assert after["generation"] == before["generation"]
     assert after["dropped_steps"].get("lost", 0) == before["dropped_steps"].get("lost", 0)
     assert run.pids() == pids
     visitor = Visitor(run.monitor_address())

@@ -41,7 +41,7 @@ def test_roles_by_hand_are_refused_in_the_folder_of_a_run_and_its_own_are_not(
         _refused(guest, f"aclearn train (process {run.process.pid}")
     assert _files(run.folder) == before
     newest = load_newest(run.folder / "checkpoints")
-    assert newest is not None and newest.state["epoch"] == 0
+    assert newest is not None and newest.state["generation"] == 0
 
     # the parent's own lock has ended, its roles still save: the next run waits for them
     learned = run.last()["learned_steps"]
@@ -49,7 +49,7 @@ def test_roles_by_hand_are_refused_in_the_folder_of_a_run_and_its_own_are_not(
     run.process.wait()
     again = system.train(config, "--resume")
     again.wait_until_learning(beyond=learned)
-    again.wait_for(lambda: again.last()["epoch"] == 1, "its trainer goes on from the last one")
+    again.wait_for(lambda: again.last()["generation"] == 1, "its trainer goes on from the last one")
     again.finish()
 
 
@@ -68,11 +68,11 @@ def test_a_run_is_refused_in_the_folder_of_roles_by_hand_and_so_is_a_second_one_
         _refused(each, *held)
     _refused(system.role("trainer", config, address), *held)
     assert [path.name for path in run.folder.parent.iterdir()] == [run.folder.name]
-    assert run.last()["epoch"] == 0
+    assert run.last()["generation"] == 0
 
     trainer.signal(signal.SIGKILL)
     again = system.role("trainer", config, address)
-    run.wait_for(lambda: run.last()["epoch"] == 1, "the next trainer is known")
+    run.wait_for(lambda: run.last()["generation"] == 1, "the next trainer is known")
     assert trainer.wait() == -signal.SIGKILL
     # a monitor ends the run with it, a trainer leaves a run that goes on
     for role, status in ((again, 143), (run, 0)):

@@ -29,16 +29,16 @@ def test_roles_with_local_inference_leave_on_a_signal_and_come_back(system: Syst
     given = "event=number_given name=actor-0\n"  # the number is free again
     run.wait_for(lambda: given in roles["actor"].output, "the next actor has its number")
     run.wait_until_learning(beyond=before + 500)
-    assert run.last()["epoch"] == 0
+    assert run.last()["generation"] == 0
 
-    # the trainer saves as it leaves; the next one goes on from there under a new epoch
+    # the trainer saves as it leaves; the next one goes on from there under a new generation
     _left_in_order(roles["trainer"], signal.SIGTERM)
     saved = load_newest(run.folder / "checkpoints")
     assert saved is not None
     learned = saved.state["ledger"]["learned_steps"]
     assert learned > before + 500
     roles["trainer"] = system.role("trainer", config, address)
-    run.wait_for(lambda: run.last()["epoch"] == 1, "the new trainer is known")
+    run.wait_for(lambda: run.last()["generation"] == 1, "the new trainer is known")
     run.wait_until_learning(beyond=learned + 300)
 
     # who ends the monitor ends the run

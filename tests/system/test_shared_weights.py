@@ -28,7 +28,7 @@ def test_a_run_learns_on_shared_weights_and_survives_the_kill_of_its_trainer(
     run.wait_for(lambda: run.last()["policy_version"] > 300, "three hundred versions")
     assert run.last()["dropped_steps"].get("lag", 0) == 0
     run.kill_role("trainer-0")
-    run.wait_for(lambda: run.last()["epoch"] == 1, "the new trainer reports")
+    run.wait_for(lambda: run.last()["generation"] == 1, "the new trainer reports")
     run.wait_for(lambda: _boards(run, reader) == 2, f"{reader} reads the new board")
     version = run.last()["policy_version"]
     run.wait_for(lambda: run.last()["policy_version"] > version + 300, "three hundred more")

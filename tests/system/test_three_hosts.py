@@ -106,7 +106,7 @@ def test_a_run_on_three_hosts_outlives_a_host_and_a_partition_and_admits_no_stra
     cluster.kill(LEARNS)
     cluster.start(LEARNS)
     cluster.learns_on()
-    assert cluster.monitor.last()["epoch"] == 1
+    assert cluster.monitor.last()["generation"] == 1
 
     # nothing arrives at the actors for a while, although all that they send arrives
     hosts.lose_packets_to(ACTS)

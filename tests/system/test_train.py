@@ -17,7 +17,7 @@ from tests.support.system import (
     NEVER_FALL,
     PATIENCE,
     PONG,
-    WITHIN_AN_EPOCH,
+    WITHIN_A_GENERATION,
     Run,
     System,
     check_lines,
@@ -181,10 +181,10 @@ def test_a_resumed_run_goes_on_with_the_same_counters(
     summary = run.check_books()
     lines = run.lines()
     assert lines[: len(before)] == before
-    for name in (*NEVER_FALL, *WITHIN_AN_EPOCH):
+    for name in (*NEVER_FALL, *WITHIN_A_GENERATION):
         values = [line[name] for line in lines]
         assert values == sorted(values), name
-    assert summary["epoch"] == 1
+    assert summary["generation"] == 1
     assert summary["reason"] == "max_env_steps"
     assert summary["env_steps"] >= bound
     assert summary["learned_steps"] > before[-1]["learned_steps"] + 1000

@@ -118,8 +118,8 @@ def refusal(text: str) -> str:
         ),
         (
             "env: {id: a}\nmonitor: {heartbeat_every_s: 2, silent_after_s: 3}",
-            "monitor.silent_after_s: 3.0 s would call a role gone after one late heartbeat; set it to "
-            "4.0 s or more, twice monitor.heartbeat_every_s",
+            "monitor.silent_after_s: 3.0 s would call a role gone after one late heartbeat; set it "
+            "to 4.0 s or more, twice monitor.heartbeat_every_s",
         ),
         (
             "env: {id: a}\nmonitor: {silent_after_s: 20}\nactors: {step_timeout_s: 20}",

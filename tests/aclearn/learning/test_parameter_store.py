@@ -50,7 +50,7 @@ def test_what_is_not_newer_is_refused_and_the_published_stays(at: PolicyVersion)
     assert newest.tensors["a"][0] == 1
 
 
-def test_a_new_epoch_begins_at_any_version() -> None:
+def test_a_new_generation_begins_at_any_version() -> None:
     store = ParameterStore()
     store.publish(PolicyVersion(0, 500), _tensors(1))
     store.publish(PolicyVersion(1, 20), _tensors(2))

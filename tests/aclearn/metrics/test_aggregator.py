@@ -104,22 +104,29 @@ def test_a_trainer_restarted_from_a_checkpoint_goes_back_without_negative_rates(
         trainer_beat(view, "t", float(tick), env_steps=steps, learned_steps=steps, seen_a=steps)
     view.role_gone("t", 5.0)
     trainer_beat(
-        view, "t2", 6.0, env_steps=200, learned_steps=200, seen_a=200, epoch=1, policy_version=2
+        view,
+        "t2",
+        6.0,
+        env_steps=200,
+        learned_steps=200,
+        seen_a=200,
+        generation=1,
+        policy_version=2,
     )
     line = view.line(6.0)
     assert (line["env_steps"], line["learned_steps"], line["in_flight_steps"]) == (500, 200, 300)
-    assert (line["epoch"], line["policy_version"]) == (1, 2)
+    assert (line["generation"], line["policy_version"]) == (1, 2)
     assert line["learned_steps_per_s"] == pytest.approx(500 / 6)
     assert line["env_steps_per_s"] == pytest.approx(500 / 6)
 
 
 def test_a_ghost_of_a_replaced_trainer_is_ignored() -> None:
     view = MetricsAggregator(0.0)
-    trainer_beat(view, "t", 1.0, env_steps=100, learned_steps=100, epoch=0)
-    trainer_beat(view, "t2", 2.0, env_steps=90, learned_steps=90, epoch=1)
-    trainer_beat(view, "t", 3.0, env_steps=500, learned_steps=500, epoch=0)
+    trainer_beat(view, "t", 1.0, env_steps=100, learned_steps=100, generation=0)
+    trainer_beat(view, "t2", 2.0, env_steps=90, learned_steps=90, generation=1)
+    trainer_beat(view, "t", 3.0, env_steps=500, learned_steps=500, generation=0)
     line = view.line(3.0)
-    assert (line["learned_steps"], line["epoch"]) == (90, 1)
+    assert (line["learned_steps"], line["generation"]) == (90, 1)
 
 
 def test_a_silent_trainer_that_speaks_again_is_the_same_trainer() -> None:

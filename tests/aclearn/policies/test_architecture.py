@@ -254,7 +254,7 @@ def test_the_smallest_image_that_fits_leaves_one_pixel() -> None:
         _image("nature", observation_shape=(1, 35, 35))
 
 
-def test_versions_are_ordered_by_epoch_then_version_after_nothing() -> None:
+def test_versions_are_ordered_by_generation_then_version_after_nothing() -> None:
     in_order = [PolicyVersion(), PolicyVersion(0, 0), PolicyVersion(0, 9), PolicyVersion(1, 3)]
     for older, newer in itertools.combinations(in_order, 2):
         assert older < newer

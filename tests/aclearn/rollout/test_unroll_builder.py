@@ -59,7 +59,7 @@ def test_an_unroll_holds_every_step_in_its_place(scripted_envs) -> None:
     assert fields["reset_index"].tolist() == [2 * B + 1, 3 * B + 0]
     np.testing.assert_array_equal(fields["reset_history"][0], steps[1].observations[1, :1])
     np.testing.assert_array_equal(fields["reset_history"][1], steps[2].observations[0, :1])
-    assert (collected.epoch, collected.steps, collected.dropped) == (2, 4, {})
+    assert (collected.generation, collected.steps, collected.dropped) == (2, 4, {})
     dtypes = {name: array.dtype for name, array in fields.items() if array is not None}
     assert dtypes == {
         "frames": np.uint8,
@@ -219,17 +219,17 @@ def test_the_unroll_does_not_change_with_the_arrays_of_the_environments(scripted
     np.testing.assert_array_equal(fields["reset_history"], histories)
 
 
-def test_an_unroll_over_a_change_of_epoch_belongs_to_the_older_one(scripted_envs) -> None:
+def test_an_unroll_over_a_change_of_generation_belongs_to_the_older_one(scripted_envs) -> None:
     envs = scripted_envs(1, stack=1)
     builder = make_builder(envs, 3)
     builder.begin(envs.reset())
     for at in (PolicyVersion(4, 100), PolicyVersion(5, 90), PolicyVersion(5, 91)):
         play(builder, envs, [["go on"]], at=at)
     collected = builder.take()
-    assert collected.epoch == 4
+    assert collected.generation == 4
     assert collected.fields["versions"].tolist() == [100, 90, 91]
     play(builder, envs, [["go on"]] * 3, at=PolicyVersion(5, 92))
-    assert builder.take().epoch == 5
+    assert builder.take().generation == 5
 
 
 def test_taking_before_it_is_full_is_an_error(scripted_envs) -> None:

@@ -51,7 +51,7 @@ def test_failed_starts_leave_one_folder_and_nothing_but_the_files_of_the_last(
     for number in range(3):
         with RunFolder.create(tmp_path, "pong", f"{number}\n") as folder:
             assert not folder.metrics_path.exists() and not list(folder.logs_dir.iterdir())
-            # a trainer saves its epoch before anything is learned
+            # a trainer saves its generation before anything is learned
             save_checkpoint(folder.checkpoints_dir, tensors={}, state={}, label=0, keep=1)
             folder.metrics_path.write_text('{"learned_steps": 0}\n')
             folder.log_path("actor", f"{number}").write_text("failed")

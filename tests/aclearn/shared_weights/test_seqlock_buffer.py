@@ -62,14 +62,14 @@ def test_a_reader_finds_the_newest_weights_by_name(pair) -> None:
     assert (tensors["a.bias"].tolist(), tensors["scale"].tolist()) == ([7.0, 8.0], 9.0)
 
 
-def test_only_what_is_newer_is_found_and_an_epoch_counts_more_than_a_version(pair) -> None:
+def test_only_what_is_newer_is_found_and_a_generation_counts_more_than_a_version(pair) -> None:
     board, reader = pair
-    for posts, (epoch, version) in enumerate([(0, 0), (0, 1), (0, 500), (1, 20), (1, 21)]):
-        board.post(PolicyVersion(epoch, version), _tensors(posts))
-        at = PolicyVersion(epoch, version)
+    for posts, (generation, version) in enumerate([(0, 0), (0, 1), (0, 500), (1, 20), (1, 21)]):
+        board.post(PolicyVersion(generation, version), _tensors(posts))
+        at = PolicyVersion(generation, version)
         assert _values(reader.newer_than(PolicyVersion())) == (at, {float(posts)})
         assert reader.newer_than(at) is None
-        assert reader.newer_than(PolicyVersion(epoch, version + 1)) is None
+        assert reader.newer_than(PolicyVersion(generation, version + 1)) is None
 
 
 def test_what_was_read_stays_when_the_slots_are_written_again(pair) -> None:

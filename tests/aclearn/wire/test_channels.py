@@ -117,12 +117,12 @@ def test_a_message_reaches_the_server_and_its_answer_the_client(server, open_cli
 def test_messages_are_numbered_as_they_are_sent(server, open_client):
     client = open_client(server)
 
-    for generation in range(3):
-        assert client.send(HeartbeatReply(generation))
+    for revision in range(3):
+        assert client.send(HeartbeatReply(revision))
 
     received = receive_all(server, 3)
     assert [envelope.sequence for _, envelope in received] == [0, 1, 2]
-    assert [envelope.message.generation for _, envelope in received] == [0, 1, 2]
+    assert [envelope.message.revision for _, envelope in received] == [0, 1, 2]
 
 
 def test_arrays_outlive_the_frames_and_the_sockets_that_brought_them(server, open_client):
@@ -172,7 +172,7 @@ GARBAGE = [
     ([header_with(protocol=99)], "wrong_version"),
     ([header_with(kind="Pickle")], "unknown_kind"),
     ([header_with(fields={})], "wrong_fields"),
-    ([header_with(fields={"generation": True})], "bad_field"),
+    ([header_with(fields={"revision": True})], "bad_field"),
     ([header_with(run="run-2")], "wrong_run"),
 ]
 
@@ -367,18 +367,18 @@ def test_a_process_that_reconnects_under_its_identity_is_heard(open_server, open
 
 def test_one_call_takes_no_more_messages_than_its_limit(server, open_client):
     client = open_client(server)
-    for generation in range(10):
-        assert client.send(HeartbeatReply(generation), timeout_s=DEADLINE_S)
+    for revision in range(10):
+        assert client.send(HeartbeatReply(revision), timeout_s=DEADLINE_S)
 
     sizes = []
-    generations = []
+    revisions = []
     deadline = time.monotonic() + DEADLINE_S
-    while len(generations) < 10 and time.monotonic() < deadline:
+    while len(revisions) < 10 and time.monotonic() < deadline:
         received = server.receive(0.05, limit=4)
         sizes.append(len(received))
-        generations += [envelope.message.generation for _, envelope in received]
+        revisions += [envelope.message.revision for _, envelope in received]
 
-    assert generations == list(range(10))
+    assert revisions == list(range(10))
     assert max(sizes) <= 4
 
 

@@ -96,7 +96,7 @@ def test_a_message_written_by_hand_after_the_msgpack_specification_is_read():
             *(string("protocol"), b"\x02", string("kind"), string("HeartbeatReply")),
             *(string("run"), string("run-1"), string("sender"), string("ab12")),
             *(string("sequence"), b"\x0c", string("fields")),
-            *(b"\x81", string("generation"), b"\x03", string("arrays"), b"\x90"),
+            *(b"\x81", string("revision"), b"\x03", string("arrays"), b"\x90"),
         ]
     )
 
@@ -241,9 +241,9 @@ def test_numpy_scalars_and_ints_for_floats_are_converted_by_the_sender():
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        (HeartbeatReply(-1), "HeartbeatReply.generation: expected an int from 0"),
-        (HeartbeatReply(True), "HeartbeatReply.generation: expected an int, got bool"),
-        (HeartbeatReply(2**63), "HeartbeatReply.generation: expected an int"),
+        (HeartbeatReply(-1), "HeartbeatReply.revision: expected an int from 0"),
+        (HeartbeatReply(True), "HeartbeatReply.revision: expected an int, got bool"),
+        (HeartbeatReply(2**63), "HeartbeatReply.revision: expected an int"),
         (Status("x" * (48 * 1024 + 1)), "Status.json: expected at most 49152 bytes"),
         (Hello("a\nb", 0, "", 1, {}), "Hello.role: expected one line"),
         (Hello("r" * 1025, 0, "", 1, {}), "Hello.role: expected at most 1024 bytes"),

@@ -130,14 +130,14 @@ def test_each_field_missing_or_of_another_type_is_refused(kind, samples):
         ({"sequence": 1.0}, "bad_field"),
         ({"fields": []}, "wrong_fields"),
         ({"fields": {}}, "wrong_fields"),
-        ({"fields": {"generation": True}}, "bad_field"),
-        ({"fields": {"generation": 1.0}}, "bad_field"),
-        ({"fields": {"generation": -1}}, "bad_field"),
-        ({"fields": {"generation": msgpack.Timestamp(0)}}, "bad_field"),
-        ({"fields": {"generation": msgpack.ExtType(42, b"x")}}, "bad_field"),
+        ({"fields": {"revision": True}}, "bad_field"),
+        ({"fields": {"revision": 1.0}}, "bad_field"),
+        ({"fields": {"revision": -1}}, "bad_field"),
+        ({"fields": {"revision": msgpack.Timestamp(0)}}, "bad_field"),
+        ({"fields": {"revision": msgpack.ExtType(42, b"x")}}, "bad_field"),
         ({"arrays": {}}, "bad_array"),
         ({"arrays": None}, "bad_array"),
-        ({"arrays": [["generation", "uint8", [0]]]}, "wrong_frames"),
+        ({"arrays": [["revision", "uint8", [0]]]}, "wrong_frames"),
         ({SECRET: 1}, "bad_header"),
     ],
 )
@@ -211,7 +211,7 @@ def test_a_value_out_of_bounds_is_refused(samples, name, value):
     ],
 )
 def test_a_peer_that_is_not_quite_one_is_refused(samples, peer):
-    fields = {"generation": 1, "peers": [peer]}
+    fields = {"revision": 1, "peers": [peer]}
 
     assert outcome(with_header(frames_of(samples["Peers"]), fields=fields)) == "bad_field"
 
@@ -327,7 +327,7 @@ def test_trailing_bytes_and_duplicate_keys_are_refused(samples):
 
     assert outcome([header + b"\xc0"]) == "bad_header"
     assert outcome([doubled]) == "bad_header"
-    assert outcome([header.replace(b"\x81\xaa", b"\x82\xaageneration\x01\xaa")]) == "bad_header"
+    assert outcome([header.replace(b"\x81\xaa", b"\x82\xa8revision\x01\xaa")]) == "bad_header"
 
 
 BOMBS = {
@@ -390,7 +390,7 @@ values = st.recursive(
     | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=4)
-        | st.dictionaries(st.sampled_from(["generation", "role", "x"]), inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["revision", "role", "x"]), inner, max_size=3)
     ),
     max_leaves=10,
 )

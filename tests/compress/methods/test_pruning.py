@@ -336,10 +336,10 @@ def test_actors_see_the_new_weights_with_corrections_measured_before_them() -> N
     actor, visited = ArtifactPolicy(IMAGES), some_observations(IMAGES, 40, seed=3)
     context, observations = Context(visited), some_observations(IMAGES, 5, seed=40)
     removed, changes = {}, {}
-    # version 3 is the last that the first corrections are for; a new epoch has its own
-    for epoch, version in [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (1, 6), (1, 7)]:
+    # version 3 is the last that the first corrections are for; a new generation has its own
+    for generation, version in [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (1, 6), (1, 7)]:
         tensors = some_tensors(IMAGES, version)
-        policy = Policy.of(IMAGES, tensors, PolicyVersion(epoch, version))
+        policy = Policy.of(IMAGES, tensors, PolicyVersion(generation, version))
         artifact = chain.compress(policy, context)
         actor.swap(artifact)
         if version in (1, 6):

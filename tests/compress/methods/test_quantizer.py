@@ -274,7 +274,7 @@ def calibrated_at(link, context, policies) -> list[int]:
     return [place for place, (old, new) in enumerate(itertools.pairwise(counts), 1) if new > old]
 
 
-def test_calibrations_are_frequent_at_first_and_again_in_a_new_epoch(small) -> None:
+def test_calibrations_are_frequent_at_first_and_again_in_a_new_generation(small) -> None:
     context = Context(small.observations(small.flat, 16))
     policy = small.policy(small.flat)
     versions = [replace(policy, at=PolicyVersion(0, v)) for v in range(1, 61)]

@@ -111,7 +111,7 @@ def test_global_widths_are_decided_again_with_the_units() -> None:
         narrow["hidden.1.weight"], trained["hidden.1.weight"][second][:, first]
     )
     assert context.breaks == 1
-    # weights of a new epoch are others: not those that the widths were decided by
+    # weights of a new generation are others: not those that the widths were decided by
     policy = Policy.of(even, new, PolicyVersion(7, 0))
     context.begin(policy)
     assert widths_of(link.compress(policy, context).graph.architecture) == [1, 7]

@@ -97,9 +97,9 @@ def test_a_refusal_makes_room_too_and_is_counted_by_reason(shipping) -> None:
     shipping.send(2)
     shipping.arrived()
     shipping.answer(1, accepted=False, reason="lag")
-    shipping.answer(2, accepted=False, reason="old_epoch")
+    shipping.answer(2, accepted=False, reason="old_generation")
     assert shipping.sender.unacknowledged == 0
-    assert shipping.sender.refused == {"lag": 1, "old_epoch": 1}
+    assert shipping.sender.refused == {"lag": 1, "old_generation": 1}
     assert shipping.sender.gauges()["refused_unrolls"] == 2.0
 
 

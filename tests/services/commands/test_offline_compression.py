@@ -93,7 +93,7 @@ def test_an_exported_policy_needs_nothing_else_and_answers_as_torch_does(run, tm
     assert all(t.data_location != onnx.TensorProto.EXTERNAL for t in model.graph.initializer)
     about = {prop.key: prop.value for prop in model.metadata_props}
     assert about["run"] == "r" and about["environment"] == "ALE/Pong-v5"
-    assert (about["epoch"], about["version"]) == ("0", "3")
+    assert (about["generation"], about["version"]) == ("0", "3")
     assert (about["chain"], about["architecture"]) == ("onnx", "accerl-net3")
     assert len(about["digest"]) == 32
 
@@ -332,7 +332,7 @@ def test_aclearn_export_writes_a_model_that_onnx_runtime_runs(run, no_games, tmp
     session = onnxruntime.InferenceSession(str(to), providers=["CPUExecutionProvider"])
     about = session.get_modelmeta().custom_metadata_map
     assert (about["run"], about["environment"]) == ("r", "ALE/Pong-v5")
-    assert (about["epoch"], about["version"]) == ("0", "3")
+    assert (about["generation"], about["version"]) == ("0", "3")
     assert about["chain"] == "int8-7bit>onnx"
     frames = some_frames(5)
     [answers] = session.run(None, {"observations": frames})

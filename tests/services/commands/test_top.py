@@ -179,7 +179,7 @@ def test_damaged_values_at_any_place_of_a_line_raise_nothing(run: _Run) -> None:
         20.0,
         lag_mean=1.0,
         lag_max=2,
-        epoch=0,
+        generation=0,
         checkpoint_failures=1,
         checkpoint_error=None,
         free_cores=1.0,

@@ -43,13 +43,13 @@ def test_actors_pull_artifacts_and_keep_the_old_one_when_one_is_damaged(roles, t
     assert pulling.client.at == PolicyVersion(2, 3)
     expected = float64_logits(tools.flat, tensors, observations)
     np.testing.assert_allclose(pulling.runtime.logits(observations), expected, atol=0.05)
-    # an artifact of an older epoch or version changes nothing
+    # an artifact of an older generation or version changes nothing
     compressor.artifact = whole
     request = ArtifactRequest(2, 3)
-    assert compressor.newer_than(PolicyVersion(request.epoch, request.version)) is None
+    assert compressor.newer_than(PolicyVersion(request.generation, request.version)) is None
 
 
-def test_an_artifact_of_an_older_epoch_changes_nothing(roles, tools, monkeypatch) -> None:
+def test_an_artifact_of_an_older_generation_changes_nothing(roles, tools, monkeypatch) -> None:
     pulling, compressor = Pulling(roles, tools), make(tools, ["onnx"])
     observations = some_observations(tools.flat, 5)
     compressor.compress(PolicyVersion(2, 1), some_tensors(tools.flat, 1))
@@ -72,7 +72,7 @@ def test_an_artifact_of_an_older_epoch_changes_nothing(roles, tools, monkeypatch
         serve_artifacts(pulling.server, behind, 0.01)
         return PolicyVersion(1, 500) in arrived
 
-    tools.wait_until(has_arrived, "the artifact of the older epoch has come")
+    tools.wait_until(has_arrived, "the artifact of the older generation has come")
     assert (pulling.client.at, pulling.client.chain) == (PolicyVersion(2, 1), "onnx")
     assert (pulling.client.swaps, pulling.client.refused) == (swaps, 0)
     np.testing.assert_array_equal(pulling.runtime.logits(observations), before)

@@ -90,7 +90,7 @@ def test_a_hello_is_answered_with_all_who_serve_and_told_to_everybody(monitor) -
     assert monitor.tick() == []  # told once
 
 
-def test_a_beat_is_answered_with_the_generation(monitor) -> None:
+def test_a_beat_is_answered_with_the_revision(monitor) -> None:
     monitor.hello("actor-0", "a")
     monitor.hello("trainer-0", "t", unrolls="ipc:///u")
     assert monitor.beat("a", counters={"env_steps": 120}) == [

@@ -34,8 +34,8 @@ _counts = st.sampled_from([0, 1, 7, 500, 2**36, 2**53, 2**53 + 1, 2**63 - 1])
 _floats = st.sampled_from([0.0, 1.5, -3.0, 1e30, 1e100, -1e308, 1.7e308])
 _labels = st.sampled_from(
     ["env_steps", "learned_steps", "in_flight_steps", "episodes", "updates", "batches",
-     "predictions", "policy_version", "epoch", "seen.a", "seen.b", "total", "working", "workers",
-     "lag_mean", "time_s", "x" * 200, ""]
+     "predictions", "policy_version", "generation", "seen.a", "seen.b", "total", "working",
+     "workers", "lag_mean", "time_s", "x" * 200, ""]
 )  # fmt: skip
 _hellos = st.builds(
     Hello, _roles, _counts, st.just("bäx" * 300), _counts,

@@ -1,4 +1,4 @@
-"""Who is there: membership, generations and silence."""
+"""Who is there: membership, revisions and silence."""
 
 from __future__ import annotations
 
@@ -132,46 +132,46 @@ def test_the_longest_list_of_peers_can_be_sent() -> None:
     decode(encode(Peers(1, peers), run="r" * 100, sender="s" * 32, sequence=1))
 
 
-def test_the_generation_counts_changes_of_those_who_serve_others_only() -> None:
+def test_the_revision_counts_changes_of_those_who_serve_others_only() -> None:
     registry = Registry(silent_after_s=10)
     registry.hello(_member("actor-0", "a"))
     registry.leave("a")
-    assert registry.generation == 0
+    assert registry.revision == 0
     registry.hello(_member("trainer-0", "t", endpoints={"weights": "ipc:///a"}))
-    assert registry.generation == 1
+    assert registry.revision == 1
     registry.leave("t")
-    assert registry.generation == 2
+    assert registry.revision == 2
 
 
-def test_saying_hello_again_changes_the_generation_only_with_other_endpoints() -> None:
+def test_saying_hello_again_changes_the_revision_only_with_other_endpoints() -> None:
     registry = Registry(silent_after_s=10)
     registry.hello(_member("trainer-0", "t", endpoints={"weights": "ipc:///a"}))
-    assert registry.generation == 1
+    assert registry.revision == 1
     registry.hello(_member("trainer-0", "t", 5.0, endpoints={"weights": "ipc:///a"}))
-    assert registry.generation == 1
+    assert registry.revision == 1
     member = registry.get("t")
     assert member is not None
     assert member.heard_at == 5.0
     registry.hello(_member("trainer-0", "t", 6.0, endpoints={"weights": "ipc:///b"}))
-    assert registry.generation == 2
+    assert registry.revision == 2
 
 
 def test_beats_keep_everything_of_a_member_but_the_time() -> None:
     registry = Registry(silent_after_s=10)
     member = _member("trainer-0", "t", 1.0, endpoints={"weights": "ipc:///a"})
     registry.hello(member)
-    generation = registry.generation
+    revision = registry.revision
     assert registry.heard("t", 7.5)
     expected = _member("trainer-0", "t", 7.5, endpoints={"weights": "ipc:///a"})
     assert registry.get("t") == expected
-    assert registry.generation == generation
+    assert registry.revision == revision
 
 
 def test_the_unknown_are_not_heard() -> None:
     registry = Registry(silent_after_s=10)
     assert not registry.heard("nobody", 1.0)
     assert registry.members == []
-    assert registry.generation == 0
+    assert registry.revision == 0
 
 
 def test_who_leaves_is_gone_and_leaving_twice_is_nothing() -> None:
@@ -205,11 +205,11 @@ def test_the_silent_are_taken_out_after_the_bound_and_not_at_it() -> None:
         max_size=30,
     )
 )
-def test_the_generation_grows_exactly_when_the_membership_changes(events) -> None:
+def test_the_revision_grows_exactly_when_the_membership_changes(events) -> None:
     registry, now = Registry(silent_after_s=3), 0.0
     for what, number, incarnation in events:
         now += 1.0
-        before, generation = set(_names(registry)), registry.generation
+        before, revision = set(_names(registry)), registry.revision
         if what == "hello":
             endpoints = {"predictions": "ipc:///p"}
             name = f"predictor-{number}"
@@ -221,6 +221,6 @@ def test_the_generation_grows_exactly_when_the_membership_changes(events) -> Non
         else:
             registry.take_out_silent(now)
         after = set(_names(registry))
-        assert (registry.generation > generation) == (after != before)
+        assert (registry.revision > revision) == (after != before)
         names = [name for name, _ in after]
         assert len(names) == len(set(names))

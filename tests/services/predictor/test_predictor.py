@@ -85,7 +85,7 @@ def test_a_batch_gets_the_answers_that_each_request_would_get_alone(tools, sizes
     for item, reply in answered:
         logits = acting.logits(item.request.observations)  # alone
         assert reply.request == item.request.request
-        assert (reply.epoch, reply.version, reply.chain) == (2, 17, "some-chain")
+        assert (reply.generation, reply.version, reply.chain) == (2, 17, "some-chain")
         assert reply.actions.shape == reply.log_probs.shape == (len(logits),)
         np.testing.assert_allclose(
             reply.log_probs, log_probs_of(logits, reply.actions), rtol=1e-5, atol=1e-6
@@ -183,7 +183,7 @@ def test_one_bad_request_is_refused_alone(serving) -> None:
     for reply, (number, size) in [(first, (5, 2)), (last, (6, 1))]:
         assert isinstance(reply, ActReply)
         assert (reply.request, len(reply.actions)) == (number, size)
-        assert (reply.epoch, reply.version) == (3, 40)
+        assert (reply.generation, reply.version) == (3, 40)
     beat = serving.predictor.beat(False)
     assert beat.counters["predictions"] == 3
     assert beat.counters["refused"] == beat.counters["refused.bad_request"] == 1

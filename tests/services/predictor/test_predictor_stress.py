@@ -109,7 +109,7 @@ def test_each_request_is_answered_once_by_the_policy_that_is_named(
         assert Counter(reply.request for reply in client.answers) == Counter(client.sizes.keys())
         for reply in client.answers:
             versions[reply.version] += 1
-            assert (reply.epoch, reply.chain) == (1, f"chain-{reply.version}")
+            assert (reply.generation, reply.chain) == (1, f"chain-{reply.version}")
             assert len(reply.actions) == client.sizes[reply.request]
             logits = np.zeros((len(reply.actions), 4), np.float32)
             logits[:, 1] = _offset(reply.version)

@@ -57,16 +57,16 @@ class Line:
     def say(self, message) -> None:
         assert self.monitor.send(self.context.incarnation.encode(), message)
 
-    def introduce(self, generation: int = 1) -> None:
+    def introduce(self, revision: int = 1) -> None:
         assert isinstance(self.next(), Hello)
-        self.say(Peers(generation, []))
-        self.tools.wait_until(self._tick_and_know(generation), "the peers are known")
+        self.say(Peers(revision, []))
+        self.tools.wait_until(self._tick_and_know(revision), "the peers are known")
 
-    def _tick_and_know(self, generation: int):
+    def _tick_and_know(self, revision: int):
         def look() -> bool:
             self.client.socket.poll(100)
             self.membership.tick()
-            return self.membership.generation == generation
+            return self.membership.revision == revision
 
         return look
 
@@ -83,7 +83,7 @@ def test_hello_is_said_at_once_and_again_every_half_second_until_it_is_answered(
     assert line.next() == line.hello
     line.say(Peers(4, [Peer("trainer", "trainer-0", "t", {"unrolls": "ipc:///u"})]))
     assert line.next() == line.beats[0]
-    assert line.membership.generation == 4
+    assert line.membership.revision == 4
     assert [peer.incarnation for peer in line.membership.of_role("trainer")] == ["t"]
     line.clock.now += 1.0
     assert line.quiet()
@@ -154,9 +154,9 @@ def test_beats_go_out_at_their_cadence(roles, tools) -> None:
     assert line.quiet()
 
 
-def test_a_beat_reply_of_another_generation_makes_the_role_ask_for_the_peers(roles, tools) -> None:
+def test_a_beat_reply_of_another_revision_makes_the_role_ask_for_the_peers(roles, tools) -> None:
     line = Line(roles, tools)
-    line.introduce(generation=1)
+    line.introduce(revision=1)
     assert isinstance(line.next(), Heartbeat)
     line.say(HeartbeatReply(1))
     assert line.quiet()

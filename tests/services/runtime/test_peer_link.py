@@ -64,14 +64,14 @@ def test_a_peer_that_was_started_again_is_followed(roles, tools) -> None:
     assert _reaches(tools, link, second)
 
 
-def test_peers_of_a_new_monitor_count_although_its_generation_is_the_old_one(roles, tools) -> None:
+def test_peers_of_a_new_monitor_count_although_its_revision_is_the_old_one(roles, tools) -> None:
     _, _, first_peer = _serve(roles, "trainer-0")
     _, second, second_peer = _serve(roles, "trainer-0")
     link, known = PeerLink(roles("actor-0"), "trainer", "service"), tools.KnownPeers()
-    known.learn(first_peer, generation=3)
+    known.learn(first_peer, revision=3)
     link.follow(known)
     # monitor and trainer died together; the new monitor has counted to 3 as well
-    known.learn(second_peer, generation=3)
+    known.learn(second_peer, revision=3)
     assert link.follow(known)
     assert _reaches(tools, link, second)
 

@@ -52,8 +52,8 @@ class Pulling:
         return self.tools.nothing_comes(self.trainer, self.poll)
 
 
-def _weights(epoch: int, version: int) -> Weights:
-    return Weights(epoch, version, {"a": np.full(2, version, np.float32)})
+def _weights(generation: int, version: int) -> Weights:
+    return Weights(generation, version, {"a": np.full(2, version, np.float32)})
 
 
 @pytest.fixture
@@ -130,7 +130,9 @@ def test_an_answer_that_was_overtaken_changes_nothing(pulling, late) -> None:
     assert (pulling.client.at, pulling.client.swaps) == (PolicyVersion(1, 7), 1)
 
 
-def test_a_trainer_that_was_started_again_is_asked_at_once_and_its_epoch_counts(pulling) -> None:
+def test_a_trainer_that_was_started_again_is_asked_at_once_and_its_generation_counts(
+    pulling,
+) -> None:
     pulling.asked()
     pulling.answer(_weights(0, 500))
     pulling.asked()  # this question dies with its trainer
@@ -138,7 +140,7 @@ def test_a_trainer_that_was_started_again_is_asked_at_once_and_its_epoch_counts(
     before = pulling.clock.now
     assert pulling.asked() == WeightsRequest(0, 500)
     assert pulling.clock.now < before + 4.0  # without waiting for the old trainer's answer
-    pulling.answer(_weights(1, 20))  # resumed from a checkpoint: fewer updates, higher epoch
+    pulling.answer(_weights(1, 20))  # resumed from a checkpoint: fewer updates, higher generation
     assert pulling.client.at == PolicyVersion(1, 20)
 
 

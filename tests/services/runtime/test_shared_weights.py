@@ -58,8 +58,8 @@ class Sharing:
         named = dict(PolicyNetwork(self.architecture, seed=seed).named_parameters())
         return [named[name].detach() for name in self.architecture.tensor_shapes()]
 
-    def post(self, epoch: int, version: int) -> None:
-        self.posted.board.post(PolicyVersion(epoch, version), self.weights(version))
+    def post(self, generation: int, version: int) -> None:
+        self.posted.board.post(PolicyVersion(generation, version), self.weights(version))
 
     def poll(self, seconds: float = 0.02) -> None:
         self.clock.now += seconds

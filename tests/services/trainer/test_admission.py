@@ -63,12 +63,14 @@ def test_lag_counts_from_the_oldest_step_up_to_the_bound(tools, oldest, reason) 
     assert _numbers(intake) == expected
 
 
-@pytest.mark.parametrize("epoch", [1, 3])
-def test_unrolls_of_another_epoch_are_dropped_whatever_their_version(tools, epoch) -> None:
+@pytest.mark.parametrize("generation", [1, 3])
+def test_unrolls_of_another_generation_are_dropped_whatever_their_version(
+    tools, generation
+) -> None:
     intake = _intake(tools)
-    unroll = tools.make_unroll(epoch=epoch, versions=np.full(3, 30))
-    assert intake.admit("a", 1, unroll, PolicyVersion(2, 30)) == "old_epoch"
-    assert _numbers(intake) == (6, 0, {"old_epoch": 6}, 0)
+    unroll = tools.make_unroll(generation=generation, versions=np.full(3, 30))
+    assert intake.admit("a", 1, unroll, PolicyVersion(2, 30)) == "old_generation"
+    assert _numbers(intake) == (6, 0, {"old_generation": 6}, 0)
 
 
 def test_only_valid_steps_are_in_flight(tools) -> None:

@@ -115,9 +115,9 @@ def test_a_malformed_unroll_is_counted_answered_and_not_admitted(front, tools) -
 
 def test_an_unroll_that_is_too_old_is_counted_as_dropped(front, tools) -> None:
     front.store.publish(PolicyVersion(1, 2), {"a": np.ones(2, np.float32)})
-    front.ship(tools.make_unroll())  # of epoch 0
+    front.ship(tools.make_unroll())  # of generation 0
     [reply] = front.answers(1)
-    assert (reply.accepted, reply.reason, reply.epoch) == (False, "old_epoch", 1)
+    assert (reply.accepted, reply.reason, reply.generation) == (False, "old_generation", 1)
     assert (len(front.queue), _numbers(front)) == (0, (6, 6, 0))
 
 
@@ -152,7 +152,7 @@ def test_weights_are_answered_while_the_queue_is_full(front, tools) -> None:
     assert front.queue.full
     answer = front.ask(WeightsRequest(-1, -1))
     assert isinstance(answer, Weights)
-    assert (answer.epoch, answer.version) == (0, 1)
+    assert (answer.generation, answer.version) == (0, 1)
     assert answer.tensors["a"].tolist() == [1, 1]
     assert front.ask(WeightsRequest(0, 1)) == NoNewerWeights(0, 1)
 

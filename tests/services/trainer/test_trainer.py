@@ -47,7 +47,7 @@ def make_unroll(number: int) -> Unroll:
     no = np.zeros((T, B), np.bool_)
     return Unroll(
         actor="actor-0",
-        epoch=0,
+        generation=0,
         env_steps_before=number * T * B,
         env_steps_after=(number + 1) * T * B,
         dropped={},
@@ -232,7 +232,7 @@ def test_the_best_is_of_the_moment_it_was_offered_and_a_later_trainer_knows_it(t
     folder = RunFolder.create(tmp_path, "r", "")
     trainer = make_trainer()
     checkpoints = TrainerCheckpoints(trainer, folder, RunConfig())
-    checkpoints.claim_epoch()
+    checkpoints.claim_generation()
     weights = {}
     for number, mean in enumerate([20.0, 30.0, 25.0], start=1):
         trainer.learn([admit(trainer, number)])
@@ -255,7 +255,7 @@ def test_the_best_is_of_the_moment_it_was_offered_and_a_later_trainer_knows_it(t
     again.offer_best(31.0)  # though there is a checkpoint of this moment
     again.write()
     best = load_best(folder.checkpoints_dir)
-    assert (best.label, best.state["epoch"], best.state["return_mean_100"]) == (3, 1, 31.0)
+    assert (best.label, best.state["generation"], best.state["return_mean_100"]) == (3, 1, 31.0)
 
 
 def test_what_is_to_be_reproducible_is_computed_on_the_cpu_also_where_there_is_a_gpu(
