@@ -43,7 +43,7 @@ _PIPE_BYTES = 65_536
 _PRINTED_BYTES = 4096
 #: Characters of an exception's own words.
 _MOST_CHARACTERS = 1000
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 #: Beginnings of the names of files that are ours or Python's own.
 _NOT_THE_USERS = (
     "<",

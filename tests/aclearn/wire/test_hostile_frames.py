@@ -327,7 +327,10 @@ def test_trailing_bytes_and_duplicate_keys_are_refused(samples):
 
     assert outcome([header + b"\xc0"]) == "bad_header"
     assert outcome([doubled]) == "bad_header"
-    assert outcome([header.replace(b"\x81\xaa", b"\x82\xa8revision\x01\xaa")]) == "bad_header"
+    assert (
+        outcome([header.replace(b"\x81\xa8revision", b"\x82\xa8revision\x01\xa8revision")])
+        == "bad_header"
+    )
 
 
 BOMBS = {

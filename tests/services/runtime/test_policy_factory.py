@@ -32,7 +32,7 @@ from services.compressor.core import Compressor
 from services.runtime.policy_factory import architecture_of, make_chain, make_runtime
 
 _IMAGES = EnvSpec((4, 84, 84), "uint8", 6, 4)
-_SHIPPED = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+_SHIPPED = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))
 
 
 def _config(**policy: object) -> Config:

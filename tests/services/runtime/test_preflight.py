@@ -21,8 +21,8 @@ from services.launcher.role_commands import monitor_addresses
 from services.runtime.preflight import check_run
 from services.runtime.probe import probe_environment
 
-_ROOT = Path(__file__).parents[2]
-_HERE = Path(__file__).parent
+_ROOT = Path(__file__).parents[3]
+_HERE = _ROOT / "tests" / "support"
 
 
 @pytest.fixture
