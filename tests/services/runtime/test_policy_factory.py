@@ -200,11 +200,12 @@ def test_the_bound_of_the_floor_is_where_an_exact_copy_is_no_longer_published(
 @pytest.mark.parametrize("path", _SHIPPED, ids=lambda path: path.stem)
 def test_the_chain_of_a_shipped_configuration_can_be_made(path) -> None:
     config = load_config(path)
-    spec = EnvSpec((4,), "float32", 2, 1) if path.stem == "cartpole" else _IMAGES
+    spec = EnvSpec((4,), "float32", 2, 1) if path.stem in ("cartpole", "cluster") else _IMAGES
     architecture = architecture_of(config, spec)
     chain = make_chain(config, architecture)
     int8 = Quantizer().id
     expected = {
+        "cluster": f"{int8}>onnx",
         "pong_int8": f"{int8}>onnx",
         "pong_pruned": "prune=0.75-convolutions=0-activation>onnx",
         "pong_distilled": "distill=accerl-net1>onnx",
