@@ -53,12 +53,13 @@ class StopCondition:
                 self.reached_target_at_s = float(line["time_s"])
         if self.reached_target_at_s is not None and run.stop_at_target:
             return "target_reached"
-        bounds: list[tuple[str, float | None]] = [
-            ("env_steps", run.max_env_steps),
-            ("updates", run.max_updates),
-            ("time_s", run.max_wall_s),
+        bounds: list[tuple[str, str, float | None]] = [
+            # an actor's own claim ends no run: what the trainer has accounted for does
+            ("max_env_steps", "accounted_env_steps", run.max_env_steps),
+            ("max_updates", "updates", run.max_updates),
+            ("max_wall_s", "time_s", run.max_wall_s),
         ]
-        for name, bound in bounds:
+        for reason, name, bound in bounds:
             if bound is not None and line[name] >= bound:
-                return f"max_{'wall_s' if name == 'time_s' else name}"
+                return reason
         return None

@@ -135,11 +135,6 @@ class MetricsAggregator:
         return math.fsum(self._returns) / len(self._returns) if self._returns else None
 
     @property
-    def accounted_env_steps(self) -> int:
-        """Agent steps in the trainer's account, without what only actors know of."""
-        return self._totals.accounted_env_steps
-
-    @property
     def returns_in_mean(self) -> int:
         """Episodes behind `return_mean_100`: 100 once that many have ended."""
         return len(self._returns)
@@ -198,6 +193,7 @@ class MetricsAggregator:
         fixed = {
             "time_s": self._time_base_s + max(0.0, now - self._started),
             "env_steps": totals.env_steps,
+            "accounted_env_steps": self._totals.accounted_env_steps,
             "learned_steps": totals.learned_steps,
             "dropped_steps": totals.dropped_steps,
             "in_flight_steps": totals.in_flight_steps,

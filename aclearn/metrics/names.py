@@ -11,6 +11,7 @@ EPISODES_FOR_TARGET = 100
 METRIC_NAMES: Final = (
     "time_s",
     "env_steps",
+    "accounted_env_steps",
     "learned_steps",
     "dropped_steps",
     "in_flight_steps",

@@ -16,6 +16,7 @@ _TAGS: Final = {
     "episodes": "return/episodes",
     "episodes_in_mean": "return/episodes_in_mean",
     **{name: f"rate/{name}" for name in ("env_steps_per_s", "learned_steps_per_s", "pps", "tps")},
+    "accounted_env_steps": "steps/accounted",
     "learned_steps": "steps/learned",
     "in_flight_steps": "steps/in_flight",
     "dropped_steps": "steps/dropped",

@@ -20,7 +20,7 @@ from aclearn.runs.atomic_file import TEMPORARY_SUFFIX, sync_folder, write_atomic
 
 _log = logging.getLogger(__name__)
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _NAME: Final = re.compile(r"(?P<number>\d{6,})-(?P<label>\d+)(?P<best>-best)?")
 _DTYPES: Final = frozenset(
     {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}

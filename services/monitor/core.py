@@ -143,9 +143,7 @@ class MonitorState:
         """The metrics line of this moment; notices when the run is over."""
         self.line = self._view.line(now)
         self._best_due = True
-        # an actor's own claim ends no run: what the trainer has accounted for does
-        judged = self.line | {"env_steps": self._view.accounted_env_steps}
-        reason = self._goal.observe(judged, episodes_in_mean=self._view.returns_in_mean)
+        reason = self._goal.observe(self.line, episodes_in_mean=self._view.returns_in_mean)
         self.line |= self._goal.fields()
         if self.phase is Phase.RUNNING:
             self._wait_share = self.line["wait_share"]

@@ -12,13 +12,13 @@ from aclearn.metrics import EPISODES_FOR_TARGET
 
 
 def _line(**changes: Any) -> dict[str, Any]:
-    line = {"time_s": 10.0, "env_steps": 500, "updates": 7, "return_mean_100": None}
+    line = {"time_s": 10.0, "accounted_env_steps": 500, "updates": 7, "return_mean_100": None}
     return {**line, **changes}
 
 
 def test_a_run_without_target_and_bounds_is_never_over() -> None:
     goal = StopCondition(RunConfig())
-    line = _line(time_s=1e9, env_steps=10**15, updates=10**9, return_mean_100=1e9)
+    line = _line(time_s=1e9, accounted_env_steps=10**15, updates=10**9, return_mean_100=1e9)
     assert goal.observe(line, episodes_in_mean=100) is None
     assert goal.reached_target_at_s is None
 
@@ -26,7 +26,7 @@ def test_a_run_without_target_and_bounds_is_never_over() -> None:
 @pytest.mark.parametrize(
     ("key", "bound", "name", "below", "at"),
     [
-        ("max_env_steps", 1000, "env_steps", 999, 1000),
+        ("max_env_steps", 1000, "accounted_env_steps", 999, 1000),
         ("max_updates", 50, "updates", 49, 51),
         ("max_wall_s", 60.0, "time_s", 59.9, 60.0),
     ],

@@ -206,8 +206,8 @@ def test_another_format_and_another_name_are_refused(
         path.with_suffix(suffix).rename(tmp_path / f"000009-1{suffix}")
     with pytest.raises(CheckpointError, match="was saved as 000001-1; rename it back"):
         load_checkpoint(tmp_path / "000009-1.json")
-    monkeypatch.setattr("aclearn.runs.checkpoint._FORMAT", 2)
-    with pytest.raises(CheckpointError, match="has format 1, expected 2"):
+    monkeypatch.setattr("aclearn.runs.checkpoint._FORMAT", 3)
+    with pytest.raises(CheckpointError, match="has format 2, expected 3"):
         load_checkpoint(tmp_path / "000009-1.json")
 
 
