@@ -16,24 +16,33 @@ from aclearn.launch import EXIT_GIVE_UP
 _WITHIN_S = 120.0
 
 
-def check_devices(config: Config) -> None:
-    """Refuse a GPU or a number format that this machine does not have. Loads torch.
+def check_trainer_device(config: Config) -> None:
+    """Refuse a trainer's GPU or number format that this machine does not have. Loads torch.
 
     Raises:
         ConfigError: names the key.
     """
     from aclearn.policies.devices import choose_amp, choose_device
 
-    trainer, predictor = config.trainer, config.predictor
     # as the trainer does
-    device = choose_device("cpu" if config.run.deterministic else trainer.device)
-    choose_amp(trainer.amp, device)
+    device = choose_device("cpu" if config.run.deterministic else config.trainer.device)
+    choose_amp(config.trainer.amp, device)
+
+
+def check_predictor_device(config: Config) -> None:
+    """Refuse a predictor's GPU that this machine does not have. Loads torch if the predictor does.
+
+    Raises:
+        ConfigError: names the key.
+    """
     if _predictor_computes_in_torch(config):
-        choose_device(predictor.device, key="predictor.device")
+        from aclearn.policies.devices import choose_device
+
+        choose_device(config.predictor.device, key="predictor.device")
 
 
 def check_devices_elsewhere(config: Config) -> None:
-    """`check_devices` without torch in this process; costs nothing where no device is named.
+    """Both checks, without torch in this process; costs nothing where no device is named.
 
     Raises:
         ConfigError: names the key.
@@ -64,8 +73,10 @@ def _predictor_computes_in_torch(config: Config) -> bool:
 
 def main() -> int:
     """Check the configuration on standard input; the exit status, with the reason on output."""
+    config = config_from_yaml(sys.stdin.read())
     try:
-        check_devices(config_from_yaml(sys.stdin.read()))
+        check_trainer_device(config)
+        check_predictor_device(config)
     except ConfigError as error:
         print(error)
         return EXIT_GIVE_UP

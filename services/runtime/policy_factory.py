@@ -11,7 +11,7 @@ from aclearn.envs import read_spec
 from aclearn.policies import Architecture, describe_architecture
 from aclearn.types import EnvSpec
 from aclearn.wire import Endpoint
-from compress import CompressorChain, OnnxPolicy, PolicyRuntime, parse_chain
+from compress import ChainError, CompressorChain, OnnxPolicy, PolicyRuntime, parse_chain
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -41,20 +41,24 @@ def make_chain(config: Config, architecture: Architecture) -> CompressorChain:
     """The chain that `compressor.chain` describes, checked for this policy.
 
     Raises:
-        ChainError: it cannot work; says which link and why.
+        ChainError: it cannot work; names the key, the link and why.
     """
     compressor = config.compressor
     bound_at = Endpoint("tcp", config.network.bind_host.strip("[]"))
-    chain = parse_chain(
-        compressor.chain,
-        any_processor=not bound_at.is_loopback,  # actors may be on other machines
-        floor=compressor.floor,
-        batch_sizes=_batch_sizes(config),
-        fidelity_observations=compressor.fidelity_observations,
-        # a bound holds for each artifact, not for one in ten
-        fidelity_every=compressor.fidelity_every if compressor.max_kl is None else 1,
-    )
-    chain.plan(architecture)
+    try:
+        chain = parse_chain(
+            compressor.chain,
+            any_processor=not bound_at.is_loopback,  # actors may be on other machines
+            floor=compressor.floor,
+            batch_sizes=_batch_sizes(config),
+            fidelity_observations=compressor.fidelity_observations,
+            # a bound holds for each artifact, not for one in ten
+            fidelity_every=compressor.fidelity_every if compressor.max_kl is None else 1,
+        )
+        chain.plan(architecture)
+    except ChainError as error:
+        key = "compressor." if str(error).startswith("floor: ") else "compressor.chain: "
+        raise ChainError(f"{key}{error}") from error
     _warn_of_floor(compressor, architecture.actions)
     return chain
 

@@ -18,7 +18,11 @@ from aclearn.policies import Architecture
 from aclearn.runs import RunFolder
 from aclearn.types import EnvSpec
 from aclearn.wire import bind_router, claim_ipc_path, parse_endpoint
-from services.runtime.devices import check_devices, check_devices_elsewhere
+from services.runtime.devices import (
+    check_devices_elsewhere,
+    check_predictor_device,
+    check_trainer_device,
+)
 from services.runtime.message_sizes import check_sizes
 from services.runtime.policy_factory import architecture_of, make_chain
 from services.runtime.probe import probe_environment
@@ -59,8 +63,7 @@ def check_run(config: Config, monitor: str, *, resume: bool, stop: StopFlag) -> 
 def check_role(context: RoleContext) -> EnvSpec | None:
     """Refuse a role that could not begin, before it has a run folder or is known to anybody.
 
-    A predictor's runtime and a compressor's chain are made at their start, which leaves no trace
-    where that fails; they are not made twice.
+    Each role checks the devices of its own: another's may be on another machine.
 
     Returns:
         What its environments look like; None for a monitor, which need not know, or when `stop` was
@@ -79,10 +82,14 @@ def check_role(context: RoleContext) -> EnvSpec | None:
         if parse_endpoint(context.monitor).transport == "tcp":
             server, _ = context.serve(())
             server.close()
-        check_devices(config)
+        check_trainer_device(config)
+    if role == "predictor":
+        check_predictor_device(config)
     spec = probe_environment(config, stop=context.stop)
     if spec is not None:
-        check_policy(config, spec)
+        architecture = check_policy(config, spec)
+        if role == "compressor":
+            make_chain(config, architecture)
     return spec
 
 

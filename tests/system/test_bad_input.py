@@ -107,12 +107,23 @@ def test_a_saved_run_whose_environment_has_broken_is_told_in_one_line(
 def test_roles_by_hand_are_refused_before_they_have_a_folder(system: System) -> None:
     continuous = system.config(CARTPOLE, env={"id": "Pendulum-v1"})
     config = system.config(CARTPOLE, "good")
+    no_chain = system.config(CARTPOLE, "no-chain", compressor={"chain": [{"distill": "nature"}]})
+    no_gpu = system.config(
+        CARTPOLE,
+        "no-gpu",
+        actors={"inference": "predictor"},
+        predictor={"runtime": "torch", "device": "cuda:99"},
+    )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         taken = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
         _refused(system, system.role("monitor", config, taken), [taken, "in use"])
         for role in ("trainer", "predictor", "actor"):
             started = system.role(role, continuous, taken)
             _refused(system, started, ["Pendulum-v1", "only Discrete actions are supported"])
+        # before a monitor has given them a number: this one never answers
+        _refused(system, system.role("compressor", no_chain, taken), ["compressor.chain: distill"])
+        words = ["predictor.device: cuda:99 is not there"]
+        _refused(system, system.role("predictor", no_gpu, taken), words)
 
 
 def test_a_run_that_failed_at_its_start_makes_way_for_the_one_that_is_mended(

@@ -13,13 +13,14 @@ import pytest
 import torch
 
 from aclearn.config import load_config
-from aclearn.errors import AclearnError, EnvironmentFailure
+from aclearn.errors import AclearnError, ConfigError, EnvironmentFailure
 from aclearn.launch import StopFlag
 from aclearn.types import EnvSpec
 from aclearn.wire import create_keys
 from services.launcher.role_commands import monitor_addresses
-from services.runtime.preflight import check_run
+from services.runtime.preflight import check_role, check_run
 from services.runtime.probe import probe_environment
+from services.runtime.role_context import RoleContext
 
 _ROOT = Path(__file__).parents[3]
 _HERE = _ROOT / "tests" / "support"
@@ -83,7 +84,10 @@ _WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
         ("actors.unroll_length=4096", "actors.envs_per_group=4096"),
         ["actors.unroll_length", "actors.envs_per_group", "MiB"],
     ),
-    "chain": (("compressor.chain=[{distill: nature}]",), ["distill", "nature"]),
+    "chain": (
+        ("compressor.chain=[{distill: nature}]",),
+        ["compressor.chain: ", "distill", "nature"],
+    ),
     "no keys": (("network.keys_dir=nowhere",), ["nowhere/cluster.key", "aclearn keys"]),
     "somebody's address": (
         ("monitor.port=5555", "network.bind_host=203.0.113.7", "network.keys_dir=keys"),
@@ -103,6 +107,10 @@ if not torch.cuda.is_available():
     )
 
 
+#: No line of the user's own files led to these: no place is named.
+_NOT_OF_A_LINE = ("unknown id", "unknown module", "wrong argument", "observations")
+
+
 @pytest.mark.parametrize("case", _WRONG)
 def test_a_run_that_cannot_begin_is_refused_in_one_line(case: str, load, tmp_path: Path) -> None:
     overrides, words = _WRONG[case]
@@ -116,7 +124,37 @@ def test_a_run_that_cannot_begin_is_refused_in_one_line(case: str, load, tmp_pat
     assert "\n" not in said, said
     for word in words:
         assert word in said, said
+    if case in _NOT_OF_A_LINE:
+        assert "[line" not in said
     assert sorted(path for path in tmp_path.rglob("*") if path.name != "__pycache__") == before
+
+
+_NO_GPU = {
+    "trainer": ("trainer.device=cuda:99",),
+    "predictor": (
+        "actors.inference=predictor", "predictor.runtime=torch", "predictor.device=cuda:99",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("role", "other"), [("trainer", "predictor"), ("predictor", "trainer")])
+def test_a_role_by_hand_is_refused_for_its_own_gpu_only(role: str, other: str, load) -> None:
+    def check(*overrides: str) -> EnvSpec | None:
+        context = RoleContext(role, 0, load(*overrides), "ipc:///nowhere", None, StopFlag())
+        try:
+            return check_role(context)
+        finally:
+            context.close()
+
+    assert check(*_NO_GPU[other]) is not None
+    with pytest.raises(ConfigError, match=rf"{role}\.device: cuda:99 is not there"):
+        check(*_NO_GPU[role])
+
+
+def test_a_floor_that_leaves_nothing_is_named_by_its_own_key(load, tmp_path: Path) -> None:
+    config = load("env.id=Acrobot-v1", "compressor.chain=[onnx]", "compressor.floor=0.4")
+    with pytest.raises(ConfigError, match=r"^compressor\.floor: 0\.4 for each of 3 actions"):
+        check_run(config, monitor_addresses(config, tmp_path)[0], resume=False, stop=StopFlag())
 
 
 def test_a_port_that_is_taken_is_refused_and_a_free_one_is_free_afterwards(load, tmp_path) -> None:
