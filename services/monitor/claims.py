@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from aclearn.wire import Heartbeat, Hello
-from services.runtime.role_name import MOST_NUMBER, ROLES
+from services.runtime.role_name import MOST_NUMBER, ROLES, SINGLE_ROLES
 
 _Value = TypeVar("_Value", int, float)
 
@@ -33,6 +33,8 @@ def hello_fault(incarnation: str, hello: Hello) -> str | None:
         return fault
     if hello.number > MOST_NUMBER:
         return f"its number is above {MOST_NUMBER}; give it a lower one with --name"
+    if hello.role in SINGLE_ROLES and hello.number != 0:
+        return f"a run has one {hello.role}, {hello.role}-0; start it without --name"
     if len(incarnation.encode()) > MOST_LABEL_BYTES:
         return f"its incarnation has more than {MOST_LABEL_BYTES} bytes"
     endpoints = hello.endpoints

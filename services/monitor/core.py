@@ -95,8 +95,9 @@ class MonitorState:
         self._claims = HeartbeatClaims()
         #: Beats that were refused, since what they claim cannot be.
         self.refused_beats = 0
-        # incarnations of whose excess a line in the log tells already; the oldest is forgotten
-        self._told_excess: deque[str] = deque(maxlen=128)
+        # incarnations, and why, of whose excess or refusal an event tells already; the oldest is
+        # forgotten
+        self._told: deque[tuple[str, str]] = deque(maxlen=128)
         self._wait_share: dict[str, Any] = {}
         self.line: dict[str, Any] = {}
         self._best_due = False
@@ -228,7 +229,7 @@ class MonitorState:
         refusal = hello_fault(sender, hello) or self._registry.refusal(member)
         if refusal is not None:
             who = f"{member.name} at {hello.host} (process {hello.pid})"
-            self._event(f"{who} is refused: {refusal}")
+            self._tell_once(sender, refusal, f"{who} is refused: {refusal}")
             return [OutgoingMessage(address, Directive("leave", refusal))]
         if (holder := self._registry.taken_by(member)) is not None:
             if self.phase is not Phase.RUNNING:
@@ -251,16 +252,17 @@ class MonitorState:
         letters = [OutgoingMessage(address, HeartbeatReply(self._registry.revision))]
         fitting = without_too_much(beat)
         if fitting is not beat:
-            self._tell_excess(
-                member,
-                f"reports too much: at most {MOST_GAUGES} gauges and {MOST_LABELS} labels of "
-                f"{MOST_LABEL_BYTES} bytes are taken",
+            self._tell_once(
+                sender,
+                "too much",
+                f"{member.name} reports too much: at most {MOST_GAUGES} gauges and "
+                f"{MOST_LABELS} labels of {MOST_LABEL_BYTES} bytes are taken",
             )
         if (fault := self._claims.fault(sender, fitting)) is None:
             self._view.observe_beat(member.role, member.name, sender, fitting, now)
         else:
             self.refused_beats += 1
-            self._tell_excess(member, f"reports what cannot be: {fault}")
+            self._tell_once(sender, "cannot be", f"{member.name} reports what cannot be: {fault}")
             letters.append(OutgoingMessage(address, ErrorReply("bad_beat", fault)))
         if beat.final:
             self._leave(member, now, keep_view=member.role == "trainer")
@@ -272,10 +274,12 @@ class MonitorState:
         if not keep_view:
             self._view.role_gone(member.incarnation, now)
 
-    def _tell_excess(self, member: Member, text: str) -> None:
-        if member.incarnation not in self._told_excess:
-            self._told_excess.append(member.incarnation)
-            self._event(f"{member.name} {text}")
+    def _tell_once(self, incarnation: str, reason: str, text: str) -> None:
+        """An event for the first message of a process that there is this reason to speak of."""
+        key = (incarnation[:MOST_LABEL_BYTES], reason)
+        if key not in self._told:
+            self._told.append(key)
+            self._event(text)
 
     def _peers(self) -> Peers:
         peers = [

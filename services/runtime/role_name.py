@@ -18,7 +18,7 @@ from services.runtime.role_context import RoleContext
 _LOGGER = logging.getLogger(__name__)
 
 ROLES: Final = ("monitor", "trainer", "predictor", "compressor", "actor")
-#: A run has one of each of these; the number is 0 where no --name says otherwise.
+#: A run has one of each of these; its number is 0.
 SINGLE_ROLES: Final = ("monitor", "trainer")
 #: Of a name; the monitor names all living roles in one message.
 MOST_NUMBER: Final = 999_999
@@ -31,13 +31,19 @@ def number_in(role: str, name: str) -> int:
     """The number in a name that was given with --name.
 
     Raises:
-        ConfigError: the name is not the role, a hyphen and a number of at most six digits.
+        ConfigError: the name is not the role, a hyphen and a number of at most six digits, or not
+            0 where a run has one process of the role.
     """
     prefix, _, number = name.rpartition("-")
     if prefix != role or not _NUMBER.fullmatch(number):
         raise ConfigError(
             f"--name: {name!r} is no name for the role {role}; expected {role}- and a number from "
             f"0 to {MOST_NUMBER}, e.g. {role}-3. Without --name the monitor gives a number"
+        )
+    if role in SINGLE_ROLES and number != "0":
+        raise ConfigError(
+            f"--name: {name!r} cannot be, since a run has one {role}; expected {role}-0, which it "
+            "is without --name too"
         )
     return int(number)
 

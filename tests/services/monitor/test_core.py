@@ -191,6 +191,8 @@ def test_a_monitor_that_stood_still_itself_takes_nobody_for_silent(monitor) -> N
     [
         (Hello("visitor", 0, "box", 1, {}), "x", "its role is unknown; expected one of monitor"),
         (Hello("actor", 1_000_000, "box", 1, {}), "x", "its number is above 999999"),
+        (Hello("trainer", 1, "box", 1, {}), "x", "a run has one trainer, trainer-0"),
+        (Hello("monitor", 1, "box", 1, {}), "x", "a run has one monitor, monitor-0"),
         (Hello("actor", 9, "box", 1, {}), "x" * 65, "its incarnation has more than 64"),
         (Hello("actor", 9, "box", 1, dict.fromkeys("abcdefghi", "")), "x", "9 endpoints"),
         (Hello("actor", 9, "box", 1, {"a": "b" * 257}), "x", "of at most 256 bytes"),
@@ -204,6 +206,16 @@ def test_a_hello_that_takes_too_much_room_in_the_list_of_all_is_refused(
     assert letter.message.action == "leave"
     assert what in letter.message.reason
     assert [member.name for member in monitor.registry.members] == ["trainer-0"]
+
+
+def test_a_refusal_is_told_of_once_for_each_process_and_reason(monitor) -> None:
+    for number in (1, 1, 2, 2):
+        for sender in ("a", "b"):
+            [letter] = monitor.take(sender, Hello("trainer", number, "box", 7, {}))
+            assert letter.message.action == "leave"
+    monitor.take("a", Hello("visitor", 0, "box", 7, {}))
+    told = list(monitor.book.events)
+    assert [text.split(" at box")[0] for text in told] == ["trainer-1", "trainer-1", "visitor-0"]
 
 
 def test_a_beat_with_endless_gauges_is_taken_without_them_and_still_fits_a_status(monitor) -> None:
@@ -222,9 +234,10 @@ def test_a_beat_with_endless_gauges_is_taken_without_them_and_still_fits_a_statu
 def test_a_status_that_no_message_could_carry_leaves_out_what_is_only_shown(monitor) -> None:
     monitor.hello("actor-0", "a")
     for n in range(20):
-        monitor.take("x", Hello("actor", 10**9, "ä" * 500, n, {}))  # six bytes a letter in JSON
-    for role in ("actor", "predictor", "compressor", "trainer"):
-        monitor.hello(f"{role}-7", role)
+        monitor.take(f"x{n}", Hello("actor", 10**9, "ä" * 500, n, {}))  # six bytes a letter in JSON
+    for name in ("actor-7", "predictor-7", "compressor-7", "trainer-0"):
+        role = name.split("-")[0]
+        monitor.hello(name, role)
         labels = {f"{'l' * 60}{n:03}": 1.0 for n in range(200)}
         monitor.beat(role, gauges=labels, waits=labels | {"total": 200.0}, parts=labels)
     monitor.book.make_line(1.0)

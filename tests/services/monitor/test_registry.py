@@ -50,7 +50,7 @@ def test_a_name_stays_with_a_process_that_lives_and_goes_to_the_next_when_it_is_
     registry.heard("a", 2.0)
     assert registry.taken_by(_member("trainer-0", "b", 3.9)) is not None
     assert registry.taken_by(_member("trainer-0", "a", 3.9)) is None
-    assert registry.taken_by(_member("trainer-1", "b", 3.9)) is None
+    assert registry.taken_by(_member("actor-0", "b", 3.9)) is None
     third = _member("trainer-0", "b", 4.1)
     assert registry.taken_by(third) is None
     assert registry.hello(third) == _member("trainer-0", "a", 2.0, pid=17, host="box")

@@ -26,6 +26,13 @@ def test_a_name_that_is_not_the_role_and_a_number_is_refused(name) -> None:
         number_in("actor", name)
 
 
+@pytest.mark.parametrize("role", ["trainer", "monitor"])
+def test_a_run_has_one_of_some_roles_which_has_number_0(role) -> None:
+    assert number_in(role, f"{role}-0") == 0
+    with pytest.raises(ConfigError, match=f"'{role}-1' cannot be, since a run has one {role}"):
+        number_in(role, f"{role}-1")
+
+
 def test_a_process_asks_until_the_monitor_that_comes_late_gives_it_a_number(
     roles, tools, caplog
 ) -> None:
