@@ -42,7 +42,7 @@ class Bottleneck:
         sentence: what was seen and what would help.
         count: the tuner's name of what there may be too many or too few of: predictors, trainers or
             actors; None where another number of them would not help.
-        kind: the same for the same finding with other numbers.
+        kind: the same for the same finding and remedy with other numbers.
     """
 
     role: str | None
@@ -160,7 +160,7 @@ def _at_the_trainer(
             "trainer",
             f"trainer: {works} while {' and '.join(reasons)}; {remedy}",
             count="trainers" if may_be_free(free) else "actors",
-            kind="trainer",
+            kind=f"trainer, {_cores(free)}",
         )
     if not actor:
         seen = f"trainer: {works}; no actor has reported"
@@ -210,16 +210,18 @@ def _before_the_trainer(
 def _at_the_actor(actor: Mapping[str, float], starved: str, free: float | None) -> Bottleneck:
     emulator, working = actor.get(EMULATOR, 0.0), actor.get(WORKING, 0.0)
     if emulator > working:
+        kind = "actor's emulator"
         seen = f"waits {percent(emulator)} of the time for the emulator"
         more, less = "actors.processes or actors.emulator_threads", ("a faster environment",)
     else:
+        kind = "actor"
         seen = f"works {percent(working)} of the time"
         more, less = "actors.processes", ("a smaller policy.architecture",)
     return Bottleneck(
         "actor",
         f"actor: it {seen} while {starved}; {advice(free, more=more, less=less)}",
         count="actors" if may_be_free(free) else None,
-        kind="actor",
+        kind=f"{kind}, {_cores(free)}",
     )
 
 
@@ -245,7 +247,7 @@ def _at_the_predictor(
             "predictor",
             f"predictor: it works {percent(working)} of the time while {seen}; {remedy}",
             count="predictors" if may_be_free(free) else None,
-            kind="predictor",
+            kind=f"predictor, {_cores(free)}",
         )
     if busy.get("predictor", 0.0) >= _FULL:
         remedy = advice(
@@ -257,7 +259,7 @@ def _at_the_predictor(
             "predictor",
             f"predictor: its thread for messages works {percent(busy['predictor'])} of the time "
             f"while {seen}; {remedy}",
-            kind="predictor's messages",
+            kind=f"predictor's messages, {_cores(free)}",
         )
     return Bottleneck(
         None,
@@ -266,6 +268,11 @@ def _at_the_predictor(
         "more actors.envs_per_group would help",
         kind="way to the predictor",
     )
+
+
+def _cores(free: float | None) -> str:
+    """The part of a kind that is another one where `advice` gives another remedy."""
+    return "more" if may_be_free(free) else "less"
 
 
 def _waits_in_words(wait_share: Mapping[str, Mapping[str, float]]) -> str:

@@ -14,8 +14,9 @@ _KEPT_S = 15.0
 class SteadyBottleneck:
     """The bottleneck that is told: another one only when the last was not found for a while.
 
-    Two roles that hold a run up in turns would flip the advice with each line. Pure; its clock is
-    the lines' `time_s`. The numbers in the sentence are those of when it was last found.
+    Two roles that hold a run up in turns, or a core that is free now and then, would flip the
+    advice with each line. Pure; its clock is the lines' `time_s`. The numbers in the sentence are
+    those of when it was last found.
     """
 
     def __init__(self) -> None:

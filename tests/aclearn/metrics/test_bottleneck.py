@@ -241,6 +241,34 @@ def test_the_advice_does_not_flip_while_two_roles_are_slow_in_turns() -> None:
     assert told[75:] == ["actor"] * 15
 
 
+def _split(emulator: float) -> dict[str, dict[str, float]]:
+    return _ACTORS_BUSY | {"actor": {"working": 1.0 - emulator, "emulator": emulator}}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "remedies"),
+    [
+        (
+            {"wait_share": _ACTORS_BUSY, "monitor_free_cores": 0.6},
+            {"wait_share": _ACTORS_BUSY, "monitor_free_cores": 0.4},
+            ("; more actors.processes (0.6 cores are free)", "; no core is free, so "),
+        ),
+        (
+            {"wait_share": _split(0.51)},
+            {"wait_share": _split(0.49)},
+            ("a faster environment", "a smaller policy.architecture"),
+        ),
+    ],
+)
+def test_the_remedy_does_not_flip_around_a_threshold(first, second, remedies) -> None:
+    steady, told = SteadyBottleneck(), []
+    for step in range(40):  # a line every 2 s; the second half has the other remedy only
+        line = second if step >= 20 or step % 2 else first
+        told.append(steady.observe(line | {"time_s": 2.0 * step}).sentence)
+    assert all(remedies[0] in sentence for sentence in told[:20])
+    assert all(remedies[1] in sentence for sentence in told[30:])
+
+
 def test_workers_that_wait_for_each_other_are_too_many() -> None:
     found = _found(
         trainer={"working": 0.6, "the other workers": 0.35, "unrolls": 0.05},
