@@ -39,7 +39,13 @@ class StopCondition:
         }
 
     def observe(self, line: Mapping[str, Any], *, episodes_in_mean: int) -> str | None:
-        """Why the run is over by this line, None while it is not.
+        """Why the run is over by this line, None while it is not: the first of `reached`."""
+        return next(iter(self.reached(line, episodes_in_mean=episodes_in_mean)), None)
+
+    def reached(self, line: Mapping[str, Any], *, episodes_in_mean: int) -> dict[str, float]:
+        """All that ends the run by this line: "target_reached" and names of bounds.
+
+        Each with how far the run is: when it met the target in seconds, or the bounded count.
 
         Args:
             line: a metrics line.
@@ -51,8 +57,9 @@ class StopCondition:
             enough = episodes_in_mean >= EPISODES_FOR_TARGET
             if mean is not None and enough and mean >= run.target_return:
                 self.reached_target_at_s = float(line["time_s"])
+        reasons: dict[str, float] = {}
         if self.reached_target_at_s is not None and run.stop_at_target:
-            return "target_reached"
+            reasons["target_reached"] = self.reached_target_at_s
         bounds: list[tuple[str, str, float | None]] = [
             # an actor's own claim ends no run: what the trainer has accounted for does
             ("max_env_steps", "accounted_env_steps", run.max_env_steps),
@@ -61,5 +68,5 @@ class StopCondition:
         ]
         for reason, name, bound in bounds:
             if bound is not None and line[name] >= bound:
-                return reason
-        return None
+                reasons[reason] = line[name]
+        return reasons

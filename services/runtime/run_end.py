@@ -29,7 +29,7 @@ def closing_words(config: Config, summary: Mapping[str, Any]) -> str:
 
 
 def why_over(config: Config) -> str | None:
-    """Why the run that is there would end at once, and the key that lets it go on; None if not.
+    """Why the run that is there would end at once, and the keys that let it go on; None if not.
 
     Args:
         config: that the run would go on with.
@@ -45,16 +45,34 @@ def why_over(config: Config) -> str | None:
         return None
     _check(summary, folder.summary_path)
     goal = StopCondition.resumed(config.run, summary)
-    reason = goal.observe(summary, episodes_in_mean=summary["episodes_in_mean"])
-    if reason is None:
+    seen, keys, bounds = [], [], []
+    reached = goal.reached(summary, episodes_in_mean=summary["episodes_in_mean"])
+    for reason, value in reached.items():
+        if reason == "target_reached":
+            seen.append(
+                f"its target of {_digits(config.run.target_return or 0.0)} at {value:.0f} s"
+            )
+            keys.append("run.stop_at_target=false or a higher run.target_return")
+        else:
+            bound = getattr(config.run, reason)
+            # the next multiple of twice the bound: a run may be far beyond a bound that was lowered
+            further = 2 * bound * (value // (2 * bound) + 1)
+            seen.append(f"run.{reason}={_digits(bound)}")
+            bounds.append(f"run.{reason}={_digits(further)}")
+    if not seen:
         return None
-    if reason == "target_reached":
-        seen = f"its target of {config.run.target_return:g} at {goal.reached_target_at_s:.0f} s"
-        keys = "run.stop_at_target=false or a higher run.target_return"
-    else:
-        bound = getattr(config.run, reason)
-        seen, keys = f"run.{reason}={bound:g}", f"a higher bound, e.g. run.{reason}={2 * bound:g}"
-    return f"the run in {folder.path} is over: it has reached {seen}. To go on with it, give {keys}"
+    if bounds:
+        higher = "a higher bound" if len(bounds) == 1 else "higher bounds"
+        keys.append(f"{higher}, e.g. {' '.join(bounds)}")
+    return (
+        f"the run in {folder.path} is over: it has reached {' and '.join(seen)}. "
+        f"To go on with it, give {', and '.join(keys)}"
+    )
+
+
+def _digits(value: float) -> str:
+    """In plain digits; a whole number without a point."""
+    return str(int(value)) if float(value).is_integer() else str(value)
 
 
 def _check(summary: Mapping[str, Any], path: Path) -> None:

@@ -24,8 +24,8 @@ _SUMMARY = {
 }
 
 
-def _why_over(dir: Path, summary: object) -> str | None:
-    run = RunConfig(name="r", dir=str(dir), max_env_steps=10_000)
+def _why_over(dir: Path, summary: object, **bounds: float) -> str | None:
+    run = RunConfig(name="r", dir=str(dir), **(bounds or {"max_env_steps": 10_000}))
     config = Config(env=EnvConfig(id="CartPole-v1"), run=run)
     with RunFolder.create(dir, "r", config.to_yaml()) as folder:
         folder.summary_path.write_text(json.dumps(summary))
@@ -36,6 +36,40 @@ def test_a_run_is_over_by_the_trainers_account_and_not_by_an_actors_claim(tmp_pa
     assert _why_over(tmp_path / "a", _SUMMARY) is None
     words = _why_over(tmp_path / "b", _SUMMARY | {"accounted_env_steps": 10_000})
     assert "reached run.max_env_steps=10000" in str(words)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [
+        (
+            {"max_env_steps": 1_234_567},
+            "run.max_env_steps=1234567. To go on with it, give a higher bound, "
+            "e.g. run.max_env_steps=2469134",
+        ),
+        (
+            {"max_wall_s": 12.5},  # 25 would be too few again
+            "run.max_wall_s=12.5. To go on with it, give a higher bound, e.g. run.max_wall_s=100",
+        ),
+        (
+            {"target_return": 475.0, "max_updates": 5000, "max_wall_s": 90.0},
+            "its target of 475 at 90 s and run.max_updates=5000 and run.max_wall_s=90. To go on "
+            "with it, give run.stop_at_target=false or a higher run.target_return, and higher "
+            "bounds, e.g. run.max_updates=10000 run.max_wall_s=180",
+        ),
+    ],
+)
+def test_all_that_a_run_has_reached_is_named_with_keys_that_suffice(
+    tmp_path, bounds, words
+) -> None:
+    summary = _SUMMARY | {
+        "time_s": 90.4,
+        "accounted_env_steps": 1_234_600,
+        "updates": 5000,
+        "return_mean_100": 475.0,
+        "episodes_in_mean": 100,
+    }
+    over = _why_over(tmp_path, summary, **bounds)
+    assert over == f"the run in {tmp_path / 'r'} is over: it has reached {words}"
 
 
 @pytest.mark.parametrize(
