@@ -11,7 +11,7 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv  # its package registers the ALE/ ids too
 from numpy.typing import NDArray
 
-from aclearn.envs.lookup import nearest, trace_of
+from aclearn.envs.lookup import nearest, trace_of, words_of
 from aclearn.envs.vector_env import check_actions, nothing
 from aclearn.envs.watchdog import Watchdog
 from aclearn.errors import EnvironmentFailure
@@ -69,7 +69,7 @@ class AtariEnvs:
             self._envs: Any = AtariVectorEnv(**arguments)
         except Exception as error:
             raise EnvironmentFailure(
-                f"environment {env.id}: ale-py cannot make it ({type(error).__name__}: {error})"
+                f"environment {env.id}: ale-py cannot make it ({words_of(error)})"
                 f"\n{trace_of(error)}"
             ) from error
         space = self._envs.single_observation_space
@@ -111,7 +111,7 @@ class AtariEnvs:
                 observations, rewards, terminated, truncated, info = self._envs.recv()
         except Exception as error:
             raise EnvironmentFailure(
-                f"environment {self._name}: the emulator failed ({type(error).__name__}: {error})"
+                f"environment {self._name}: the emulator failed ({words_of(error)})"
                 f"\n{trace_of(error)}"
             ) from error
         lives = info["lives"]
@@ -152,7 +152,7 @@ def _arguments(env: EnvConfig) -> dict[str, Any]:
             free = sorted(set(known) - set(_RESERVED) - {"self"})
             raise EnvironmentFailure(
                 f"environment {env.id}: env.kwargs.{key} is no argument of Atari games"
-                f"{nearest(key, free)} Known are {', '.join(free)}"
+                f"{nearest(key, free) or '.'} Known are {', '.join(free)}"
             )
     return {
         "game": _rom(env.id),

@@ -43,6 +43,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return "; did you mean " + " or ".join(by_lower[low] for low in found) + "?" if found else ""
 
 
+def words_of(error: BaseException) -> str:
+    """Kind and message of an error in one line, however many its message has."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
 def trace_of(error: BaseException) -> str:
     """The traceback of an error as text, its last 4000 characters."""
     return "".join(traceback.format_exception(error))[-4000:]
@@ -114,6 +119,6 @@ def _import(env_id: str, module: str) -> Any:
     except ENVIRONMENT_FAULTS as error:
         raise EnvironmentFailure(
             f"env.id {env_id!r}: module {module!r} cannot be imported "
-            f"({type(error).__name__}: {error}). Is its folder the current one, "
+            f"({words_of(error)}). Is its folder the current one, "
             f"or on PYTHONPATH?\n{trace_of(error)}"
         ) from error

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.envs.deadline import ENVIRONMENT_FAULTS, StepDeadline, StepHungError
-from aclearn.envs.lookup import trace_of
+from aclearn.envs.lookup import trace_of, words_of
 from aclearn.envs.spaces import ObservationError, read_actions, read_layout, spec_of
 from aclearn.envs.vector_env import check_actions, nothing
 from aclearn.errors import EnvironmentFailure
@@ -75,7 +75,7 @@ class SyncVectorEnv:
             self.close()
             raise EnvironmentFailure(
                 f"environment {name}: its spaces cannot be read "
-                f"({type(error).__name__}: {error})\n{trace_of(error)}"
+                f"({words_of(error)})\n{trace_of(error)}"
             ) from error
         self.spec = replace(
             spec_of(self._layout, count), warning=_warning(name, self._envs[0], self._layout.shape)
@@ -189,8 +189,7 @@ class SyncVectorEnv:
         except ENVIRONMENT_FAULTS as error:
             self._deadline.disarm()
             raise EnvironmentFailure(
-                f"environment {self._name} cannot be made "
-                f"({type(error).__name__}: {error})\n{trace_of(error)}"
+                f"environment {self._name} cannot be made ({words_of(error)})\n{trace_of(error)}"
             ) from error
 
     def _begin_episode(self, b: int, seed: int | None) -> None:

@@ -281,6 +281,7 @@ def test_close_ends_the_threads_of_the_emulator_even_in_the_middle_of_a_step(mak
         ({"episodic_life": True}, r"env\.life_loss_ends"),
         ({"num_envs": 3}, r"actors\.envs_per_group"),
         ({"frame_skip": 2}, "no argument of Atari games; did you mean frameskip"),
+        ({"zzz": 2}, r"no argument of Atari games\. Known are "),
         ({"frameskip": 0}, "(?s)ale-py cannot make it.*frameskip must be positive"),
     ],
 )
