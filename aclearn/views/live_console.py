@@ -33,23 +33,26 @@ class Layout:
         blanks: whether its parts are set apart.
         events: how many of the newest events are shown.
         roles: rows of the table of roles; 0 for a sentence instead.
+        reasons: how many reasons for dropped steps have a number of their own; 0 for none.
         below: whether what a view adds below the panel is shown.
     """
 
     blanks: bool
     events: int
     roles: int
+    reasons: int
     below: bool
 
 
 #: From the roomiest to what fits 80×24.
 _LAYOUTS: Final = (
-    Layout(blanks=True, events=5, roles=10, below=True),
-    Layout(blanks=True, events=5, roles=0, below=True),
-    Layout(blanks=False, events=5, roles=0, below=True),
-    Layout(blanks=False, events=3, roles=0, below=False),
-    Layout(blanks=False, events=1, roles=0, below=False),
-    Layout(blanks=False, events=0, roles=0, below=False),
+    Layout(blanks=True, events=5, roles=10, reasons=20, below=True),
+    Layout(blanks=True, events=5, roles=0, reasons=20, below=True),
+    Layout(blanks=False, events=5, roles=0, reasons=20, below=True),
+    Layout(blanks=False, events=3, roles=0, reasons=3, below=False),
+    Layout(blanks=False, events=1, roles=0, reasons=3, below=False),
+    Layout(blanks=False, events=0, roles=0, reasons=3, below=False),
+    Layout(blanks=False, events=0, roles=0, reasons=0, below=False),
 )
 
 
@@ -144,7 +147,7 @@ class LiveConsole:
             self._progress_rows(),
             *blank,
             figures(self._line),
-            *(row for row in (queues(self._line), dropped(self._line)) if row is not None),
+            *filter(None, (queues(self._line), dropped(self._line, layout.reasons))),
             *blank,
             time_shares(self._line.get("wait_share") or {}, width - _FRAME_CELLS),
             *(Text(text, style="red") for text in unwritten(self._line)),

@@ -63,11 +63,18 @@ def queues(line: Mapping[str, Any]) -> Text | None:
     return words if fills else None
 
 
-def dropped(line: Mapping[str, Any]) -> Text | None:
-    """How many steps were dropped for which reason, most first; None where there are none."""
+def dropped(line: Mapping[str, Any], reasons: int) -> Text | None:
+    """How many steps were dropped for which reason, most first; None where there are none.
+
+    More than so many `reasons`: the others are one number. None of them: None.
+    """
     by_reason = sorted((line.get("dropped_steps") or {}).items(), key=lambda item: -item[1])
-    words = ", ".join(f"{name} {amount(n)}" for name, n in by_reason if n)
-    return Text.assemble(("Dropped for  ", "dim"), words) if words else None
+    shown = [(name, steps) for name, steps in by_reason if steps]
+    if len(shown) > reasons + 1:
+        others = sum(steps for _, steps in shown[reasons:])
+        shown = [*shown[:reasons], ("others", others)]
+    words = ", ".join(f"{name} {amount(steps)}" for name, steps in shown)
+    return Text.assemble(("Dropped for  ", "dim"), words) if words and reasons else None
 
 
 def time_shares(wait_share: Mapping[str, Mapping[str, float]], width: int) -> Table:

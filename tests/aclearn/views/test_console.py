@@ -248,7 +248,8 @@ _CROWDED: dict[str, Any] = _LINE | {
     "episodes_in_mean": 37,
     "lag_mean": 12_345.6,
     "lag_max": 123_456.0,
-    "dropped_steps": {"lag": 123_456, "lost": 2345, "env_fault": 7, "worker_failed": 1_234_567},
+    "dropped_steps": {"lag": 123_456, "lost": 2345, "env_fault": 7, "worker_failed": 1_234_567}
+    | {f"another_reason_{number}": 100 + number for number in range(8)},
     "queue_fill": 1.0,
     "predictor_queue_fill": 1.0,
     "wait_share": {
@@ -264,7 +265,8 @@ _CROWDED: dict[str, Any] = _LINE | {
 }
 
 
-def test_80_by_24_cells_hold_everything_of_a_large_run() -> None:
+def _crowded(line: dict[str, Any]) -> str:
+    """The picture on 80×24 cells, each row with single blanks."""
     console = Console(
         file=io.StringIO(), force_terminal=True, color_system=None, width=80, height=24
     )
@@ -272,16 +274,19 @@ def test_80_by_24_cells_hold_everything_of_a_large_run() -> None:
     names = ["monitor", "trainer", "predictor", "compressor"]
     roles = [_role(f"{name}-0") for name in names] + [_role(f"actor-{i}") for i in range(12)]
     with view:
-        view.update(
-            _CROWDED, [*roles, _role("actor-12", "waiting", 1), _role("actor-13", "joined")]
-        )
+        view.update(line, [*roles, _role("actor-12", "waiting", 1), _role("actor-13", "joined")])
         view.note("actor-12 died: exit status 1; restart 1 in 0.5 s")
     with console.capture() as capture:
         console.print(view.view(fitted=True))
     rows = capture.get().splitlines()
     assert len(rows) <= 24 and max(map(len, rows)) <= 80, capture.get()
     assert "…" not in capture.get()
-    picture = "\n".join(" ".join(row.split()) for row in rows)
+    assert rows[-1].startswith("╰")
+    return "\n".join(" ".join(row.split()) for row in rows)
+
+
+def test_80_by_24_cells_hold_everything_of_a_large_run() -> None:
+    picture = _crowded(_CROWDED)
     for whole in (
         "return -12345.7 of 18 ",
         "99:59:59 gone, at most 11:06:41 to go",
@@ -289,7 +294,7 @@ def test_80_by_24_cells_hold_everything_of_a_large_run() -> None:
         " Updates 123 M, generation 1234 │",
         " Lag (versions) 12.3 k (max 123 k) │",
         "Queues training ━━━━━━━━━━━━ 100 % prediction ━━━━━━━━━━━━ 100 % │",
-        "Dropped for worker_failed 1.23 M, lag 123 k, lost 2.35 k, env_fault 7 ",
+        "Dropped for worker_failed 1.23 M, lag 123 k, lost 2.35 k, others 835 ",
         "works 10 % actions 40 % training queue 30 % ",
         "works 50 % unrolls 30 % the other workers 20 % ",
         "a smaller policy.architecture or │",
@@ -298,6 +303,20 @@ def test_80_by_24_cells_hold_everything_of_a_large_run() -> None:
         "12 actors",
         "actor-12 waiting, 1 restart",
         "joined: actor-13",
+    ):
+        assert whole in picture, f"{whole!r} is not in\n{picture}"
+
+
+def test_80_by_24_cells_hold_a_failed_checkpoint_of_a_large_run_too() -> None:
+    error = "[Errno 28] No space left on device (/home/somebody/runs/pong-1/checkpoints)"
+    failed = {"checkpoint_failures": 3, "checkpoint_age_s": 1234.5, "checkpoint_error": error}
+    picture = _crowded(_CROWDED | failed)
+    for whole in (
+        "Dropped 1.36 M Lag",
+        "3 checkpoints failed, the newest is 0:20:34 old: [Errno 28] No space left on │",
+        "device (/home/somebody/runs/pong-1/checkpoints)",
+        "│ what paid best │",
+        "actor-12 waiting, 1 restart",
     ):
         assert whole in picture, f"{whole!r} is not in\n{picture}"
 
