@@ -5,7 +5,7 @@ AclearnError
 ├── EnvironmentFailure   an environment that cannot be made or has failed too often
 ├── WireError            a message from outside that is refused; carries a countable reason
 ├── CheckpointError      a checkpoint that cannot be written or read
-├── LearningLost         a run that ended and whose last checkpoint could not be written
+├── LearningLost         a run that ended and whose last checkpoint or summary is missing
 ├── RunFolderError       a run folder that exists already, is missing, or is no run folder
 ├── EndpointError        an address that cannot be bound or reached
 ├── SharingError         memory that processes cannot share; they send each other messages instead
@@ -45,7 +45,7 @@ class CheckpointError(AclearnError):
 
 
 class LearningLost(AclearnError):
-    """A run that ended and whose last checkpoint could not be written."""
+    """A run that ended and whose last checkpoint or summary could not be written."""
 
 
 class RunFolderError(AclearnError):

@@ -32,7 +32,7 @@ from aclearn.launch import (
     install_stop_signals,
     raise_on_ctrl_c,
 )
-from aclearn.runs import WRITERS, RunFolder, check_file, write_file
+from aclearn.runs import WRITERS, check_file, write_file
 from services.commands.train import resumed_config
 from services.runtime.output import make_output_lossy
 from services.runtime.role_name import ROLES, SINGLE_ROLES, ask_number, number_in
@@ -94,7 +94,6 @@ def train(
         # in here, since it takes a while
         from services.launcher.local_run import train as run
         from services.runtime.run_end import closing_words, why_over
-        from services.trainer.checkpoint_record import check_saved
 
         loaded = load_config(config, overrides or [])
         if resume:
@@ -102,17 +101,20 @@ def train(
             if (words := why_over(loaded)) is not None:
                 typer.echo(words)
                 return
-        summary = run(loaded, resume=resume, stop=stop)
-        if summary is not None:
-            typer.echo(closing_words(loaded, summary))
-            check_saved(
-                RunFolder.open(Path(loaded.run.dir) / str(loaded.run.name)),
-                updates=summary["updates"],
-                unsaved_steps=summary["unsaved_steps"],
-                error=summary["checkpoint_error"],
-            )
-        elif not stop:
-            raise LearningLost(_without_summary(loaded))
+        ending = run(loaded, resume=resume, stop=stop)
+        if ending is not None:
+            summary, lost = ending.summary(), ending.lost()
+            if summary is not None:
+                typer.echo(closing_words(loaded, summary))
+                if lost is not None:
+                    raise LearningLost(lost)
+            elif not stop:
+                error = LearningLost(_without_summary(loaded))
+                if lost is not None:
+                    error.add_note(lost)
+                raise error
+            elif lost is not None:
+                typer.echo(f"aclearn: {lost}", err=True)
         if stop:
             raise typer.Exit(stop.exit_status)
 
@@ -499,7 +501,8 @@ def main() -> NoReturn:
 
 
 def _fail(error: AclearnError, status: int) -> NoReturn:
-    print(f"aclearn: {error}", file=sys.stderr)
+    for text in (error, *getattr(error, "__notes__", ())):
+        print(f"aclearn: {text}", file=sys.stderr)
     sys.exit(status)
 
 

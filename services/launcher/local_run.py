@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from aclearn.config import Config
-from aclearn.launch import StopFlag, Supervisor
+from aclearn.launch import RoleCommand, StopFlag, Supervisor
 from aclearn.runs import RunFolder, lock_all, lock_run
 from aclearn.views import RunConsole, open_console
 from services.launcher.role_commands import monitor_addresses, role_command, role_commands
+from services.launcher.run_ending import RunEnding
 from services.launcher.run_parent import RunParent
 from services.launcher.status_client import StatusClient
 from services.runtime.preflight import SPEC_VARIABLE, check_run
@@ -48,10 +49,11 @@ def open_run_folder(config: Config, *, resume: bool) -> RunFolder:
 
 def train(
     config: Config, *, resume: bool, stop: StopFlag, console: RunConsole | None = None
-) -> dict[str, Any] | None:
-    """Run `config` on this machine until it is over; the summary, None if none was written.
+) -> RunEnding | None:
+    """Run `config` on this machine until it is over; how it ended.
 
-    There is none either where `stop` is set before anything has begun.
+    None where `stop` is set before anything has begun. An error that ends the run has a note that
+    tells which learning is lost, if any is.
 
     Args:
         config: of the run.
@@ -73,38 +75,48 @@ def train(
             SPEC_VARIABLE: json.dumps(spec.to_dict()),
         }
         with open_run_folder(config, resume=resume) as folder:
-            older = _written_at(folder.summary_path)
-            if config.run.deterministic:
-                # imported here: lock-step needs torch in this process, the usual way does not
-                from services.launcher.lockstep import run_lockstep
-
-                run_lockstep(config, folder, spec, stop=stop)
-                return _summary_after(folder, older)
-            supervisor = Supervisor(
-                role_commands(config, folder, bound, address, variables),
-                max_restarts=config.supervisor.max_restarts,
-                restart_window_s=config.supervisor.restart_window_s,
-                backoff_first_s=config.supervisor.backoff_first_s,
-                backoff_max_s=config.supervisor.backoff_max_s,
-            )
-            actor_command = partial(
-                role_command, config, folder, address, "actor", variables=variables
-            )
-            context = RoleContext("supervisor", 0, config, address, folder, stop)
+            ending = RunEnding(folder)
             try:
-                line = StatusClient(context.connect(address))
-                shown = console or open_console(config.run.bounds(), name=context.run)
-                with shown as view:
-                    RunParent(config, supervisor, line, view, stop, actor_command).run()
+                if config.run.deterministic:
+                    # imported here: lock-step needs torch in this process, the usual way does not
+                    from services.launcher.lockstep import run_lockstep
+
+                    run_lockstep(config, folder, spec, stop=stop)
+                else:
+                    supervisor = Supervisor(
+                        role_commands(config, folder, bound, address, variables),
+                        max_restarts=config.supervisor.max_restarts,
+                        restart_window_s=config.supervisor.restart_window_s,
+                        backoff_first_s=config.supervisor.backoff_first_s,
+                        backoff_max_s=config.supervisor.backoff_max_s,
+                    )
+                    actor_command = partial(
+                        role_command, config, folder, address, "actor", variables=variables
+                    )
+                    context = RoleContext("supervisor", 0, config, address, folder, stop)
+                    _supervise(context, supervisor, actor_command, ending, console)
+            except BaseException as error:
+                if (lost := ending.lost()) is not None:
+                    error.add_note(lost)
+                raise
+            return ending
+
+
+def _supervise(
+    context: RoleContext,
+    supervisor: Supervisor,
+    actor_command: Callable[[int], RoleCommand],
+    ending: RunEnding,
+    console: RunConsole | None,
+) -> None:
+    config = context.config
+    try:
+        line = StatusClient(context.connect(context.monitor))
+        with console or open_console(config.run.bounds(), name=context.run) as view:
+            parent = RunParent(config, supervisor, line, view, context.stop, actor_command)
+            try:
+                parent.run()
             finally:
-                context.close()
-            return _summary_after(folder, older)
-
-
-def _summary_after(folder: RunFolder, older: int | None) -> dict[str, Any] | None:
-    """The summary, unless it is the one that an earlier part of the run left."""
-    return folder.read_summary() if _written_at(folder.summary_path) != older else None
-
-
-def _written_at(path: Path) -> int | None:
-    return path.stat().st_mtime_ns if path.exists() else None
+                ending.newest_line = parent.newest_line
+    finally:
+        context.close()

@@ -73,6 +73,8 @@ class RunParent:
         #: Processes that run and that the monitor does not know → since when.
         self._unknown_since: dict[tuple[str, int | None], float] = {}
         self._members: frozenset[str] | None = None
+        #: The newest metrics line that the monitor has told of, also where its disk is full.
+        self.newest_line: Mapping[str, Any] = {}
         #: Roles that exited with status 0 → how often the monitor had been asked by then.
         self._ended: dict[str, int] = {}
         #: Names that our own processes have or had; the monitor may know one that has left.
@@ -210,6 +212,7 @@ class RunParent:
             for r in self._supervisor.roles()
         ]
         if status["line"]:
+            self.newest_line = status["line"]
             self._console.update(status["line"], [*roles, *self._joined()])
         pids = {role["name"]: role["pid"] for role in roles}
         # the monitor counts from 0 again when it was started again

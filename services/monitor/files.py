@@ -100,13 +100,18 @@ class MonitorFiles:
 
     def close(
         self, line: dict[str, Any], view: MetricsAggregator, goal: StopCondition, reason: str
-    ) -> None:
-        """The last line and the summary, in the room that was kept for them; then close."""
+    ) -> bool:
+        """The last line and the summary, in the room that was kept for them; then close.
+
+        Returns:
+            Whether the summary was written.
+        """
         try:
             release(self._folder.path)
         except OSError as error:
             _LOGGER.error("event=room_not_released reason=%r", str(error))
         self.write_line(line, view)
+        written = False
         try:
             write_summary(
                 self._folder.summary_path,
@@ -115,10 +120,12 @@ class MonitorFiles:
                 reached_target_at_s=goal.reached_target_at_s,
                 reason=reason,
             )
+            written = True
         except RunFolderError as error:
             _LOGGER.error("event=summary_not_written reason=%r", str(error))
         self.metrics.close()
         self.board.close()
+        return written
 
     def _reserve(self) -> None:
         try:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aclearn.control import StopCondition
+from aclearn.errors import LearningLost
 from aclearn.launch import PARENT_PID_VARIABLE
 from aclearn.launch.resources import FreeCores
 from aclearn.metrics import FREE_CORES
@@ -48,7 +49,11 @@ _LOOK_EVERY_S = 0.05
 
 
 def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monotonic) -> None:
-    """Run the monitor until the run is over; its last act is the summary."""
+    """Run the monitor until the run is over; its last act is the summary.
+
+    Raises:
+        LearningLost: the summary could not be written, and no parent looks for it.
+    """
     config, folder = context.config, context.folder
     if folder is None:
         raise ValueError("the monitor needs a run folder for its books")
@@ -140,10 +145,15 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
                 book.note(text)
             if console is not None:
                 console.update(line, [])
-    files.close(make_line(), view, goal, book.reason or "stopped")
+    written = files.close(make_line(), view, goal, book.reason or "stopped")
     if tuning is not None:
         tuning.close()
     server.close(linger_s=0.5)
+    if by_hand and not written:
+        raise LearningLost(
+            f"the run ended and {folder.summary_path} could not be written, see "
+            "event=summary_not_written above; free space and start the roles again to go on"
+        )
     if by_hand and (summary := folder.read_summary()) is not None:
         print(closing_words(config, summary), flush=True)
 

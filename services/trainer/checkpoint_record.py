@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from aclearn.errors import CheckpointError, LearningLost
+from aclearn.errors import CheckpointError
 from aclearn.metrics.formatting import printable
 from aclearn.runs import RunFolder, list_checkpoints, saved_labels, why_not_written
 
@@ -61,25 +61,24 @@ class CheckpointRecord:
         }
 
 
-def check_saved(folder: RunFolder, *, updates: int, unsaved_steps: int, error: str | None) -> None:
-    """Verify that the newest checkpoint has all that a run has learned.
+def lost_learning(
+    folder: RunFolder, *, updates: int, unsaved_steps: int, error: str | None
+) -> str | None:
+    """The disk, the learning that is lost and the checkpoint that stays; None if nothing is lost.
 
     Args:
         folder: of the run, on the disk that the trainer wrote to.
         updates: of the run.
         unsaved_steps: agent steps that it had learned after its newest checkpoint.
         error: why the last checkpoint could not be written, where that is known.
-
-    Raises:
-        LearningLost: with the disk, with what is lost and with the checkpoint that stays.
     """
     labels = saved_labels(folder.checkpoints_dir)
     lost = updates - (labels[0] if labels else 0)
     if lost <= 0:  # the disk knows better than a heartbeat that came before the last checkpoint
-        return
+        return None
     reason = error or (f"the trainer ended before, see its log in {folder.logs_dir}")
     stays = f"{list_checkpoints(folder.checkpoints_dir)[0].stem} stays" if labels else "none stays"
-    raise LearningLost(
+    return (
         f"the last checkpoint could not be written: {reason}; {lost} updates "
         f"({unsaved_steps} agent steps) are lost. Of {folder.checkpoints_dir} {stays}; "
         "free space and go on with --resume"

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 
+from aclearn.errors import LearningLost
 from aclearn.launch import PARENT_PID_VARIABLE
 from aclearn.launch.resources import keep_freed_memory
 from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
@@ -15,7 +16,7 @@ from aclearn.wire import Heartbeat
 from services.runtime.policy_factory import architecture_of
 from services.runtime.role_context import RoleContext, exit_status
 from services.runtime.worker_pool import Step, WantedWorkers, WorkerPool
-from services.trainer.checkpoint_record import check_saved
+from services.trainer.checkpoint_record import lost_learning
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.core import Trainer
 from services.trainer.server import TrainerServer
@@ -131,10 +132,12 @@ def run_trainer(context: RoleContext) -> int:
     if PARENT_PID_VARIABLE not in os.environ:
         # nobody else tells the person who started this trainer
         last = checkpoints.beat_fields()
-        check_saved(
+        lost = lost_learning(
             folder,
             updates=last["counters"]["updates"],
             unsaved_steps=last["counters"]["unsaved_steps"],
             error=last["note"],
         )
+        if lost is not None:
+            raise LearningLost(lost)
     return exit_status(context.stop, run_is_over=front.run_is_over)

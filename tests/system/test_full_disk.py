@@ -193,3 +193,23 @@ def test_output_to_a_disk_that_has_room_again_goes_on(disk: Disk) -> None:
     assert _FULL in told and more == ""
     assert writer.returncode == 0
     assert "line 2 x" in path.read_text()  # after a piece of line 1
+
+
+def test_a_monitor_by_hand_whose_summary_is_not_written_tells_no_older_one(
+    system: System, disk: Disk
+) -> None:
+    config = system.config(CARTPOLE, run={"dir": str(disk.path)})
+    address = f"tcp://127.0.0.1:{free_port()}"
+    first = system.role("monitor", config, address)
+    first.wait_for(lambda: first.lines(), "it writes")
+    first.signal(signal.SIGTERM)
+    assert first.wait() == 0
+    second = system.role("monitor", config, address)
+    second.wait_for(lambda: "event=run_continued" in second.output, "it goes on")
+    second.wait_for(lambda: (second.folder / ".reserved").exists(), "room is kept")
+    (second.folder / ".reserved").unlink()
+    disk.fill()
+    second.signal(signal.SIGTERM)
+    assert second.wait() == 1, second.output
+    assert " ended: " not in second.output
+    assert "summary.json could not be written, see" in second.output

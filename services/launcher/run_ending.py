@@ -1,0 +1,67 @@
+"""How a run on this machine has ended: its summary, and the learning that no checkpoint has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from aclearn.errors import RunFolderError
+from aclearn.runs import MetricsTail, RunFolder
+from services.trainer.checkpoint_record import lost_learning
+
+
+class RunEnding:
+    """How this part of a run has ended. Files that an earlier part left do not count.
+
+    Args:
+        folder: of the run, before this part begins.
+
+    Attributes:
+        newest_line: the newest metrics line that was seen; its file may be on a full disk.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._before = {p: _written_at(p) for p in (folder.summary_path, folder.metrics_path)}
+        self.newest_line: Mapping[str, Any] = {}
+
+    def summary(self) -> dict[str, Any] | None:
+        """The summary; None where this part has written none.
+
+        Raises:
+            RunFolderError: it cannot be read.
+        """
+        return self._folder.read_summary() if self._is_new(self._folder.summary_path) else None
+
+    def lost(self) -> str | None:
+        """Which learning is lost and why, in a sentence; None where nothing is, as far as is known.
+
+        Raises:
+            RunFolderError: the summary cannot be read.
+        """
+        lines = [line for line in (self.summary(), self._written_line(), self.newest_line) if line]
+        if not lines:
+            return None
+        last = max(lines, key=lambda line: float(line["time_s"]))
+        return lost_learning(
+            self._folder,
+            updates=last["updates"],
+            unsaved_steps=last["unsaved_steps"],
+            error=last["checkpoint_error"],
+        )
+
+    def _written_line(self) -> Mapping[str, Any] | None:
+        path = self._folder.metrics_path
+        try:
+            lines = MetricsTail(path).read() if self._is_new(path) else []
+        except RunFolderError:  # what is seen and the summary must do
+            return None
+        return lines[-1] if lines else None
+
+    def _is_new(self, path: Path) -> bool:
+        return _written_at(path) != self._before[path]
+
+
+def _written_at(path: Path) -> int | None:
+    return path.stat().st_mtime_ns if path.exists() else None

@@ -1,0 +1,37 @@
+"""How a run on this machine has ended, as its files and its last status tell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from aclearn.runs import RunFolder, save_checkpoint
+from services.launcher.run_ending import RunEnding
+
+
+def _line(time_s: float, updates: int) -> dict[str, object]:
+    return {
+        "time_s": time_s,
+        "updates": updates,
+        "unsaved_steps": 10 * updates,
+        "checkpoint_error": "full",
+    }
+
+
+def test_lost_learning_is_told_from_the_newest_of_what_this_part_wrote_and_said(
+    tmp_path: Path,
+) -> None:
+    with RunFolder.create(tmp_path, "r", "x\n") as folder:
+        save_checkpoint(folder.checkpoints_dir, tensors={}, state={}, label=3, keep=1)
+        folder.summary_path.write_text(json.dumps(_line(1.0, 7)))
+        folder.metrics_path.write_text(json.dumps(_line(1.0, 7)) + "\n")
+        ending = RunEnding(folder)
+        assert ending.summary() is None and ending.lost() is None  # an earlier part's
+        with folder.metrics_path.open("a") as metrics:
+            metrics.write(json.dumps(_line(2.0, 5)) + "\n")
+        assert "full; 2 updates (50 agent steps) are lost" in str(ending.lost())
+        ending.newest_line = _line(3.0, 4)  # a trainer has started again from a checkpoint
+        assert "full; 1 updates (40 agent steps) are lost" in str(ending.lost())
+        folder.summary_path.unlink()
+        folder.summary_path.write_text(json.dumps(_line(4.0, 3)))
+        assert ending.summary() == _line(4.0, 3) and ending.lost() is None
