@@ -13,7 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from aclearn.errors import RunFolderError
 from aclearn.metrics.tags import tagged
 
 _LOGGER = logging.getLogger(__name__)
@@ -24,15 +23,13 @@ class TensorBoardWriter:
     """Appends metrics lines to an event file of its own; the step axis is `env_steps`.
 
     Writes and flushes in the calling thread: there is no other, and what was written can be seen at
-    once. A disk that refuses later ends the writing with a warning, not the run.
+    once. A disk that refuses ends the writing with a warning, not the run: also at the start, since
+    a monitor may be started again on a disk that has become full.
 
     Args:
         folder: gets the event file; made if it is missing. TensorBoard calls the run by the
             folder's name. Files of an earlier part of the run stay and TensorBoard joins them.
         clock: seconds since 1970, for the time axis.
-
-    Raises:
-        RunFolderError: the event file cannot be made.
     """
 
     def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
@@ -49,14 +46,13 @@ class TensorBoardWriter:
         # the number keeps two writers of one process in one second apart.
         name = f"events.out.tfevents.{int(clock()):010d}.{socket.gethostname()}"
         path = folder / f"{name}.{os.getpid()}.{next(_NUMBER)}"
+        self._file: BinaryIO | None = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file: BinaryIO | None = path.open("xb")
+            self._file = path.open("xb")
         except OSError as error:
-            raise RunFolderError(
-                f"no event file for TensorBoard can be made in {folder} ({error.strerror}); "
-                "expected a folder that can be written"
-            ) from error
+            _LOGGER.warning('event=tensorboard_lost file=%s error="%s"', path, error)
+            return
         self._records: Any = RecordWriter(self._file)
         self._append(self._new_event(wall_time=clock(), file_version="brain.Event:2"))
 

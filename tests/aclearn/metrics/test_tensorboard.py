@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import aclearn
-from aclearn.errors import RunFolderError
 from aclearn.metrics import TensorBoardWriter
 
 
@@ -107,10 +106,15 @@ def test_a_resumed_run_adds_a_file_and_both_parts_are_one_curve(tmp_path: Path) 
     assert [e.step for e in _read(tmp_path).Scalars("rate/pps")] == [5, 6]
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_without_an_event_file_it_warns_once_and_writes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunFolderError, match=r"no event file for TensorBoard .*file/run"):
-        TensorBoardWriter(tmp_path / "file" / "run")
+    with TensorBoardWriter(tmp_path / "file" / "run") as writer:
+        writer.write({"env_steps": 5, "pps": 2.0})
+        writer.write_text("configuration", "x")
+    [record] = caplog.records
+    assert record.message.startswith(f"event=tensorboard_lost file={tmp_path}/file/run/events.")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
