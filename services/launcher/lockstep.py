@@ -7,6 +7,7 @@ time as anything else, so two runs with one seed take the same actions and end w
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from typing import Any
 
 from aclearn.config import Config
@@ -69,6 +70,13 @@ def run_lockstep(config: Config, folder: RunFolder, spec: EnvSpec, *, stop: Stop
         line["best_return"] = checkpoints.best_return
         return line | goal.fields()
 
+    def close_files() -> None:
+        try:
+            observe()
+        finally:
+            view.role_gone(incarnations[1], time.monotonic())
+            files.close(make_line(), view, goal, reason or "failed")
+
     try:
         with open_console(config.run.bounds(), name=folder.name) as console:
             while reason is None:
@@ -95,9 +103,9 @@ def run_lockstep(config: Config, folder: RunFolder, spec: EnvSpec, *, stop: Stop
                         console.note(text)
                     console.update(line, [])
     finally:
-        observe()  # the last checkpoint may be the best
-        checkpoints.write()
-        observe()
-        view.role_gone(incarnations[1], time.monotonic())
-        files.close(make_line(), view, goal, reason or "failed")
-        actor.close()
+        # each of these must happen, also after a failure of the one before
+        with ExitStack() as last_acts:
+            last_acts.callback(actor.close)
+            last_acts.callback(close_files)
+            last_acts.callback(checkpoints.write)
+            observe()  # the last checkpoint may be the best

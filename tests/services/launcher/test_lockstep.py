@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
-from aclearn.config import CompressorConfig, Config, EnvConfig, RunConfig
+from aclearn.config import (
+    ActorsConfig,
+    CompressorConfig,
+    Config,
+    EnvConfig,
+    PolicyConfig,
+    RunConfig,
+)
+from aclearn.launch import StopFlag
 from aclearn.learning import PublishedWeights, RecentObservations
+from aclearn.metrics import MetricsAggregator
+from aclearn.runs import RunFolder, load_newest
 from aclearn.types import PolicyVersion
-from services.launcher.lockstep_actor import LockstepPolicy
+from services.launcher.local_run import train
+from services.launcher.lockstep_actor import LockstepActor, LockstepPolicy
 from tests.support.compressors import float64_logits, some_observations, some_tensors
 
 
@@ -55,3 +68,35 @@ def test_in_place_of_a_refused_artifact_the_uncompressed_policy_acts(
     assert told == [(0, "onnx", 0), (1, "fuse>onnx", 1), (1, "fuse>onnx", 3), (3, "onnx", 3)]
     assert policy.gauges() == {"policy_swaps": 3.0, "policy_refused": 3.0}
     assert sum("event=policy_refused" in record.message for record in caplog.records) == 3
+
+
+def test_what_it_has_learned_is_saved_though_its_books_fail(tmp_path, monkeypatch) -> None:
+    observe_beat, beats = MetricsAggregator.observe_beat, []
+
+    def observe(view, role, *rest) -> None:
+        beats.append(role)
+        if role == "trainer" and beats.count(role) in (3, 4):  # of the third update, and at the end
+            raise ZeroDivisionError(f"books {beats.count(role)}")
+        observe_beat(view, role, *rest)
+
+    closed = []
+    close = LockstepActor.close
+    monkeypatch.setattr(MetricsAggregator, "observe_beat", observe)
+    monkeypatch.setattr(LockstepActor, "close", lambda actor: (closed.append(1), close(actor)))
+    run = RunConfig(name="r", dir=str(tmp_path), deterministic=True, max_updates=9)
+    with pytest.raises(ZeroDivisionError, match="books 4"):
+        train(
+            Config(
+                run=run,
+                env=EnvConfig(id="CartPole-v1"),
+                policy=PolicyConfig(architecture="mlp"),
+                actors=ActorsConfig(runtime="torch"),
+            ),
+            resume=False,
+            stop=StopFlag(),
+        )
+    folder = RunFolder.open(tmp_path / "r")
+    assert load_newest(folder.checkpoints_dir).state["counters"]["updates"] == 3
+    summary = json.loads(folder.summary_path.read_text())
+    assert (summary["updates"], summary["reason"]) == (3, "failed")
+    assert closed == [1]
