@@ -34,6 +34,7 @@ from aclearn.launch import (
 )
 from aclearn.runs import WRITERS, check_file, write_file
 from services.commands.train import resumed_config
+from services.runtime.monitor_client import NumberTaken
 from services.runtime.output import make_output_lossy
 from services.runtime.role_name import ROLES, SINGLE_ROLES, ask_number, number_in
 from services.runtime.run_clock import STARTED_AT_VARIABLE, moment
@@ -184,6 +185,25 @@ def run_role(
     Raises:
         ConfigError: the name is not the role and a number.
     """
+    while True:
+        try:
+            return _run_role(role_name, name, config, monitor, stop, contained=contained, note=note)
+        except NumberTaken as taken:
+            # all over again: seeds, environments and sockets go by the number
+            logging.getLogger(__name__).warning("event=number_taken reason=%r", str(taken))
+
+
+def _run_role(
+    role_name: str,
+    name: str | None,
+    config: Config,
+    monitor: str,
+    stop: StopFlag,
+    *,
+    contained: bool,
+    note: str,
+) -> int:
+    """The same; `NumberTaken` is raised where another process has the number handed out."""
     from services.runtime.health import open_health
     from services.runtime.preflight import check_role
     from services.runtime.role_context import RoleContext, exit_status
@@ -219,7 +239,7 @@ def run_role(
                 number = ask_number(context)
                 if number is None:
                     return exit_status(stop, run_is_over=False)
-                context.index = number
+                context.index, context.number_given = number, True
             if health is not None:
                 health.name = context.name
             return _run(context)

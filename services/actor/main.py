@@ -65,6 +65,7 @@ def run_actor(context: RoleContext) -> int:
         beat=beat,
         heartbeat_every_s=config.monitor.heartbeat_every_s,
         health=context.health,
+        number_given=context.number_given,
     )
 
     def proceed() -> bool:

@@ -85,6 +85,7 @@ def run_compressor(context: RoleContext) -> int:
         beat=beat,
         heartbeat_every_s=config.monitor.heartbeat_every_s,
         health=context.health,
+        number_given=context.number_given,
     )
     while not context.stop and membership.stop_reason is None:
         with compressor.meter.part("wire"):

@@ -54,6 +54,13 @@ def role_fault(role: str) -> str | None:
     return f"its role is unknown; expected one of {', '.join(ROLES)}"
 
 
+def number_fault(role: str) -> str | None:
+    """Why no number is handed out to a process of this role, in words for its log; else None."""
+    if role in SINGLE_ROLES:
+        return f"a run has one {role}, {role}-0, which asks for no number"
+    return role_fault(role)
+
+
 def without_too_much(beat: Heartbeat) -> Heartbeat:
     """The beat with no more than a status can tell; a link of the user's may have many gauges."""
     gauges = _bounded(beat.gauges, MOST_GAUGES)

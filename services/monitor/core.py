@@ -33,7 +33,7 @@ from services.monitor.claims import (
     MOST_LABELS,
     HeartbeatClaims,
     hello_fault,
-    role_fault,
+    number_fault,
     without_too_much,
 )
 from services.monitor.outgoing_message import OutgoingMessage
@@ -206,7 +206,7 @@ class MonitorState:
         self.events.append(text)
 
     def _number(self, address: bytes, sender: str, role: str, now: float) -> list[OutgoingMessage]:
-        if (fault := role_fault(role)) is not None:
+        if (fault := number_fault(role)) is not None:
             return [OutgoingMessage(address, Directive("leave", fault))]
         if now < self._numbers_from:
             return []  # it asks again

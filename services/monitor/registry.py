@@ -131,7 +131,7 @@ class Registry:
         replaced = self._namesake(member)
         if replaced is not None:
             self.leave(replaced.incarnation)
-        self._numbers.settle(member.incarnation)
+        self._numbers.settle(member.incarnation, member.role, member.number)
         known = self._members.get(member.incarnation)
         self._members[member.incarnation] = member
         if member.endpoints != ({} if known is None else known.endpoints):

@@ -8,8 +8,11 @@ from typing import NamedTuple
 
 from aclearn.config import MAX_PROCESSES
 
-#: Seconds that a number stays with a process that has not said hello: it may make environments.
+#: Seconds in which no other process gets a number that was handed out: it may make environments.
 _KEPT_S = 3600.0
+#: Seconds in which it cannot be taken with --name either. Later its process may be dead: one that
+#: lives asks for another number.
+_HELD_S = 5.0
 
 
 class _Given(NamedTuple):
@@ -42,7 +45,11 @@ class HandedOutNumbers:
         if known is not None and known.role == role:
             number = known.number
         else:
-            given = {each.number for each in self._given.values() if each.role == role}
+            given = {
+                each.number
+                for each in self._given.values()
+                if each.role == role and now - each.at <= _KEPT_S
+            }
             numbers = itertools.count(self._first.get(role, 0))
             number = next(n for n in numbers if n not in given and n not in taken)
         self._given[incarnation] = _Given(role, number, now)
@@ -51,12 +58,16 @@ class HandedOutNumbers:
         return number
 
     def holder(self, role: str, number: int, now: float) -> str | None:
-        """The incarnation that has been given that number; None where it is free."""
+        """The incarnation that has been given that number a moment ago; None where it is free."""
         for incarnation, each in self._given.items():
-            if (each.role, each.number) == (role, number) and now - each.at <= _KEPT_S:
+            if (each.role, each.number) == (role, number) and now - each.at <= _HELD_S:
                 return incarnation
         return None
 
-    def settle(self, incarnation: str) -> None:
-        """This process has said hello: its name is known from that."""
-        self._given.pop(incarnation, None)
+    def settle(self, incarnation: str, role: str, number: int) -> None:
+        """This process has said hello: its name is known from that, and nobody else's."""
+        self._given = {
+            other: each
+            for other, each in self._given.items()
+            if other != incarnation and (each.role, each.number) != (role, number)
+        }

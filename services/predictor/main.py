@@ -50,6 +50,7 @@ def run_predictor(context: RoleContext) -> int:
         beat=beat,
         heartbeat_every_s=config.monitor.heartbeat_every_s,
         health=context.health,
+        number_given=context.number_given,
     )
     try:
         while not context.stop and membership.stop_reason is None:

@@ -41,6 +41,10 @@ _GOODBYE_LINGER_S = 1.0
 MOST_EPISODES = 1000
 
 
+class NumberTaken(Exception):
+    """Another process has the number that the monitor gave to this one: ask for another."""
+
+
 class UnansweredWarning:
     """Says once in the log that the monitor has not answered for five seconds."""
 
@@ -74,6 +78,8 @@ class MonitorClient:
         beat: makes the next beat; its argument says whether it is the last one.
         heartbeat_every_s: seconds between two beats.
         health: where to say whether there is something to work with.
+        number_given: the monitor gave the number in the name; `tick` raises `NumberTaken` where
+            another process has it by the time of the first hello.
         clock: monotonic seconds.
     """
 
@@ -85,10 +91,12 @@ class MonitorClient:
         beat: Callable[[bool], Heartbeat],
         heartbeat_every_s: float,
         health: HealthFile | None = None,
+        number_given: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client, self._hello, self._make_beat = client, hello, beat
         self._beat_every_s, self._health, self._clock = heartbeat_every_s, health, clock
+        self._number_given = number_given
         self._answered_at = float("-inf")
         self._known = False
         self._next_hello = self._next_beat = clock()
@@ -106,7 +114,11 @@ class MonitorClient:
         self._best_means: list[float] = []
 
     def tick(self) -> None:
-        """Take what the monitor says and send what is due."""
+        """Take what the monitor says and send what is due.
+
+        Raises:
+            NumberTaken: another process has the number that this one was given.
+        """
         while (envelope := self._client.receive(0.0)) is not None:
             self._take(envelope.message)
         now = self._clock()
@@ -153,6 +165,8 @@ class MonitorClient:
         self._unanswered.answered()
         if self.revision >= 0:
             self._stop(reason)  # the name was this process's, and is another one's now
+        elif self._number_given:
+            raise NumberTaken(reason)
         elif not self._waits:
             self._waits = True
             _LOGGER.warning("event=name_is_taken reason=%r", reason)

@@ -61,6 +61,7 @@ class RoleContext:
         note: what became of the process that this one was started after, in words.
         contained: whether it is the only process of its container: a signal to it is not meant for
             the run, and its output is what somebody watches.
+        number_given: whether the monitor handed out `index`, and may give another one.
     """
 
     role: str
@@ -74,6 +75,7 @@ class RoleContext:
     env_spec: EnvSpec | None = None
     note: str = ""
     contained: bool = False
+    number_given: bool = False
     incarnation: str = field(default_factory=new_incarnation)
     zmq_context: zmq.Context[zmq.Socket[bytes]] = field(default_factory=zmq.Context)
 

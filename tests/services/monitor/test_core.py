@@ -128,6 +128,10 @@ def test_a_number_is_handed_out_once_those_who_live_have_told_theirs(tools) -> N
     monitor.hello("actor-0", "a")
     monitor.look(3.0)
     assert monitor.take("n", NumberRequest("actor")) == [OutgoingMessage(b"n", Number(1))]
+    [letter] = monitor.take("n", NumberRequest("trainer"))
+    assert letter.message == Directive(
+        "leave", "a run has one trainer, trainer-0, which asks for no number"
+    )
     [letter] = monitor.take("n", NumberRequest("supervisor"))
     assert letter.message.action == "leave"
     assert "its role is unknown; expected one of monitor, trainer" in letter.message.reason

@@ -78,7 +78,13 @@ def test_numbers_are_the_lowest_free_ones_of_a_role_and_stay_with_their_process(
         registry.taken_by(_member("actor-2", "other", 1.0))
     )
     assert registry.taken_by(_member("actor-2", "d", 1.0)) is None
-    assert registry.taken_by(_member("actor-2", "other", 3602.0)) is None  # it never came
+    # it may be dead: a name that somebody chose takes the number, and it is given another one
+    other = _member("actor-2", "other", 6.1)
+    assert registry.taken_by(other) is None
+    assert registry.hand_out("f", "actor", 6.1) == 5
+    registry.hello(other)
+    assert "actor-2 is process" in str(registry.taken_by(_member("actor-2", "d", 6.2)))
+    assert registry.hand_out("d", "actor", 6.2) == 6
 
 
 def test_numbers_that_aclearn_train_gives_itself_are_not_handed_out() -> None:

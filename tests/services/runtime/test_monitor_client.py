@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from aclearn.wire import (
     Directive,
     Heartbeat,
@@ -14,7 +16,7 @@ from aclearn.wire import (
     SetWorkers,
     Status,
 )
-from services.runtime.monitor_client import MonitorClient
+from services.runtime.monitor_client import MonitorClient, NumberTaken
 
 
 class Line:
@@ -308,3 +310,22 @@ def test_a_beat_tells_of_no_more_episodes_than_fit_into_a_message(roles, tools) 
     told = line.next()
     assert told.episode_returns == played[-1000:]
     assert told.episode_lengths == [10] * 1000
+
+
+def test_a_process_whose_number_another_one_has_asks_for_another_and_does_not_wait(
+    roles, tools
+) -> None:
+    line = Line(roles, tools)
+    membership = MonitorClient(
+        line.client,
+        hello=line.hello,
+        beat=line._beat,
+        heartbeat_every_s=2.0,
+        number_given=True,
+        clock=line.clock,
+    )
+    tools.next_message(line.monitor, membership.tick)
+    line.say(Directive("wait", "actor-0 lives"))
+    line.client.socket.poll(10_000)
+    with pytest.raises(NumberTaken, match="actor-0 lives"):
+        membership.tick()
