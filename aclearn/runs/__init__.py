@@ -12,7 +12,7 @@ from aclearn.runs.checkpoint import (
     save_checkpoint,
     saved_labels,
 )
-from aclearn.runs.lock import WRITERS, lock_all, lock_role, lock_run
+from aclearn.runs.lock import WRITERS, FolderLock, lock_all, lock_role, lock_run
 from aclearn.runs.metrics_file import MetricsWriter, read_metrics
 from aclearn.runs.metrics_tail import MetricsTail, is_metrics_line
 from aclearn.runs.reserve import release, reserve
@@ -22,6 +22,7 @@ from aclearn.runs.summary import read_summary, write_summary
 __all__ = [
     "WRITERS",
     "Checkpoint",
+    "FolderLock",
     "MetricsTail",
     "MetricsWriter",
     "RunFolder",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from aclearn.config import Config, config_from_yaml
 from aclearn.errors import ConfigError, RunFolderError
 from aclearn.launch import PARENT_PID_VARIABLE
-from aclearn.runs import RunFolder, lock_role
+from aclearn.runs import FolderLock, RunFolder, lock_all, lock_role
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -26,14 +27,16 @@ _OF_THE_RUN = ("env", "policy")
 def role_folder(config: Config, role: str) -> RunFolder:
     """The folder of `config`'s run, made if it is not there; the roles may come in any order.
 
-    A folder that is there is gone on with. Settings that have changed since are logged.
+    A folder that is there is gone on with. Settings that have changed since are logged. Where it is
+    of another run that has learned nothing, and nobody writes there, it is begun anew.
 
     Args:
         config: of the run.
         role: of the caller, which writes that role's files and is the only one to do so.
 
     Raises:
-        ConfigError: the run in the folder is one of another environment or policy.
+        ConfigError: the run in the folder is one of another environment or policy, and has learned
+            something or is being written.
         RunFolderError: the folder cannot be made, is no run folder, or another process writes what
             this one would.
     """
@@ -51,6 +54,17 @@ def role_folder(config: Config, role: str) -> RunFolder:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
+    try:
+        return _open_same_run(config, path, lock)
+    except ConfigError:
+        with suppress(RunFolderError):  # it does not make way, or another role was faster
+            RunFolder.create(
+                config.run.dir, str(config.run.name), config.to_yaml(), lock=lock_all
+            ).close()
+    return _open_same_run(config, path, lock)
+
+
+def _open_same_run(config: Config, path: Path, lock: Callable[[Path], FolderLock]) -> RunFolder:
     folder = RunFolder.open(path, lock=lock)
     try:
         changed = check_same_run(config, folder)

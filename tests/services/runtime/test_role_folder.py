@@ -26,8 +26,9 @@ def _config(runs: Path, **sections) -> Config:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """Where the folder of run "r" is: made by its first role."""
-    role_folder(_config(tmp_path), "monitor").close()
+    """Where the folder of run "r" is: made by its first role. It has learned something."""
+    with role_folder(_config(tmp_path), "monitor") as folder:
+        folder.metrics_path.write_text('{"learned_steps": 1}\n')
     return tmp_path
 
 
@@ -85,9 +86,26 @@ def test_the_folder_of_another_run_is_refused_by_every_key(runs, sections, words
 
 
 def test_what_only_the_other_run_says_is_a_difference_too(tmp_path) -> None:
-    role_folder(_config(tmp_path, env={"id": "CartPole-v1", "kwargs": {"x": 1}}), "monitor").close()
-    with pytest.raises(ConfigError, match=r"env\.kwargs\.x is 1 there, None here"):
-        role_folder(_config(tmp_path), "monitor")
+    there = _config(tmp_path, env={"id": "CartPole-v1", "kwargs": {"x": 1}})
+    with (
+        role_folder(there, "monitor"),
+        pytest.raises(ConfigError, match=r"env\.kwargs\.x is 1 there, None here"),
+    ):
+        role_folder(_config(tmp_path), "trainer")
+
+
+def test_a_run_that_learned_nothing_makes_way_once_nobody_writes_there(tmp_path, caplog) -> None:
+    mistaken = _config(tmp_path, env={"id": "X-v1"})
+    with role_folder(mistaken, "monitor") as folder:
+        folder.metrics_path.write_text('{"learned_steps": 0}\n')
+        with pytest.raises(ConfigError, match=r"env\.id is 'X-v1' there, 'CartPole-v1' here"):
+            role_folder(_config(tmp_path), "trainer")
+        assert folder.read_config_yaml() == mistaken.to_yaml()
+    with role_folder(_config(tmp_path), "monitor") as folder:
+        assert folder.read_config_yaml() == _config(tmp_path).to_yaml()
+        assert not folder.metrics_path.exists()
+        role_folder(_config(tmp_path), "trainer").close()  # shared again
+    assert _events(caplog) == [f"{tmp_path / 'r'} had learned nothing; it is begun anew"]
 
 
 def test_other_settings_may_differ_and_are_named_in_the_log(runs, caplog) -> None:
@@ -107,7 +125,7 @@ def test_another_way_to_the_same_folder_is_no_difference(runs, caplog, monkeypat
 
 
 class _Maker:
-    """Another role that makes the same folder at the same time.
+    """Another role that makes the same folder at the same time, and goes on to write there.
 
     It has made the folder just before this one tries; its configuration is there after so many
     looks. Time passes only while this role waits.
@@ -119,6 +137,8 @@ class _Maker:
         self.now = 100.0
 
     def create(self, *_, **__) -> RunFolder:
+        if self._path.exists():
+            raise RunFolderError("it is being written")
         self._path.mkdir()
         return RunFolder.create(self._config.run.dir, str(self._config.run.name), "too late\n")
 
