@@ -78,8 +78,9 @@ def lost_learning(
         return None
     reason = error or (f"the trainer ended before, see its log in {folder.logs_dir}")
     stays = f"{list_checkpoints(folder.checkpoints_dir)[0].stem} stays" if labels else "none stays"
+    free = "free space and " if "No space" in reason else ""
     return (
         f"the last checkpoint could not be written: {reason}; {lost} updates "
         f"({unsaved_steps} agent steps) are lost. Of {folder.checkpoints_dir} {stays}; "
-        "free space and go on with --resume"
+        f"{free}go on with --resume"
     )

@@ -89,8 +89,12 @@ class TrainerCheckpoints:
             return_mean: of the run's last 100 episodes.
         """
         if self.best_return is None or return_mean > self.best_return:
+            try:
+                self._best = self._trainer.snapshot(return_mean)
+            except CheckpointError as error:
+                self._note_failure(error)
+                return
             self.best_return = return_mean
-            self._best = self._trainer.snapshot(return_mean)
 
     def write_if_due(self) -> None:
         """Write when `run.checkpoint_every_s` have passed; a full disk is reported, not fatal."""
@@ -107,9 +111,7 @@ class TrainerCheckpoints:
             if self._record.updates != self._trainer.counters.updates:
                 self._save(self._trainer.snapshot())
         except CheckpointError as error:
-            if not self._record.error:  # heartbeats count the others
-                _LOGGER.warning("event=checkpoint_failed reason=%r", str(error))
-            self._record.failed(error, self._dir)
+            self._note_failure(error)
 
     def beat_fields(self) -> dict[str, Any]:
         """Counters, dropped steps, gauges and the note of the trainer's beat, of one moment."""
@@ -122,6 +124,11 @@ class TrainerCheckpoints:
         if self.best_return is not None:
             fields["gauges"]["best_return"] = self.best_return
         return {**fields, "note": record.error}
+
+    def _note_failure(self, error: CheckpointError) -> None:
+        if not self._record.error:  # heartbeats count the others
+            _LOGGER.warning("event=checkpoint_failed reason=%r", str(error))
+        self._record.failed(error, self._dir)
 
     def _save(self, snapshot: Snapshot) -> None:
         updates = snapshot.state["counters"]["updates"]

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from aclearn.config import Config
+from aclearn.errors import CheckpointError
 from aclearn.learning import (
     Batch,
     GradientWorker,
@@ -32,6 +33,8 @@ _LOGGER = logging.getLogger(__name__)
 
 #: Updates in a row whose gradient is not finite before the trainer gives itself up.
 _MOST_REFUSED_UPDATES = 20
+#: Seconds that a snapshot waits for the update that has the weights; most take milliseconds.
+_SNAPSHOT_WITHIN_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -113,10 +116,18 @@ class Trainer:
 
         Args:
             return_mean: of 100 episodes, where it is the best so far.
+
+        Raises:
+            CheckpointError: an update hangs, so that the weights cannot be read.
         """
         # weights and counters of one moment; workers wait for the copy only
-        with self.learner.lock:
+        lock = self.learner.lock
+        if not lock.acquire(timeout=_SNAPSHOT_WITHIN_S):
+            raise CheckpointError(f"an update has not ended for {_SNAPSHOT_WITHIN_S:g} s")
+        try:
             tensors, state = self.learner.state_tensors(), self._state()
+        finally:
+            lock.release()
         tensors["random/torch"] = np.array(torch.get_rng_state().numpy())
         return Snapshot(tensors, state | {"return_mean_100": return_mean})
 

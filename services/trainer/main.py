@@ -119,13 +119,14 @@ def run_trainer(context: RoleContext) -> int:
     finally:
         left = queue.close()
         ended = pool.close(_LAST_UPDATE_WITHIN_S)
-        if not ended:
-            _LOGGER.error("event=worker_hangs what='an update that does not end'")
         for unroll in left:
             trainer.intake.dropped("shutdown", int(unroll.valid.sum()))
-        for mean in front.take_best_means():
+        for mean in front.take_best_means() if ended else ():  # who hangs may have the weights
             checkpoints.offer_best(mean)
         checkpoints.write()
+        if not ended:
+            unsaved = checkpoints.beat_fields()["counters"]["unsaved_updates"]
+            _LOGGER.error("event=worker_hangs unsaved_updates=%d", unsaved)
         front.close(_CLOSE_WITHIN_S)
         if posted is not None and ended:  # who hangs may still post; it ends with the process
             posted.close()

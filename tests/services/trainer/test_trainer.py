@@ -258,6 +258,39 @@ def test_the_best_is_of_the_moment_it_was_offered_and_a_later_trainer_knows_it(t
     assert (best.label, best.state["generation"], best.state["return_mean_100"]) == (3, 1, 31.0)
 
 
+def test_an_update_that_hangs_fails_a_checkpoint_within_its_deadline(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("services.trainer.core._SNAPSHOT_WITHIN_S", 0.05)
+    trainer = make_trainer()
+    checkpoints = TrainerCheckpoints(trainer, RunFolder.create(tmp_path, "r", ""), RunConfig())
+    checkpoints.claim_generation()
+    trainer.learn([admit(trainer, 0)])
+    hangs, ends = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        with trainer.learner.turn():
+            hangs.set()
+            ends.wait(60.0)
+
+    worker = threading.Thread(target=hang)
+    worker.start()
+    assert hangs.wait(60.0)
+    saver = threading.Thread(
+        target=lambda: (checkpoints.offer_best(1.0), checkpoints.write()), daemon=True
+    )
+    saver.start()
+    saver.join(30.0)
+    waited = saver.is_alive()
+    ends.set()
+    worker.join()
+    assert not waited
+    fields = checkpoints.beat_fields()
+    assert fields["note"] == "an update has not ended for 0.05 s"
+    assert fields["counters"]["unsaved_updates"] == 1
+    assert checkpoints.best_return is None  # it is offered again
+    checkpoints.write()
+    assert checkpoints.beat_fields()["counters"]["unsaved_updates"] == 0
+
+
 def test_what_is_to_be_reproducible_is_computed_on_the_cpu_also_where_there_is_a_gpu(
     monkeypatch,
 ) -> None:
