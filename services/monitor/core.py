@@ -197,7 +197,15 @@ class MonitorState:
         if len(text) <= _MOST_STATUS_BYTES:
             return text
         # what the parent acts on comes before what it shows
-        return json.dumps(status | {"line": {}, "events": [], "notes": []})
+        status |= {"line": {}, "events": [], "notes": []}
+        room = _MOST_STATUS_BYTES - len(json.dumps(status))
+        notes: deque[str] = deque()
+        for note in reversed(self._notes):  # the newest: the parent takes older ones for shown
+            room -= len(json.dumps(note)) + len(", ")
+            if room < 0:
+                break
+            notes.appendleft(note)
+        return json.dumps(status | {"notes": list(notes)})
 
     def note(self, text: str) -> None:
         """Say something to the person who watches the run."""

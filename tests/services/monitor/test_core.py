@@ -245,10 +245,15 @@ def test_a_status_that_no_message_could_carry_leaves_out_what_is_only_shown(moni
         labels = {f"{'l' * 60}{n:03}": 1.0 for n in range(200)}
         monitor.beat(role, gauges=labels, waits=labels | {"total": 200.0}, parts=labels)
     monitor.book.make_line(1.0)
+    for n in range(20):
+        monitor.book.note(f"{n} " + 3000 * "x")
     [letter] = monitor.take("cli", StatusRequest())
     assert encode(letter.message, run="run-1", sender="m", sequence=1)
     status = json.loads(letter.message.json)
     assert len(status["members"]) == 5 and status["line"] == {}
+    # with the newest notes that fit
+    assert [int(note.split()[0]) for note in status["notes"]] == list(range(4, 20))
+    assert status["noted"] == 20
 
 
 def test_who_says_goodbye_is_gone_at_once(monitor) -> None:
