@@ -43,10 +43,11 @@ def create_keys(directory: str | Path) -> Path:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        if not path.parent.is_dir():
+    except (FileExistsError, NotADirectoryError):
+        there = next(folder for folder in path.parents if folder.exists())
+        if not there.is_dir():
             raise EndpointError(
-                f"{directory} is a file; expected a folder, in which {KEY_FILE} is made"
+                f"{there} is a file; expected a folder, in which {KEY_FILE} is made"
             ) from None
         raise EndpointError(f"{path} exists already; remove it to make new keys") from None
     except OSError as exc:

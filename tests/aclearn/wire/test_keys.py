@@ -168,6 +168,13 @@ def test_keys_are_not_overwritten(tmp_path):
     assert (tmp_path / "cluster.key").read_bytes() == first
 
 
+@pytest.mark.parametrize("directory", ["file", "file/below", "file/far/below"])
+def test_a_file_for_a_folder_is_named(tmp_path, directory):
+    (tmp_path / "file").touch()
+    with pytest.raises(EndpointError, match=f"^{tmp_path}/file is a file; expected a folder"):
+        create_keys(tmp_path / directory)
+
+
 def test_missing_keys_say_how_to_make_them(tmp_path):
     with pytest.raises(EndpointError, match=f"aclearn keys {tmp_path}/none"):
         load_keys(tmp_path / "none")
