@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -81,6 +82,7 @@ class RoleContext:
 
     def __post_init__(self) -> None:
         self.keys: ClusterKeys | None = cluster_keys(self.config)
+        self._socket_files: list[Path] = []
 
     @property
     def name(self) -> str:
@@ -110,11 +112,18 @@ class RoleContext:
             directory=Path(monitor.path).parent if monitor.transport == "ipc" else None,
             keys=self.keys,
         )
-        return Server(socket_, self.run, self.incarnation, accepts=accepts), endpoint
+        return self._server(socket_, endpoint, accepts), endpoint
 
     def serve_at(self, address: str, accepts: Sequence[type[Message]]) -> Server:
         """A server bound to exactly `address`."""
-        socket_, _ = bind_router(self.zmq_context, address, keys=self.keys)
+        socket_, endpoint = bind_router(self.zmq_context, address, keys=self.keys)
+        return self._server(socket_, endpoint, accepts)
+
+    def _server(
+        self, socket_: zmq.Socket[bytes], endpoint: str, accepts: Sequence[type[Message]]
+    ) -> Server:
+        if path := parse_endpoint(endpoint).path:
+            self._socket_files.append(Path(path))
         return Server(socket_, self.run, self.incarnation, accepts=accepts)
 
     def connect(self, endpoint: str) -> Client:
@@ -129,7 +138,14 @@ class RoleContext:
         return Hello(self.role, self.index, socket.gethostname(), os.getpid(), endpoints, self.note)
 
     def close(self) -> None:
-        """Close every socket that is left; never blocks, since every socket has a linger of 0."""
+        """Close every socket that is left and remove the sockets' files.
+
+        Never blocks, since every socket has a linger of 0.
+        """
+        # before the end of the sockets, after which a file of that name may be another process's
+        for file in self._socket_files:
+            with suppress(OSError):  # one that stays is in nobody's way: who binds removes it
+                file.unlink(missing_ok=True)
         self.zmq_context.destroy(linger=0)
 
 
