@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -79,6 +80,10 @@ class RunParent:
         self._ended: dict[str, int] = {}
         #: Names that our own processes have or had; the monitor may know one that has left.
         self._own: set[str] = set()
+        #: Their names and numbers, also of those that were started again since.
+        self._own_pids: set[tuple[str, int | None]] = set()
+        #: Processes of others under names of ours, of which the console has told.
+        self._strangers: deque[tuple[str, int]] = deque(maxlen=128)
 
     def run(self) -> None:
         """Until every role has ended by itself, or a signal came.
@@ -175,10 +180,25 @@ class RunParent:
             running = status["phase"] == "running"
             self._members = frozenset(status["members"]) if running else None
         living = [role for role in self._supervisor.roles() if role.state == "running"]
+        self._own_pids |= {(role.name, role.pid) for role in living}
+        if status is not None:
+            self._note_strangers({role.name for role in living}, status["pids"])
         for role in living:
             if role.role == "monitor":
                 self._end_silent_monitor(role, answered=status is not None)
         self._end_unknown([role for role in living if role.role != "monitor"])
+
+    def _note_strangers(self, living: set[str], pids: Mapping[str, Mapping[str, int]]) -> None:
+        """Say once of each process of somebody else that it has the name of one of ours."""
+        for host, members in pids.items():
+            for name, pid in members.items():
+                ours = name not in living or (name, pid) in self._own_pids
+                if not ours and (name, pid) not in self._strangers:
+                    self._strangers.append((name, pid))
+                    self._console.note(
+                        f"{name} waits: process {pid} on {host}, which this command has not "
+                        "started, has its name; end that process"
+                    )
 
     def _end_silent_monitor(self, monitor: RoleStatus, *, answered: bool) -> None:
         if answered:

@@ -183,6 +183,7 @@ class MonitorState:
             "reason": self.reason,
             "line": self.line,
             "members": [m.name for m in self._registry.members],
+            "pids": self._pids(),
             "events": list(self.events)[-10:],
             "silent": list(self._silent),
             "silences": self._silences,
@@ -191,13 +192,20 @@ class MonitorState:
             "noted": self._noted,
         }
 
+    def _pids(self) -> dict[str, dict[str, int]]:
+        """Host → name → number of the process that has the name."""
+        hosts: dict[str, dict[str, int]] = {}
+        for member in self._registry.members:
+            hosts.setdefault(member.host, {})[member.name] = member.pid
+        return hosts
+
     def _status_text(self, answers: int) -> str:
         status = self.status() | {"answers": answers}
         text = json.dumps(status)  # in ASCII
         if len(text) <= _MOST_STATUS_BYTES:
             return text
         # what the parent acts on comes before what it shows
-        status |= {"line": {}, "events": [], "notes": []}
+        status |= {"line": {}, "events": [], "notes": [], "pids": {}}
         room = _MOST_STATUS_BYTES - len(json.dumps(status))
         notes: deque[str] = deque()
         for note in reversed(self._notes):  # the newest: the parent takes older ones for shown

@@ -158,8 +158,12 @@ class Watching:
             kill=lambda name, why: self.kills.append((name, why)),
         )
         self.config = Config(env=EnvConfig(id="CartPole-v1"))
+        self.known: dict[str, dict[str, int]] = {}
         self.shown: list[dict] = []
-        console = SimpleNamespace(update=lambda line, roles: setattr(self, "shown", roles))
+        self.notes: list[str] = []
+        console = SimpleNamespace(
+            update=lambda line, roles: setattr(self, "shown", roles), note=self.notes.append
+        )
         self.parent = RunParent(
             self.config, supervised, SimpleNamespace(), console, StopFlag(), lambda index: None
         )
@@ -169,6 +173,7 @@ class Watching:
             "phase": self.phase,
             "line": {},
             "members": list(self.members),
+            "pids": self.known,
             "silences": len(self.silent),
             "silent": self.silent,
             "notes": [],
@@ -223,6 +228,21 @@ def test_a_role_that_hangs_before_its_hello_is_killed_when_its_time_is_over() ->
     assert watching.look(limit_s) == []
     watching.members.add("trainer-0")
     assert watching.look(3 * limit_s) == []
+
+
+def test_a_name_that_a_process_of_somebody_else_has_is_told_of_once() -> None:
+    watching = Watching(monitor_0=7, actor_0=8, actor_1=9)
+    watching.known = {"box": {"actor-0": 8, "actor-1": 9, "actor-12": 99}}
+    watching.look(1.0)
+    watching.pids["actor-0"] = 10  # started again; the monitor has not heard of it yet
+    watching.look(1.0)
+    assert watching.notes == []
+    watching.known = {"box": {"actor-0": 10, "actor-1": 77}}
+    watching.look(3.0)
+    assert watching.notes == [
+        "actor-1 waits: process 77 on box, which this command has not started, has its name; end "
+        "that process"
+    ]
 
 
 def test_a_role_that_somebody_else_started_is_shown_until_it_leaves() -> None:

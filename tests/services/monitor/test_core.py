@@ -405,6 +405,7 @@ def test_the_status_says_who_is_there_and_what_happened(monitor) -> None:
     assert isinstance(letter.message, Status)
     status = json.loads(letter.message.json)
     assert status["members"] == ["actor-0"]
+    assert status["pids"] == {"box": {"actor-0": 1}}
     assert (status["phase"], status["reason"]) == ("running", None)
     assert status["line"]["time_s"] == 3.0
     monitor.book.stop("x", 3.0)
