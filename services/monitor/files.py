@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import time
@@ -23,6 +24,9 @@ from aclearn.runs import (
 from services.runtime.run_clock import Moment, moment, read_moment
 
 _LOGGER = logging.getLogger(__name__)
+
+#: Seconds for the summary on a disk that is full, and between two attempts.
+_SUMMARY_WITHIN_S, _SUMMARY_AGAIN_AFTER_S = 1.0, 0.1
 
 
 class MonitorFiles:
@@ -111,21 +115,30 @@ class MonitorFiles:
         except OSError as error:
             _LOGGER.error("event=room_not_released reason=%r", str(error))
         self.write_line(line, view)
-        written = False
-        try:
-            write_summary(
-                self._folder.summary_path,
-                line,
-                wall_s=line["time_s"],
-                reached_target_at_s=goal.reached_target_at_s,
-                reason=reason,
-            )
-            written = True
-        except RunFolderError as error:
-            _LOGGER.error("event=summary_not_written reason=%r", str(error))
+        written = self._write_summary(line, goal, reason)
         self.metrics.close()
         self.board.close()
         return written
+
+    def _write_summary(self, line: dict[str, Any], goal: StopCondition, reason: str) -> bool:
+        give_up_at = time.monotonic() + _SUMMARY_WITHIN_S
+        while True:
+            try:
+                write_summary(
+                    self._folder.summary_path,
+                    line,
+                    wall_s=line["time_s"],
+                    reached_target_at_s=goal.reached_target_at_s,
+                    reason=reason,
+                )
+                return True
+            except RunFolderError as error:
+                full = getattr(error.__cause__, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+                if not full or time.monotonic() >= give_up_at:
+                    _LOGGER.error("event=summary_not_written reason=%r", str(error))
+                    return False
+            # a trainer that ends late may have taken the room for a checkpoint that fails
+            time.sleep(_SUMMARY_AGAIN_AFTER_S)
 
     def _reserve(self) -> None:
         try:

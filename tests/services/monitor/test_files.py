@@ -1,0 +1,50 @@
+"""The files that the monitor writes, on a disk that refuses."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+
+import pytest
+
+from aclearn.config import RunConfig
+from aclearn.control import StopCondition
+from aclearn.runs import RunFolder
+from aclearn.runs.atomic_file import write_atomically
+from services.monitor.files import MonitorFiles
+
+
+@pytest.mark.parametrize(
+    ("refusals", "code", "attempts", "written"),
+    [(2, errno.ENOSPC, 3, True), (2, errno.EIO, 1, False), (1000, errno.ENOSPC, None, False)],
+    ids=["full for a moment", "another error", "full for good"],
+)
+def test_the_summary_is_tried_again_for_a_moment_on_a_full_disk(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    refusals: int,
+    code: int,
+    attempts: int | None,
+    written: bool,
+) -> None:
+    monkeypatch.setattr("services.monitor.files._SUMMARY_AGAIN_AFTER_S", 0.001)
+    tried = []
+
+    def refusing(path: Path, data: bytes) -> None:
+        tried.append(path)
+        if len(tried) <= refusals:
+            raise OSError(code, "refused")
+        write_atomically(path, data)
+
+    with RunFolder.create(tmp_path, "r", "x\n") as folder:
+        files = MonitorFiles(folder)
+        view = files.open_view(0.0)
+        if attempts is None:
+            monkeypatch.setattr("services.monitor.files._SUMMARY_WITHIN_S", 0.05)
+        monkeypatch.setattr("aclearn.runs.summary.write_atomically", refusing)
+        assert files.close(view.line(1.0), view, StopCondition(RunConfig()), "over") is written
+        assert attempts is None or len(tried) == attempts
+        assert folder.summary_path.exists() is written
+        if written:
+            assert json.loads(folder.summary_path.read_text())["reason"] == "over"
