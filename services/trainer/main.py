@@ -107,6 +107,8 @@ def run_trainer(context: RoleContext) -> int:
     )
     pool.resize(config.trainer.workers)
     front.start()
+    # by hand: nobody else tells the person who started this trainer
+    by_hand, told = PARENT_PID_VARIABLE not in os.environ, False
     try:
         while not context.stop and front.stop_reason is None and not failures:
             time.sleep(_LOOK_EVERY_S)
@@ -114,6 +116,13 @@ def run_trainer(context: RoleContext) -> int:
             for mean in front.take_best_means():
                 checkpoints.offer_best(mean)
             checkpoints.write_if_due()
+            if by_hand and not told and trainer.intake.reached is not None:
+                told = True
+                _LOGGER.info(
+                    "event=bound_reached bound=run.%s detail='waits for the monitor to end the "
+                    "run; a monitor that was started without this bound does not'",
+                    trainer.intake.reached,
+                )
         if failures:
             raise RuntimeError("the thread of the trainer's sockets died") from failures[0]
     finally:
@@ -130,8 +139,7 @@ def run_trainer(context: RoleContext) -> int:
         front.close(_CLOSE_WITHIN_S)
         if posted is not None and ended:  # who hangs may still post; it ends with the process
             posted.close()
-    if PARENT_PID_VARIABLE not in os.environ:
-        # nobody else tells the person who started this trainer
+    if by_hand:
         last = checkpoints.beat_fields()
         lost = lost_learning(
             folder,

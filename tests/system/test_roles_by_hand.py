@@ -37,14 +37,20 @@ def test_roles_with_local_inference_leave_on_a_signal_and_come_back(system: Syst
     assert saved is not None
     learned = saved.state["ledger"]["learned_steps"]
     assert learned > before + 500
-    roles["trainer"] = system.role("trainer", config, address)
+    bound = f"run.max_env_steps={saved.state['ledger']['env_steps'] + 2000}"
+    roles["trainer"] = system.role("trainer", config, address, bound)
     run.wait_for(lambda: run.last()["generation"] == 1, "the new trainer is known")
     run.wait_until_learning(beyond=learned + 300)
+
+    # the monitor has no such bound, and the trainer waits for it
+    told = "event=bound_reached bound=run.max_env_steps detail='waits for the monitor to end the "
+    run.wait_for(lambda: told in roles["trainer"].output, "the trainer says that it waits")
 
     # who ends the monitor ends the run
     _left_in_order(run, signal.SIGINT, is_monitor=True)
     for name in ("actor", "trainer"):
         assert roles[name].wait(within_s=10.0) == 0, roles[name].output
+    assert roles["trainer"].output.count(told) == 1
     summary = run.check_books()
     assert summary["reason"] == "SIGINT"
     assert summary["in_flight_steps"] == 0
