@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from aclearn.config import load_config
+from aclearn.config import Config, EnvConfig, PolicyConfig, RunConfig, load_config
 from aclearn.errors import AclearnError
+from aclearn.launch import StopFlag
 from aclearn.runs import RunFolder
-from services.cli import app
+from services.cli import app, run_role
 from services.commands.train import resumed_config
 from services.evaluator.evaluate import Evaluation
+from services.runtime.monitor_client import NumberTaken
+from services.runtime.role_context import RoleContext
 
 
 @pytest.mark.parametrize("name", ["42", "null", "1e5", "true", "007"])
@@ -139,3 +142,21 @@ def test_evaluate_plays_with_the_seed_that_it_is_given(monkeypatch: pytest.Monke
     assert "checkpoint-7: 1 episodes" in _aclearn("evaluate", "r", "--seed", "3")
     _aclearn("evaluate", "r")
     assert asked == [3, 1_000_003]
+
+
+def test_a_role_whose_number_was_taken_starts_over_and_asks_for_another(monkeypatch) -> None:
+    env, policy = EnvConfig(id="CartPole-v1"), PolicyConfig(architecture="mlp")
+    config = Config(env=env, policy=policy, run=RunConfig(name="r"))
+    numbers, ran = iter([0, 1]), []
+
+    def run(context: RoleContext) -> int:
+        ran.append((context.name, context.number_given, context.incarnation))
+        if context.index == 0:
+            raise NumberTaken("actor-0 lives")
+        return 7
+
+    monkeypatch.setattr("services.cli.ask_number", lambda context: next(numbers))
+    monkeypatch.setattr("services.cli._run", run)
+    assert run_role("actor", None, config, "tcp://127.0.0.1:5799", StopFlag()) == 7
+    assert [name for name, given, _ in ran if given] == ["actor-0", "actor-1"]
+    assert len({incarnation for *_, incarnation in ran}) == 2
