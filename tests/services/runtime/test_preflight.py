@@ -191,6 +191,7 @@ def test_an_environment_that_prints_moves_and_leaves_a_process_is_no_trouble(
 
 def test_an_environment_that_hangs_is_given_up_and_a_signal_ends_the_wait(load) -> None:
     config = load(*_env("hangs", "reset"))
+    before = set(psutil.Process().children())  # of other tests, as torch's
     with pytest.raises(EnvironmentFailure, match=r"no answer within 3 s while it was reset"):
         probe_environment(config, within_s=3.0)
     stop = StopFlag()
@@ -198,4 +199,4 @@ def test_an_environment_that_hangs_is_given_up_and_a_signal_ends_the_wait(load) 
     timer.start()
     assert probe_environment(config, stop=stop) is None
     timer.join()
-    assert not psutil.Process().children()
+    assert set(psutil.Process().children()) <= before
