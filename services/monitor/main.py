@@ -133,7 +133,10 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
                 book.leave(str(context.stop.reason))
             else:
                 book.stop(str(context.stop.reason), now)
+        before = book.phase
         _send(server, book.observe_time(now))
+        if before is not book.phase is Phase.STOPPING_ALL:
+            next_line = now  # the mean that the last checkpoint may be the best for is in a line
         if context.health is not None:
             context.health.say(
                 lambda: "" if any(m.role == "trainer" for m in registry.members) else "a trainer"

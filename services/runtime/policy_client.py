@@ -25,9 +25,10 @@ from services.runtime.role_context import RoleContext
 
 _LOGGER = logging.getLogger(__name__)
 
-#: A request that got no answer for so long is asked again, of the next peer if there is one: who
-#: died is listed until it has been silent for long.
-_ANSWER_WITHIN_S = 5.0
+#: After so many seconds without a connection, or with a request without an answer, the next peer is
+#: asked if there is one: a peer that died is listed until it has been silent for long. A compressor
+#: does not answer while it compresses, and the first time takes longest.
+_REACHED_WITHIN_S, _ANSWER_WITHIN_S = 5.0, 10.0
 #: Least time between two questions, and between two looks where nobody has to be asked.
 _ASK_EVERY_S, _LOOK_EVERY_S = 0.05, 0.01
 #: Swapping policies may take this share of a role's time; with costly swaps it asks less often.
@@ -103,7 +104,8 @@ class PolicyClient:
             elif not isinstance(message, NoNewerWeights | ErrorReply):
                 _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
         now = self._clock()
-        if self._waits_since is not None and now - self._waits_since > _ANSWER_WITHIN_S:
+        within_s = _REACHED_WITHIN_S if self._asked_at is None else _ANSWER_WITHIN_S
+        if self._waits_since is not None and now - self._waits_since > within_s:
             self._asked_at = self._waits_since = None
             self._link.pass_over()
         if self._asked_at is None and now >= self._next_ask:

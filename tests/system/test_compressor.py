@@ -72,18 +72,9 @@ def test_a_run_on_int8_learns_and_outlives_its_compressor(system: System) -> Non
         lambda: run.log("actor-0").count("role=compressor name=compressor-0") >= 2,
         "actor-0 follows its compressor",
     )
-    # the other asks its own, or again its own where that was too busy to answer for a while
-    run.wait_for(
-        lambda: _compressors_asked(run, "actor-1")[-1] == "compressor-1",
-        "actor-1 asks its own compressor",
-    )
+    assert run.log("actor-1").count("role=compressor name=compressor-1") == 1
     summary = run.finish()
     assert summary["generation"] == 0
-
-
-def _compressors_asked(run: Run, actor: str) -> list[str]:
-    """The compressors that an actor has connected to, in turn."""
-    return re.findall(r"role=compressor name=(\S+)", run.log(actor))
 
 
 def _swaps(run: Run) -> float:
@@ -170,8 +161,9 @@ def test_each_of_two_compressors_has_a_student_and_its_actor_runs_it(
         "neither actor is left behind",
     )
     for index in (0, 1):
-        # and the other one where its own was not there yet, or too busy to answer for a while
-        assert f"compressor-{index}" in _compressors_asked(run, f"actor-{index}")
+        # it may have asked the other one as long as its own was not there yet
+        asked = re.findall(r"role=compressor name=(\S+)", run.log(f"actor-{index}"))
+        assert asked[-1] == f"compressor-{index}"
     line = run.last()
     assert line["actor_policy_refused"] == 0.0 == line["compressor_errors"]
     assert line["compressor_distill_steps"] > 0.0
