@@ -110,7 +110,7 @@ def main() -> None:
     for part, end_s in ends.items():
         rate = rate_between(folder, end_s - _LAST_S, end_s)
         parts[part] = {"kept": kept_at(end_s), "learned_steps_per_s": round(rate, 1)}
-    thawed = [round(line["time_s"]) for line in lines if line["verdict"] == "thawed"]
+    thawed = [round(line["time_s"]) for line in lines if line["verdict"] == "restarted"]
     print(json.dumps({"workload": arguments.workload, **parts, "thawed_at_s": thawed}))
     history = read_tuner_history(folder)
     figure = draw_tuner(history, f"{arguments.workload}, one core taken away")

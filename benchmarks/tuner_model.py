@@ -25,7 +25,7 @@ MOST = 8
 NAMES = ("predictors", "trainers")
 #: Seconds of GA3C's DYNAMIC_SETTINGS_INITIAL_WAIT and DYNAMIC_SETTINGS_STEP_WAIT.
 GA3C_FIRST_S, GA3C_STEP_S = 10.0, 20.0
-_BEAT_S = 0.5
+_HEARTBEAT_S = 0.5
 #: Rates that `tuner.py --workload predictors` measured on two cores, in % of the best: a row for
 #: each NP, a column for each NT, both from 1.
 MEASURED = {
@@ -115,7 +115,7 @@ def run_tuner(
     good_since = math.inf
     while load.now < total_s:
         wanted = tuner.propose()
-        load.run((wanted["predictors"], wanted["trainers"]), _BEAT_S)
+        load.run((wanted["predictors"], wanted["trainers"]), _HEARTBEAT_S)
         tuner.observe(round(load.counter * 1000), wanted)
         kept = tuner.kept
         good = load.rate((kept["predictors"], kept["trainers"])) >= 95.0

@@ -152,7 +152,7 @@ class Ga3c(Rule):
 
     Not as there:
 
-    * Windows are as long as the other rules', not 20 s, and as exact as the trainer's beats.
+    * Windows are as long as the other rules', not 20 s, and as exact as the trainer's heartbeats.
     * A window begins when the roles report the counts. There it begins when the code that starts
       and joins them returns: no earlier, but what is started may not be at work yet.
     * Counts have the benchmark's upper bound, which GA3C's have not.

@@ -75,7 +75,7 @@ class Artifact:
         fidelity: to the original, on visited observations, floor included; measured at
             `fidelity.version`, since not every version is compared.
         latency_ms: milliseconds a call by batch size, one thread, where it was made.
-        floor: least probability that every action keeps.
+        min_action_prob: least probability that every action keeps.
         digest: of all of the above.
     """
 
@@ -88,7 +88,7 @@ class Artifact:
     probe_logits: NDArray[np.float32]
     fidelity: Fidelity
     latency_ms: Mapping[int, float]
-    floor: float
+    min_action_prob: float
     digest: str = ""
 
     @property
@@ -105,7 +105,7 @@ class Artifact:
             "graph": [self.graph.architecture.name, self.graph.digest()],
             "fidelity": vars(self.fidelity),
             "latency_ms": {str(size): ms for size, ms in sorted(self.latency_ms.items())},
-            "floor": self.floor,
+            "min_action_prob": self.min_action_prob,
         }
         arrays = {**self.tensors, "probe": self.probe_observations, "logits": self.probe_logits}
         # A checksum of each array: it is accidents that are looked for (sockets have keys against
@@ -122,18 +122,23 @@ class Artifact:
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def with_floor(logits: NDArray[np.float32], floor: float) -> NDArray[np.float32]:
-    """Logits `[N, A]` of π mixed with the uniform policy: no action is less probable than `floor`.
+def with_min_action_prob(
+    logits: NDArray[np.float32], min_action_prob: float
+) -> NDArray[np.float32]:
+    """Logits `[N, A]` of π mixed with a uniform policy; each action has at least `min_action_prob`.
 
-    p' = (1 − A·floor) p + floor; floor · A must be below 1, which is not checked here. What is
+    p' = (1 − A·min_action_prob) p + min_action_prob; min_action_prob · A must be below 1, which is
+    not checked here. What is
     sampled from the result is what the correction must know as the behaviour policy: an action of
     probability zero could never be learned.
     """
-    if floor <= 0.0:
+    if min_action_prob <= 0.0:
         return logits
     actions = logits.shape[-1]
     probabilities = np.exp(log_softmax(logits))
-    mixed: NDArray[np.float32] = np.log((1.0 - actions * floor) * probabilities + floor)
+    mixed: NDArray[np.float32] = np.log(
+        (1.0 - actions * min_action_prob) * probabilities + min_action_prob
+    )
     return mixed.astype(np.float32, copy=False)
 
 
@@ -157,10 +162,10 @@ def check_artifact(artifact: Artifact, architecture: Architecture) -> None:
         )
     if artifact.computed_digest() != artifact.digest:
         raise RefusedArtifact(f"artifact {artifact.chain}: damaged, its digest differs")
-    if not 0.0 <= artifact.floor * mine.actions < 1.0:
+    if not 0.0 <= artifact.min_action_prob * mine.actions < 1.0:
         raise RefusedArtifact(
-            f"artifact {artifact.chain}: a floor {artifact.floor} for each of {mine.actions} "
-            f"actions; expected less than {1 / mine.actions:.3g}"
+            f"artifact {artifact.chain}: min_action_prob {artifact.min_action_prob} for each of "
+            f"{mine.actions} actions; expected less than {1 / mine.actions:.3g}"
         )
     try:
         check_tensors(artifact.graph, artifact.tensors)

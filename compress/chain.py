@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.policies import Architecture
-from compress.artifact import Artifact, Fidelity, with_floor
+from compress.artifact import Artifact, Fidelity, with_min_action_prob
 from compress.errors import ChainError, RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph, check_tensors
 from compress.link import MOST_NAME_BYTES, Link, is_id
@@ -32,7 +32,7 @@ class CompressorChain:
         artifact = chain.compress(policy, context)
 
     Args:
-        floor: least probability that every action keeps when an actor samples.
+        min_action_prob: least probability that every action keeps when an actor samples.
         batch_sizes: for which an artifact's latency is measured.
         fidelity_observations: visited observations on which it is compared with its original.
         fidelity_every: versions between two such comparisons; in between the last one stands.
@@ -44,14 +44,16 @@ class CompressorChain:
     def __init__(
         self,
         *,
-        floor: float = 0.0,
+        min_action_prob: float = 0.0,
         batch_sizes: Sequence[int] = (1,),
         fidelity_observations: int = 64,
         fidelity_every: int = 1,
     ) -> None:
-        if not 0.0 <= floor < 1.0:
-            raise ChainError(f"floor: expected a probability of 0 or more, got {floor}")
-        self._floor, self._batch_sizes = floor, tuple(batch_sizes)
+        if not 0.0 <= min_action_prob < 1.0:
+            raise ChainError(
+                f"min_action_prob: expected at least 0, below 1; got {min_action_prob}"
+            )
+        self._min_action_prob, self._batch_sizes = min_action_prob, tuple(batch_sizes)
         self._fidelity_observations = fidelity_observations
         self._fidelity_every = fidelity_every
         self._links: list[Link] = []
@@ -80,7 +82,7 @@ class CompressorChain:
     @property
     def without_effect(self) -> tuple[Link, ...]:
         """Links before one that takes nothing of theirs: planned, but not run."""
-        anew = (i for i, link in enumerate(self._links) if link.starts_anew)
+        anew = (i for i, link in enumerate(self._links) if link.ignores_input)
         return self.links[: max(anew, default=0)]
 
     @property
@@ -102,10 +104,11 @@ class CompressorChain:
             raise ChainError(
                 f"{self.id}: int8 computes in ONNX Runtime only; end the chain in onnx"
             )
-        if self._floor * architecture.actions >= 1.0:
+        if self._min_action_prob * architecture.actions >= 1.0:
             raise ChainError(
-                f"floor: {self._floor} for each of {architecture.actions} actions leaves nothing "
-                f"to the policy; expected less than {1 / architecture.actions:.3g}"
+                f"min_action_prob: {self._min_action_prob} for each of {architecture.actions} "
+                f"actions leaves the policy nothing; "
+                f"expected less than {1 / architecture.actions:.3g}"
             )
         return graph
 
@@ -190,7 +193,7 @@ class CompressorChain:
             probe_logits=_finite(executable.logits(probe), "the compressed policy"),
             fidelity=fidelity,
             latency_ms=self._latency(graph, executable, context, rng),
-            floor=self._floor,
+            min_action_prob=self._min_action_prob,
         )
         self.seconds["probe"], started = perf_counter() - started, perf_counter()
         artifact = replace(artifact, digest=artifact.computed_digest())
@@ -223,8 +226,9 @@ class CompressorChain:
         fidelity = Fidelity.of(
             _finite(original_logits(context, observations), "the policy"),
             # of what acts: the floor is mixed in
-            with_floor(
-                _finite(executable.logits(observations), "the compressed policy"), self._floor
+            with_min_action_prob(
+                _finite(executable.logits(observations), "the compressed policy"),
+                self._min_action_prob,
             ),
             original.at.version,
         )

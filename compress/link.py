@@ -23,14 +23,14 @@ class Link(ABC):
 
     Attributes:
         needs_observations: it cannot work before actors have visited some, and is not asked to.
-        starts_anew: its result does not depend on what the links before made; a chain does not run
-            those.
+        ignores_input: its result does not depend on what the links before made; a chain does not
+            run those.
         widths_from_weights: the widths follow from the weights; those of `plan` are an estimate.
         owner: names the link's memory; the chain sets it to the link's place and id.
     """
 
     needs_observations: bool = False
-    starts_anew: bool = False
+    ignores_input: bool = False
     widths_from_weights: bool = False
     owner: str = "link"
 

@@ -109,7 +109,7 @@ def _check_gauges(link: Link, memory: Mapping[str, Any]) -> None:
     except Exception as error:
         # whatever the user's own code raises
         raise AssertionError(
-            f"{link.id}: gauges raised {error!r} of the memory {sorted(memory)}; a beat may ask "
+            f"{link.id}: gauges raised {error!r} of the memory {sorted(memory)}; a heartbeat asks "
             "before the first version"
         ) from error
     for gauge, value in gauges.items():

@@ -420,19 +420,19 @@ def profile(
 ) -> None:
     """Run CONFIG for a while and print what each part of an agent step costs."""
     os.environ.setdefault(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
-    from services.commands.profile import print_budget, write_json
+    from services.commands.profile import print_profile, write_json
     from services.commands.profile import profile as measure
 
     if json_file is not None:
         check_file(json_file, "--json", force=force)
         json_file = json_file.absolute()  # an environment may change the working directory
     with install_stop_signals() as stop:
-        budget = measure(config, overrides or [], seconds=seconds, stop=stop, stream=sys.stderr)
-    if budget is None:
+        profile = measure(config, overrides or [], seconds=seconds, stop=stop, stream=sys.stderr)
+    if profile is None:
         raise typer.Exit(stop.exit_status)
-    print_budget(budget, sys.stdout)
+    print_profile(profile, sys.stdout)
     if json_file is not None:
-        write_json(budget, json_file)
+        write_json(profile, json_file)
 
 
 @app.command()

@@ -161,13 +161,13 @@ def _tuner(config: Config) -> list[str]:
         )
     if not tuner.counts:
         found.append("tuner.counts: expected predictors, trainers or actors; it may change nothing")
-    beat_s = config.monitor.heartbeat_every_s
-    if 2 * beat_s > tuner.longest_gap_s:
+    heartbeat_s = config.monitor.heartbeat_every_s
+    if 2 * heartbeat_s > tuner.longest_gap_s:
         found.append(
-            f"monitor.heartbeat_every_s: {beat_s:g} s is too slow for windows of tuner.every_s = "
-            f"{tuner.every_s:g} s, since one late beat throws a window away; lower it to "
-            f"{tuner.longest_gap_s / 2:g} s or less, or raise tuner.every_s to {4 * beat_s:g} s or "
-            "more"
+            f"monitor.heartbeat_every_s: {heartbeat_s:g} s is too slow for windows of "
+            f"tuner.every_s = {tuner.every_s:g} s, since one late heartbeat throws a window away; "
+            f"lower it to {tuner.longest_gap_s / 2:g} s or less, "
+            f"or raise tuner.every_s to {4 * heartbeat_s:g} s or more"
         )
     bounds = {
         "predictors": ("predictor.workers", config.predictor.workers, "tuner.max_predictors"),

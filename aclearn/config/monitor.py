@@ -13,7 +13,10 @@ class MonitorConfig(Group):
     """The process that knows the others, and what it shows."""
 
     heartbeat_every_s: float = Field(
-        default=0.5, gt=0.0, le=60.0, description="time between two beats of a role, in seconds"
+        default=0.5,
+        gt=0.0,
+        le=60.0,
+        description="time between two heartbeats of a role, in seconds",
     )
     silent_after_s: float = Field(
         default=60.0,
@@ -98,5 +101,5 @@ class TunerConfig(Group):
 
     @property
     def longest_gap_s(self) -> float:
-        """Longest time between two beats of the trainer that a window survives, in seconds."""
+        """Longest time between two heartbeats of the trainer that a window survives, in seconds."""
         return max(2.0, self.every_s / 2)

@@ -185,7 +185,7 @@ class CompressorConfig(Group):
         "is further away, or was not compared, is not published, the uncompressed policy is; null: "
         "any",
     )
-    floor: float = Field(
+    min_action_prob: float = Field(
         default=0.0,
         ge=0.0,
         lt=0.5,

@@ -28,7 +28,7 @@ class StepDeadline:
     What it can interrupt: Python code in the main thread, and waits that Python itself makes
     (locks, sleep, sockets). What it cannot: a call stuck inside native code, and any thread but
     the main one, where it does nothing at all. There the silence is what tells: the monitor misses
-    the role's beat, and the supervisor kills the actor.
+    the role's heartbeat, and the supervisor kills the actor.
 
     SIGALRM belongs to the deadlines of the process from the first use of one to the close of the
     last, since changing the handler costs more than a step of a small environment. An alarm that

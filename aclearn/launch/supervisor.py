@@ -32,7 +32,7 @@ class _Slot:
     """A role and what the supervisor knows about it."""
 
     command: RoleCommand
-    budget: RestartPolicy
+    restart_policy: RestartPolicy
     state: State = "new"
     optional: bool = False
     process: RoleProcess | None = None
@@ -76,10 +76,10 @@ class Supervisor:
         backoff_max_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._new_budget: Callable[[], RestartPolicy] = partial(
+        self._new_restart_policy: Callable[[], RestartPolicy] = partial(
             RestartPolicy, max_restarts, restart_window_s, backoff_first_s, backoff_max_s
         )
-        self._new_budget()  # bad numbers are told here, not with the first role
+        self._new_restart_policy()  # bad numbers are told here, not with the first role
         self._clock = clock
         self._slots: dict[str, _Slot] = {}
         self._events: list[Event] = []
@@ -202,7 +202,7 @@ class Supervisor:
             raise RuntimeError(
                 f"add({command.name!r}) called on a supervisor that is {self._phase}"
             )
-        slot = _Slot(command, self._new_budget(), optional=optional)
+        slot = _Slot(command, self._new_restart_policy(), optional=optional)
         self._slots[command.name] = slot
         if self._phase == "running":
             self._spawn(slot)
@@ -311,7 +311,7 @@ class Supervisor:
             self._died(slot, how, killed=killed is not None)
 
     def _died(self, slot: _Slot, how: str, *, killed: bool = False) -> None:
-        delay_s = slot.budget.failed(self._clock())
+        delay_s = slot.restart_policy.failed(self._clock())
         if delay_s is None:
             self._fail(slot, f"{how}; no restart is left after {slot.restarts}")
             return

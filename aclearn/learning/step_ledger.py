@@ -20,7 +20,7 @@ _OPEN_KEPT: Final = MAX_PROCESSES
 _CLOSED_KEPT: Final = 4096
 """Closed incarnations that stay fenced; the oldest is forgotten first."""
 _CLOSED_REPORTED: Final = 256
-"""Closed incarnations named in a beat, whose header must stay far below 64 KiB."""
+"""Closed incarnations named in a heartbeat, whose header must stay far below 64 KiB."""
 
 
 class LedgerError(AssertionError):
@@ -184,8 +184,8 @@ class StepLedger:
         """Incarnations that have sent an unroll and are not closed."""
         return frozenset(self._open)
 
-    def beat_counters(self) -> dict[str, int]:
-        """The counters of a trainer's beat that `MetricsAggregator` adds the actors' beats to.
+    def heartbeat_counters(self) -> dict[str, int]:
+        """Counters of a trainer's heartbeat; `MetricsAggregator` adds those of the actors.
 
         `seen.<incarnation>` is how many agent steps of an actor are part of `env_steps`.
         """

@@ -1,4 +1,4 @@
-"""One line of metrics from the latest beats of all roles."""
+"""One line of metrics from the latest heartbeats of all roles."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Process:
 class MetricsAggregator:
     """What the whole run does, from what its roles say. Pure: time is given, nothing is sent.
 
-    Counters read: of the trainer `StepLedger.beat_counters()`, `updates`, `batches` (where one
+    Counters read: of the trainer `StepLedger.heartbeat_counters()`, `updates`, `batches` (where one
     batch is used more than once), `generation`, `policy_version`; of the actors `env_steps`,
     `episodes`; of whoever answers observations (actors with local inference, predictors)
     `predictions`.
@@ -91,7 +91,7 @@ class MetricsAggregator:
         self._processes: dict[str, _Process] = {}
         self._trainer: str | None = None
         self._superseded: set[str] = set()
-        # A trainer takes seconds to load; until its first beat the run is where it was.
+        # A trainer takes seconds to load; until its first heartbeat the run is where it was.
         self._trainer_counters: dict[str, int] = {
             name: int(previous[name]) for name in _TRAINER_COUNTS if name in previous
         }
@@ -143,40 +143,40 @@ class MetricsAggregator:
         """What a later view needs beside the last line to go on exactly; JSON-able."""
         return {"totals": self._totals.state(), "returns": list(self._returns)}
 
-    def observe_beat(
-        self, role: str, name: str, incarnation: str, beat: HeartbeatFields, now: float
+    def observe_heartbeat(
+        self, role: str, name: str, incarnation: str, heartbeat: HeartbeatFields, now: float
     ) -> None:
-        """Take a role's beat, received at `now`.
+        """Take a role's heartbeat, received at `now`.
 
-        A beat of a trainer that another one has replaced is ignored: it is a ghost.
+        A heartbeat of a trainer that another one has replaced is ignored: it is a ghost.
         """
         if incarnation in self._superseded:
             return
         first = incarnation not in self._processes
         process = self._processes.setdefault(incarnation, _Process(role))
         process.gauges = {
-            name: float(value) for name, value in beat.gauges.items() if math.isfinite(value)
+            name: float(value) for name, value in heartbeat.gauges.items() if math.isfinite(value)
         }
-        self._observe_waits(process, beat.waits, now)
-        if beat.parts:
-            self._observe_parts(role, incarnation, beat.parts)
-        if "predictions" in beat.counters:
-            self._rates["predictions"].observe(incarnation, beat.counters["predictions"], now)
+        self._observe_waits(process, heartbeat.waits, now)
+        if heartbeat.parts:
+            self._observe_parts(role, incarnation, heartbeat.parts)
+        if "predictions" in heartbeat.counters:
+            self._rates["predictions"].observe(incarnation, heartbeat.counters["predictions"], now)
         if role == "trainer":
-            self._observe_trainer(incarnation, process, beat, now)
+            self._observe_trainer(incarnation, process, heartbeat, now)
         elif role == "actor":
-            self._totals.observe_actor(incarnation, beat.counters.get("env_steps", 0))
-        self._observe_episodes(incarnation, beat)
+            self._totals.observe_actor(incarnation, heartbeat.counters.get("env_steps", 0))
+        self._observe_episodes(incarnation, heartbeat)
         self._observe_env_steps(first, now)
 
     def observe_own_waits(self, role: str, waits: Mapping[str, float], now: float) -> None:
-        """Take `WaitMeter.seconds()` of the process that the view is in, which sends no beat."""
+        """Take `WaitMeter.seconds()` of the monitor itself, which sends no heartbeat."""
         self._observe_waits(self._processes.setdefault(role, _Process(role)), waits, now)
 
     def role_gone(self, incarnation: str, now: float) -> None:
-        """A process is dead or silent; a later beat of it brings it back.
+        """A process is dead or silent; a later heartbeat of it brings it back.
 
-        The numbers of a trainer stay until the next trainer's first beat.
+        The numbers of a trainer stay until the next trainer's first heartbeat.
         """
         process = self._processes.pop(incarnation, None)
         if process is None:
@@ -220,7 +220,7 @@ class MetricsAggregator:
         return fixed | ({PART_SECONDS: parts} if parts else {}) | self.extra
 
     def _observe_trainer(
-        self, incarnation: str, process: _Process, beat: HeartbeatFields, now: float
+        self, incarnation: str, process: _Process, heartbeat: HeartbeatFields, now: float
     ) -> None:
         if self._trainer is not None and incarnation != self._trainer:
             self._superseded.add(self._trainer)
@@ -229,18 +229,18 @@ class MetricsAggregator:
         self._trainer = incarnation
         self._trainer_gauges = process.gauges
         self.best_return = process.gauges.get("best_return")
-        self._trainer_counters = dict(beat.counters)
-        self._checkpoint_error = beat.note[:_MOST_NOTE] or None
-        self._totals.observe_trainer(incarnation, beat.counters, beat.dropped)
-        updates = beat.counters.get("updates", 0)
-        batches = beat.counters.get("batches", updates)
+        self._trainer_counters = dict(heartbeat.counters)
+        self._checkpoint_error = heartbeat.note[:_MOST_NOTE] or None
+        self._totals.observe_trainer(incarnation, heartbeat.counters, heartbeat.dropped)
+        updates = heartbeat.counters.get("updates", 0)
+        batches = heartbeat.counters.get("batches", updates)
         self._rates["batches"].observe(incarnation, batches, now)
-        learned_steps = beat.counters.get("learned_steps", 0)
+        learned_steps = heartbeat.counters.get("learned_steps", 0)
         self._rates["learned_steps"].observe(incarnation, learned_steps, now)
         if self._learned_at_start is None:
             self._learned_at_start = learned_steps
         if learned_steps <= self._learned_at_start:
-            # Nothing learned yet: forget all but the last beats. Two stay, as after a silence.
+            # Nothing learned yet: forget all but the last heartbeats. Two stay, as after a silence.
             for each in self._processes.values():
                 while len(each.waits) > 2:
                     each.waits.popleft()
@@ -277,14 +277,17 @@ class MetricsAggregator:
         while len(samples) > 2 and samples[1][0] <= now - self._window_s:
             samples.popleft()
 
-    def _observe_episodes(self, incarnation: str, beat: HeartbeatFields) -> None:
-        ended = len(beat.episode_returns)
-        self._returns.extend(float(value) for value in beat.episode_returns if math.isfinite(value))
+    def _observe_episodes(self, incarnation: str, heartbeat: HeartbeatFields) -> None:
+        ended = len(heartbeat.episode_returns)
+        self._returns.extend(
+            float(value) for value in heartbeat.episode_returns if math.isfinite(value)
+        )
         # Known also after the process was taken for gone, so that nothing is counted again. A view
-        # that continues an older one has counted what a process did before its first beat here.
+        # that continues an older one has counted what a process did before its first heartbeat
+        # here.
         known = self._episodes_of.pop(incarnation, None)
         before = known if known is not None else 0
-        reported = max(before, beat.counters.get("episodes", before + ended))
+        reported = max(before, heartbeat.counters.get("episodes", before + ended))
         if known is None and self._resumed:
             before = max(0, reported - ended)
         self._episodes += reported - before
@@ -294,7 +297,7 @@ class MetricsAggregator:
 
     def _observe_env_steps(self, first: bool, now: float) -> None:
         total = self._totals.totals().env_steps
-        # A first beat tells of steps from before: it moves the mark, it is no speed.
+        # A first heartbeat tells of steps from before: it moves the mark, it is no speed.
         self._env_steps_rate.add(0 if first else total - self._env_steps_high, now)
         self._env_steps_high = max(self._env_steps_high, total)
 

@@ -7,11 +7,11 @@ from typing import Protocol
 
 
 class HeartbeatFields(Protocol):
-    """The part of a beat that the view reads; `wire.Heartbeat` is one.
+    """The part of a heartbeat that the view reads; `wire.Heartbeat` is one.
 
     Counters and dropped are cumulative since the start of the role's incarnation (a trainer's since
     the start of the run, through its checkpoint), waits are `WaitMeter.seconds()`, episodes are
-    those that ended since the beat before.
+    those that ended since the heartbeat before.
     """
 
     @property

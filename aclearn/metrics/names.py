@@ -39,7 +39,7 @@ writes the line adds what it knows itself, such as `target_return`."""
 
 
 PART_SECONDS: Final = "part_seconds"
-"""Role → part of its work → seconds of all its threads, cumulative; in lines with such beats."""
+"""Role → part of its work → cumulative seconds of all its threads; where roles report parts."""
 
 
 #: Gauges of a run whose tuner is on; for each count that it may change one more, `tuner_<count>`.

@@ -41,7 +41,7 @@ class StepTotals:
     def observe_trainer(
         self, incarnation: str, counters: Mapping[str, int], dropped: Mapping[str, int]
     ) -> None:
-        """Take a trainer's account: counters as `StepLedger.beat_counters` names them."""
+        """Take a trainer's account: counters as `StepLedger.heartbeat_counters` names them."""
         seen = {
             name.removeprefix(_SEEN): value
             for name, value in counters.items()
@@ -59,7 +59,8 @@ class StepTotals:
         self._trainer = incarnation
         self._seen = seen
         for known in (self._live, self._gone):
-            # An unroll may be here before the beat that tells of its steps, or instead of it, when
+            # An unroll may be here before the heartbeat that tells of its steps, or instead of it,
+            # when
             # the actor dies; a later trainer may start from a checkpoint that does not know it.
             for actor in known.keys() & seen.keys():
                 known[actor] = max(known[actor], seen[actor])

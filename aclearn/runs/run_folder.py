@@ -28,7 +28,7 @@ _FILES: Final = (
     "logs/*.log",
     "events.out.tfevents.*",
     ".reserved",
-    "books.json",
+    "monitor_state.json",
     "metrics.jsonl",
     "summary.json",
     "tuner.jsonl",
@@ -171,9 +171,9 @@ class RunFolder:
         return self.path / "metrics.jsonl"
 
     @property
-    def books_path(self) -> Path:
+    def monitor_state_path(self) -> Path:
         """What the monitor must know beside the last line of metrics to go on after a crash."""
-        return self.path / "books.json"
+        return self.path / "monitor_state.json"
 
     @property
     def summary_path(self) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aclearn.shared_weights.fd_server import FileDescriptorServer, knock
+from aclearn.shared_weights.fd_server import FileDescriptorServer, request_fds
 from aclearn.shared_weights.memory import HostMemory, OpenMemory, SharedMemory
 from aclearn.shared_weights.seqlock_buffer import SeqlockBuffer, SeqlockReader
 
@@ -13,5 +13,5 @@ __all__ = [
     "SeqlockBuffer",
     "SeqlockReader",
     "SharedMemory",
-    "knock",
+    "request_fds",
 ]

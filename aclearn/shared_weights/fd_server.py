@@ -1,4 +1,4 @@
-"""A door at which other processes of the machine get file descriptors: memory has no address."""
+"""A server that hands file descriptors to other processes of the machine."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _LENGTH = struct.Struct("!I")
 #: Most bytes of a description; that of `impala-resnet` has 3 000.
 _MOST_BYTES = 64 * 1024
 _MOST_FDS = 8
-#: Longest wait of the door's thread before it looks whether it is closed.
+#: Longest wait of the server thread before it looks whether it is closed.
 _LOOK_EVERY_S = 0.2
-#: Longest time that one who knocks may take.
+#: Longest time that a client may take.
 _SERVE_WITHIN_S = 1.0
 _BACKLOG = 64
 
@@ -51,7 +51,7 @@ class FileDescriptorServer:
             self._socket.close()
             raise SharingError(f"cannot bind {path}: {error}") from error
         self._socket.settimeout(_LOOK_EVERY_S)
-        self._thread = threading.Thread(target=self._serve, name="board-door", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="fd-server", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class FileDescriptorServer:
             except TimeoutError:
                 continue
             except OSError as error:  # too many open files, say: it passes
-                _LOGGER.warning("event=door_failed reason=%r", str(error))
+                _LOGGER.warning("event=fd_server_failed reason=%r", str(error))
                 self._closing.wait(_LOOK_EVERY_S)
                 continue
             with connection:
@@ -76,7 +76,7 @@ class FileDescriptorServer:
                 try:
                     self._hand_over(connection)
                 except (OSError, SharingError) as error:
-                    _LOGGER.warning("event=door_failed reason=%r", str(error))
+                    _LOGGER.warning("event=fd_server_failed reason=%r", str(error))
 
     def _hand_over(self, connection: socket.socket) -> None:
         fds = self._share()
@@ -89,11 +89,11 @@ class FileDescriptorServer:
                 os.close(fd)
 
 
-def knock(path: Path, *, timeout_s: float = 1.0) -> tuple[bytes, list[int]]:
-    """The description and the file descriptors of the door at `path`; the caller closes them.
+def request_fds(path: Path, *, timeout_s: float = 1.0) -> tuple[bytes, list[int]]:
+    """The description and the file descriptors of the server at `path`; the caller closes them.
 
     Raises:
-        SharingError: nobody is there, or what came is not what a door gives.
+        SharingError: no server is there, or what came is not what such a server sends.
     """
     fds: list[int] = []
     try:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _FLOAT_BYTES = 4
 #: Processors that show stores to others in the order in which they were made, and load in order:
-#: what readers conclude from the head of a board stands on it.
+#: what readers conclude from the head of a buffer stands on it.
 _MACHINES = ("x86_64", "AMD64")
 
 

@@ -1,6 +1,6 @@
-"""A board of weights: one process posts versions on it, any number of others copy the newest.
+"""A buffer of weights: one process posts versions on it, any number of others copy the newest.
 
-The board has a few slots, each for all weights of one version. The writer fills them in turn; a
+The buffer has a few slots, each for all weights of one version. The writer fills them in turn; a
 reader copies the newest and then looks whether the slot was written meanwhile: a sequence lock
 (as Linux has them; Lameter, "Effective synchronization on Linux/NUMA systems", 2005). Nobody waits
 for anybody, and nobody is missed who dies.
@@ -41,7 +41,7 @@ class SeqlockBuffer:
 
     Args:
         shapes: of the weights, by name, in the order in which they are posted.
-        memory: of `floats_needed(shapes)` numbers; closed with the board.
+        memory: of `floats_needed(shapes)` numbers; closed with the buffer.
     """
 
     def __init__(self, shapes: Shapes, memory: SharedMemory) -> None:
@@ -53,7 +53,7 @@ class SeqlockBuffer:
 
     @staticmethod
     def floats_needed(shapes: Shapes) -> int:
-        """How many numbers the memory of a board for such weights has."""
+        """How many numbers the memory of a buffer for such weights has."""
         return SLOTS * flat_size(shapes)
 
     def post(self, at: PolicyVersion, tensors: Sequence[Tensor]) -> None:
@@ -61,7 +61,7 @@ class SeqlockBuffer:
 
         Args:
             at: newer than everything posted before.
-            tensors: float32, in the order and of the shapes of the board; nobody may write to them
+            tensors: float32, in the order and of the shapes of the buffer; nobody may write to them
                 now.
         """
         slot = self._posts % SLOTS
@@ -104,7 +104,7 @@ class SeqlockReader:
         open_memory: maps memory of that place.
 
     Raises:
-        SharingError: the board is of other weights, lies elsewhere, or cannot be mapped.
+        SharingError: the buffer is of other weights, lies elsewhere, or cannot be mapped.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class SeqlockReader:
         try:
             self._shapes, slots = _checked(description, shapes, place)
             if len(fds) != 2:
-                raise SharingError(f"a board: expected 2 file descriptors, got {len(fds)}")
+                raise SharingError(f"a buffer: expected 2 file descriptors, got {len(fds)}")
             self._floats = flat_size(self._shapes)
             head = HostMemory(fds[0], 2 * slots * _FIELDS)
             try:
@@ -149,24 +149,24 @@ class SeqlockReader:
         return None
 
     def close(self) -> None:
-        """Unmap the board."""
+        """Unmap the buffer."""
         self._head = self._head.copy()  # the view would keep the mapping
         self._head_memory.close()
         self._memory.close()
 
 
 def _checked(description: bytes, shapes: Shapes, place: str) -> tuple[Shapes, int]:
-    """Shapes in the board's order, and the number of slots."""
+    """Shapes in the buffer's order, and the number of slots."""
     try:
         said = json.loads(description)
         there = {str(name): tuple(shape) for name, shape in said["shapes"].items()}
         slots, lies = said["slots"], said["place"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SharingError(f"a board with a description that nobody wrote: {error!r}") from error
+        raise SharingError(f"a buffer with a description that nobody wrote: {error!r}") from error
     if lies != place:
-        raise SharingError(f"the board lies in {str(lies)[:100]!r}, this role computes in {place}")
+        raise SharingError(f"the buffer lies in {str(lies)[:100]!r}, this role computes in {place}")
     if there != {name: tuple(shape) for name, shape in shapes.items()}:
-        raise SharingError("the board has weights of another architecture")
+        raise SharingError("the buffer has weights of another architecture")
     if not (isinstance(slots, int) and 1 <= slots <= 64):
-        raise SharingError("a board with a description that nobody wrote: slots")
+        raise SharingError("a buffer with a description that nobody wrote: slots")
     return there, slots

@@ -39,10 +39,10 @@ def waiting(label: str) -> Span | contextlib.nullcontext[None]:
 class ThreadMeters:
     """Makes a meter for each thread and adds up what they say. Any thread may call it.
 
-        meter = budget.meter()      # in the worker
+        meter = meters.meter()      # in the worker
         with meter.part("forward"):
             ...
-        budget.retire(meter)        # the worker ends: its seconds stay
+        meters.retire(meter)        # the worker ends: its seconds stay
 
     Args:
         clock: of the meters.
@@ -73,12 +73,12 @@ class ThreadMeters:
             self._past_parts = add_up(self._past_parts, meter.parts())
 
     def waits(self) -> dict[str, float]:
-        """`WaitMeter.seconds()` of all threads together: thread-seconds, for a beat's `waits`."""
+        """`WaitMeter.seconds()` summed over the threads, for a heartbeat's `waits`."""
         with self._lock:
             return add_up(self._past_waits, *(meter.seconds() for meter in self._meters))
 
     def parts(self) -> dict[str, float]:
-        """`WaitMeter.parts()` of all threads together: thread-seconds, for a beat's `parts`."""
+        """`WaitMeter.parts()` summed over the threads, for a heartbeat's `parts`."""
         with self._lock:
             return add_up(self._past_parts, *(meter.parts() for meter in self._meters))
 

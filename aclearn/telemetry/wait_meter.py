@@ -91,7 +91,7 @@ class WaitMeter:
     def seconds(self) -> dict[str, float]:
         """Cumulative seconds waited by label, and under "total" those since the meter was made.
 
-        A wait that goes on counts up to now. This is what goes into a beat's `waits`.
+        A wait that goes on counts up to now. This is what goes into a heartbeat's `waits`.
         """
         waits, _, total = self._read()
         return {**waits, TOTAL: total}
@@ -99,7 +99,7 @@ class WaitMeter:
     def parts(self) -> dict[str, float]:
         """Cumulative seconds by part of the work, by "waiting for …", and under "total" all.
 
-        What is missing to the total has no label. This is what goes into a beat's `parts`.
+        What is missing to the total has no label. This is what goes into a heartbeat's `parts`.
         """
         waits, parts, total = self._read()
         for label, seconds in waits.items():

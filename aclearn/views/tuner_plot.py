@@ -28,7 +28,7 @@ class TunerHistory:
         baselines: estimate of what was kept, NaN before there was one.
         temperatures: after it.
         reverted: whether it read counts that were not kept in the end, or are not decided yet.
-        thawed_s: when the search began anew.
+        restarted_s: when the search began anew.
     """
 
     time_s: list[float]
@@ -39,7 +39,7 @@ class TunerHistory:
     baselines: list[float]
     temperatures: list[float]
     reverted: list[bool]
-    thawed_s: list[float]
+    restarted_s: list[float]
 
 
 def read_tuner_history(run_dir: Path) -> TunerHistory:
@@ -76,7 +76,7 @@ def read_tuner_history(run_dir: Path) -> TunerHistory:
             baselines=[_number(line["baseline"]) for line in readings],
             temperatures=[float(line["temperature"]) for line in readings],
             reverted=_reverted(readings),
-            thawed_s=[float(line["time_s"]) for line in lines if line["verdict"] == "thawed"],
+            restarted_s=[float(line["time_s"]) for line in lines if line["verdict"] == "restarted"],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise RunFolderError(
@@ -132,7 +132,7 @@ def draw_tuner(history: TunerHistory, title: str) -> Any:
     temperature.set_ylim(bottom=0.0)
     temperature.set_xlabel(f"wall time ({unit})")
     for axes in panels:
-        for at_s in history.thawed_s:
+        for at_s in history.restarted_s:
             axes.axvline(at_s / unit_s, color="0.35", linestyle="--", linewidth=1.0)
         axes.grid(visible=True, alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)

@@ -45,7 +45,7 @@ REASONS = frozenset(
         "unexpected_kind",  # a kind that this service does not answer
         "bad_request",  # an act request whose observations do not fit the policy
         "queue_full",  # an act request that has no room now, and is worth asking again
-        "bad_beat",  # a beat whose numbers cannot be
+        "bad_heartbeat",  # a heartbeat whose numbers cannot be
         "bad_unroll",  # an unroll whose arrays do not fit each other or the run
     }
 )

@@ -101,7 +101,7 @@ class Heartbeat:
     `counters`, `dropped` (agent steps by reason), `waits` (seconds by label) and `parts` (seconds
     of all threads by part of the work, waits and the total among them) are cumulative since the
     start of the incarnation; `episode_returns` and `episode_lengths` are the episodes finished
-    since the beat before. `note` is what goes wrong with the role at present, "" where nothing
+    since the heartbeat before. `note` is what goes wrong with the role at present, "" where nothing
     does: of a trainer, why the last checkpoint could not be written.
     """
 
@@ -119,7 +119,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReply:
-    """The monitor's answer to a beat: the newest revision of `Peers`."""
+    """The monitor's answer to a heartbeat: the newest revision of `Peers`."""
 
     revision: Count
 
@@ -231,12 +231,12 @@ class ArtifactRequest:
     """Asks for an artifact newer than this generation and version (-1: none yet).
 
     Attributes:
-        plain: of the uncompressed policy, since the asker has refused the newest artifact.
+        uncompressed: of the uncompressed policy, since the asker has refused the newest artifact.
     """
 
     generation: VersionOrNone
     version: VersionOrNone
-    plain: bool = False
+    uncompressed: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -259,7 +259,7 @@ class ArtifactReply:
     probe_logits: Float32Matrix
     fidelity: dict[str, float]
     latency_ms: dict[str, float]
-    floor: float
+    min_action_prob: float
     digest: str
 
 

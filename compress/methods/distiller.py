@@ -54,7 +54,7 @@ class Distiller(Link):
         renew_every: versions that a lesson serves; a shorter time when it could have twice as many
             observations.
         first_steps: steps of a new student's first call; None for ten times `steps`.
-        budget_s: seconds that a call may train; the step in which they end is the last one, the
+        time_limit_s: seconds that a call may train; the step in which they end is the last one, the
             first step is always made. A new student's first call has ten times as many. None for
             no limit; with one, results depend on the machine's speed.
         hidden: replaces the hidden widths of a preset.
@@ -79,7 +79,7 @@ class Distiller(Link):
         entropy_cost: float = 0.0,
         renew_every: int = 1,
         first_steps: int | None = None,
-        budget_s: float | None = None,
+        time_limit_s: float | None = None,
         hidden: Sequence[int] | None = None,
         max_grad_norm: float = 1.0,
         amp: Literal["auto", "bf16", "off"] = "auto",
@@ -92,7 +92,7 @@ class Distiller(Link):
             if not _is_whole(count) or count < 1:
                 raise ChainError(f"distill: {name}: expected a whole number ≥ 1, got {count!r}")
         numbers = {"learning_rate": learning_rate, "max_grad_norm": max_grad_norm}
-        numbers |= {} if budget_s is None else {"budget_s": budget_s}
+        numbers |= {} if time_limit_s is None else {"time_limit_s": time_limit_s}
         for name, number in numbers.items():
             if not _is_number(number) or not number > 0.0:
                 raise ChainError(f"distill: {name}: expected a number > 0, got {number!r}")
@@ -102,11 +102,11 @@ class Distiller(Link):
         if amp not in ("auto", "bf16", "off"):
             raise ChainError(f"distill: amp: expected auto, bf16 or off, got {amp!r}")
         self._student = student
-        self.starts_anew = student is not None
+        self.ignores_input = student is not None
         self._hidden = None if hidden is None else tuple(hidden)
         self._steps, self._first_steps, self._batch = steps, first_steps, batch
         self._observations, self._renew_every = observations, renew_every
-        self._budget_s, self._amp = budget_s, amp
+        self._time_limit_s, self._amp = time_limit_s, amp
         self._training = {
             "learning_rate": float(learning_rate),
             "value_cost": float(value_cost),
@@ -169,19 +169,19 @@ class Distiller(Link):
         factor = _FIRST if new else 1
         calls = memory.get("calls", 0) + 1
         rng = np.random.default_rng((context.seed, calls))
-        lesson = self._lesson(factor * self._observations, context, memory, rng)
+        data = self._distillation_data(factor * self._observations, context, memory, rng)
         memory["calls"] = calls
         if new:
             memory.setdefault("deaths", 0)
             memory["student"] = self._make(graph, self._start(graph, policy, context, memory))
             memory |= {"graph": graph.digest(), "steps": 0, "tensors": None}
-        until = math.inf if self._budget_s is None else started + factor * self._budget_s
+        until = math.inf if self._time_limit_s is None else started + factor * self._time_limit_s
         student: Student = memory["student"]
         losses: list[float] = []
         divergences: list[float] = []
         alive = False
         try:
-            for part in lesson.parts(self._batch, rng):
+            for part in data.parts(self._batch, rng):
                 renewed = not losses and (new or memory["served"] == 1)
                 loss = student.learn(*part, renewed=renewed)
                 alive |= student.alive
@@ -217,7 +217,7 @@ class Distiller(Link):
         names = ("loss", "kl", "steps", "deaths")
         return {name: float(memory[name]) for name in names if name in memory}
 
-    def _lesson(
+    def _distillation_data(
         self, most: int, context: Context, memory: dict[str, Any], rng: np.random.Generator
     ) -> DistillationData:
         """The kept one, or from time to time one by this version on at most so many visited."""
@@ -226,14 +226,14 @@ class Distiller(Link):
         )
 
         count = min(most, len(context.need_observations(self.id)))
-        lesson: DistillationData | None = memory.get("lesson")
-        over = lesson is None or memory["served"] >= self._renew_every
-        if lesson is None or over or count >= 2 * len(lesson):
+        data: DistillationData | None = memory.get("data")
+        over = data is None or memory["served"] >= self._renew_every
+        if data is None or over or count >= 2 * len(data):
             observations = context.sample(self.id, count, rng)
-            lesson = DistillationData(observations, context.network, self._amp_dtype())
-            memory |= {"lesson": lesson, "served": 0}
+            data = DistillationData(observations, context.network, self._amp_dtype())
+            memory |= {"data": data, "served": 0}
         memory["served"] += 1
-        return lesson
+        return data
 
     def _start(
         self, graph: PolicyGraph, policy: Policy, context: Context, memory: Mapping[str, Any]
@@ -258,7 +258,7 @@ class Distiller(Link):
 
     def _fall_back(self, graph: PolicyGraph, memory: dict[str, Any]) -> None:
         """Back to the last good student, with a new Adam; without one, to none."""
-        memory.pop("lesson", None)
+        memory.pop("data", None)
         if memory["tensors"] is None:
             memory.pop("graph")
         else:

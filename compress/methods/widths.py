@@ -118,9 +118,9 @@ def globally_removed(scores: Scores, sparsity: float) -> dict[str, int]:
         name: len(values) - math.ceil(_LEAST_SHARE * len(values)) for name, values in scores.items()
     }
     removed = dict.fromkeys(scores, 0)
-    budget = math.floor(total * sparsity + 1e-9)
+    quota = math.floor(total * sparsity + 1e-9)
     for _, _, name in sorted(ranking):
-        if budget and removed[name] < left[name]:
+        if quota and removed[name] < left[name]:
             removed[name] += 1
-            budget -= 1
+            quota -= 1
     return removed

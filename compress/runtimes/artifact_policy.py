@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.policies import Architecture
-from compress.artifact import LEAST_SCALE, Artifact, check_artifact, with_floor
+from compress.artifact import LEAST_SCALE, Artifact, check_artifact, with_min_action_prob
 from compress.errors import RefusedArtifact
 from compress.runtimes.graph_cache import GraphCache
 from compress.runtimes.protocols import Executable
@@ -43,15 +43,15 @@ def check_probe(artifact: Artifact, executable: Executable) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class FlooredExecutable:
+class MinProbExecutable:
     """One artifact's executable with its floor mixed in."""
 
-    plain: Executable
-    floor: float
+    uncompressed: Executable
+    min_action_prob: float
 
     def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """Logits `[N, A]` float32 of observations `[N, *shape]`, the floor mixed in."""
-        return with_floor(self.plain.logits(observations), self.floor)
+        return with_min_action_prob(self.uncompressed.logits(observations), self.min_action_prob)
 
 
 class ArtifactPolicy:
@@ -65,7 +65,7 @@ class ArtifactPolicy:
     def __init__(self, architecture: Architecture, *, threads: int = 1) -> None:
         self._architecture = architecture
         self._graphs = GraphCache(threads=threads)
-        self._executable: FlooredExecutable | None = None
+        self._executable: MinProbExecutable | None = None
         self.chain = "none"
 
     def swap(self, artifact: Artifact) -> None:
@@ -84,11 +84,11 @@ class ArtifactPolicy:
         except Exception as error:
             # each runtime has errors of its own for a graph that it does not know how to compute
             raise RefusedArtifact(f"artifact {artifact.chain}: cannot be run: {error!r}") from error
-        self._executable = FlooredExecutable(executable, artifact.floor)
+        self._executable = MinProbExecutable(executable, artifact.min_action_prob)
         self.chain = artifact.chain
 
     @property
-    def executable(self) -> FlooredExecutable:
+    def executable(self) -> MinProbExecutable:
         """The artifact of the last swap; needs a `swap` before."""
         if self._executable is None:
             raise RuntimeError("no artifact yet: call swap first")

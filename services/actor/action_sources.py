@@ -43,7 +43,7 @@ class ActionSource(Protocol):
         """The actions of the group's last request; None when `proceed` said to stop."""
 
     def gauges(self) -> dict[str, float]:
-        """For the actor's beat."""
+        """For the actor's heartbeat."""
 
     def close(self) -> None:
         """Want no more actions."""

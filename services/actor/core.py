@@ -109,7 +109,7 @@ class Actor:
         with self._meter.part("wire"):
             return self._sender.send(sequence, unroll, self._proceed)
 
-    def beat(self, final: bool) -> Heartbeat:
+    def heartbeat(self, final: bool) -> Heartbeat:
         """What the actor says of itself; hands over the episodes that ended since the last one."""
         returns, lengths = list(self._returns), list(self._lengths)
         self._returns.clear()

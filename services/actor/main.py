@@ -55,14 +55,14 @@ def run_actor(context: RoleContext) -> int:
     groups = make_groups(config, actor_index=context.index, restarts=context.restarts)
     actor: Actor | None = None
 
-    def beat(final: bool) -> Heartbeat:
+    def heartbeat(final: bool) -> Heartbeat:
         assert actor is not None  # the membership ticks only after the actor is made
-        return actor.beat(final)
+        return actor.heartbeat(final)
 
     membership = MonitorClient(
         context.connect(context.monitor),
         hello=context.hello({}),
-        beat=beat,
+        heartbeat=heartbeat,
         heartbeat_every_s=config.monitor.heartbeat_every_s,
         health=context.health,
         number_given=context.number_given,

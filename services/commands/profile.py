@@ -21,7 +21,7 @@ from aclearn.launch import StopFlag
 from aclearn.launch.resources import usable_cores
 from aclearn.metrics.formatting import printable
 from aclearn.runs import write_file
-from services.commands.step_profile import Snapshot, StepProfile, render, step_budget
+from services.commands.step_profile import Snapshot, StepProfile, render, step_profile
 from services.launcher.local_run import train
 
 #: Longest profile, in seconds.
@@ -171,19 +171,19 @@ def profile(
             "the run ended before the profile was complete; see with `aclearn train` why, or "
             "profile for a shorter time (--seconds)"
         )
-    return step_budget(watch.first, watch.last, cores=usable_cores(), notes=watch.notes)
+    return step_profile(watch.first, watch.last, cores=usable_cores(), notes=watch.notes)
 
 
-def print_budget(budget: StepProfile, stream: TextIO) -> None:
+def print_profile(profile: StepProfile, stream: TextIO) -> None:
     """Write the tables."""
     # a file has no width; the tables need 90 columns
-    Console(file=stream, width=None if stream.isatty() else 100).print(render(budget))
+    Console(file=stream, width=None if stream.isatty() else 100).print(render(profile))
 
 
-def write_json(budget: StepProfile, path: Path) -> None:
+def write_json(profile: StepProfile, path: Path) -> None:
     """Write every figure.
 
     Raises:
         ConfigError: the disk refuses.
     """
-    write_file(path, (json.dumps(budget.to_dict(), indent=2) + "\n").encode(), "--json")
+    write_file(path, (json.dumps(profile.to_dict(), indent=2) + "\n").encode(), "--json")

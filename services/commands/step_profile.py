@@ -1,4 +1,4 @@
-"""The budget of an agent step: what each part of each role costs, from two looks at a run."""
+"""The profile of an agent step: what each part of each role costs, from two looks at a run."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class RoleProfile:
 
 @dataclass(frozen=True)
 class StepProfile:
-    """The budget of a learned agent step.
+    """The profile of a learned agent step.
 
     Attributes:
         seconds: between the two looks.
@@ -148,10 +148,10 @@ class StepProfile:
         }
 
 
-def step_budget(
+def step_profile(
     first: Snapshot, last: Snapshot, *, cores: int, notes: Sequence[str] = ()
 ) -> StepProfile:
-    """The budget of the time between two looks at one run.
+    """The profile of the time between two looks at one run.
 
     Raises:
         AclearnError: no time passed between the two, or nothing was learned in it.
@@ -160,7 +160,7 @@ def step_budget(
     learned = int(last.line["learned_steps"]) - int(first.line["learned_steps"])
     if line_s <= 0 or last.at_s <= first.at_s or learned <= 0:
         raise AclearnError(
-            f"there is no budget to tell: {learned} agent steps were learned in {line_s:.1f} s; "
+            f"there is no profile to tell: {learned} agent steps were learned in {line_s:.1f} s; "
             "profile for longer (--seconds), or see with `aclearn train` what is wrong"
         )
     # The looks and the lines are not of the same moments: CPU time is told as its share.
@@ -187,48 +187,48 @@ def step_budget(
     return StepProfile(line_s, learned, cores, tuple(roles), cpu_s, tuple(notes))
 
 
-def render(budget: StepProfile) -> RenderableType:
-    """The budget as tables for a terminal or a text file."""
+def render(profile: StepProfile) -> RenderableType:
+    """The profile as tables for a terminal or a text file."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("role", no_wrap=True)
     table.add_column("part", no_wrap=True)
     for title in ("clock µs", "of role", "CPU µs", "of cores"):
         table.add_column(title, justify="right", no_wrap=True)
-    for role in budget.roles:
-        _add_role(table, budget, role)
-    used = sum(budget.cpu_s.values())
-    idle = max(0.0, budget.cores * budget.seconds - used)
-    table.add_row("all", "", "", "", *_cpu_cells(budget, used), style="bold")
-    table.add_row("", "idle, or other programs", "", "", *_cpu_cells(budget, idle))
+    for role in profile.roles:
+        _add_role(table, profile, role)
+    used = sum(profile.cpu_s.values())
+    idle = max(0.0, profile.cores * profile.seconds - used)
+    table.add_row("all", "", "", "", *_cpu_cells(profile, used), style="bold")
+    table.add_row("", "idle, or other programs", "", "", *_cpu_cells(profile, idle))
     lines = [
-        *(_account(role) for role in budget.roles if role.total_s > 0),
+        *(_account(role) for role in profile.roles if role.total_s > 0),
         "CPU time of each process as a share of the clock: "
-        + ", ".join(f"{name} {used / budget.seconds:.0%}" for name, used in budget.cpu_s.items()),
-        *budget.notes,
+        + ", ".join(f"{name} {used / profile.seconds:.0%}" for name, used in profile.cpu_s.items()),
+        *profile.notes,
     ]
     title = (
-        f"Budget of a learned agent step: {budget.learned_steps_per_s:,.0f} a second over "
-        f"{budget.seconds:.1f} s on {budget.cores} cores"
+        f"Profile of a learned agent step: {profile.learned_steps_per_s:,.0f} a second over "
+        f"{profile.seconds:.1f} s on {profile.cores} cores"
     )
     return Group(Text(title, style="bold"), table, *(Text(line) for line in lines))
 
 
-def _add_role(table: Table, budget: StepProfile, role: RoleProfile) -> None:
+def _add_role(table: Table, profile: StepProfile, role: RoleProfile) -> None:
     if role.total_s <= 0:
         # it measures no parts
-        table.add_row(role.role, "", "", "", *_cpu_cells(budget, role.cpu_s), end_section=True)
+        table.add_row(role.role, "", "", "", *_cpu_cells(profile, role.cpu_s), end_section=True)
         return
     work = {**role.parts, OTHER: role.other_s}
     for number, (part, seconds) in enumerate((*work.items(), *role.waits.items())):
-        cpu = _cpu_cells(budget, role.cpu_of(seconds)) if part in work else ("", "")
-        wall = f"{budget.micros(seconds):.1f}", f"{seconds / role.total_s:.1%}"
+        cpu = _cpu_cells(profile, role.cpu_of(seconds)) if part in work else ("", "")
+        wall = f"{profile.micros(seconds):.1f}", f"{seconds / role.total_s:.1%}"
         table.add_row("" if number else role.role, part, *wall, *cpu)
-    whole = f"{budget.micros(role.total_s):.1f}", f"{1:.1%}"
-    table.add_row("", "together", *whole, *_cpu_cells(budget, role.cpu_s), end_section=True)
+    whole = f"{profile.micros(role.total_s):.1f}", f"{1:.1%}"
+    table.add_row("", "together", *whole, *_cpu_cells(profile, role.cpu_s), end_section=True)
 
 
-def _cpu_cells(budget: StepProfile, cpu_s: float) -> tuple[str, str]:
-    return f"{budget.micros(cpu_s):.1f}", f"{budget.core_share(cpu_s):.1%}"
+def _cpu_cells(profile: StepProfile, cpu_s: float) -> tuple[str, str]:
+    return f"{profile.micros(cpu_s):.1f}", f"{profile.core_share(cpu_s):.1%}"
 
 
 def _account(role: RoleProfile) -> str:

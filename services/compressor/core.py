@@ -55,7 +55,7 @@ class Compressor:
         artifact: the newest one, None before the first.
         errors: what a link or a check raised, by its class → count.
         made: artifacts of the chain.
-        plain: uncompressed policies that were published instead.
+        uncompressed: uncompressed policies that were published instead.
         known: the newest version that nothing more is to be made of.
         meter: where the thread that owns it spends its time.
     """
@@ -71,22 +71,24 @@ class Compressor:
     ) -> None:
         self._chain, self._architecture, self._config = chain, architecture, config
         warn_of_idle_links(chain)
-        self._plain_chain = CompressorChain(fidelity_observations=0).add(Fusion()).add(ONNX())
+        self._uncompressed_chain = (
+            CompressorChain(fidelity_observations=0).add(Fusion()).add(ONNX())
+        )
         self._context = Context(seed=seed, clock=clock)
-        self._plain_context = Context(seed=seed, clock=clock)
+        self._uncompressed_context = Context(seed=seed, clock=clock)
         self._clock = clock
         self._observed = 0
         self._published_at: deque[float] = deque(maxlen=_INTERVALS + 1)
         self._failures = 0
         self._failures_told: set[tuple[str, ...]] = set()
         self._seconds = 0.0
-        self._plain_made_of: Policy | None = None
-        self._plain: Artifact | None = None
+        self._uncompressed_made_of: Policy | None = None
+        self._uncompressed: Artifact | None = None
         self._fidelity: Fidelity | None = None
         self.artifact: Artifact | None = None
         self.errors: Counter[str] = Counter()
         self.made = 0
-        self.plain = 0
+        self.uncompressed = 0
         self.known = PolicyVersion()
         self.meter = WaitMeter()
 
@@ -118,7 +120,7 @@ class Compressor:
         try:
             artifact = self._chain.compress(policy, self._context)
         except NeedsObservations:
-            self._publish_plain(policy)
+            self._publish_uncompressed(policy)
             return
         except Exception as error:
             if self._context.original is not policy:
@@ -130,7 +132,7 @@ class Compressor:
             self._failures += 1
             self._report(error)
             if self.artifact is None or self._failures >= _MOST_FAILURES:
-                self._publish_plain(policy)
+                self._publish_uncompressed(policy)
             else:
                 self.known = before
             return
@@ -147,31 +149,31 @@ class Compressor:
             return
         if measured:
             self.errors["unfaithful"] += 1
-        self._publish_plain(policy)
+        self._publish_uncompressed(policy)
 
-    def newer_than(self, known: PolicyVersion, *, plain: bool = False) -> Artifact | None:
+    def newer_than(self, known: PolicyVersion, *, uncompressed: bool = False) -> Artifact | None:
         """The newest artifact if its version is newer than `known`.
 
         Args:
             known: what the asker has.
-            plain: of the uncompressed policy.
+            uncompressed: of the uncompressed policy.
         """
         artifact, entered = self.artifact, self._context.original
-        if plain and entered is not None:
-            artifact = self._plain_of(entered)
+        if uncompressed and entered is not None:
+            artifact = self._uncompressed_of(entered)
         return artifact if artifact is not None and artifact.at > known else None
 
     def counters(self) -> dict[str, int]:
-        """For a beat."""
+        """For a heartbeat."""
         return {
             "artifacts": self.made,
-            "plain_artifacts": self.plain,
+            "uncompressed_artifacts": self.uncompressed,
             "errors": sum(self.errors.values()),
             **{f"errors.{kind}": count for kind, count in self.errors.items()},
         }
 
     def gauges(self) -> dict[str, float]:
-        """For a beat: what is known of the newest artifact, and what its making took.
+        """For a heartbeat: what is known of the newest artifact, and what its making took.
 
         The distances are those of what the chain made last, published or not; none are there where
         it was compared with nothing.
@@ -187,12 +189,12 @@ class Compressor:
             "artifact_version": float(artifact.at.version),
             "compress_ms": 1000 * self._seconds,
             "compressed": float(artifact.chain == self._chain.id),
-            **self._cadence(),
+            **self._interval_metrics(),
             **self._link_gauges(),
             **{f"latency_ms_{size}": ms for size, ms in artifact.latency_ms.items()},
         }
 
-    def beat(self, final: bool, *, sent: int, refused: int, cpu_share: float) -> Heartbeat:
+    def heartbeat(self, final: bool, *, sent: int, refused: int, cpu_share: float) -> Heartbeat:
         """What the compressor says of itself.
 
         Args:
@@ -204,7 +206,8 @@ class Compressor:
         gauges = self.gauges()  # which counts what goes wrong in it
         counters = self.counters()
         gauges |= {
-            name: float(counters[name]) for name in ("artifacts", "errors", "plain_artifacts")
+            name: float(counters[name])
+            for name in ("artifacts", "errors", "uncompressed_artifacts")
         }
         return Heartbeat(
             state="stopping" if final else "compressing",
@@ -242,23 +245,25 @@ class Compressor:
         self.artifact = artifact
         self._published_at.append(self._clock())
 
-    def _publish_plain(self, policy: Policy) -> None:
-        plain = self._plain_of(policy)
-        if plain is not None:
-            self._publish(plain)
-            self.plain += 1
+    def _publish_uncompressed(self, policy: Policy) -> None:
+        uncompressed = self._uncompressed_of(policy)
+        if uncompressed is not None:
+            self._publish(uncompressed)
+            self.uncompressed += 1
 
-    def _plain_of(self, policy: Policy) -> Artifact | None:
+    def _uncompressed_of(self, policy: Policy) -> Artifact | None:
         """The uncompressed policy as an artifact; None where nobody could act by its logits."""
-        if self._plain_made_of is not policy:
-            self._plain_made_of, self._plain = policy, None
+        if self._uncompressed_made_of is not policy:
+            self._uncompressed_made_of, self._uncompressed = policy, None
             try:
-                self._plain = self._plain_chain.compress(policy, self._plain_context)
+                self._uncompressed = self._uncompressed_chain.compress(
+                    policy, self._uncompressed_context
+                )
             except RefusedTensors as error:
                 self._report(error)
-        return self._plain
+        return self._uncompressed
 
-    def _cadence(self) -> dict[str, float]:
+    def _interval_metrics(self) -> dict[str, float]:
         """Mean seconds between the newest artifacts; nothing as long as there is one alone."""
         times = self._published_at
         if len(times) < 2:
@@ -266,11 +271,11 @@ class Compressor:
         return {"artifact_interval_s": (times[-1] - times[0]) / (len(times) - 1)}
 
     def _link_gauges(self) -> dict[str, float]:
-        """What links say of themselves, as a beat can tell it; nothing where they cannot."""
+        """What links say of themselves, as a heartbeat can tell it; nothing where they cannot."""
         try:
             said = {name: float(x) for name, x in self._chain.gauges(self._context).items()}
         except Exception as error:
-            # a link may be anybody's code; said once, since there are several beats a second
+            # a link may be anybody's code; said once, since there are several heartbeats a second
             if not self.errors["gauges"]:
                 _LOGGER.exception("event=no_gauges chain=%s reason=%r", self._chain.id, str(error))
             self.errors["gauges"] = 1

@@ -30,7 +30,7 @@ _OBSERVATIONS_SHARE = 0.25
 def refresh(
     compressor: Compressor,
     line: TrainerClient,
-    cadence: CpuBudget,
+    cpu_budget: CpuBudget,
     membership: MonitorClient,
     *,
     clock: Callable[[], float] = time.monotonic,
@@ -39,16 +39,16 @@ def refresh(
     """Take what the trainer has sent, compress it where that is weights; ask for more when due."""
     # before the line unpacks what has come, which is a part of the compression's time
     now, cpu_s = clock(), cpu_clock()
-    due = cadence.due(now, cpu_s)
+    due = cpu_budget.due(now, cpu_s)
     with compressor.meter.part("pull"):
         weights, observations = line.poll(membership, compressor.known, wanted=due)
         if observations is not None:
             compressor.observe(observations)
     if weights is not None:
-        cadence.begin(now, cpu_s)
+        cpu_budget.begin(now, cpu_s)
         with compressor.meter.part("compress"):
             compressor.compress(PolicyVersion(weights.generation, weights.version), weights.tensors)
-        cadence.done(cpu_clock())
+        cpu_budget.done(cpu_clock())
 
 
 def run_compressor(context: RoleContext) -> int:
@@ -71,18 +71,18 @@ def run_compressor(context: RoleContext) -> int:
         observations=max(1, round(kept * _OBSERVATIONS_SHARE)),
         observations_every_s=config.compressor.observations_every_s,
     )
-    cadence = CpuBudget(every_s=config.compressor.every_s, cpu_share=config.compressor.cpu_share)
+    cpu_budget = CpuBudget(every_s=config.compressor.every_s, cpu_share=config.compressor.cpu_share)
     cpu_share = CpuShare()
     sent = 0
 
-    def beat(final: bool) -> Heartbeat:
+    def heartbeat(final: bool) -> Heartbeat:
         refused = sum(server.refused.values())
-        return compressor.beat(final, sent=sent, refused=refused, cpu_share=cpu_share.take())
+        return compressor.heartbeat(final, sent=sent, refused=refused, cpu_share=cpu_share.take())
 
     membership = MonitorClient(
         context.connect(context.monitor),
         hello=context.hello({"artifacts": endpoint}),
-        beat=beat,
+        heartbeat=heartbeat,
         heartbeat_every_s=config.monitor.heartbeat_every_s,
         health=context.health,
         number_given=context.number_given,
@@ -91,6 +91,6 @@ def run_compressor(context: RoleContext) -> int:
         with compressor.meter.part("wire"):
             membership.tick()
         sent += serve_artifacts(server, compressor, _LOOK_EVERY_S)
-        refresh(compressor, line, cadence, membership)
+        refresh(compressor, line, cpu_budget, membership)
     membership.leave()
     return exit_status(context.stop, run_is_over=membership.run_is_over)

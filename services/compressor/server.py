@@ -33,7 +33,7 @@ def _answer(
         request = envelope.message
         assert isinstance(request, ArtifactRequest)  # the server accepts nothing else
         known = PolicyVersion(request.generation, request.version)
-        newer = compressor.newer_than(known, plain=request.plain)
+        newer = compressor.newer_than(known, uncompressed=request.uncompressed)
         if newer is None:
             server.send(identity, NoNewerWeights(request.generation, request.version))
             continue

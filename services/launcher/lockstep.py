@@ -56,11 +56,11 @@ def run_lockstep(config: Config, folder: RunFolder, spec: EnvSpec, *, stop: Stop
     next_line = now
 
     def observe() -> str | None:
-        fields = checkpoints.beat_fields()
-        beat = lockstep_heartbeat(**fields, returns=[], lengths=[])
+        fields = checkpoints.heartbeat_fields()
+        heartbeat = lockstep_heartbeat(**fields, returns=[], lengths=[])
         at = time.monotonic()
-        view.observe_beat("trainer", "trainer-0", incarnations[0], beat, at)
-        view.observe_beat("actor", "actor-0", incarnations[1], actor.take_beat(), at)
+        view.observe_heartbeat("trainer", "trainer-0", incarnations[0], heartbeat, at)
+        view.observe_heartbeat("actor", "actor-0", incarnations[1], actor.take_heartbeat(), at)
         if view.mean_of_100 is not None:
             checkpoints.offer_best(view.mean_of_100)
         return goal.observe(view.line(at), episodes_in_mean=view.returns_in_mean)

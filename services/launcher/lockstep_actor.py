@@ -74,7 +74,7 @@ class LockstepPolicy:
             self._take_artifact(self._compressor)
 
     def gauges(self) -> dict[str, float]:
-        """For a beat: as an actor's policy client says them."""
+        """For a heartbeat: as an actor's policy client says them."""
         return {"policy_swaps": float(self.swaps), "policy_refused": float(self.refused)}
 
     def _take_artifact(self, compressor: Compressor) -> None:
@@ -82,8 +82,8 @@ class LockstepPolicy:
 
         Where that is refused too the old policy goes on, as it does for a live actor.
         """
-        for plain in (False, True):
-            artifact = compressor.newer_than(self.at, plain=plain)
+        for uncompressed in (False, True):
+            artifact = compressor.newer_than(self.at, uncompressed=uncompressed)
             if artifact is None:
                 return
             try:
@@ -153,7 +153,7 @@ class LockstepActor:
         """Agent steps taken."""
         return self.counter.env_steps + sum(group.builder.steps for group in self.groups)
 
-    def take_beat(self) -> Heartbeat:
+    def take_heartbeat(self) -> Heartbeat:
         """What an actor would say of itself; hands over the ended episodes."""
         returns, self.returns = self.returns, []
         lengths, self.lengths = self.lengths, []

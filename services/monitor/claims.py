@@ -13,17 +13,17 @@ from services.runtime.role_name import MOST_NUMBER, ROLES, SINGLE_ROLES
 _Value = TypeVar("_Value", int, float)
 
 #: Most bytes of an incarnation and of a label, most endpoints of a role and bytes of each, most
-#: gauges and most labels of a beat: one peer must not fill the messages that tell of all.
+#: gauges and most labels of a heartbeat: one peer must not fill the messages that tell of all.
 MOST_LABEL_BYTES = 64
 _MOST_ENDPOINTS, _MOST_ENDPOINT_BYTES = 8, 256
 MOST_GAUGES, MOST_LABELS = 64, 72
-#: Largest count and largest other number of a beat. JSON readers carry such a count exactly, and no
-#: sum over a run leaves the range of its type.
+#: Largest count and largest other number of a heartbeat. JSON readers carry such a count exactly,
+#: and no sum over a run leaves the range of its type.
 _MOST_COUNT, _LARGEST = 2**53, 1e100
 #: Counts that never fall while a process lives.
 _GROWING: Final[tuple[str, ...]] = ("env_steps", "learned_steps", "episodes", "updates")
-#: Most agent steps in the first beat of a process, which may be years old, and from one beat to the
-#: next, between which the monitor may have been gone for hours.
+#: Most agent steps in the first heartbeat of a process, which may be years old, and from one
+#: heartbeat to the next, between which the monitor may have been gone for hours.
 _MOST_FIRST_STEPS, _MOST_MORE_STEPS = 2**45, 2**36
 
 
@@ -61,33 +61,38 @@ def number_fault(role: str) -> str | None:
     return role_fault(role)
 
 
-def without_too_much(beat: Heartbeat) -> Heartbeat:
-    """The beat with no more than a status can tell; a link of the user's may have many gauges."""
-    gauges = _bounded(beat.gauges, MOST_GAUGES)
-    waits, parts = _bounded(beat.waits, MOST_LABELS), _bounded(beat.parts, MOST_LABELS)
-    dropped = _bounded(beat.dropped, MOST_LABELS)
-    if (gauges, waits, parts, dropped) == (beat.gauges, beat.waits, beat.parts, beat.dropped):
-        return beat
-    return replace(beat, gauges=gauges, waits=waits, parts=parts, dropped=dropped)
+def without_too_much(heartbeat: Heartbeat) -> Heartbeat:
+    """The heartbeat without gauges and labels beyond a status; a user's link may have many."""
+    gauges = _bounded(heartbeat.gauges, MOST_GAUGES)
+    waits, parts = _bounded(heartbeat.waits, MOST_LABELS), _bounded(heartbeat.parts, MOST_LABELS)
+    dropped = _bounded(heartbeat.dropped, MOST_LABELS)
+    if (gauges, waits, parts, dropped) == (
+        heartbeat.gauges,
+        heartbeat.waits,
+        heartbeat.parts,
+        heartbeat.dropped,
+    ):
+        return heartbeat
+    return replace(heartbeat, gauges=gauges, waits=waits, parts=parts, dropped=dropped)
 
 
 class HeartbeatClaims:
-    """Whether the numbers of a beat are plausible, given those of the beat before."""
+    """Whether the numbers of a heartbeat are plausible, given those of the heartbeat before."""
 
     def __init__(self) -> None:
         self._before: dict[str, dict[str, int]] = {}
 
-    def fault(self, incarnation: str, beat: Heartbeat) -> str | None:
-        """Why a beat cannot be taken in, in words for its sender; None where it can."""
-        counts = [*beat.counters.items(), *beat.dropped.items()]
+    def fault(self, incarnation: str, heartbeat: Heartbeat) -> str | None:
+        """Why a heartbeat cannot be taken in, in words for its sender; None where it can."""
+        counts = [*heartbeat.counters.items(), *heartbeat.dropped.items()]
         for name, count in counts:
             if count > _MOST_COUNT:
                 return f"{name[:MOST_LABEL_BYTES]} is above 2^53"
-        numbers = (beat.gauges.values(), beat.waits.values(), beat.parts.values())
-        if any(abs(x) > _LARGEST for x in itertools.chain(*numbers, beat.episode_returns)):
+        numbers = (heartbeat.gauges.values(), heartbeat.waits.values(), heartbeat.parts.values())
+        if any(abs(x) > _LARGEST for x in itertools.chain(*numbers, heartbeat.episode_returns)):
             return f"a gauge, a time or a return is beyond {_LARGEST:g}"
         before = self._before.get(incarnation)
-        now = {name: beat.counters[name] for name in _GROWING if name in beat.counters}
+        now = {name: heartbeat.counters[name] for name in _GROWING if name in heartbeat.counters}
         if before is not None:
             for name in now.keys() & before.keys():
                 if now[name] < before[name]:

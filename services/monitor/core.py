@@ -63,7 +63,7 @@ class Phase(Enum):
 
 
 class MonitorState:
-    """The monitor's state and its pure steps: events in, letters out.
+    """The monitor's state and its pure steps: events in, messages out.
 
     Args:
         registry: who is there.
@@ -93,8 +93,8 @@ class MonitorState:
         self._silent: deque[tuple[str, int]] = deque(maxlen=128)
         self._silences = 0
         self._claims = HeartbeatClaims()
-        #: Beats that were refused, since what they claim cannot be.
-        self.refused_beats = 0
+        #: Heartbeats that were refused, since what they claim cannot be.
+        self.refused_heartbeats = 0
         # incarnations, and why, of whose excess or refusal an event tells already; the oldest is
         # forgotten
         self._told: deque[tuple[str, str]] = deque(maxlen=128)
@@ -114,7 +114,7 @@ class MonitorState:
         if isinstance(message, Hello):
             return self._hello(address, sender, message, now)
         if isinstance(message, Heartbeat):
-            return self._beat(address, sender, message, now)
+            return self._heartbeat(address, sender, message, now)
         if isinstance(message, StopRun):
             self.stop(message.reason, now)
             return []
@@ -124,7 +124,7 @@ class MonitorState:
 
     def observe_time(self, now: float) -> list[OutgoingMessage]:
         """What is due: silence is noticed, changes are told, the end goes on."""
-        letters: list[OutgoingMessage] = []
+        messages: list[OutgoingMessage] = []
         away_s = self._attended.look(now)
         if away_s:
             self._event(f"the monitor itself stood still for {away_s:.1f} s")
@@ -135,10 +135,10 @@ class MonitorState:
             self._event(f"{member.name} is silent")
         if self._registry.revision != self._told_revision:
             self._told_revision = self._registry.revision
-            letters += [OutgoingMessage(m.address, self._peers()) for m in self._registry.members]
+            messages += [OutgoingMessage(m.address, self._peers()) for m in self._registry.members]
         if self._best_due:
-            letters += self._offer_best()
-        return letters + self._end(now)
+            messages += self._offer_best()
+        return messages + self._end(now)
 
     def make_line(self, now: float) -> dict[str, Any]:
         """The metrics line of this moment; notices when the run is over."""
@@ -258,16 +258,16 @@ class MonitorState:
             self._event(f"{replaced.name} was started again")
         return [OutgoingMessage(address, self._peers())]
 
-    def _beat(
-        self, address: bytes, sender: str, beat: Heartbeat, now: float
+    def _heartbeat(
+        self, address: bytes, sender: str, heartbeat: Heartbeat, now: float
     ) -> list[OutgoingMessage]:
         member = self._registry.get(sender)
         if member is None:
             return [OutgoingMessage(address, Directive("hello", "the monitor does not know you"))]
         self._registry.heard(sender, self._attended.seconds)
-        letters = [OutgoingMessage(address, HeartbeatReply(self._registry.revision))]
-        fitting = without_too_much(beat)
-        if fitting is not beat:
+        messages = [OutgoingMessage(address, HeartbeatReply(self._registry.revision))]
+        fitting = without_too_much(heartbeat)
+        if fitting is not heartbeat:
             self._tell_once(
                 sender,
                 "too much",
@@ -275,14 +275,14 @@ class MonitorState:
                 f"{MOST_LABELS} labels of {MOST_LABEL_BYTES} bytes are taken",
             )
         if (fault := self._claims.fault(sender, fitting)) is None:
-            self._view.observe_beat(member.role, member.name, sender, fitting, now)
+            self._view.observe_heartbeat(member.role, member.name, sender, fitting, now)
         else:
-            self.refused_beats += 1
+            self.refused_heartbeats += 1
             self._tell_once(sender, "cannot be", f"{member.name} reports what cannot be: {fault}")
-            letters.append(OutgoingMessage(address, ErrorReply("bad_beat", fault)))
-        if beat.final:
+            messages.append(OutgoingMessage(address, ErrorReply("bad_heartbeat", fault)))
+        if heartbeat.final:
             self._leave(member, now, keep_view=member.role == "trainer")
-        return letters
+        return messages
 
     def _leave(self, member: Member, now: float, *, keep_view: bool = False) -> None:
         self._registry.leave(member.incarnation)
@@ -308,7 +308,7 @@ class MonitorState:
     def _end(self, now: float) -> list[OutgoingMessage]:
         late = now - self._phase_since > _GOODBYE_WITHIN_S
         members = self._registry.members
-        letters: list[OutgoingMessage] = []
+        messages: list[OutgoingMessage] = []
         if self.phase is Phase.STOPPING_ACTORS:
             members = [m for m in members if m.role == "actor"]
             if late or not members:
@@ -316,7 +316,7 @@ class MonitorState:
                 self._reminded_at = float("-inf")
                 members = self._registry.members
                 # before the trainer is told to stop: its last checkpoint may be the best
-                letters = self._offer_best()
+                messages = self._offer_best()
         elif self.phase is Phase.STOPPING_ALL:
             if late or not members:
                 self.phase = Phase.OVER
@@ -326,7 +326,7 @@ class MonitorState:
         if now - self._reminded_at < _REMIND_EVERY_S:
             return []
         self._reminded_at = now
-        return letters + [
+        return messages + [
             OutgoingMessage(m.address, Directive("stop", self.reason or "")) for m in members
         ]
 

@@ -48,19 +48,19 @@ class MonitorFiles:
         """A view that goes on where the one that wrote these files ended."""
         last = self.last_line or None
         try:
-            state = json.loads(self._folder.books_path.read_bytes()) if last else None
+            state = json.loads(self._folder.monitor_state_path.read_bytes()) if last else None
             return MetricsAggregator(begun, resume_from=last, state=state)
         except FileNotFoundError:
             pass
         except (OSError, ValueError, TypeError, AttributeError) as error:
-            _LOGGER.error("event=books_not_read reason=%r", str(error))
+            _LOGGER.error("event=monitor_state_not_read reason=%r", str(error))
         return MetricsAggregator(begun, resume_from=last)
 
     @property
     def last_written(self) -> Moment | None:
         """When the newest books were written; None where nobody can say."""
         try:
-            return read_moment(json.loads(self._folder.books_path.read_bytes())["written"])
+            return read_moment(json.loads(self._folder.monitor_state_path.read_bytes())["written"])
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
@@ -88,7 +88,7 @@ class MonitorFiles:
         try:
             books = view.state() | {"written": str(moment(time.monotonic()))}
             # the books first: they must never be older than the line that they belong to
-            write_atomically(self._folder.books_path, json.dumps(books).encode())
+            write_atomically(self._folder.monitor_state_path, json.dumps(books).encode())
             self.metrics.write(line)
             self.board.write(line)
         except (RunFolderError, OSError) as error:

@@ -40,8 +40,9 @@ from services.runtime.run_end import closing_words
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Silence after which a second process of a name replaces the first: seconds and beats, the longer.
-_REPLACED_AFTER_S, _REPLACED_AFTER_BEATS = 2.0, 4
+#: Silence after which a second process of a name replaces the first: seconds and heartbeats, the
+#: longer.
+_REPLACED_AFTER_S, _REPLACED_AFTER_HEARTBEATS = 2.0, 4
 #: Seconds in which living roles find a monitor that was started again.
 _RECONNECTED_WITHIN_S = 3.0
 #: Longest wait for a message before the monitor looks at its clock.
@@ -73,7 +74,7 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
     heartbeat_every_s = config.monitor.heartbeat_every_s
     registry = Registry(
         silent_after_s=config.monitor.silent_after_s,
-        replaced_after_s=max(_REPLACED_AFTER_S, _REPLACED_AFTER_BEATS * heartbeat_every_s),
+        replaced_after_s=max(_REPLACED_AFTER_S, _REPLACED_AFTER_HEARTBEATS * heartbeat_every_s),
         first_numbers=first_numbers(config) if PARENT_PID_VARIABLE in os.environ else {},
     )
     book = MonitorState(
@@ -99,7 +100,7 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
     def make_line() -> dict[str, Any]:
         view.observe_own_waits("monitor", meter.seconds(), clock())
         line = book.make_line(clock())
-        line["monitor_refused_messages"] = sum(server.refused.values()) + book.refused_beats
+        line["monitor_refused_messages"] = sum(server.refused.values()) + book.refused_heartbeats
         line["monitor_refused_connections"] = server.refused_connections
         free = cores.look()
         here = all(m.host == socket.gethostname() for m in registry.members)
@@ -119,15 +120,15 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
         for address, envelope in received:
             now = clock()
             member = registry.get(envelope.sender)
-            refused = book.refused_beats
+            refused = book.refused_heartbeats
             _send(server, book.take(address, envelope, now))
-            if book.refused_beats > refused:
+            if book.refused_heartbeats > refused:
                 continue
             if tuning is not None and book.phase is Phase.RUNNING and member is not None:
                 _tune(tuning, member, envelope.message, book, registry, now)
         now = clock()
         if tuning is not None and book.phase is Phase.RUNNING:
-            _send(server, tuning.letters(registry.members, now))
+            _send(server, tuning.messages(registry.members, now))
         if context.stop:
             if context.contained:
                 book.leave(str(context.stop.reason))
@@ -169,7 +170,7 @@ def _tune(
     registry: Registry,
     now: float,
 ) -> None:
-    """Let the tuner read a beat; what it wants of the parent is in the book's status."""
+    """Let the tuner read a heartbeat; what it wants of the parent is in the book's status."""
     if isinstance(message, Heartbeat):
         tuning.take(member, message, registry.members, book.line, now)
     book.actors_wanted = tuning.actors_wanted
@@ -177,6 +178,6 @@ def _tune(
         book.note(tuning.notes.popleft())
 
 
-def _send(server: Server, letters: list[OutgoingMessage]) -> None:
-    for letter in letters:
-        server.send(letter.address, letter.message)
+def _send(server: Server, messages: list[OutgoingMessage]) -> None:
+    for message in messages:
+        server.send(message.address, message.message)

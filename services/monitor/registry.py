@@ -59,7 +59,7 @@ class Registry:
     A name stays with its process for as long as that is heard. A second process of the name waits;
     it replaces the first when that has left, or has not been heard for `replaced_after_s`.
     `revision` grows with every change of the members that have endpoints, which are the ones that
-    others must know; never with a beat.
+    others must know; never with a heartbeat.
 
     Args:
         silent_after_s: silence after which a member is taken out.

@@ -15,45 +15,45 @@ _REMIND_EVERY_S = 1.0
 #: Seconds after a wish for fewer actors in which more than are wanted still leave; as many as the
 #: supervisor gives them.
 _LEAVE_WITHIN_S = 10.0
-#: As many times the time between two beats a beat may take to come.
-_BEATS_LATE = 1.5
+#: As many times the time between two heartbeats a heartbeat may take to come.
+_HEARTBEATS_LATE = 1.5
 
 
 class RoleCounts:
     """Keeps who runs how many workers and who died without a last word. Pure: time is given.
 
     Args:
-        heartbeat_every_s: seconds between two beats of a role.
+        heartbeat_every_s: seconds between two heartbeats of a role.
     """
 
     def __init__(self, *, heartbeat_every_s: float) -> None:
-        self._beat_every_s = heartbeat_every_s
+        self._heartbeat_every_s = heartbeat_every_s
         #: Roles that ended without a last word and were started again, so far.
         self.deaths = 0
         #: Of who has not said a last word, by name; as many as there are names of roles.
         self._incarnations: dict[str, str] = {}
-        # by incarnation: when it last beat, or was first seen; the workers that it says it runs;
-        # how many it was told to run, and when
+        # by incarnation: when it last heartbeat, or was first seen; the workers that it says it
+        # runs; how many it was told to run, and when
         self._heard_at: dict[str, float] = {}
         self._workers: dict[str, int] = {}
         self._told: dict[str, tuple[int, float]] = {}
         self._fewer_at = float("-inf")
 
-    def take(self, member: Member, beat: Heartbeat, now: float) -> None:
-        """Take a beat."""
+    def take(self, member: Member, heartbeat: Heartbeat, now: float) -> None:
+        """Take a heartbeat."""
         self.meet([member], now)
         self._heard_at[member.incarnation] = now
-        if beat.final:
+        if heartbeat.final:
             del self._incarnations[member.name]
             for known in (self._workers, self._told, self._heard_at):
                 known.pop(member.incarnation, None)
             return
-        workers = beat.gauges.get("workers")
+        workers = heartbeat.gauges.get("workers")
         if workers is not None:
             self._workers[member.incarnation] = int(workers)
 
     def meet(self, members: Sequence[Member], now: float) -> None:
-        """Look who is there: one that died before its first beat has died as well."""
+        """Look who is there: one that died before its first heartbeat has died as well."""
         for member in members:
             if self._incarnations.get(member.name, member.incarnation) != member.incarnation:
                 self.deaths += 1  # its predecessor left without a last word
@@ -61,10 +61,10 @@ class RoleCounts:
             self._heard_at.setdefault(member.incarnation, now)
 
     def silence_s(self, members: Sequence[Member], now: float) -> float:
-        """How long the next beat of somebody is overdue: whoever died is heard of no sooner."""
+        """Seconds that the latest heartbeat is overdue: a death is noticed no sooner."""
         roles = {"actor", *_ROLE_OF.values()}  # a compressor may be silent over a long chain
         heard = [self._heard_at.get(m.incarnation, now) for m in members if m.role in roles]
-        return max(0.0, now - min(heard, default=now) - _BEATS_LATE * self._beat_every_s)
+        return max(0.0, now - min(heard, default=now) - _HEARTBEATS_LATE * self._heartbeat_every_s)
 
     def fewer_actors(self, now: float) -> None:
         """From now on fewer actors may be wanted than are there: some will leave."""
@@ -89,7 +89,7 @@ class RoleCounts:
                 running[name] = count
         return running
 
-    def letters(
+    def messages(
         self, members: Sequence[Member], wanted: Mapping[str, int], now: float
     ) -> list[OutgoingMessage]:
         """What the roles must be told: a count that is not the one they reported."""
@@ -97,7 +97,7 @@ class RoleCounts:
         for known in (self._workers, self._told, self._heard_at):
             for gone in known.keys() - alive:
                 known.pop(gone)
-        letters = []
+        messages = []
         for name, role in _ROLE_OF.items():
             for member in members:
                 if name not in wanted or member.role != role:
@@ -111,8 +111,8 @@ class RoleCounts:
                     continue
                 if count != wanted[name] or now - at >= _REMIND_EVERY_S or now < at:
                     self._told[member.incarnation] = (wanted[name], now)
-                    letters.append(OutgoingMessage(member.address, SetWorkers(wanted[name])))
-        return letters
+                    messages.append(OutgoingMessage(member.address, SetWorkers(wanted[name])))
+        return messages
 
 
 def count_actors(members: Sequence[Member]) -> int:

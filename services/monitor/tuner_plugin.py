@@ -19,7 +19,8 @@ from services.monitor.role_counts import RoleCounts, count_actors
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Longest wait for all actors, from the trainer's first beat, before the tuner begins without them.
+#: Longest wait for all actors, from the trainer's first heartbeat, before the tuner begins without
+#: them.
 _ACTORS_WITHIN_S = 60.0
 
 #: Takes a decision's number, from 1 on, and its numbers by name.
@@ -27,7 +28,7 @@ Show = Callable[[int, Mapping[str, Any]], None]
 
 
 class Tuning:
-    """The tuner in its run. No socket, no thread: beats in, letters out.
+    """The tuner in its run. No socket, no thread: heartbeats in, messages out.
 
     Args:
         tuner: decides.
@@ -36,7 +37,7 @@ class Tuning:
         log: takes the decisions.
         time_s: the run's clock at a value of the tuner's.
         fixed: the counts that the tuner leaves alone, for who looks at the log.
-        heartbeat_every_s: seconds between two beats of a role.
+        heartbeat_every_s: seconds between two heartbeats of a role.
         decided: how many decisions the log has; the next one's number is one more.
         remember: takes counts and rate when they have proved the best.
         show: takes each decision.
@@ -80,28 +81,28 @@ class Tuning:
     def take(
         self,
         member: Member,
-        beat: Heartbeat,
+        heartbeat: Heartbeat,
         members: Sequence[Member],
         line: Mapping[str, Any],
         now: float,
     ) -> None:
-        """Take a beat; a trainer's is a sample of the objective.
+        """Take a heartbeat; a trainer's is a sample of the objective.
 
         Args:
-            member: who beats.
-            beat: its beat.
+            member: who heartbeats.
+            heartbeat: its heartbeat.
             members: the living.
             line: newest metrics line, for a hint where the run is held up.
             now: the clock's value.
         """
-        self._roles.take(member, beat, now)
-        if beat.final or member.role != "trainer":
+        self._roles.take(member, heartbeat, now)
+        if heartbeat.final or member.role != "trainer":
             return
         self._roles.meet(members, now)
         if not self._is_complete(members, now):
             return
         for decision in self._tuner.observe(
-            self._counter(beat),
+            self._counter(heartbeat),
             self._roles.running(members, self._wanted, now),
             source=member.incarnation,
             deaths=self._roles.deaths,
@@ -115,9 +116,9 @@ class Tuning:
                 self._roles.fewer_actors(now)
         self._wanted = wanted
 
-    def letters(self, members: Sequence[Member], now: float) -> list[OutgoingMessage]:
+    def messages(self, members: Sequence[Member], now: float) -> list[OutgoingMessage]:
         """What the roles must be told: a count that is not the one they reported."""
-        return self._roles.letters(members, self._wanted, now)
+        return self._roles.messages(members, self._wanted, now)
 
     def gauges(self) -> dict[str, Any]:
         """What a metrics line says of the tuner: numbers, and how often each verdict was given.
@@ -158,8 +159,8 @@ class Tuning:
                 self.note(f"tuner: begins with {there} of {self._actors} actors, see their logs")
         return self._complete
 
-    def _counter(self, beat: Heartbeat) -> int:
-        counters = beat.counters
+    def _counter(self, heartbeat: Heartbeat) -> int:
+        counters = heartbeat.counters
         if self._objective == "tps":
             return counters.get("batches", counters.get("updates", 0))
         return counters.get("learned_steps", 0)
@@ -183,7 +184,7 @@ class Tuning:
         kept = counts_in_words(decision.kept)
         if decision.verdict in ("accepted", "rejected"):
             self._tried = True
-        if decision.verdict in ("thawed", "adopted", "given up"):
+        if decision.verdict in ("restarted", "adopted", "given up"):
             counts = counts_in_words(decision.counts)
             self.note(f"tuner, {counts} {decision.verdict}: {decision.reason}")
         if decision.state == "frozen" and self._state != "frozen":

@@ -40,14 +40,14 @@ def run_predictor(context: RoleContext) -> int:
     )
     predictor.want(config.predictor.workers)
 
-    def beat(final: bool) -> Heartbeat:
-        said = predictor.beat(final)
+    def heartbeat(final: bool) -> Heartbeat:
+        said = predictor.heartbeat(final)
         return replace(said, gauges={**said.gauges, **policy.gauges()})
 
     membership = MonitorClient(
         context.connect(context.monitor),
         hello=context.hello({"predictions": endpoint}),
-        beat=beat,
+        heartbeat=heartbeat,
         heartbeat_every_s=config.monitor.heartbeat_every_s,
         health=context.health,
         number_given=context.number_given,

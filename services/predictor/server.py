@@ -182,7 +182,7 @@ class PredictorServer:
         self._send()
         self._outbox.close()
 
-    def beat(self, final: bool) -> Heartbeat:
+    def heartbeat(self, final: bool) -> Heartbeat:
         """What the predictor says of itself."""
         refused = self._server.refused
         p50_s, p99_s = np.percentile(self._waits_s, [50, 99]) if self._waits_s else (0.0, 0.0)

@@ -34,7 +34,7 @@ def reply_of(artifact: Artifact) -> ArtifactReply:
         probe_logits=artifact.probe_logits,
         fidelity={name: float(value) for name, value in vars(artifact.fidelity).items()},
         latency_ms={str(size): ms for size, ms in artifact.latency_ms.items()},
-        floor=artifact.floor,
+        min_action_prob=artifact.min_action_prob,
         digest=artifact.digest,
     )
 
@@ -58,7 +58,7 @@ def artifact_of(reply: ArtifactReply) -> Artifact:
             probe_logits=reply.probe_logits,
             fidelity=Fidelity(**fidelity, **whole),  # type: ignore[arg-type]
             latency_ms={int(size): ms for size, ms in reply.latency_ms.items()},
-            floor=reply.floor,
+            min_action_prob=reply.min_action_prob,
             digest=reply.digest,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -31,13 +31,13 @@ ASK_EVERY_S = 0.5
 #: Seconds without an answer after which a role says so in its log, once until it is answered.
 _SAY_UNANSWERED_AFTER_S = 5.0
 
-#: So many beats without an answer are a monitor that is gone.
-_BEATS_UNANSWERED = 3
+#: So many heartbeats without an answer are a monitor that is gone.
+_HEARTBEATS_UNANSWERED = 3
 
 #: Seconds that a goodbye may take to leave the socket.
 _GOODBYE_LINGER_S = 1.0
 
-#: Most episodes that a beat tells of: more do not fit into a message, and a mean is of 100.
+#: Most episodes that a heartbeat tells of: more do not fit into a message, and a mean is of 100.
 MOST_EPISODES = 1000
 
 
@@ -67,7 +67,7 @@ class UnansweredWarning:
 
 
 class MonitorClient:
-    """A role's line to the monitor: says hello and beats, learns its peers and what to do.
+    """A role's line to the monitor: says hello and heartbeats, learns its peers and what to do.
 
     `tick` never blocks and is called between any two steps of the role; without a monitor the role
     goes on with the peers that it knows.
@@ -75,8 +75,8 @@ class MonitorClient:
     Args:
         client: connected to the monitor; owned by the thread that ticks.
         hello: what to say first, and again when the monitor does not know us.
-        beat: makes the next beat; its argument says whether it is the last one.
-        heartbeat_every_s: seconds between two beats.
+        heartbeat: makes the next heartbeat; its argument says whether it is the last one.
+        heartbeat_every_s: seconds between two heartbeats.
         health: where to say whether there is something to work with.
         number_given: the monitor gave the number in the name; `tick` raises `NumberTaken` where
             another process has it by the time of the first hello.
@@ -88,18 +88,18 @@ class MonitorClient:
         client: Client,
         *,
         hello: Hello,
-        beat: Callable[[bool], Heartbeat],
+        heartbeat: Callable[[bool], Heartbeat],
         heartbeat_every_s: float,
         health: HealthFile | None = None,
         number_given: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client, self._hello, self._make_beat = client, hello, beat
-        self._beat_every_s, self._health, self._clock = heartbeat_every_s, health, clock
+        self._client, self._hello, self._make_heartbeat = client, hello, heartbeat
+        self._heartbeat_every_s, self._health, self._clock = heartbeat_every_s, health, clock
         self._number_given = number_given
         self._answered_at = float("-inf")
         self._known = False
-        self._next_hello = self._next_beat = clock()
+        self._next_hello = self._next_heartbeat = clock()
         self._unanswered = UnansweredWarning(clock)
         self._waits = False
         self._refusals: set[str] = set()
@@ -127,9 +127,9 @@ class MonitorClient:
             self._next_hello = now + ASK_EVERY_S
         if not self._known:
             self._unanswered.look(now)
-        if self._known and now >= self._next_beat:
-            self._next_beat = now + self._beat_every_s
-            self._send_beat(self._make_beat(False))
+        if self._known and now >= self._next_heartbeat:
+            self._next_heartbeat = now + self._heartbeat_every_s
+            self._send_heartbeat(self._make_heartbeat(False))
         if self._health is not None:
             self._health.say(self._missing)
 
@@ -143,15 +143,17 @@ class MonitorClient:
         return max(means, default=None)
 
     def leave(self) -> None:
-        """Send the last beat and close."""
-        self._send_beat(self._make_beat(True), timeout_s=_GOODBYE_LINGER_S)
+        """Send the last heartbeat and close."""
+        self._send_heartbeat(self._make_heartbeat(True), timeout_s=_GOODBYE_LINGER_S)
         self._client.close(linger_s=_GOODBYE_LINGER_S)
 
     def _missing(self) -> str:
         """What there is nothing to do without, in words; empty where nothing is missing."""
         assert self._health is not None
         silence_s = self._clock() - self._answered_at
-        if silence_s > max(_SAY_UNANSWERED_AFTER_S, _BEATS_UNANSWERED * self._beat_every_s):
+        if silence_s > max(
+            _SAY_UNANSWERED_AFTER_S, _HEARTBEATS_UNANSWERED * self._heartbeat_every_s
+        ):
             return WAITS_FOR_MONITOR
         missing = (role for role in self._health.needs if not self.of_role(role))
         return next((f"a {role}" for role in missing), "")
@@ -171,12 +173,13 @@ class MonitorClient:
             self._waits = True
             _LOGGER.warning("event=name_is_taken reason=%r", reason)
 
-    def _send_beat(self, beat: Heartbeat, timeout_s: float = 0.0) -> None:
+    def _send_heartbeat(self, heartbeat: Heartbeat, timeout_s: float = 0.0) -> None:
         if self._unsent is not None:
-            # what ended since the beat before must not be lost with a beat that was not sent
-            beat = _with_earlier_episodes(self._unsent, beat)
-        beat = _with_newest_episodes(beat)
-        self._unsent = None if self._client.send(beat, timeout_s=timeout_s) else beat
+            # what ended since the heartbeat before must not be lost with a heartbeat that was not
+            # sent
+            heartbeat = _with_earlier_episodes(self._unsent, heartbeat)
+        heartbeat = _with_newest_episodes(heartbeat)
+        self._unsent = None if self._client.send(heartbeat, timeout_s=timeout_s) else heartbeat
 
     def _take(self, message: Message) -> None:
         self._answered_at = self._clock()
@@ -206,20 +209,20 @@ class MonitorClient:
             _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
 
 
-def _with_earlier_episodes(earlier: Heartbeat, beat: Heartbeat) -> Heartbeat:
+def _with_earlier_episodes(earlier: Heartbeat, heartbeat: Heartbeat) -> Heartbeat:
     return replace(
-        beat,
-        episode_returns=[*earlier.episode_returns, *beat.episode_returns],
-        episode_lengths=[*earlier.episode_lengths, *beat.episode_lengths],
+        heartbeat,
+        episode_returns=[*earlier.episode_returns, *heartbeat.episode_returns],
+        episode_lengths=[*earlier.episode_lengths, *heartbeat.episode_lengths],
     )
 
 
-def _with_newest_episodes(beat: Heartbeat) -> Heartbeat:
-    """The beat with what fits into a message; `episodes` among its counters counts them all."""
-    if len(beat.episode_returns) <= MOST_EPISODES:
-        return beat
+def _with_newest_episodes(heartbeat: Heartbeat) -> Heartbeat:
+    """The heartbeat with the episodes that fit a message; counter `episodes` counts them all."""
+    if len(heartbeat.episode_returns) <= MOST_EPISODES:
+        return heartbeat
     return replace(
-        beat,
-        episode_returns=beat.episode_returns[-MOST_EPISODES:],
-        episode_lengths=beat.episode_lengths[-MOST_EPISODES:],
+        heartbeat,
+        episode_returns=heartbeat.episode_returns[-MOST_EPISODES:],
+        episode_lengths=heartbeat.episode_lengths[-MOST_EPISODES:],
     )

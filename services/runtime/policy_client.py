@@ -66,7 +66,7 @@ class PolicyClient:
         self._waits_since: float | None = None
         self._next_ask = clock()
         self._refused_at: PolicyVersion | None = None
-        self._wants_plain = False
+        self._wants_uncompressed = False
         self.acting: PolicySnapshot | None = None
         self.swaps = 0
         self.refused = 0
@@ -82,7 +82,7 @@ class PolicyClient:
         return "none" if self.acting is None else self.acting.chain
 
     def gauges(self) -> dict[str, float]:
-        """For a beat of the role that acts: policies swapped in and refused since its start."""
+        """For the role's heartbeat: policies swapped in and refused since its start."""
         return {"policy_swaps": float(self.swaps), "policy_refused": float(self.refused)}
 
     def poll(self, membership: MonitorClient) -> None:
@@ -116,7 +116,12 @@ class PolicyClient:
             elif self._source.silent:
                 self._next_ask = self._clock() + _LOOK_EVERY_S
             else:
-                self._ask(now, client.send(self._source.question(known, plain=self._wants_plain)))
+                self._ask(
+                    now,
+                    client.send(
+                        self._source.question(known, uncompressed=self._wants_uncompressed)
+                    ),
+                )
 
     def _ask(self, now: float, sent: bool) -> None:
         """A question was sent, or could not be: nobody is connected."""
@@ -136,7 +141,7 @@ class PolicyClient:
             self._refuse(at, error)
             return
         self.swaps += 1
-        self._wants_plain = False
+        self._wants_uncompressed = False
         now = self._clock()
         pause_s = (now - since) / _SWAP_SHARE
         least_s = _LOOK_EVERY_S if self._source.silent else _ASK_EVERY_S
@@ -146,7 +151,7 @@ class PolicyClient:
         self.refused += 1
         self._next_ask = self._clock() + _ASK_AT_LATEST_S
         if self._source.compressed:
-            self._wants_plain = True
+            self._wants_uncompressed = True
         else:
             self._refused_at = at  # the same again would be refused again
         _LOGGER.error("event=policy_refused version=%s reason=%r", at, str(error))

@@ -49,7 +49,7 @@ def make_chain(config: Config, architecture: Architecture) -> CompressorChain:
         chain = parse_chain(
             compressor.chain,
             any_processor=not bound_at.is_loopback,  # actors may be on other machines
-            floor=compressor.floor,
+            min_action_prob=compressor.min_action_prob,
             batch_sizes=_batch_sizes(config),
             fidelity_observations=compressor.fidelity_observations,
             # a bound holds for each artifact, not for one in ten
@@ -57,9 +57,9 @@ def make_chain(config: Config, architecture: Architecture) -> CompressorChain:
         )
         chain.plan(architecture)
     except ChainError as error:
-        key = "compressor." if str(error).startswith("floor: ") else "compressor.chain: "
+        key = "compressor." if str(error).startswith("min_action_prob: ") else "compressor.chain: "
         raise ChainError(f"{key}{error}") from error
-    _warn_of_floor(compressor, architecture.actions)
+    _warn_of_min_action_prob(compressor, architecture.actions)
     return chain
 
 
@@ -73,23 +73,24 @@ def warn_of_idle_links(chain: CompressorChain) -> None:
         _LOGGER.warning("event=links_without_effect chain=%s links=%r", chain.id, idle)
 
 
-def _warn_of_floor(compressor: CompressorConfig, actions: int) -> None:
+def _warn_of_min_action_prob(compressor: CompressorConfig, actions: int) -> None:
     """Say so where the floor alone takes the artifacts of a certain policy beyond the bound.
 
     Of a policy that is certain of one of its A actions an exact copy takes that one with
-    probability 1 − (A − 1)·floor, so that KL(π ‖ μ) = −ln(1 − (A − 1)·floor).
+    probability 1 − (A − 1)·min_action_prob, so that KL(π ‖ μ) = −ln(1 − (A − 1)·min_action_prob).
     """
-    floor, most = compressor.floor, compressor.max_kl
-    distance = -math.log1p(-(actions - 1) * floor)
+    min_action_prob, most = compressor.min_action_prob, compressor.max_kl
+    distance = -math.log1p(-(actions - 1) * min_action_prob)
     if most is None or distance < most:
         return
     largest = -math.expm1(-most) / (actions - 1)
     _LOGGER.warning(
-        "event=floor_beyond_max_kl detail='compressor.floor: %s for each of %d actions puts an "
-        "exact copy of a policy that is certain of its actions %.3g nats away from it, and "
+        "event=min_action_prob_beyond_max_kl detail='compressor.min_action_prob: %s for each of "
+        "%d actions puts an exact copy of a policy "
+        "that is certain of its actions %.3g nats away from it, and "
         "compressor.max_kl allows %s: a policy that becomes so certain acts itself, without a "
-        "floor; set floor to less than %.3g, or max_kl to more than %.3g'",
-        floor, actions, distance, most, largest, distance,
+        "floor; set min_action_prob to less than %.3g, or max_kl to more than %.3g'",
+        min_action_prob, actions, distance, most, largest, distance,
     )  # fmt: skip
 
 

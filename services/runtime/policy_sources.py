@@ -57,7 +57,7 @@ class PolicySource(Protocol):
     def look(self, known: PolicyVersion) -> tuple[PolicyVersion, Any] | None:
         """Something newer than `known` that can be had without asking, and its version."""
 
-    def question(self, known: PolicyVersion, *, plain: bool) -> Message:
+    def question(self, known: PolicyVersion, *, uncompressed: bool) -> Message:
         """Asks for something newer than `known`, and that it be the uncompressed policy."""
 
     def version(self, message: Message) -> PolicyVersion | None:
@@ -76,8 +76,8 @@ class WeightsSource:
 
     Args:
         runtime: that they are for.
-        board: where they may be found without asking.
-        swap: puts what the board has into the runtime; None takes the runtime's own.
+        buffer: where they may be found without asking.
+        swap: puts what the buffer has into the runtime; None takes the runtime's own.
     """
 
     compressed = False
@@ -85,27 +85,27 @@ class WeightsSource:
     def __init__(
         self,
         runtime: PolicyRuntime,
-        board: SharedWeightsClient | None = None,
+        buffer: SharedWeightsClient | None = None,
         swap: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
-        self._runtime, self._board = runtime, board
+        self._runtime, self._buffer = runtime, buffer
         self._swap_found = swap or runtime.swap
 
     @property
     def silent(self) -> bool:
-        """Whether there is a board."""
-        return self._board is not None and self._board.open
+        """Whether there is a buffer."""
+        return self._buffer is not None and self._buffer.open
 
     def follow(self, peer: Peer) -> None:
-        """Read the board of this trainer."""
-        if self._board is not None:
-            self._board.follow(peer)
+        """Read the buffer of this trainer."""
+        if self._buffer is not None:
+            self._buffer.follow(peer)
 
     def look(self, known: PolicyVersion) -> tuple[PolicyVersion, Any] | None:
-        """Newer weights on the board."""
-        return None if self._board is None else self._board.newer_than(known)
+        """Newer weights on the buffer."""
+        return None if self._buffer is None else self._buffer.newer_than(known)
 
-    def question(self, known: PolicyVersion, *, plain: bool) -> Message:
+    def question(self, known: PolicyVersion, *, uncompressed: bool) -> Message:
         """Asks for newer weights, which are never compressed."""
         return WeightsRequest(known.generation, known.version)
 
@@ -139,9 +139,9 @@ class ArtifactSource:
     def look(self, known: PolicyVersion) -> None:
         """Artifacts are asked for."""
 
-    def question(self, known: PolicyVersion, *, plain: bool) -> Message:
+    def question(self, known: PolicyVersion, *, uncompressed: bool) -> Message:
         """Asks for a newer artifact, of the chain or of the uncompressed policy."""
-        return ArtifactRequest(known.generation, known.version, plain)
+        return ArtifactRequest(known.generation, known.version, uncompressed)
 
     def version(self, message: Message) -> PolicyVersion | None:
         """The version of the weights that the artifact was made from."""
@@ -172,6 +172,6 @@ def make_weights_source(
             from aclearn.shared_weights.cuda_memory import CudaMemory, place_of
 
             open_memory = partial(CudaMemory.open, device=runtime.device)
-            board = SharedWeightsClient(architecture, place_of(runtime.device), open_memory)
-            return WeightsSource(runtime, board, swap=runtime.swap_on_device)
+            buffer = SharedWeightsClient(architecture, place_of(runtime.device), open_memory)
+            return WeightsSource(runtime, buffer, swap=runtime.swap_on_device)
     return WeightsSource(runtime)

@@ -1,4 +1,4 @@
-"""Both ends of the trainer's board of weights: who posts on it, and who reads instead of asking."""
+"""The client of the trainer's shared weights: reads them from memory instead of asking."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aclearn.policies import Architecture
 from aclearn.shared_weights import (
     OpenMemory,
     SeqlockReader,
-    knock,
+    request_fds,
 )
 from aclearn.types import PolicyVersion
 from aclearn.wire import Peer, parse_endpoint
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 
-#: How often a role knocks for a trainer's board before it asks for weights for good, with what
+#: How often a role knocks for a trainer's buffer before it asks for weights for good, with what
 #: pause between, and how long it may wait each time.
-_KNOCKS, _KNOCK_EVERY_S, _KNOCK_WITHIN_S = 5, 1.0, 0.2
-#: Name of the board's address among a trainer's endpoints.
-BOARD = "board"
+_REQUESTS, _REQUEST_EVERY_S, _REQUEST_WITHIN_S = 5, 1.0, 0.2
+#: Name of the buffer's address among a trainer's endpoints.
+SHARED_WEIGHTS = "shared_weights"
 
 
 # ---- the trainer's end --------------------------------------------------------------------------
@@ -37,7 +37,7 @@ BOARD = "board"
 
 
 class SharedWeightsClient:
-    """The board of the trainer that the monitor names, where this role can map it.
+    """The buffer of the trainer that the monitor names, where this role can map it.
 
     Args:
         architecture: of the policy.
@@ -57,46 +57,46 @@ class SharedWeightsClient:
         self._shapes, self._place = architecture.tensor_shapes(), place
         self._open_memory, self._clock = open_memory, clock
         self._reader: SeqlockReader | None = None
-        self._door: Path | None = None  # where to knock next
-        self._knocks, self._next_knock = 0, 0.0
+        self._fd_server: Path | None = None  # where to knock next
+        self._requests, self._next_request = 0, 0.0
 
     @property
     def open(self) -> bool:
-        """Whether there is a board to read; else weights are asked for."""
+        """Whether there is a buffer to read; else weights are asked for."""
         return self._reader is not None
 
     def follow(self, trainer: Peer) -> None:
-        """Leave the board of an earlier trainer, and knock for this one's at the next look."""
+        """Leave the buffer of an earlier trainer, and knock for this one's at the next look."""
         self.close()
-        endpoint = trainer.endpoints.get(BOARD)
+        endpoint = trainer.endpoints.get(SHARED_WEIGHTS)
         if endpoint is not None:
             try:
-                self._door = Path(parse_endpoint(endpoint).path)
+                self._fd_server = Path(parse_endpoint(endpoint).path)
             except EndpointError as error:
                 self._give_up(error)
-        self._knocks, self._next_knock = 0, self._clock()
+        self._requests, self._next_request = 0, self._clock()
 
     def newer_than(self, known: PolicyVersion) -> tuple[PolicyVersion, Mapping[str, Any]] | None:
         """A copy of the newest weights, in the place, if they are newer than `known`."""
-        if self._door is not None and self._clock() >= self._next_knock:
-            self._knock(self._door)
+        if self._fd_server is not None and self._clock() >= self._next_request:
+            self._request(self._fd_server)
         return None if self._reader is None else self._reader.newer_than(known)
 
     def close(self) -> None:
-        """Leave the board."""
-        self._door = None
+        """Leave the buffer."""
+        self._fd_server = None
         if self._reader is not None:
             self._reader.close()
             self._reader = None
 
-    def _knock(self, door: Path) -> None:
-        self._knocks += 1
-        self._next_knock = self._clock() + _KNOCK_EVERY_S
+    def _request(self, fd_server: Path) -> None:
+        self._requests += 1
+        self._next_request = self._clock() + _REQUEST_EVERY_S
         try:
-            description, fds = knock(door, timeout_s=_KNOCK_WITHIN_S)
+            description, fds = request_fds(fd_server, timeout_s=_REQUEST_WITHIN_S)
         except SharingError as error:
             # a trainer that is just starting answers late, one that everybody asks turns some away
-            if self._knocks >= _KNOCKS:
+            if self._requests >= _REQUESTS:
                 self._give_up(error)
             return
         try:
@@ -110,9 +110,9 @@ class SharedWeightsClient:
         except SharingError as error:
             self._give_up(error)
         else:
-            self._door = None
+            self._fd_server = None
             _LOGGER.info("event=weights_shared place=%s", self._place)
 
     def _give_up(self, error: Exception) -> None:
-        self._door = None
+        self._fd_server = None
         _LOGGER.warning("event=weights_not_shared reason=%r", str(error))

@@ -53,7 +53,7 @@ class WorkerPool:
         self._in_a_row = 0
         self._fatal: BaseException | None = None
         self.failures = 0
-        self._budget = ThreadMeters(clock)
+        self._meters = ThreadMeters(clock)
 
     @property
     def size(self) -> int:
@@ -92,12 +92,12 @@ class WorkerPool:
             ) from self._fatal
 
     def waits(self) -> dict[str, float]:
-        """Thread-seconds of all workers by what they waited for, for a beat."""
-        return self._budget.waits()
+        """Thread-seconds of all workers by what they waited for, for a heartbeat."""
+        return self._meters.waits()
 
     def parts(self) -> dict[str, float]:
-        """Thread-seconds of all workers by part of their work, for a beat."""
-        return self._budget.parts()
+        """Thread-seconds of all workers by part of their work, for a heartbeat."""
+        return self._meters.parts()
 
     def close(self, timeout_s: float) -> bool:
         """End all workers after their step; whether they ended within `timeout_s`."""
@@ -110,7 +110,7 @@ class WorkerPool:
         return not any(thread.is_alive() for thread in threads)
 
     def _run(self, index: int) -> None:
-        meter = self._budget.meter()
+        meter = self._meters.meter()
         measure_here(meter)
         step: Step | None = None
         ready, failures = False, 0
@@ -137,7 +137,7 @@ class WorkerPool:
             # under the lock: `resize` either still counts on this thread or starts another one
             del self._threads[index]
             self._ready.discard(index)
-            self._budget.retire(meter)
+            self._meters.retire(meter)
             return False
 
     def _failed(self, index: int, error: Exception, its_failures: int) -> None:

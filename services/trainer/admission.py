@@ -16,7 +16,7 @@ from aclearn.policies import Architecture
 from aclearn.types import PolicyVersion, Unroll
 
 #: Most bytes of an actor's id and of a reason to drop, most reasons of one actor: the account names
-#: all of them in one beat. An id has 32 bytes.
+#: all of them in one heartbeat. An id has 32 bytes.
 _MOST_ID_BYTES, _MOST_REASON_BYTES, _MOST_REASONS = 48, 64, 64
 
 
@@ -117,10 +117,10 @@ class UnrollAdmission:
             self._ledger.dropped(reason, steps)
 
     def counters(self) -> tuple[dict[str, int], dict[str, int]]:
-        """The counters of a beat and the dropped steps by reason, of one moment."""
+        """The counters of a heartbeat and the dropped steps by reason, of one moment."""
         with self._lock:
             self._ledger.check()
-            return self._ledger.beat_counters(), self._ledger.dropped_steps
+            return self._ledger.heartbeat_counters(), self._ledger.dropped_steps
 
     def state(self) -> Mapping[str, Any]:
         """For a checkpoint."""

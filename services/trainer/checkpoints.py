@@ -113,9 +113,9 @@ class TrainerCheckpoints:
         except CheckpointError as error:
             self._note_failure(error)
 
-    def beat_fields(self) -> dict[str, Any]:
-        """Counters, dropped steps, gauges and the note of the trainer's beat, of one moment."""
-        fields, record = self._trainer.beat_fields(), self._record
+    def heartbeat_fields(self) -> dict[str, Any]:
+        """Counters, dropped steps, gauges and note of one heartbeat, of one moment."""
+        fields, record = self._trainer.heartbeat_fields(), self._record
         counters = fields["counters"]
         counters |= record.counters(
             updates=counters["updates"], learned_steps=counters["learned_steps"]

@@ -60,10 +60,10 @@ class Trainer:
     Attributes:
         architecture: of the policy.
         device: that it learns on.
-        board: where weights are posted as well, for those who can read it; None where nobody can.
+        buffer: where weights are posted as well, for those who can read it; None where nobody can.
     """
 
-    board: SeqlockBuffer | None = None
+    buffer: SeqlockBuffer | None = None
 
     def __init__(
         self,
@@ -135,8 +135,8 @@ class Trainer:
         """Publish the weights as they are now, under `counters.policy_version`."""
         with self.learner.lock:
             at = PolicyVersion(self.generation, self.counters.policy_version)
-            if self.board is not None:
-                self.board.post(at, self.learner.parameters)
+            if self.buffer is not None:
+                self.buffer.post(at, self.learner.parameters)
             self._store.publish(at, self.learner.snapshot())
 
     def learn(self, unrolls: list[Unroll], worker: GradientWorker | None = None) -> None:
@@ -242,9 +242,9 @@ class Trainer:
                 "lower optimiser.learning_rate or clip rewards (env.clip_rewards)"
             )
 
-    def beat_fields(self) -> dict[str, Any]:
-        """Counters, dropped steps and gauges of a beat, of one moment."""
-        # not under the lock: a beat must not wait for an update. `updates` may be one ahead.
+    def heartbeat_fields(self) -> dict[str, Any]:
+        """Counters, dropped steps and gauges of a heartbeat, of one moment."""
+        # not under the lock: a heartbeat must not wait for an update. `updates` may be one ahead.
         counters, dropped = self.intake.counters()
         counters |= vars(self.counters)
         counters |= {"generation": self.generation}

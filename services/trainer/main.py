@@ -59,7 +59,7 @@ def run_trainer(context: RoleContext) -> int:
     checkpoints.claim_generation()
     posted = post_weights(allocator_for(config, trainer.device), architecture, context.monitor)
     if posted is not None:
-        trainer.board = posted.board
+        trainer.buffer = posted.buffer
     trainer.publish()
     queue = TrainingQueue[Unroll](
         max_bytes=config.trainer.queue_bytes,
@@ -72,8 +72,8 @@ def run_trainer(context: RoleContext) -> int:
     wanted = WantedWorkers(pool)
     failures: list[BaseException] = []
 
-    def beat(final: bool) -> Heartbeat:
-        fields = checkpoints.beat_fields()
+    def heartbeat(final: bool) -> Heartbeat:
+        fields = checkpoints.heartbeat_fields()
         refused = {f"refused.{reason}": count for reason, count in front.refused.items()}
         fields["gauges"] |= {
             "queue_fill": queue.fill,
@@ -100,10 +100,10 @@ def run_trainer(context: RoleContext) -> int:
         queue=queue,
         store=store,
         recent=RecentObservations(frame_stack=spec.frame_stack, seed=config.run.seed),
-        beat=beat,
+        heartbeat=heartbeat,
         on_failure=failures.append,
         want_workers=wanted.follow,
-        board=None if posted is None else posted.endpoint,
+        buffer=None if posted is None else posted.endpoint,
     )
     pool.resize(config.trainer.workers)
     front.start()
@@ -134,13 +134,13 @@ def run_trainer(context: RoleContext) -> int:
             checkpoints.offer_best(mean)
         checkpoints.write()
         if not ended:
-            unsaved = checkpoints.beat_fields()["counters"]["unsaved_updates"]
+            unsaved = checkpoints.heartbeat_fields()["counters"]["unsaved_updates"]
             _LOGGER.error("event=worker_hangs unsaved_updates=%d", unsaved)
         front.close(_CLOSE_WITHIN_S)
         if posted is not None and ended:  # who hangs may still post; it ends with the process
             posted.close()
     if by_hand:
-        last = checkpoints.beat_fields()
+        last = checkpoints.heartbeat_fields()
         lost = lost_learning(
             folder,
             updates=last["counters"]["updates"],

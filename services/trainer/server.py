@@ -1,4 +1,4 @@
-"""The trainer's sockets, in a thread of their own: unrolls in, weights out, beats to the monitor.
+"""The trainer's sockets, in their own thread: unrolls in, weights out, heartbeats to the monitor.
 
 The learner's thread is busy for a whole update at a time; this one answers at once.
 """
@@ -28,7 +28,7 @@ from aclearn.wire import (
 )
 from services.runtime.monitor_client import MonitorClient
 from services.runtime.role_context import RoleContext
-from services.runtime.shared_weights import BOARD
+from services.runtime.shared_weights import SHARED_WEIGHTS
 from services.trainer.admission import UnrollAdmission
 
 _LOGGER = logging.getLogger(__name__)
@@ -55,10 +55,10 @@ class TrainerServer:
         queue: of the admitted unrolls.
         store: of the published weights.
         recent: what actors visited lately, for compressors.
-        beat: makes a beat; called in this thread.
+        heartbeat: makes a heartbeat; called in this thread.
         want_workers: takes how many workers the monitor wants, None as long as it has not said;
             called in this thread, which no checkpoint holds up, and must not block.
-        board: endpoint of the board that weights are posted on, if there is one.
+        buffer: endpoint of the buffer that weights are posted on, if there is one.
         on_failure: called when the thread dies of an exception.
     """
 
@@ -70,21 +70,21 @@ class TrainerServer:
         queue: TrainingQueue[Unroll],
         store: ParameterStore,
         recent: RecentObservations,
-        beat: Callable[[bool], Heartbeat],
+        heartbeat: Callable[[bool], Heartbeat],
         on_failure: Callable[[BaseException], None],
         want_workers: Callable[[int | None], None],
-        board: str | None = None,
+        buffer: str | None = None,
     ) -> None:
         self._context, self._intake, self._queue, self._store = context, intake, queue, store
         self._recent = recent
-        self._beat, self._on_failure, self._want_workers = beat, on_failure, want_workers
+        self._heartbeat, self._on_failure, self._want_workers = heartbeat, on_failure, want_workers
         self._closing = threading.Event()
         # bound here, so that an address that cannot be bound is told to who starts the trainer
         self._unrolls, unrolls = context.serve((Unroll,))
         self._weights, weights = context.serve((WeightsRequest, ObservationsRequest))
         self._endpoints = {"unrolls": unrolls, "weights": weights}
-        if board is not None:
-            self._endpoints[BOARD] = board
+        if buffer is not None:
+            self._endpoints[SHARED_WEIGHTS] = buffer
         self._thread = threading.Thread(target=self._run, name="trainer-front", daemon=True)
         #: Where the thread's time goes.
         self.meter = WaitMeter()
@@ -130,7 +130,7 @@ class TrainerServer:
         membership = MonitorClient(
             control,
             hello=self._context.hello(self._endpoints),
-            beat=self._beat,
+            heartbeat=self._heartbeat,
             heartbeat_every_s=self._context.config.monitor.heartbeat_every_s,
             health=self._context.health,
         )

@@ -29,25 +29,25 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PostedWeights:
-    """A board and the door at which others get it.
+    """A buffer and the door at which others get it.
 
     Attributes:
-        board: where the trainer posts.
-        endpoint: of the door, for the trainer's hello.
+        buffer: where the trainer posts.
+        endpoint: of the fd_server, for the trainer's hello.
     """
 
-    board: SeqlockBuffer
+    buffer: SeqlockBuffer
     endpoint: str
-    door: FileDescriptorServer
+    fd_server: FileDescriptorServer
 
     def close(self) -> None:
-        """Take both away; who has mapped the board keeps it."""
-        self.door.close()
-        self.board.close()
+        """Take both away; who has mapped the buffer keeps it."""
+        self.fd_server.close()
+        self.buffer.close()
 
 
 def allocator_for(config: Config, device: torch.device) -> Callable[[int], SharedMemory] | None:
-    """What makes the memory of a trainer's board; None where nobody would read it.
+    """What makes the memory of a trainer's buffer; None where nobody would read it.
 
     Args:
         config: of the run.
@@ -76,12 +76,12 @@ def _asks_a_gpu(config: Config) -> bool:
 def post_weights(
     allocate: Callable[[int], SharedMemory] | None, architecture: Architecture, monitor: str
 ) -> PostedWeights | None:
-    """A board for a trainer, and its door beside the run's other sockets; None where none can be.
+    """A buffer for a trainer, and its door beside the run's other sockets; None where none can be.
 
     Args:
-        allocate: makes memory of so many numbers; None where no board is wanted.
+        allocate: makes memory of so many numbers; None where no buffer is wanted.
         architecture: of the policy.
-        monitor: its endpoint; only a run whose sockets are files has a place for the door.
+        monitor: its endpoint; only a run whose sockets are files has a place for the fd_server.
     """
     if allocate is None:
         return None
@@ -90,16 +90,16 @@ def post_weights(
         _LOGGER.info("event=weights_not_shared reason='the roles talk over tcp'")
         return None
     shapes = architecture.tensor_shapes()
-    path = Path(address.path).parent / f"{uuid.uuid4().hex[:8]}.door"
-    board: SeqlockBuffer | None = None
+    path = Path(address.path).parent / f"{uuid.uuid4().hex[:8]}.fds"
+    buffer: SeqlockBuffer | None = None
     try:
         endpoint = str(parse_endpoint(f"ipc://{path}"))
-        board = SeqlockBuffer(shapes, allocate(SeqlockBuffer.floats_needed(shapes)))
+        buffer = SeqlockBuffer(shapes, allocate(SeqlockBuffer.floats_needed(shapes)))
         return PostedWeights(
-            board, endpoint, FileDescriptorServer(path, board.describe, board.share)
+            buffer, endpoint, FileDescriptorServer(path, buffer.describe, buffer.share)
         )
     except (SharingError, EndpointError) as error:
-        if board is not None:
-            board.close()
+        if buffer is not None:
+            buffer.close()
         _LOGGER.warning("event=weights_not_shared reason=%r", str(error))
         return None

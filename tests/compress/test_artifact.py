@@ -22,7 +22,7 @@ from compress import (
     TorchScript,
     check_artifact,
     check_probe,
-    with_floor,
+    with_min_action_prob,
 )
 from compress.methods.quantizer import Quantizer, has_vnni
 from compress.runtimes.graph_cache import GraphCache
@@ -93,7 +93,7 @@ def test_every_other_field_is_in_the_digest_too(small) -> None:
             for f in fields(Fidelity)
         ],
         "latency_ms": [{1: 0.1, 2: 0.2}, {1: artifact.latency_ms[1]}],
-        "floor": [0.01],
+        "min_action_prob": [0.01],
     }
     assert set(changes) == {f.name for f in fields(Artifact)} - {"digest"}
     digests = [artifact.computed_digest()]
@@ -195,11 +195,11 @@ def _no_such_kernel(artifact, small):
 
 
 def _floor_that_leaves_nothing(artifact, small):
-    return sealed(replace(artifact, floor=0.4))
+    return sealed(replace(artifact, min_action_prob=0.4))
 
 
 def _floor_that_is_no_number(artifact, small):
-    return sealed(replace(artifact, floor=math.nan))
+    return sealed(replace(artifact, min_action_prob=math.nan))
 
 
 _SPOILS = {
@@ -224,7 +224,7 @@ _SPOILS = {
 @pytest.mark.parametrize("spoil", _SPOILS, ids=lambda spoil: spoil.__name__.strip("_"))
 def test_what_is_refused_leaves_the_old_policy_acting(small, spoil) -> None:
     runtime = ArtifactPolicy(small.images)
-    runtime.swap(make_artifact(small, "fp16", floor=0.05))
+    runtime.swap(make_artifact(small, "fp16", min_action_prob=0.05))
     observations = small.observations(small.images, 5, seed=3)
     before = runtime.logits(observations)
     spoilt = spoil(make_artifact(small, seed=2), small)
@@ -353,22 +353,24 @@ def test_a_chains_fidelity_is_measured_on_what_its_artifact_answers(small) -> No
     assert (fidelity.agreement, fidelity.observations, fidelity.version) == (same / 40, 40, 6)
 
 
-@pytest.mark.parametrize("floor", [0.0, 1e-4, 0.02, 0.12])
-def test_no_action_is_less_probable_than_the_floor(floor) -> None:
+@pytest.mark.parametrize("min_action_prob", [0.0, 1e-4, 0.02, 0.12])
+def test_no_action_is_less_probable_than_the_floor(min_action_prob) -> None:
     logits = np.random.default_rng(2).normal(0, 20, (100, 8)).astype(np.float32)
     logits[0] = 0
-    mixed = with_floor(logits, floor)
+    mixed = with_min_action_prob(logits, min_action_prob)
     assert mixed.dtype == np.float32 and mixed.shape == logits.shape
-    if floor == 0.0:
+    if min_action_prob == 0.0:
         assert mixed is logits
         return
     mixed, logits = mixed.astype(np.float64), logits.astype(np.float64)
     # they are log-probabilities, so what is sampled from them is what the correction is told
     np.testing.assert_allclose(np.exp(mixed).sum(axis=1), 1.0, atol=1e-5)
-    assert (np.exp(mixed) >= floor * (1 - 1e-5)).all()
+    assert (np.exp(mixed) >= min_action_prob * (1 - 1e-5)).all()
     p = np.exp(logits - logits.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(np.exp(mixed), (1 - 8 * floor) * p + floor, rtol=1e-4)
+    np.testing.assert_allclose(
+        np.exp(mixed), (1 - 8 * min_action_prob) * p + min_action_prob, rtol=1e-4
+    )
     assert (mixed.argmax(axis=1) == logits.argmax(axis=1)).all()
 
 
@@ -376,10 +378,10 @@ def test_actors_act_with_the_floor_of_their_artifact(small) -> None:
     observations = small.observations(small.images, 8)
     plain, floored = ArtifactPolicy(small.images), ArtifactPolicy(small.images)
     plain.swap(make_artifact(small))
-    floored.swap(make_artifact(small, floor=0.2))
+    floored.swap(make_artifact(small, min_action_prob=0.2))
     np.testing.assert_allclose(
         floored.logits(observations),
-        with_floor(plain.logits(observations), 0.2),
+        with_min_action_prob(plain.logits(observations), 0.2),
         rtol=1e-5,
         atol=1e-6,
     )

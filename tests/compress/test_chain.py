@@ -110,16 +110,18 @@ def test_ids_that_are_too_long_together_are_refused_before_the_run(small) -> Non
         chain_of(Named(half), Named(half), ONNX()).plan(small.flat)
 
 
-@pytest.mark.parametrize("floor", [-0.1, 1.0, math.nan, math.inf])
-def test_a_floor_that_is_no_probability_is_refused(floor) -> None:
-    with pytest.raises(ChainError, match="floor: expected a probability"):
-        CompressorChain(floor=floor)
+@pytest.mark.parametrize("min_action_prob", [-0.1, 1.0, math.nan, math.inf])
+def test_a_floor_that_is_no_probability_is_refused(min_action_prob) -> None:
+    with pytest.raises(ChainError, match="min_action_prob: expected a probability"):
+        CompressorChain(min_action_prob=min_action_prob)
 
 
 def test_a_floor_must_leave_something_to_the_policy(small) -> None:
-    assert chain_of(ONNX(), floor=0.33).plan(small.images).static
-    with pytest.raises(ChainError, match=r"floor: 0.34 for each of 3 actions.*less than 0.333"):
-        chain_of(ONNX(), floor=0.34).plan(small.images)
+    assert chain_of(ONNX(), min_action_prob=0.33).plan(small.images).static
+    with pytest.raises(
+        ChainError, match=r"min_action_prob: 0.34 for each of 3 actions.*less than 0.333"
+    ):
+        chain_of(ONNX(), min_action_prob=0.34).plan(small.images)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +306,7 @@ def test_fidelity_is_that_of_what_acts_floor_included(small) -> None:
     # 0.1 for each of four actions: 0.6 · 0.7 + 0.1 and 0.6 · 0.1 + 0.1
     expected = 0.7 * math.log(0.7 / 0.52) + 0.3 * math.log(0.1 / 0.16)
     context = Context(small.observations(small.flat, 8))
-    fidelity = chain_of(ONNX(), floor=0.1).compress(policy, context).fidelity
+    fidelity = chain_of(ONNX(), min_action_prob=0.1).compress(policy, context).fidelity
     assert fidelity.kl_mean == pytest.approx(expected, rel=1e-5)
     assert chain_of(ONNX()).compress(policy, context).fidelity.kl_mean < 1e-6
 

@@ -44,8 +44,8 @@ def test_every_name_makes_a_link() -> None:
 def test_settings_reach_their_link() -> None:
     link = parse_chain([{"int8": {"calibrate_every": 7, "calibration_observations": 9}}]).links[0]
     assert (link._calibrate_every, link._calibration_observations) == (7, 9)
-    link = parse_chain([{"distill": {"steps": 5, "first_steps": 6, "budget_s": 0.5}}]).links[0]
-    assert (link._steps, link._first_steps, link._budget_s) == (5, 6, 0.5)
+    link = parse_chain([{"distill": {"steps": 5, "first_steps": 6, "time_limit_s": 0.5}}]).links[0]
+    assert (link._steps, link._first_steps, link._time_limit_s) == (5, 6, 0.5)
 
 
 def test_options_reach_the_chain(small) -> None:

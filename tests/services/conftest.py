@@ -165,7 +165,7 @@ def nothing_comes(server, meanwhile: Callable[[], object] = lambda: None) -> boo
     return True
 
 
-def make_beat(**changes) -> Heartbeat:
+def make_heartbeat(**changes) -> Heartbeat:
     fields = {
         "state": "running",
         "counters": {},
@@ -210,7 +210,7 @@ def tools() -> SimpleNamespace:
         wait_until=wait_until,
         next_message=next_message,
         nothing_comes=nothing_comes,
-        make_beat=make_beat,
+        make_heartbeat=make_heartbeat,
         make_unroll=make_unroll,
         deadline_s=DEADLINE_S,
     )

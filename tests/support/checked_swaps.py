@@ -50,11 +50,11 @@ def torch_logits(graph, tensors, observations):
         return network(torch.from_numpy(observations))[0].numpy()
 
 
-def floored(logits, floor):
-    """Logits of (1 − A·floor) p + floor."""
+def floored(logits, min_action_prob):
+    """Logits of (1 − A·min_action_prob) p + floor."""
     p = np.exp(logits - logits.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
-    return np.log((1.0 - logits.shape[1] * floor) * p + floor)
+    return np.log((1.0 - logits.shape[1] * min_action_prob) * p + min_action_prob)
 
 
 def expected_of(graph, tensors, computed_in):
@@ -76,9 +76,9 @@ def _of_artifact(artifact):
     in_halves = graph.runtime != "onnx" and graph.precision in halves
     computed_in = graph.precision if in_halves else "fp32"
     observations, logits, tolerance = expected_of(graph, artifact.tensors, computed_in)
-    if artifact.floor > 0.0:
+    if artifact.min_action_prob > 0.0:
         # these are normalised: each may move by what it and the normaliser moved
-        return observations, floored(logits, artifact.floor), 2 * tolerance
+        return observations, floored(logits, artifact.min_action_prob), 2 * tolerance
     return observations, logits, tolerance
 
 

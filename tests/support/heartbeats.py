@@ -1,4 +1,4 @@
-"""Beats of actors and trainers as a run's view gets them, for the tests of the view."""
+"""Heartbeats of actors and trainers as a run's view gets them, for the tests of the view."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ class Heartbeat:
     episode_returns: tuple[float, ...] = ()
 
 
-def actor_beat(view: MetricsAggregator, incarnation: str, now: float, **counters: int) -> None:
-    view.observe_beat("actor", "actor-0", incarnation, Heartbeat(counters), now)
+def actor_heartbeat(view: MetricsAggregator, incarnation: str, now: float, **counters: int) -> None:
+    view.observe_heartbeat("actor", "actor-0", incarnation, Heartbeat(counters), now)
 
 
-def trainer_beat(view: MetricsAggregator, incarnation: str, now: float, **counters: int) -> None:
+def trainer_heartbeat(
+    view: MetricsAggregator, incarnation: str, now: float, **counters: int
+) -> None:
     named = {name.replace("seen_", "seen."): value for name, value in counters.items()}
-    view.observe_beat("trainer", "trainer", incarnation, Heartbeat(named), now)
+    view.observe_heartbeat("trainer", "trainer", incarnation, Heartbeat(named), now)
 
 
 def identity_holds(line: Mapping[str, object]) -> bool:

@@ -117,7 +117,7 @@ def samples_of_messages() -> dict[str, Any]:
             probe_logits=np.array([[0.5, -0.5]], np.float32),
             fidelity={"kl_mean": 0.25},
             latency_ms={"1": 0.125},
-            floor=0.0,
+            min_action_prob=0.0,
             digest="cd" * 16,
         ),
         ActRequest(5, np.array([[0.5, -1, 2], [3, 4, 5]], np.float32), within_s=1.5),

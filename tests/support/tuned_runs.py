@@ -69,10 +69,10 @@ class World:
         self.members = [member("trainer-0", "t"), *actors_of(config.actors.processes)]
         self.workers = {"t": 1}
         self.learned = 0.0
-        self.letters: list[OutgoingMessage] = []
+        self.messages: list[OutgoingMessage] = []
         self.deaf = False
         self.by_hand: list[Member] = []
-        #: Incarnations that do not beat.
+        #: Incarnations that do not heartbeat.
         self.silent: set[str] = set()
         #: Incarnation of actors that were started again, by name.
         self._again: dict[str, str] = {}
@@ -90,15 +90,15 @@ class World:
                 if member.incarnation in self.silent:
                     continue
                 workers = self.workers.get(member.incarnation)
-                beat = self.tools.make_beat(
+                heartbeat = self.tools.make_heartbeat(
                     counters={"learned_steps": int(self.learned), "batches": int(self.learned)},
                     gauges={} if workers is None else {"workers": float(workers)},
                 )
-                self.tuning.take(member, beat, self.members, {}, self.clock.now)
-            for letter in self.tuning.letters(self.members, self.clock.now):
-                self.letters.append(letter)
+                self.tuning.take(member, heartbeat, self.members, {}, self.clock.now)
+            for message in self.tuning.messages(self.members, self.clock.now):
+                self.messages.append(message)
                 if not self.deaf:
-                    self.workers[letter.address.decode()] = letter.message.count
+                    self.workers[message.address.decode()] = message.message.count
             wanted = self.tuning.actors_wanted
             if wanted is not None and not self.deaf:
                 others = [m for m in self.members if m.role != "actor"]

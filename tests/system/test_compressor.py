@@ -46,7 +46,7 @@ def test_a_run_on_int8_learns_and_outlives_its_compressor(system: System) -> Non
     run.wait_for(lambda: run.last()["compressor_artifacts"] > 20, "each has made some")
     # no compression starts within 0.05 s of the last; the first one takes long
     assert run.last()["compressor_artifact_interval_s"] > 0.02
-    assert line["compressor_errors"] == 0.0 <= line["compressor_plain_artifacts"]
+    assert line["compressor_errors"] == 0.0 <= line["compressor_uncompressed_artifacts"]
     assert line["actor_policy_refused"] == 0.0 < line["actor_policy_swaps"]
     parts = run.last()["part_seconds"]["compressor"]
     assert parts.keys() >= {"wire", "pull", "compress", "encode", "waiting for requests", "total"}
@@ -209,7 +209,7 @@ def test_a_link_that_raises_now_and_then_is_counted_and_the_run_goes_on(system: 
     )
     line = run.last()
     # the last artifact stays: nobody had to act on the uncompressed policy
-    assert line["compressor_plain_artifacts"] == 0.0 == line["actor_policy_refused"]
+    assert line["compressor_uncompressed_artifacts"] == 0.0 == line["actor_policy_refused"]
     assert "RuntimeError: not in the mood" in run.log("compressor-0")
     run.finish()
 

@@ -126,7 +126,7 @@ def test_every_kind_of_fault_is_dropped_and_counted_and_the_run_goes_on(system: 
     run.wait_for(
         lambda: run.last()["learned_steps"] > before["learned_steps"] + 300, "the run goes on"
     )
-    # a mean over two actors, of beats that come a little later than the log
+    # a mean over two actors, of heartbeats that come a little later than the log
     reported = run.wait_for(
         lambda: (n := 2 * run.last().get("actor_env_faults", 0.0)) >= len(_REASONS) and n,
         "all kinds are counted",
@@ -181,7 +181,7 @@ def test_an_environment_that_hangs_in_native_code_costs_its_actor_alone(system: 
 def test_an_actor_is_heard_of_while_its_environments_are_reset_one_by_one(system: System) -> None:
     config = system.config(CARTPOLE, env={"id": "failing_envs:slow_to_begin"})
     run = system.train(config)
-    # 1.6 s of resets, in which a beat is due every tenth of a second
+    # 1.6 s of resets, in which a heartbeat is due every tenth of a second
     run.wait_until_learning(beyond=20)
     assert "died" not in run.output, run.diagnosis()
     run.finish()

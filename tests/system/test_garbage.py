@@ -197,10 +197,10 @@ def test_garbage_on_every_socket_file_is_refused_and_the_run_goes_on(
     _spoil(run, visitor, sockets)
     _bad_unrolls_are_refused(run, visitor, sockets["unrolls"])
     _refusals_are_counted(run)
-    # a beat of somebody who never said hello, and a hello that takes an actor's name
+    # a heartbeat of somebody who never said hello, and a hello that takes an actor's name
     stranger = visit(run.monitor_address())
-    beat = Heartbeat("", {"env_steps": 2**50}, {}, {}, {}, [1e9], [1], False, "")
-    stranger.control.send(beat)
+    heartbeat = Heartbeat("", {"env_steps": 2**50}, {}, {}, {}, [1e9], [1], False, "")
+    stranger.control.send(heartbeat)
     before = run.last()["learned_steps"]
     run.wait_until_learning(beyond=before + 300)
     assert run.last()["env_steps"] < 2**40

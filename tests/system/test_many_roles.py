@@ -31,8 +31,8 @@ def test_after_2000_hellos_over_few_connections_good_roles_are_still_answered(
                 while socket.poll(0, zmq.POLLIN):
                     socket.recv_multipart()
             socket.close(linger=5000)
-        beat = Heartbeat("", {}, {}, {}, {}, [], [], False, "")
-        assert isinstance(visitor.ask(visitor.control, beat, HeartbeatReply), HeartbeatReply)
+        heartbeat = Heartbeat("", {}, {}, {}, {}, [], [], False, "")
+        assert isinstance(visitor.ask(visitor.control, heartbeat, HeartbeatReply), HeartbeatReply)
         assert 5 < len(visitor.peers().peers) < 100
         for text in visitor.status()["events"][-5:]:
             assert "as one message can list" in text

@@ -96,7 +96,7 @@ class Surroundings:
         self._address = b""
         self.version = 0
         self.endpoint: str | None = None
-        self.beat: Heartbeat | None = None
+        self.heartbeat: Heartbeat | None = None
         self.clients: list[Asking] = []
         self._contexts = [self.context]
         self.run: Run = system.role(
@@ -122,7 +122,7 @@ class Surroundings:
                 self.endpoint = envelope.message.endpoints["predictions"]
                 self.tell(Peers(1, [self._trainer]))
             else:
-                self.beat = envelope.message
+                self.heartbeat = envelope.message
                 self._monitor.send(address, HeartbeatReply(1))  # who said goodbye may be gone
         for address, _ in self._weights.receive(0.0):
             self.version += 1
@@ -182,7 +182,7 @@ def test_counts_change_while_requests_and_weights_come_and_nothing_is_lost(surro
             lambda count=count: around.threads() == alone + count - 1, f"{count} workers run"
         )
         took_s["more" if count > before else "fewer"].append(time.monotonic() - told_at)
-        around.until(lambda count=count: around.beat.gauges["workers"] == count, "it says so")
+        around.until(lambda count=count: around.heartbeat.gauges["workers"] == count, "it says so")
         answer_some()
     # the one in the middle: a machine that stands still for a second breaks no promise of ours
     for times_s in took_s.values():
@@ -190,10 +190,10 @@ def test_counts_change_while_requests_and_weights_come_and_nothing_is_lost(surro
     for refused, count in enumerate((0, 65), start=1):
         around.tell(SetWorkers(count))
         around.until(
-            lambda refused=refused: around.beat.counters["workers_refused"] == refused,
+            lambda refused=refused: around.heartbeat.counters["workers_refused"] == refused,
             f"a count of {count} is refused",
         )
-    assert around.beat.gauges["workers"] == 1
+    assert around.heartbeat.gauges["workers"] == 1
     answer_some()
 
     # a slow machine takes weights less often
@@ -217,9 +217,9 @@ def test_counts_change_while_requests_and_weights_come_and_nothing_is_lost(surro
     assert len(versions) > 1
 
     around.tell(Directive("stop", "enough"))
-    # its goodbye is the last beat
-    wait_for(lambda: around.step() or around.beat.final, "the last beat", context=str)
-    counters = around.beat.counters
+    # its goodbye is the last heartbeat
+    wait_for(lambda: around.step() or around.heartbeat.final, "the last heartbeat", context=str)
+    counters = around.heartbeat.counters
     # whatever was asked again is one that waited too long: a machine that stood still for seconds
     again = sum(client.asked.total() for client in around.clients) - around.answered()
     assert again == counters["requests_expired"]
@@ -228,6 +228,6 @@ def test_counts_change_while_requests_and_weights_come_and_nothing_is_lost(surro
     )
     for name in ("worker_failures", "requests_dropped.worker_failed", "queue_full", "refused"):
         assert counters[name] == 0, counters
-    assert 0 <= around.beat.gauges["queue_fill"] <= 1
-    assert 0 < around.beat.gauges["wait_ms_p50"] <= around.beat.gauges["wait_ms_p99"]
+    assert 0 <= around.heartbeat.gauges["queue_fill"] <= 1
+    assert 0 < around.heartbeat.gauges["wait_ms_p50"] <= around.heartbeat.gauges["wait_ms_p99"]
     assert around.run.wait(within_s=20.0) == 0, around.run.output

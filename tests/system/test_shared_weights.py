@@ -23,18 +23,18 @@ def test_a_run_learns_on_shared_weights_and_survives_the_kill_of_its_trainer(
     )
     run = system.train(config)
     run.wait_until_learning()
-    run.wait_for(lambda: _boards(run, reader) == 1, f"{reader} reads the board")
+    run.wait_for(lambda: _buffers(run, reader) == 1, f"{reader} reads the buffer")
     # a reader that stays where it is would be too old by now: max_lag_versions is 100
     run.wait_for(lambda: run.last()["policy_version"] > 300, "three hundred versions")
     assert run.last()["dropped_steps"].get("lag", 0) == 0
     run.kill_role("trainer-0")
     run.wait_for(lambda: run.last()["generation"] == 1, "the new trainer reports")
-    run.wait_for(lambda: _boards(run, reader) == 2, f"{reader} reads the new board")
+    run.wait_for(lambda: _buffers(run, reader) == 2, f"{reader} reads the new buffer")
     version = run.last()["policy_version"]
     run.wait_for(lambda: run.last()["policy_version"] > version + 300, "three hundred more")
     assert run.last()["dropped_steps"].get("lag", 0) == 0
     run.finish()
 
 
-def _boards(run: Run, reader: str) -> int:
+def _buffers(run: Run, reader: str) -> int:
     return run.log(reader).count("event=weights_shared")

@@ -40,7 +40,7 @@ class PlayedMonitor:
         self._server = self._context.serve_at(address, (Hello, Heartbeat))
         self._addresses: dict[str, bytes] = {}
         self._peers: dict[str, Peer] = {}
-        self.beats: dict[str, Heartbeat] = {}
+        self.heartbeats: dict[str, Heartbeat] = {}
         self.roles: dict[str, Run] = {
             role: system.role(role, path, address, "--name", f"{role}-0")
             for role in ("trainer", "actor")
@@ -48,9 +48,9 @@ class PlayedMonitor:
 
     @property
     def learned(self) -> int:
-        """Agent steps, by the trainer's newest beat."""
-        beat = self.beats.get("trainer")
-        return 0 if beat is None else beat.counters["learned_steps"]
+        """Agent steps, by the trainer's newest heartbeat."""
+        heartbeat = self.heartbeats.get("trainer")
+        return 0 if heartbeat is None else heartbeat.counters["learned_steps"]
 
     def trainer_threads(self) -> int:
         return psutil.Process(self.roles["trainer"].process.pid).num_threads()
@@ -71,7 +71,7 @@ class PlayedMonitor:
                     self._server.send(each, Peers(len(self._peers), list(self._peers.values())))
                 continue
             role = next(role for role, known in self._addresses.items() if known == address)
-            self.beats[role] = message
+            self.heartbeats[role] = message
             self._server.send(
                 address, HeartbeatReply(len(self._peers))
             )  # who said goodbye may be gone
@@ -91,11 +91,11 @@ class PlayedMonitor:
         self.until(lambda: self.learned >= enough, f"{steps} steps more are learned")
 
     def end(self, role: str) -> Heartbeat:
-        """Tell a role to stop; its last beat."""
+        """Tell a role to stop; its last heartbeat."""
         self.tell(role, Directive("stop", "enough"))
-        self.until(lambda: self.beats[role].final, f"the last beat of the {role}")
+        self.until(lambda: self.heartbeats[role].final, f"the last heartbeat of the {role}")
         assert self.roles[role].wait(within_s=20.0) == 0, self.roles[role].output
-        return self.beats[role]
+        return self.heartbeats[role]
 
     def close(self) -> None:
         self._context.close()
@@ -121,7 +121,8 @@ def test_counts_change_within_a_second_while_it_learns_and_no_unroll_is_lost(pla
         )
         took_s["more" if count > before else "fewer"].append(time.monotonic() - told_at)
         played.until(
-            lambda count=count: played.beats["trainer"].gauges["workers"] == count, "it says so"
+            lambda count=count: played.heartbeats["trainer"].gauges["workers"] == count,
+            "it says so",
         )
         played.learn_some()
     # the one in the middle: a machine that stands still for a second breaks no promise of ours
@@ -130,11 +131,13 @@ def test_counts_change_within_a_second_while_it_learns_and_no_unroll_is_lost(pla
     for refused, count in enumerate((0, 65), start=1):
         played.tell("trainer", SetWorkers(count))
         played.until(
-            lambda refused=refused: played.beats["trainer"].counters["workers_refused"] == refused,
+            lambda refused=refused: (
+                played.heartbeats["trainer"].counters["workers_refused"] == refused
+            ),
             f"a count of {count} is refused",
         )
     played.learn_some()
-    assert played.beats["trainer"].gauges["workers"] == 1
+    assert played.heartbeats["trainer"].gauges["workers"] == 1
 
     played.end("actor")
     last = played.end("trainer")

@@ -64,7 +64,7 @@ class AnnealingSearch:
         rng: random.Random,
     ) -> None:
         self._names, self._most = names, most
-        self._every_s, self._thaw_share = every_s, restart_search_share
+        self._every_s, self._restart_share = every_s, restart_search_share
         self._hot, self._cooling, self._rng = temperature, cooling, rng
         self.temperature = temperature
         self.frozen = False
@@ -197,7 +197,7 @@ class AnnealingSearch:
             noise = self._known.noise.of_change(1.0, estimate.windows)
             # a window in which nothing was counted is never noise: no estimate may come to zero
             nothing = reading.rate <= 0.0
-            if nothing or abs(deviation) > max(self._thaw_share, OUTLIER * noise):
+            if nothing or abs(deviation) > max(self._restart_share, OUTLIER * noise):
                 if known:
                     return [self._doubt(reading, deviation)]
                 self._known.restart(kept, reading.rate, weight)
@@ -245,7 +245,7 @@ class AnnealingSearch:
             reason = f"{words} is worse" + (", seen early" if early else "") + "; reverted"
             return [self.decide("rejected", reason, trial, reading, change=change)]
         self._move(trial)
-        if change > self._thaw_share:
+        if change > self._restart_share:
             # may also be another user of the machine who left: what is known may hold no more
             self._known.forget(but=trial)
         reason = f"{words} is better" if gain >= 0.0 else f"{words}, accepted by {chance:.0%}"
@@ -268,7 +268,7 @@ class AnnealingSearch:
             if seen.rate > 0.0:
                 self._known.learn(self.kept, seen.rate, seen.window_s / self._every_s)
         reason = f"{words}, twice in a row: the machine's load changed, everything is tried anew"
-        return self.decide("thawed", reason, self.kept, reading, baseline=baseline)
+        return self.decide("restarted", reason, self.kept, reading, baseline=baseline)
 
     def _judge_silent(self, trial: Setting, reading: Reading) -> Decision:
         """A trial under which nothing was counted: the first time it may be a disk that hung.

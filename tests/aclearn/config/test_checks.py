@@ -47,13 +47,13 @@ def refusal(text: str) -> str:
         (
             "env: {id: a}\ntuner: {enabled: true, every_s: 10}\nmonitor: {heartbeat_every_s: 4}",
             "monitor.heartbeat_every_s: 4 s is too slow for windows of tuner.every_s = 10 s, since "
-            "one late beat throws a window away; lower it to 2.5 s or less, or raise tuner.every_s "
-            "to 16 s or more",
+            "one late heartbeat throws a window away; lower it to 2.5 s or less, or raise "
+            "tuner.every_s to 16 s or more",
         ),
         (
             "env: {id: a}\ntuner: {enabled: true, every_s: 1}\nmonitor: {heartbeat_every_s: 1.5}",
             "monitor.heartbeat_every_s: 1.5 s is too slow for windows of tuner.every_s = 1 s, "
-            "since one late beat throws a window away; lower it to 1 s or less, or raise "
+            "since one late heartbeat throws a window away; lower it to 1 s or less, or raise "
             "tuner.every_s to 6 s or more",
         ),
         (

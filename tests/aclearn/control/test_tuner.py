@@ -184,8 +184,8 @@ def test_it_thaws_when_the_rate_changes_twice_in_a_row_and_finds_the_new_best(fa
     run.go_on(900.0)
     assert run.tuner.frozen
     now_best[0], scale[0] = (2, 1), factor
-    thawed = run.until("thawed")
-    assert [d.verdict for d in run.decisions[-2:]] == ["suspect", "thawed"]
+    thawed = run.until("restarted")
+    assert [d.verdict for d in run.decisions[-2:]] == ["suspect", "restarted"]
     assert thawed.temperature == 0.05
     assert thawed.state == "searching"
     run.go_on(900.0)
@@ -202,10 +202,10 @@ def test_it_thaws_from_the_stated_share_on_and_not_below(share: float) -> None:
     scale[0] = 1.0 - 0.9 * share
     run.go_on(300.0)
     assert run.tuner.frozen
-    assert not {"suspect", "thawed"} & {d.verdict for d in run.decisions}
+    assert not {"suspect", "restarted"} & {d.verdict for d in run.decisions}
     scale[0] = 1.0 - 1.1 * share
     run.go_on(40.0)
-    assert "thawed" in {d.verdict for d in run.decisions}
+    assert "restarted" in {d.verdict for d in run.decisions}
 
 
 def test_what_is_refused_from_memory_is_told_with_its_temperature() -> None:
@@ -233,7 +233,7 @@ def test_one_window_that_deviates_changes_nothing() -> None:
     run.go_on(100.0)
     assert run.tuner.frozen
     assert run.tuner.kept_estimate.mean == pytest.approx(baseline, rel=1e-3)
-    assert "thawed" not in {d.verdict for d in run.decisions}
+    assert "restarted" not in {d.verdict for d in run.decisions}
 
 
 def test_a_slow_change_adds_up_to_a_thaw() -> None:
@@ -243,7 +243,7 @@ def test_a_slow_change_adds_up_to_a_thaw() -> None:
     for _ in range(400):
         scale[0] *= 0.999
         run.go_on(10.0)
-    assert "thawed" in {d.verdict for d in run.decisions}
+    assert "restarted" in {d.verdict for d in run.decisions}
 
 
 def test_a_single_possible_setting_is_only_watched() -> None:
@@ -251,6 +251,6 @@ def test_a_single_possible_setting_is_only_watched() -> None:
     run.go_on(200.0)
     assert run.tuner.frozen
     run.rate = lambda counts: 100.0
-    run.until("thawed")
+    run.until("restarted")
     run.go_on(200.0)
     assert run.tuner.frozen

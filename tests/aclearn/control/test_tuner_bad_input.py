@@ -25,8 +25,8 @@ def test_a_rate_that_falls_to_zero_accepts_nothing() -> None:
     run.rate = lambda counts: 0.0
     run.go_on(200.0)
     after = [d for d in run.decisions if d.rate == 0.0]
-    assert {d.verdict for d in after} <= {"suspect", "thawed", "idle"}
-    assert [d.verdict for d in after].count("thawed") == 1
+    assert {d.verdict for d in after} <= {"suspect", "restarted", "idle"}
+    assert [d.verdict for d in after].count("restarted") == 1
     assert after[-1].verdict == "idle"
     assert run.tuner.kept == {"predictors": 3, "trainers": 2}
 

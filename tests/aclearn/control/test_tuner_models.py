@@ -82,7 +82,7 @@ def test_it_adapts_to_another_user_of_the_machine_and_comes_back(seed: int) -> N
     def thaws_in(seconds: float) -> int:
         before = len(run.decisions)
         run.go_on(seconds)
-        return [d.verdict for d in run.decisions[before:]].count("thawed")
+        return [d.verdict for d in run.decisions[before:]].count("restarted")
 
     run.go_on(since)
     assert run.tuner.frozen

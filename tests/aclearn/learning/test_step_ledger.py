@@ -196,12 +196,12 @@ def test_check_tells_all_numbers_of_a_broken_account() -> None:
         assert number in text
 
 
-def test_the_beat_counters_name_every_open_and_the_latest_closed_incarnations() -> None:
+def test_the_heartbeat_counters_name_every_open_and_the_latest_closed_incarnations() -> None:
     ledger = StepLedger()
     ledger.admit("a", 0, 0, 40, {}, 40)
     for number in range(300):
         ledger.close(f"c{number}", 2)
-    counters = ledger.beat_counters()
+    counters = ledger.heartbeat_counters()
     assert counters["env_steps"] == 640
     assert counters["in_flight_steps"] == 40
     assert counters["seen.a"] == 40
@@ -222,7 +222,7 @@ def test_memory_is_bounded_and_the_account_exact_with_many_incarnations_and_reas
     ledger.check()
 
 
-def test_actors_that_come_and_go_for_ever_leave_the_account_exact_and_the_beat_small() -> None:
+def test_actors_that_come_and_go_for_ever_leave_the_account_exact_and_the_heartbeat_small() -> None:
     ledger = StepLedger()
     ledger.admit("stays", 0, 0, 1, {}, 1)
     for number in range(2000):
@@ -236,10 +236,12 @@ def test_actors_that_come_and_go_for_ever_leave_the_account_exact_and_the_beat_s
     ledger.check()
     assert ledger.env_steps == 2000 * 25 + 2001 + 20
     assert ledger.dropped_steps == {"lost": 2000 * 5}
-    beat = Heartbeat("", ledger.beat_counters(), {}, ledger.dropped_steps, {}, [], [], False, "")
-    decode(encode(beat, run="r" * 100, sender="s" * 32, sequence=1))
+    heartbeat = Heartbeat(
+        "", ledger.heartbeat_counters(), {}, ledger.dropped_steps, {}, [], [], False, ""
+    )
+    decode(encode(heartbeat, run="r" * 100, sender="s" * 32, sequence=1))
     again = StepLedger.from_state(ledger.state())
-    assert again.beat_counters()["seen.stays"] == 2001
+    assert again.heartbeat_counters()["seen.stays"] == 2001
 
 
 _small = st.integers(-3, 60)

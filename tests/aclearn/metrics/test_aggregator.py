@@ -8,10 +8,10 @@ import math
 import pytest
 
 from aclearn.metrics import METRIC_NAMES, MetricsAggregator
-from tests.support.heartbeats import Heartbeat, actor_beat, trainer_beat
+from tests.support.heartbeats import Heartbeat, actor_heartbeat, trainer_heartbeat
 
 
-def test_a_line_before_any_beat_has_every_name_and_no_episode() -> None:
+def test_a_line_before_any_heartbeat_has_every_name_and_no_episode() -> None:
     line = MetricsAggregator(50.0).line(53.0)
     assert tuple(line) == METRIC_NAMES
     assert line["time_s"] == 3.0
@@ -23,8 +23,8 @@ def test_a_line_before_any_beat_has_every_name_and_no_episode() -> None:
 def test_a_line_is_json_without_nan_whatever_the_gauges_are() -> None:
     view = MetricsAggregator(0.0)
     gauges = {"loss_policy": math.nan, "loss_value": math.inf, "entropy": 1.5, "lag_max": 3.0}
-    beat = Heartbeat(gauges=gauges, episode_returns=(math.nan, 7.0))
-    view.observe_beat("trainer", "trainer", "t", beat, 1.0)
+    heartbeat = Heartbeat(gauges=gauges, episode_returns=(math.nan, 7.0))
+    view.observe_heartbeat("trainer", "trainer", "t", heartbeat, 1.0)
     line = json.loads(json.dumps(view.line(1.0), allow_nan=False))
     assert "loss_policy" not in line
     assert (line["entropy"], line["lag_max"], line["return_mean_100"]) == (1.5, 3.0, 7.0)
@@ -32,9 +32,11 @@ def test_a_line_is_json_without_nan_whatever_the_gauges_are() -> None:
 
 def test_gauges_of_other_roles_carry_their_name_and_never_hide_a_metric() -> None:
     view = MetricsAggregator(0.0)
-    view.observe_beat("trainer", "t", "t", Heartbeat(gauges={"queue_fill": 0.5, "tps": 9e9}), 1.0)
-    view.observe_beat("predictor", "p0", "p", Heartbeat(gauges={"batch": 10.0}), 1.0)
-    view.observe_beat("predictor", "p1", "q", Heartbeat(gauges={"batch": 20.0}), 1.0)
+    view.observe_heartbeat(
+        "trainer", "t", "t", Heartbeat(gauges={"queue_fill": 0.5, "tps": 9e9}), 1.0
+    )
+    view.observe_heartbeat("predictor", "p0", "p", Heartbeat(gauges={"batch": 10.0}), 1.0)
+    view.observe_heartbeat("predictor", "p1", "q", Heartbeat(gauges={"batch": 20.0}), 1.0)
     assert view.extra == {"queue_fill": 0.5, "predictor_batch": 15.0}
     assert view.line(1.0)["tps"] == 0.0
 
@@ -42,18 +44,18 @@ def test_gauges_of_other_roles_carry_their_name_and_never_hide_a_metric() -> Non
 def test_a_counter_that_goes_back_within_a_process_is_no_negative_rate() -> None:
     view = MetricsAggregator(0.0)
     for tick, learned in enumerate((0, 100, 40, 60)):
-        trainer_beat(view, "t", float(tick), learned_steps=learned)
+        trainer_heartbeat(view, "t", float(tick), learned_steps=learned)
     assert view.line(3.0)["learned_steps_per_s"] == pytest.approx((100 + 20) / 3)
 
 
 def test_rates_are_increments_over_the_window() -> None:
     view = MetricsAggregator(0.0)
-    for tick in range(61):  # 30 s, two beats a second
+    for tick in range(61):  # 30 s, two heartbeats a second
         now = tick / 2
-        actor_beat(view, "a", now, env_steps=50 * tick, predictions=60 * tick)
-        actor_beat(view, "b", now, env_steps=10 * tick, predictions=20 * tick)
+        actor_heartbeat(view, "a", now, env_steps=50 * tick, predictions=60 * tick)
+        actor_heartbeat(view, "b", now, env_steps=10 * tick, predictions=20 * tick)
         steps = 40 * tick
-        trainer_beat(
+        trainer_heartbeat(
             view, "t", now, env_steps=steps, learned_steps=steps, updates=tick, seen_a=steps
         )
     line = view.line(30.0)
@@ -66,7 +68,7 @@ def test_rates_are_increments_over_the_window() -> None:
 def test_batches_are_the_training_rate_where_each_is_used_more_than_once() -> None:
     view = MetricsAggregator(0.0)
     for tick in range(11):
-        trainer_beat(view, "t", float(tick), updates=6 * tick, batches=3 * tick)
+        trainer_heartbeat(view, "t", float(tick), updates=6 * tick, batches=3 * tick)
     line = view.line(10.0)
     assert (line["updates"], line["tps"]) == (60, pytest.approx(3.0))
 
@@ -74,9 +76,9 @@ def test_batches_are_the_training_rate_where_each_is_used_more_than_once() -> No
 def test_rates_follow_a_change_within_the_window_and_fall_to_zero_in_silence() -> None:
     view = MetricsAggregator(0.0)
     for tick in range(21):
-        trainer_beat(view, "t", float(tick), learned_steps=min(tick, 10) * 100)
+        trainer_heartbeat(view, "t", float(tick), learned_steps=min(tick, 10) * 100)
     assert view.line(20.0)["learned_steps_per_s"] == 0.0
-    trainer_beat(view, "t", 21.0, learned_steps=1500)
+    trainer_heartbeat(view, "t", 21.0, learned_steps=1500)
     assert view.line(21.0)["learned_steps_per_s"] == pytest.approx(50.0)  # 500 in 10 s
     assert view.line(26.0)["learned_steps_per_s"] == pytest.approx(50.0)
     assert view.line(60.0)["learned_steps_per_s"] == 0.0
@@ -85,10 +87,10 @@ def test_rates_follow_a_change_within_the_window_and_fall_to_zero_in_silence() -
 def test_a_restarted_actor_adds_to_the_rates_from_zero() -> None:
     view = MetricsAggregator(0.0)
     for tick in range(6):
-        actor_beat(view, "a", float(tick), env_steps=100 * tick, predictions=100 * tick)
+        actor_heartbeat(view, "a", float(tick), env_steps=100 * tick, predictions=100 * tick)
     view.role_gone("a", 5.0)
     for tick in range(6):
-        actor_beat(view, "a2", 5.0 + tick, env_steps=100 * tick, predictions=100 * tick)
+        actor_heartbeat(view, "a2", 5.0 + tick, env_steps=100 * tick, predictions=100 * tick)
         line = view.line(5.0 + tick)
         assert line["pps"] == pytest.approx(100.0)
         assert line["env_steps_per_s"] == pytest.approx(100.0)
@@ -100,10 +102,12 @@ def test_a_trainer_restarted_from_a_checkpoint_goes_back_without_negative_rates(
     view = MetricsAggregator(0.0)
     for tick in range(6):
         steps = 100 * tick
-        actor_beat(view, "a", float(tick), env_steps=steps)
-        trainer_beat(view, "t", float(tick), env_steps=steps, learned_steps=steps, seen_a=steps)
+        actor_heartbeat(view, "a", float(tick), env_steps=steps)
+        trainer_heartbeat(
+            view, "t", float(tick), env_steps=steps, learned_steps=steps, seen_a=steps
+        )
     view.role_gone("t", 5.0)
-    trainer_beat(
+    trainer_heartbeat(
         view,
         "t2",
         6.0,
@@ -122,19 +126,19 @@ def test_a_trainer_restarted_from_a_checkpoint_goes_back_without_negative_rates(
 
 def test_a_ghost_of_a_replaced_trainer_is_ignored() -> None:
     view = MetricsAggregator(0.0)
-    trainer_beat(view, "t", 1.0, env_steps=100, learned_steps=100, generation=0)
-    trainer_beat(view, "t2", 2.0, env_steps=90, learned_steps=90, generation=1)
-    trainer_beat(view, "t", 3.0, env_steps=500, learned_steps=500, generation=0)
+    trainer_heartbeat(view, "t", 1.0, env_steps=100, learned_steps=100, generation=0)
+    trainer_heartbeat(view, "t2", 2.0, env_steps=90, learned_steps=90, generation=1)
+    trainer_heartbeat(view, "t", 3.0, env_steps=500, learned_steps=500, generation=0)
     line = view.line(3.0)
     assert (line["learned_steps"], line["generation"]) == (90, 1)
 
 
 def test_a_silent_trainer_that_speaks_again_is_the_same_trainer() -> None:
     view = MetricsAggregator(0.0)
-    trainer_beat(view, "t", 0.0, env_steps=100, learned_steps=100)
+    trainer_heartbeat(view, "t", 0.0, env_steps=100, learned_steps=100)
     view.role_gone("t", 5.0)
-    trainer_beat(view, "t", 8.0, env_steps=180, learned_steps=180)
-    trainer_beat(view, "t", 10.0, env_steps=200, learned_steps=200)
+    trainer_heartbeat(view, "t", 8.0, env_steps=180, learned_steps=180)
+    trainer_heartbeat(view, "t", 10.0, env_steps=200, learned_steps=200)
     line = view.line(10.0)
     assert line["learned_steps"] == 200
     assert line["learned_steps_per_s"] == pytest.approx(2.0)
@@ -142,12 +146,12 @@ def test_a_silent_trainer_that_speaks_again_is_the_same_trainer() -> None:
 
 def test_a_monitor_that_starts_in_mid_run_reports_no_burst() -> None:
     view = MetricsAggregator(0.0)
-    actor_beat(view, "a", 0.0, env_steps=1_000_000, predictions=1_000_000)
-    trainer_beat(
+    actor_heartbeat(view, "a", 0.0, env_steps=1_000_000, predictions=1_000_000)
+    trainer_heartbeat(
         view, "t", 0.1, env_steps=990_000, learned_steps=990_000, seen_a=990_000, updates=9000
     )
-    actor_beat(view, "b", 0.2, env_steps=500_000, predictions=500_000)
-    actor_beat(view, "a", 1.0, env_steps=1_000_100, predictions=1_000_100)
+    actor_heartbeat(view, "b", 0.2, env_steps=500_000, predictions=500_000)
+    actor_heartbeat(view, "a", 1.0, env_steps=1_000_100, predictions=1_000_100)
     line = view.line(1.0)
     assert line["env_steps"] == 1_500_100
     assert line["env_steps_per_s"] == pytest.approx(100.0)
@@ -158,8 +162,8 @@ def test_a_monitor_that_starts_in_mid_run_reports_no_burst() -> None:
 def test_the_return_is_the_mean_of_the_last_hundred_episodes() -> None:
     view = MetricsAggregator(0.0)
     for number in range(130):
-        beat = Heartbeat({"episodes": number + 1}, episode_returns=(float(number),))
-        view.observe_beat("actor", "a", "a", beat, 1.0)
+        heartbeat = Heartbeat({"episodes": number + 1}, episode_returns=(float(number),))
+        view.observe_heartbeat("actor", "a", "a", heartbeat, 1.0)
         if number == 3:
             assert view.line(1.0)["return_mean_100"] == 1.5
             assert view.returns_in_mean == 4
@@ -169,13 +173,19 @@ def test_the_return_is_the_mean_of_the_last_hundred_episodes() -> None:
     assert view.returns_in_mean == 100
 
 
-def test_episodes_whose_beat_went_missing_are_counted_by_the_counter() -> None:
+def test_episodes_whose_heartbeat_went_missing_are_counted_by_the_counter() -> None:
     view = MetricsAggregator(0.0)
-    view.observe_beat("actor", "a", "a", Heartbeat({"episodes": 1}, episode_returns=(1.0,)), 1.0)
-    view.observe_beat("actor", "a", "a", Heartbeat({"episodes": 4}, episode_returns=(1.0,)), 2.0)
+    view.observe_heartbeat(
+        "actor", "a", "a", Heartbeat({"episodes": 1}, episode_returns=(1.0,)), 1.0
+    )
+    view.observe_heartbeat(
+        "actor", "a", "a", Heartbeat({"episodes": 4}, episode_returns=(1.0,)), 2.0
+    )
     view.role_gone("a", 3.0)
-    view.observe_beat("actor", "a", "a", Heartbeat({"episodes": 5}, episode_returns=(1.0,)), 4.0)
-    view.observe_beat("actor", "b", "b", Heartbeat(episode_returns=(1.0, 2.0)), 5.0)
+    view.observe_heartbeat(
+        "actor", "a", "a", Heartbeat({"episodes": 5}, episode_returns=(1.0,)), 4.0
+    )
+    view.observe_heartbeat("actor", "b", "b", Heartbeat(episode_returns=(1.0, 2.0)), 5.0)
     assert view.line(5.0)["episodes"] == 7
 
 
@@ -183,10 +193,12 @@ def test_a_resumed_run_goes_on_with_its_time_and_episodes() -> None:
     view = MetricsAggregator(10.0, resume_from={"time_s": 120.5, "episodes": 40, "env_steps": 7})
     assert view.line(12.0)["time_s"] == 122.5
     # This actor has lived through the older view, which counted its first six episodes.
-    view.observe_beat(
+    view.observe_heartbeat(
         "actor", "a", "a", Heartbeat({"episodes": 8}, episode_returns=(1.0, 2.0)), 13.0
     )
-    view.observe_beat("actor", "b", "b", Heartbeat({"episodes": 1}, episode_returns=(3.0,)), 13.0)
+    view.observe_heartbeat(
+        "actor", "b", "b", Heartbeat({"episodes": 1}, episode_returns=(3.0,)), 13.0
+    )
     assert view.line(13.0)["episodes"] == 43
 
 
@@ -198,9 +210,9 @@ def test_wait_shares_are_means_over_the_processes_of_a_role_within_the_window() 
         new = max(0, tick - 20)
         first = {"actions": 0.5 * new, "total": float(tick)}
         second = {"actions": 1.0 * old, "unroll": 0.25 * new, "total": float(tick)}
-        view.observe_beat("actor", "a0", "a", Heartbeat(waits=first), float(tick))
-        view.observe_beat("actor", "a1", "b", Heartbeat(waits=second), float(tick))
-    view.observe_beat("trainer", "t", "t", Heartbeat(waits={"queue": 1.0, "total": 4.0}), 30.0)
+        view.observe_heartbeat("actor", "a0", "a", Heartbeat(waits=first), float(tick))
+        view.observe_heartbeat("actor", "a1", "b", Heartbeat(waits=second), float(tick))
+    view.observe_heartbeat("trainer", "t", "t", Heartbeat(waits={"queue": 1.0, "total": 4.0}), 30.0)
     share = view.line(30.0)["wait_share"]
     assert share["actor"] == pytest.approx({"actions": 0.25, "unroll": 0.125, "working": 0.625})
     assert share["trainer"] == pytest.approx({"queue": 0.25, "working": 0.75})
@@ -209,7 +221,7 @@ def test_wait_shares_are_means_over_the_processes_of_a_role_within_the_window() 
     assert share["actor"] == pytest.approx({"actions": 0.5, "working": 0.5})
 
 
-def test_the_process_that_the_view_is_in_has_a_share_without_a_beat() -> None:
+def test_the_process_that_the_view_is_in_has_a_share_without_a_heartbeat() -> None:
     view = MetricsAggregator(0.0)
     for now, waited in ((1.0, 0.5), (3.0, 2.0)):
         view.observe_own_waits("monitor", {"messages": waited, "total": now}, now)
@@ -222,10 +234,10 @@ def test_waits_before_the_first_learned_batch_are_no_part_of_the_shares() -> Non
     for tick in range(1, 10):
         now, waited = float(tick), min(float(tick), 6.0)
         waits = {"weights": waited, "total": now}
-        view.observe_beat("actor", "a0", "a", Heartbeat(waits=waits), now)
+        view.observe_heartbeat("actor", "a0", "a", Heartbeat(waits=waits), now)
         # as resumed from a checkpoint: what counts is what this trainer learns
-        trainer_beat(view, "t", now, learned_steps=500 + 20 * max(0, tick - 6))
-    # the window would reach back to the first beat; the last wait ended with the sixth
+        trainer_heartbeat(view, "t", now, learned_steps=500 + 20 * max(0, tick - 6))
+    # the window would reach back to the first heartbeat; the last wait ended with the sixth
     assert view.line(9.0)["wait_share"]["actor"] == pytest.approx(
         {"weights": 1 / 4, "working": 3 / 4}
     )
@@ -233,25 +245,31 @@ def test_waits_before_the_first_learned_batch_are_no_part_of_the_shares() -> Non
 
 def test_seconds_by_part_are_sums_over_the_processes_of_a_role_that_never_fall() -> None:
     view = MetricsAggregator(0.0)
-    view.observe_beat("actor", "a0", "a", Heartbeat(parts={"encode": 1.0, "total": 3.0}), 1.0)
-    view.observe_beat("actor", "a1", "b", Heartbeat(parts={"encode": 0.5, "total": 2.0}), 1.0)
-    view.observe_beat("trainer", "t", "t", Heartbeat(parts={"forward": 0.25, "total": 1.0}), 1.0)
-    view.observe_beat("actor", "a0", "a", Heartbeat(parts={"encode": 1.5, "total": 4.0}), 2.0)
+    view.observe_heartbeat("actor", "a0", "a", Heartbeat(parts={"encode": 1.0, "total": 3.0}), 1.0)
+    view.observe_heartbeat("actor", "a1", "b", Heartbeat(parts={"encode": 0.5, "total": 2.0}), 1.0)
+    view.observe_heartbeat(
+        "trainer", "t", "t", Heartbeat(parts={"forward": 0.25, "total": 1.0}), 1.0
+    )
+    view.observe_heartbeat("actor", "a0", "a", Heartbeat(parts={"encode": 1.5, "total": 4.0}), 2.0)
     assert view.line(2.0)["part_seconds"] == {
         "actor": {"encode": 2.0, "total": 6.0},
         "trainer": {"forward": 0.25, "total": 1.0},
     }
     view.role_gone("a", 2.0)
-    view.observe_beat("actor", "a0", "c", Heartbeat(parts={"encode": 0.125, "total": 0.5}), 3.0)
+    view.observe_heartbeat(
+        "actor", "a0", "c", Heartbeat(parts={"encode": 0.125, "total": 0.5}), 3.0
+    )
     assert view.line(3.0)["part_seconds"]["actor"] == {"encode": 2.125, "total": 6.5}
 
 
-def test_the_memory_of_a_view_does_not_grow_with_the_beats() -> None:
+def test_the_memory_of_a_view_does_not_grow_with_the_heartbeats() -> None:
     view = MetricsAggregator(0.0)
     for tick in range(20_000):
         now = tick / 1000
-        beat = Heartbeat({"env_steps": tick, "predictions": tick}, waits={"x": 0.0, "total": now})
-        view.observe_beat("actor", "a", "a", beat, now)
+        heartbeat = Heartbeat(
+            {"env_steps": tick, "predictions": tick}, waits={"x": 0.0, "total": now}
+        )
+        view.observe_heartbeat("actor", "a", "a", heartbeat, now)
     samples = view._env_steps_rate._samples, view._processes["a"].waits
     assert all(len(each) <= 102 for each in samples)
     assert view.line(20.0)["pps"] == pytest.approx(1000.0, rel=0.02)

@@ -9,23 +9,27 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from aclearn.learning import StepLedger
 from aclearn.metrics import MetricsAggregator
-from tests.support.heartbeats import Heartbeat, actor_beat, identity_holds, trainer_beat
+from tests.support.heartbeats import Heartbeat, actor_heartbeat, identity_holds, trainer_heartbeat
 
 
 def test_steps_that_the_trainer_has_not_seen_are_in_flight_while_their_actor_lives() -> None:
     view = MetricsAggregator(0.0)
-    trainer_beat(view, "t", 1.0, env_steps=100, learned_steps=60, in_flight_steps=40, seen_a=100)
-    actor_beat(view, "a", 1.0, env_steps=130)  # 30 ahead of the trainer
-    actor_beat(view, "b", 1.0, env_steps=20)  # not seen at all
+    trainer_heartbeat(
+        view, "t", 1.0, env_steps=100, learned_steps=60, in_flight_steps=40, seen_a=100
+    )
+    actor_heartbeat(view, "a", 1.0, env_steps=130)  # 30 ahead of the trainer
+    actor_heartbeat(view, "b", 1.0, env_steps=20)  # not seen at all
     line = view.line(1.0)
     assert (line["env_steps"], line["learned_steps"], line["in_flight_steps"]) == (150, 60, 90)
     assert identity_holds(line)
 
 
-def test_an_actors_beat_that_is_older_than_its_unroll_takes_nothing_away() -> None:
+def test_an_actors_heartbeat_that_is_older_than_its_unroll_takes_nothing_away() -> None:
     view = MetricsAggregator(0.0)
-    actor_beat(view, "a", 1.0, env_steps=80)
-    trainer_beat(view, "t", 1.2, env_steps=100, learned_steps=60, in_flight_steps=40, seen_a=100)
+    actor_heartbeat(view, "a", 1.0, env_steps=80)
+    trainer_heartbeat(
+        view, "t", 1.2, env_steps=100, learned_steps=60, in_flight_steps=40, seen_a=100
+    )
     line = view.line(1.2)
     assert (line["env_steps"], line["in_flight_steps"]) == (100, 40)
     assert identity_holds(line)
@@ -33,15 +37,15 @@ def test_an_actors_beat_that_is_older_than_its_unroll_takes_nothing_away() -> No
 
 def test_unseen_steps_of_a_dead_actor_are_lost_until_the_trainer_counts_them_itself() -> None:
     view = MetricsAggregator(0.0)
-    trainer_beat(view, "t", 1.0, env_steps=100, learned_steps=100, seen_a=100)
-    actor_beat(view, "a", 1.0, env_steps=130)
+    trainer_heartbeat(view, "t", 1.0, env_steps=100, learned_steps=100, seen_a=100)
+    actor_heartbeat(view, "a", 1.0, env_steps=130)
     view.role_gone("a", 2.0)
     line = view.line(2.0)
     assert (line["env_steps"], line["dropped_steps"]) == (130, {"actor_lost": 30})
     assert identity_holds(line)
 
     closed = {"env_steps": 130, "learned_steps": 100, "seen.a": 130}
-    view.observe_beat("trainer", "t", "t", Heartbeat(closed, dropped={"actor_lost": 30}), 3.0)
+    view.observe_heartbeat("trainer", "t", "t", Heartbeat(closed, dropped={"actor_lost": 30}), 3.0)
     line = view.line(3.0)
     assert (line["env_steps"], line["dropped_steps"]) == (130, {"actor_lost": 30})
 
@@ -49,13 +53,15 @@ def test_unseen_steps_of_a_dead_actor_are_lost_until_the_trainer_counts_them_its
 def test_what_a_trainer_no_longer_names_stays_counted() -> None:
     """A trainer stops naming actors that it closed long ago; they are part of its own numbers."""
     view = MetricsAggregator(0.0)
-    actor_beat(view, "gone", 1.0, env_steps=130)
-    actor_beat(view, "alive", 1.0, env_steps=50)
+    actor_heartbeat(view, "gone", 1.0, env_steps=130)
+    actor_heartbeat(view, "alive", 1.0, env_steps=50)
     view.role_gone("gone", 2.0)
     # It closed "gone" without knowing of its last 30 steps.
-    trainer_beat(view, "t", 3.0, env_steps=150, learned_steps=150, seen_gone=100, seen_alive=50)
-    trainer_beat(view, "t", 4.0, env_steps=150, learned_steps=150, seen_alive=50)
-    trainer_beat(view, "t", 5.0, env_steps=150, learned_steps=150)
+    trainer_heartbeat(
+        view, "t", 3.0, env_steps=150, learned_steps=150, seen_gone=100, seen_alive=50
+    )
+    trainer_heartbeat(view, "t", 4.0, env_steps=150, learned_steps=150, seen_alive=50)
+    trainer_heartbeat(view, "t", 5.0, env_steps=150, learned_steps=150)
     line = view.line(5.0)
     assert (line["env_steps"], line["dropped_steps"]) == (180, {"actor_lost": 30})
     assert line["in_flight_steps"] == 0
@@ -64,11 +70,11 @@ def test_what_a_trainer_no_longer_names_stays_counted() -> None:
 
 def test_what_a_trainer_saw_after_its_checkpoint_is_no_new_step_after_its_restart() -> None:
     view = MetricsAggregator(0.0)
-    actor_beat(view, "a", 0.0, env_steps=80)
-    trainer_beat(view, "t", 0.0, env_steps=80, learned_steps=80, seen_a=80)
-    trainer_beat(view, "t", 1.0, env_steps=100, learned_steps=100, seen_a=100)
-    trainer_beat(view, "t2", 2.0, env_steps=50, learned_steps=50, seen_a=50)
-    actor_beat(view, "a", 4.0, env_steps=120)
+    actor_heartbeat(view, "a", 0.0, env_steps=80)
+    trainer_heartbeat(view, "t", 0.0, env_steps=80, learned_steps=80, seen_a=80)
+    trainer_heartbeat(view, "t", 1.0, env_steps=100, learned_steps=100, seen_a=100)
+    trainer_heartbeat(view, "t2", 2.0, env_steps=50, learned_steps=50, seen_a=50)
+    actor_heartbeat(view, "a", 4.0, env_steps=120)
     line = view.line(4.0)
     assert (line["env_steps"], line["in_flight_steps"]) == (120, 70)
     assert line["env_steps_per_s"] == pytest.approx((120 - 80) / 4)
@@ -76,35 +82,38 @@ def test_what_a_trainer_saw_after_its_checkpoint_is_no_new_step_after_its_restar
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_steps_that_only_a_dead_trainer_saw_stay_counted(dies) -> None:
-    # the unroll was faster than the beat that tells of its steps; then both, or one, are killed
+    # the unroll was faster than the heartbeat that tells of its steps; then both, or one, are
+    # killed
     view = MetricsAggregator(0.0)
-    actor_beat(view, "a", 0.0, env_steps=80)
-    trainer_beat(view, "t", 1.0, env_steps=100, learned_steps=90, in_flight_steps=10, seen_a=100)
+    actor_heartbeat(view, "a", 0.0, env_steps=80)
+    trainer_heartbeat(
+        view, "t", 1.0, env_steps=100, learned_steps=90, in_flight_steps=10, seen_a=100
+    )
     if dies:
         view.role_gone("a", 2.0)
-    trainer_beat(view, "t2", 3.0, env_steps=50, learned_steps=50, seen_a=50)
+    trainer_heartbeat(view, "t2", 3.0, env_steps=50, learned_steps=50, seen_a=50)
     line = view.line(3.0)
     assert line["env_steps"] == 100
     assert (line["in_flight_steps"], line["dropped_steps"]) == (
         (0, {"actor_lost": 50}) if dies else (50, {})
     )
-    # an older beat that comes late takes nothing away either
+    # an older heartbeat that comes late takes nothing away either
     if not dies:
-        actor_beat(view, "a", 4.0, env_steps=90)
+        actor_heartbeat(view, "a", 4.0, env_steps=90)
         assert view.line(4.0)["env_steps"] == 100
     assert identity_holds(view.line(4.0))
 
 
 def test_an_unroll_of_an_actor_that_was_taken_for_gone_stays_counted() -> None:
     view = MetricsAggregator(0.0)
-    actor_beat(view, "a", 0.0, env_steps=80)
+    actor_heartbeat(view, "a", 0.0, env_steps=80)
     view.role_gone("a", 1.0)
-    trainer_beat(view, "t", 2.0, env_steps=100, learned_steps=100, seen_a=100)
-    trainer_beat(view, "t2", 3.0, env_steps=50, learned_steps=50, seen_a=50)
+    trainer_heartbeat(view, "t", 2.0, env_steps=100, learned_steps=100, seen_a=100)
+    trainer_heartbeat(view, "t2", 3.0, env_steps=50, learned_steps=50, seen_a=50)
     line = view.line(3.0)
     assert (line["env_steps"], line["dropped_steps"]) == (100, {"actor_lost": 50})
     # it was only silent, and what is heard of it is older than that unroll
-    actor_beat(view, "a", 4.0, env_steps=90)
+    actor_heartbeat(view, "a", 4.0, env_steps=90)
     line = view.line(4.0)
     assert (line["env_steps"], line["in_flight_steps"], line["dropped_steps"]) == (100, 50, {})
     assert identity_holds(line)
@@ -114,7 +123,8 @@ class WholeRun(RuleBasedStateMachine):
     """Actors, a trainer with checkpoints and a monitor that hears late and in any order.
 
     The expectation is counted per actor: the most that it has said or, once it has said anything,
-    that any trainer's beat had seen of it; of one that has said nothing, what the last beat had.
+    that any trainer's heartbeat had seen of it; of one that has said nothing, what the last
+    heartbeat had.
     """
 
     def __init__(self) -> None:
@@ -158,19 +168,21 @@ class WholeRun(RuleBasedStateMachine):
         self.ledger.learned(int(share * self.ledger.in_flight_steps))
 
     @rule(index=st.integers(0, 9))
-    def actor_beats(self, index: int) -> None:
+    def actor_heartbeats(self, index: int) -> None:
         name = self._name(index)
         if name is not None:
             self.now += 0.25
             self.said[name] = self.known[name] = self.steps[name]
-            actor_beat(self.view, name, self.now, env_steps=self.steps[name])
+            actor_heartbeat(self.view, name, self.now, env_steps=self.steps[name])
 
     @rule()
-    def trainer_beats(self) -> None:
+    def trainer_heartbeats(self) -> None:
         self.now += 0.25
-        counters = self.ledger.beat_counters()
-        beat = Heartbeat(counters, dropped=self.ledger.dropped_steps)
-        self.view.observe_beat("trainer", "trainer", f"trainer{self.trainer}", beat, self.now)
+        counters = self.ledger.heartbeat_counters()
+        heartbeat = Heartbeat(counters, dropped=self.ledger.dropped_steps)
+        self.view.observe_heartbeat(
+            "trainer", "trainer", f"trainer{self.trainer}", heartbeat, self.now
+        )
         self.trainer_said = {
             name.removeprefix("seen."): value
             for name, value in counters.items()

@@ -251,10 +251,10 @@ _READER = textwrap.dedent("""
     from functools import partial
     import torch
     from aclearn.types import PolicyVersion
-    from aclearn.shared_weights import SeqlockReader, knock
+    from aclearn.shared_weights import SeqlockReader, request_fds
     from aclearn.shared_weights.cuda_memory import CudaMemory, place_of
     device = torch.device("cuda", 0)
-    description, fds = knock(Path(sys.argv[1]))
+    description, fds = request_fds(Path(sys.argv[1]))
     reader = SeqlockReader(
         description, fds, shapes={"a": (1000,), "b": (3, 5)}, place=place_of(device),
         open_memory=partial(CudaMemory.open, device=device),
@@ -274,12 +274,12 @@ _WRITER = textwrap.dedent("""
     from aclearn.shared_weights.cuda_memory import CudaMemory
     device = torch.device("cuda", 0)
     shapes = {"a": (1000,), "b": (3, 5)}
-    board = SeqlockBuffer(shapes, CudaMemory.create(SeqlockBuffer.floats_needed(shapes), device))
-    door = FileDescriptorServer(Path(sys.argv[1]), board.describe, board.share)
+    buffer = SeqlockBuffer(shapes, CudaMemory.create(SeqlockBuffer.floats_needed(shapes), device))
+    fd_server = FileDescriptorServer(Path(sys.argv[1]), buffer.describe, buffer.share)
     for line in sys.stdin:
         version = int(line)
         weights = [torch.full(s, float(version), device=device) for s in shapes.values()]
-        board.post(PolicyVersion(0, version), weights)
+        buffer.post(PolicyVersion(0, version), weights)
         print("posted", flush=True)
 """)
 
@@ -300,10 +300,10 @@ def _ask(process: subprocess.Popen[str], line: str) -> str:
 def test_a_reader_on_the_gpu_sees_what_another_process_posts_and_outlives_its_kill(
     tmp_path,
 ) -> None:
-    writer = _start(_WRITER, tmp_path / "w.door")
+    writer = _start(_WRITER, tmp_path / "w.fds")
     try:
         assert _ask(writer, "1") == "posted"
-        reader = _start(_READER, tmp_path / "w.door")
+        reader = _start(_READER, tmp_path / "w.fds")
         try:
             assert reader.stdout.readline().strip() == "ready"
             for version in range(2, 12):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from aclearn.errors import SharingError
-from aclearn.shared_weights import FileDescriptorServer, HostMemory, knock
+from aclearn.shared_weights import FileDescriptorServer, HostMemory, request_fds
 
 DEADLINE_S = 15.0
 
@@ -29,18 +29,18 @@ def memory():
 
 
 @pytest.fixture
-def door(tmp_path, memory):
-    door = FileDescriptorServer(
-        tmp_path / "x.door", lambda: b"four numbers", lambda: [memory.share()]
+def fd_server(tmp_path, memory):
+    fd_server = FileDescriptorServer(
+        tmp_path / "x.fds", lambda: b"four numbers", lambda: [memory.share()]
     )
-    yield door
-    door.close()
+    yield fd_server
+    fd_server.close()
 
 
 def test_who_knocks_gets_the_description_and_files_of_the_same_memory(
-    tmp_path, door, memory
+    tmp_path, fd_server, memory
 ) -> None:
-    description, [fd] = knock(tmp_path / "x.door")
+    description, [fd] = request_fds(tmp_path / "x.fds")
     assert description == b"four numbers"
     mine = HostMemory(fd, 4)
     os.close(fd)
@@ -52,8 +52,8 @@ def test_who_knocks_gets_the_description_and_files_of_the_same_memory(
     mine.close()
 
 
-def test_nothing_stays_open_however_often_somebody_knocks(tmp_path, door) -> None:
-    knock_and_close = lambda: [os.close(fd) for fd in knock(tmp_path / "x.door")[1]]  # noqa: E731
+def test_nothing_stays_open_however_often_somebody_knocks(tmp_path, fd_server) -> None:
+    knock_and_close = lambda: [os.close(fd) for fd in request_fds(tmp_path / "x.fds")[1]]  # noqa: E731
     knock_and_close()
     before = _open_files()
     for _ in range(50):
@@ -73,35 +73,35 @@ def test_somebody_who_never_takes_what_is_handed_over_keeps_nobody_else_waiting_
     def describe() -> bytes:
         return descriptions.pop() if descriptions else b"small"
 
-    door = FileDescriptorServer(tmp_path / "x.door", describe, lambda: [memory.share()])
+    fd_server = FileDescriptorServer(tmp_path / "x.fds", describe, lambda: [memory.share()])
     try:
         with socket.socket(socket.AF_UNIX) as lazy, socket.socket(socket.AF_UNIX) as gone:
-            lazy.connect(str(tmp_path / "x.door"))
+            lazy.connect(str(tmp_path / "x.fds"))
             assert lazy.recv(1)  # it is being served
-            gone.connect(str(tmp_path / "x.door"))
+            gone.connect(str(tmp_path / "x.fds"))
             gone.close()
-            description, fds = knock(tmp_path / "x.door", timeout_s=DEADLINE_S)
+            description, fds = request_fds(tmp_path / "x.fds", timeout_s=DEADLINE_S)
             assert description == b"small"
             for fd in fds:
                 os.close(fd)
     finally:
-        door.close()
+        fd_server.close()
 
 
-def test_a_closed_door_and_one_that_never_was_are_refused(tmp_path, memory) -> None:
-    door = FileDescriptorServer(tmp_path / "x.door", lambda: b"", lambda: [])
-    door.close()
-    assert not (tmp_path / "x.door").exists()
-    for path in (tmp_path / "x.door", tmp_path / ("y" * 200)):
+def test_a_closed_fd_server_and_one_that_never_was_are_refused(tmp_path, memory) -> None:
+    fd_server = FileDescriptorServer(tmp_path / "x.fds", lambda: b"", lambda: [])
+    fd_server.close()
+    assert not (tmp_path / "x.fds").exists()
+    for path in (tmp_path / "x.fds", tmp_path / ("y" * 200)):
         with pytest.raises(SharingError, match=str(path)):
-            knock(path)
+            request_fds(path)
 
 
 def test_a_place_that_cannot_be_bound_is_refused(tmp_path) -> None:
-    (tmp_path / "x.door").write_text("somebody's")
+    (tmp_path / "x.fds").write_text("somebody's")
     before = _open_files()
-    with pytest.raises(SharingError, match=r"cannot bind .*x\.door"):
-        FileDescriptorServer(tmp_path / "x.door", lambda: b"", lambda: [])
+    with pytest.raises(SharingError, match=r"cannot bind .*x\.fds"):
+        FileDescriptorServer(tmp_path / "x.fds", lambda: b"", lambda: [])
     assert _open_files() == before
 
 
@@ -114,8 +114,8 @@ def test_a_place_that_cannot_be_bound_is_refused(tmp_path) -> None:
         (b"\0\0\0\5abc", "the description ended early"),
     ],
 )
-def test_what_is_no_door_is_refused(tmp_path, said, message) -> None:
-    path = tmp_path / "x.door"
+def test_what_is_no_fd_server_is_refused(tmp_path, said, message) -> None:
+    path = tmp_path / "x.fds"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen()
@@ -128,11 +128,11 @@ def test_what_is_no_door_is_refused(tmp_path, said, message) -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         with pytest.raises(SharingError, match=message):
-            knock(path, timeout_s=DEADLINE_S)
+            request_fds(path, timeout_s=DEADLINE_S)
         thread.join(DEADLINE_S)
 
 
-def test_a_door_that_cannot_let_anybody_in_for_a_while_goes_on(
+def test_a_fd_server_that_cannot_let_anybody_in_for_a_while_goes_on(
     tmp_path, memory, monkeypatch, caplog
 ) -> None:
     failures = [OSError(24, "Too many open files")]
@@ -144,17 +144,17 @@ def test_a_door_that_cannot_let_anybody_in_for_a_while_goes_on(
         return accept(listener)
 
     monkeypatch.setattr(socket.socket, "accept", short_of_files)
-    door = FileDescriptorServer(tmp_path / "x.door", lambda: b"d", lambda: [memory.share()])
+    fd_server = FileDescriptorServer(tmp_path / "x.fds", lambda: b"d", lambda: [memory.share()])
     try:
-        description, fds = knock(tmp_path / "x.door", timeout_s=DEADLINE_S)
+        description, fds = request_fds(tmp_path / "x.fds", timeout_s=DEADLINE_S)
         assert (description, len(fds)) == (b"d", 1)
         os.close(fds[0])
     finally:
-        door.close()
+        fd_server.close()
     assert "Too many open files" in caplog.text
 
 
-def test_a_door_whose_files_cannot_be_made_goes_on(tmp_path, memory, caplog) -> None:
+def test_a_fd_server_whose_files_cannot_be_made_goes_on(tmp_path, memory, caplog) -> None:
     answers = [OSError(24, "Too many open files"), None]
 
     def share() -> list[int]:
@@ -163,16 +163,16 @@ def test_a_door_whose_files_cannot_be_made_goes_on(tmp_path, memory, caplog) -> 
             raise answer
         return [memory.share()]
 
-    door = FileDescriptorServer(tmp_path / "x.door", lambda: b"d", share)
+    fd_server = FileDescriptorServer(tmp_path / "x.fds", lambda: b"d", share)
     try:
         with pytest.raises(SharingError, match="nobody hands anything over"):
-            knock(tmp_path / "x.door", timeout_s=DEADLINE_S)
-        description, fds = knock(tmp_path / "x.door", timeout_s=DEADLINE_S)
+            request_fds(tmp_path / "x.fds", timeout_s=DEADLINE_S)
+        description, fds = request_fds(tmp_path / "x.fds", timeout_s=DEADLINE_S)
         assert (description, len(fds)) == (b"d", 1)
         os.close(fds[0])
     finally:
-        door.close()
-    assert "event=door_failed" in caplog.text and "Too many open files" in caplog.text
+        fd_server.close()
+    assert "event=fd_server_failed" in caplog.text and "Too many open files" in caplog.text
 
 
 def test_host_memory_cannot_be_made_shorter_by_anybody_who_has_it() -> None:

@@ -1,4 +1,4 @@
-"""The board of weights: what readers see of it, between two processes and when one is killed."""
+"""The buffer of weights: what readers see of it, between two processes and when one is killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from aclearn.errors import SharingError
-from aclearn.shared_weights import HostMemory, SeqlockBuffer, SeqlockReader, knock
+from aclearn.shared_weights import HostMemory, SeqlockBuffer, SeqlockReader, request_fds
 from aclearn.types import PolicyVersion
 
 DEADLINE_S = 60.0
@@ -27,13 +27,13 @@ def _tensors(value: float) -> list[torch.Tensor]:
     return [torch.full(shape, float(value)) for shape in SHAPES.values()]
 
 
-def _board() -> SeqlockBuffer:
+def _buffer() -> SeqlockBuffer:
     return SeqlockBuffer(SHAPES, HostMemory.create(SeqlockBuffer.floats_needed(SHAPES)))
 
 
-def _reader(board: SeqlockBuffer, open_memory=HostMemory, **changes) -> SeqlockReader:
+def _reader(buffer: SeqlockBuffer, open_memory=HostMemory, **changes) -> SeqlockReader:
     expected = {"shapes": SHAPES, "place": "host", **changes}
-    return SeqlockReader(board.describe(), board.share(), open_memory=open_memory, **expected)
+    return SeqlockReader(buffer.describe(), buffer.share(), open_memory=open_memory, **expected)
 
 
 def _values(found) -> tuple[PolicyVersion, set[float]]:
@@ -44,18 +44,18 @@ def _values(found) -> tuple[PolicyVersion, set[float]]:
 
 @pytest.fixture
 def pair():
-    board = _board()
-    reader = _reader(board)
-    yield board, reader
+    buffer = _buffer()
+    reader = _reader(buffer)
+    yield buffer, reader
     reader.close()
-    board.close()
+    buffer.close()
 
 
 def test_a_reader_finds_the_newest_weights_by_name(pair) -> None:
-    board, reader = pair
+    buffer, reader = pair
     assert reader.newer_than(PolicyVersion()) is None
     weights = [torch.arange(6.0).reshape(2, 3), torch.tensor([7.0, 8.0]), torch.tensor(9.0)]
-    board.post(PolicyVersion(0, 4), weights)
+    buffer.post(PolicyVersion(0, 4), weights)
     at, tensors = reader.newer_than(PolicyVersion())
     assert at == PolicyVersion(0, 4)
     assert tensors["a.weight"].tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
@@ -63,9 +63,9 @@ def test_a_reader_finds_the_newest_weights_by_name(pair) -> None:
 
 
 def test_only_what_is_newer_is_found_and_a_generation_counts_more_than_a_version(pair) -> None:
-    board, reader = pair
+    buffer, reader = pair
     for posts, (generation, version) in enumerate([(0, 0), (0, 1), (0, 500), (1, 20), (1, 21)]):
-        board.post(PolicyVersion(generation, version), _tensors(posts))
+        buffer.post(PolicyVersion(generation, version), _tensors(posts))
         at = PolicyVersion(generation, version)
         assert _values(reader.newer_than(PolicyVersion())) == (at, {float(posts)})
         assert reader.newer_than(at) is None
@@ -73,19 +73,19 @@ def test_only_what_is_newer_is_found_and_a_generation_counts_more_than_a_version
 
 
 def test_what_was_read_stays_when_the_slots_are_written_again(pair) -> None:
-    board, reader = pair
-    board.post(PolicyVersion(0, 1), _tensors(1))
+    buffer, reader = pair
+    buffer.post(PolicyVersion(0, 1), _tensors(1))
     found = reader.newer_than(PolicyVersion())
     for version in range(2, 12):
-        board.post(PolicyVersion(0, version), _tensors(version))
+        buffer.post(PolicyVersion(0, version), _tensors(version))
     assert _values(found) == (PolicyVersion(0, 1), {1.0})
 
 
 class Interrupted:
     """Memory in which the writer posts while a reader copies, `times` times."""
 
-    def __init__(self, memory: HostMemory, board: SeqlockBuffer, times: int) -> None:
-        self._memory, self._board, self._times = memory, board, times
+    def __init__(self, memory: HostMemory, buffer: SeqlockBuffer, times: int) -> None:
+        self._memory, self._buffer, self._times = memory, buffer, times
         self.place = "host"
         self.posted = 10
 
@@ -95,7 +95,7 @@ class Interrupted:
             self._times -= 1
             for _ in range(3):  # once around the slots
                 self.posted += 1
-                self._board.post(PolicyVersion(0, self.posted), _tensors(self.posted))
+                self._buffer.post(PolicyVersion(0, self.posted), _tensors(self.posted))
         rest = self._memory.read(offset + count // 2, count - count // 2)
         return np.concatenate([first, rest])
 
@@ -105,13 +105,13 @@ class Interrupted:
 
 @pytest.mark.parametrize(("times", "version"), [(0, 10), (1, 13), (2, 16), (3, None)])
 def test_a_copy_that_was_overtaken_is_made_again_and_never_a_mixture(times, version) -> None:
-    board = _board()
-    board.post(PolicyVersion(0, 10), _tensors(10))
+    buffer = _buffer()
+    buffer.post(PolicyVersion(0, 10), _tensors(10))
 
     def open_memory(fd, floats):
-        return Interrupted(HostMemory(fd, floats), board, times)
+        return Interrupted(HostMemory(fd, floats), buffer, times)
 
-    reader = _reader(board, open_memory)
+    reader = _reader(buffer, open_memory)
     found = reader.newer_than(PolicyVersion())
     if version is None:
         assert found is None  # three times in a row: next time
@@ -119,13 +119,13 @@ def test_a_copy_that_was_overtaken_is_made_again_and_never_a_mixture(times, vers
     else:
         assert _values(found) == (PolicyVersion(0, version), {float(version)})
     reader.close()
-    board.close()
+    buffer.close()
 
 
 def test_a_slot_that_a_writer_died_in_is_not_taken_for_what_it_held(monkeypatch) -> None:
-    board = _board()
-    board.post(PolicyVersion(0, 10), _tensors(10))
-    writing = board._memory.write
+    buffer = _buffer()
+    buffer.post(PolicyVersion(0, 10), _tensors(10))
+    writing = buffer._memory.write
 
     def die_half_way(offset, tensors) -> None:
         writing(offset, tensors[:1])
@@ -139,33 +139,33 @@ def test_a_slot_that_a_writer_died_in_is_not_taken_for_what_it_held(monkeypatch)
             if self._times:
                 self._times = 0
                 for version in (11, 12):
-                    board.post(PolicyVersion(0, version), _tensors(version))
-                monkeypatch.setattr(board._memory, "write", die_half_way)
+                    buffer.post(PolicyVersion(0, version), _tensors(version))
+                monkeypatch.setattr(buffer._memory, "write", die_half_way)
                 with pytest.raises(RuntimeError, match="killed"):
-                    board.post(PolicyVersion(0, 13), _tensors(13))
+                    buffer.post(PolicyVersion(0, 13), _tensors(13))
             return np.concatenate([first, self._memory.read(offset + 1, count - 1)])
 
-    reader = _reader(board, lambda fd, floats: Dying(HostMemory(fd, floats), board, 1))
+    reader = _reader(buffer, lambda fd, floats: Dying(HostMemory(fd, floats), buffer, 1))
     assert _values(reader.newer_than(PolicyVersion())) == (PolicyVersion(0, 12), {12.0})
     reader.close()
-    board.close()
+    buffer.close()
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"place": "cuda:1"}, "the board lies in 'host', this role computes in cuda:1"),
+        ({"place": "cuda:1"}, "the buffer lies in 'host', this role computes in cuda:1"),
         ({"shapes": {"a.weight": (2, 3), "a.bias": (2,)}}, "weights of another architecture"),
         ({"shapes": {**SHAPES, "scale": (1,)}}, "weights of another architecture"),
     ],
 )
-def test_a_board_that_is_not_for_this_role_is_refused(changes, message) -> None:
-    board = _board()
+def test_a_buffer_that_is_not_for_this_role_is_refused(changes, message) -> None:
+    buffer = _buffer()
     before = _open_files()
     with pytest.raises(SharingError, match=message):
-        _reader(board, **changes)
+        _reader(buffer, **changes)
     assert _open_files() == before
-    board.close()
+    buffer.close()
 
 
 @pytest.mark.parametrize(
@@ -182,32 +182,32 @@ def test_a_board_that_is_not_for_this_role_is_refused(changes, message) -> None:
     ],
 )
 def test_a_damaged_description_is_refused_and_its_files_are_closed(description) -> None:
-    board = _board()
+    buffer = _buffer()
     before = _open_files()
     with pytest.raises(SharingError):
         SeqlockReader(
-            description, board.share(), shapes=SHAPES, place="host", open_memory=HostMemory
+            description, buffer.share(), shapes=SHAPES, place="host", open_memory=HostMemory
         )
     assert _open_files() == before
-    board.close()
+    buffer.close()
 
 
-def test_a_board_whose_memory_cannot_be_handed_over_leaves_nothing_open(monkeypatch) -> None:
-    board = _board()
+def test_a_buffer_whose_memory_cannot_be_handed_over_leaves_nothing_open(monkeypatch) -> None:
+    buffer = _buffer()
     before = _open_files()
 
     def refuse() -> int:
         raise SharingError("cuMemExportToShareableHandle: CUDA_ERROR_NOT_PERMITTED")
 
-    monkeypatch.setattr(board._memory, "share", refuse)
+    monkeypatch.setattr(buffer._memory, "share", refuse)
     for _ in range(3):
         with pytest.raises(SharingError, match="NOT_PERMITTED"):
-            board.share()
+            buffer.share()
     assert _open_files() == before
-    board.close()
+    buffer.close()
 
 
-def test_a_processor_without_ordered_stores_has_no_boards(monkeypatch) -> None:
+def test_a_processor_without_ordered_stores_has_no_buffers(monkeypatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     with pytest.raises(SharingError, match="needs Linux on x86_64 or AMD64, this is Linux on aarc"):
         HostMemory.create(1)
@@ -215,25 +215,25 @@ def test_a_processor_without_ordered_stores_has_no_boards(monkeypatch) -> None:
 
 @pytest.mark.parametrize("keep", [0, 1])
 def test_missing_or_wrong_files_are_refused_and_closed(keep) -> None:
-    board = _board()
+    buffer = _buffer()
     before = _open_files()
-    fds = board.share()
+    fds = buffer.share()
     for fd in fds[keep:]:
         os.close(fd)
     with pytest.raises(SharingError, match=f"expected 2 file descriptors, got {keep}"):
         SeqlockReader(
-            board.describe(), fds[:keep], shapes=SHAPES, place="host", open_memory=HostMemory
+            buffer.describe(), fds[:keep], shapes=SHAPES, place="host", open_memory=HostMemory
         )
     with pytest.raises(SharingError, match=r"expected \d+ bytes, got \d+"):
         SeqlockReader(
-            board.describe(),
-            board.share()[::-1],
+            buffer.describe(),
+            buffer.share()[::-1],
             shapes=SHAPES,
             place="host",
             open_memory=HostMemory,
         )
     assert _open_files() == before
-    board.close()
+    buffer.close()
 
 
 # ---- two processes ------------------------------------------------------------------------------
@@ -245,10 +245,10 @@ from pathlib import Path
 from aclearn.types import PolicyVersion
 from aclearn.shared_weights import FileDescriptorServer, HostMemory, SeqlockBuffer
 shapes = {"a": (64, 64), "b": (4096,)}
-board = SeqlockBuffer(shapes, HostMemory.create(SeqlockBuffer.floats_needed(shapes)))
-door = FileDescriptorServer(Path(sys.argv[1]), board.describe, board.share)
+buffer = SeqlockBuffer(shapes, HostMemory.create(SeqlockBuffer.floats_needed(shapes)))
+fd_server = FileDescriptorServer(Path(sys.argv[1]), buffer.describe, buffer.share)
 for version in itertools.count(int(sys.argv[2])):
-    board.post(PolicyVersion(0, version), [torch.full(s, float(version)) for s in shapes.values()])
+    buffer.post(PolicyVersion(0, version), [torch.full(s, float(version)) for s in shapes.values()])
     if version % 1000 == 0:
         print(version, flush=True)
 """
@@ -269,9 +269,9 @@ def _start_writer(path: Path, first: int) -> subprocess.Popen[str]:
 
 def test_weights_of_another_process_are_whole_and_outlive_its_kill(tmp_path) -> None:
     before = _open_files()
-    writer = _start_writer(tmp_path / "b.door", 1000)
+    writer = _start_writer(tmp_path / "b.fds", 1000)
     try:
-        description, fds = knock(tmp_path / "b.door")
+        description, fds = request_fds(tmp_path / "b.fds")
         reader = SeqlockReader(
             description, fds, shapes=_WRITER_SHAPES, place="host", open_memory=HostMemory
         )

@@ -18,7 +18,7 @@ _LINES = [
     ("rejected", 3, 2, 90.0),
     ("discarded", 2, 2, None),
     ("kept", 2, 2, 151.0),
-    ("thawed", 2, 2, 60.0),
+    ("restarted", 2, 2, 60.0),
 ]
 
 
@@ -50,7 +50,7 @@ def test_the_history_has_every_reading_and_what_was_kept(tmp_path: Path) -> None
     assert history.baselines[1:] == [120.0] * 4
     assert history.temperatures == [1.0, 0.5, 0.25, 0.0625, 0.03125]
     assert history.reverted == [False, False, True, False, False]
-    assert history.thawed_s == [50.0]
+    assert history.restarted_s == [50.0]
 
 
 def test_a_trial_that_was_given_up_is_marked_though_it_has_no_rate(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_peers_come_back_as_they_were(message):
         parts=st.dictionaries(short, finite, max_size=5),
     )
 )
-def test_a_beat_comes_back_as_it_was(message):
+def test_a_heartbeat_comes_back_as_it_was(message):
     assert round_trip(message) == message
 
 
@@ -219,7 +219,7 @@ def test_an_array_at_an_odd_address_is_moved_to_an_aligned_one():
 
 
 def test_numpy_scalars_and_ints_for_floats_are_converted_by_the_sender():
-    beat = Heartbeat(
+    heartbeat = Heartbeat(
         state="running",
         counters={"updates": np.int64(3)},
         gauges={"loss": np.float32(0.5), "lag": 2},
@@ -231,7 +231,7 @@ def test_numpy_scalars_and_ints_for_floats_are_converted_by_the_sender():
         note="",
     )
 
-    decoded = round_trip(beat)
+    decoded = round_trip(heartbeat)
 
     assert (decoded.counters, decoded.gauges) == ({"updates": 3}, {"loss": 0.5, "lag": 2.0})
     assert (decoded.episode_returns, decoded.episode_lengths) == ([1.5], [9])
@@ -275,7 +275,7 @@ def test_a_message_that_the_receiver_would_refuse_is_not_sent(message, words):
         ({"final": 1}, r"Heartbeat\.final: expected a bool, got int"),
     ],
 )
-def test_a_beat_with_another_type_of_value_is_not_sent(samples, changes, words):
+def test_a_heartbeat_with_another_type_of_value_is_not_sent(samples, changes, words):
     with pytest.raises(ValueError, match=words):
         encode(dataclasses.replace(samples["Heartbeat"], **changes), **HEADER)
 
@@ -294,10 +294,10 @@ def test_a_header_that_the_receiver_would_refuse_is_not_sent(changes, words):
 
 
 def test_a_counter_is_sent_as_the_mapping_that_it_is(samples):
-    beat = dataclasses.replace(samples["Heartbeat"], dropped=Counter(lag=20))
+    heartbeat = dataclasses.replace(samples["Heartbeat"], dropped=Counter(lag=20))
 
-    assert type(round_trip(beat).dropped) is dict
-    assert round_trip(beat) == samples["Heartbeat"]
+    assert type(round_trip(heartbeat).dropped) is dict
+    assert round_trip(heartbeat) == samples["Heartbeat"]
 
 
 def test_as_many_frames_and_as_long_a_header_as_may_be_are_sent_and_read():

@@ -276,15 +276,17 @@ def test_a_student_learns_from_the_teacher_that_is_kept(small, renew_every, foll
 
 
 @pytest.mark.parametrize(
-    ("budget_s", "first", "later"),
+    ("time_limit_s", "first", "later"),
     [(None, 40, 20), (2.5, 25, 3), (0.5, 5, 1), (1e-9, 1, 1), (1e9, 40, 20)],
 )
 def test_a_budget_ends_the_training_after_the_step_in_which_it_is_used_up(
-    small, budget_s, first, later
+    small, time_limit_s, first, later
 ) -> None:
     ticks = itertools.count()  # a second passes between two looks at the clock
     context = Context(small.observations(small.flat, 8), clock=lambda: float(next(ticks)))
-    distiller = Distiller(smaller(small.flat), steps=20, first_steps=40, budget_s=budget_s, batch=4)
+    distiller = Distiller(
+        smaller(small.flat), steps=20, first_steps=40, time_limit_s=time_limit_s, batch=4
+    )
     steps = []
     for version in (1, 2, 3):
         compress(distiller, small.policy(small.flat, version=version), context)

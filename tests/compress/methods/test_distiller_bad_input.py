@@ -119,7 +119,7 @@ def test_without_observations_there_is_nothing_to_learn_from(small) -> None:
         ({"first_steps": 0}, "first_steps: expected a whole number ≥ 1"),
         ({"learning_rate": 0.0}, "learning_rate: expected a number > 0"),
         ({"learning_rate": math.nan}, "learning_rate: expected a number > 0, got nan"),
-        ({"budget_s": -1.0}, "budget_s: expected a number > 0"),
+        ({"time_limit_s": -1.0}, "time_limit_s: expected a number > 0"),
         ({"max_grad_norm": math.inf}, "max_grad_norm: expected a number > 0"),
         ({"value_cost": -0.5}, "value_cost: expected a number ≥ 0"),
         ({"entropy_cost": "some"}, "entropy_cost: expected a number ≥ 0"),

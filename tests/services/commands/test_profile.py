@@ -1,4 +1,4 @@
-"""The arithmetic of a budget and the watch that takes its looks; a real run is a system test."""
+"""The arithmetic of a profile and the watch that takes its looks; a real run is a system test."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from aclearn.errors import AclearnError, ConfigError
 from aclearn.launch import StopFlag
 from aclearn.runs import check_file
 from services.commands.profile import ProfileWatch, check_seconds, load_profiled, write_json
-from services.commands.step_profile import Snapshot, StepProfile, render, step_budget
+from services.commands.step_profile import Snapshot, StepProfile, render, step_profile
 
 
 def _line(time_s: float, learned: int, **parts: dict[str, float]) -> dict[str, Any]:
     return {"time_s": time_s, "learned_steps": learned, "part_seconds": parts}
 
 
-def _budget() -> StepProfile:
+def _profile() -> StepProfile:
     """10 s on two cores in which 1 000 steps were learned; two actors, one trainer thread."""
     first = Snapshot(
         100.0,
@@ -46,61 +46,61 @@ def _budget() -> StepProfile:
         ),
         {"actor-0": 4.0, "actor-1": 4.0, "trainer-0": 15.0, "monitor-0": 0.6},
     )
-    return step_budget(first, last, cores=2)
+    return step_profile(first, last, cores=2)
 
 
 def test_parts_come_in_the_order_of_a_steps_way_and_unknown_ones_last() -> None:
-    actor, trainer, monitor = _budget().roles
+    actor, trainer, monitor = _profile().roles
     assert (actor.role, trainer.role, monitor.role) == ("actor", "trainer", "monitor")
     assert list(actor.parts) == ["emulator", "inference", "wire", "gadget"]
     assert list(trainer.parts) == ["forward", "backward"]
 
 
 def test_costs_are_told_per_learned_step_and_add_up_to_the_clock() -> None:
-    budget = _budget()
-    actor, trainer, monitor = budget.roles
-    assert budget.learned_steps_per_s == 100.0
-    assert budget.micros(actor.parts["emulator"]) == pytest.approx(8000.0)  # 8 s / 1000
+    profile = _profile()
+    actor, trainer, monitor = profile.roles
+    assert profile.learned_steps_per_s == 100.0
+    assert profile.micros(actor.parts["emulator"]) == pytest.approx(8000.0)  # 8 s / 1000
     # 8 + 4 + 1 + 0.5 of work and 6 of waiting, in 20 s of two actors
     assert actor.accounted == pytest.approx(19.5 / 20.0)
     assert actor.other_s == pytest.approx(0.5)
     assert trainer.accounted == pytest.approx(0.9)
     assert (monitor.total_s, monitor.accounted) == (0.0, 0.0)
-    whole = budget.to_dict()["roles"]["actor"]
+    whole = profile.to_dict()["roles"]["actor"]
     assert sum(whole["wall_us"].values()) == pytest.approx(20_000.0)
     assert whole["threads"] == pytest.approx(2.0)
 
 
 def test_cpu_time_is_shared_out_over_the_work_and_adds_up_to_the_processes() -> None:
-    budget = _budget()
-    actor = budget.roles[0]
+    profile = _profile()
+    actor = profile.roles[0]
     assert actor.cpu_s == pytest.approx(6.0)
     # 14 s of work and other, of which the emulator has 8
     assert actor.cpu_of(actor.parts["emulator"]) == pytest.approx(6.0 * 8.0 / 14.0)
-    cpu_us = budget.to_dict()["roles"]["actor"]["cpu_us"]
+    cpu_us = profile.to_dict()["roles"]["actor"]["cpu_us"]
     assert sum(cpu_us.values()) == pytest.approx(6000.0)
-    assert budget.to_dict()["core_share"] == pytest.approx((3 + 3 + 8 + 0.1) / 20.0)
+    assert profile.to_dict()["core_share"] == pytest.approx((3 + 3 + 8 + 0.1) / 20.0)
 
 
 def test_cpu_time_of_a_longer_look_is_told_for_the_time_of_the_lines() -> None:
     first = Snapshot(0.0, _line(0.0, 0), {"actor-0": 0.0})
     last = Snapshot(12.0, _line(10.0, 10), {"actor-0": 6.0, "actor-1": 3.0})
     # half a core, told for 10 s; of the process that came later nobody knows the beginning
-    assert step_budget(first, last, cores=1).cpu_s == {"actor-0": pytest.approx(5.0)}
+    assert step_profile(first, last, cores=1).cpu_s == {"actor-0": pytest.approx(5.0)}
 
 
 @pytest.mark.parametrize(("time_s", "learned"), [(10.0, 5), (10.0, 4), (0.0, 9)])
-def test_a_run_that_learned_nothing_has_no_budget(time_s: float, learned: int) -> None:
+def test_a_run_that_learned_nothing_has_no_profile(time_s: float, learned: int) -> None:
     first = Snapshot(0.0, _line(0.0, 5), {})
     last = Snapshot(10.0, _line(time_s, learned), {})
-    with pytest.raises(AclearnError, match=r"no budget to tell: .*--seconds"):
-        step_budget(first, last, cores=1)
+    with pytest.raises(AclearnError, match=r"no profile to tell: .*--seconds"):
+        step_profile(first, last, cores=1)
 
 
 def test_the_table_names_parts_waits_what_is_accounted_for_and_what_is_missing() -> None:
-    budget = _budget()
+    profile = _profile()
     stream = io.StringIO()
-    Console(file=stream, width=100).print(render(budget))
+    Console(file=stream, width=100).print(render(profile))
     shown = stream.getvalue()
     rows = {tuple(line.split()) for line in shown.splitlines()}
     assert ("actor", "emulator", "8000.0", "40.0%", "3428.6", "17.1%") in rows, shown
@@ -110,19 +110,21 @@ def test_the_table_names_parts_waits_what_is_accounted_for_and_what_is_missing()
     first = Snapshot(0.0, _line(0.0, 0), {})
     last = Snapshot(10.0, _line(10.0, 10, trainer={"forward": 8.0, "total": 10.0}), {})
     stream = io.StringIO()
-    Console(file=stream, width=100).print(render(step_budget(first, last, cores=1)))
+    Console(file=stream, width=100).print(render(step_profile(first, last, cores=1)))
     assert "accounted for 80% of its time on the clock; what is missing" in stream.getvalue()
 
 
 def test_every_figure_is_written_as_json(tmp_path: Path) -> None:
-    path = tmp_path / "made" / "budget.json"
+    path = tmp_path / "made" / "profile.json"
     check_file(path, "--json")
-    write_json(_budget(), path)
+    write_json(_profile(), path)
     assert json.loads(path.read_text())["roles"]["trainer"]["wall_us"]["forward"] == 3000.0
     check_file(path, "--json", force=True)
-    with pytest.raises(ConfigError, match=r"--json: .*budget\.json exists already; --force replac"):
+    with pytest.raises(
+        ConfigError, match=r"--json: .*profile\.json exists already; --force replac"
+    ):
         check_file(path, "--json")
-    for wrong in (tmp_path, path / "budget.json"):
+    for wrong in (tmp_path, path / "profile.json"):
         with pytest.raises(ConfigError, match=r"--json: .* is (not )?a folder"):
             check_file(wrong, "--json", force=True)
 
@@ -171,6 +173,6 @@ def test_the_watch_warms_up_looks_twice_and_ends_the_run() -> None:
         assert stop and watch.last is not None
         watch.update(_line(30.0, 50), roles)  # the run is ending: nothing more is measured
         watch.note("ending the run")
-    assert step_budget(watch.first, watch.last, cores=1).learned_steps == 20
+    assert step_profile(watch.first, watch.last, cores=1).learned_steps == 20
     assert watch.notes == ["a role was restarted while it was measured"]
     assert "ending the run" not in stream.getvalue()

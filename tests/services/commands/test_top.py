@@ -151,7 +151,7 @@ def test_shares_of_parts_are_those_between_two_lines() -> None:
     after = {
         "part_seconds": {
             "actor": {"encode": 2.0, "wire": 0.5, "waiting for x": 3.0, "total": 14.0},
-            "trainer": {"forward": 3.0, "total": 4.0},  # its first beat came in between
+            "trainer": {"forward": 3.0, "total": 4.0},  # its first heartbeat came in between
             "silent": {"total": 0.0},
         }
     }

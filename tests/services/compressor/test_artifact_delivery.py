@@ -58,7 +58,7 @@ def test_an_artifact_of_an_older_generation_changes_nothing(roles, tools, monkey
     # of a compressor that has not yet heard of the trainer's restarts, and sends what it has
     behind = make(tools, ["onnx"])
     behind.compress(PolicyVersion(1, 500), some_tensors(tools.flat, 2))
-    behind.newer_than = lambda known, plain: behind.artifact
+    behind.newer_than = lambda known, uncompressed: behind.artifact
     arrived, version = [], pulling.source.version
 
     def noted(message):
@@ -116,7 +116,7 @@ def test_an_uncompressed_policy_that_is_refused_is_asked_for_once_a_second(roles
     pulling, compressor = Pulling(roles, tools), make(tools, ["onnx"])
     compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
     damaged = replace(compressor.artifact, digest="0" * 32)
-    compressor.newer_than = lambda known, plain: damaged if damaged.at > known else None
+    compressor.newer_than = lambda known, uncompressed: damaged if damaged.at > known else None
     begun = pulling.clock.now
     for _ in range(5):
         pulling.pull(compressor)

@@ -34,13 +34,13 @@ def test_before_there_are_observations_the_uncompressed_policy_acts(tools) -> No
     compressor = make(tools, ["int8", "onnx"])
     tensors = some_tensors(tools.flat, 1)
     compressor.compress(PolicyVersion(0, 1), tensors)
-    plain = compressor.artifact
-    assert (plain.chain, plain.at) == ("fuse>onnx", PolicyVersion(0, 1))
-    assert (compressor.made, compressor.plain, compressor.errors) == (0, 1, {})
+    uncompressed = compressor.artifact
+    assert (uncompressed.chain, uncompressed.at) == ("fuse>onnx", PolicyVersion(0, 1))
+    assert (compressor.made, compressor.uncompressed, compressor.errors) == (0, 1, {})
     observations = some_observations(tools.flat, 5)
     expected = float64_logits(tools.flat, tensors, observations)
     np.testing.assert_allclose(
-        acting(plain, tools.flat).logits(observations), expected, rtol=1e-5, atol=1e-5
+        acting(uncompressed, tools.flat).logits(observations), expected, rtol=1e-5, atol=1e-5
     )
     compressor.observe(observations)
     compressor.compress(PolicyVersion(0, 2), some_tensors(tools.flat, 2))
@@ -173,7 +173,7 @@ def test_an_artifact_too_far_from_its_policy_is_not_published(tools) -> None:
     compressor = make(tools, ["int8", "onnx"], max_kl=1e-12)
     compressor.observe(some_observations(tools.flat, 40))
     compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
-    assert (compressor.artifact.chain, compressor.plain) == ("fuse>onnx", 1)
+    assert (compressor.artifact.chain, compressor.uncompressed) == ("fuse>onnx", 1)
     assert compressor.errors == {"unfaithful": 1}
 
 
@@ -246,7 +246,7 @@ def test_a_policy_whose_own_logits_are_not_finite_is_not_published_at_all(tools)
     compressor.observe(some_observations(tools.flat, 40))
     compressor.compress(PolicyVersion(0, 1), enormous(some_tensors(tools.flat, 1)))
     assert compressor.artifact is None and compressor.known == PolicyVersion(0, 1)
-    assert compressor.newer_than(PolicyVersion(), plain=True) is None
+    assert compressor.newer_than(PolicyVersion(), uncompressed=True) is None
     compressor.compress(PolicyVersion(0, 2), some_tensors(tools.flat, 1))
     assert (compressor.artifact.chain, compressor.artifact.at) == ("moody", PolicyVersion(0, 2))
 
@@ -264,7 +264,7 @@ def test_what_links_say_of_themselves_stops_nothing(tools, caplog) -> None:
     ):
         link.gauges = said
         assert compressor.gauges()["artifact_version"] == 1
-    # what no message can carry would end the compressor with its next beat
+    # what no message can carry would end the compressor with its next heartbeat
     link.gauges = lambda memory: {"two words": 1.0, "two\nlines": 1.0, "x" * 1025: 1.0, "fine": 2.0}
     gauges = compressor.gauges()
     assert [name for name in gauges if name.startswith("moody")] == ["moody_fine"]

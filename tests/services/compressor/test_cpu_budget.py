@@ -17,12 +17,12 @@ from tests.support.compressors import make_moody, some_tensors
     ("cpu_s", "expected"), [(0.01, 100.2), (0.05, 100.2), (0.5, 102.0), (0.0, 100.2)]
 )
 def test_the_next_compression_waits_for_its_share_of_a_core(cpu_s, expected) -> None:
-    cadence = CpuBudget(every_s=0.2, cpu_share=0.25)
-    assert cadence.due(99.0, 7.0)
-    cadence.begin(100.0, 7.0)
-    cadence.done(7.0 + cpu_s)
-    assert not cadence.due(expected - 0.001, 7.0 + cpu_s)
-    assert cadence.due(expected + 0.001, 7.0 + cpu_s)
+    cpu_budget = CpuBudget(every_s=0.2, cpu_share=0.25)
+    assert cpu_budget.due(99.0, 7.0)
+    cpu_budget.begin(100.0, 7.0)
+    cpu_budget.done(7.0 + cpu_s)
+    assert not cpu_budget.due(expected - 0.001, 7.0 + cpu_s)
+    assert cpu_budget.due(expected + 0.001, 7.0 + cpu_s)
 
 
 class EagerLine:
@@ -62,7 +62,7 @@ def test_all_that_the_process_uses_counts_into_the_gap_between_compressions(
     clock, cpu = tools.Clock(), tools.Clock(3.0)
     link, compressor = make_moody(tools)
     line = EagerLine(tools.flat, cpu, unpack_s)
-    cadence = CpuBudget(every_s=0.1, cpu_share=0.5)
+    cpu_budget = CpuBudget(every_s=0.1, cpu_share=0.5)
     starts = []
 
     def work(tensors):
@@ -72,7 +72,7 @@ def test_all_that_the_process_uses_counts_into_the_gap_between_compressions(
 
     link.spoil = work
     for _ in range(80):
-        refresh(compressor, line, cadence, tools.KnownPeers(), clock=clock, cpu_clock=cpu)
+        refresh(compressor, line, cpu_budget, tools.KnownPeers(), clock=clock, cpu_clock=cpu)
         clock.now += 0.25
         cpu.now += beside_s
     assert len(starts) > 4 and np.diff(starts).tolist() == [gap_s] * (len(starts) - 1)
@@ -105,7 +105,7 @@ class SlowServer:
         return True
 
 
-def test_a_beat_tells_work_from_waiting_for_requests(tools) -> None:
+def test_a_heartbeat_tells_work_from_waiting_for_requests(tools) -> None:
     clock = tools.Clock()
     link, compressor = make_moody(tools)
     compressor.meter = WaitMeter(clock)
@@ -115,20 +115,26 @@ def test_a_beat_tells_work_from_waiting_for_requests(tools) -> None:
         return tensors
 
     link.spoil = work
-    line, cadence = EagerLine(tools.flat, clock, 4.0), CpuBudget(every_s=0.1, cpu_share=1.0)
+    line, cpu_budget = EagerLine(tools.flat, clock, 4.0), CpuBudget(every_s=0.1, cpu_share=1.0)
     for _ in range(2):
-        refresh(compressor, line, cadence, tools.KnownPeers(), clock=clock, cpu_clock=lambda: 0.0)
+        refresh(
+            compressor, line, cpu_budget, tools.KnownPeers(), clock=clock, cpu_clock=lambda: 0.0
+        )
         assert serve_artifacts(SlowServer(clock), compressor, 0.02) == 1
-    beat = compressor.beat(False, sent=2, refused=3, cpu_share=0.5)
-    assert beat.waits == {"requests": 2.0, "total": 30.0}
-    assert beat.parts == {
+    heartbeat = compressor.heartbeat(False, sent=2, refused=3, cpu_share=0.5)
+    assert heartbeat.waits == {"requests": 2.0, "total": 30.0}
+    assert heartbeat.parts == {
         "pull": 8.0,
         "compress": 16.0,
         "encode": 4.0,
         "waiting for requests": 2.0,
         "total": 30.0,
     }
-    assert (beat.state, beat.final, beat.counters["artifacts_sent"]) == ("compressing", False, 2)
-    assert (beat.gauges["cpu_share"], beat.gauges["refused_messages"]) == (0.5, 3.0)
-    assert beat.gauges["artifacts"] == beat.counters["artifacts"] == 2
-    encode(beat, run="run", sender="compressor", sequence=1)  # it can be sent
+    assert (heartbeat.state, heartbeat.final, heartbeat.counters["artifacts_sent"]) == (
+        "compressing",
+        False,
+        2,
+    )
+    assert (heartbeat.gauges["cpu_share"], heartbeat.gauges["refused_messages"]) == (0.5, 3.0)
+    assert heartbeat.gauges["artifacts"] == heartbeat.counters["artifacts"] == 2
+    encode(heartbeat, run="run", sender="compressor", sequence=1)  # it can be sent

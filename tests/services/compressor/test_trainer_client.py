@@ -67,7 +67,7 @@ def test_a_failing_chain_ends_in_the_uncompressed_policy_though_no_newer_weights
 ) -> None:
     clock = tools.Clock()
     server, known, line = _line(roles, tools, clock, observations_every_s=1e9)
-    cadence = CpuBudget(every_s=0.2, cpu_share=0.5)
+    cpu_budget = CpuBudget(every_s=0.2, cpu_share=0.5)
     link, compressor = make_moody(tools)
     compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
     link.error = ZeroDivisionError("in every version from now on")
@@ -76,7 +76,7 @@ def test_a_failing_chain_ends_in_the_uncompressed_policy_though_no_newer_weights
     def step() -> None:
         clock.now += 0.01  # slowly: an answer on its way must not be late
         calls = link.calls
-        refresh(compressor, line, cadence, known, clock=clock, cpu_clock=lambda: 0.0)
+        refresh(compressor, line, cpu_budget, known, clock=clock, cpu_clock=lambda: 0.0)
         starts.extend([clock.now] * (link.calls - calls))
         for identity, envelope in server.receive(0.01):
             asked = envelope.message

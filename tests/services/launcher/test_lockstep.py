@@ -71,17 +71,20 @@ def test_in_place_of_a_refused_artifact_the_uncompressed_policy_acts(
 
 
 def test_what_it_has_learned_is_saved_though_its_books_fail(tmp_path, monkeypatch) -> None:
-    observe_beat, beats = MetricsAggregator.observe_beat, []
+    observe_heartbeat, heartbeats = MetricsAggregator.observe_heartbeat, []
 
     def observe(view, role, *rest) -> None:
-        beats.append(role)
-        if role == "trainer" and beats.count(role) in (3, 4):  # of the third update, and at the end
-            raise ZeroDivisionError(f"books {beats.count(role)}")
-        observe_beat(view, role, *rest)
+        heartbeats.append(role)
+        if role == "trainer" and heartbeats.count(role) in (
+            3,
+            4,
+        ):  # of the third update, and at the end
+            raise ZeroDivisionError(f"books {heartbeats.count(role)}")
+        observe_heartbeat(view, role, *rest)
 
     closed = []
     close = LockstepActor.close
-    monkeypatch.setattr(MetricsAggregator, "observe_beat", observe)
+    monkeypatch.setattr(MetricsAggregator, "observe_heartbeat", observe)
     monkeypatch.setattr(LockstepActor, "close", lambda actor: (closed.append(1), close(actor)))
     run = RunConfig(name="r", dir=str(tmp_path), deterministic=True, max_updates=9)
     with pytest.raises(ZeroDivisionError, match="books 4"):

@@ -1,4 +1,4 @@
-"""The monitor's pure steps: hellos, beats, silence, and the order in which a run ends."""
+"""The monitor's pure steps: hellos, heartbeats, silence, and the order in which a run ends."""
 
 from __future__ import annotations
 
@@ -50,25 +50,25 @@ class Monitor:
         role, number = name.split("-")
         return self.take(incarnation, Hello(role, int(number), "box", pid, endpoints))
 
-    def beat(self, incarnation: str, **changes) -> list[OutgoingMessage]:
-        return self.take(incarnation, self.tools.make_beat(**changes))
+    def heartbeat(self, incarnation: str, **changes) -> list[OutgoingMessage]:
+        return self.take(incarnation, self.tools.make_heartbeat(**changes))
 
     def tick(self, seconds: float = 0.0) -> list[OutgoingMessage]:
         self.now += seconds
         return self.book.observe_time(self.now)
 
     def look(self, seconds: float) -> list[OutgoingMessage]:
-        """Look every second, as a monitor that runs does; the letters of all looks."""
-        end, letters = self.now + seconds, []
+        """Look every second, as a monitor that runs does; the messages of all looks."""
+        end, messages = self.now + seconds, []
         while self.now < end:
-            letters += self.tick(min(1.0, end - self.now))
-        return letters
+            messages += self.tick(min(1.0, end - self.now))
+        return messages
 
     def told_to_stop(self, seconds: float = 0.0) -> list[str]:
         return sorted(
-            letter.address.decode()
-            for letter in self.tick(seconds)
-            if isinstance(letter.message, Directive) and letter.message.action == "stop"
+            message.address.decode()
+            for message in self.tick(seconds)
+            if isinstance(message.message, Directive) and message.message.action == "stop"
         )
 
 
@@ -80,20 +80,20 @@ def monitor(tools) -> Monitor:
 def test_a_hello_is_answered_with_all_who_serve_and_told_to_everybody(monitor) -> None:
     monitor.hello("actor-0", "a")
     assert monitor.tick() == []  # nobody has to know of an actor
-    [letter] = monitor.hello("trainer-0", "t", unrolls="ipc:///u", weights="ipc:///w")
+    [message] = monitor.hello("trainer-0", "t", unrolls="ipc:///u", weights="ipc:///w")
     trainer = Peer("trainer", "trainer-0", "t", {"unrolls": "ipc:///u", "weights": "ipc:///w"})
-    assert letter == OutgoingMessage(b"t", Peers(1, [trainer]))
+    assert message == OutgoingMessage(b"t", Peers(1, [trainer]))
     assert monitor.tick() == [
-        OutgoingMessage(b"a", letter.message),
-        OutgoingMessage(b"t", letter.message),
+        OutgoingMessage(b"a", message.message),
+        OutgoingMessage(b"t", message.message),
     ]
     assert monitor.tick() == []  # told once
 
 
-def test_a_beat_is_answered_with_the_revision(monitor) -> None:
+def test_a_heartbeat_is_answered_with_the_revision(monitor) -> None:
     monitor.hello("actor-0", "a")
     monitor.hello("trainer-0", "t", unrolls="ipc:///u")
-    assert monitor.beat("a", counters={"env_steps": 120}) == [
+    assert monitor.heartbeat("a", counters={"env_steps": 120}) == [
         OutgoingMessage(b"a", HeartbeatReply(1))
     ]
     assert monitor.book.make_line(1.0)["env_steps"] == 120
@@ -104,19 +104,19 @@ def test_a_second_trainer_waits_until_the_first_is_not_heard_which_leaves_when_i
 ) -> None:
     monitor.hello("trainer-0", "a", pid=17)
     monitor.look(1.5)
-    monitor.beat("a")
-    [letter] = monitor.hello("trainer-0", "b")
-    assert (letter.address, letter.message.action) == (b"b", "wait")
-    assert "trainer-0 is process 17 on box, which lives" in letter.message.reason
+    monitor.heartbeat("a")
+    [message] = monitor.hello("trainer-0", "b")
+    assert (message.address, message.message.action) == (b"b", "wait")
+    assert "trainer-0 is process 17 on box, which lives" in message.message.reason
     assert [member.incarnation for member in monitor.registry.members] == ["a"]
     monitor.look(2.1)
-    [letter] = monitor.hello("trainer-0", "b")
-    assert isinstance(letter.message, Peers)
+    [message] = monitor.hello("trainer-0", "b")
+    assert isinstance(message.message, Peers)
     assert "trainer-0 was started again" in monitor.book.status()["events"]
-    [letter] = monitor.beat("a")
-    assert letter.message == Directive("hello", "the monitor does not know you")
-    [letter] = monitor.hello("trainer-0", "a")
-    assert (letter.address, letter.message.action) == (b"a", "wait")
+    [message] = monitor.heartbeat("a")
+    assert message.message == Directive("hello", "the monitor does not know you")
+    [message] = monitor.hello("trainer-0", "a")
+    assert (message.address, message.message.action) == (b"a", "wait")
     assert [member.incarnation for member in monitor.registry.members] == ["b"]
     monitor.book.stop("x", monitor.now)
     assert monitor.hello("trainer-0", "a") == [OutgoingMessage(b"a", Directive("stop", "x"))]
@@ -128,51 +128,51 @@ def test_a_number_is_handed_out_once_those_who_live_have_told_theirs(tools) -> N
     monitor.hello("actor-0", "a")
     monitor.look(3.0)
     assert monitor.take("n", NumberRequest("actor")) == [OutgoingMessage(b"n", Number(1))]
-    [letter] = monitor.take("n", NumberRequest("trainer"))
-    assert letter.message == Directive(
+    [message] = monitor.take("n", NumberRequest("trainer"))
+    assert message.message == Directive(
         "leave", "a run has one trainer, trainer-0, which asks for no number"
     )
-    [letter] = monitor.take("n", NumberRequest("supervisor"))
-    assert letter.message.action == "leave"
-    assert "its role is unknown; expected one of monitor, trainer" in letter.message.reason
+    [message] = monitor.take("n", NumberRequest("supervisor"))
+    assert message.message.action == "leave"
+    assert "its role is unknown; expected one of monitor, trainer" in message.message.reason
 
 
-def test_whoever_beats_without_a_hello_is_asked_for_one_and_not_counted(monitor) -> None:
-    [letter] = monitor.beat("ghost", counters={"env_steps": 120})
-    assert letter.address == b"ghost"
-    assert letter.message == Directive("hello", "the monitor does not know you")
+def test_whoever_heartbeats_without_a_hello_is_asked_for_one_and_not_counted(monitor) -> None:
+    [message] = monitor.heartbeat("ghost", counters={"env_steps": 120})
+    assert message.address == b"ghost"
+    assert message.message == Directive("hello", "the monitor does not know you")
     assert monitor.book.make_line(1.0)["env_steps"] == 0
 
 
 def test_a_role_that_was_started_again_replaces_its_dead_self(monitor) -> None:
     monitor.hello("trainer-0", "t", unrolls="ipc:///u")
     monitor.hello("actor-0", "old")
-    monitor.beat("old", counters={"env_steps": 50})
+    monitor.heartbeat("old", counters={"env_steps": 50})
     monitor.look(2.1)
-    [letter] = monitor.hello("actor-0", "new")
-    assert [peer.incarnation for peer in letter.message.peers] == ["t"]
+    [message] = monitor.hello("actor-0", "new")
+    assert [peer.incarnation for peer in message.message.peers] == ["t"]
     assert "actor-0 was started again" in monitor.book.status()["events"]
     # what the dead one did and no trainer ever saw is lost, not in flight
     line = monitor.book.make_line(1.0)
     assert (line["env_steps"], line["in_flight_steps"]) == (50, 0)
     assert line["dropped_steps"] == {"actor_lost": 50}
-    [letter] = monitor.beat("old")
-    assert letter.message.action == "hello"
+    [message] = monitor.heartbeat("old")
+    assert message.message.action == "hello"
 
 
 def test_the_silent_are_taken_out_and_the_others_told(monitor) -> None:
     monitor.hello("predictor-0", "a", pid=17, predictions="ipc:///a")
     monitor.hello("predictor-1", "b", predictions="ipc:///b")
     monitor.look(15.0)
-    monitor.beat("b")
+    monitor.heartbeat("b")
     assert monitor.look(5.0) == []
-    [letter] = monitor.look(0.1)
-    assert letter.address == b"b"
-    assert [peer.incarnation for peer in letter.message.peers] == ["b"]
+    [message] = monitor.look(0.1)
+    assert message.address == b"b"
+    assert [peer.incarnation for peer in message.message.peers] == ["b"]
     assert json.loads(json.dumps(monitor.book.status()))["silent"] == [["predictor-0", 17]]
     # it was only slow: it is asked for a hello and comes back
-    [letter] = monitor.beat("a")
-    assert letter.message.action == "hello"
+    [message] = monitor.heartbeat("a")
+    assert message.message.action == "hello"
     monitor.hello("predictor-0", "a")
     assert [member.name for member in monitor.registry.members] == ["predictor-0", "predictor-1"]
 
@@ -183,11 +183,11 @@ def test_a_monitor_that_stood_still_itself_takes_nobody_for_silent(monitor) -> N
     monitor.look(12.0)
     assert monitor.tick(600.0) == []  # stopped and continued, with its machine or alone
     assert monitor.book.status()["events"] == ["the monitor itself stood still for 600.0 s"]
-    monitor.beat("b")
+    monitor.heartbeat("b")
     # of the twenty seconds it has heard nothing of the first for twelve and a quarter of the bound
     assert monitor.look(3.0) == []
-    [letter] = monitor.look(0.1)
-    assert [peer.incarnation for peer in letter.message.peers] == ["b"]
+    [message] = monitor.look(0.1)
+    assert [peer.incarnation for peer in message.message.peers] == ["b"]
 
 
 @pytest.mark.parametrize(
@@ -206,27 +206,29 @@ def test_a_hello_that_takes_too_much_room_in_the_list_of_all_is_refused(
     monitor, hello, sender, what
 ) -> None:
     monitor.hello("trainer-0", "t")
-    [letter] = monitor.take(sender, hello)
-    assert letter.message.action == "leave"
-    assert what in letter.message.reason
+    [message] = monitor.take(sender, hello)
+    assert message.message.action == "leave"
+    assert what in message.message.reason
     assert [member.name for member in monitor.registry.members] == ["trainer-0"]
 
 
 def test_a_refusal_is_told_of_once_for_each_process_and_reason(monitor) -> None:
     for number in (1, 1, 2, 2):
         for sender in ("a", "b"):
-            [letter] = monitor.take(sender, Hello("trainer", number, "box", 7, {}))
-            assert letter.message.action == "leave"
+            [message] = monitor.take(sender, Hello("trainer", number, "box", 7, {}))
+            assert message.message.action == "leave"
     monitor.take("a", Hello("visitor", 0, "box", 7, {}))
     told = list(monitor.book.events)
     assert [text.split(" at box")[0] for text in told] == ["trainer-1", "trainer-1", "visitor-0"]
 
 
-def test_a_beat_with_endless_gauges_is_taken_without_them_and_still_fits_a_status(monitor) -> None:
+def test_a_heartbeat_with_endless_gauges_is_taken_without_them_and_still_fits_a_status(
+    monitor,
+) -> None:
     monitor.hello("compressor-0", "c")
     gauges = {"long" * 17: 0.5} | {f"{'g' * 60}{i:03}": float(i) for i in range(500)}
     for _ in range(2):
-        monitor.beat("c", gauges=gauges)
+        monitor.heartbeat("c", gauges=gauges)
     line = monitor.book.make_line(1.0)
     taken = [name for name in line if name.startswith("compressor_ggg")]
     assert len(taken) == 64 and f"compressor_{'long' * 17}" not in line
@@ -238,18 +240,20 @@ def test_a_beat_with_endless_gauges_is_taken_without_them_and_still_fits_a_statu
 def test_a_status_that_no_message_could_carry_leaves_out_what_is_only_shown(monitor) -> None:
     monitor.hello("actor-0", "a")
     for n in range(20):
-        monitor.take(f"x{n}", Hello("actor", 10**9, "ä" * 500, n, {}))  # six bytes a letter in JSON
+        monitor.take(
+            f"x{n}", Hello("actor", 10**9, "ä" * 500, n, {})
+        )  # six bytes a message in JSON
     for name in ("actor-7", "predictor-7", "compressor-7", "trainer-0"):
         role = name.split("-")[0]
         monitor.hello(name, role)
         labels = {f"{'l' * 60}{n:03}": 1.0 for n in range(200)}
-        monitor.beat(role, gauges=labels, waits=labels | {"total": 200.0}, parts=labels)
+        monitor.heartbeat(role, gauges=labels, waits=labels | {"total": 200.0}, parts=labels)
     monitor.book.make_line(1.0)
     for n in range(20):
         monitor.book.note(f"{n} " + 3000 * "x")
-    [letter] = monitor.take("cli", StatusRequest())
-    assert encode(letter.message, run="run-1", sender="m", sequence=1)
-    status = json.loads(letter.message.json)
+    [message] = monitor.take("cli", StatusRequest())
+    assert encode(message.message, run="run-1", sender="m", sequence=1)
+    status = json.loads(message.message.json)
     assert len(status["members"]) == 5 and status["line"] == {}
     # with the newest notes that fit
     assert [int(note.split()[0]) for note in status["notes"]] == list(range(4, 20))
@@ -260,9 +264,9 @@ def test_who_says_goodbye_is_gone_at_once(monitor) -> None:
     monitor.hello("predictor-0", "a", predictions="ipc:///a")
     monitor.hello("predictor-1", "b", predictions="ipc:///b")
     monitor.tick()
-    monitor.beat("a", final=True)
-    [letter] = monitor.tick()
-    assert [peer.incarnation for peer in letter.message.peers] == ["b"]
+    monitor.heartbeat("a", final=True)
+    [message] = monitor.tick()
+    assert [peer.incarnation for peer in message.message.peers] == ["b"]
     assert monitor.book.status()["silent"] == []
 
 
@@ -273,13 +277,13 @@ def test_actors_stop_first_and_everybody_else_when_they_are_gone(monitor) -> Non
     monitor.take("cli", StopRun("asked by the user"))
     assert monitor.book.phase is Phase.STOPPING_ACTORS
     assert monitor.told_to_stop() == ["actor-0", "actor-1"]
-    monitor.beat("actor-0", final=True)
+    monitor.heartbeat("actor-0", final=True)
     assert monitor.told_to_stop(0.6) == ["actor-1"]
-    monitor.beat("actor-1", final=True)
+    monitor.heartbeat("actor-1", final=True)
     assert monitor.told_to_stop(0.1) == ["predictor-0", "trainer-0"]
     assert monitor.book.phase is Phase.STOPPING_ALL
-    monitor.beat("trainer-0", final=True)
-    monitor.beat("predictor-0", final=True)
+    monitor.heartbeat("trainer-0", final=True)
+    monitor.heartbeat("predictor-0", final=True)
     monitor.tick(0.1)
     assert monitor.book.phase is Phase.OVER
     assert monitor.book.reason == "asked by the user"
@@ -341,24 +345,24 @@ def test_the_first_reason_to_stop_stays(monitor) -> None:
 def test_a_bound_of_the_run_ends_it(tools) -> None:
     monitor = Monitor(tools, RunConfig(max_updates=10))
     monitor.hello("trainer-0", "t")
-    monitor.beat("t", counters={"updates": 9})
+    monitor.heartbeat("t", counters={"updates": 9})
     monitor.book.make_line(1.0)
     assert monitor.book.phase is Phase.RUNNING
-    monitor.beat("t", counters={"updates": 10})
+    monitor.heartbeat("t", counters={"updates": 10})
     assert monitor.book.make_line(2.0)["updates"] == 10
     assert (monitor.book.phase, monitor.book.reason) == (Phase.STOPPING_ACTORS, "max_updates")
 
 
 def _play_episodes(monitor, returns: list[float]) -> None:
-    monitor.beat("a", episode_returns=returns, episode_lengths=[1] * len(returns))
+    monitor.heartbeat("a", episode_returns=returns, episode_lengths=[1] * len(returns))
     monitor.book.make_line(monitor.now)
 
 
 def _told_of_the_best(monitor, seconds: float = 0.0) -> list[tuple[bytes, float]]:
     return [
-        (letter.address, letter.message.return_mean)
-        for letter in monitor.tick(seconds)
-        if isinstance(letter.message, SaveBest)
+        (message.address, message.message.return_mean)
+        for message in monitor.tick(seconds)
+        if isinstance(message.message, SaveBest)
     ]
 
 
@@ -371,7 +375,7 @@ def test_the_trainer_is_told_of_each_mean_above_that_of_its_best_checkpoint(moni
     _play_episodes(monitor, [5.0])
     assert _told_of_the_best(monitor) == [(b"t", 5.0)]
     assert _told_of_the_best(monitor) == []  # once for each line
-    monitor.beat("t", gauges={"best_return": 5.0})
+    monitor.heartbeat("t", gauges={"best_return": 5.0})
     _play_episodes(monitor, [4.0])
     assert _told_of_the_best(monitor) == []
     assert monitor.book.line["best_return"] == 5.0
@@ -379,9 +383,9 @@ def test_the_trainer_is_told_of_each_mean_above_that_of_its_best_checkpoint(moni
         _play_episodes(monitor, [mean] * 100)
         assert _told_of_the_best(monitor) == [(b"t", mean)]
     # a trainer that was started again has lost the best that it had not written yet
-    monitor.beat("t", final=True)
+    monitor.heartbeat("t", final=True)
     monitor.hello("trainer-0", "new")
-    monitor.beat("new", gauges={"best_return": 9.5})
+    monitor.heartbeat("new", gauges={"best_return": 9.5})
     monitor.book.make_line(monitor.now)
     assert _told_of_the_best(monitor) == [(b"new", 10.0)]
 
@@ -390,20 +394,20 @@ def test_the_last_episodes_count_before_the_trainer_is_told_to_stop(monitor) -> 
     monitor.hello("actor-0", "a")
     monitor.hello("trainer-0", "t")
     _play_episodes(monitor, [5.0] * 100)
-    monitor.beat("t", gauges={"best_return": 5.0})
+    monitor.heartbeat("t", gauges={"best_return": 5.0})
     monitor.book.stop("max_updates", monitor.now)
     monitor.tick()
-    monitor.beat("a", episode_returns=[7.0] * 100, episode_lengths=[1] * 100, final=True)
-    messages = [letter.message for letter in monitor.tick() if letter.address == b"t"]
+    monitor.heartbeat("a", episode_returns=[7.0] * 100, episode_lengths=[1] * 100, final=True)
+    messages = [message.message for message in monitor.tick() if message.address == b"t"]
     assert messages[-2:] == [SaveBest(7.0), Directive("stop", "max_updates")]
 
 
 def test_the_status_says_who_is_there_and_what_happened(monitor) -> None:
     monitor.hello("actor-0", "a")
     monitor.book.make_line(3.0)
-    [letter] = monitor.take("cli", StatusRequest())
-    assert isinstance(letter.message, Status)
-    status = json.loads(letter.message.json)
+    [message] = monitor.take("cli", StatusRequest())
+    assert isinstance(message.message, Status)
+    status = json.loads(message.message.json)
     assert status["members"] == ["actor-0"]
     assert status["pids"] == {"box": {"actor-0": 1}}
     assert (status["phase"], status["reason"]) == ("running", None)

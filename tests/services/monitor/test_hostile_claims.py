@@ -41,13 +41,15 @@ _hellos = st.builds(
     Hello, _roles, _counts, st.just("bäx" * 300), _counts,
     st.dictionaries(_labels, st.text("t", max_size=300), max_size=10),
 )  # fmt: skip
-_beats = st.builds(
+_heartbeats = st.builds(
     Heartbeat, st.just(""), *(st.dictionaries(_labels, values, max_size=6)
     for values in (_counts, _floats, _counts, _floats)),
     st.lists(_floats, max_size=3), st.just([]), st.booleans(), st.just("ä" * 1000),
     st.dictionaries(_labels, _floats, max_size=4),
 )  # fmt: skip
-_messages = st.one_of(_hellos, _beats, st.builds(NumberRequest, _roles), st.just(StatusRequest()))
+_messages = st.one_of(
+    _hellos, _heartbeats, st.builds(NumberRequest, _roles), st.just(StatusRequest())
+)
 
 
 def _book(view: MetricsAggregator | None = None) -> MonitorState:
@@ -55,9 +57,9 @@ def _book(view: MetricsAggregator | None = None) -> MonitorState:
     return MonitorState(Registry(silent_after_s=20.0), view or MetricsAggregator(0.0), goal)
 
 
-def _encode(letters: list[OutgoingMessage]) -> None:
-    for letter in letters:
-        encode(letter.message, run="r" * 100, sender="s" * 32, sequence=1)
+def _encode(messages: list[OutgoingMessage]) -> None:
+    for message in messages:
+        encode(message.message, run="r" * 100, sender="s" * 32, sequence=1)
 
 
 @pytest.fixture(scope="module")
@@ -88,20 +90,20 @@ def test_any_messages_leave_a_monitor_that_answers_and_books_that_a_successor_re
     _book(again).make_line(now + 1.0)
 
 
-def _beat(counters: dict[str, int], returns: list[float] = []) -> Heartbeat:  # noqa: B006
+def _heartbeat(counters: dict[str, int], returns: list[float] = []) -> Heartbeat:  # noqa: B006
     return Heartbeat("", counters, {}, {}, {}, returns, [], False, "")
 
 
 @pytest.mark.parametrize(
-    ("beat", "words"),
+    ("heartbeat", "words"),
     [
-        (_beat({"env_steps": 2**63 - 1}), "env_steps is above 2^53"),
-        (_beat({"env_steps": 120 + 2**36 + 1}), "more than a process can have taken"),
-        (_beat({"env_steps": 119}), "env_steps fell from 120 to 119"),
-        (_beat({}, [1.7e308]), "a gauge, a time or a return is beyond 1e+100"),
+        (_heartbeat({"env_steps": 2**63 - 1}), "env_steps is above 2^53"),
+        (_heartbeat({"env_steps": 120 + 2**36 + 1}), "more than a process can have taken"),
+        (_heartbeat({"env_steps": 119}), "env_steps fell from 120 to 119"),
+        (_heartbeat({}, [1.7e308]), "a gauge, a time or a return is beyond 1e+100"),
     ],
 )
-def test_a_claim_that_cannot_be_is_refused_counted_and_said_once(beat, words) -> None:
+def test_a_claim_that_cannot_be_is_refused_counted_and_said_once(heartbeat, words) -> None:
     book = _book()
     book.observe_time(0.0)
 
@@ -109,14 +111,14 @@ def test_a_claim_that_cannot_be_is_refused_counted_and_said_once(beat, words) ->
         return book.take(b"a", Envelope("r", "a", 0, message), 1.0)
 
     take(Hello("actor", 0, "box", 1, {}))
-    take(_beat({"env_steps": 120}))
+    take(_heartbeat({"env_steps": 120}))
     for _ in range(2):
-        [_, refusal] = take(beat)
+        [_, refusal] = take(heartbeat)
         assert isinstance(refusal.message, ErrorReply)
-        assert refusal.message.reason == "bad_beat" and words in refusal.message.detail
-    assert book.refused_beats == 2
+        assert refusal.message.reason == "bad_heartbeat" and words in refusal.message.detail
+    assert book.refused_heartbeats == 2
     assert [words in text for text in book.events] == [True]
-    take(_beat({"env_steps": 121}))
+    take(_heartbeat({"env_steps": 121}))
     assert book.make_line(1.0)["env_steps"] == 121
 
 
@@ -125,10 +127,10 @@ def test_an_actors_claim_ends_no_run_but_the_trainers_account_does() -> None:
     book.observe_time(0.0)
     for sender, role in (("a", "actor"), ("t", "trainer")):
         book.take(b"x", Envelope("r", sender, 0, Hello(role, 0, "box", 1, {})), 1.0)
-    book.take(b"a", Envelope("r", "a", 0, _beat({"env_steps": 50_000})), 1.0)
+    book.take(b"a", Envelope("r", "a", 0, _heartbeat({"env_steps": 50_000})), 1.0)
     assert book.make_line(1.0)["env_steps"] == 50_000
     assert book.phase is Phase.RUNNING
-    book.take(b"t", Envelope("r", "t", 0, _beat({"env_steps": 10_000, "seen.a": 10_000})), 1.0)
+    book.take(b"t", Envelope("r", "t", 0, _heartbeat({"env_steps": 10_000, "seen.a": 10_000})), 1.0)
     book.make_line(2.0)
     assert book.reason == "max_env_steps"
 
@@ -146,10 +148,10 @@ def test_an_actors_claim_ends_no_run_but_the_trainers_account_does() -> None:
 def test_what_a_predecessor_left_ends_no_successor(tmp_path, line, books, caplog) -> None:
     folder = RunFolder.create(tmp_path, "r", "{}\n")
     folder.metrics_path.write_text(json.dumps(line) + "\n")
-    folder.books_path.write_text(books)
+    folder.monitor_state_path.write_text(books)
     files = MonitorFiles(folder)
     view = files.open_view(0.0)
-    assert any(event in caplog.text for event in ("last_line_not_read", "books_not_read"))
+    assert any(event in caplog.text for event in ("last_line_not_read", "monitor_state_not_read"))
     made = view.line(1.0)
     assert made["episodes"] == (3 if line["time_s"] == 7.0 else 0)
     assert files.write_line(made, view) == []

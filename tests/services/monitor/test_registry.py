@@ -162,7 +162,7 @@ def test_saying_hello_again_changes_the_revision_only_with_other_endpoints() -> 
     assert registry.revision == 2
 
 
-def test_beats_keep_everything_of_a_member_but_the_time() -> None:
+def test_heartbeats_keep_everything_of_a_member_but_the_time() -> None:
     registry = Registry(silent_after_s=10)
     member = _member("trainer-0", "t", 1.0, endpoints={"weights": "ipc:///a"})
     registry.hello(member)
@@ -204,7 +204,7 @@ def test_the_silent_are_taken_out_after_the_bound_and_not_at_it() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["hello", "beat", "leave", "look"]),
+            st.sampled_from(["hello", "heartbeat", "leave", "look"]),
             st.integers(0, 2),
             st.integers(0, 5),
         ),
@@ -220,7 +220,7 @@ def test_the_revision_grows_exactly_when_the_membership_changes(events) -> None:
             endpoints = {"predictions": "ipc:///p"}
             name = f"predictor-{number}"
             registry.hello(_member(name, f"{number}-{incarnation}", now, endpoints=endpoints))
-        elif what == "beat":
+        elif what == "heartbeat":
             registry.heard(f"{number}-{incarnation}", now)
         elif what == "leave":
             registry.leave(f"{number}-{incarnation}")

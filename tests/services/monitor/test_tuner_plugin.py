@@ -1,4 +1,4 @@
-"""The tuner in its run: beats in, letters and files out."""
+"""The tuner in its run: heartbeats in, messages and files out."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.support.tuned_runs import World, actors_of, member, tuned_config, two
 def test_workers_of_the_trainer_are_told_and_every_decision_is_a_line(tools, tmp_path) -> None:
     world = World(tools, tuned_config(tmp_path), two_is_best)
     world.go_on(60.0)
-    assert world.letters[0] == OutgoingMessage(b"t", SetWorkers(2))
+    assert world.messages[0] == OutgoingMessage(b"t", SetWorkers(2))
     assert world.workers == {"t": 2}
     lines = world.lines()
     assert [line["verdict"] for line in lines[:3]] == ["baseline", "kept", "accepted"]
-    # the second beat is the first with more learned steps, settle_s, every_s
+    # the second heartbeat is the first with more learned steps, settle_s, every_s
     assert lines[0]["time_s"] == pytest.approx(100.0 + 0.5 + 0.5 + 2.0)
     assert lines[2]["counts"] == lines[2]["kept"] == {"trainers": 2}
     # relative change of 1000/s over 600/s
@@ -92,7 +92,7 @@ def test_nothing_is_measured_before_every_actor_is_there(tools, tmp_path) -> Non
     assert world.lines() == []
     world.members.append(late)
     world.go_on(10.0)
-    # the beat at 40.25 s is the first to be looked at, the next rises; settle_s, every_s
+    # the heartbeat at 40.25 s is the first to be looked at, the next rises; settle_s, every_s
     assert world.lines()[0]["time_s"] == pytest.approx(100.0 + 40.5 + 0.5 + 2.0)
     assert not world.tuning.notes
     world.tuning.close()
@@ -102,7 +102,7 @@ def test_an_actor_that_never_comes_keeps_the_tuner_off_for_a_minute(tools, tmp_p
     world = World(tools, tuned_config(tmp_path), two_is_best)
     world.members.pop()
     world.go_on(70.0)
-    # the first beat at 0.25 s, a minute; the next beat rises, settle_s, every_s
+    # the first heartbeat at 0.25 s, a minute; the next heartbeat rises, settle_s, every_s
     assert world.lines()[0]["time_s"] == pytest.approx(100.0 + 60.25 + 0.25 + 0.5 + 2.0)
     assert "begins with 1 of 2 actors" in world.tuning.notes[0]
     world.tuning.close()
@@ -113,12 +113,12 @@ def test_a_restarted_role_is_told_again_and_a_deaf_one_is_reminded_once_a_second
 ) -> None:
     world = World(tools, tuned_config(tmp_path), two_is_best)
     world.go_on(60.0)
-    told = len(world.letters)
+    told = len(world.messages)
     world.members[0], world.workers = member("trainer-0", "u"), {"u": 1}
     world.rate = lambda workers, actors: 1000.0
     world.deaf = True
     world.go_on(3.0)
-    assert world.letters[told:] == [OutgoingMessage(b"u", SetWorkers(2))] * 3
+    assert world.messages[told:] == [OutgoingMessage(b"u", SetWorkers(2))] * 3
     world.deaf = False
     world.go_on(2.0)
     assert world.workers == {"u": 2}
@@ -141,9 +141,9 @@ def test_predictors_are_told_each_and_counted_when_all_have_it(tools, tmp_path) 
     world.members += [member("predictor-0", "p"), member("predictor-1", "q")]
     world.workers = {"p": 1, "q": 1, "t": 1}
     world.go_on(60.0)
-    assert OutgoingMessage(b"p", SetWorkers(2)) in world.letters
-    assert OutgoingMessage(b"q", SetWorkers(2)) in world.letters
-    assert all(letter.address != b"t" for letter in world.letters)
+    assert OutgoingMessage(b"p", SetWorkers(2)) in world.messages
+    assert OutgoingMessage(b"q", SetWorkers(2)) in world.messages
+    assert all(message.address != b"t" for message in world.messages)
     assert world.workers["p"] == world.workers["q"] == 2
     world.tuning.close()
 
@@ -154,7 +154,7 @@ def test_actors_are_wanted_and_nobody_is_told(tools, tmp_path) -> None:
     assert world.tuning.actors_wanted == 2
     world.go_on(80.0)
     assert world.tuning.actors_wanted == 3
-    assert world.letters == []
+    assert world.messages == []
     world.tuning.close()
 
 
@@ -198,18 +198,18 @@ def _two_is_worst(workers, actors) -> float:
     return 1000.0 + 500.0 * abs(actors - 2)
 
 
-@pytest.mark.parametrize("beats", [True, False], ids=["later", "before_their_first_beat"])
-def test_a_trial_of_which_two_actors_die_is_given_up(tools, tmp_path, beats: bool) -> None:
+@pytest.mark.parametrize("heartbeats", [True, False], ids=["later", "before_their_first_heartbeat"])
+def test_a_trial_of_which_two_actors_die_is_given_up(tools, tmp_path, heartbeats: bool) -> None:
     world = _world_in_a_trial(tools, tmp_path)
     trial = world.tuning.actors_wanted
     # who says goodbye has not died
     world.tuning.take(
-        world.members[1], tools.make_beat(final=True), world.members, {}, world.clock.now
+        world.members[1], tools.make_heartbeat(final=True), world.members, {}, world.clock.now
     )
     for incarnation in ("b0", "b1", "b2"):
         assert world.tuning.actors_wanted == trial
         world.start_again("actor-0", incarnation)
-        if not beats:
+        if not heartbeats:
             world.silent.add(incarnation)
         world.go_on(0.5)
     last = world.lines()[-1]
@@ -241,22 +241,24 @@ def test_a_trial_is_judged_when_nobody_can_have_died_in_its_window_unheard(tools
 
 
 @pytest.mark.parametrize(
-    ("beats_every_s", "late_s"),
+    ("heartbeats_every_s", "late_s"),
     # 0.5 s is what is configured, and half as much again is not late yet
     [(0.5, 0.0), (3.0, 2.25)],
 )
-def test_a_verdict_is_no_later_than_the_beats_are(tools, tmp_path, beats_every_s, late_s) -> None:
+def test_a_verdict_is_no_later_than_the_heartbeats_are(
+    tools, tmp_path, heartbeats_every_s, late_s
+) -> None:
     world = _world_in_a_trial(tools, tmp_path)
     began, trial = len(world.lines()), world.tuning.actors_wanted
-    world.silent |= {"a0", "a1", "a2"}  # they beat by hand
+    world.silent |= {"a0", "a1", "a2"}  # they heartbeat by hand
     begins = world.clock.now
     while len(world.lines()) == began:
         for actor in world.members[1:]:
-            world.tuning.take(actor, tools.make_beat(), world.members, {}, world.clock.now)
-        world.go_on(beats_every_s)
+            world.tuning.take(actor, tools.make_heartbeat(), world.members, {}, world.clock.now)
+        world.go_on(heartbeats_every_s)
     judged = world.lines()[began]
     assert (judged["verdict"], judged["counts"]) == ("accepted", {"actors": trial})
-    # a sample, 0.5 s to settle, a window of 2 s, and what the beat is late
+    # a sample, 0.5 s to settle, a window of 2 s, and what the heartbeat is late
     assert judged["time_s"] - 100.0 - begins <= 0.25 + 0.5 + 2.0 + late_s + 0.25
 
 
@@ -264,11 +266,11 @@ def test_a_wish_that_was_overtaken_is_told_again(tools, tmp_path) -> None:
     config = tuned_config(tmp_path)
     world = World(tools, config, two_is_best)
     world.deaf = True  # its workers stay as they are
-    while not world.letters:
+    while not world.messages:
         world.go_on(0.25)
-    assert world.letters == [OutgoingMessage(b"t", SetWorkers(2))]
+    assert world.messages == [OutgoingMessage(b"t", SetWorkers(2))]
     world.tuning._wanted = {"trainers": 1}  # reverted before the second worker was there
-    told = world.tuning.letters(world.members, world.clock.now)
+    told = world.tuning.messages(world.members, world.clock.now)
     assert told == [OutgoingMessage(b"t", SetWorkers(1))]
     world.tuning.close()
 
@@ -296,8 +298,10 @@ def test_the_objective_is_chosen(tools, tmp_path, objective: str) -> None:
         counter += 50
         other = "batches" if objective == "learned_steps" else "learned_steps"
         mine = "batches" if objective == "tps" else "learned_steps"
-        beat = tools.make_beat(counters={mine: counter, other: 7}, gauges={"workers": 1.0})
-        world.tuning.take(member, beat, world.members, {}, world.clock.now)
+        heartbeat = tools.make_heartbeat(
+            counters={mine: counter, other: 7}, gauges={"workers": 1.0}
+        )
+        world.tuning.take(member, heartbeat, world.members, {}, world.clock.now)
     assert world.tuning.gauges()["tuner_rate"] == pytest.approx(100.0)
     world.tuning.close()
 

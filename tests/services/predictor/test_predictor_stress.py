@@ -100,10 +100,10 @@ def test_each_request_is_answered_once_by_the_policy_that_is_named(
     finally:
         predictor.close()
     assert [client.failure for client in clients] == [None] * _CLIENTS
-    beat = predictor.beat(True)
-    assert beat.gauges["workers"] == 0  # closed
-    assert beat.counters["worker_failures"] == beat.counters["requests_expired"] == 0
-    assert beat.counters["predictions"] == sum(sum(c.sizes.values()) for c in clients)
+    heartbeat = predictor.heartbeat(True)
+    assert heartbeat.gauges["workers"] == 0  # closed
+    assert heartbeat.counters["worker_failures"] == heartbeat.counters["requests_expired"] == 0
+    assert heartbeat.counters["predictions"] == sum(sum(c.sizes.values()) for c in clients)
     versions = Counter()
     for client in clients:
         assert Counter(reply.request for reply in client.answers) == Counter(client.sizes.keys())

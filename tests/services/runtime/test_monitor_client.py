@@ -27,25 +27,29 @@ class Line:
         self.monitor = roles("monitor-0").serve_at(roles.monitor, (Hello, Heartbeat))
         self.context = roles("actor-0")
         self.client = self.context.connect(roles.monitor)
-        self.beats: list[Heartbeat] = []
+        self.heartbeats: list[Heartbeat] = []
         self.returns: list[float] = []
         self.hello = self.context.hello({"unrolls": "ipc:///u"})
         # connected, so that nothing below hangs on how quick the connection is
         tools.wait_until(lambda: self.client.socket.poll(100, 2), "the monitor is connected")
         self.membership = MonitorClient(
-            self.client, hello=self.hello, beat=self._beat, heartbeat_every_s=2.0, clock=self.clock
+            self.client,
+            hello=self.hello,
+            heartbeat=self._heartbeat,
+            heartbeat_every_s=2.0,
+            clock=self.clock,
         )
 
-    def _beat(self, final: bool) -> Heartbeat:
-        beat = self.tools.make_beat(
+    def _heartbeat(self, final: bool) -> Heartbeat:
+        heartbeat = self.tools.make_heartbeat(
             final=final,
-            counters={"number": len(self.beats)},
+            counters={"number": len(self.heartbeats)},
             episode_returns=self.returns,
             episode_lengths=[10] * len(self.returns),
         )
         self.returns = []
-        self.beats.append(beat)
-        return beat
+        self.heartbeats.append(heartbeat)
+        return heartbeat
 
     def next(self):
         """What the monitor hears next; the role ticks meanwhile."""
@@ -84,7 +88,7 @@ def test_hello_is_said_at_once_and_again_every_half_second_until_it_is_answered(
     line.clock.now += 0.02
     assert line.next() == line.hello
     line.say(Peers(4, [Peer("trainer", "trainer-0", "t", {"unrolls": "ipc:///u"})]))
-    assert line.next() == line.beats[0]
+    assert line.next() == line.heartbeats[0]
     assert line.membership.revision == 4
     assert [peer.incarnation for peer in line.membership.of_role("trainer")] == ["t"]
     line.clock.now += 1.0
@@ -115,7 +119,9 @@ def test_a_monitor_that_answers_is_not_complained_of(roles, tools, caplog) -> No
     line.introduce()
     assert isinstance(line.next(), Heartbeat)
     line.say(Directive("hello", "the monitor does not know you"))  # it asks anew: no silence
-    assert line.client.socket.poll(15_000), "the directive comes"  # before the next beat is due
+    assert line.client.socket.poll(15_000), (
+        "the directive comes"
+    )  # before the next heartbeat is due
     line.clock.now += 100.0
     assert line.next() == line.hello
     assert _events(caplog, "monitor_does_not_answer") == []
@@ -141,22 +147,24 @@ def test_a_monitor_of_another_run_says_so_and_the_role_logs_it_once(roles, tools
     )
 
 
-def test_beats_go_out_at_their_cadence(roles, tools) -> None:
+def test_heartbeats_go_out_at_their_cadence(roles, tools) -> None:
     line = Line(roles, tools)
     line.introduce()
-    assert line.next() == line.beats[0]
+    assert line.next() == line.heartbeats[0]
     line.say(HeartbeatReply(1))
     assert line.quiet()
     line.clock.now += 1.9
     assert line.quiet()
     line.clock.now += 0.2
-    assert line.next() == line.beats[1]
-    line.clock.now += 20.0  # a role that was busy for long beats once, not ten times
-    assert line.next() == line.beats[2]
+    assert line.next() == line.heartbeats[1]
+    line.clock.now += 20.0  # a role that was busy for long heartbeats once, not ten times
+    assert line.next() == line.heartbeats[2]
     assert line.quiet()
 
 
-def test_a_beat_reply_of_another_revision_makes_the_role_ask_for_the_peers(roles, tools) -> None:
+def test_a_heartbeat_reply_of_another_revision_makes_the_role_ask_for_the_peers(
+    roles, tools
+) -> None:
     line = Line(roles, tools)
     line.introduce(revision=1)
     assert isinstance(line.next(), Heartbeat)
@@ -231,10 +239,10 @@ def test_messages_that_make_no_sense_are_ignored(roles, tools) -> None:
     line.next()
     line.say(Status("{}"))
     line.clock.now += 2.0
-    assert line.next() == line.beats[1]
+    assert line.next() == line.heartbeats[1]
 
 
-def test_the_last_beat_is_final_and_still_leaves_the_socket(roles, tools) -> None:
+def test_the_last_heartbeat_is_final_and_still_leaves_the_socket(roles, tools) -> None:
     line = Line(roles, tools)
     line.introduce()
     line.next()
@@ -244,7 +252,7 @@ def test_the_last_beat_is_final_and_still_leaves_the_socket(roles, tools) -> Non
     assert line.client.socket.closed
 
 
-def test_episodes_of_a_beat_that_could_not_be_sent_go_with_the_next_one(tools) -> None:
+def test_episodes_of_a_heartbeat_that_could_not_be_sent_go_with_the_next_one(tools) -> None:
     class Unwilling:
         """A client without a peer, then with one."""
 
@@ -263,17 +271,17 @@ def test_episodes_of_a_beat_that_could_not_be_sent_go_with_the_next_one(tools) -
             return self.connected
 
     client, clock = Unwilling(), tools.Clock()
-    beats = [
-        tools.make_beat(
+    heartbeats = [
+        tools.make_heartbeat(
             counters={"episodes": 2 + n}, episode_returns=[float(n)], episode_lengths=[n]
         )
         for n in range(5)
     ]
-    queue = iter(beats)
+    queue = iter(heartbeats)
     membership = MonitorClient(
         client,
         hello=Hello("actor", 0, "box", 1, {}),
-        beat=lambda final: next(queue),
+        heartbeat=lambda final: next(queue),
         heartbeat_every_s=1.0,
         clock=clock,
     )
@@ -285,7 +293,7 @@ def test_episodes_of_a_beat_that_could_not_be_sent_go_with_the_next_one(tools) -
     assert third.episode_returns == [0.0, 1.0, 2.0]
     assert third.episode_lengths == [0, 1, 2]
     assert third.counters == {"episodes": 4}
-    assert fourth == beats[3]
+    assert fourth == heartbeats[3]
 
 
 def test_the_newest_count_of_workers_is_known(roles, tools) -> None:
@@ -300,7 +308,7 @@ def test_the_newest_count_of_workers_is_known(roles, tools) -> None:
     )
 
 
-def test_a_beat_tells_of_no_more_episodes_than_fit_into_a_message(roles, tools) -> None:
+def test_a_heartbeat_tells_of_no_more_episodes_than_fit_into_a_message(roles, tools) -> None:
     line = Line(roles, tools)
     line.introduce()
     line.next()
@@ -319,7 +327,7 @@ def test_a_process_whose_number_another_one_has_asks_for_another_and_does_not_wa
     membership = MonitorClient(
         line.client,
         hello=line.hello,
-        beat=line._beat,
+        heartbeat=line._heartbeat,
         heartbeat_every_s=2.0,
         number_given=True,
         clock=line.clock,

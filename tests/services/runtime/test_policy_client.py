@@ -190,7 +190,7 @@ def test_a_policy_that_was_read_stays_what_it_was_when_the_next_one_comes(pullin
 
 
 def _artifact(architecture, tensors):
-    chain = parse_chain(["onnx"], floor=0.1)
+    chain = parse_chain(["onnx"], min_action_prob=0.1)
     observations = np.zeros((4, 3), np.float32)
     return chain.compress(Policy.of(architecture, tensors), Context(observations))
 

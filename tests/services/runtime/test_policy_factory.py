@@ -160,25 +160,27 @@ def test_latency_is_measured_at_the_batch_sizes_of_whoever_acts(tools, inference
     assert artifact.latency_ms.keys() == sizes
 
 
-def _with_floor(floor: float, max_kl: float | None) -> Config:
+def _with_min_action_prob(min_action_prob: float, max_kl: float | None) -> Config:
     return Config(
         env=EnvConfig(id="a"),
-        compressor=CompressorConfig(chain=["onnx"], floor=floor, max_kl=max_kl),
+        compressor=CompressorConfig(chain=["onnx"], min_action_prob=min_action_prob, max_kl=max_kl),
     )
 
 
 def test_a_floor_is_warned_of_that_takes_a_certain_policy_beyond_the_bound(tools, caplog) -> None:
     # of 4 actions 3 keep 0.1 each; the one that the policy is certain of is left with 0.7
     distance = -math.log(0.7)
-    make_chain(_with_floor(0.1, distance * (1 - 1e-9)), tools.flat)
+    make_chain(_with_min_action_prob(0.1, distance * (1 - 1e-9)), tools.flat)
     # a nat: 1 − 1/e of probability for 3 actions
-    make_chain(_with_floor(0.22, 1.0), tools.flat)
+    make_chain(_with_min_action_prob(0.22, 1.0), tools.flat)
     first, second = caplog.messages
-    assert "compressor.floor: 0.1 for each of 4 actions" in first and "0.357 nats" in first
+    assert (
+        "compressor.min_action_prob: 0.1 for each of 4 actions" in first and "0.357 nats" in first
+    )
     assert "floor to less than 0.1, or max_kl to more than 0.357" in first
     assert "set floor to less than 0.211, " in second
-    for floor, bound in [(0.21, 1.0), (0.0, 1e-9), (0.24, None)]:
-        make_chain(_with_floor(floor, bound), tools.flat)
+    for min_action_prob, bound in [(0.21, 1.0), (0.0, 1e-9), (0.24, None)]:
+        make_chain(_with_min_action_prob(min_action_prob, bound), tools.flat)
     assert len(caplog.messages) == 2
 
 
@@ -187,8 +189,8 @@ def test_the_bound_of_the_floor_is_where_an_exact_copy_is_no_longer_published(
     tools, share, chain
 ) -> None:
     bound = -math.log(0.7) * share
-    config = _with_floor(0.1, bound)
-    made = make_chain(_with_floor(0.1, None), tools.flat)
+    config = _with_min_action_prob(0.1, bound)
+    made = make_chain(_with_min_action_prob(0.1, None), tools.flat)
     compressor = Compressor(made, tools.flat, config.compressor, seed=1)
     compressor.observe(np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32))
     tensors = {n: np.zeros(s, np.float32) for n, s in tools.flat.tensor_shapes().items()}

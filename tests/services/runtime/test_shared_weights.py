@@ -1,4 +1,4 @@
-"""Weights on the trainer's board: read without a question, through restarts, refused when bad."""
+"""Weights on the trainer's buffer: read without a question, through restarts, refused when bad."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aclearn.config import Config, EnvConfig, RunConfig
 from aclearn.errors import SharingError
 from aclearn.learning import Learner
 from aclearn.policies.network import PolicyNetwork, tensors_of
-from aclearn.shared_weights import HostMemory, knock
+from aclearn.shared_weights import HostMemory, request_fds
 from aclearn.types import PolicyVersion
 from aclearn.wire import NoNewerWeights, Peer, Weights, WeightsRequest, parse_endpoint
 from compress import OnnxPolicy
@@ -25,7 +25,7 @@ from services.trainer.weight_sharing import allocator_for, post_weights
 
 
 class Sharing:
-    """An actor's policy client, and the trainers whose board it reads."""
+    """An actor's policy client, and the trainers whose buffer it reads."""
 
     def __init__(self, roles, tools) -> None:
         self.roles, self.tools = roles, tools
@@ -33,20 +33,20 @@ class Sharing:
         self.architecture = tools.flat
         self.runtime = OnnxPolicy(self.architecture)
         self.link = PeerLink(roles("actor-0"), "trainer", "weights")
-        board = SharedWeightsClient(self.architecture, "host", HostMemory, clock=self.clock)
-        source = WeightsSource(self.runtime, board)
+        buffer = SharedWeightsClient(self.architecture, "host", HostMemory, clock=self.clock)
+        source = WeightsSource(self.runtime, buffer)
         self.client = PolicyClient(self.link, source, clock=self.clock)
         self.posted = None
         self.start_trainer()
 
-    def start_trainer(self, *, board: bool = True) -> None:
+    def start_trainer(self, *, buffer: bool = True) -> None:
         self.stop_trainer()
         context = self.roles("trainer-0")
         self.trainer, endpoint = context.serve((WeightsRequest,))
         endpoints = {"weights": endpoint}
-        if board:
+        if buffer:
             self.posted = post_weights(HostMemory.create, self.architecture, self.roles.monitor)
-            endpoints["board"] = self.posted.endpoint
+            endpoints["shared_weights"] = self.posted.endpoint
         self.known.learn(Peer("trainer", "trainer-0", context.incarnation, endpoints))
 
     def stop_trainer(self) -> None:
@@ -59,7 +59,7 @@ class Sharing:
         return [named[name].detach() for name in self.architecture.tensor_shapes()]
 
     def post(self, generation: int, version: int) -> None:
-        self.posted.board.post(PolicyVersion(generation, version), self.weights(version))
+        self.posted.buffer.post(PolicyVersion(generation, version), self.weights(version))
 
     def poll(self, seconds: float = 0.02) -> None:
         self.clock.now += seconds
@@ -74,8 +74,8 @@ class Sharing:
 
 @pytest.fixture
 def sharing(roles, tools, monkeypatch):
-    # the door is a thread beside the test's own: on a full machine it has its turn late
-    monkeypatch.setattr("services.runtime.shared_weights._KNOCK_WITHIN_S", 5.0)
+    # the fd_server is a thread beside the test's own: on a full machine it has its turn late
+    monkeypatch.setattr("services.runtime.shared_weights._REQUEST_WITHIN_S", 5.0)
     sharing = Sharing(roles, tools)
     yield sharing
     sharing.stop_trainer()
@@ -102,7 +102,7 @@ def test_looks_are_a_hundredth_of_a_second_apart(sharing) -> None:
     assert sharing.client.swaps == 1
 
 
-def test_a_trainer_that_was_started_again_is_read_from_its_own_board(sharing) -> None:
+def test_a_trainer_that_was_started_again_is_read_from_its_own_buffer(sharing) -> None:
     sharing.post(0, 500)
     sharing.poll()
     assert sharing.client.at == PolicyVersion(0, 500)
@@ -116,10 +116,10 @@ def test_a_trainer_that_was_started_again_is_read_from_its_own_board(sharing) ->
 
 
 @pytest.mark.parametrize("why", ["none", "closed", "other"])
-def test_a_trainer_whose_board_cannot_be_read_is_asked(sharing, tools, why, caplog) -> None:
-    sharing.start_trainer(board=why != "none")
+def test_a_trainer_whose_buffer_cannot_be_read_is_asked(sharing, tools, why, caplog) -> None:
+    sharing.start_trainer(buffer=why != "none")
     if why == "closed":
-        sharing.posted.door.close()
+        sharing.posted.fd_server.close()
     if why == "other":
         sharing.stop_trainer()
         sharing.architecture = tools.images
@@ -140,7 +140,7 @@ def test_a_trainer_whose_board_cannot_be_read_is_asked(sharing, tools, why, capl
     assert not sharing.client._source.silent
 
 
-def test_a_door_that_is_late_is_knocked_at_again_and_weights_are_asked_for_meanwhile(
+def test_a_fd_server_that_is_late_is_knocked_at_again_and_weights_are_asked_for_meanwhile(
     sharing, tools, monkeypatch, caplog
 ) -> None:
     failures = [SharingError("nobody hands anything over")] * 2
@@ -148,9 +148,9 @@ def test_a_door_that_is_late_is_knocked_at_again_and_weights_are_asked_for_meanw
     def late(path, *, timeout_s):
         if failures:
             raise failures.pop()
-        return knock(path, timeout_s=timeout_s)
+        return request_fds(path, timeout_s=timeout_s)
 
-    monkeypatch.setattr("services.runtime.shared_weights.knock", late)
+    monkeypatch.setattr("services.runtime.shared_weights.request_fds", late)
     sharing.post(0, 5)
     identity, envelope = tools.next_message(sharing.trainer, sharing.poll)
     assert envelope.message == WeightsRequest(-1, -1)
@@ -165,14 +165,14 @@ def test_a_door_that_is_late_is_knocked_at_again_and_weights_are_asked_for_meanw
 @pytest.mark.parametrize(("cost_s", "pause_s"), [(0.0001, 0.01), (0.006, 0.2), (0.5, 1.0)])
 def test_looks_that_cost_more_come_less_often(sharing, monkeypatch, cost_s, pause_s) -> None:
     sharing.poll()
-    board = sharing.client._source._board
-    copy = board.newer_than
+    buffer = sharing.client._source._buffer
+    copy = buffer.newer_than
 
     def slow(known):
         sharing.clock.now += cost_s
         return copy(known)
 
-    monkeypatch.setattr(board, "newer_than", slow)
+    monkeypatch.setattr(buffer, "newer_than", slow)
     sharing.post(0, 1)
     sharing.poll(1.1)
     assert sharing.client.swaps == 1
@@ -188,7 +188,7 @@ def test_weights_that_are_not_finite_are_refused_once_and_the_next_ones_taken(sh
     sharing.poll()
     bad = [tensor.clone() for tensor in sharing.weights(2)]
     bad[0].view(-1)[3] = float("nan")
-    sharing.posted.board.post(PolicyVersion(0, 2), bad)
+    sharing.posted.buffer.post(PolicyVersion(0, 2), bad)
     for _ in range(3):
         sharing.poll(1.1)
     assert (sharing.client.refused, sharing.client.at) == (1, PolicyVersion(0, 1))
@@ -198,12 +198,12 @@ def test_weights_that_are_not_finite_are_refused_once_and_the_next_ones_taken(sh
     assert (sharing.client.refused, sharing.client.at) == (1, PolicyVersion(0, 3))
 
 
-def test_the_door_lies_beside_the_sockets_and_goes_with_the_board(sharing) -> None:
-    door = Path(parse_endpoint(sharing.posted.endpoint).path)
-    assert door.parent == Path(parse_endpoint(sharing.roles.monitor).path).parent
-    assert door.is_socket()
+def test_the_fd_server_lies_beside_the_sockets_and_goes_with_the_buffer(sharing) -> None:
+    fd_server = Path(parse_endpoint(sharing.posted.endpoint).path)
+    assert fd_server.parent == Path(parse_endpoint(sharing.roles.monitor).path).parent
+    assert fd_server.is_socket()
     sharing.stop_trainer()
-    assert not door.exists()
+    assert not fd_server.exists()
 
 
 def _config(**groups) -> Config:
@@ -228,12 +228,12 @@ _ON_GPU = {"actors": {"inference": "predictor"}, "predictor": {"runtime": "torch
         ("cuda", {**_ON_GPU, "compressor": {"chain": ["onnx"]}}, False),
     ],
 )
-def test_a_board_is_made_only_where_somebody_would_read_it(device, groups, wanted) -> None:
+def test_a_buffer_is_made_only_where_somebody_would_read_it(device, groups, wanted) -> None:
     allocate = allocator_for(_config(**groups), torch.device(device))
     assert (allocate is not None) == wanted
 
 
-def test_a_board_that_nobody_wants_is_not_made(tools, roles, caplog) -> None:
+def test_a_buffer_that_nobody_wants_is_not_made(tools, roles, caplog) -> None:
     assert post_weights(None, tools.flat, roles.monitor) is None
     assert not caplog.records
 
@@ -251,7 +251,7 @@ def _no_memory(floats: int):
         (_no_memory, "ipc:///tmp/m.sock", "No space left on device"),
     ],
 )
-def test_a_board_that_cannot_be_is_told_and_leaves_nothing_open(
+def test_a_buffer_that_cannot_be_is_told_and_leaves_nothing_open(
     tools, caplog, make, monitor, reason
 ) -> None:
     before = len(os.listdir("/proc/self/fd"))
@@ -270,7 +270,7 @@ def test_on_the_cpu_only_host_memory_is_read(sharing, share, reads) -> None:
     assert source.silent == reads
 
 
-def test_a_learner_posts_its_weights_in_the_order_of_the_board(sharing, tools) -> None:
+def test_a_learner_posts_its_weights_in_the_order_of_the_buffer(sharing, tools) -> None:
     learner = Learner(
         tools.flat,
         loss=_config().loss,
@@ -278,6 +278,6 @@ def test_a_learner_posts_its_weights_in_the_order_of_the_board(sharing, tools) -
         device=torch.device("cpu"),
         seed=11,
     )
-    sharing.posted.board.post(PolicyVersion(0, 1), learner.parameters)
+    sharing.posted.buffer.post(PolicyVersion(0, 1), learner.parameters)
     sharing.poll()
     assert sharing.acts_on(11)

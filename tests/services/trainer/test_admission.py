@@ -169,12 +169,12 @@ def test_a_malformed_unroll_is_refused_with_the_field_and_counts_nothing(tools, 
         ("x", {str(n): 0 for n in range(65)}, "dropped: expected at most 64 reasons"),
     ],
 )
-def test_names_that_no_beat_could_carry_are_refused(tools, sender, dropped, what) -> None:
+def test_names_that_no_heartbeat_could_carry_are_refused(tools, sender, dropped, what) -> None:
     with pytest.raises(WireError, match=what):
         _intake(tools).check(replace(tools.make_unroll(), dropped=dropped), sender)
 
 
-def test_the_longest_names_that_are_allowed_fit_into_a_beat(tools) -> None:
+def test_the_longest_names_that_are_allowed_fit_into_a_heartbeat(tools) -> None:
     intake = _intake(tools)
     for actor in range(512 + 256):  # those that are open, and those closed lately
         reason = f"{'r' * 60}{actor % 64:03}"
@@ -185,9 +185,9 @@ def test_the_longest_names_that_are_allowed_fit_into_a_beat(tools) -> None:
         intake.check(unroll, name)
         assert intake.admit(name, 1, unroll, PolicyVersion(0, 0)) is None
     counters, dropped = intake.counters()
-    beat = tools.make_beat(counters=counters, dropped=dropped)
+    heartbeat = tools.make_heartbeat(counters=counters, dropped=dropped)
     assert len(dropped) == 64
-    assert encode(beat, run="run-1", sender="x", sequence=1)
+    assert encode(heartbeat, run="run-1", sender="x", sequence=1)
 
 
 @pytest.mark.parametrize("length", [2, 4])

@@ -50,7 +50,7 @@ class Front:
             queue=self.queue,
             store=self.store,
             recent=RecentObservations(frame_stack=1),
-            beat=lambda final: tools.make_beat(final=final),
+            heartbeat=lambda final: tools.make_heartbeat(final=final),
             on_failure=self.failures.append,
             want_workers=self.wishes.append,
         )
@@ -181,15 +181,15 @@ def test_observations_are_answered_while_the_queue_is_full(front, tools) -> None
     assert len(front.ask(ObservationsRequest(1)).observations) == 1
 
 
-def test_the_end_is_a_final_beat_to_the_monitor(front, tools) -> None:
+def test_the_end_is_a_final_heartbeat_to_the_monitor(front, tools) -> None:
     front.front.close(5.0)
-    beats = []
+    heartbeats = []
 
     def read() -> bool:
-        beats.extend(envelope.message for _, envelope in front.monitor.receive(0.05))
-        return any(isinstance(beat, Heartbeat) and beat.final for beat in beats)
+        heartbeats.extend(envelope.message for _, envelope in front.monitor.receive(0.05))
+        return any(isinstance(heartbeat, Heartbeat) and heartbeat.final for heartbeat in heartbeats)
 
-    tools.wait_until(read, "the final beat came")
+    tools.wait_until(read, "the final heartbeat came")
 
 
 def test_means_above_the_best_are_handed_on(front, tools) -> None:

@@ -238,7 +238,7 @@ def test_the_best_is_of_the_moment_it_was_offered_and_a_later_trainer_knows_it(t
         trainer.learn([admit(trainer, number)])
         checkpoints.offer_best(mean)
         weights[number] = trainer.learner.tensors()
-    assert checkpoints.beat_fields()["gauges"]["best_return"] == 30.0
+    assert checkpoints.heartbeat_fields()["gauges"]["best_return"] == 30.0
     checkpoints.write()
     newest, best = load_newest(folder.checkpoints_dir), load_best(folder.checkpoints_dir)
     assert (newest.label, newest.state["return_mean_100"]) == (3, None)
@@ -283,12 +283,12 @@ def test_an_update_that_hangs_fails_a_checkpoint_within_its_deadline(tmp_path, m
     ends.set()
     worker.join()
     assert not waited
-    fields = checkpoints.beat_fields()
+    fields = checkpoints.heartbeat_fields()
     assert fields["note"] == "an update has not ended for 0.05 s"
     assert fields["counters"]["unsaved_updates"] == 1
     assert checkpoints.best_return is None  # it is offered again
     checkpoints.write()
-    assert checkpoints.beat_fields()["counters"]["unsaved_updates"] == 0
+    assert checkpoints.heartbeat_fields()["counters"]["unsaved_updates"] == 0
 
 
 def test_what_is_to_be_reproducible_is_computed_on_the_cpu_also_where_there_is_a_gpu(
