@@ -1,4 +1,4 @@
-"""The errors that aclearn raises on purpose.
+"""The errors that aclearn raises on purpose, and words for messages.
 
 AclearnError
 ├── ConfigError          a configuration that cannot be used: names the key and how to mend it
@@ -13,6 +13,10 @@ AclearnError
 """
 
 from __future__ import annotations
+
+import difflib
+import traceback
+from collections.abc import Iterable
 
 
 class AclearnError(Exception):
@@ -62,3 +66,26 @@ class SharingError(AclearnError):
 
 class RoleFailure(AclearnError):
     """A role that died more often than the supervisor may restart it."""
+
+
+def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str:
+    """The end of a message: the known names that look most like a wrong one, or nothing.
+
+    Args:
+        name: the wrong one.
+        known: the right ones.
+        cutoff: least similarity, from 0 to 1.
+    """
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    found = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=cutoff)
+    return "; did you mean " + " or ".join(by_lower[low] for low in found) + "?" if found else ""
+
+
+def words_of(error: BaseException) -> str:
+    """Kind and message of an error in one line, however many its message has."""
+    return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+
+
+def trace_of(error: BaseException) -> str:
+    """The traceback of an error as text, its last 4000 characters."""
+    return "".join(traceback.format_exception(error))[-4000:]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import yaml
 
-from aclearn.errors import AclearnError
+from aclearn.errors import AclearnError, did_you_mean
+from aclearn.extensions import load_extension
 from compress.chain import CompressorChain
 from compress.errors import ChainError
 from compress.link import Link
@@ -122,19 +121,12 @@ def _link(item: Any, any_processor: bool) -> Link:
 
 
 def _users_link(name: str) -> Callable[..., Link]:
-    module, colon, attribute = name.partition(":")
-    if not colon:
-        near = difflib.get_close_matches(name, [*LINKS, *_SHORT], n=1)
-        meant = f"; did you mean {near[0]}?" if near else ""
+    if ":" not in name:
         raise ChainError(
             f"chain: the link {name!r} is unknown; expected one of {', '.join([*LINKS, *_SHORT])}, "
-            f"or module:Class{meant}"
+            f"or module:Class{did_you_mean(name, [*LINKS, *_SHORT])}"
         )
-    try:
-        made: Callable[..., Link] = getattr(importlib.import_module(module), attribute)
-    except Exception as error:
-        # its module does what it likes when it is imported
-        raise ChainError(f"chain: {name!r} cannot be imported: {_words_of(error)}") from error
+    made: Callable[..., Link] = load_extension(name, key="chain", error=ChainError)
     return made
 
 

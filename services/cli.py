@@ -505,9 +505,6 @@ def main() -> NoReturn:
     """Run the command line; a mistake of the user's is a message, not a traceback."""
     raise_on_ctrl_c()
     make_output_lossy()
-    # an environment or a link of the user's own lies here more often than not; at the end, so that
-    # a folder that has the name of a package hides none
-    sys.path.append(str(Path.cwd()))
     try:
         app(standalone_mode=True, prog_name="aclearn")  # which the shell's completion asks for
     except Interrupted:

@@ -11,10 +11,9 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv  # its package registers the ALE/ ids too
 from numpy.typing import NDArray
 
-from aclearn.envs.lookup import nearest, trace_of, words_of
 from aclearn.envs.vector_env import check_actions, nothing
 from aclearn.envs.watchdog import Watchdog
-from aclearn.errors import EnvironmentFailure
+from aclearn.errors import EnvironmentFailure, did_you_mean, trace_of, words_of
 from aclearn.types import EnvSpec, EnvStep
 from aclearn.types.env_spec import Observations
 
@@ -152,7 +151,7 @@ def _arguments(env: EnvConfig) -> dict[str, Any]:
             free = sorted(set(known) - set(_RESERVED) - {"self"})
             raise EnvironmentFailure(
                 f"environment {env.id}: env.kwargs.{key} is no argument of Atari games"
-                f"{nearest(key, free) or '.'} Known are {', '.join(free)}"
+                f"{did_you_mean(key, free) or '.'} Known are {', '.join(free)}"
             )
     return {
         "game": _rom(env.id),
@@ -182,5 +181,5 @@ def _rom(env_id: str) -> str:
     except gymnasium.error.Error as error:
         games = [known for known in gymnasium.registry if known.startswith("ALE/")]
         raise EnvironmentFailure(
-            f"env.id {env_id!r}: ale-py knows no such game{nearest(env_id, games)}"
+            f"env.id {env_id!r}: ale-py knows no such game{did_you_mean(env_id, games)}"
         ) from error

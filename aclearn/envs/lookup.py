@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import copy
-import difflib
-import importlib
-import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
-from aclearn.envs.deadline import ENVIRONMENT_FAULTS
-from aclearn.errors import EnvironmentFailure
+from aclearn.errors import EnvironmentFailure, did_you_mean
+from aclearn.extensions import import_module, load_extension
 from aclearn.types.atari_ids import guessed_id
 
 if TYPE_CHECKING:
@@ -30,27 +27,10 @@ def maker(env: EnvConfig) -> Callable[[], Any]:
     """
     module, _, target = env.id.rpartition(":")
     if module and all(part.isidentifier() for part in target.split(".")):
-        return _factory_maker(env.id, module, target, env.kwargs)
+        return _factory_maker(env.id, env.kwargs)
     if module:
-        _import(env.id, module)
+        import_module(module, key=f"env.id {env.id!r}", error=EnvironmentFailure)
     return _registered_maker(env.id, target, env.kwargs)
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of a message: the known names that look most like a wrong one."""
-    by_lower = {candidate.lower(): candidate for candidate in known}
-    found = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)
-    return "; did you mean " + " or ".join(by_lower[low] for low in found) + "?" if found else ""
-
-
-def words_of(error: BaseException) -> str:
-    """Kind and message of an error in one line, however many its message has."""
-    return " ".join(f"{type(error).__name__}: {error}".split())
-
-
-def trace_of(error: BaseException) -> str:
-    """The traceback of an error as text, its last 4000 characters."""
-    return "".join(traceback.format_exception(error))[-4000:]
 
 
 def _registered_maker(env_id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
@@ -60,7 +40,7 @@ def _registered_maker(env_id: str, name: str, kwargs: dict[str, Any]) -> Callabl
         known_ids = [known for known in _known_ids() if known != name]
         raise EnvironmentFailure(
             f"env.id {env_id!r}: gymnasium knows no such environment"
-            f"{nearest(guessed_id(name), known_ids) or '.'} "
+            f"{did_you_mean(guessed_id(name), known_ids) or '.'} "
             "An environment of another package needs the package's name in front "
             f"(package:{name}), your own a factory (module:factory), an Atari game its id of today "
             "(ALE/Pong-v5)"
@@ -85,20 +65,12 @@ def _known_ids() -> list[str]:
     ]
 
 
-def _factory_maker(
-    env_id: str, module: str, target: str, kwargs: dict[str, Any]
-) -> Callable[[], Any]:
-    factory: Any = _import(env_id, module)
-    for part in target.split("."):
-        if not hasattr(factory, part):
-            raise EnvironmentFailure(
-                f"env.id {env_id!r}: {module} has no {target}{nearest(part, dir(factory))}"
-            )
-        factory = getattr(factory, part)
+def _factory_maker(env_id: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
+    factory: Any = load_extension(env_id, key="env.id", error=EnvironmentFailure)
     if not callable(factory):
         raise EnvironmentFailure(
-            f"env.id {env_id!r}: {target} is a {type(factory).__name__}, expected a callable that "
-            "returns a gymnasium.Env"
+            f"env.id {env_id!r} is a {type(factory).__name__}, expected a callable that returns "
+            "a gymnasium.Env"
         )
 
     def make() -> Any:
@@ -111,14 +83,3 @@ def _factory_maker(
         return made
 
     return make
-
-
-def _import(env_id: str, module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ENVIRONMENT_FAULTS as error:
-        raise EnvironmentFailure(
-            f"env.id {env_id!r}: module {module!r} cannot be imported "
-            f"({words_of(error)}). Is its folder the current one, "
-            f"or on PYTHONPATH?\n{trace_of(error)}"
-        ) from error

@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.envs.deadline import ENVIRONMENT_FAULTS, StepDeadline, StepHungError
-from aclearn.envs.lookup import trace_of, words_of
 from aclearn.envs.spaces import ObservationError, read_actions, read_layout, spec_of
 from aclearn.envs.vector_env import check_actions, nothing
-from aclearn.errors import EnvironmentFailure
+from aclearn.errors import EnvironmentFailure, trace_of, words_of
 from aclearn.types import EnvStep
 from aclearn.types.env_spec import Observations
 

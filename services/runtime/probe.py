@@ -15,10 +15,7 @@ import selectors
 import signal
 import subprocess
 import sys
-import sysconfig
 import time
-import traceback
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +23,7 @@ import numpy as np
 from aclearn.config import Config, config_from_yaml
 from aclearn.envs import VectorEnv, make_vector_env
 from aclearn.errors import EnvironmentFailure
+from aclearn.extensions import users_line
 from aclearn.launch import PARENT_PID_VARIABLE, StopFlag, describe_exit, die_with_parent
 from aclearn.types import EnvSpec
 
@@ -43,14 +41,6 @@ _PIPE_BYTES = 65_536
 _PRINTED_BYTES = 4096
 #: Characters of an exception's own words.
 _MOST_CHARACTERS = 1000
-_ROOT = Path(__file__).parents[2]
-#: Beginnings of the names of files that are ours or Python's own.
-_NOT_THE_USERS = (
-    "<",
-    sysconfig.get_path("stdlib"),
-    str(_ROOT / "aclearn"),
-    str(_ROOT / "services"),
-)
 
 
 def probe_environment(
@@ -163,7 +153,6 @@ def main() -> None:
 
     die_with_parent()
     config = config_from_yaml(sys.stdin.read())
-    sys.path.append(str(Path.cwd()))  # as the command line does
     env: VectorEnv | None = None
     phase = "made"
     try:
@@ -189,21 +178,12 @@ def _in_one_line(error: BaseException, name: str, phase: str) -> str:
         text, _, _ = str(error).partition("\n")  # its traceback follows
     else:
         text = f"environment {name} fails when it is {phase} for the first time: {_words(cause)}"
-    place = _place(cause)
-    return " ".join(f"{text}{f' [{place}]' if place else ''}".split())
+    place = users_line(cause)
+    return " ".join(f"{text}{place if place not in text else ''}".split())
 
 
 def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:_MOST_CHARACTERS]
-
-
-def _place(error: BaseException) -> str:
-    """The deepest line of the user's own that led to the error; empty where there is none."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        installed = "site-packages" in Path(frame.filename).parts
-        if not installed and not frame.filename.startswith(_NOT_THE_USERS):
-            return f"line {frame.lineno} of {frame.filename}, in {frame.name}"
-    return ""
 
 
 if __name__ == "__main__":

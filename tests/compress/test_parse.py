@@ -49,8 +49,8 @@ def test_settings_reach_their_link() -> None:
 
 
 def test_options_reach_the_chain(small) -> None:
-    with pytest.raises(ChainError, match=r"floor: 0\.5 for each of 3 actions"):
-        parse_chain(["onnx"], floor=0.5).plan(small.images)
+    with pytest.raises(ChainError, match=r"min_action_prob: 0\.5 for each of 3 actions"):
+        parse_chain(["onnx"], min_action_prob=0.5).plan(small.images)
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ def test_options_reach_the_chain(small) -> None:
         ([{"int8": {"precision": "fp16"}}], "quantize: .*'precision'"),
         ([{"onnx": 17}], "onnx: .*argument"),
         ([{"onnx": {"opset": 17}}], "onnx: .*argument"),
-        (["no_such_module:Link"], "'no_such_module:Link' cannot be imported: No module named"),
-        (["compress:Nothing"], "'compress:Nothing' cannot be imported: .*Nothing"),
-        (["compress:"], "'compress:' cannot be imported"),
-        ([":Link"], "':Link' cannot be imported"),
-        ([".here:Link"], "'.here:Link' cannot be imported"),
+        (["no_such_module:Link"], r"'no_such_module' cannot be imported \(.*No module named"),
+        (["compress:Nothing"], "'compress:Nothing': compress has no Nothing"),
+        (["compress:"], "expected module:Name, .*got 'compress:'"),
+        ([":Link"], "expected module:Name, .*got ':Link'"),
+        ([".here:Link"], "'.here' cannot be imported"),
         (["builtins:dict"], "builtins:dict: expected a compress.Link, got dict"),
         (["compress:Link"], "compress:Link: .*abstract"),
     ],
@@ -151,9 +151,12 @@ def test_what_a_link_of_ones_own_raises_when_it_is_made_is_a_refusal(
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        ("class Mine(Link:\n", r"cannot be imported: .*\(spoilt_links\.py, line 1\)$"),
-        ("1 / 0\n", r"cannot be imported: ZeroDivisionError\('division by zero'\)$"),
-        ("raise RuntimeError\n", r"cannot be imported: RuntimeError\(\)$"),
+        ("class Mine(Link:\n", r"cannot be imported .*\(spoilt_links\.py, line 1\)\)$"),
+        (
+            "1 / 0\n",
+            r"cannot be imported \(ZeroDivisionError: division by zero\) \[line 1 of .*\]$",
+        ),
+        ("raise RuntimeError\n", r"cannot be imported \(RuntimeError\) \[line 1 of .*\]$"),
     ],
 )
 def test_a_module_of_ones_own_that_is_none_is_a_refusal(
@@ -161,7 +164,7 @@ def test_a_module_of_ones_own_that_is_none_is_a_refusal(
 ) -> None:
     (tmp_path / "spoilt_links.py").write_text(source)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    with pytest.raises(ChainError, match=f"'spoilt_links:Mine' {reason}"):
+    with pytest.raises(ChainError, match=f"module 'spoilt_links' {reason}"):
         parse_chain(["spoilt_links:Mine"])
     assert "spoilt_links" not in sys.modules
 

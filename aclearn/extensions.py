@@ -1,0 +1,81 @@
+"""What a user adds by `module:Name`: an environment, a loss, a corrector, a link, a plug-in."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+import sysconfig
+import traceback
+from pathlib import Path
+from typing import Any
+
+from aclearn.errors import AclearnError, ConfigError, did_you_mean, words_of
+
+_ROOT = Path(__file__).parents[1]
+#: Beginnings of the names of files that are ours or Python's own.
+_NOT_THE_USERS = (
+    "<",
+    sysconfig.get_path("stdlib"),
+    *(str(_ROOT / package) for package in ("correctors", "aclearn", "compress", "services")),
+)
+
+
+def load_extension(name: str, *, key: str, error: type[AclearnError] = ConfigError) -> Any:
+    """The object that `module:Name` or `module:Name.attribute` names.
+
+    The current folder is searched after everything else, so that a folder with the name of a
+    package hides none.
+
+    Args:
+        name: in a configuration.
+        key: of the configuration, which a message begins with.
+        error: the class to raise.
+
+    Raises:
+        AclearnError: of class `error`: the name has another form, its module cannot be imported, or
+            the module has nothing of that name. The message is one line; `__cause__` is the error
+            of the module where that has failed.
+    """
+    module_name, _, attributes = name.partition(":")
+    if not module_name or not all(part.isidentifier() for part in attributes.split(".")):
+        raise error(f"{key}: expected module:Name, for instance my_module:MyClass, got {name!r}")
+    where = f"{key} {name!r}"
+    found = import_module(module_name, key=where, error=error)
+    for part in attributes.split("."):
+        if not hasattr(found, part):
+            near = did_you_mean(part, dir(found))
+            raise error(f"{where}: {module_name} has no {attributes}{near}")
+        found = getattr(found, part)
+    return found
+
+
+def import_module(name: str, *, key: str, error: type[AclearnError] = ConfigError) -> Any:
+    """The user's module `name`; arguments and errors as of `load_extension`."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit) as failure:  # the module is anybody's code
+        if isinstance(failure, ModuleNotFoundError) and failure.name == name:
+            modules = (module.name for module in pkgutil.iter_modules())
+            near = did_you_mean(name, modules, cutoff=0.8) or "."
+            hint = f"{near} Is its folder the current one, or on PYTHONPATH?"
+        else:
+            hint = users_line(failure)
+        raise error(
+            f"{key}: module {name!r} cannot be imported ({words_of(failure)}){hint}"
+        ) from failure
+
+
+def users_line(error: BaseException) -> str:
+    """The deepest line of the user's own files that led to the error: ` [line 2 of x.py, in f]`.
+
+    Empty where there is none.
+    """
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        installed = "site-packages" in Path(frame.filename).parts
+        if not installed and not frame.filename.startswith(_NOT_THE_USERS):
+            return f" [line {frame.lineno} of {frame.filename}, in {frame.name}]"
+    return ""
