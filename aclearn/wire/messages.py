@@ -26,7 +26,7 @@ from aclearn.types.array_rules import (
     Tensor,
 )
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 """Raised with every change of the wire format; peers of another version are refused."""
 
 REPLY_WITHIN_S = 3.0

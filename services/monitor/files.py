@@ -36,10 +36,10 @@ class MonitorFiles:
         self._folder = folder
         self.metrics = MetricsWriter(folder.metrics_path)
         # in the run folder itself: TensorBoard calls a run by the folder of its events
-        self.board = TensorBoardWriter(folder.path)
+        self.tensorboard = TensorBoardWriter(folder.path)
         last_step = int(self.last_line.get("env_steps") or 0)
         text = f"```yaml\n{folder.read_config_yaml()}\n```"
-        self.board.write_text("configuration", text, step=last_step)
+        self.tensorboard.write_text("configuration", text, step=last_step)
         self._notes = UnwrittenNotes()
         self._failures = 0
         self._reserve()
@@ -90,7 +90,7 @@ class MonitorFiles:
             # the books first: they must never be older than the line that they belong to
             write_atomically(self._folder.monitor_state_path, json.dumps(books).encode())
             self.metrics.write(line)
-            self.board.write(line)
+            self.tensorboard.write(line)
         except (RunFolderError, OSError) as error:
             self._failures += 1
             words = why_not_written(error, self._folder.path)
@@ -117,7 +117,7 @@ class MonitorFiles:
         self.write_line(line, view)
         written = self._write_summary(line, goal, reason)
         self.metrics.close()
-        self.board.close()
+        self.tensorboard.close()
         return written
 
     def _write_summary(self, line: dict[str, Any], goal: StopCondition, reason: str) -> bool:

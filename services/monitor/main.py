@@ -91,7 +91,7 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
         memory,
         clock=clock,
         time_s=lambda now: time_base_s + now - begun,
-        show=files.board.write_at,
+        show=files.tensorboard.write_at,
     )
     meter = WaitMeter()
     cores = FreeCores()

@@ -55,7 +55,7 @@ def _junk() -> dict[str, list[bytes]]:
         "bad_header  ": [b"\x91" * 60_000],
         "header_too_large": [b"\xc1" * 70_000],
         "too_many_frames": [b"x"] * 300,
-        "wrong_version": [header.replace(b"protocol\x02", b"protocol\x63")],
+        "wrong_version": [header.replace(b"protocol\x03", b"protocol\x63")],
         "wrong_run": [bytes(encode(StatusRequest(), run="other", sender="x", sequence=1)[0])],
         "unexpected_kind": [
             bytes(encode(NoNewerWeights(0, 0), run="r", sender="x", sequence=1)[0])

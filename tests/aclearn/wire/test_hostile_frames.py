@@ -323,7 +323,7 @@ def test_a_frame_too_few_or_too_many_is_refused(samples):
 def test_trailing_bytes_and_duplicate_keys_are_refused(samples):
     header = frames_of(samples["HeartbeatReply"])[0]
     # A map of 8 entries, the last of which says `protocol` again.
-    doubled = b"\x88" + header[1:] + b"\xa8protocol\x02"
+    doubled = b"\x88" + header[1:] + b"\xa8protocol\x03"
 
     assert outcome([header + b"\xc0"]) == "bad_header"
     assert outcome([doubled]) == "bad_header"

@@ -27,12 +27,12 @@ from tests.support.compressors import float64_logits, some_observations, some_te
 
 
 def damaging(compressor, monkeypatch) -> set[str]:
-    """The kinds of artifacts, "chain" or "plain", that are damaged on their way to who acts."""
+    """The kinds of artifacts, "chain" or "uncompressed", that are damaged on their way to who acts."""
     damaged, given = set(), compressor.newer_than
 
-    def newer_than(known, *, plain=False):
-        artifact = given(known, plain=plain)
-        spoilt = artifact is not None and ("plain" if plain else "chain") in damaged
+    def newer_than(known, *, uncompressed=False):
+        artifact = given(known, uncompressed=uncompressed)
+        spoilt = artifact is not None and ("uncompressed" if uncompressed else "chain") in damaged
         return replace(artifact, digest="0" * 32) if spoilt else artifact
 
     monkeypatch.setattr(compressor, "newer_than", newer_than)
@@ -50,7 +50,7 @@ def test_in_place_of_a_refused_artifact_the_uncompressed_policy_acts(
     policy, recent = LockstepPolicy(config, tools.flat), RecentObservations(frame_stack=1)
     damaged = damaging(policy._compressor, monkeypatch)
     observations, told = some_observations(tools.flat, 5), []
-    for version, kinds in enumerate([set(), {"chain"}, {"chain", "plain"}, set()]):
+    for version, kinds in enumerate([set(), {"chain"}, {"chain", "uncompressed"}, set()]):
         damaged.clear()
         damaged |= kinds
         newest = PublishedWeights(PolicyVersion(0, version), some_tensors(tools.flat, version))

@@ -177,8 +177,8 @@ def test_a_floor_is_warned_of_that_takes_a_certain_policy_beyond_the_bound(tools
     assert (
         "compressor.min_action_prob: 0.1 for each of 4 actions" in first and "0.357 nats" in first
     )
-    assert "floor to less than 0.1, or max_kl to more than 0.357" in first
-    assert "set floor to less than 0.211, " in second
+    assert "min_action_prob to less than 0.1, or max_kl to more than 0.357" in first
+    assert "set min_action_prob to less than 0.211, " in second
     for min_action_prob, bound in [(0.21, 1.0), (0.0, 1e-9), (0.24, None)]:
         make_chain(_with_min_action_prob(min_action_prob, bound), tools.flat)
     assert len(caplog.messages) == 2
