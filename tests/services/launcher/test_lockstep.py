@@ -27,7 +27,7 @@ from tests.support.compressors import float64_logits, some_observations, some_te
 
 
 def damaging(compressor, monkeypatch) -> set[str]:
-    """The kinds of artifacts, "chain" or "uncompressed", that are damaged on their way to who acts."""
+    """The kinds of artifacts, "chain" or "uncompressed", that arrive damaged."""
     damaged, given = set(), compressor.newer_than
 
     def newer_than(known, *, uncompressed=False):
