@@ -216,8 +216,8 @@ _SPOILS = {
     _weights_of_another_version: "the probe's logits differ",
     _no_such_runtime_for_int8: "cannot be run",
     _no_such_kernel: "cannot be run",
-    _floor_that_leaves_nothing: "floor 0.4",
-    _floor_that_is_no_number: "floor nan",
+    _floor_that_leaves_nothing: "min_action_prob 0.4",
+    _floor_that_is_no_number: "min_action_prob nan",
 }
 
 

@@ -112,7 +112,7 @@ def test_ids_that_are_too_long_together_are_refused_before_the_run(small) -> Non
 
 @pytest.mark.parametrize("min_action_prob", [-0.1, 1.0, math.nan, math.inf])
 def test_a_floor_that_is_no_probability_is_refused(min_action_prob) -> None:
-    with pytest.raises(ChainError, match="min_action_prob: expected a probability"):
+    with pytest.raises(ChainError, match="min_action_prob: expected at least 0, below 1"):
         CompressorChain(min_action_prob=min_action_prob)
 
 

@@ -243,7 +243,7 @@ _BREACHES = {
     WritesIntoObservations: "changed context.observations, which the other links read too",
     ReusesItsArrays: "changed the tensor 'convolutions.0.weight' of a policy that it had handed on",
     ReusesItsDictionary: "of a policy that it had handed on before; make new arrays for each",
-    GaugesBeforeAnything: "gauges raised KeyError.*'mean'.* a heartbeat may ask before the first",
+    GaugesBeforeAnything: "gauges raised KeyError.*'mean'.* a heartbeat asks before the first",
     GaugesOfTwoWords: "gauges: expected a name without spaces, got 'weight mean'",
     GaugesInWords: "gauges.'loss'.: expected a finite number, got 'much'",
     GaugesWithoutEnd: "gauges.'loss'.: expected a finite number, got inf",

@@ -200,7 +200,7 @@ def test_a_lesson_is_by_the_original_and_serves_until_it_is_renewed(small) -> No
         distiller.compress(pruned(context.original, small, 1), context)
         by = 1 + (version - 1) // 3 * 3  # 1, 1, 1, 4, 4, 4, 7
         visited = small.observations(small.images, 8, seed=by)
-        x, logits, values = context.memory(distiller.owner)["lesson"].part(np.arange(8))
+        x, logits, values = context.memory(distiller.owner)["data"].part(np.arange(8))
         np.testing.assert_array_equal(x, visited)
         expected = outputs(small.images, small.tensors(small.images, by), visited)
         np.testing.assert_allclose(logits, expected[0], rtol=0, atol=1e-5)
@@ -213,7 +213,7 @@ def test_a_lesson_is_of_some_of_all_that_was_visited_and_a_new_student_s_first_o
     distiller = Distiller(smaller(small.flat), steps=1, first_steps=1, observations=2)
     for _ in range(60):
         compress(distiller, small.policy(small.flat), context)
-        lesson = context.memory(distiller.owner)["lesson"]
+        lesson = context.memory(distiller.owner)["data"]
         x, _, _ = lesson.part(np.arange(len(lesson)))
         lengths.append(len(x))
         if len(lengths) > 1:
@@ -229,7 +229,7 @@ def test_a_lesson_of_few_observations_is_renewed_when_there_are_twice_as_many(sm
     for count in (4, 7, 8, 15, 16, 16):
         context.observations = small.observations(small.flat, count)
         compress(distiller, small.policy(small.flat), context)
-        taught.append(len(context.memory(distiller.owner)["lesson"]))
+        taught.append(len(context.memory(distiller.owner)["data"]))
     assert taught == [4, 4, 8, 8, 16, 16]
 
 

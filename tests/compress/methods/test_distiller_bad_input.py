@@ -44,7 +44,7 @@ def test_a_training_that_diverges_publishes_nothing_and_the_last_student_goes_on
     memory = context.memory(distiller.owner)
     before = {name: tensor.copy() for name, tensor in memory["tensors"].items()}
     spoilt = overflowing(good)
-    memory.pop("lesson")  # so that the next one is the spoilt one, whenever it is renewed
+    memory.pop("data")  # so that the next one is the spoilt one, whenever it is renewed
     with pytest.raises(
         DivergedTraining, match=r"distill=\w+: .* after 0 steps .* not finite.*last good student"
     ):
