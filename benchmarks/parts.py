@@ -80,7 +80,7 @@ def emulator_cost(config: Config, seconds: float) -> Cost:
     """Steps of one group of environments with random actions, one emulator thread."""
     env = make_env(config)
     rng = np.random.default_rng(0)
-    count, width = env.spec.actions, env.num_envs
+    count, width = env.spec.action.count, env.num_envs
     actions = rng.integers(count, size=(1024, width))
     env.reset()
 
@@ -100,7 +100,7 @@ def inference_cost(config: Config, seconds: float) -> Cost:
     env.reset()
     rng = np.random.default_rng(0)
     for _ in range(_STEPS_INTO_THE_GAME):
-        env.send(rng.integers(env.spec.actions, size=env.num_envs))
+        env.send(rng.integers(env.spec.action.count, size=env.num_envs))
         observations = env.recv().observations
     local = config.actors.inference == "local"
     kind = config.actors.runtime if local else config.predictor.runtime
@@ -128,7 +128,8 @@ def training_cost(config: Config, seconds: float) -> Cost:
     torch.set_num_threads(1)
     env = make_env(config)
     unrolls = collect_unrolls(config, env, config.trainer.unrolls_per_batch)
-    frame_stack, architecture = env.spec.frame_stack, architecture_of(config, env.spec)
+    frame_stack = env.spec.observation.sole.frame_stack
+    architecture = architecture_of(config, env.spec)
     env.close()
     device = choose_device(config.trainer.device)
     amp_dtype = choose_amp(config.trainer.amp, device)
@@ -166,12 +167,12 @@ def collect_unrolls(config: Config, env: VectorEnv, count: int) -> list[Unroll]:
         life_loss_ends=config.env.life_loss_ends,
     )
     counter, rng = UnrollCounter("benchmark"), np.random.default_rng(0)
-    log_probs = np.full(env.num_envs, -np.log(env.spec.actions), np.float32)
+    log_probs = np.full(env.num_envs, -np.log(env.spec.action.count), np.float32)
     builder.begin(env.reset())
     unrolls: list[Unroll] = []
     while len(unrolls) < count:
-        actions = rng.integers(env.spec.actions, size=env.num_envs, dtype=np.int32)
-        env.send(actions.astype(np.int64))
+        actions = rng.integers(env.spec.action.count, size=env.num_envs, dtype=np.int32)
+        env.send(actions)
         builder.add(actions, log_probs, PolicyVersion(0, 0), env.recv())
         if builder.full:
             unrolls.append(counter.ship(builder.take())[1])

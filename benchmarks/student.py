@@ -55,11 +55,11 @@ def visited(config: Config, network: PolicyNetwork | None) -> NDArray[np.uint8]:
     env, rng, kept = make_env(config), np.random.default_rng(0), []
     observations = env.reset()
     for step in range(_STEPS_INTO_THE_GAME + _STEPS):
-        logits = np.zeros((env.num_envs, env.spec.actions), np.float32)
+        logits = np.zeros((env.num_envs, env.spec.action.count), np.float32)
         if network is not None:
             with torch.no_grad():
                 logits = network(torch.from_numpy(observations))[0].numpy()
-        env.send(sample_actions(logits, rng)[0].astype(np.int64))
+        env.send(sample_actions(logits, rng)[0])
         observations = env.recv().observations
         if step >= _STEPS_INTO_THE_GAME and step % _KEEP_EVERY == 0:
             kept.append(observations.copy())

@@ -64,7 +64,8 @@ def trainer_workers(config: Config, count: int) -> Iterator[Done]:
     torch.set_num_threads(1)
     env = make_env(config)
     unrolls = collect_unrolls(config, env, 1)
-    architecture, frame_stack = architecture_of(config, env.spec), env.spec.frame_stack
+    frame_stack = env.spec.observation.sole.frame_stack
+    architecture = architecture_of(config, env.spec)
     env.close()
     cpu = torch.device("cpu")
     learner = Learner(

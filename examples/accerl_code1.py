@@ -38,15 +38,15 @@ def main() -> None:
     # The model of the original policy network.
     architecture = describe_architecture(
         "accerl-original",
-        observation_shape=spec.observation_shape,
-        observation_dtype=spec.observation_dtype,
-        actions=spec.actions,
+        observation_shape=spec.observation.sole.shape,
+        observation_dtype=spec.observation.sole.dtype,
+        actions=spec.action.count,
     )
     policy = Policy.of(architecture, tensors_of(PolicyNetwork(architecture, seed=1)))
     observations = env.reset()
     visited = [observations]
     for _ in range(20):
-        env.send(rng.integers(spec.actions, size=env.num_envs))
+        env.send(rng.integers(spec.action.count, size=env.num_envs))
         visited.append(env.recv().observations)
     context = Context(np.concatenate(visited))
 

@@ -11,10 +11,10 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv  # its package registers the ALE/ ids too
 from numpy.typing import NDArray
 
-from aclearn.envs.vector_env import check_actions, nothing
+from aclearn.envs.vector_env import env_actions, nothing
 from aclearn.envs.watchdog import Watchdog
 from aclearn.errors import EnvironmentFailure, did_you_mean, trace_of, words_of
-from aclearn.types import EnvSpec, EnvStep
+from aclearn.types import ActionSpec, EnvSpec, EnvStep, ObservationSpec
 from aclearn.types.env_spec import Observations
 
 if TYPE_CHECKING:
@@ -72,11 +72,10 @@ class AtariEnvs:
                 f"\n{trace_of(error)}"
             ) from error
         space = self._envs.single_observation_space
+        shape = tuple(space.shape)
         self.spec = EnvSpec(
-            observation_shape=tuple(space.shape),
-            observation_dtype="uint8",
-            actions=int(self._envs.single_action_space.n),
-            frame_stack=int(space.shape[0]),
+            ObservationSpec.plain(shape, "uint8", frame_stack=shape[0]),
+            ActionSpec(int(self._envs.single_action_space.n)),
         )
         self.num_envs = num_envs
         self._watch = Watchdog(step_timeout_s, f"environment {env.id}: a step")
@@ -98,10 +97,9 @@ class AtariEnvs:
         first: Observations = observations
         return first
 
-    def send(self, actions: NDArray[np.int64]) -> None:
-        """Let the games play actions [B] int64; returns at once."""
-        check_actions(actions, num_envs=self.num_envs, count=self.spec.actions)
-        self._envs.send(actions)
+    def send(self, actions: NDArray[Any]) -> None:
+        """Let the games play sampled actions [B]; returns at once."""
+        self._envs.send(env_actions(actions, self.spec.action, self.num_envs))
 
     def recv(self) -> EnvStep:
         """Wait for the step that the last `send` began."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.errors import EnvironmentFailure
-from aclearn.types import EnvSpec
+from aclearn.types import ActionSpec, LeafSpec
 from aclearn.types.env_spec import Observations
 
 
@@ -28,9 +28,7 @@ class ObservationError(Exception):
 class Layout(Protocol):
     """Fills one batch of observations after another."""
 
-    shape: tuple[int, ...]
-    dtype: str
-    frame_stack: int
+    leaf: LeafSpec
 
     def begin(self) -> Observations:
         """A fresh batch [B, *shape] for the coming step."""
@@ -49,15 +47,19 @@ class Layout(Protocol):
         ...
 
 
-def read_actions(space: Any, name: str) -> tuple[int, int]:
-    """Number of discrete actions, and the number that the environment gives to the first."""
+def read_actions(space: Any, name: str) -> ActionSpec:
+    """The discrete actions of an action space.
+
+    Raises:
+        EnvironmentFailure: actions that are not supported yet.
+    """
     if not isinstance(space, gymnasium.spaces.Discrete):
         raise EnvironmentFailure(
             f"environment {name}: its actions are {space}; only Discrete actions are supported, "
             f"{type(space).__name__} actions are not supported yet. Wrap the environment so that "
             "it offers a finite set of actions (gymnasium.wrappers.TransformAction)"
         )
-    return int(space.n), int(space.start)
+    return ActionSpec(int(space.n), int(space.start))
 
 
 def read_layout(space: Any, name: str, *, num_envs: int, frame_stack: int) -> Layout:
@@ -86,16 +88,6 @@ def read_layout(space: Any, name: str, *, num_envs: int, frame_stack: int) -> La
     return FlatLayout(space.shape, space.dtype, num_envs=num_envs)
 
 
-def spec_of(layout: Layout, actions: int) -> EnvSpec:
-    """The specification of an environment that is seen through a layout."""
-    return EnvSpec(
-        observation_shape=layout.shape,
-        observation_dtype=layout.dtype,
-        actions=actions,
-        frame_stack=layout.frame_stack,
-    )
-
-
 def _as_promised(observation: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """The observation as an array, when its shape is right and its dtype loses no kind.
 
@@ -122,9 +114,7 @@ class FlatLayout:
         self._dtype = dtype
         self._num_envs = num_envs
         self._batch = np.zeros((num_envs, *shape), np.float32)
-        self.shape: tuple[int, ...] = (int(np.prod(shape)),)
-        self.dtype = "float32"
-        self.frame_stack = 1
+        self.leaf = LeafSpec((int(np.prod(shape)),), "float32")
 
     def begin(self) -> Observations:
         """A fresh batch [B, D] float32."""
@@ -171,10 +161,8 @@ class ImageLayout:
             height, width, channels = shape
             self._axes = (2, 0, 1)
         self._channels = channels
-        self.shape: tuple[int, ...] = (frame_stack * channels, height, width)
-        self.dtype = "uint8"
-        self.frame_stack = frame_stack
-        self._batch = np.zeros((num_envs, *self.shape), np.uint8)
+        self.leaf = LeafSpec((frame_stack * channels, height, width), "uint8", frame_stack)
+        self._batch = np.zeros((num_envs, *self.leaf.shape), np.uint8)
 
     def begin(self) -> Observations:
         """A fresh batch that already holds the older frames in their new places."""
@@ -190,7 +178,8 @@ class ImageLayout:
     def write_first(self, b: int, observation: Any) -> None:
         """Fill the stack of environment b with one frame."""
         frame = self._frame(observation)
-        stack = self._batch[b].reshape(self.frame_stack, self._channels, *self.shape[1:])
+        frames = self.leaf.frame_stack, self._channels
+        stack = self._batch[b].reshape(*frames, *self.leaf.shape[1:])
         stack[:] = frame
 
     def not_finite(self) -> list[int]:

@@ -6,18 +6,18 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.envs.deadline import ENVIRONMENT_FAULTS, StepDeadline, StepHungError
-from aclearn.envs.spaces import ObservationError, read_actions, read_layout, spec_of
-from aclearn.envs.vector_env import check_actions, nothing
+from aclearn.envs.spaces import ObservationError, read_actions, read_layout
+from aclearn.envs.vector_env import env_actions, nothing
 from aclearn.errors import EnvironmentFailure, trace_of, words_of
-from aclearn.types import EnvStep
+from aclearn.types import EnvSpec, EnvStep, ObservationSpec
 from aclearn.types.env_spec import Observations
+from aclearn.types.observation_spec import OBSERVATION
 
 _LOGGER = logging.getLogger(__name__)
 #: So long a fault counts towards `max_faults`: an environment that is broken fails more often, and
@@ -62,7 +62,7 @@ class SyncVectorEnv:
         try:
             for _ in range(num_envs):
                 self._envs.append(self._construct())
-            count, self._first_action = read_actions(self._envs[0].action_space, name)
+            action = read_actions(self._envs[0].action_space, name)
             self._layout = read_layout(
                 self._envs[0].observation_space, name, num_envs=num_envs, frame_stack=frame_stack
             )
@@ -76,9 +76,9 @@ class SyncVectorEnv:
                 f"environment {name}: its spaces cannot be read "
                 f"({words_of(error)})\n{trace_of(error)}"
             ) from error
-        self.spec = replace(
-            spec_of(self._layout, count), warning=_warning(name, self._envs[0], self._layout.shape)
-        )
+        leaf = self._layout.leaf
+        warning = _warning(name, self._envs[0], leaf.shape)
+        self.spec = EnvSpec(ObservationSpec({OBSERVATION: leaf}), action, warning)
         self.num_envs = num_envs
         self.faults: dict[str, int] = {}
         self.between_attempts: Callable[[], None] = nothing
@@ -107,10 +107,9 @@ class SyncVectorEnv:
         self._actions = None
         return observations
 
-    def send(self, actions: NDArray[np.int64]) -> None:
-        """Keep actions [B] int64 for `recv`, which does the work."""
-        check_actions(actions, num_envs=self.num_envs, count=self.spec.actions)
-        self._actions = (actions + self._first_action).tolist()
+    def send(self, actions: NDArray[Any]) -> None:
+        """Keep sampled actions [B] for `recv`, which does the work."""
+        self._actions = env_actions(actions, self.spec.action, self.num_envs).tolist()
 
     def recv(self) -> EnvStep:
         """Step every environment with the actions of the last `send`."""

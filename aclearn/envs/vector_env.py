@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.types import EnvSpec, EnvStep
+from aclearn.types import ActionSpec, EnvSpec, EnvStep
 from aclearn.types.env_spec import Observations
 
 
@@ -23,7 +23,7 @@ class VectorEnv(Protocol):
     them the caller is free to serve another group.
 
     Attributes:
-        spec: shape of observations and number of actions.
+        spec: of its observations and actions.
         num_envs: B.
         faults: how often an environment failed and was made again, by reason.
         between_attempts: called between any two things that may each take the time-out of a step,
@@ -40,11 +40,11 @@ class VectorEnv(Protocol):
         """First observations [B, *observation_shape] of a new episode in every environment."""
         ...
 
-    def send(self, actions: NDArray[np.int64]) -> None:
-        """Take actions [B] int64 for the next step.
+    def send(self, actions: NDArray[Any]) -> None:
+        """Take sampled actions [B] for the next step.
 
         Raises:
-            ValueError: wrong shape or dtype, or an action outside 0 to spec.actions-1.
+            ValueError: wrong shape or dtype, or an action that `spec.action` does not have.
         """
         ...
 
@@ -61,17 +61,13 @@ class VectorEnv(Protocol):
         ...
 
 
-def check_actions(actions: NDArray[Any], *, num_envs: int, count: int) -> None:
-    """Refuse actions that are not [num_envs] integers from 0 to count-1.
+def env_actions(actions: NDArray[Any], action: ActionSpec, num_envs: int) -> NDArray[np.int64]:
+    """Sampled actions of a group as its environments take them.
 
-    Not a formality: ale-py 0.12.1 neither refuses nor ignores an action beyond its set but
-    hangs in `recv` or ends the process.
+    Raises:
+        ValueError: there is not one for each environment, or `action` does not have one of them.
     """
-    if actions.shape != (num_envs,) or actions.dtype.kind not in "iu":
-        raise ValueError(
-            f"actions: expected integers of shape ({num_envs},), "
-            f"got {actions.dtype} of shape {actions.shape}"
-        )
-    listed = actions.tolist()  # for some tens of actions faster than two reductions by numpy
-    if min(listed) < 0 or max(listed) >= count:
-        raise ValueError(f"actions: expected 0 to {count - 1}, got {listed}")
+    if actions.shape != (num_envs, *action.shape):
+        expected = (num_envs, *action.shape)
+        raise ValueError(f"actions: expected shape {expected}, got {actions.shape}")
+    return action.to_env(actions)

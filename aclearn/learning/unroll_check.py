@@ -9,28 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.errors import WireError
-from aclearn.types import Unroll
+from aclearn.types import ActionSpec, LeafSpec, ObservationSpec, Unroll
 
 #: A log-probability above 0 by rounding in float32.
 _LOG_PROB_SLACK = 1e-5
 
 
-def check_unroll(
-    unroll: Unroll,
-    *,
-    observation_shape: tuple[int, ...],
-    observation_dtype: str,
-    frame_stack: int,
-    actions: int,
-) -> None:
+def check_unroll(unroll: Unroll, *, observation: ObservationSpec, action: ActionSpec) -> None:
     """Raises when the arrays of an unroll do not fit each other or the run's environment.
 
     Args:
         unroll: a decoded unroll: dtypes and numbers of dimensions are known to be right.
-        observation_shape: of one stacked observation; images are channels-first.
-        observation_dtype: "uint8" or "float32".
-        frame_stack: S; the first dimension of an image is S times the channels of a frame.
-        actions: number of actions of the environment.
+        observation: of the environment.
+        action: of the environment.
 
     Raises:
         WireError: with the reason "bad_unroll" and a detail that names the array.
@@ -43,35 +34,27 @@ def check_unroll(
     for name in ("behaviour_log_probs", "rewards", "terminated", "truncated", "valid"):
         _expect_shape(name, getattr(unroll, name), (T, B))
     _expect_shape("versions", unroll.versions, (T,))
-    _check_frames(unroll, T, B, observation_shape, observation_dtype, frame_stack)
-    _check_values(unroll, actions)
+    _check_frames(unroll, T, B, observation.sole)
+    _check_values(unroll, action.count)
 
 
-def _check_frames(
-    unroll: Unroll,
-    T: int,
-    B: int,
-    observation_shape: tuple[int, ...],
-    observation_dtype: str,
-    frame_stack: int,
-) -> None:
-    channels = observation_shape[0] // frame_stack
-    frame_shape = (channels, *observation_shape[1:])
-    older_shape = ((frame_stack - 1) * channels, *observation_shape[1:])
-    _expect("frames", unroll.frames, (T + 1, B, *frame_shape), observation_dtype)
-    if frame_stack == 1:
+def _check_frames(unroll: Unroll, T: int, B: int, leaf: LeafSpec) -> None:
+    older, *size = leaf.older.stop, *leaf.shape[1:]
+    older_shape = (older, *size)
+    _expect("frames", unroll.frames, (T + 1, B, leaf.shape[0] - older, *size), leaf.dtype)
+    if leaf.frame_stack == 1:
         if not (unroll.history is unroll.reset_index is unroll.reset_history is None):
             _refuse("history, reset_index, reset_history: expected none without a frame stack")
         return
     if unroll.history is None:
         _refuse("history: missing, the observations are stacks of frames")
-    _expect("history", unroll.history, (B, *older_shape), observation_dtype)
+    _expect("history", unroll.history, (B, *older_shape), leaf.dtype)
     index, reset_history = unroll.reset_index, unroll.reset_history
     if index is None or reset_history is None:
         if index is not reset_history:
             _refuse("reset_index and reset_history: expected both or none")
         return
-    _expect("reset_history", reset_history, (index.size, *older_shape), observation_dtype)
+    _expect("reset_history", reset_history, (index.size, *older_shape), leaf.dtype)
     if index.size > T * B:
         _refuse("reset_index: more resets than observations")
     if index.size and not (index.min() >= B and index.max() < (T + 1) * B):

@@ -53,12 +53,10 @@ class UnrollBuilder:
         clip_rewards: bool,
         life_loss_ends: bool,
     ) -> None:
-        self._spec, self._num_envs, self._length = spec, num_envs, length
+        self._num_envs, self._length = num_envs, length
         self._clip_rewards, self._life_loss_ends = clip_rewards, life_loss_ends
-        self._is_image = len(spec.observation_shape) == 3
-        newest = spec.observation_shape[0] // spec.frame_stack if self._is_image else None
-        self._newest = slice(None) if newest is None else slice(-newest, None)
-        self._older = slice(0, 0) if newest is None else slice(0, -newest)
+        leaf = spec.observation.sole
+        self._stacked, self._newest, self._older = leaf.frame_stack > 1, leaf.newest, leaf.older
         self._t = 0
         self._generation = -1
         self._chain = "none"
@@ -153,8 +151,7 @@ class UnrollBuilder:
         first = observations[:, self._newest]
         self._frames = np.empty((length + 1, *first.shape), first.dtype)
         self._frames[0] = first
-        stacked = self._spec.frame_stack > 1
-        self._history = observations[:, self._older].copy() if stacked else None
+        self._history = observations[:, self._older].copy() if self._stacked else None
         self._actions = np.empty((length, width), np.int32)
         self._log_probs = np.empty((length, width), np.float32)
         self._rewards = np.empty((length, width), np.float32)

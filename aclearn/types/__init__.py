@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from aclearn.types.action_spec import ActionSpec
 from aclearn.types.architecture_names import ARCHITECTURES, refuse_recurrence
 from aclearn.types.env_spec import EnvSpec, EnvStep
 from aclearn.types.flat_parameters import Shapes, flat_size, split_flat
+from aclearn.types.observation_spec import LeafSpec, ObservationSpec
 from aclearn.types.policy_version import PolicyVersion
 from aclearn.types.unroll import Unroll, array_bytes
 
 __all__ = [
     "ARCHITECTURES",
+    "ActionSpec",
     "EnvSpec",
     "EnvStep",
+    "LeafSpec",
+    "ObservationSpec",
     "PolicyVersion",
     "Shapes",
     "Unroll",

@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aclearn.types.action_spec import ActionSpec
+from aclearn.types.observation_spec import LeafSpec, ObservationSpec
+
 #: Observations: uint8 images or float32 vectors.
 Observations = NDArray[Any]
 
@@ -19,28 +22,27 @@ class EnvSpec:
     """What a policy must know of an environment.
 
     Attributes:
-        observation_shape: images are channels-first, (S*C, H, W) with S stacked frames of C
-            channels each, the newest frame last; everything else is flat, (D,).
-        observation_dtype: "uint8" for images, "float32" for flat observations.
-        actions: number of discrete actions; a group takes 0 to actions-1.
-        frame_stack: S; 1 for flat observations.
         warning: a sentence for the user, where there is something to know; empty where not.
     """
 
-    observation_shape: tuple[int, ...]
-    observation_dtype: str
-    actions: int
-    frame_stack: int
+    observation: ObservationSpec
+    action: ActionSpec
     warning: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able data; `from_dict` is its inverse."""
-        return asdict(self)
+        leaves = {name: asdict(leaf) for name, leaf in self.observation.items()}
+        return {"observation": leaves, "action": asdict(self.action), "warning": self.warning}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> EnvSpec:
         """The specification that `to_dict` described."""
-        return cls(**{**data, "observation_shape": tuple(data["observation_shape"])})
+        leaves = {
+            name: LeafSpec(**{**leaf, "shape": tuple(leaf["shape"])})
+            for name, leaf in data["observation"].items()
+        }
+        action = ActionSpec(**{**data["action"], "shape": tuple(data["action"]["shape"])})
+        return cls(ObservationSpec(leaves), action, data["warning"])
 
 
 @dataclass
@@ -50,7 +52,7 @@ class EnvStep:
     The arrays belong to the receiver: no later step writes to them.
 
     Attributes:
-        observations: [B, *observation_shape], what the step really reached, also where the episode
+        observations: [B, *shape], what the step really reached, also where the episode
             ended; at a reset step the first observation of the new episode.
         rewards: [B] float32, never clipped; 0 at a reset step.
         terminated: [B] bool, the episode came to its end; never set by a lost life.

@@ -6,8 +6,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from aclearn.rollout import UnrollCounter
 from aclearn.telemetry import WaitMeter
 from aclearn.wire import Heartbeat
@@ -91,7 +89,7 @@ class Actor:
                 return False
             group.choice = choice
             with self._meter.waiting("emulator"):
-                group.env.send(choice.actions.astype(np.int64))
+                group.env.send(choice.actions)
             return True
         with self._meter.waiting("emulator"):
             step = group.env.recv()

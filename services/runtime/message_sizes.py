@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
 from aclearn.config import Config
 from aclearn.errors import ConfigError
 from aclearn.policies import Architecture
@@ -30,10 +28,11 @@ def check_sizes(
         ConfigError: one of them is longer; names the keys that make it so.
     """
     B, T = config.actors.envs_per_group, config.actors.unroll_length
-    observation = prod(spec.observation_shape) * np.dtype(spec.observation_dtype).itemsize
+    leaves = spec.observation.values()
     # an unroll has each frame once, a request for actions has the whole stack
-    unroll = (T + 1) * B * observation // spec.frame_stack
-    request = B * observation if config.actors.inference == "predictor" else 0
+    unroll = (T + 1) * B * max(leaf.nbytes // leaf.frame_stack for leaf in leaves)
+    asked = config.actors.inference == "predictor"
+    request = B * max(leaf.nbytes for leaf in leaves) if asked else 0
     weights = {name: 4 * prod(shape) for name, shape in architecture.tensor_shapes().items()}
     largest = max(weights, key=weights.__getitem__)
     for what, size, mend in (

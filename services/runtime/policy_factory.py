@@ -28,11 +28,12 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
         EnvironmentFailure: the environment cannot be made.
     """
     spec = spec or read_spec(config.env, timeout_s=config.actors.step_timeout_s)
+    leaf = spec.observation.sole
     return describe_architecture(
         config.policy.architecture,
-        observation_shape=spec.observation_shape,
-        observation_dtype=spec.observation_dtype,
-        actions=spec.actions,
+        observation_shape=leaf.shape,
+        observation_dtype=leaf.dtype,
+        actions=spec.action.count,
         hidden=config.policy.hidden,
     )
 

@@ -162,7 +162,7 @@ def main() -> None:
         say(phase=(phase := "reset"))
         env.reset()
         say(phase=(phase := "stepped"))
-        env.send(np.random.default_rng(0).integers(env.spec.actions, size=1))
+        env.send(np.random.default_rng(0).integers(env.spec.action.count, size=1))
         env.recv()
         say(spec=env.spec.to_dict())
         env.close()

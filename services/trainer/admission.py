@@ -12,8 +12,7 @@ import numpy as np
 
 from aclearn.errors import WireError
 from aclearn.learning import StepLedger, check_unroll
-from aclearn.policies import Architecture
-from aclearn.types import PolicyVersion, Unroll
+from aclearn.types import EnvSpec, PolicyVersion, Unroll
 
 #: Most bytes of an actor's id and of a reason to drop, most reasons of one actor: the account names
 #: all of them in one heartbeat. An id has 32 bytes.
@@ -25,8 +24,7 @@ class UnrollAdmission:
 
     Args:
         ledger: the account; guarded by a lock from now on.
-        architecture: what observations and actions must fit.
-        frame_stack: S.
+        spec: what observations and actions must fit.
         unroll_length: T that the run expects.
         max_lag_versions: older unrolls are dropped.
         max_env_steps: once so many agent steps are accounted for, unrolls are dropped; None: never.
@@ -41,14 +39,13 @@ class UnrollAdmission:
         self,
         ledger: StepLedger,
         *,
-        architecture: Architecture,
-        frame_stack: int,
+        spec: EnvSpec,
         unroll_length: int,
         max_lag_versions: int,
         max_env_steps: int | None = None,
     ) -> None:
         self._ledger, self._lock = ledger, threading.Lock()
-        self._architecture, self._frame_stack = architecture, frame_stack
+        self._spec = spec
         self._unroll_length, self._max_lag = unroll_length, max_lag_versions
         self._max_env_steps = math.inf if max_env_steps is None else max_env_steps
         self.refused: Counter[str] = Counter()
@@ -68,10 +65,8 @@ class UnrollAdmission:
             )
         check_unroll(
             unroll,
-            observation_shape=self._architecture.observation_shape,
-            observation_dtype=self._architecture.observation_dtype,
-            frame_stack=self._frame_stack,
-            actions=self._architecture.actions,
+            observation=self._spec.observation,
+            action=self._spec.action,
         )
         if unroll.actions.shape[0] != self._unroll_length:
             raise WireError(

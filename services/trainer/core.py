@@ -167,7 +167,7 @@ class Trainer:
             return
         worker = self.learner.own_worker if worker is None else worker
         with part("batch"):
-            batch = worker.assemble(unrolls, frame_stack=self._spec.frame_stack)
+            batch = worker.assemble(unrolls, frame_stack=self._spec.observation.sole.frame_stack)
             minibatches = [m for m in batch.cut(self._config.trainer.minibatches) if m.steps > 0]
         if not minibatches:
             return
@@ -262,8 +262,7 @@ class Trainer:
     def _make_intake(self, ledger: StepLedger) -> UnrollAdmission:
         return UnrollAdmission(
             ledger,
-            architecture=self.architecture,
-            frame_stack=self._spec.frame_stack,
+            spec=self._spec,
             unroll_length=self._config.actors.unroll_length,
             max_lag_versions=self._config.trainer.max_lag_versions,
             max_env_steps=self._config.run.max_env_steps,

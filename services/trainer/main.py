@@ -99,7 +99,9 @@ def run_trainer(context: RoleContext) -> int:
         intake=trainer.intake,
         queue=queue,
         store=store,
-        recent=RecentObservations(frame_stack=spec.frame_stack, seed=config.run.seed),
+        recent=RecentObservations(
+            frame_stack=spec.observation.sole.frame_stack, seed=config.run.seed
+        ),
         heartbeat=heartbeat,
         on_failure=failures.append,
         want_workers=wanted.follow,

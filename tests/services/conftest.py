@@ -19,6 +19,7 @@ from aclearn.wire import Heartbeat, Peer
 from compress import RefusedTensors
 from services.runtime.role_context import RoleContext
 from tests.support.checked_swaps import swaps_checked
+from tests.support.env_specs import plain_spec
 from tests.support.unrolls import quiet_unroll
 
 DEADLINE_S = 15.0
@@ -207,6 +208,8 @@ def tools() -> SimpleNamespace:
         RecordingRuntime=RecordingRuntime,
         images=IMAGES,
         flat=FLAT,
+        image_spec=plain_spec((2, 8, 8), "uint8", 3, 2),
+        flat_spec=plain_spec((3,), "float32", 4),
         wait_until=wait_until,
         next_message=next_message,
         nothing_comes=nothing_comes,

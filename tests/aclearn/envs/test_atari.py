@@ -13,7 +13,7 @@ from aclearn.config import EnvConfig
 from aclearn.envs import read_spec
 from aclearn.errors import EnvironmentFailure
 from aclearn.rollout import EpisodeTracker
-from aclearn.types import EnvSpec
+from tests.support.env_specs import plain_spec
 
 
 class SlowAtari:
@@ -59,7 +59,7 @@ def test_breakout_goes_as_in_a_slow_loop_over_the_emulator(make_group):
         img_width=160,
     )
     slow = [SlowAtari("breakout", seed + b, 3) for b in range(B)]
-    assert group.spec.observation_shape == (3, 210, 160)
+    assert group.spec.observation.sole.shape == (3, 210, 160)
     np.testing.assert_array_equal(group.reset(), np.stack([game.reset() for game in slow]))
     actions = np.random.default_rng(4).choice(4, (T, B), p=[0.1, 0.5, 0.2, 0.2])
     ended = [False] * B
@@ -91,13 +91,13 @@ def test_breakout_goes_as_in_a_slow_loop_over_the_emulator(make_group):
 def play(group, steps, seed=0):
     rng = np.random.default_rng(seed)
     for _ in range(steps):
-        group.send(rng.integers(0, group.spec.actions, group.num_envs))
+        group.send(rng.integers(0, group.spec.action.count, group.num_envs))
         yield group.recv()
 
 
 def test_pong_is_84_by_84_and_four_frames_deep():
     for env_id in ("ALE/Pong-v5", "PongNoFrameskip-v4", "ale_py:Pong-v0"):
-        assert read_spec(EnvConfig(id=env_id)) == EnvSpec((4, 84, 84), "uint8", 6, 4)
+        assert read_spec(EnvConfig(id=env_id)) == plain_spec((4, 84, 84), "uint8", 6, 4)
 
 
 def test_the_configuration_reaches_the_emulator():
@@ -105,7 +105,7 @@ def test_the_configuration_reaches_the_emulator():
         id="ALE/SpaceInvaders-v5",
         atari={"screen_size": 64, "frame_stack": 2, "full_action_space": True},
     )
-    assert read_spec(env) == EnvSpec((2, 64, 64), "uint8", 18, 2)
+    assert read_spec(env) == plain_spec((2, 64, 64), "uint8", 18, 2)
 
 
 def test_true_scores_are_reported_although_rewards_may_be_large(make_group):

@@ -8,7 +8,8 @@ from aclearn.config import EnvConfig
 from aclearn.envs import read_spec
 from aclearn.envs.spaces import ObservationError, read_actions, read_layout
 from aclearn.errors import EnvironmentFailure
-from aclearn.types import EnvSpec
+from aclearn.types import ActionSpec
+from tests.support.env_specs import plain_spec
 
 Box = gymnasium.spaces.Box
 B = 3
@@ -46,7 +47,7 @@ def test_images_are_stacked_like_a_list_of_frames(shape, frame_stack):
                 stacks[b] = [*stacks[b][1:], frame]
                 layout.write(b, raw)
         expected = np.stack([np.concatenate(stack) for stack in stacks])
-        assert batch.shape == (B, *layout.shape)
+        assert batch.shape == (B, *layout.leaf.shape)
         assert batch.dtype == np.uint8
         np.testing.assert_array_equal(batch, expected)
 
@@ -61,9 +62,9 @@ def test_other_boxes_become_float32_vectors(shape, dtype):
     for b in range(B):
         layout.write(b, shown)
     assert batch.dtype == np.float32
-    assert layout.dtype == "float32"
+    assert layout.leaf.dtype == "float32"
     assert batch.tolist() == [[float(i + 1) for i in range(shown.size)]] * B
-    assert batch.shape[1:] == layout.shape
+    assert batch.shape[1:] == layout.leaf.shape
 
 
 def test_float64_for_float32_is_taken_and_a_list_too():
@@ -103,7 +104,7 @@ def test_rows_with_numbers_that_are_not_finite_are_found():
 
 
 def test_discrete_actions_give_their_number_and_start():
-    assert read_actions(gymnasium.spaces.Discrete(4, start=-1), "x") == (4, -1)
+    assert read_actions(gymnasium.spaces.Discrete(4, start=-1), "x") == ActionSpec(4, start=-1)
 
 
 @pytest.mark.parametrize(
@@ -144,11 +145,11 @@ def test_a_stack_of_flat_observations_is_refused():
 
 
 def test_the_specification_of_a_real_environment():
-    assert read_spec(EnvConfig(id="CartPole-v1")) == EnvSpec((4,), "float32", 2, 1)
+    assert read_spec(EnvConfig(id="CartPole-v1")) == plain_spec((4,), "float32", 2, 1)
 
 
 def test_the_specification_of_an_image_environment():
-    assert read_spec(EnvConfig(id=f"{__name__}:Painter", frame_stack=2)) == EnvSpec(
+    assert read_spec(EnvConfig(id=f"{__name__}:Painter", frame_stack=2)) == plain_spec(
         (6, 8, 9), "uint8", 3, 2
     )
 

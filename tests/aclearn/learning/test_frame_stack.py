@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from aclearn.learning import chosen_observations, rebuild_observations
 from aclearn.rollout import UnrollBuilder, UnrollCounter
-from aclearn.types import EnvSpec, EnvStep, PolicyVersion, Unroll
+from aclearn.types import EnvStep, PolicyVersion, Unroll
+from tests.support.env_specs import plain_spec
 from tests.support.unrolls import quiet_unroll
 
 H, W = 2, 3
@@ -129,7 +130,7 @@ def test_what_the_builder_collects_is_rebuilt_over_several_unrolls(data: st.Data
     S, C = data.draw(st.sampled_from([1, 2, 4])), data.draw(st.sampled_from([1, 3]))
     places = st.tuples(st.integers(1, unrolls * T), st.integers(0, B - 1))
     film = Film.shoot(unrolls * T, B, S, C, data.draw(st.sets(places, max_size=8)))
-    spec = EnvSpec((S * C, H, W), "uint8", 2, S)
+    spec = plain_spec((S * C, H, W), "uint8", 2, S)
     builder = UnrollBuilder(spec, num_envs=B, length=T, clip_rewards=False, life_loss_ends=False)
     counter = UnrollCounter("actor-0")
     zeros, no = np.zeros(B, np.float32), np.zeros(B, np.bool_)

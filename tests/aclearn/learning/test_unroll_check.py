@@ -9,22 +9,15 @@ import pytest
 
 from aclearn.errors import WireError
 from aclearn.learning import check_unroll
-from aclearn.types import array_bytes
+from aclearn.types import ActionSpec, ObservationSpec, array_bytes
 from tests.support.messages import small_unroll
 
 # The sample: T = 3 steps, B = 2 environments, 2 stacked frames of 1x2x2, a reset at t=2, b=1.
 SPEC = {
-    "observation_shape": (2, 2, 2),
-    "observation_dtype": "uint8",
-    "frame_stack": 2,
-    "actions": 3,
+    "observation": ObservationSpec.plain((2, 2, 2), "uint8", 2),
+    "action": ActionSpec(3),
 }
-FLAT = {
-    "observation_shape": (4,),
-    "observation_dtype": "float32",
-    "frame_stack": 1,
-    "actions": 3,
-}
+FLAT = {"observation": ObservationSpec.plain((4,), "float32"), "action": ActionSpec(3)}
 
 
 @pytest.fixture

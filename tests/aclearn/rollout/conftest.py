@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from aclearn.types import EnvSpec, EnvStep
+from tests.support.env_specs import plain_spec
 
 #: What may happen to one environment in one step.
 EVENTS = ("go on", "terminated", "truncated", "life lost", "fault")
@@ -71,12 +72,14 @@ class ScriptedEnvs:
 
     def _begin_episode(self, b: int) -> None:
         # frames of its own in the whole stack: an emulator may have skipped no-ops after a reset
-        self._stacks[b] = deque(self._frame() for _ in range(self.spec.frame_stack))
+        self._stacks[b] = deque(
+            self._frame() for _ in range(self.spec.observation.sole.frame_stack)
+        )
 
     def _frame(self) -> NDArray[Any]:
-        shape = self.spec.observation_shape
-        shape = (shape[0] // self.spec.frame_stack, *shape[1:])
-        if self.spec.observation_dtype == "uint8":
+        leaf = self.spec.observation.sole
+        shape = (leaf.shape[0] // leaf.frame_stack, *leaf.shape[1:])
+        if leaf.dtype == "uint8":
             return self._rng.integers(0, 256, shape, np.uint8)
         return self._rng.normal(size=shape).astype(np.float32)
 
@@ -87,9 +90,9 @@ def scripted_envs():
 
     def make(num_envs: int, *, stack: int = 2, channels: int = 1, seed: int = 0) -> ScriptedEnvs:
         if stack == 0:
-            spec = EnvSpec((3,), "float32", 4, 1)
+            spec = plain_spec((3,), "float32", 4, 1)
         else:
-            spec = EnvSpec((stack * channels, 2, 3), "uint8", 4, stack)
+            spec = plain_spec((stack * channels, 2, 3), "uint8", 4, stack)
         return ScriptedEnvs(spec, num_envs, seed)
 
     return make

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from aclearn.rollout import UnrollBuilder, UnrollCounter
-from aclearn.types import EnvSpec, EnvStep, PolicyVersion
+from aclearn.types import EnvStep, PolicyVersion
+from tests.support.env_specs import plain_spec
 
 _NEWEST = PolicyVersion(2, 30)
 
@@ -22,7 +23,7 @@ def play(builder, envs, script, *, at=_NEWEST):
     for number, events in enumerate(script):
         B = envs.num_envs
         step = envs.step(events)
-        actions = (np.arange(B, dtype=np.int32) + number) % envs.spec.actions
+        actions = (np.arange(B, dtype=np.int32) + number) % envs.spec.action.count
         builder.add(actions, -0.5 - np.arange(B, dtype=np.float32), at, step)
         steps.append(step)
     return steps
@@ -175,7 +176,7 @@ def test_a_lost_life_terminates_for_the_learner_only_when_asked(scripted_envs) -
 
 
 def test_rewards_are_clipped_to_one_only_when_asked() -> None:
-    spec = EnvSpec((1,), "float32", 2, 1)
+    spec = plain_spec((1,), "float32", 2, 1)
     rewards = np.array([-3.5, -0.25, 0.5, 7.0], np.float32)
     no = np.zeros(4, np.bool_)
     for clip, expected in [(False, [-3.5, -0.25, 0.5, 7.0]), (True, [-1.0, -0.25, 0.5, 1.0])]:

@@ -73,13 +73,7 @@ def test_every_step_is_learned_or_dropped_exactly_once(scripted_envs, data) -> N
                 assert builders[g].steps == len(fates) - fates.count("reset")
         for g in range(groups):
             sequence, unroll = counter.ship(builders[g].take())
-            check_unroll(
-                unroll,
-                observation_shape=spec.observation_shape,
-                observation_dtype=spec.observation_dtype,
-                frame_stack=spec.frame_stack,
-                actions=spec.actions,
-            )
+            check_unroll(unroll, observation=spec.observation, action=spec.action)
             fates_by_env = [model.ship() for model in models[g]]
             expected = np.array(fates_by_env).T == "valid"
             np.testing.assert_array_equal(unroll.valid, expected)

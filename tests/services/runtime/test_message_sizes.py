@@ -9,8 +9,9 @@ from aclearn.errors import ConfigError
 from aclearn.policies import describe_architecture
 from aclearn.types import EnvSpec
 from services.runtime.message_sizes import check_sizes
+from tests.support.env_specs import plain_spec
 
-_IMAGES = EnvSpec((4, 84, 84), "uint8", 6, 4)
+_IMAGES = plain_spec((4, 84, 84), "uint8", 6, 4)
 _UNROLL = 6 * 3 * 84 * 84  # T+1 = 6 frames of B = 3 games, without their stacks
 _WEIGHTS = 4 * 512 * 3136  # the first hidden layer of nature
 
@@ -18,9 +19,9 @@ _WEIGHTS = 4 * 512 * 3136  # the first hidden layer of nature
 def _check(most_bytes: int, spec: EnvSpec = _IMAGES, **actors: object) -> None:
     architecture = describe_architecture(
         "nature",
-        observation_shape=spec.observation_shape,
-        observation_dtype=spec.observation_dtype,
-        actions=spec.actions,
+        observation_shape=spec.observation.sole.shape,
+        observation_dtype=spec.observation.sole.dtype,
+        actions=spec.action.count,
     )
     given = ActorsConfig(**{"unroll_length": 5, "envs_per_group": 3, **actors})
     config = Config(

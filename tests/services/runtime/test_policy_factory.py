@@ -22,7 +22,7 @@ from aclearn.config import (
 from aclearn.errors import ConfigError
 from aclearn.policies import describe_architecture
 from aclearn.telemetry import WaitMeter
-from aclearn.types import EnvSpec, PolicyVersion
+from aclearn.types import PolicyVersion
 from compress import Context, OnnxPolicy, Policy, PolicyGraph
 from compress.methods.quantizer import Quantizer, has_vnni
 from compress.runtimes.cuda_policy import CudaGraphPolicy
@@ -30,8 +30,9 @@ from compress.runtimes.torch_runtime import TorchPolicy
 from services.actor.main import make_actions
 from services.compressor.core import Compressor
 from services.runtime.policy_factory import architecture_of, make_chain, make_runtime
+from tests.support.env_specs import plain_spec
 
-_IMAGES = EnvSpec((4, 84, 84), "uint8", 6, 4)
+_IMAGES = plain_spec((4, 84, 84), "uint8", 6, 4)
 _SHIPPED = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))
 
 
@@ -58,7 +59,7 @@ def test_without_a_spec_the_environment_is_asked() -> None:
 
 def test_a_preset_that_does_not_fit_is_refused() -> None:
     with pytest.raises(ConfigError, match="needs images"):
-        architecture_of(_config(architecture="nature"), EnvSpec((4,), "float32", 2, 1))
+        architecture_of(_config(architecture="nature"), plain_spec((4,), "float32", 2, 1))
 
 
 @pytest.mark.parametrize("name", ["tiny", "impala-resnet"])
@@ -70,7 +71,7 @@ def test_all_runtimes_answer_alike(tools, kind, runtime, name) -> None:
     architecture = tools.images
     if name != "tiny":
         architecture = architecture_of(
-            _config(architecture=name), EnvSpec((2, 8, 8), "uint8", 3, 2)
+            _config(architecture=name), plain_spec((2, 8, 8), "uint8", 3, 2)
         )
     made = make_runtime(architecture, kind, device="cpu")
     assert isinstance(made, runtime)
@@ -202,7 +203,7 @@ def test_the_bound_of_the_floor_is_where_an_exact_copy_is_no_longer_published(
 @pytest.mark.parametrize("path", _SHIPPED, ids=lambda path: path.stem)
 def test_the_chain_of_a_shipped_configuration_can_be_made(path) -> None:
     config = load_config(path)
-    spec = EnvSpec((4,), "float32", 2, 1) if path.stem in ("cartpole", "cluster") else _IMAGES
+    spec = plain_spec((4,), "float32", 2, 1) if path.stem in ("cartpole", "cluster") else _IMAGES
     architecture = architecture_of(config, spec)
     chain = make_chain(config, architecture)
     int8 = Quantizer().id

@@ -21,6 +21,7 @@ from services.launcher.role_commands import monitor_addresses
 from services.runtime.preflight import check_role, check_run
 from services.runtime.probe import probe_environment
 from services.runtime.role_context import RoleContext
+from tests.support.env_specs import plain_spec
 
 _ROOT = Path(__file__).parents[3]
 _HERE = _ROOT / "tests" / "support"
@@ -171,7 +172,7 @@ def test_a_port_that_is_taken_is_refused_and_a_free_one_is_free_afterwards(load,
             check_run(config, bound, resume=False, stop=StopFlag())
     for _ in range(2):
         spec = check_run(config, bound, resume=False, stop=StopFlag())
-        assert spec == EnvSpec((4,), "float32", 2, 1)
+        assert spec == plain_spec((4,), "float32", 2, 1)
 
 
 def test_an_environment_that_prints_moves_and_leaves_a_process_is_no_trouble(
@@ -183,7 +184,7 @@ def test_an_environment_that_prints_moves_and_leaves_a_process_is_no_trouble(
     folder = f"env.kwargs={{folder: {tmp_path / 'elsewhere'}}}"
     config = load("env.id=broken_envs:Talkative", folder)
     began = time.monotonic()
-    assert probe_environment(config) == EnvSpec((3,), "float32", 2, 1)
+    assert probe_environment(config) == plain_spec((3,), "float32", 2, 1)
     assert time.monotonic() - began < 60.0  # nobody waits for the process that it left
     assert Path.cwd() == here
     deadline = time.monotonic() + 60.0

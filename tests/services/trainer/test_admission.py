@@ -24,8 +24,7 @@ def _intake(
 ):
     return UnrollAdmission(
         ledger or StepLedger(),
-        architecture=tools.images if images else tools.flat,
-        frame_stack=2 if images else 1,
+        spec=tools.image_spec if images else tools.flat_spec,
         unroll_length=3,
         max_lag_versions=lag,
         max_env_steps=max_env_steps,

@@ -36,8 +36,7 @@ class Front:
         self.queue = TrainingQueue(max_bytes=1 << 20, max_items=room)
         self.intake = UnrollAdmission(
             self.ledger,
-            architecture=tools.flat,
-            frame_stack=1,
+            spec=tools.flat_spec,
             unroll_length=3,
             max_lag_versions=5,
         )

@@ -1,0 +1,75 @@
+"""What a policy sees: the leaves of an observation, in a fixed order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+#: The name of the leaf where an environment shows one array.
+OBSERVATION = "observation"
+
+
+@dataclass(frozen=True)
+class LeafSpec:
+    """One array of an observation.
+
+    Attributes:
+        shape: images are channels-first, (S*C, H, W) with S stacked frames of C channels each, the
+            newest frame last; everything else is flat, (D,).
+        dtype: "uint8" for images, "float32" for flat leaves.
+        frame_stack: S; 1 for flat leaves.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    frame_stack: int = 1
+
+    @property
+    def newest(self) -> slice:
+        """Where the newest frame is on the first axis; everything without a stack."""
+        return slice(self.shape[0] - self.shape[0] // self.frame_stack, None)
+
+    @property
+    def older(self) -> slice:
+        """Where the older frames are on the first axis; nothing without a stack."""
+        return slice(0, self.newest.start)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one observation, its whole stack."""
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class ObservationSpec(Mapping[str, LeafSpec]):
+    """Leaf name → what the leaf is, in the order that observations keep everywhere."""
+
+    leaves: Mapping[str, LeafSpec]
+
+    @classmethod
+    def plain(cls, shape: tuple[int, ...], dtype: str, frame_stack: int = 1) -> ObservationSpec:
+        """Of an environment that shows one array."""
+        return cls({OBSERVATION: LeafSpec(shape, dtype, frame_stack)})
+
+    @property
+    def sole(self) -> LeafSpec:
+        """The leaf of an environment that shows one array.
+
+        Raises:
+            ValueError: there are several.
+        """
+        if len(self.leaves) != 1:
+            raise ValueError(f"observations: expected one leaf, got {', '.join(self.leaves)}")
+        return next(iter(self.leaves.values()))
+
+    def __getitem__(self, name: str) -> LeafSpec:
+        return self.leaves[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.leaves)
+
+    def __len__(self) -> int:
+        return len(self.leaves)
