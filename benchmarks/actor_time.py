@@ -29,6 +29,7 @@ import torch
 from inference import NETWORKS, architecture_of, policy_of, visited
 
 from aclearn.config import config_from_yaml
+from aclearn.distributions import distribution_of
 from aclearn.launch.resources import keep_freed_memory
 from aclearn.policies import Architecture
 from aclearn.rollout import UnrollCounter
@@ -174,6 +175,7 @@ class Measured:
             actions=LocalActions(
                 runtime,
                 client,
+                distribution_of(self._group.env.spec.action),
                 np.random.default_rng(index),
                 lambda: client.poll(membership),
                 self._meter,

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.config import Config, load_config
-from aclearn.distributions import sample_actions
+from aclearn.distributions import distribution_of
 from aclearn.envs import VectorEnv, make_vector_env
 from aclearn.launch.resources import keep_freed_memory
 from aclearn.policies import Architecture
@@ -108,10 +108,11 @@ def inference_cost(config: Config, seconds: float) -> Cost:
     architecture = architecture_of(config, env.spec)
     runtime = make_runtime(architecture, kind, threads=1, device=device, max_batch=env.num_envs)
     runtime.swap(random_weights(architecture))
+    distribution = distribution_of(architecture.action_spec)
 
     def run(times: int) -> None:
         for _ in range(times):
-            sample_actions(runtime.logits(observations), rng)
+            distribution.sample(runtime.logits(observations), rng)
 
     cost = _cost_of(run, steps_each=env.num_envs, seconds=seconds)
     env.close()

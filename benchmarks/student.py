@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 from parts import make_env
 
 from aclearn.config import Config
-from aclearn.distributions import sample_actions
+from aclearn.distributions import distribution_of
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
-from aclearn.types import PolicyVersion
+from aclearn.types import ActionSpec, PolicyVersion
 from compress import Context, Policy
 from compress.methods.distiller import Distiller
 from services.evaluator.saved_policy import load_policy
@@ -46,20 +46,21 @@ def divergence(network: torch.nn.Module, student: torch.nn.Module, seen: NDArray
     """Mean KL of the run's policy to the student."""
     x = torch.from_numpy(seen)
     with torch.no_grad():
-        log_p, log_q = (net(x)[0].double().log_softmax(1) for net in (network, student))
-    return float((log_p.exp() * (log_p - log_q)).sum(1).mean())
+        p, q = (net(x)[0].numpy() for net in (network, student))
+    return float(distribution_of(ActionSpec(p.shape[1])).kl(p, q).mean())
 
 
 def visited(config: Config, network: PolicyNetwork | None) -> NDArray[np.uint8]:
     """What a policy visits, or random actions do, in the order of the games."""
     env, rng, kept = make_env(config), np.random.default_rng(0), []
     observations = env.reset()
+    distribution = distribution_of(env.spec.action)
     for step in range(_STEPS_INTO_THE_GAME + _STEPS):
         logits = np.zeros((env.num_envs, env.spec.action.count), np.float32)
         if network is not None:
             with torch.no_grad():
                 logits = network(torch.from_numpy(observations))[0].numpy()
-        env.send(sample_actions(logits, rng)[0])
+        env.send(distribution.sample(logits, rng)[0])
         observations = env.recv().observations
         if step >= _STEPS_INTO_THE_GAME and step % _KEEP_EVERY == 0:
             kept.append(observations.copy())

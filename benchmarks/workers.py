@@ -31,6 +31,7 @@ import numpy as np
 from parts import collect_unrolls, make_env, random_weights
 
 from aclearn.config import Config, load_config
+from aclearn.distributions import distribution_of
 from aclearn.launch.resources import keep_freed_memory
 from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion
@@ -105,6 +106,7 @@ def predictor_workers(config: Config, count: int) -> Iterator[Done]:
     env.close()
     runtime = make_runtime(architecture, config.predictor.runtime, device="cpu")
     runtime.swap(random_weights(architecture))
+    distribution = distribution_of(architecture.action_spec)
     acting = PolicySnapshot(runtime.executable, PolicyVersion(0, 0))
     size = len(observations)
     requests = [
@@ -124,7 +126,7 @@ def predictor_workers(config: Config, count: int) -> Iterator[Done]:
                 answered += sum(pending.size for pending, _ in batch)
 
     def make() -> Step:
-        return make_step(queue, outbox, lambda: acting, np.random.default_rng(0))
+        return make_step(queue, outbox, lambda: acting, distribution, np.random.default_rng(0))
 
     asking = threading.Thread(target=ask_again)
     asking.start()

@@ -11,7 +11,7 @@ Torch is imported by the first link that computes with it: who runs ONNX artifac
 
 from __future__ import annotations
 
-from compress.artifact import Artifact, Fidelity, check_artifact, with_min_action_prob
+from compress.artifact import Artifact, Fidelity, check_artifact
 from compress.chain import CompressorChain
 from compress.errors import ChainError, NeedsObservations, RefusedArtifact, RefusedTensors
 from compress.graphs.onnx_graph import build_onnx
@@ -64,5 +64,4 @@ __all__ = [
     "fuse_module",
     "parse_chain",
     "parse_words",
-    "with_min_action_prob",
 ]

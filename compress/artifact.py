@@ -12,7 +12,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from aclearn.distributions import log_softmax
+from aclearn.distributions import Distribution
 from aclearn.policies import Architecture
 from aclearn.types import PolicyVersion
 from compress.errors import RefusedArtifact, RefusedTensors
@@ -45,16 +45,17 @@ class Fidelity:
 
     @classmethod
     def of(
-        cls, original: NDArray[np.float32], compressed: NDArray[np.float32], version: int
+        cls,
+        distribution: Distribution,
+        original: NDArray[np.float32],
+        compressed: NDArray[np.float32],
+        version: int,
     ) -> Fidelity:
-        """Of two policies' logits `[N, A]` on the same observations."""
+        """Of two policies' parameters `[N, P]` on the same observations."""
         if len(original) == 0:
             return cls(version=version)
-        log_pi, log_mu = (
-            log_softmax(logits.astype(np.float64)) for logits in (original, compressed)
-        )
-        kl = np.sum(np.exp(log_pi) * (log_pi - log_mu), axis=1).clip(min=0.0)
-        same = original.argmax(axis=1) == compressed.argmax(axis=1)
+        kl = distribution.kl(original, compressed)
+        same = distribution.mode(original) == distribution.mode(compressed)
         return cls(
             float(kl.mean()), float(kl.var()), float(kl.max()), float(same.mean()), len(kl), version
         )
@@ -120,26 +121,6 @@ class Artifact:
             for name, array in arrays.items()
         }
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def with_min_action_prob(
-    logits: NDArray[np.float32], min_action_prob: float
-) -> NDArray[np.float32]:
-    """Logits `[N, A]` of π mixed with a uniform policy; each action has at least `min_action_prob`.
-
-    p' = (1 − A·min_action_prob) p + min_action_prob; min_action_prob · A must be below 1, which is
-    not checked here. What is
-    sampled from the result is what the correction must know as the behaviour policy: an action of
-    probability zero could never be learned.
-    """
-    if min_action_prob <= 0.0:
-        return logits
-    actions = logits.shape[-1]
-    probabilities = np.exp(log_softmax(logits))
-    mixed: NDArray[np.float32] = np.log(
-        (1.0 - actions * min_action_prob) * probabilities + min_action_prob
-    )
-    return mixed.astype(np.float32, copy=False)
 
 
 def check_artifact(artifact: Artifact, architecture: Architecture) -> None:

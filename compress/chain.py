@@ -10,8 +10,9 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
+from aclearn.distributions import distribution_of
 from aclearn.policies import Architecture
-from compress.artifact import Artifact, Fidelity, with_min_action_prob
+from compress.artifact import Artifact, Fidelity
 from compress.errors import ChainError, RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph, check_tensors
 from compress.link import MOST_NAME_BYTES, Link, is_id
@@ -223,10 +224,12 @@ class CompressorChain:
             known = self._fidelity
             return known[1] if known is not None else Fidelity(version=original.at.version)
         observations = context.sample_to_compare(self._fidelity_observations, rng)
+        distribution = distribution_of(original.graph.architecture.action_spec)
         fidelity = Fidelity.of(
+            distribution,
             _finite(original_logits(context, observations), "the policy"),
             # of what acts: the floor is mixed in
-            with_min_action_prob(
+            distribution.with_min_action_prob(
                 _finite(executable.logits(observations), "the compressed policy"),
                 self._min_action_prob,
             ),

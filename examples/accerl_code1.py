@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from aclearn.config import EnvConfig
-from aclearn.distributions import sample_actions
+from aclearn.distributions import distribution_of
 from aclearn.envs import make_vector_env
 from aclearn.policies import describe_architecture
 from aclearn.policies.network import PolicyNetwork, tensors_of
@@ -63,9 +63,10 @@ def main() -> None:
     # Actors collect data by using the compressed policy network.
     actor = ArtifactPolicy(architecture)
     actor.swap(artifact)
+    distribution = distribution_of(architecture.action_spec)
     for _ in range(20):
-        actions, _ = sample_actions(actor.logits(visited[-1]), rng)
-        env.send(actions.astype(np.int64))
+        actions, _ = distribution.sample(actor.logits(visited[-1]), rng)
+        env.send(actions)
         visited.append(env.recv().observations)
     env.close()
 

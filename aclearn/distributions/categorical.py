@@ -1,49 +1,100 @@
-"""Choosing actions from logits, with the log-probability of what was chosen."""
+"""One of A discrete actions, by A logits; a constant added to all of them changes nothing."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aclearn.distributions.distribution import Floats
+from aclearn.types import ActionSpec
 
-def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Log-probabilities `[B, A]` of logits `[B, A]`; adding a constant to a row changes nothing."""
+#: Logit of a masked action: its probability is exactly 0 beside any logit that a network gives,
+#: and its log-probability still finite, so that 0 · log 0 is 0.
+MASKED = float(np.finfo(np.float32).min) / 2
+#: Where log(−log(0)) is −∞: above what is masked, below everything else.
+_LEAST_GUMBEL = np.float32(MASKED / 2)
+
+
+class Categorical:
+    """Distributions of one of `spec.count` actions; their parameters are logits `[B, A]`."""
+
+    def __init__(self, spec: ActionSpec) -> None:
+        self.parameter_count = spec.count
+
+    def mask(self, parameters: Floats, mask: NDArray[np.bool_] | None) -> Floats:
+        """Logits with `MASKED` where `mask` `[B, A]` is False; as given without a mask.
+
+        Raises:
+            ValueError: a mask of another shape, or one that leaves no action.
+        """
+        if mask is None:
+            return parameters
+        if mask.shape != parameters.shape or not mask.any(axis=1).all():
+            raise ValueError(
+                f"mask: expected {list(parameters.shape)}, with a possible action in each row; got "
+                f"{list(mask.shape)}"
+            )
+        return np.where(mask, parameters, np.float32(MASKED))
+
+    def with_min_action_prob(self, parameters: Floats, min_action_prob: float) -> Floats:
+        """Logits of p' = (1 − A·min_action_prob) p + min_action_prob, of unmasked logits.
+
+        A·min_action_prob must be below 1, which is not checked here.
+        """
+        if min_action_prob <= 0.0:
+            return parameters
+        probabilities = np.exp(log_softmax(parameters))
+        share = 1.0 - parameters.shape[-1] * min_action_prob
+        mixed: Floats = np.log(share * probabilities + min_action_prob)
+        return mixed.astype(np.float32, copy=False)
+
+    def sample(
+        self, parameters: Floats, rng: np.random.Generator
+    ) -> tuple[NDArray[np.int32], Floats]:
+        """Actions `[B]` int32, drawn by the Gumbel-max trick, and log μ(a) `[B]` float32.
+
+        Args:
+            parameters: logits `[B, A]`.
+            rng: consumed by B·A uniform numbers.
+        """
+        # −log(−log(u)) of u in [0, 1): u = 0 gives −∞
+        with np.errstate(divide="ignore"):
+            gumbel = -np.log(-np.log(rng.random(parameters.shape, dtype=np.float32)))
+        actions = (parameters + np.maximum(gumbel, _LEAST_GUMBEL)).argmax(axis=1)
+        return actions.astype(np.int32), self.log_prob(parameters, actions)
+
+    def mode(self, parameters: Floats) -> NDArray[np.int32]:
+        """The most probable action of each row, `[B]` int32."""
+        actions: NDArray[np.int32] = parameters.argmax(axis=1).astype(np.int32)
+        return actions
+
+    def log_prob(self, parameters: Floats, actions: NDArray[np.integer]) -> Floats:
+        """Log softmax(logits)[actions], `[B]` float32.
+
+        At most 0: what rounding takes above it is cut off, since a trainer refuses it.
+        """
+        result: Floats = log_softmax(parameters)[np.arange(len(actions)), actions]
+        return np.minimum(result, 0.0)
+
+    def entropy(self, parameters: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+        """Of each row `[B]`, in nats."""
+        log_p = log_softmax(parameters.astype(np.float64))
+        result: NDArray[np.float64] = -(np.exp(log_p) * log_p).sum(axis=1)
+        return result
+
+    def kl(
+        self, parameters: NDArray[np.floating[Any]], other: NDArray[np.floating[Any]]
+    ) -> NDArray[np.float64]:
+        """KL(p ‖ q) `[B]` in nats, of logits `[B, A]` of p and of q; never below 0."""
+        log_p, log_q = (log_softmax(logits.astype(np.float64)) for logits in (parameters, other))
+        result: NDArray[np.float64] = (np.exp(log_p) * (log_p - log_q)).sum(axis=1)
+        return result.clip(min=0.0)
+
+
+def log_softmax(logits: NDArray[Any]) -> NDArray[Any]:
+    """Log-probabilities `[B, A]` of logits `[B, A]`, in their dtype."""
     shifted = logits - logits.max(axis=1, keepdims=True)
-    result: NDArray[np.float32] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    result: NDArray[Any] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return result
-
-
-def sample_actions(
-    logits: NDArray[np.float32], rng: np.random.Generator
-) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """One action a row, drawn by the Gumbel-max trick, and its behaviour log-probability.
-
-    Args:
-        logits: `[B, A]` float32, of the policy that acts.
-        rng: consumed by B·A uniform numbers.
-
-    Returns:
-        Actions `[B]` int32 and log μ(a) `[B]` float32.
-    """
-    # -log(-log(u)) of u in [0, 1): u = 0 gives -inf, which never wins against a finite logit.
-    with np.errstate(divide="ignore"):
-        gumbel = -np.log(-np.log(rng.random(logits.shape, dtype=np.float32)))
-    actions = (logits + gumbel).argmax(axis=1)
-    return actions.astype(np.int32), log_probs_of(logits, actions)
-
-
-def greedy_actions(
-    logits: NDArray[np.float32],
-) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """The most probable action of each row `[B]` int32, and its log-probability `[B]` float32."""
-    actions = logits.argmax(axis=1)
-    return actions.astype(np.int32), log_probs_of(logits, actions)
-
-
-def log_probs_of(logits: NDArray[np.float32], actions: NDArray[np.integer]) -> NDArray[np.float32]:
-    """Log softmax(logits)[actions], `[B]` float32, of logits `[B, A]` and actions `[B]`.
-
-    At most 0: what rounding takes above it is cut off, since a trainer refuses it.
-    """
-    result: NDArray[np.float32] = log_softmax(logits)[np.arange(len(actions)), actions]
-    return np.minimum(result, 0.0)

@@ -13,7 +13,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from aclearn.types import flat_size
+from aclearn.types import ActionSpec, flat_size
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,11 @@ class Architecture:
         shapes["policy.weight"], shapes["policy.bias"] = (self.actions, width), (self.actions,)
         shapes["value.weight"], shapes["value.bias"] = (1, width), (1,)
         return shapes
+
+    @property
+    def action_spec(self) -> ActionSpec:
+        """What the policy chooses."""
+        return ActionSpec(self.actions)
 
     @property
     def convolves(self) -> bool:

@@ -7,6 +7,7 @@ from aclearn.types.architecture_names import ARCHITECTURES, refuse_recurrence
 from aclearn.types.env_spec import EnvSpec, EnvStep
 from aclearn.types.flat_parameters import Shapes, flat_size, split_flat
 from aclearn.types.observation_spec import LeafSpec, ObservationSpec
+from aclearn.types.policy_output import PolicyOutput, State, zeroed
 from aclearn.types.policy_version import PolicyVersion
 from aclearn.types.unroll import Unroll, array_bytes
 
@@ -17,11 +18,14 @@ __all__ = [
     "EnvStep",
     "LeafSpec",
     "ObservationSpec",
+    "PolicyOutput",
     "PolicyVersion",
     "Shapes",
+    "State",
     "Unroll",
     "array_bytes",
     "flat_size",
     "refuse_recurrence",
     "split_flat",
+    "zeroed",
 ]

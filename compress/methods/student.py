@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from aclearn.distributions import TorchDistribution, torch_distribution_of
 from aclearn.policies.network import tensors_of
 from compress.errors import DivergedTraining
 from compress.graphs.graph_network import GraphNetwork, is_head
@@ -27,9 +28,9 @@ class DistillationLoss(NamedTuple):
 
 def distillation_loss(
     *,
-    logits: Tensor,
+    student: TorchDistribution,
     values: Tensor,
-    teacher_logits: Tensor,
+    teacher: TorchDistribution,
     teacher_values: Tensor,
     value_cost: float = 0.5,
     entropy_cost: float = 0.0,
@@ -39,18 +40,16 @@ def distillation_loss(
     That is AcceRL's equation 1 with `value_cost` ½ and `entropy_cost` β, as a mean over the states.
 
     Args:
-        logits: `[N, A]` of the student.
+        student: distributions `[N]` of the student.
         values: `[N]` of the student.
-        teacher_logits: `[N, A]` of the original policy, no gradient.
+        teacher: distributions `[N]` of the original policy, no gradient.
         teacher_values: `[N]` of the original policy, no gradient.
         value_cost: weight of the squared difference of the values.
         entropy_cost: weight of the student's entropy, in nats.
     """
-    log_student = torch.log_softmax(logits.float(), dim=1)
-    log_teacher = torch.log_softmax(teacher_logits.float(), dim=1)
-    kl = (log_teacher.exp() * (log_teacher - log_student)).sum(1).mean()
+    kl = teacher.kl(student).mean()
     value = (teacher_values.float() - values.float()).square().mean()
-    entropy = -(log_student.exp() * log_student).sum(1).mean()
+    entropy = student.entropy().mean()
     total = kl + value_cost * value - entropy_cost * entropy
     return DistillationLoss(total, kl.detach(), value.detach(), entropy.detach())
 
@@ -170,6 +169,7 @@ class Student:
     ) -> None:
         self._graph, self._amp_dtype = graph, amp_dtype
         self._value_cost, self._entropy_cost = value_cost, entropy_cost
+        self._distribution = torch_distribution_of(graph.architecture.action_spec)
         self._max_grad_norm = max_grad_norm
         self.network = GraphNetwork(graph).load(tensors)
         if graph.architecture.convolves:
@@ -202,9 +202,9 @@ class Student:
         if renewed and self._value_cost:
             offset = (teacher_values - values.detach().float()).mean()
         loss = distillation_loss(
-            logits=logits,
+            student=self._distribution(logits),
             values=values + offset,
-            teacher_logits=teacher_logits,
+            teacher=self._distribution(teacher_logits),
             teacher_values=teacher_values,
             value_cost=self._value_cost,
             entropy_cost=self._entropy_cost,

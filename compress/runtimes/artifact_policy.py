@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aclearn.distributions import Distribution, distribution_of
 from aclearn.policies import Architecture
-from compress.artifact import LEAST_SCALE, Artifact, check_artifact, with_min_action_prob
+from compress.artifact import LEAST_SCALE, Artifact, check_artifact
 from compress.errors import RefusedArtifact
 from compress.runtimes.graph_cache import GraphCache
 from compress.runtimes.protocols import Executable
@@ -48,10 +49,12 @@ class MinProbExecutable:
 
     uncompressed: Executable
     min_action_prob: float
+    distribution: Distribution
 
     def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """Logits `[N, A]` float32 of observations `[N, *shape]`, the floor mixed in."""
-        return with_min_action_prob(self.uncompressed.logits(observations), self.min_action_prob)
+        logits = self.uncompressed.logits(observations)
+        return self.distribution.with_min_action_prob(logits, self.min_action_prob)
 
 
 class ArtifactPolicy:
@@ -64,6 +67,7 @@ class ArtifactPolicy:
 
     def __init__(self, architecture: Architecture, *, threads: int = 1) -> None:
         self._architecture = architecture
+        self._distribution = distribution_of(architecture.action_spec)
         self._graphs = GraphCache(threads=threads)
         self._executable: MinProbExecutable | None = None
         self.chain = "none"
@@ -84,7 +88,9 @@ class ArtifactPolicy:
         except Exception as error:
             # each runtime has errors of its own for a graph that it does not know how to compute
             raise RefusedArtifact(f"artifact {artifact.chain}: cannot be run: {error!r}") from error
-        self._executable = MinProbExecutable(executable, artifact.min_action_prob)
+        self._executable = MinProbExecutable(
+            executable, artifact.min_action_prob, self._distribution
+        )
         self.chain = artifact.chain
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.distributions import sample_actions
+from aclearn.distributions import Distribution
 from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion
 from compress import ArtifactPolicy, PolicyRuntime
@@ -55,6 +55,7 @@ class LocalActions:
     Args:
         runtime: runs the policy.
         client: keeps `runtime` up to date.
+        distribution: of the actions.
         rng: samples the actions.
         poll_weights: lets `client` ask and take answers.
         meter: counts the wait for the first weights, and what inference and new weights take.
@@ -64,11 +65,13 @@ class LocalActions:
         self,
         runtime: PolicyRuntime | ArtifactPolicy,
         client: PolicyClient,
+        distribution: Distribution,
         rng: np.random.Generator,
         poll_weights: Callable[[], None],
         meter: WaitMeter,
     ) -> None:
         self._runtime, self._client, self._rng = runtime, client, rng
+        self._distribution = distribution
         self._poll_weights, self._meter = poll_weights, meter
         self._waiting: dict[int, NDArray[Any]] = {}
         self.predictions = 0
@@ -93,7 +96,8 @@ class LocalActions:
                     time.sleep(_LOOK_EVERY_S)
         observations = self._waiting.pop(group)
         with self._meter.part("inference"):
-            actions, log_probs = sample_actions(self._runtime.logits(observations), self._rng)
+            logits = self._runtime.logits(observations)
+            actions, log_probs = self._distribution.sample(logits, self._rng)
         self.predictions += len(observations)
         return ActionBatch(actions, log_probs, self._client.at, self._client.chain)
 

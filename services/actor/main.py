@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from aclearn.config import ActorsConfig
+from aclearn.distributions import distribution_of
 from aclearn.launch import lower_priority
 from aclearn.launch.resources import keep_freed_memory
 from aclearn.policies import Architecture
@@ -40,7 +41,8 @@ def make_actions(
         context, architecture, actors.runtime, max_batch=actors.envs_per_group, device="cpu"
     )
     rng = np.random.default_rng((context.config.run.seed, context.index, 1, context.restarts))
-    return LocalActions(runtime, client, rng, lambda: client.poll(membership), meter)
+    distribution = distribution_of(architecture.action_spec)
+    return LocalActions(runtime, client, distribution, rng, lambda: client.poll(membership), meter)
 
 
 def run_actor(context: RoleContext) -> int:

@@ -71,7 +71,7 @@ def compress_run(
         artifact, runtime = compress_with(saved, each, visited, passes if each is chain else 1)
         returns: Sequence[float] = ()
         if episodes:
-            returns, _ = play(saved.config, runtime, episodes=episodes, greedy=True, seed=SEED)
+            returns, _ = play(saved, runtime, episodes=episodes, greedy=True, seed=SEED)
         ways.append(WayToAct(name, artifact, returns))
     return ways
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from aclearn.distributions import distribution_of
 from compress import (
     Artifact,
     ArtifactPolicy,
@@ -58,6 +59,7 @@ def compress_with(
     runtime = ArtifactPolicy(saved.architecture)
     runtime.swap(artifact)
     fidelity = Fidelity.of(
+        distribution_of(saved.architecture.action_spec),
         torch_logits(policy.graph, policy.tensors, visited.others),
         runtime.logits(visited.others),
         saved.at.version,
@@ -88,7 +90,7 @@ def visit_run(saved: SavedPolicy) -> _Visited:
     """Observations that the policy itself visits: some for the links, others for the comparison."""
     policy = OnnxPolicy(saved.architecture)
     policy.swap(saved.tensors)
-    visited = visit(saved.config, policy, count=2 * _OBSERVATIONS, seed=SEED)
+    visited = visit(saved, policy, count=2 * _OBSERVATIONS, seed=SEED)
     # environments take turns, and there is an even number of them
     return _Visited(visited[::2], visited[1::2])
 

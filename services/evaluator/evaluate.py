@@ -59,5 +59,5 @@ def evaluate(
     saved = load_policy(path, best=best)
     policy = OnnxPolicy(saved.architecture)
     policy.swap(saved.tensors)
-    returns, lengths = play(saved.config, policy, episodes=episodes, greedy=greedy, seed=seed)
+    returns, lengths = play(saved, policy, episodes=episodes, greedy=greedy, seed=seed)
     return Evaluation(returns, lengths, saved.checkpoint.path, saved.updates, saved.return_mean)

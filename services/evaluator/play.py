@@ -7,10 +7,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.config import Config
-from aclearn.distributions import greedy_actions, sample_actions
+from aclearn.distributions import distribution_of
 from aclearn.envs import VectorEnv, make_vector_env
 from aclearn.rollout import EpisodeTracker
+from services.evaluator.saved_policy import SavedPolicy
 
 _MOST_ENVS = 16
 
@@ -23,7 +23,7 @@ class Acts(Protocol):
 
 
 def play(
-    config: Config, policy: Acts, *, episodes: int, greedy: bool, seed: int
+    saved: SavedPolicy, policy: Acts, *, episodes: int, greedy: bool, seed: int
 ) -> tuple[list[float], list[int]]:
     """True returns and lengths (agent steps) of `episodes` whole episodes, in order of their ends.
 
@@ -31,7 +31,7 @@ def play(
     short episodes are not counted more often than long ones.
 
     Args:
-        config: names the environment.
+        saved: where the policy comes from: names the environment.
         policy: acts.
         episodes: how many.
         greedy: take the most probable action instead of sampling.
@@ -41,15 +41,15 @@ def play(
     quota = np.full(num_envs, episodes // num_envs)
     quota[: episodes % num_envs] += 1
     rng = np.random.default_rng(seed)
-    env = _make(config, num_envs, seed)
+    env = _make(saved, num_envs, seed)
     tracker = EpisodeTracker(num_envs)
     returns: list[float] = []
     lengths: list[int] = []
     try:
         observations = env.reset()
         while quota.any():
-            actions = _choose(policy, observations, greedy, rng)
-            env.send(actions.astype(np.int64))
+            actions = _choose(saved, policy, observations, greedy, rng)
+            env.send(actions)
             step = env.recv()
             observations = step.observations
             ended = np.flatnonzero(step.terminated | step.truncated)
@@ -63,13 +63,13 @@ def play(
     return returns, lengths
 
 
-def visit(config: Config, policy: Acts, *, count: int, seed: int) -> NDArray[Any]:
+def visit(saved: SavedPolicy, policy: Acts, *, count: int, seed: int) -> NDArray[Any]:
     """`count` observations `[N, *shape]` that the sampling policy visits, spread over its games.
 
     They are in order of time, one of each of 16 games after the other.
     """
     rng = np.random.default_rng(seed)
-    env = _make(config, _MOST_ENVS, seed)
+    env = _make(saved, _MOST_ENVS, seed)
     every = 5  # neighbouring frames say the same
     kept = []
     try:
@@ -77,7 +77,7 @@ def visit(config: Config, policy: Acts, *, count: int, seed: int) -> NDArray[Any
         for step in range(every * -(-count // _MOST_ENVS)):
             if step % every == 0:
                 kept.append(observations.copy())
-            env.send(_choose(policy, observations, False, rng).astype(np.int64))
+            env.send(_choose(saved, policy, observations, False, rng))
             observations = env.recv().observations
     finally:
         env.close()
@@ -85,14 +85,19 @@ def visit(config: Config, policy: Acts, *, count: int, seed: int) -> NDArray[Any
 
 
 def _choose(
-    policy: Acts, observations: NDArray[Any], greedy: bool, rng: np.random.Generator
-) -> NDArray[np.int32]:
+    saved: SavedPolicy,
+    policy: Acts,
+    observations: NDArray[Any],
+    greedy: bool,
+    rng: np.random.Generator,
+) -> NDArray[np.integer]:
+    distribution = distribution_of(saved.architecture.action_spec)
     logits = policy.logits(observations)
-    actions, _ = greedy_actions(logits) if greedy else sample_actions(logits, rng)
-    return actions
+    return distribution.mode(logits) if greedy else distribution.sample(logits, rng)[0]
 
 
-def _make(config: Config, num_envs: int, seed: int) -> VectorEnv:
+def _make(saved: SavedPolicy, num_envs: int, seed: int) -> VectorEnv:
+    config = saved.config
     return make_vector_env(
         config.env,
         num_envs=num_envs,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.config import Config
-from aclearn.distributions import sample_actions
+from aclearn.distributions import distribution_of
 from aclearn.learning import PublishedWeights, RecentObservations
 from aclearn.policies import Architecture
 from aclearn.rollout import UnrollCounter
@@ -49,6 +49,7 @@ class LockstepPolicy:
         self._runtime: PolicyRuntime | None = None
         self._compressor: Compressor | None = None
         self._compressed = ArtifactPolicy(architecture)
+        self.distribution = distribution_of(architecture.action_spec)
         if config.compressor.chain:
             self._compressor = Compressor(
                 make_chain(config, architecture),
@@ -136,8 +137,9 @@ class LockstepActor:
         group = self.groups[index]
         while not group.builder.full:
             observations = self._observations[index]
-            actions, log_probs = sample_actions(self.policy.logits(observations), self._rng)
-            group.env.send(actions.astype(np.int64))
+            logits = self.policy.logits(observations)
+            actions, log_probs = self.policy.distribution.sample(logits, self._rng)
+            group.env.send(actions)
             step = group.env.recv()
             group.builder.add(actions, log_probs, self.policy.at, step, self.policy.chain)
             self.predictions += len(actions)

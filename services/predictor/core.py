@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.distributions import sample_actions
+from aclearn.distributions import Distribution
 from aclearn.telemetry import WaitMeter, part
 from aclearn.wire import ActReply
 from services.predictor.outbox import Answered, Outbox
@@ -22,14 +22,17 @@ _LOOK_EVERY_S = 0.1
 
 
 def answer_batch(
-    batch: Sequence[Pending], acting: PolicySnapshot, rng: np.random.Generator
+    batch: Sequence[Pending],
+    acting: PolicySnapshot,
+    distribution: Distribution,
+    rng: np.random.Generator,
 ) -> Answered:
     """The replies to a batch, in its order, all by one policy."""
     arrays: list[NDArray[Any]] = [pending.request.observations for pending in batch]
     with part("batch"):
         observations = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
     with part("inference"):
-        actions, log_probs = sample_actions(acting.logits(observations), rng)
+        actions, log_probs = distribution.sample(acting.logits(observations), rng)
     answered = []
     start = 0
     for pending in batch:
@@ -51,6 +54,7 @@ def make_step(
     queue: PredictionQueue,
     outbox: Outbox,
     acting: Callable[[], PolicySnapshot | None],
+    distribution: Distribution,
     rng: np.random.Generator,
 ) -> Step:
     """A worker's step: take a batch from the queue, answer it. Waits at most a moment.
@@ -62,6 +66,7 @@ def make_step(
         queue: where batches come from.
         outbox: where replies go.
         acting: the policy that acts now; requests are let in only when there is one.
+        distribution: of the actions.
         rng: the worker's own.
     """
 
@@ -73,7 +78,7 @@ def make_step(
             if policy is None:
                 raise RuntimeError("a request was let in before the first policy")
             try:
-                answered = answer_batch(batch, policy, rng)
+                answered = answer_batch(batch, policy, distribution, rng)
             except Exception:
                 queue.give_up(batch)
                 raise

@@ -16,6 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from aclearn.config import Config
+from aclearn.distributions import distribution_of
 from aclearn.errors import WireError
 from aclearn.policies import Architecture
 from aclearn.telemetry import BusyShare, WaitMeter, add_up
@@ -118,11 +119,11 @@ class PredictorServer:
         self._clock = clock
         self._outbox = Outbox()
         made = itertools.count()
+        distribution = distribution_of(architecture.action_spec)
 
         def make() -> Step:
-            return make_step(
-                queue, self._outbox, acting, np.random.default_rng((*seed, next(made)))
-            )
+            rng = np.random.default_rng((*seed, next(made)))
+            return make_step(queue, self._outbox, acting, distribution, rng)
 
         self._workers = WorkerPool(make, name="predictor")
         self.meter = WaitMeter()

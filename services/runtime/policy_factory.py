@@ -7,6 +7,7 @@ import math
 from functools import partial
 
 from aclearn.config import CompressorConfig, Config
+from aclearn.distributions import distribution_of
 from aclearn.envs import read_spec
 from aclearn.policies import Architecture, describe_architecture
 from aclearn.types import EnvSpec
@@ -33,7 +34,7 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
         config.policy.architecture,
         observation_shape=leaf.shape,
         observation_dtype=leaf.dtype,
-        actions=spec.action.count,
+        actions=distribution_of(spec.action).parameter_count,
         hidden=config.policy.hidden,
     )
 

@@ -8,7 +8,8 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from aclearn.types import PolicyVersion
+from aclearn.distributions import distribution_of
+from aclearn.types import ActionSpec, PolicyVersion
 from compress import (
     ONNX,
     Artifact,
@@ -22,10 +23,11 @@ from compress import (
     TorchScript,
     check_artifact,
     check_probe,
-    with_min_action_prob,
 )
 from compress.methods.quantizer import Quantizer, has_vnni
 from compress.runtimes.graph_cache import GraphCache
+
+_SOME = distribution_of(ActionSpec(4))
 
 
 def int8():
@@ -315,7 +317,7 @@ def test_fidelity_is_what_loops_over_states_and_actions_give() -> None:
     compressed = (original + rng.normal(0, 0.7, original.shape)).astype(np.float32)
     kls, same = by_loops(original, compressed)
     mean = sum(kls) / 50
-    fidelity = Fidelity.of(original, compressed, 7)
+    fidelity = Fidelity.of(_SOME, original, compressed, 7)
     assert fidelity.kl_mean == pytest.approx(mean, rel=1e-9)
     assert fidelity.kl_variance == pytest.approx(sum((k - mean) ** 2 for k in kls) / 50, rel=1e-9)
     assert fidelity.kl_max == pytest.approx(max(kls), rel=1e-9)
@@ -325,15 +327,15 @@ def test_fidelity_is_what_loops_over_states_and_actions_give() -> None:
 
 def test_fidelity_of_equal_policies_is_perfect_and_never_negative() -> None:
     logits = np.random.default_rng(1).normal(0, 30, (200, 4)).astype(np.float32)
-    fidelity = Fidelity.of(logits, logits + np.float32(5), 0)  # a shift changes no policy
+    fidelity = Fidelity.of(_SOME, logits, logits + np.float32(5), 0)  # a shift changes no policy
     assert 0.0 <= fidelity.kl_mean <= fidelity.kl_max < 1e-6
     assert fidelity.agreement == 1.0
-    assert Fidelity.of(logits[:0], logits[:0], 3) == Fidelity(version=3)
+    assert Fidelity.of(_SOME, logits[:0], logits[:0], 3) == Fidelity(version=3)
 
 
 def test_fidelity_stays_finite_where_probabilities_are_zero_in_float32() -> None:
     original, compressed = np.float32([[0, 500]]), np.float32([[500, 0]])
-    assert Fidelity.of(original, compressed, 0).kl_max == pytest.approx(500.0)
+    assert Fidelity.of(_SOME, original, compressed, 0).kl_max == pytest.approx(500.0)
 
 
 def test_a_chains_fidelity_is_measured_on_what_its_artifact_answers(small) -> None:
@@ -357,7 +359,7 @@ def test_a_chains_fidelity_is_measured_on_what_its_artifact_answers(small) -> No
 def test_no_action_is_less_probable_than_the_floor(min_action_prob) -> None:
     logits = np.random.default_rng(2).normal(0, 20, (100, 8)).astype(np.float32)
     logits[0] = 0
-    mixed = with_min_action_prob(logits, min_action_prob)
+    mixed = _SOME.with_min_action_prob(logits, min_action_prob)
     assert mixed.dtype == np.float32 and mixed.shape == logits.shape
     if min_action_prob == 0.0:
         assert mixed is logits
@@ -381,7 +383,7 @@ def test_actors_act_with_the_floor_of_their_artifact(small) -> None:
     floored.swap(make_artifact(small, min_action_prob=0.2))
     np.testing.assert_allclose(
         floored.logits(observations),
-        with_min_action_prob(plain.logits(observations), 0.2),
+        _SOME.with_min_action_prob(plain.logits(observations), 0.2),
         rtol=1e-5,
         atol=1e-6,
     )

@@ -6,11 +6,16 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from aclearn.distributions import greedy_actions, log_probs_of, log_softmax, sample_actions
+from aclearn.distributions import distribution_of, torch_distribution_of
+from aclearn.distributions.categorical import log_softmax
+from aclearn.types import ActionSpec
+
+_PLAIN = distribution_of(ActionSpec(4))
 
 # 99.9 % quantiles of the chi-square distribution (tables), by degrees of freedom
 _CHI_SQUARE_999 = {1: 10.828, 3: 16.266, 5: 20.515}
@@ -28,7 +33,7 @@ _logits = npst.arrays(
 def test_actions_come_as_often_as_softmax_says(row: list[float]) -> None:
     draws = 40_000
     logits = np.tile(np.array(row, np.float32), (draws, 1))
-    actions, _ = sample_actions(logits, np.random.default_rng(20))
+    actions, _ = _PLAIN.sample(logits, np.random.default_rng(20))
 
     weights = [math.exp(logit) for logit in row]
     expected = [draws * weight / sum(weights) for weight in weights]
@@ -39,7 +44,7 @@ def test_actions_come_as_often_as_softmax_says(row: list[float]) -> None:
 
 def test_rows_are_drawn_independently() -> None:
     logits = np.zeros((40_000, 2), np.float32)
-    actions, _ = sample_actions(logits, np.random.default_rng(21))
+    actions, _ = _PLAIN.sample(logits, np.random.default_rng(21))
     pairs = np.bincount(actions[::2] * 2 + actions[1::2], minlength=4)
     chi_square = float(((pairs - 5_000) ** 2 / 5_000).sum())
     assert chi_square < _CHI_SQUARE_999[3]
@@ -48,7 +53,7 @@ def test_rows_are_drawn_independently() -> None:
 def test_the_log_probability_is_that_of_the_action_taken() -> None:
     # softmax of (ln 1, ln 2, ln 5) is (1/8, 2/8, 5/8)
     logits = np.log(np.array([[1, 2, 5]] * 30, np.float32))
-    actions, log_probs = sample_actions(logits, np.random.default_rng(22))
+    actions, log_probs = _PLAIN.sample(logits, np.random.default_rng(22))
     expected = [math.log([1, 2, 5][action] / 8) for action in actions]
     assert set(actions.tolist()) == {0, 1, 2}
     np.testing.assert_allclose(log_probs, expected, rtol=1e-6)
@@ -76,10 +81,10 @@ def test_adding_a_constant_to_a_row_changes_nothing(
     # multiples of 1/64 so that adding the constant is exact in float32
     logits = np.round(logits * 64) / np.float32(64)
     shifted = logits + np.float32(constant)
-    actions, log_probs = sample_actions(logits, np.random.default_rng(seed))
-    _, shifted_log_probs = sample_actions(shifted, np.random.default_rng(seed))
+    actions, log_probs = _PLAIN.sample(logits, np.random.default_rng(seed))
+    _, shifted_log_probs = _PLAIN.sample(shifted, np.random.default_rng(seed))
     np.testing.assert_array_equal(log_softmax(shifted), log_softmax(logits))
-    np.testing.assert_array_equal(log_probs_of(shifted, actions), log_probs)
+    np.testing.assert_array_equal(_PLAIN.log_prob(shifted, actions), log_probs)
     assert np.isfinite(shifted_log_probs).all()
 
 
@@ -87,7 +92,7 @@ def test_adding_a_constant_to_a_row_changes_nothing(
 def test_extreme_logits_give_finite_log_probabilities(size: float) -> None:
     logits = np.array([[size, -size, 0], [-size, -size, -size], [size, size, -size]], np.float32)
     for seed in range(20):
-        actions, log_probs = sample_actions(logits, np.random.default_rng(seed))
+        actions, log_probs = _PLAIN.sample(logits, np.random.default_rng(seed))
         assert actions[0] == 0
         assert actions[2] in (0, 1)
         np.testing.assert_allclose(log_probs, [0, -math.log(3), -math.log(2)], atol=1e-6)
@@ -96,7 +101,7 @@ def test_extreme_logits_give_finite_log_probabilities(size: float) -> None:
 @settings(max_examples=60, deadline=None)
 @given(_logits, st.integers(0, 2**32 - 1))
 def test_no_recorded_probability_is_above_one(logits: np.ndarray, seed: int) -> None:
-    actions, log_probs = sample_actions(logits, np.random.default_rng(seed))
+    actions, log_probs = _PLAIN.sample(logits, np.random.default_rng(seed))
     assert (log_probs <= 0).all()
     assert ((actions >= 0) & (actions < logits.shape[1])).all()
 
@@ -107,20 +112,120 @@ def test_a_uniform_number_of_zero_is_survived() -> None:
             return np.zeros(size, dtype)
 
     zeros = Zeros(np.random.PCG64(0))
-    actions, log_probs = sample_actions(np.zeros((2, 3), np.float32), zeros)
+    actions, log_probs = _PLAIN.sample(np.zeros((2, 3), np.float32), zeros)
     assert actions.tolist() == [0, 0]
     np.testing.assert_allclose(log_probs, -math.log(3), rtol=1e-6)
 
 
 def test_one_seed_gives_the_same_actions() -> None:
     logits = np.random.default_rng(23).normal(size=(50, 4)).astype(np.float32)
-    first, again = (sample_actions(logits, np.random.default_rng(24))[0] for _ in range(2))
+    first, again = (_PLAIN.sample(logits, np.random.default_rng(24))[0] for _ in range(2))
     np.testing.assert_array_equal(first, again)
 
 
-def test_greedy_takes_the_most_probable_action() -> None:
+def test_the_mode_is_the_most_probable_action() -> None:
     logits = np.log(np.array([[1, 2, 5], [6, 1, 1]], np.float32))
-    actions, log_probs = greedy_actions(logits)
+    actions = _PLAIN.mode(logits)
     assert actions.tolist() == [2, 0]
     assert actions.dtype == np.int32
-    np.testing.assert_allclose(log_probs, [math.log(5 / 8), math.log(6 / 8)], rtol=1e-6)
+
+
+def test_samples_are_those_of_the_gumbel_max_trick() -> None:
+    logits = np.random.default_rng(0).normal(0, 3, (500, 6)).astype(np.float32)
+    uniform = np.random.default_rng(1).random(logits.shape, dtype=np.float32)
+    expected = (logits - np.log(-np.log(uniform))).argmax(axis=1)
+    actions, _ = _PLAIN.sample(logits, np.random.default_rng(1))
+    np.testing.assert_array_equal(actions, expected)
+
+
+def _slow_log_p(row: np.ndarray, mask: np.ndarray | None = None) -> list[float]:
+    """Log-probabilities by `math`, −∞ of masked actions."""
+    possible = [True] * len(row) if mask is None else mask.tolist()
+    most = max(x for x, ok in zip(row.tolist(), possible, strict=True) if ok)
+    total = sum(math.exp(x - most) for x, ok in zip(row.tolist(), possible, strict=True) if ok)
+    return [
+        x - most - math.log(total) if ok else -math.inf
+        for x, ok in zip(row.tolist(), possible, strict=True)
+    ]
+
+
+_SIZES = [0.1, 3.0, 200.0]
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("size", _SIZES)
+def test_entropy_kl_and_log_probabilities_are_those_of_slow_sums(size: float, masked: bool) -> None:
+    rng = np.random.default_rng(2)
+    p, q = rng.normal(0, size, (2, 40, 5)).astype(np.float32)
+    mask = rng.random((40, 5)) < 0.5
+    mask[:, 3] = True
+    mask = mask if masked else None
+    actions = np.full(40, 3)
+    of_p, of_q = _PLAIN.mask(p, mask), _PLAIN.mask(q, mask)
+    torch_kind = torch_distribution_of(ActionSpec(5))
+    torch_mask = None if mask is None else torch.from_numpy(mask)
+    in_torch = [torch_kind(torch_kind.mask(torch.from_numpy(x), torch_mask)) for x in (p, q)]
+    entropies, divergences, logs = [], [], []
+    for b in range(40):
+        row_mask = None if mask is None else mask[b]
+        log_p, log_q = _slow_log_p(p[b], row_mask), _slow_log_p(q[b], row_mask)
+        taken = [(x, y) for x, y in zip(log_p, log_q, strict=True) if math.exp(x) > 0.0]
+        entropies.append(-sum(math.exp(x) * x for x, _ in taken))
+        divergences.append(sum(math.exp(x) * (x - y) for x, y in taken))
+        logs.append(log_p[3])
+    np.testing.assert_allclose(_PLAIN.entropy(of_p), entropies, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(_PLAIN.kl(of_p, of_q), divergences, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(_PLAIN.log_prob(of_p, actions), logs, rtol=1e-5, atol=1e-6)
+    within = {"rtol": 1e-4, "atol": 1e-5}
+    np.testing.assert_allclose(in_torch[0].entropy(), entropies, **within)
+    np.testing.assert_allclose(in_torch[0].kl(in_torch[1]), divergences, **within)
+    np.testing.assert_allclose(in_torch[0].log_prob(torch.from_numpy(actions)), logs, **within)
+
+
+def test_masked_actions_have_no_probability_and_all_numbers_stay_finite() -> None:
+    rng = np.random.default_rng(3)
+    logits = rng.normal(0, 10, (20_000, 6)).astype(np.float32)
+    mask = rng.random(logits.shape) < 0.4
+    mask[np.arange(len(mask)), rng.integers(6, size=len(mask))] = True
+    masked = _PLAIN.mask(logits, mask)
+    actions, log_probs = _PLAIN.sample(masked, rng)
+    rows = np.arange(len(actions))
+    assert mask[rows, actions].all()
+    assert mask[rows, _PLAIN.mode(masked)].all()
+    np.testing.assert_array_equal(np.exp(log_softmax(masked))[~mask], 0.0)
+    impossible = _PLAIN.log_prob(masked, mask.argmin(axis=1))
+    for numbers in (log_probs, impossible, _PLAIN.entropy(masked), _PLAIN.kl(masked, masked)):
+        assert np.isfinite(numbers).all()
+    assert np.isfinite(_PLAIN.kl(logits, masked)).all()  # of what one of both cannot do
+
+    kind = torch_distribution_of(ActionSpec(6))
+    parameters = torch.from_numpy(logits).requires_grad_()
+    policy = kind(kind.mask(parameters, torch.from_numpy(mask)))
+    total = policy.entropy().sum() + policy.log_prob(torch.from_numpy(mask.argmax(axis=1))).sum()
+    (total + policy.kl(kind(torch.from_numpy(logits).roll(1, 0))).sum()).backward()
+    assert torch.isfinite(total) and torch.isfinite(parameters.grad).all()
+    np.testing.assert_array_equal(parameters.grad.numpy()[~mask], 0.0)
+
+
+def test_no_uniform_number_makes_a_masked_action_win() -> None:
+    class Zeros(np.random.Generator):
+        def random(self, size, dtype):  # type: ignore[no-untyped-def,override]
+            return np.where(np.arange(size[1]) == 2, 0.0, 1 - 2.0**-24).astype(dtype) + np.zeros(
+                size, dtype
+            )
+
+    only_two = _PLAIN.mask(np.zeros((3, 4), np.float32), np.arange(4) == np.full((3, 1), 2))
+    actions, log_probs = _PLAIN.sample(only_two, Zeros(np.random.PCG64(0)))
+    assert actions.tolist() == [2, 2, 2] and log_probs.tolist() == [0, 0, 0]
+
+
+def test_a_mask_that_does_not_fit_or_leaves_nothing_is_refused() -> None:
+    logits = np.zeros((2, 3), np.float32)
+    assert _PLAIN.mask(logits, None) is logits
+    for mask in (np.ones((2, 4), np.bool_), np.array([[True] * 3, [False] * 3])):
+        with pytest.raises(ValueError, match=r"mask: expected \[2, 3\], with a possible action"):
+            _PLAIN.mask(logits, mask)
+
+
+def test_there_is_a_parameter_for_each_action() -> None:
+    assert distribution_of(ActionSpec(7)).parameter_count == 7

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from aclearn.distributions.torch_categorical import TorchCategorical
 from aclearn.policies import describe_architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
 from compress import PolicyGraph
@@ -34,9 +35,9 @@ def test_the_loss_is_equation_1_summed_up_by_loops() -> None:
     squares = sum((a - b) ** 2 for a, b in zip(teacher_values, values, strict=True)) / 7
     kl = kl_by_loops(teacher_logits, logits)
     loss = distillation_loss(
-        logits=torch.tensor(logits),
+        student=TorchCategorical(torch.tensor(logits)),
         values=torch.tensor(values),
-        teacher_logits=torch.tensor(teacher_logits),
+        teacher=TorchCategorical(torch.tensor(teacher_logits)),
         teacher_values=torch.tensor(teacher_values),
         value_cost=cost,
         entropy_cost=beta,
@@ -54,7 +55,10 @@ def test_the_gradient_pulls_probabilities_and_values_to_the_teacher() -> None:
     logits = torch.tensor(rng.normal(size=(4, 3)), dtype=torch.float32, requires_grad=True)
     values = torch.arange(4.0, requires_grad=True)
     distillation_loss(
-        logits=logits, values=values, teacher_logits=teacher_logits, teacher_values=teacher_values
+        student=TorchCategorical(logits),
+        values=values,
+        teacher=TorchCategorical(teacher_logits),
+        teacher_values=teacher_values,
     ).total.backward()
     expected = (logits.detach().softmax(1) - teacher_logits.softmax(1)) / 4
     np.testing.assert_allclose(logits.grad.numpy(), expected.numpy(), atol=1e-6)

@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from aclearn.distributions import distribution_of
 from aclearn.telemetry import WaitMeter
-from aclearn.types import PolicyVersion
+from aclearn.types import ActionSpec, PolicyVersion
 from aclearn.wire import ActCancel, ActReply, ActRequest, ErrorReply, Peer
 from services.actor.action_sources import LocalActions
 from services.actor.predictor_client import PredictorClient
@@ -28,7 +29,8 @@ class Local:
         self.looks, self._weights_at_look = 0, weights_at_look
         self.meter = WaitMeter()
         rng = np.random.default_rng(1)
-        self.actions = LocalActions(self.runtime, self.weights, rng, self._poll, self.meter)
+        two = distribution_of(ActionSpec(2))
+        self.actions = LocalActions(self.runtime, self.weights, two, rng, self._poll, self.meter)
 
     def _poll(self) -> None:
         self.looks += 1

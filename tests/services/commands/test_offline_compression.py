@@ -13,9 +13,11 @@ import torch
 from typer.testing import CliRunner
 
 from aclearn.config import Config, config_from_yaml
+from aclearn.distributions import distribution_of
 from aclearn.errors import AclearnError, CheckpointError, ConfigError
 from aclearn.launch import StopFlag
 from aclearn.policies.network import PolicyNetwork, load_tensors
+from aclearn.types import ActionSpec
 from compress import (
     ArtifactPolicy,
     ChainError,
@@ -52,7 +54,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def no_games(monkeypatch: pytest.MonkeyPatch) -> None:
     """Visits cost seconds: random frames instead."""
 
-    def visit(config: Config, policy: object, *, count: int, seed: int) -> np.ndarray:
+    def visit(saved: object, policy: object, *, count: int, seed: int) -> np.ndarray:
         return some_frames(count)
 
     monkeypatch.setattr("services.commands.offline_compression.visit", visit)
@@ -219,7 +221,9 @@ def test_a_chain_is_compared_on_other_observations_than_it_was_fitted_on(run, mo
     assert all(np.array_equal(observations, frames[0::2]) for observations in fitted)
     policy = ArtifactPolicy(load_policy(run).architecture)
     policy.swap(row.artifact)
-    expected = Fidelity.of(torch_logits(run, others), policy.logits(others), 3)
+    expected = Fidelity.of(
+        distribution_of(ActionSpec(6)), torch_logits(run, others), policy.logits(others), 3
+    )
     assert row.artifact.fidelity.observations == 512
     assert row.artifact.fidelity.kl_mean == pytest.approx(expected.kl_mean, rel=1e-3)
 
@@ -314,7 +318,7 @@ def test_aclearn_compress_plays_five_episodes_with_each_unless_told_otherwise(
 ) -> None:
     played = []
 
-    def play(config, policy, *, episodes, greedy, seed):
+    def play(saved, policy, *, episodes, greedy, seed):
         played.append((episodes, greedy))
         return [float(k) for k in range(episodes)], [100] * episodes
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from aclearn.config import Config
-from aclearn.distributions import log_probs_of
+from aclearn.distributions import distribution_of
 from aclearn.errors import WireError
 from aclearn.telemetry import WaitMeter
-from aclearn.types import PolicyVersion
+from aclearn.types import ActionSpec, PolicyVersion
 from aclearn.wire import REPLY_WITHIN_S, ActCancel, ActReply, ActRequest, ErrorReply
 from compress import OnnxPolicy
 from services.predictor.core import answer_batch, make_step
@@ -24,6 +24,8 @@ from services.predictor.outbox import Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
 from services.predictor.server import PredictorServer, check_request, make_queue
 from services.runtime.policy_sources import PolicySnapshot
+
+_CHOICE = distribution_of(ActionSpec(2))
 
 
 def _request(size: int, number: int = 1, seed: int = 0) -> ActRequest:
@@ -80,7 +82,7 @@ def test_a_request_without_time_for_an_answer_or_with_no_end_is_refused(tools, w
 def test_a_batch_gets_the_answers_that_each_request_would_get_alone(tools, sizes) -> None:
     acting = _acting(tools, PolicyVersion(2, 17))
     pending = _pending(sizes)
-    answered = answer_batch(pending, acting, np.random.default_rng(5))
+    answered = answer_batch(pending, acting, _CHOICE, np.random.default_rng(5))
     assert [item for item, _ in answered] == pending
     for item, reply in answered:
         logits = acting.logits(item.request.observations)  # alone
@@ -88,7 +90,7 @@ def test_a_batch_gets_the_answers_that_each_request_would_get_alone(tools, sizes
         assert (reply.generation, reply.version, reply.chain) == (2, 17, "some-chain")
         assert reply.actions.shape == reply.log_probs.shape == (len(logits),)
         np.testing.assert_allclose(
-            reply.log_probs, log_probs_of(logits, reply.actions), rtol=1e-5, atol=1e-6
+            reply.log_probs, _CHOICE.log_prob(logits, reply.actions), rtol=1e-5, atol=1e-6
         )
 
 
@@ -96,7 +98,7 @@ def test_a_worker_s_step_tells_whether_there_was_a_batch(tools) -> None:
     acting = _acting(tools, PolicyVersion(2, 17))
     queue, outbox = PredictionQueue(max_requests=8, max_batch=8, clock=tools.Clock(0.5)), Outbox()
     try:
-        step = make_step(queue, outbox, lambda: acting, np.random.default_rng(5))
+        step = make_step(queue, outbox, lambda: acting, _CHOICE, np.random.default_rng(5))
         pending = _pending([1, 2])
         assert queue.offer_all(pending) == []
         assert step(WaitMeter()) is True

@@ -9,8 +9,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from aclearn.distributions import log_probs_of
-from aclearn.types import PolicyVersion
+from aclearn.distributions import distribution_of
+from aclearn.types import ActionSpec, PolicyVersion
 from aclearn.wire import ActReply, ActRequest
 from compress import OnnxPolicy
 from services.predictor import server as predictor_module
@@ -113,7 +113,7 @@ def test_each_request_is_answered_once_by_the_policy_that_is_named(
             assert len(reply.actions) == client.sizes[reply.request]
             logits = np.zeros((len(reply.actions), 4), np.float32)
             logits[:, 1] = _offset(reply.version)
-            expected = log_probs_of(logits, reply.actions)
+            expected = distribution_of(ActionSpec(4)).log_prob(logits, reply.actions)
             assert reply.log_probs == pytest.approx(expected, abs=2e-6)
     # the neighbouring version would have been seen, and there were many
     assert len(versions) > 10

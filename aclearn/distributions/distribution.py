@@ -1,0 +1,75 @@
+"""What every distribution of actions offers, in numpy for those who act and in torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.types import ActionSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Floats = NDArray[np.float32]
+
+
+class Distribution(Protocol):
+    """Distributions of actions by their parameters `[B, P]` float32, masked where there are masks.
+
+    Attributes:
+        parameter_count: P, the numbers that a policy gives for each observation.
+    """
+
+    parameter_count: int
+
+    def __init__(self, spec: ActionSpec) -> None: ...
+
+    def mask(self, parameters: Floats, mask: NDArray[np.bool_] | None) -> Floats:
+        """Parameters under which the actions where `mask` is False have probability 0.
+
+        Everything else takes parameters that were masked once; without a mask they are as given.
+
+        Raises:
+            ValueError: a mask of another shape, or one that leaves no action.
+        """
+
+    def with_min_action_prob(self, parameters: Floats, min_action_prob: float) -> Floats:
+        """Parameters under which each action has at least this probability; 0 changes nothing."""
+
+    def sample(self, parameters: Floats, rng: np.random.Generator) -> tuple[NDArray[Any], Floats]:
+        """An action `[B]` a row and its log-probability `[B]` float32."""
+
+    def mode(self, parameters: Floats) -> NDArray[Any]:
+        """The most probable action `[B]` of each row."""
+
+    def log_prob(self, parameters: Floats, actions: NDArray[Any]) -> Floats:
+        """Log-probabilities `[B]` of actions `[B]`."""
+
+    def entropy(self, parameters: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+        """Of each row `[B]`, in nats."""
+
+    def kl(
+        self, parameters: NDArray[np.floating[Any]], other: NDArray[np.floating[Any]]
+    ) -> NDArray[np.float64]:
+        """KL(p ‖ q) `[B]` in nats, p by `parameters`, q by `other`."""
+
+
+class TorchDistribution(Protocol):
+    """The distributions of one tensor of (masked) parameters `[…, P]`, differentiable."""
+
+    def __init__(self, parameters: Tensor) -> None: ...
+
+    @staticmethod
+    def mask(parameters: Tensor, mask: Tensor | None) -> Tensor:
+        """As `Distribution.mask`, of tensors `[…, P]`."""
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Log-probabilities `[…]` float32 of actions `[…]`."""
+
+    def entropy(self) -> Tensor:
+        """Entropies `[…]` float32, in nats."""
+
+    def kl(self, other: Self) -> Tensor:
+        """KL(self ‖ other) `[…]` float32, in nats."""

@@ -1,0 +1,35 @@
+"""The categorical distribution in torch, for those who learn."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from aclearn.distributions.categorical import MASKED
+
+
+class TorchCategorical:
+    """Distributions of logits `[…, A]`, computed in float32.
+
+    Attributes:
+        log_probs: `[…, A]`, of every action.
+    """
+
+    def __init__(self, parameters: Tensor) -> None:
+        self.log_probs = parameters.float().log_softmax(-1)
+
+    @staticmethod
+    def mask(parameters: Tensor, mask: Tensor | None) -> Tensor:
+        """Logits with `MASKED` where `mask` `[…, A]` is False; as given without a mask."""
+        return parameters if mask is None else parameters.masked_fill(~mask, MASKED)
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Log-probabilities `[…]` of actions `[…]` int64."""
+        return self.log_probs.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        """Entropies `[…]` in nats."""
+        return -(self.log_probs.exp() * self.log_probs).sum(-1)
+
+    def kl(self, other: TorchCategorical) -> Tensor:
+        """KL(self ‖ other) `[…]` in nats."""
+        return (self.log_probs.exp() * (self.log_probs - other.log_probs)).sum(-1)
