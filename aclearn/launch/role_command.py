@@ -18,11 +18,13 @@ class RoleCommand:
     """How one role is started, as often as it must be.
 
     Attributes:
-        role: the kind: actor, predictor, compressor, trainer, monitor.
+        role: the kind, e.g. actor.
         name: unique within a supervisor, e.g. "actor-3".
         argv: program and arguments; run as they are, without a shell.
         environment: variables set on top of the supervisor's own environment.
         log_path: receives stdout and stderr, appended; its folder is made if it is missing.
+        optional: the others can do without it: when no restart is left it has failed, is not
+            started again, and the run goes on.
     """
 
     role: str
@@ -30,6 +32,7 @@ class RoleCommand:
     argv: tuple[str, ...]
     environment: dict[str, str]
     log_path: Path
+    optional: bool = False
 
     def full_environment(self, restarts: int = 0) -> dict[str, str]:
         """The child's whole environment, with the parent's pid and what makes its log complete."""

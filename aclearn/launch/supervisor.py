@@ -34,7 +34,6 @@ class _Slot:
     command: RoleCommand
     restart_policy: RestartPolicy
     state: State = "new"
-    optional: bool = False
     process: RoleProcess | None = None
     log_start: int | None = None  # of its newest process, None where that could not be started
     restarts: int = 0
@@ -96,7 +95,7 @@ class Supervisor:
         """
         return bool(self._slots) and all(
             slot.state in ("done", "stopped")
-            or (slot.state == "failed" and (slot.optional or self._phase == "ending"))
+            or (slot.state == "failed" and (slot.command.optional or self._phase == "ending"))
             for slot in self._slots.values()
         )
 
@@ -183,13 +182,8 @@ class Supervisor:
         slot.process.kill()
         return True
 
-    def add(self, command: RoleCommand, *, optional: bool = False) -> None:
+    def add(self, command: RoleCommand) -> None:
         """Take a role more; it is started at once when the supervisor runs.
-
-        Args:
-            command: of the role.
-            optional: the others can do without it: when no restart is left it has failed, is not
-                started again, and nothing is raised.
 
         Raises:
             ValueError: the name is taken.
@@ -202,7 +196,7 @@ class Supervisor:
             raise RuntimeError(
                 f"add({command.name!r}) called on a supervisor that is {self._phase}"
             )
-        slot = _Slot(command, self._new_restart_policy(), optional=optional)
+        slot = _Slot(command, self._new_restart_policy())
         self._slots[command.name] = slot
         if self._phase == "running":
             self._spawn(slot)
@@ -321,7 +315,7 @@ class Supervisor:
 
     def _fail(self, slot: _Slot, how: str) -> None:
         slot.state = "failed"
-        if slot.optional:
+        if slot.command.optional:
             self._tell(slot, "died", f"{how}; the others go on, see {slot.command.log_path}")
             return
         self._tell(slot, "died", how)

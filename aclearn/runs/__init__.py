@@ -12,7 +12,7 @@ from aclearn.runs.checkpoint import (
     save_checkpoint,
     saved_labels,
 )
-from aclearn.runs.lock import WRITERS, FolderLock, lock_all, lock_role, lock_run
+from aclearn.runs.lock import FolderLock, lock_all, lock_role, lock_run
 from aclearn.runs.metrics_file import MetricsWriter, read_metrics
 from aclearn.runs.metrics_tail import MetricsTail, is_metrics_line
 from aclearn.runs.reserve import release, reserve
@@ -20,7 +20,6 @@ from aclearn.runs.run_folder import RunFolder
 from aclearn.runs.summary import read_summary, write_summary
 
 __all__ = [
-    "WRITERS",
     "Checkpoint",
     "FolderLock",
     "MetricsTail",

@@ -11,15 +11,12 @@ import fcntl
 import os
 import socket
 import time
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from aclearn.errors import RunFolderError
-
-WRITERS: Final = ("monitor", "trainer")
-"""Roles that write into a run folder."""
 
 _LOOK_EVERY_S: Final = 0.05
 #: Who is refused looks at the locks for a moment: that must not refuse somebody else.
@@ -101,10 +98,14 @@ class FolderLock:
         )
 
 
-def lock_all(folder: Path) -> FolderLock:
+def lock_all(folder: Path, roles: Sequence[str] = ()) -> FolderLock:
     """Every lock of a run folder, for a process that writes all of its files.
 
     Roles that an earlier run has left behind are waited for, since they end by themselves.
+
+    Args:
+        folder: the run folder.
+        roles: those that write there.
 
     Raises:
         RunFolderError: somebody else writes there, or the disk refuses.
@@ -112,7 +113,7 @@ def lock_all(folder: Path) -> FolderLock:
     lock = FolderLock(folder)
     try:
         lock.take(_RUN, "aclearn train", within_s=_MOMENT_S)
-        for role in WRITERS:
+        for role in roles:
             lock.take(_of(role), "aclearn train", within_s=_ORPHANS_WITHIN_S)
     except RunFolderError:
         lock.close()
@@ -120,14 +121,18 @@ def lock_all(folder: Path) -> FolderLock:
     return lock
 
 
-def lock_run(folder: Path) -> FolderLock:
-    """The lock of `aclearn train`, whose monitor and trainer take their own.
+def lock_run(folder: Path, roles: Sequence[str] = ()) -> FolderLock:
+    """The lock of `aclearn train`, whose roles that write take their own.
+
+    Args:
+        folder: the run folder.
+        roles: those that write there.
 
     Raises:
         RunFolderError: as `lock_all`.
     """
-    lock = lock_all(folder)
-    for role in WRITERS:
+    lock = lock_all(folder, roles)
+    for role in roles:
         lock.release(_of(role))
     return lock
 
@@ -137,7 +142,7 @@ def lock_role(folder: Path, role: str, *, by_hand: bool) -> FolderLock:
 
     Args:
         folder: the run folder.
-        role: one of `WRITERS`.
+        role: that writes there.
         by_hand: `aclearn train` has not started it, and must not run at the same time.
 
     Raises:
@@ -190,7 +195,7 @@ def _sign(descriptor: int, holder: str) -> None:
 def _holders(folder: Path, *, without: Container[str]) -> list[str]:
     """In words: `aclearn train`, or else the roles that write; the locks in `without` are ours."""
     found = []
-    for name in (_RUN, *map(_of, WRITERS)):
+    for name in (_RUN, *sorted(path.name for path in folder.glob(_of("*")))):
         if name in without:
             continue
         descriptor = os.open(folder / name, os.O_RDONLY | os.O_CREAT, 0o644)

@@ -14,6 +14,7 @@ from rich.text import Text
 from aclearn.errors import AclearnError
 from aclearn.metrics import PART_SECONDS
 from aclearn.telemetry.labels import TOTAL, WAITING_FOR
+from services.roles import ROLES
 
 #: The way of a step, in the order in which the parts are shown; others follow by name.
 PARTS = (
@@ -34,7 +35,7 @@ PARTS = (
 OTHER = "other"
 #: How far the parts of a role may miss its wall time before that is told.
 MOST_MISSING = 0.10
-_ROLES = ("actor", "predictor", "trainer", "compressor", "monitor", "command")
+_ROLES = (*reversed(ROLES), "command")
 
 
 @dataclass(frozen=True)

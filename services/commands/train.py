@@ -1,20 +1,82 @@
-"""`aclearn train`: which configuration a resumed run has, and the closing line."""
+"""The commands that start a whole run on this machine: train and profile."""
 
 from __future__ import annotations
 
+import os
+import sys
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
 import typer
 
-from aclearn.config import (
-    Config,
-    load_config,
-)
-from aclearn.runs import RunFolder
+from aclearn.config import Config, load_config
+from aclearn.errors import LearningLost
+from aclearn.launch import install_stop_signals
+from aclearn.runs import RunFolder, check_file
+from services.commands.options import ConfigArgument, ForceOption, OverridesArgument
+from services.runtime.run_clock import STARTED_AT_VARIABLE, moment
 
-if TYPE_CHECKING:
-    pass
+
+def train(
+    config: ConfigArgument,
+    overrides: OverridesArgument = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="continue the run from its last checkpoint")
+    ] = False,
+) -> None:
+    """Train on this machine: starts every role, shows the run, ends them all."""
+    os.environ.setdefault(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
+    with install_stop_signals() as stop:
+        # in here, since it takes a while
+        from services.launcher.local_run import train as run
+        from services.runtime.run_end import closing_words, why_over
+
+        loaded = load_config(config, overrides or [])
+        if resume:
+            loaded = resumed_config(config, loaded, overrides or [])
+            if (words := why_over(loaded)) is not None:
+                typer.echo(words)
+                return
+        ending = run(loaded, resume=resume, stop=stop)
+        if ending is not None:
+            if (summary := ending.summary()) is not None:
+                typer.echo(closing_words(loaded, summary))
+            try:
+                ending.checked_summary()
+            except LearningLost as lost:
+                if summary is not None or not stop:
+                    raise
+                for text in getattr(lost, "__notes__", ()):
+                    typer.echo(f"aclearn: {text}", err=True)
+        if stop:
+            raise typer.Exit(stop.exit_status)
+
+
+def profile(
+    config: ConfigArgument,
+    overrides: OverridesArgument = None,
+    seconds: Annotated[float, typer.Option(help="how long to measure, once it learns")] = 30.0,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="write every figure there")
+    ] = None,
+    force: ForceOption = False,
+) -> None:
+    """Run CONFIG for a while and print what each part of an agent step costs."""
+    os.environ.setdefault(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
+    from services.commands.profile import print_profile, write_json
+    from services.commands.profile import profile as measure
+
+    if json_file is not None:
+        check_file(json_file, "--json", force=force)
+        json_file = json_file.absolute()  # an environment may change the working directory
+    with install_stop_signals() as stop:
+        profile = measure(config, overrides or [], seconds=seconds, stop=stop, stream=sys.stderr)
+    if profile is None:
+        raise typer.Exit(stop.exit_status)
+    print_profile(profile, sys.stdout)
+    if json_file is not None:
+        write_json(profile, json_file)
 
 
 def resumed_config(path: str, given: Config, overrides: list[str]) -> Config:

@@ -17,6 +17,7 @@ from services.launcher.role_commands import monitor_addresses, role_command, rol
 from services.launcher.run_ending import RunEnding
 from services.launcher.run_parent import RunParent
 from services.launcher.status_client import StatusClient
+from services.roles import ACTOR, WRITERS
 from services.runtime.preflight import SPEC_VARIABLE, check_run
 from services.runtime.role_context import RoleContext
 from services.runtime.role_folder import check_same_run
@@ -34,7 +35,7 @@ def open_run_folder(config: Config, *, resume: bool) -> RunFolder:
     name = config.run.name
     assert name is not None  # resolved when the configuration is loaded
     # in lock-step one process is every role
-    lock = lock_all if config.run.deterministic else lock_run
+    lock = partial(lock_all if config.run.deterministic else lock_run, roles=WRITERS)
     if not resume:
         return RunFolder.create(config.run.dir, name, config.to_yaml(), lock=lock)
     folder = RunFolder.open(Path(config.run.dir) / name, lock=lock)
@@ -91,7 +92,7 @@ def train(
                         backoff_max_s=config.supervisor.backoff_max_s,
                     )
                     actor_command = partial(
-                        role_command, config, folder, address, "actor", variables=variables
+                        role_command, config, folder, address, ACTOR, variables=variables
                     )
                     context = RoleContext("supervisor", 0, config, address, folder, stop)
                     _supervise(context, supervisor, actor_command, ending, console)

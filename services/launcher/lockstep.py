@@ -20,6 +20,7 @@ from aclearn.views import open_console
 from aclearn.wire import new_incarnation
 from services.launcher.lockstep_actor import LockstepActor, LockstepPolicy, lockstep_heartbeat
 from services.monitor.files import MonitorFiles
+from services.roles import ACTOR, TRAINER
 from services.runtime.policy_factory import architecture_of
 from services.runtime.run_clock import moment, started_seconds_ago
 from services.trainer.checkpoints import TrainerCheckpoints
@@ -59,8 +60,9 @@ def run_lockstep(config: Config, folder: RunFolder, spec: EnvSpec, *, stop: Stop
         fields = checkpoints.heartbeat_fields()
         heartbeat = lockstep_heartbeat(**fields, returns=[], lengths=[])
         at = time.monotonic()
-        view.observe_heartbeat("trainer", "trainer-0", incarnations[0], heartbeat, at)
-        view.observe_heartbeat("actor", "actor-0", incarnations[1], actor.take_heartbeat(), at)
+        said = (TRAINER.name, heartbeat), (ACTOR.name, actor.take_heartbeat())
+        for incarnation, (role, each) in zip(incarnations, said, strict=True):
+            view.observe_heartbeat(role, f"{role}-0", incarnation, each, at)
         if view.mean_of_100 is not None:
             checkpoints.offer_best(view.mean_of_100)
         return goal.observe(view.line(at), episodes_in_mean=view.returns_in_mean)

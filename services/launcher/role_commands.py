@@ -10,6 +10,7 @@ from aclearn.config import Config
 from aclearn.launch import RoleCommand
 from aclearn.runs import RunFolder
 from aclearn.wire import tcp_endpoint
+from services.roles import MONITOR, ROLES, RoleSpec
 
 
 def monitor_addresses(config: Config, directory: Path) -> tuple[str, str]:
@@ -39,23 +40,10 @@ def role_commands(
         monitor: where the others find it.
         variables: environment variables that every role gets.
     """
-    counts = {"monitor": 1, "trainer": 1}
-    if config.actors.inference == "predictor":
-        counts["predictor"] = config.predictor.processes
-    if config.compressor.chain:
-        counts["compressor"] = config.compressor.processes
-    counts["actor"] = config.actors.processes
     return [
-        role_command(
-            config,
-            folder,
-            bound if role == "monitor" else monitor,
-            role,
-            index,
-            variables,
-        )
-        for role, count in counts.items()
-        for index in range(count)
+        role_command(config, folder, bound if spec is MONITOR else monitor, spec, index, variables)
+        for spec in ROLES.values()
+        for index in range(spec.processes(config))
     ]
 
 
@@ -63,23 +51,20 @@ def role_command(
     config: Config,
     folder: RunFolder,
     monitor: str,
-    role: str,
+    spec: RoleSpec,
     index: int,
     variables: Mapping[str, str],
 ) -> RoleCommand:
     """How one role is started."""
-    threads = config.predictor.threads if role == "predictor" else 1
-    name = f"{role}-{index}"
-    arguments = ("role", role, str(folder.config_path), "--monitor", monitor)
+    name = f"{spec.name}-{index}"
+    arguments = ("role", spec.name, str(folder.config_path), "--monitor", monitor)
     return RoleCommand(
-        role,
+        spec.name,
         name,
         # -P: a folder named services in the current one is somebody else's
         (sys.executable, "-P", "-m", "services.cli", *arguments, "--name", name),
-        {
-            # every process is one core's worth; idle pools would fight for the cores
-            "OMP_NUM_THREADS": str(threads),
-            **variables,
-        },
-        folder.log_path(role, str(index)),
+        # idle pools would fight for the cores
+        {"OMP_NUM_THREADS": str(spec.threads(config)), **variables},
+        folder.log_path(spec.name, str(index)),
+        optional=spec.optional,
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from aclearn.errors import RunFolderError
+from aclearn.errors import LearningLost, RunFolderError
 from aclearn.runs import MetricsTail, RunFolder
 from services.trainer.checkpoint_record import lost_learning
 
@@ -33,6 +33,27 @@ class RunEnding:
             RunFolderError: it cannot be read.
         """
         return self._folder.read_summary() if self._is_new(self._folder.summary_path) else None
+
+    def checked_summary(self) -> dict[str, Any]:
+        """The summary of a run whose learning is saved.
+
+        Raises:
+            LearningLost: learning is lost, or there is no summary; a note tells which is lost then.
+            RunFolderError: it cannot be read.
+        """
+        summary, lost = self.summary(), self.lost()
+        if summary is not None and lost is None:
+            return summary
+        if summary is not None:
+            raise LearningLost(str(lost))
+        path = self._folder.path
+        error = LearningLost(
+            f"the run ended and {path / 'summary.json'} was not written: the log of the monitor in "
+            f"{path / 'logs'} says why; {path / 'checkpoints'} has what was saved"
+        )
+        if lost is not None:
+            error.add_note(lost)
+        raise error
 
     def lost(self) -> str | None:
         """Which learning is lost and why, in a sentence; None where nothing is, as far as is known.

@@ -6,6 +6,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from aclearn.config import Config
@@ -14,6 +15,7 @@ from aclearn.launch import RoleCommand, RoleStatus, State, StopFlag, Supervisor
 from aclearn.telemetry.active_clock import ActiveClock
 from aclearn.views import RunConsole
 from services.launcher.status_client import STATUS_EVERY_S, StatusClient
+from services.roles import ACTOR, MONITOR, ROLES
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -35,10 +37,9 @@ _STAYS = ("new", "running", "waiting", "ended")
 
 def hello_within_s(config: Config, role: str) -> float:
     """How long a role that has started may take until the monitor knows it, in seconds."""
-    actors = config.actors
-    environments = actors.groups * actors.envs_per_group if role == "actor" else 1
+    environments = ROLES[role].environments(config)
     # each may take its time to be made, and again to be reset
-    return _HELLO_WITHIN_S + 2 * environments * actors.step_timeout_s
+    return _HELLO_WITHIN_S + 2 * environments * config.actors.step_timeout_s
 
 
 class RunParent:
@@ -184,9 +185,9 @@ class RunParent:
         if status is not None:
             self._note_strangers({role.name for role in living}, status["pids"])
         for role in living:
-            if role.role == "monitor":
+            if role.role == MONITOR.name:
                 self._end_silent_monitor(role, answered=status is not None)
-        self._end_unknown([role for role in living if role.role != "monitor"])
+        self._end_unknown([role for role in living if role.role != MONITOR.name])
 
     def _note_strangers(self, living: set[str], pids: Mapping[str, Mapping[str, int]]) -> None:
         """Say once of each process of somebody else that it has the name of one of ours."""
@@ -205,7 +206,7 @@ class RunParent:
             self._answered_pid = monitor.pid
         starts = self._answered_pid is None or monitor.pid != self._answered_pid
         silence_s = max(self._config.monitor.silent_after_s, _LEAST_UNANSWERED * STATUS_EVERY_S)
-        limit_s = hello_within_s(self._config, "monitor") if starts else silence_s
+        limit_s = hello_within_s(self._config, MONITOR.name) if starts else silence_s
         if self._attended.seconds - self._answered_at > limit_s:
             self._answered_at = self._attended.seconds
             self._supervisor.kill(monitor.name, f"no answer for {limit_s:g} s")
@@ -224,7 +225,7 @@ class RunParent:
 
     def _monitor_is(self, state: State) -> bool:
         roles = self._supervisor.roles()
-        return any(role.role == "monitor" and role.state == state for role in roles)
+        return any(role.role == MONITOR.name and role.state == state for role in roles)
 
     def _show(self, status: Mapping[str, Any]) -> None:
         roles = [
@@ -265,17 +266,17 @@ class RunParent:
         actors = {
             int(role.name.rsplit("-", 1)[1]): role
             for role in self._supervisor.roles()
-            if role.role == "actor"
+            if role.role == ACTOR.name
         }
         staying = sorted(i for i, role in actors.items() if role.state in _STAYS)
         # its name is free again when the tuner has understood that it does not come
         enough = len(staying) >= wanted
         failed = [i for i, role in actors.items() if role.state == "failed" and enough]
         for index in [*staying[wanted:], *failed]:
-            self._supervisor.remove(f"actor-{index}")
+            self._supervisor.remove(f"{ACTOR.name}-{index}")
         missing = wanted - len(staying)
         # a name is free again when its process has left; until then the next look adds it
         free = [index for index in range(wanted) if index not in actors]
         for index in free[: max(0, missing)]:
             # the tuner sees that it does not come, and wants one less again
-            self._supervisor.add(self._actor_command(index), optional=True)
+            self._supervisor.add(replace(self._actor_command(index), optional=True))

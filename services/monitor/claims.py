@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from aclearn.wire import Heartbeat, Hello
-from services.runtime.role_name import MOST_NUMBER, ROLES, SINGLE_ROLES
+from services.roles import ROLES
+from services.runtime.role_name import MOST_NUMBER
 
 _Value = TypeVar("_Value", int, float)
 
@@ -33,7 +34,7 @@ def hello_fault(incarnation: str, hello: Hello) -> str | None:
         return fault
     if hello.number > MOST_NUMBER:
         return f"its number is above {MOST_NUMBER}; give it a lower one with --name"
-    if hello.role in SINGLE_ROLES and hello.number != 0:
+    if ROLES[hello.role].single and hello.number != 0:
         return f"a run has one {hello.role}, {hello.role}-0; start it without --name"
     if len(incarnation.encode()) > MOST_LABEL_BYTES:
         return f"its incarnation has more than {MOST_LABEL_BYTES} bytes"
@@ -56,7 +57,7 @@ def role_fault(role: str) -> str | None:
 
 def number_fault(role: str) -> str | None:
     """Why no number is handed out to a process of this role, in words for its log; else None."""
-    if role in SINGLE_ROLES:
+    if role in ROLES and ROLES[role].single:
         return f"a run has one {role}, {role}-0, which asks for no number"
     return role_fault(role)
 

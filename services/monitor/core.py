@@ -38,6 +38,7 @@ from services.monitor.claims import (
 )
 from services.monitor.outgoing_message import OutgoingMessage
 from services.monitor.registry import Member, Registry
+from services.roles import ROLES, TRAINER
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -161,7 +162,7 @@ class MonitorState:
         mean, best = self._view.mean_of_100, self._view.best_return
         if mean is None or (best is not None and mean <= best):
             return []
-        trainers = [m for m in self._registry.members if m.role == "trainer"]
+        trainers = [m for m in self._registry.members if m.role == TRAINER.name]
         return [OutgoingMessage(m.address, SaveBest(mean)) for m in trainers]
 
     def stop(self, reason: str, now: float) -> None:
@@ -281,7 +282,7 @@ class MonitorState:
             self._tell_once(sender, "cannot be", f"{member.name} reports what cannot be: {fault}")
             messages.append(OutgoingMessage(address, ErrorReply("bad_heartbeat", fault)))
         if heartbeat.final:
-            self._leave(member, now, keep_view=member.role == "trainer")
+            self._leave(member, now, keep_view=member.role == TRAINER.name)
         return messages
 
     def _leave(self, member: Member, now: float, *, keep_view: bool = False) -> None:
@@ -310,7 +311,7 @@ class MonitorState:
         members = self._registry.members
         messages: list[OutgoingMessage] = []
         if self.phase is Phase.STOPPING_ACTORS:
-            members = [m for m in members if m.role == "actor"]
+            members = [m for m in members if ROLES[m.role].stops_first]
             if late or not members:
                 self.phase, self._phase_since = Phase.STOPPING_ALL, now
                 self._reminded_at = float("-inf")

@@ -33,8 +33,9 @@ from services.monitor.registry import Member, Registry
 from services.monitor.tuned_counts import TunedSettings
 from services.monitor.tuner_plugin import Tuning
 from services.monitor.tuner_setup import open_tuning, tuned_file
+from services.roles import MONITOR, ROLES
+from services.runtime.health import missing_role
 from services.runtime.role_context import RoleContext
-from services.runtime.role_name import first_numbers
 from services.runtime.run_clock import moment, started_seconds_ago
 from services.runtime.run_end import closing_words
 
@@ -49,8 +50,8 @@ _RECONNECTED_WITHIN_S = 3.0
 _LOOK_EVERY_S = 0.05
 
 
-def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monotonic) -> None:
-    """Run the monitor until the run is over; its last act is the summary.
+def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monotonic) -> int:
+    """Run the monitor until the run is over; its last act is the summary. Its exit status.
 
     Raises:
         LearningLost: the summary could not be written, and no parent looks for it.
@@ -75,7 +76,11 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
     registry = Registry(
         silent_after_s=config.monitor.silent_after_s,
         replaced_after_s=max(_REPLACED_AFTER_S, _REPLACED_AFTER_HEARTBEATS * heartbeat_every_s),
-        first_numbers=first_numbers(config) if PARENT_PID_VARIABLE in os.environ else {},
+        first_numbers={
+            spec.name: spec.most_processes(config)
+            for spec in ROLES.values()
+            if PARENT_PID_VARIABLE in os.environ
+        },
     )
     book = MonitorState(
         registry,
@@ -93,12 +98,13 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
         time_s=lambda now: time_base_s + now - begun,
         show=files.tensorboard.write_at,
     )
+    needs = MONITOR.needs(config)
     meter = WaitMeter()
     cores = FreeCores()
     next_line = clock()  # at once: who looks at a run that starts sees that it does
 
     def make_line() -> dict[str, Any]:
-        view.observe_own_waits("monitor", meter.seconds(), clock())
+        view.observe_own_waits(MONITOR.name, meter.seconds(), clock())
         line = book.make_line(clock())
         line["monitor_refused_messages"] = sum(server.refused.values()) + book.refused_heartbeats
         line["monitor_refused_connections"] = server.refused_connections
@@ -140,7 +146,7 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
             next_line = now  # the mean that the last checkpoint may be the best for is in a line
         if context.health is not None:
             context.health.say(
-                lambda: "" if any(m.role == "trainer" for m in registry.members) else "a trainer"
+                lambda: missing_role(needs, {member.role for member in registry.members})
             )
         if now >= next_line:
             next_line = now + config.run.metrics_every_s
@@ -160,6 +166,7 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
         )
     if by_hand and (summary := folder.read_summary()) is not None:
         print(closing_words(config, summary), flush=True)
+    return 0
 
 
 def _tune(

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from aclearn.wire import Heartbeat, SetWorkers
 from services.monitor.outgoing_message import OutgoingMessage
 from services.monitor.registry import Member
+from services.roles import ACTOR, ROLES
 
 #: Which role runs the workers of a count.
-_ROLE_OF = {"predictors": "predictor", "trainers": "trainer"}
+_ROLE_OF = {spec.tuned_workers: spec.name for spec in ROLES.values() if spec.tuned_workers}
 #: Seconds between two reminders to a role that has not taken its count over.
 _REMIND_EVERY_S = 1.0
 #: Seconds after a wish for fewer actors in which more than are wanted still leave; as many as the
@@ -62,7 +63,7 @@ class RoleCounts:
 
     def silence_s(self, members: Sequence[Member], now: float) -> float:
         """Seconds that the latest heartbeat is overdue: a death is noticed no sooner."""
-        roles = {"actor", *_ROLE_OF.values()}  # a compressor may be silent over a long chain
+        roles = {ACTOR.name, *_ROLE_OF.values()}  # a compressor may be silent over a long chain
         heard = [self._heard_at.get(m.incarnation, now) for m in members if m.role in roles]
         return max(0.0, now - min(heard, default=now) - _HEARTBEATS_LATE * self._heartbeat_every_s)
 
@@ -117,4 +118,4 @@ class RoleCounts:
 
 def count_actors(members: Sequence[Member]) -> int:
     """How many of the living are actors."""
-    return sum(member.role == "actor" for member in members)
+    return sum(member.role == ACTOR.name for member in members)

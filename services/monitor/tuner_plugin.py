@@ -16,6 +16,7 @@ from aclearn.wire import Heartbeat
 from services.monitor.outgoing_message import OutgoingMessage
 from services.monitor.registry import Member
 from services.monitor.role_counts import RoleCounts, count_actors
+from services.roles import TRAINER
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ class Tuning:
             now: the clock's value.
         """
         self._roles.take(member, heartbeat, now)
-        if heartbeat.final or member.role != "trainer":
+        if heartbeat.final or member.role != TRAINER.name:
             return
         self._roles.meet(members, now)
         if not self._is_complete(members, now):

@@ -24,6 +24,7 @@ from aclearn.wire import ActCancel, ActRequest, Envelope, Heartbeat, Server
 from services.predictor.core import make_step
 from services.predictor.outbox import Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
+from services.roles import ACTOR
 from services.runtime.policy_sources import PolicySnapshot
 from services.runtime.worker_pool import Step, WantedWorkers, WorkerPool
 
@@ -77,12 +78,9 @@ def make_queue(config: Config, clock: Callable[[], float] = time.monotonic) -> P
     Its bound has room for each actor, of as many as there may be, to come back once before its dead
     predecessor's requests have passed their deadline.
     """
-    actors, predictor, tuner = config.actors, config.predictor, config.tuner
-    processes = actors.processes
-    if tuner.enabled and "actors" in tuner.counts:
-        processes = max(processes, tuner.max_actors)
+    actors, predictor = config.actors, config.predictor
     return PredictionQueue(
-        max_requests=max(_LEAST_BOUND, 2 * processes * actors.groups),
+        max_requests=max(_LEAST_BOUND, 2 * ACTOR.most_processes(config) * actors.groups),
         max_batch=predictor.max_batch,
         min_batch=predictor.min_batch,
         batch_timeout_s=predictor.batch_timeout_s,

@@ -32,6 +32,7 @@ from aclearn.wire import (
     new_incarnation,
     parse_endpoint,
 )
+from services.roles import MONITOR, RoleSpec
 from services.runtime.health import FAILED, RUNTIME_DIR_VARIABLE, HealthReport, read_reports
 from services.runtime.run_end import why_over
 
@@ -78,7 +79,7 @@ def become_owner(work: Path) -> None:
 
 
 def run_contained(
-    role: str,
+    spec: RoleSpec,
     path: str,
     monitor: str,
     overrides: list[str],
@@ -88,20 +89,20 @@ def run_contained(
     """Run one role to its end; the container's exit status.
 
     Args:
-        role: what to run.
+        spec: of the role.
         path: of the configuration.
         monitor: where it listens: at `MONITOR_HOST` it belongs to the same docker-compose.yml.
         overrides: key=value pairs.
         stop: set by signals.
-        run_role: runs a role of this name, or of one that the monitor hands out.
+        run_role: as `services.runtime.run_role.run_role`.
     """
     become_owner(Path.cwd())
     config: Config | None = None
-    here = False
+    role, here = spec.name, False
     try:
-        here = role == "monitor" or parse_endpoint(monitor).host == MONITOR_HOST
+        here = spec is MONITOR or parse_endpoint(monitor).host == MONITOR_HOST
         config = load_config(path, overrides)
-        words = nothing_to_do(role, config) or (finished(config) if here else None)
+        words = nothing_to_do(spec, config) or (finished(config) if here else None)
         if words is not None:
             print(words)
             return 0
@@ -114,21 +115,21 @@ def run_contained(
             _LOGGER.warning("event=started_again detail=%r", note)
             if time.monotonic() - died.at < config.monitor.silent_after_s:
                 name = died.name  # after that the monitor may give its number to another process
-        if here and role != "monitor":
+        if here and spec is not MONITOR:
             threading.Thread(target=_watch_monitor, args=(_directory(), stop), daemon=True).start()
-        status = run_role(role, name, config, monitor, stop, contained=True, note=note)
+        status = run_role(spec, name, config, monitor, stop, contained=True, note=note)
         if stop.reason != _MONITOR_GONE:
-            return stop.exit_status if stop and role == "monitor" else status
+            return stop.exit_status if stop and spec is MONITOR else status
         print(f"aclearn: {_MONITOR_GONE}; its log says why", file=sys.stderr)
         return 0
     except AclearnError as error:
         print(f"aclearn: {error}", file=sys.stderr)
-        if config is not None and here and role != "monitor":
+        if config is not None and here and spec is not MONITOR:
             _end_run(config, monitor, f"role failed: {role}: {str(error).splitlines()[0]}")
         return 0
 
 
-def nothing_to_do(role: str, config: Config) -> str | None:
+def nothing_to_do(spec: RoleSpec, config: Config) -> str | None:
     """One line where the configuration has no use for a role, None where it has.
 
     Raises:
@@ -139,11 +140,7 @@ def nothing_to_do(role: str, config: Config) -> str | None:
             "run.deterministic: one process takes all turns, so there is nothing for containers "
             "to do; run it by `docker-compose run --rm --no-deps trainer train CONFIG`"
         )
-    if role == "predictor" and config.actors.inference == "local":
-        return "no predictor is needed: actors choose their actions (actors.inference is local)"
-    if role == "compressor" and not config.compressor.chain:
-        return "no compressor is needed: actors run the policy itself (compressor.chain is empty)"
-    return None
+    return spec.unused(config)
 
 
 def finished(config: Config) -> str | None:

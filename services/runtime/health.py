@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from types import TracebackType
 import psutil
 
 from aclearn.config import Config
+from services.roles import RoleSpec
 
 #: Environment variable with the folder of these files.
 RUNTIME_DIR_VARIABLE = "ACLEARN_RUNTIME_DIR"
@@ -131,7 +132,7 @@ class HealthFile:
             self.say(lambda: FAILED)
 
 
-def open_health(config: Config, role: str, name: str, restarts: int) -> HealthFile | None:
+def open_health(config: Config, spec: RoleSpec, name: str, restarts: int) -> HealthFile | None:
     """The file of a role that starts; None where no folder is named."""
     directory = os.environ.get(RUNTIME_DIR_VARIABLE)
     if not directory:
@@ -139,7 +140,7 @@ def open_health(config: Config, role: str, name: str, restarts: int) -> HealthFi
     file = HealthFile(
         Path(directory).absolute(),  # an environment may change the working directory
         name,
-        needs=needed_roles(config, role),
+        needs=spec.needs(config),
         silent_after_s=config.monitor.silent_after_s,
         restarts=restarts,
     )
@@ -147,18 +148,9 @@ def open_health(config: Config, role: str, name: str, restarts: int) -> HealthFi
     return file
 
 
-def needed_roles(config: Config, role: str) -> tuple[str, ...]:
-    """The roles without which `role` has nothing to do."""
-    acts = role == "predictor" or config.actors.inference == "local"
-    compressor = ("compressor",) if config.compressor.chain and acts else ()
-    if role == "actor":
-        predictor = () if config.actors.inference == "local" else ("predictor",)
-        return ("trainer", *predictor, *compressor)
-    return {
-        "monitor": ("trainer",),
-        "predictor": compressor or ("trainer",),
-        "compressor": ("trainer",),
-    }.get(role, ())
+def missing_role(needs: Sequence[str], there: Collection[str]) -> str:
+    """The first role that is needed and not there, in words; empty where none is missing."""
+    return next((f"a {role}" for role in needs if role not in there), "")
 
 
 def read_reports(directory: Path) -> list[HealthReport]:

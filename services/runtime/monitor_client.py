@@ -20,7 +20,7 @@ from aclearn.wire import (
     SaveBest,
     SetWorkers,
 )
-from services.runtime.health import WAITS_FOR_MONITOR, HealthFile
+from services.runtime.health import WAITS_FOR_MONITOR, HealthFile, missing_role
 from services.runtime.refusal_log import say_refusal
 
 _LOGGER = logging.getLogger(__name__)
@@ -155,8 +155,7 @@ class MonitorClient:
             _SAY_UNANSWERED_AFTER_S, _HEARTBEATS_UNANSWERED * self._heartbeat_every_s
         ):
             return WAITS_FOR_MONITOR
-        missing = (role for role in self._health.needs if not self.of_role(role))
-        return next((f"a {role}" for role in missing), "")
+        return missing_role(self._health.needs, {peer.role for peer in self.peers})
 
     def _stop(self, reason: str) -> None:
         if self.stop_reason is None:

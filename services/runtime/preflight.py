@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import pkgutil
 
 import zmq
 
@@ -18,6 +19,7 @@ from aclearn.policies import Architecture
 from aclearn.runs import RunFolder
 from aclearn.types import EnvSpec
 from aclearn.wire import bind_router, claim_ipc_path, parse_endpoint
+from services.roles import ROLES
 from services.runtime.devices import (
     check_devices_elsewhere,
     check_predictor_device,
@@ -66,31 +68,43 @@ def check_role(context: RoleContext) -> EnvSpec | None:
     Each role checks the devices of its own: another's may be on another machine.
 
     Returns:
-        What its environments look like; None for a monitor, which need not know, or when `stop` was
-        set meanwhile.
+        What its environments look like; None for a role that need not know, or when `stop` was set
+        meanwhile.
 
     Raises:
         AclearnError: something is to be mended; says what in one line.
     """
-    config, role = context.config, context.role
     if (found := os.environ.get(SPEC_VARIABLE)) is not None:
         return EnvSpec.from_dict(json.loads(found))
-    if role == "monitor":
-        check_address(config, context.monitor)
+    spec = ROLES[context.role]
+    if spec.check:
+        pkgutil.resolve_name(spec.check)(context)
+    if not spec.needs_environment:
         return None
-    if role == "trainer":
-        if parse_endpoint(context.monitor).transport == "tcp":
-            server, _ = context.serve(())
-            server.close()
-        check_trainer_device(config)
-    if role == "predictor":
-        check_predictor_device(config)
-    spec = probe_environment(config, stop=context.stop)
-    if spec is not None:
-        architecture = check_policy(config, spec)
-        if role == "compressor":
-            make_chain(config, architecture)
-    return spec
+    env_spec = probe_environment(context.config, stop=context.stop)
+    if env_spec is not None:
+        architecture = check_policy(context.config, env_spec)
+        if "artifacts" in spec.endpoints:
+            make_chain(context.config, architecture)
+    return env_spec
+
+
+def check_monitor(context: RoleContext) -> None:
+    """Refuse the address of a monitor, as `check_address`."""
+    check_address(context.config, context.monitor)
+
+
+def check_trainer(context: RoleContext) -> None:
+    """Refuse addresses and a GPU that a trainer of this machine cannot have."""
+    if parse_endpoint(context.monitor).transport == "tcp":
+        server, _ = context.serve(())
+        server.close()
+    check_trainer_device(context.config)
+
+
+def check_predictor(context: RoleContext) -> None:
+    """Refuse a GPU that a predictor of this machine cannot have."""
+    check_predictor_device(context.config)
 
 
 def check_address(config: Config, monitor: str) -> None:

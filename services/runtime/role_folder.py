@@ -15,6 +15,7 @@ from aclearn.config import Config, config_from_yaml
 from aclearn.errors import ConfigError, RunFolderError
 from aclearn.launch import PARENT_PID_VARIABLE
 from aclearn.runs import FolderLock, RunFolder, lock_all, lock_role
+from services.roles import WRITERS
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ def role_folder(config: Config, role: str) -> RunFolder:
             this one would.
     """
     lock = partial(lock_role, role=role, by_hand=PARENT_PID_VARIABLE not in os.environ)
+    lock_alone = partial(lock_all, roles=WRITERS)
     path = Path(config.run.dir) / str(config.run.name)
     if not (path / "config.yaml").exists():
         try:
@@ -59,7 +61,7 @@ def role_folder(config: Config, role: str) -> RunFolder:
     except ConfigError:
         with suppress(RunFolderError):  # it does not make way, or another role was faster
             RunFolder.create(
-                config.run.dir, str(config.run.name), config.to_yaml(), lock=lock_all
+                config.run.dir, str(config.run.name), config.to_yaml(), lock=lock_alone
             ).close()
     return _open_same_run(config, path, lock)
 

@@ -8,18 +8,15 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from aclearn.config import Config
 from aclearn.errors import ConfigError
 from aclearn.wire import Directive, ErrorReply, Number, NumberRequest
+from services.roles import RoleSpec
 from services.runtime.monitor_client import ASK_EVERY_S, UnansweredWarning
 from services.runtime.refusal_log import say_refusal
 from services.runtime.role_context import RoleContext
 
 _LOGGER = logging.getLogger(__name__)
 
-ROLES: Final = ("monitor", "trainer", "predictor", "compressor", "actor")
-#: A run has one of each of these; its number is 0.
-SINGLE_ROLES: Final = ("monitor", "trainer")
 #: Of a name; the monitor names all living roles in one message.
 MOST_NUMBER: Final = 999_999
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,5}")
@@ -27,37 +24,26 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,5}")
 _LOOK_EVERY_S = 0.1
 
 
-def number_in(role: str, name: str) -> int:
+def number_in(spec: RoleSpec, name: str) -> int:
     """The number in a name that was given with --name.
 
     Raises:
         ConfigError: the name is not the role, a hyphen and a number of at most six digits, or not
             0 where a run has one process of the role.
     """
+    role = spec.name
     prefix, _, number = name.rpartition("-")
     if prefix != role or not _NUMBER.fullmatch(number):
         raise ConfigError(
             f"--name: {name!r} is no name for the role {role}; expected {role}- and a number from "
             f"0 to {MOST_NUMBER}, e.g. {role}-3. Without --name the monitor gives a number"
         )
-    if role in SINGLE_ROLES and number != "0":
+    if spec.single and number != "0":
         raise ConfigError(
             f"--name: {name!r} cannot be, since a run has one {role}; expected {role}-0, which it "
             "is without --name too"
         )
     return int(number)
-
-
-def first_numbers(config: Config) -> dict[str, int]:
-    """Role → the lowest number that is free for others in a run of `aclearn train`."""
-    actors, tuner = config.actors.processes, config.tuner
-    if tuner.enabled and "actors" in tuner.counts:
-        actors = max(actors, tuner.max_actors)
-    return {
-        "actor": actors,
-        "predictor": config.predictor.processes,
-        "compressor": config.compressor.processes,
-    }
 
 
 def ask_number(context: RoleContext, *, clock: Callable[[], float] = time.monotonic) -> int | None:

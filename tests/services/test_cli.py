@@ -12,11 +12,13 @@ from aclearn.config import Config, EnvConfig, PolicyConfig, RunConfig, load_conf
 from aclearn.errors import AclearnError
 from aclearn.launch import StopFlag
 from aclearn.runs import RunFolder
-from services.cli import app, run_role
+from services.cli import app
 from services.commands.train import resumed_config
 from services.evaluator.evaluate import Evaluation
+from services.roles import ACTOR
 from services.runtime.monitor_client import NumberTaken
 from services.runtime.role_context import RoleContext
+from services.runtime.run_role import run_role
 
 
 @pytest.mark.parametrize("name", ["42", "null", "1e5", "true", "007"])
@@ -155,8 +157,8 @@ def test_a_role_whose_number_was_taken_starts_over_and_asks_for_another(monkeypa
             raise NumberTaken("actor-0 lives")
         return 7
 
-    monkeypatch.setattr("services.cli.ask_number", lambda context: next(numbers))
-    monkeypatch.setattr("services.cli._run", run)
-    assert run_role("actor", None, config, "tcp://127.0.0.1:5799", StopFlag()) == 7
+    monkeypatch.setattr("services.runtime.run_role.ask_number", lambda context: next(numbers))
+    monkeypatch.setattr("services.runtime.run_role.pkgutil.resolve_name", lambda name: run)
+    assert run_role(ACTOR, None, config, "tcp://127.0.0.1:5799", StopFlag()) == 7
     assert [name for name, given, _ in ran if given] == ["actor-0", "actor-1"]
     assert len({incarnation for *_, incarnation in ran}) == 2

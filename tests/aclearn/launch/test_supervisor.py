@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import signal
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psutil
@@ -289,7 +290,7 @@ def test_a_role_is_added_and_removed_while_the_others_run(stage: Stage) -> None:
 def test_an_optional_role_that_dies_too_often_ends_nobody_else(stage: Stage) -> None:
     supervisor = stage.supervise(stage.role("actor-0", _ORDERLY), max_restarts=1)
     supervisor.start()
-    supervisor.add(stage.role("actor-1", "import sys; sys.exit(3)"), optional=True)
+    supervisor.add(replace(stage.role("actor-1", "import sys; sys.exit(3)"), optional=True))
     events = stage.collect(
         supervisor, lambda: _state(supervisor, "actor-1") == "failed", "no restart is left"
     )
@@ -302,14 +303,14 @@ def test_an_optional_role_that_dies_too_often_ends_nobody_else(stage: Stage) -> 
     assert _state(supervisor, "actor-0") == "running"
     assert not supervisor.finished
     supervisor.remove("actor-1")  # its name is free again
-    supervisor.add(stage.role("actor-1", "import sys; sys.exit(4)"), optional=True)
+    supervisor.add(replace(stage.role("actor-1", "import sys; sys.exit(4)"), optional=True))
     stage.collect(supervisor, lambda: _state(supervisor, "actor-1") == "failed", "as before")
 
 
 def test_a_run_is_over_without_an_optional_role_that_has_failed(stage: Stage) -> None:
     supervisor = stage.supervise(stage.role("actor-0", "pass"), max_restarts=0)
     supervisor.start()
-    supervisor.add(stage.role("actor-1", "import sys; sys.exit(3)"), optional=True)
+    supervisor.add(replace(stage.role("actor-1", "import sys; sys.exit(3)"), optional=True))
     states = ["ended", "failed"]
     stage.collect(supervisor, lambda: [s.state for s in supervisor.roles()] == states, "both end")
     supervisor.expect_end()

@@ -15,9 +15,11 @@ import pytest
 
 import aclearn
 from aclearn.errors import RunFolderError
-from aclearn.runs import lock, lock_all, lock_role, lock_run
+from aclearn.runs import lock, lock_role
 
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(aclearn.__file__).parents[1])}
+lock_all = partial(lock.lock_all, roles=("monitor", "trainer"))
+lock_run = partial(lock.lock_run, roles=("monitor", "trainer"))
 _MONITOR_BY_HAND = partial(lock_role, role="monitor", by_hand=True)
 _TRAINER_BY_HAND = partial(lock_role, role="trainer", by_hand=True)
 _MONITOR_OF_A_RUN = partial(lock_role, role="monitor", by_hand=False)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from aclearn.config import Config, EnvConfig, MonitorConfig, NetworkConfig
-from aclearn.launch import Event, RoleStatus, StopFlag
+from aclearn.launch import Event, RoleCommand, RoleStatus, StopFlag
 from services.launcher import run_parent as module
 from services.launcher.role_commands import monitor_addresses
 from services.launcher.run_parent import RunParent, hello_within_s
@@ -275,9 +276,9 @@ class Adjusted:
     def roles(self) -> list[RoleStatus]:
         return [RoleStatus("actor", name, state, 0, 1) for name, state in self.states.items()]
 
-    def add(self, name: str, *, optional: bool) -> None:
-        self.states[name] = "running"
-        self.optional += [name] if optional else []
+    def add(self, command: RoleCommand) -> None:
+        self.states[command.name] = "running"
+        self.optional += [command.name] if command.optional else []
 
     def remove(self, name: str) -> None:
         del self.states[name]
@@ -286,9 +287,11 @@ class Adjusted:
 def test_an_actor_of_the_tuner_s_that_failed_has_its_name_back_when_it_is_not_waited_for() -> None:
     actors = Adjusted("running")
     config = Config(env=EnvConfig(id="CartPole-v1"))
-    parent = RunParent(
-        config, actors, SimpleNamespace(), SimpleNamespace(), StopFlag(), lambda i: f"actor-{i}"
-    )
+
+    def command(index: int) -> RoleCommand:
+        return RoleCommand("actor", f"actor-{index}", (), {}, Path())
+
+    parent = RunParent(config, actors, SimpleNamespace(), SimpleNamespace(), StopFlag(), command)
     parent._adjust_actors(3)
     assert actors.optional == ["actor-1", "actor-2"]  # whose failure is nobody else's
     actors.states["actor-1"] = "failed"

@@ -26,7 +26,7 @@ from services.monitor.core import MonitorState, Phase
 from services.monitor.files import MonitorFiles
 from services.monitor.outgoing_message import OutgoingMessage
 from services.monitor.registry import Registry
-from services.runtime.role_name import ROLES
+from services.roles import ROLES
 
 _ids = st.sampled_from(["a", "b", "c", "ä" * 40])
 _roles = st.sampled_from([*ROLES, "visitor", ""])

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from aclearn.config import config_from_yaml
-from services.runtime.health import HealthFile, health_of, needed_roles, read_reports
+from services.roles import ROLES
+from services.runtime.health import HealthFile, health_of, read_reports
 
 CHAIN = "compressor: {chain: [onnx]}\n"
 ASKS = "actors: {inference: predictor}\n"
@@ -73,4 +74,4 @@ def test_a_disk_that_refuses_does_not_stop_the_role(tmp_path, tools) -> None:
 )
 def test_what_a_role_cannot_work_without(settings: str, role: str, needed: tuple[str, ...]) -> None:
     config = config_from_yaml("env: {id: CartPole-v1}\n" + settings)
-    assert needed_roles(config, role) == needed
+    assert ROLES[role].needs(config) == needed

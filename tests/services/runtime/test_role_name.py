@@ -8,12 +8,13 @@ import pytest
 
 from aclearn.errors import ConfigError
 from aclearn.wire import Directive, Hello, Number, NumberRequest
+from services.roles import ACTOR, ROLES
 from services.runtime.role_name import ask_number, number_in
 
 
 @pytest.mark.parametrize(("name", "number"), [("actor-0", 0), ("actor-999999", 999_999)])
 def test_the_number_of_a_name(name, number) -> None:
-    assert number_in("actor", name) == number
+    assert number_in(ACTOR, name) == number
 
 
 @pytest.mark.parametrize(
@@ -23,14 +24,14 @@ def test_the_number_of_a_name(name, number) -> None:
 )  # fmt: skip
 def test_a_name_that_is_not_the_role_and_a_number_is_refused(name) -> None:
     with pytest.raises(ConfigError, match=r"is no name for the role actor; expected actor- and a"):
-        number_in("actor", name)
+        number_in(ACTOR, name)
 
 
 @pytest.mark.parametrize("role", ["trainer", "monitor"])
 def test_a_run_has_one_of_some_roles_which_has_number_0(role) -> None:
-    assert number_in(role, f"{role}-0") == 0
+    assert number_in(ROLES[role], f"{role}-0") == 0
     with pytest.raises(ConfigError, match=f"'{role}-1' cannot be, since a run has one {role}"):
-        number_in(role, f"{role}-1")
+        number_in(ROLES[role], f"{role}-1")
 
 
 def test_a_process_asks_until_the_monitor_that_comes_late_gives_it_a_number(

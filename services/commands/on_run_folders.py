@@ -1,0 +1,134 @@
+"""The commands that read a run folder: evaluate, export, compress, top, plot."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aclearn.errors import RunFolderError
+from aclearn.launch import install_stop_signals
+from aclearn.runs import check_file
+from services.commands.options import ForceOption
+
+# what the commands do is imported when one of them is called: it may take seconds
+
+RunArgument = Annotated[Path, typer.Argument(help="run folder, e.g. runs/pong-1")]
+BestOption = Annotated[
+    bool, typer.Option("--best", help="the best checkpoint instead of the newest")
+]
+PassesOption = Annotated[
+    int, typer.Option(min=1, help="times through the chain; a student learns in each")
+]
+
+
+def evaluate(
+    run: RunArgument,
+    episodes: Annotated[int, typer.Option(min=1, help="whole episodes to play")] = 20,
+    greedy: Annotated[
+        bool, typer.Option("--greedy", help="take the most probable action, do not sample")
+    ] = False,
+    best: BestOption = False,
+    seed: Annotated[
+        int,
+        typer.Option(min=0, max=2**31 - 1, help="of environments and sampling"),
+    ] = 1_000_003,
+) -> None:
+    """Play episodes with a run's policy and print its score."""
+    from services.evaluator.evaluate import evaluate as play
+
+    result = play(run, episodes=episodes, greedy=greedy, best=best, seed=seed)
+    saved = result.saved_mean
+    typer.echo(
+        f"{result.checkpoint.stem}: {len(result.returns)} episodes, "
+        f"return {result.mean:.2f} ± {result.deviation:.2f} "
+        f"(least {min(result.returns):.0f}, most {max(result.returns):.0f}), "
+        f"{'greedy' if greedy else 'sampled'}, after {result.updates} updates"
+        + ("" if saved is None else f"; saved as the best, with a mean of {saved:.2f}")
+    )
+
+
+def export(
+    run: RunArgument,
+    to: Annotated[Path, typer.Option(help="file to write, e.g. policy.onnx")],
+    chain: Annotated[str, typer.Option(help="e.g. prune=0.5,int8; nothing: as it is")] = "",
+    passes: PassesOption = 1,
+    best: BestOption = False,
+    force: ForceOption = False,
+) -> None:
+    """Write a run's policy as a self-contained ONNX model, and check what it answers."""
+    from services.commands.export import export_run
+
+    artifact = export_run(run, to, words=chain, passes=passes, best=best, force=force)
+    typer.echo(
+        f"wrote {to}: {artifact.chain}, version {artifact.at.version}, {artifact.bytes:,} bytes of "
+        f"weights, KL {artifact.fidelity.kl_mean:.3g} nats, same action on "
+        f"{artifact.fidelity.agreement:.1%} of {artifact.fidelity.observations} observations that "
+        "no link was fitted on"
+    )
+
+
+def compress(
+    run: RunArgument,
+    chain: Annotated[str, typer.Option(help="e.g. prune=0.5,int8")],
+    episodes: Annotated[
+        int,
+        typer.Option(
+            min=0, help="greedy episodes to play with each; 0: none, the last line stays empty"
+        ),
+    ] = 5,
+    passes: PassesOption = 1,
+    best: BestOption = False,
+) -> None:
+    """Compare a chain with the policy itself: size, speed, distance, score."""
+    from rich.console import Console
+
+    from services.commands.compress import compress_run, table_of
+
+    ways = compress_run(run, chain, episodes=episodes, passes=passes, best=best)
+    Console().print(table_of(ways))
+
+
+def top(
+    run: RunArgument,
+    once: Annotated[
+        bool, typer.Option("--once", help="print the newest figures once, also in a terminal")
+    ] = False,
+) -> None:
+    """Show where a run's time goes, which role holds it up and what to change."""
+    from services.commands.top import top as show
+
+    with install_stop_signals() as stop:
+        show(run, once=once, stream=sys.stdout, stop=stop)
+
+
+def plot(
+    runs: Annotated[list[Path], typer.Argument(help="run folders")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="picture: .png, .pdf or .svg; by default RUN.png, RUN-tuner.png or, of several "
+            "runs, returns.png in the current folder"
+        ),
+    ] = None,
+    tuner: Annotated[
+        bool, typer.Option("--tuner", help="what the tuner of one run tried and kept instead")
+    ] = False,
+    force: ForceOption = False,
+) -> None:
+    """Draw the return over time and over steps, several runs in one picture."""
+    from aclearn.views import plot_runs, plot_tuner
+
+    if tuner and len(runs) != 1:
+        raise RunFolderError(f"--tuner draws one run, got {len(runs)}; name one run folder")
+    if out is None:
+        name = runs[0].resolve().name if len(runs) == 1 else "returns"
+        out = Path(f"{name}-tuner.png" if tuner else f"{name}.png")
+    check_file(out, "--out", force=force)
+    if tuner:
+        plot_tuner(runs[0], out)
+    else:
+        plot_runs(runs, out)
+    typer.echo(f"wrote {out}")

@@ -1,0 +1,107 @@
+"""`aclearn role`, its counterparts in a container, and `aclearn health`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aclearn.config import load_config
+from aclearn.errors import ConfigError
+from aclearn.launch import die_with_parent, install_stop_signals
+from services.commands.options import ConfigArgument, OverridesArgument
+from services.roles import ROLES, RoleSpec
+
+RoleArgument = Annotated[
+    str,
+    typer.Argument(metavar="ROLE", help=", ".join(ROLES), autocompletion=lambda: list(ROLES)),
+]
+
+container = typer.Typer(no_args_is_help=True, help="What docker-compose.yml calls.")
+
+
+def begin_role(name: str) -> RoleSpec:
+    """Prepare this process for a role, before anything of it is imported.
+
+    Raises:
+        ConfigError: there is no such role.
+    """
+    if name not in ROLES:
+        raise ConfigError(f"role {name!r} is unknown; expected one of {', '.join(ROLES)}")
+    logging.basicConfig(
+        level=logging.INFO,
+        format="time=%(asctime)s level=%(levelname)s module=%(name)s %(message)s",
+    )
+    # before anything that may import torch: its thread pool reads this once
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    return ROLES[name]
+
+
+def role(
+    name_of_role: RoleArgument,
+    config: ConfigArgument,
+    monitor: Annotated[str, typer.Option(help="the monitor's address, tcp:// or ipc://")],
+    overrides: OverridesArgument = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            help="its role and a number, unique in the run: actor-3; else the monitor "
+            "hands out the number"
+        ),
+    ] = None,
+) -> None:
+    """Run one role in this process; the monitor binds --monitor, the others connect to it."""
+    spec = begin_role(name_of_role)
+    with install_stop_signals() as stop:
+        die_with_parent()  # which sets `stop`, so that also a parent's early death ends it in order
+        loaded = load_config(config, overrides or [])
+        # imported here, since it takes a while; a signal is heeded meanwhile
+        from services.runtime.run_role import end_process, run_role
+
+        end_process(run_role(spec, name, loaded, monitor, stop))
+
+
+@container.command(name="role")
+def container_role(
+    name_of_role: RoleArgument,
+    config: ConfigArgument,
+    monitor: Annotated[str, typer.Option(help="the monitor's address")],
+    overrides: OverridesArgument = None,
+) -> None:
+    """Run one role as the only process of its container, as the owner of the current folder."""
+    spec = begin_role(name_of_role)
+    with install_stop_signals() as stop:
+        from services.runtime.container import run_contained
+        from services.runtime.run_role import end_process, run_role
+
+        end_process(run_contained(spec, config, monitor, overrides or [], stop, run_role))
+
+
+@container.command(name="keys")
+def container_keys(
+    directory: Annotated[Path, typer.Argument(help="folder of the key file")],
+    runs: Annotated[Path, typer.Argument(help="folder of the run folders")],
+) -> None:
+    """Make keys where there are none; give them and RUNS to the owner of the current folder."""
+    from services.runtime.container import make_keys
+
+    make_keys(directory, runs, Path.cwd())
+
+
+def health() -> None:
+    """Say whether the role of this container is alive and useful: exit status 0, else 1."""
+    from services.runtime.health import RUNTIME_DIR_VARIABLE, health_of
+
+    directory = os.environ.get(RUNTIME_DIR_VARIABLE)
+    if not directory:
+        raise ConfigError(
+            f"{RUNTIME_DIR_VARIABLE} is not set; set it to one folder for the role and for "
+            "`aclearn health`, as the image does"
+        )
+    good, why = health_of(Path(directory), time.monotonic())
+    typer.echo(why)
+    raise typer.Exit(0 if good else 1)

@@ -1,0 +1,176 @@
+"""The table of roles: the one place that knows which kinds of process a run has.
+
+The command line, the launcher, the monitor, containers and the docs read it. A role more is a
+module with its entry point and an entry in `ROLES`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aclearn.config import Config
+
+
+def _never(config: Config) -> None:
+    return None
+
+
+def _one(config: Config) -> int:
+    return 1
+
+
+def _nobody(config: Config) -> tuple[str, ...]:
+    return ()
+
+
+@dataclass(frozen=True)
+class RoleSpec:
+    """One kind of process.
+
+    Attributes:
+        name: on the command line, in the names of processes (actor-3) and of metrics.
+        entry_point: "module:function" that takes a `RoleContext`, runs the role to its end and
+            returns its exit status. It is imported in the role's own process only.
+        processes_key: key of the number of its processes; empty where a run has exactly one.
+        unused: why the configuration has no use for it, in a sentence; None where it has.
+        endpoints: the endpoints that it serves.
+        needs: the roles without which it has nothing to do.
+        needs_folder: whether it writes into the run folder, where one process of a role may.
+        needs_environment: whether it must know what the environments look like.
+        environments: how many it makes itself, or waits for.
+        check: "module:function" that takes a `RoleContext` and raises `AclearnError` where this
+            machine cannot run the role; empty where there is nothing to check.
+        threads: of the CPU that one process computes with (OMP_NUM_THREADS).
+        imports_torch: whether its process may load torch.
+        tuned_processes: the tuner's count of its processes; empty where it has none.
+        tuned_workers: the tuner's count of the workers of a process; empty where it has none.
+        optional: whether the run goes on without it when it has died too often.
+        stops_first: whether it is stopped before the others at the end of a run, since what it
+            makes after that would be learned by nobody.
+    """
+
+    name: str
+    entry_point: str
+    processes_key: str = ""
+    unused: Callable[[Config], str | None] = _never
+    endpoints: tuple[str, ...] = ()
+    needs: Callable[[Config], tuple[str, ...]] = _nobody
+    needs_folder: bool = False
+    needs_environment: bool = True
+    environments: Callable[[Config], int] = _one
+    check: str = ""
+    threads: Callable[[Config], int] = _one
+    imports_torch: Callable[[Config], bool] = lambda _: False
+    tuned_processes: str = ""
+    tuned_workers: str = ""
+    optional: bool = False
+    stops_first: bool = False
+
+    @property
+    def single(self) -> bool:
+        """Whether a run has exactly one process of it, whose number is 0."""
+        return not self.processes_key
+
+    def processes(self, config: Config) -> int:
+        """How many of it `aclearn train` starts; 0 where the configuration has no use for it."""
+        return 0 if self.unused(config) else self._configured(config)
+
+    def most_processes(self, config: Config) -> int:
+        """As many as the tuner may make of them, whether or not there is a use for any."""
+        tuner = config.tuner
+        tuned = tuner.enabled and self.tuned_processes in tuner.counts
+        return max(self._configured(config), tuner.max_actors if tuned else 0)
+
+    def _configured(self, config: Config) -> int:
+        key = self.processes_key
+        return int(operator.attrgetter(key)(config)) if key else 1
+
+
+def _no_predictor(config: Config) -> str | None:
+    if config.actors.inference == "predictor":
+        return None
+    return "no predictor is needed: actors choose their actions (actors.inference is local)"
+
+
+def _no_compressor(config: Config) -> str | None:
+    if config.compressor.chain:
+        return None
+    return "no compressor is needed: actors run the policy itself (compressor.chain is empty)"
+
+
+def _policy_of(config: Config) -> tuple[str, ...]:
+    """Where the policies come from that act."""
+    return (COMPRESSOR.name,) if config.compressor.chain else (TRAINER.name,)
+
+
+def _needed_by_actors(config: Config) -> tuple[str, ...]:
+    asked = config.actors.inference == "predictor"
+    acts = (PREDICTOR.name,) if asked else _policy_of(config)
+    return tuple(dict.fromkeys((TRAINER.name, *acts)))
+
+
+def _runs_torch(config: Config, runtime: str) -> bool:
+    chain = config.compressor.chain
+    return chain[-1] != "onnx" if chain else runtime != "onnx"
+
+
+MONITOR: RoleSpec = RoleSpec(
+    "monitor",
+    "services.monitor.main:run_monitor",
+    needs=lambda _: (TRAINER.name,),
+    needs_folder=True,
+    needs_environment=False,
+    check="services.runtime.preflight:check_monitor",
+)
+TRAINER: RoleSpec = RoleSpec(
+    "trainer",
+    "services.trainer.main:run_trainer",
+    endpoints=("unrolls", "weights", "shared_weights"),
+    needs_folder=True,
+    check="services.runtime.preflight:check_trainer",
+    imports_torch=lambda _: True,
+    tuned_workers="trainers",
+)
+PREDICTOR: RoleSpec = RoleSpec(
+    "predictor",
+    "services.predictor.main:run_predictor",
+    processes_key="predictor.processes",
+    unused=_no_predictor,
+    endpoints=("predictions",),
+    needs=_policy_of,
+    check="services.runtime.preflight:check_predictor",
+    threads=lambda config: config.predictor.threads,
+    imports_torch=lambda config: _runs_torch(config, config.predictor.runtime),
+    tuned_workers="predictors",
+)
+COMPRESSOR: RoleSpec = RoleSpec(
+    "compressor",
+    "services.compressor.main:run_compressor",
+    processes_key="compressor.processes",
+    unused=_no_compressor,
+    endpoints=("artifacts",),
+    needs=lambda _: (TRAINER.name,),
+    imports_torch=lambda _: True,
+)
+ACTOR: RoleSpec = RoleSpec(
+    "actor",
+    "services.actor.main:run_actor",
+    processes_key="actors.processes",
+    needs=_needed_by_actors,
+    environments=lambda config: config.actors.groups * config.actors.envs_per_group,
+    imports_torch=lambda config: (
+        config.actors.inference == "local" and _runs_torch(config, config.actors.runtime)
+    ),
+    tuned_processes="actors",
+    stops_first=True,
+)
+
+ROLES: dict[str, RoleSpec] = {
+    spec.name: spec for spec in (MONITOR, TRAINER, PREDICTOR, COMPRESSOR, ACTOR)
+}
+"""Every role by its name, in the order in which they are started."""
+
+WRITERS = tuple(spec.name for spec in ROLES.values() if spec.needs_folder)
+"""Roles that write into a run folder."""

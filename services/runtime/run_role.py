@@ -1,0 +1,100 @@
+"""One role in this process, from its command line to its exit status."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pkgutil
+import sys
+from contextlib import nullcontext
+from typing import NoReturn
+
+from aclearn.config import Config
+from aclearn.launch import RESTARTS_VARIABLE, StopFlag, allow_many_connections
+from services.roles import RoleSpec
+from services.runtime.health import open_health
+from services.runtime.monitor_client import NumberTaken
+from services.runtime.preflight import check_role
+from services.runtime.role_context import RoleContext, exit_status
+from services.runtime.role_folder import role_folder
+from services.runtime.role_name import ask_number, number_in
+from services.runtime.socket_directory import remove_if_orphaned
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def end_process(status: int) -> NoReturn:
+    """End the process of a role that has closed its sockets and files.
+
+    The interpreter's own end takes a loaded torch apart object by object: up to a second on a busy
+    core, of the ten that the end of a run may take.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def run_role(
+    spec: RoleSpec,
+    name: str | None,
+    config: Config,
+    monitor: str,
+    stop: StopFlag,
+    *,
+    contained: bool = False,
+    note: str = "",
+) -> int:
+    """Run one role to its end; its exit status. Without a name the monitor hands out its number.
+
+    The status of a monitor is 0, also where a signal ended it: it has ended the run.
+
+    Raises:
+        ConfigError: the name is not the role and a number.
+    """
+    number = None if name is None else number_in(spec, name)
+    if spec.single:
+        number = 0
+    restarts = int(os.environ.get(RESTARTS_VARIABLE, "0"))
+    allow_many_connections()
+    while True:
+        health = open_health(config, spec, name or spec.name, restarts)
+        context = RoleContext(
+            spec.name,
+            number or 0,
+            config,
+            monitor,
+            None,
+            stop,
+            restarts,
+            health,
+            note=note,
+            contained=contained,
+            number_given=number is None,
+        )
+        with health or nullcontext():
+            try:
+                return _run(context, spec)
+            except NumberTaken as taken:
+                # all over again: seeds, environments and sockets go by the number
+                _LOGGER.warning("event=number_taken reason=%r", str(taken))
+            finally:
+                context.close()
+                remove_if_orphaned(monitor)
+
+
+def _run(context: RoleContext, spec: RoleSpec) -> int:
+    context.env_spec = check_role(context)
+    if context.stop and spec.needs_environment:  # the monitor tells why the run ended
+        return exit_status(context.stop, run_is_over=False)
+    # who writes nothing may be on a machine without the folder
+    context.folder = role_folder(context.config, spec.name) if spec.needs_folder else None
+    if context.number_given:
+        number = ask_number(context)
+        if number is None:
+            return exit_status(context.stop, run_is_over=False)
+        context.index = number
+    if context.health is not None:
+        context.health.name = context.name
+    run = pkgutil.resolve_name(spec.entry_point)
+    return int(run(context))
