@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import signal
 import sys
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
