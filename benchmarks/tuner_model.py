@@ -109,14 +109,13 @@ def run_tuner(
         temperature=config.temperature,
         cooling=config.cooling,
         restart_search_share=config.restart_search_share,
-        clock=lambda: load.now,
         rng=random.Random(seed),
     )
     good_since = math.inf
     while load.now < total_s:
         wanted = tuner.propose()
         load.run((wanted["predictors"], wanted["trainers"]), _HEARTBEAT_S)
-        tuner.observe(round(load.counter * 1000), wanted)
+        tuner.observe(load.now, round(load.counter * 1000), wanted)
         kept = tuner.kept
         good = load.rate((kept["predictors"], kept["trainers"])) >= 95.0
         good_since = min(good_since, load.now) if good else math.inf

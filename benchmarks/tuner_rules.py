@@ -10,14 +10,13 @@ from typing import Any
 
 
 class Rule:
-    """What `services.monitor.tuner_plugin` asks of a tuner, for rules that only measure windows.
+    """What `aclearn.control.tuner.plugin` asks of a tuner, for rules that only measure windows.
 
     Args:
         start: count by name.
         most: bounds.
         every_s: length of a window.
         settle_s: pause before it; GA3C's has none.
-        clock: seconds.
         rng: draws.
     """
 
@@ -32,12 +31,11 @@ class Rule:
         *,
         every_s: float,
         settle_s: float,
-        clock: Callable[[], float],
         rng: random.Random,
         **others: Any,
     ) -> None:
         self.counts, self.most, self.rng = dict(start), dict(most), rng
-        self._every_s, self._settle_s, self._clock = every_s, settle_s, clock
+        self._every_s, self._settle_s = every_s, settle_s
         self.rate: float | None = None
         self._ready_at: float | None = None
         self._began: tuple[float, int] | None = None
@@ -49,12 +47,14 @@ class Rule:
     def best(self) -> None:
         """Nothing is remembered."""
 
-    def observe(self, counter: int, counts: Mapping[str, int], **others: Any) -> list[Any]:
+    def observe(
+        self, now: float, counter: int, counts: Mapping[str, int], **others: Any
+    ) -> list[Any]:
         """A sample; at the end of a window `next` decides."""
         from aclearn.control.tuner.decision import Decision
 
         runs = all(counts.get(name) == count for name, count in self.counts.items())
-        found = self._measure(self._clock(), counter, runs)
+        found = self._measure(now, counter, runs)
         if found is None:
             return []
         self.rate, window_s = found

@@ -152,8 +152,13 @@ def _compressor(config: Config) -> list[str]:
 
 def _tuner(config: Config) -> list[str]:
     tuner, found = config.tuner, []
+    if config.monitor.plugins and config.run.deterministic:
+        found.append(
+            "monitor.plugins: run.deterministic has no monitor that would ask them; empty this "
+            "list, or turn that off"
+        )
     if not tuner.enabled:
-        return []
+        return found
     if config.run.deterministic:
         found.append(
             "tuner.enabled: a tuner decides by the clock, so run.deterministic cannot hold; "

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from aclearn.config._fields import Group, Whole
+
+#: `module:Name` of a class.
+_Name = Annotated[str, Field(pattern=r"^[\w.]+:[\w.]+$")]
+#: A class, or with arguments `module:Name: {argument: value}`.
+PluginEntry = _Name | Annotated[dict[_Name, dict[str, Any]], Field(min_length=1, max_length=1)]
 
 
 class MonitorConfig(Group):
@@ -30,6 +35,13 @@ class MonitorConfig(Group):
         le=65_535,
         description="TCP port at which roles find the monitor; null stays on this machine and "
         "uses a socket file",
+    )
+    plugins: list[PluginEntry] = Field(
+        default_factory=list,
+        description="what of yours decides from the run's metrics: module:Name of a subclass of "
+        "aclearn.control.MonitorPlugin each, or with arguments one `module:Name: {argument: "
+        "value}`; where two contradict each other the later one is followed, and each of them "
+        "before the tuner; an error together with run.deterministic, which has no monitor",
     )
 
 
@@ -96,7 +108,7 @@ class TunerConfig(Group):
     remember: bool = Field(
         default=True,
         description="write the best setting of this machine and configuration into "
-        "run.dir/tuned.json and start from the one that is there",
+        "run.dir/.tuned and start from the one that is there",
     )
 
     @property

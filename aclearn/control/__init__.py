@@ -1,9 +1,29 @@
-"""Decisions of the monitor: when a run ends, which worker counts it has."""
+"""Decisions of the monitor: when a run ends, and what its plug-ins direct the roles to do."""
 
 from __future__ import annotations
 
+from aclearn.control.plugin import (
+    Directive,
+    Indicators,
+    MemberIndicators,
+    MonitorPlugin,
+    Note,
+    Payload,
+)
 from aclearn.control.stop_condition import StopCondition
+from aclearn.wire import SaveBest, SetActors, SetWorkers, StopRole, StopRun
 
 __all__ = [
+    "Directive",
+    "Indicators",
+    "MemberIndicators",
+    "MonitorPlugin",
+    "Note",
+    "Payload",
+    "SaveBest",
+    "SetActors",
+    "SetWorkers",
     "StopCondition",
+    "StopRole",
+    "StopRun",
 ]

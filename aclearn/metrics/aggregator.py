@@ -186,12 +186,16 @@ class MetricsAggregator:
         for rate in self._rates.values():
             rate.forget(incarnation)
 
+    def time_s(self, now: float) -> float:
+        """The run's clock at `now`, which stands still between the parts of a resumed run."""
+        return self._time_base_s + max(0.0, now - self._started)
+
     def line(self, now: float) -> dict[str, Any]:
         """The metrics at `now`: all of `METRIC_NAMES`, then the gauges; JSON-able, no NaN."""
         totals = self._totals.totals()
         counters = self._trainer_counters
         fixed = {
-            "time_s": self._time_base_s + max(0.0, now - self._started),
+            "time_s": self.time_s(now),
             "env_steps": totals.env_steps,
             "accounted_env_steps": self._totals.accounted_env_steps,
             "learned_steps": totals.learned_steps,

@@ -42,7 +42,7 @@ _TAGS: Final = {
     # over the number of the decision, not over env_steps: a group of its own
     "tuner_decision": "tuner_decision",
 }
-_OF_OTHERS: Final = ("actor", "predictor", "compressor", "monitor", "tuner")
+_OF_OTHERS: Final = ("actor", "predictor", "compressor", "monitor", "plugin", "tuner")
 # The axis itself; and sums since the start, which say nothing as curves.
 _LEFT_OUT: Final = frozenset({"env_steps", PART_SECONDS})
 

@@ -125,8 +125,8 @@ class HeartbeatReply:
 
 
 @dataclass(frozen=True, slots=True)
-class Directive:
-    """What the monitor asks a role to do: "stop", "leave", "wait" or "hello".
+class MembershipReply:
+    """The monitor's answer to a process that is no member: "hello", "wait", "leave" or "stop".
 
     A process that is to leave is no part of the run: another one has its name, or the monitor
     refuses it. It saves what it has, as at a stop. One that is to wait says hello again: the
@@ -137,11 +137,31 @@ class Directive:
     reason: Text
 
 
+# Directives: the monitor sends one again until it is acknowledged, or a newer one of its kind is
+# sent. A role that gets one twice acknowledges it twice and does the same thing.
+
+
+@dataclass(frozen=True, slots=True)
+class DirectiveAck:
+    """The role has taken the directive with that id."""
+
+    id: Count
+
+
+@dataclass(frozen=True, slots=True)
+class StopRole:
+    """The run is over: the role ends."""
+
+    reason: Text
+    id: Count = 0
+
+
 @dataclass(frozen=True, slots=True)
 class SaveBest:
     """The monitor tells a trainer of a mean of 100 returns that is above its best checkpoint's."""
 
     return_mean: float
+    id: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +169,15 @@ class SetWorkers:
     """The monitor sets how many workers a predictor or trainer has from now on."""
 
     count: Count
+    id: Count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SetActors:
+    """The monitor sets how many actors the supervisor runs from now on."""
+
+    count: Count
+    id: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,9 +345,12 @@ Message = (
     | Peers
     | Heartbeat
     | HeartbeatReply
-    | Directive
+    | MembershipReply
+    | DirectiveAck
+    | StopRole
     | SaveBest
     | SetWorkers
+    | SetActors
     | StopRun
     | StatusRequest
     | Status

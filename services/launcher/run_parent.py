@@ -125,7 +125,7 @@ class RunParent:
             status = self._look(now)
             self._end_what_hangs(now, status)
             if status is not None and status["phase"] == "running":
-                self._adjust_actors(status.get("actors_wanted"))
+                self._adjust_actors(self._line.actors)
             time.sleep(_LOOK_EVERY_S)
 
     def _end_orderly(self, reason: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from aclearn.wire import Client, Status, StatusRequest, StopRun
+from aclearn.wire import Client, DirectiveAck, SetActors, Status, StatusRequest, StopRun
 
 STATUS_EVERY_S = 1.0
 
@@ -15,12 +15,14 @@ class StatusClient:
 
     Attributes:
         asked: how often it has asked; the status that answers has this number in "answers".
+        actors: how many the monitor wants to run; None as long as it has not said.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._asked_at = float("-inf")
         self.asked = 0
+        self.actors: int | None = None
 
     def poll(self, now: float) -> dict[str, Any] | None:
         """The newest status if one came, else None; asks when it is time."""
@@ -28,6 +30,9 @@ class StatusClient:
         while (envelope := self._client.receive(0.0)) is not None:
             if isinstance(envelope.message, Status):
                 newest = json.loads(envelope.message.json)
+            elif isinstance(envelope.message, SetActors):
+                self._client.send(DirectiveAck(envelope.message.id))
+                self.actors = envelope.message.count
         due = now - self._asked_at >= STATUS_EVERY_S
         if due and self._client.send(StatusRequest(), sequence=self.asked + 1):
             self._asked_at = now

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from aclearn.control import StopCondition
+from aclearn.control import Directive, Note, StopCondition
 from aclearn.metrics import MetricsAggregator
 from aclearn.telemetry.active_clock import ActiveClock
 from aclearn.wire import (
-    Directive,
+    DirectiveAck,
     Envelope,
     ErrorReply,
     Heartbeat,
     HeartbeatReply,
     Hello,
+    MembershipReply,
     Number,
     NumberRequest,
     Peer,
@@ -25,6 +27,7 @@ from aclearn.wire import (
     SaveBest,
     Status,
     StatusRequest,
+    StopRole,
     StopRun,
 )
 from services.monitor.claims import (
@@ -36,7 +39,10 @@ from services.monitor.claims import (
     number_fault,
     without_too_much,
 )
+from services.monitor.directive_channel import DirectiveChannel
+from services.monitor.indicator_collector import IndicatorCollector
 from services.monitor.outgoing_message import OutgoingMessage
+from services.monitor.plugins import Plugins
 from services.monitor.registry import Member, Registry
 from services.roles import ROLES, TRAINER
 
@@ -50,8 +56,8 @@ _GOODBYE_WITHIN_S = 3.0
 _AWAY_SHARE = 0.25
 #: Most characters of an event, and most bytes of a status, which is one text of a message.
 _MOST_EVENT, _MOST_STATUS_BYTES = 300, 48 * 1024
-#: Seconds between two reminders to stop.
-_REMIND_EVERY_S = 0.5
+#: Least seconds between two looks of the plug-ins.
+_OBSERVE_EVERY_S = 0.1
 
 
 class Phase(Enum):
@@ -70,6 +76,8 @@ class MonitorState:
         registry: who is there.
         view: what the run does.
         goal: when it is over.
+        plugins: decide from what the run does.
+        expected: role → how many processes are configured.
         numbers_from: when the first number is handed out. A monitor that was started again hears
             first which numbers living processes have.
     """
@@ -80,6 +88,8 @@ class MonitorState:
         view: MetricsAggregator,
         goal: StopCondition,
         *,
+        plugins: Plugins | None = None,
+        expected: Mapping[str, int] | None = None,
         numbers_from: float = float("-inf"),
     ) -> None:
         self._registry, self._view, self._goal = registry, view, goal
@@ -87,7 +97,12 @@ class MonitorState:
         self.phase = Phase.RUNNING
         self.reason: str | None = None
         self._phase_since = 0.0
-        self._reminded_at = float("-inf")
+        self._plugins = plugins or Plugins({})
+        self._indicators = IndicatorCollector(expected or {})
+        self._observed_at = float("-inf")
+        self._channel = DirectiveChannel()
+        #: Who asks for the status, as a receiver of directives.
+        self._supervisor: Member | None = None
         self._told_revision = 0
         self._attended = ActiveClock(_AWAY_SHARE * registry.silent_after_s)
         self.events: deque[str] = deque(maxlen=50)
@@ -102,8 +117,6 @@ class MonitorState:
         self._wait_share: dict[str, Any] = {}
         self.line: dict[str, Any] = {}
         self._best_due = False
-        #: What the tuner says to the parent; see `services.monitor.tuner_plugin`.
-        self.actors_wanted: int | None = None
         self._notes: deque[str] = deque(maxlen=50)
         self._noted = 0
 
@@ -119,7 +132,12 @@ class MonitorState:
         if isinstance(message, StopRun):
             self.stop(message.reason, now)
             return []
+        if isinstance(message, DirectiveAck):
+            self._channel.acknowledge(sender, message.id)
         if isinstance(message, StatusRequest):
+            self._supervisor = Member(
+                "supervisor", 0, sender, address, {}, heard_at=self._attended.seconds
+            )
             return [OutgoingMessage(address, Status(self._status_text(envelope.sequence)))]
         return []
 
@@ -137,16 +155,40 @@ class MonitorState:
         if self._registry.revision != self._told_revision:
             self._told_revision = self._registry.revision
             messages += [OutgoingMessage(m.address, self._peers()) for m in self._registry.members]
+        self._channel.meet(self._receivers())
         if self._best_due:
-            messages += self._offer_best()
-        return messages + self._end(now)
+            self._offer_best()
+        if self.phase is Phase.RUNNING and not 0.0 <= now - self._observed_at < _OBSERVE_EVERY_S:
+            self._observed_at = now
+            self._ask_plugins(now)
+        self._end(now)
+        return messages + self._channel.messages(now)
+
+    def _ask_plugins(self, now: float) -> None:
+        if not self._plugins:
+            return
+        seen = self._indicators.look(self._registry.members, self.line, self._view.time_s(now))
+        for rank, name, directive in self._plugins.observe(seen):
+            if isinstance(directive.payload, Note):
+                self.note(directive.payload.text)
+            elif isinstance(directive.payload, StopRun):
+                self.stop(directive.payload.reason, now)
+            else:
+                self._channel.issue(directive, by=name, rank=rank)
+
+    def _receivers(self) -> list[Member]:
+        supervisor, silent_after_s = self._supervisor, self._registry.silent_after_s
+        if supervisor and self._attended.seconds - supervisor.heard_at > silent_after_s:
+            self._supervisor = supervisor = None
+        return [*self._registry.members, *([supervisor] if supervisor else [])]
 
     def make_line(self, now: float) -> dict[str, Any]:
         """The metrics line of this moment; notices when the run is over."""
         self.line = self._view.line(now)
         self._best_due = True
         reason = self._goal.observe(self.line, episodes_in_mean=self._view.returns_in_mean)
-        self.line |= self._goal.fields()
+        self.line |= self._goal.fields() | self._channel.gauges()
+        self._plugins.add_gauges(self.line)
         if self.phase is Phase.RUNNING:
             self._wait_share = self.line["wait_share"]
         else:
@@ -156,14 +198,15 @@ class MonitorState:
             self.stop(reason, now)
         return self.line
 
-    def _offer_best(self) -> list[OutgoingMessage]:
+    def _offer_best(self) -> None:
         """Tell the trainer of the mean of 100 returns, where it is above its best checkpoint's."""
         self._best_due = False
         mean, best = self._view.mean_of_100, self._view.best_return
-        if mean is None or (best is not None and mean <= best):
-            return []
-        trainers = [m for m in self._registry.members if m.role == TRAINER.name]
-        return [OutgoingMessage(m.address, SaveBest(mean)) for m in trainers]
+        if mean is not None and (best is None or mean > best):
+            cause = {"return_mean_100": mean, "best_return": best}
+            self._channel.issue(
+                Directive(TRAINER.name, SaveBest(mean), cause, once=True), by="monitor"
+            )
 
     def stop(self, reason: str, now: float) -> None:
         """End the run: actors first, so that nothing is produced that nobody will learn."""
@@ -188,7 +231,6 @@ class MonitorState:
             "events": list(self.events)[-10:],
             "silent": list(self._silent),
             "silences": self._silences,
-            "actors_wanted": self.actors_wanted,
             "notes": list(self._notes),
             "noted": self._noted,
         }
@@ -224,7 +266,7 @@ class MonitorState:
 
     def _number(self, address: bytes, sender: str, role: str, now: float) -> list[OutgoingMessage]:
         if (fault := number_fault(role)) is not None:
-            return [OutgoingMessage(address, Directive("leave", fault))]
+            return [OutgoingMessage(address, MembershipReply("leave", fault))]
         if now < self._numbers_from:
             return []  # it asks again
         number = self._registry.hand_out(sender, role, self._attended.seconds)
@@ -247,11 +289,11 @@ class MonitorState:
         if refusal is not None:
             who = f"{member.name} at {hello.host} (process {hello.pid})"
             self._tell_once(sender, refusal, f"{who} is refused: {refusal}")
-            return [OutgoingMessage(address, Directive("leave", refusal))]
+            return [OutgoingMessage(address, MembershipReply("leave", refusal))]
         if (holder := self._registry.taken_by(member)) is not None:
             if self.phase is not Phase.RUNNING:
-                return [OutgoingMessage(address, Directive("stop", self.reason or ""))]
-            return [OutgoingMessage(address, Directive("wait", holder))]
+                return [OutgoingMessage(address, MembershipReply("stop", self.reason or ""))]
+            return [OutgoingMessage(address, MembershipReply("wait", holder))]
         if hello.note and self._registry.get(sender) is None:
             self._event(f"{member.name} comes back: {hello.note}")
         if (replaced := self._registry.hello(member)) is not None:
@@ -264,7 +306,9 @@ class MonitorState:
     ) -> list[OutgoingMessage]:
         member = self._registry.get(sender)
         if member is None:
-            return [OutgoingMessage(address, Directive("hello", "the monitor does not know you"))]
+            return [
+                OutgoingMessage(address, MembershipReply("hello", "the monitor does not know you"))
+            ]
         self._registry.heard(sender, self._attended.seconds)
         messages = [OutgoingMessage(address, HeartbeatReply(self._registry.revision))]
         fitting = without_too_much(heartbeat)
@@ -277,6 +321,8 @@ class MonitorState:
             )
         if (fault := self._claims.fault(sender, fitting)) is None:
             self._view.observe_heartbeat(member.role, member.name, sender, fitting, now)
+            if self._plugins:
+                self._indicators.take(member, fitting, self._view.time_s(now))
         else:
             self.refused_heartbeats += 1
             self._tell_once(sender, "cannot be", f"{member.name} reports what cannot be: {fault}")
@@ -306,30 +352,23 @@ class MonitorState:
         ]
         return Peers(self._registry.revision, peers)
 
-    def _end(self, now: float) -> list[OutgoingMessage]:
+    def _end(self, now: float) -> None:
+        """Go on with the end: the actors first, then all others, none waited for too long."""
         late = now - self._phase_since > _GOODBYE_WITHIN_S
         members = self._registry.members
-        messages: list[OutgoingMessage] = []
         if self.phase is Phase.STOPPING_ACTORS:
-            members = [m for m in members if ROLES[m.role].stops_first]
-            if late or not members:
+            if late or not any(ROLES[member.role].stops_first for member in members):
                 self.phase, self._phase_since = Phase.STOPPING_ALL, now
-                self._reminded_at = float("-inf")
-                members = self._registry.members
                 # before the trainer is told to stop: its last checkpoint may be the best
-                messages = self._offer_best()
-        elif self.phase is Phase.STOPPING_ALL:
-            if late or not members:
-                self.phase = Phase.OVER
-                return []
-        else:
-            return []
-        if now - self._reminded_at < _REMIND_EVERY_S:
-            return []
-        self._reminded_at = now
-        return messages + [
-            OutgoingMessage(m.address, Directive("stop", self.reason or "")) for m in members
-        ]
+                self._offer_best()
+                self._direct_to_stop("all")
+            else:
+                self._direct_to_stop("actor")
+        elif self.phase is Phase.STOPPING_ALL and (late or not members):
+            self.phase = Phase.OVER
+
+    def _direct_to_stop(self, role: str) -> None:
+        self._channel.issue(Directive(role, StopRole(self.reason or "")), by="monitor")
 
     def _event(self, text: str) -> None:
         text = text[:_MOST_EVENT]

@@ -1,4 +1,4 @@
-"""The monitor: knows the roles, keeps the books of the run, and says when it is over."""
+"""The monitor's process: a loop that receives, calls the pure steps, sends, and writes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from aclearn.control import StopCondition
+from aclearn.config import Config
+from aclearn.control import MonitorPlugin, StopCondition
+from aclearn.control.tuner.setup import open_tuner
 from aclearn.errors import LearningLost
 from aclearn.launch import PARENT_PID_VARIABLE
 from aclearn.launch.resources import FreeCores
 from aclearn.metrics import FREE_CORES
+from aclearn.runs import RunFolder
 from aclearn.telemetry import WaitMeter
 from aclearn.views import PlainConsole
 from aclearn.wire import (
+    DirectiveAck,
     Heartbeat,
     Hello,
-    Message,
     NumberRequest,
     Server,
     StatusRequest,
@@ -29,10 +32,8 @@ from aclearn.wire import (
 from services.monitor.core import MonitorState, Phase
 from services.monitor.files import MonitorFiles
 from services.monitor.outgoing_message import OutgoingMessage
-from services.monitor.registry import Member, Registry
-from services.monitor.tuned_counts import TunedSettings
-from services.monitor.tuner_plugin import Tuning
-from services.monitor.tuner_setup import open_tuning, tuned_file
+from services.monitor.plugins import TUNER, Plugins, load_plugins
+from services.monitor.registry import Registry
 from services.roles import MONITOR, ROLES
 from services.runtime.health import missing_role
 from services.runtime.role_context import RoleContext
@@ -54,95 +55,67 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
     """Run the monitor until the run is over; its last act is the summary. Its exit status.
 
     Raises:
+        ConfigError: a plug-in cannot be loaded.
         LearningLost: the summary could not be written, and no parent looks for it.
     """
     config, folder = context.config, context.folder
     if folder is None:
-        raise ValueError("the monitor needs a run folder for its books")
-    existed = folder.metrics_path.exists()
-    server = context.serve_at(
-        context.monitor, (NumberRequest, Hello, Heartbeat, StopRun, StatusRequest)
-    )
+        raise ValueError("the monitor needs a run folder to write into")
+    numbers_from = 0.0
+    if folder.metrics_path.exists():
+        numbers_from = clock() + config.monitor.heartbeat_every_s + _RECONNECTED_WITHIN_S
+    accepts = (NumberRequest, Hello, Heartbeat, DirectiveAck, StopRun, StatusRequest)
+    server = context.serve_at(context.monitor, accepts)
     files = MonitorFiles(folder)
-    begun = clock() - started_seconds_ago(files.last_written, moment(clock()))
-    view = files.open_view(begun)
-    last_line = files.last_line
-    if last_line:
+    plugins = Plugins(_open_plugins(config, folder, files))
+    view = files.open_view(clock() - started_seconds_ago(files.last_written, moment(clock())))
+    if last_line := files.last_line:
         _LOGGER.info(
             "event=run_continued folder=%s time_s=%s", folder.path, last_line.get("time_s")
         )
     goal = StopCondition.resumed(config.run, last_line)
-    heartbeat_every_s = config.monitor.heartbeat_every_s
-    registry = Registry(
-        silent_after_s=config.monitor.silent_after_s,
-        replaced_after_s=max(_REPLACED_AFTER_S, _REPLACED_AFTER_HEARTBEATS * heartbeat_every_s),
-        first_numbers={
-            spec.name: spec.most_processes(config)
-            for spec in ROLES.values()
-            if PARENT_PID_VARIABLE in os.environ
-        },
-    )
-    book = MonitorState(
+    registry = _open_registry(config)
+    state = MonitorState(
         registry,
         view,
         goal,
-        numbers_from=clock() + heartbeat_every_s + _RECONNECTED_WITHIN_S if existed else 0.0,
-    )
-    memory = TunedSettings(tuned_file(config))
-    time_base_s = float(last_line.get("time_s") or 0.0)
-    tuning = open_tuning(
-        config,
-        folder,
-        memory,
-        clock=clock,
-        time_s=lambda now: time_base_s + now - begun,
-        show=files.tensorboard.write_at,
+        plugins=plugins,
+        expected={spec.name: spec.processes(config) for spec in ROLES.values()},
+        numbers_from=numbers_from,
     )
     needs = MONITOR.needs(config)
-    meter = WaitMeter()
-    cores = FreeCores()
+    meter, cores = WaitMeter(), FreeCores()
     next_line = clock()  # at once: who looks at a run that starts sees that it does
 
     def make_line() -> dict[str, Any]:
         view.observe_own_waits(MONITOR.name, meter.seconds(), clock())
-        line = book.make_line(clock())
-        line["monitor_refused_messages"] = sum(server.refused.values()) + book.refused_heartbeats
+        line = state.make_line(clock())
+        line["monitor_refused_messages"] = sum(server.refused.values()) + state.refused_heartbeats
         line["monitor_refused_connections"] = server.refused_connections
         free = cores.look()
         here = all(m.host == socket.gethostname() for m in registry.members)
         if free is not None and here:  # who is elsewhere has other cores
             line[FREE_CORES] = free
-        if tuning is not None:
-            line |= {**tuning.gauges(), "tuner_file_warnings": memory.warnings}
         return line
 
     # under `aclearn train` the parent shows the run; else nobody else does
     by_hand = PARENT_PID_VARIABLE not in os.environ
     goals = config.run.bounds()
     console = PlainConsole(goals, name=context.run, stream=sys.stdout) if by_hand else None
-    while book.phase is not Phase.OVER:
+    while state.phase is not Phase.OVER:
         with meter.waiting("messages"):
             received = server.receive(_LOOK_EVERY_S)
         for address, envelope in received:
-            now = clock()
-            member = registry.get(envelope.sender)
-            refused = book.refused_heartbeats
-            _send(server, book.take(address, envelope, now))
-            if book.refused_heartbeats > refused:
-                continue
-            if tuning is not None and book.phase is Phase.RUNNING and member is not None:
-                _tune(tuning, member, envelope.message, book, registry, now)
+            _send(server, state.take(address, envelope, clock()))
         now = clock()
-        if tuning is not None and book.phase is Phase.RUNNING:
-            _send(server, tuning.messages(registry.members, now))
         if context.stop:
             if context.contained:
-                book.leave(str(context.stop.reason))
+                state.leave(str(context.stop.reason))
             else:
-                book.stop(str(context.stop.reason), now)
-        before = book.phase
-        _send(server, book.observe_time(now))
-        if before is not book.phase is Phase.STOPPING_ALL:
+                state.stop(str(context.stop.reason), now)
+        before = state.phase
+        _send(server, state.observe_time(now))
+        if before is not state.phase is Phase.STOPPING_ALL:
             next_line = now  # the mean that the last checkpoint may be the best for is in a line
         if context.health is not None:
             context.health.say(
@@ -152,12 +125,11 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
             next_line = now + config.run.metrics_every_s
             line = make_line()
             for text in files.write_line(line, view):
-                book.note(text)
+                state.note(text)
             if console is not None:
                 console.update(line, [])
-    written = files.close(make_line(), view, goal, book.reason or "stopped")
-    if tuning is not None:
-        tuning.close()
+    written = files.close(make_line(), view, goal, state.reason or "stopped")
+    plugins.close()
     server.close(linger_s=0.5)
     if by_hand and not written:
         raise LearningLost(
@@ -169,20 +141,26 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
     return 0
 
 
-def _tune(
-    tuning: Tuning,
-    member: Member,
-    message: Message,
-    book: MonitorState,
-    registry: Registry,
-    now: float,
-) -> None:
-    """Let the tuner read a heartbeat; what it wants of the parent is in the book's status."""
-    if isinstance(message, Heartbeat):
-        tuning.take(member, message, registry.members, book.line, now)
-    book.actors_wanted = tuning.actors_wanted
-    while tuning.notes:
-        book.note(tuning.notes.popleft())
+def _open_plugins(
+    config: Config, folder: RunFolder, files: MonitorFiles
+) -> dict[str, MonitorPlugin]:
+    """The tuner, where it is on, then those of the configuration, which may overrule it."""
+    workers_of = {spec.tuned_workers: spec.name for spec in ROLES.values() if spec.tuned_workers}
+    tuner = open_tuner(config, folder.path, workers_of, show=files.tensorboard.write_at)
+    return ({TUNER: tuner} if tuner else {}) | load_plugins(config.monitor.plugins)
+
+
+def _open_registry(config: Config) -> Registry:
+    replaced_after_s = _REPLACED_AFTER_HEARTBEATS * config.monitor.heartbeat_every_s
+    return Registry(
+        silent_after_s=config.monitor.silent_after_s,
+        replaced_after_s=max(_REPLACED_AFTER_S, replaced_after_s),
+        first_numbers={
+            spec.name: spec.most_processes(config)
+            for spec in ROLES.values()
+            if PARENT_PID_VARIABLE in os.environ
+        },
+    )
 
 
 def _send(server: Server, messages: list[OutgoingMessage]) -> None:

@@ -9,16 +9,18 @@ from dataclasses import replace
 
 from aclearn.wire import (
     Client,
-    Directive,
+    DirectiveAck,
     ErrorReply,
     Heartbeat,
     HeartbeatReply,
     Hello,
+    MembershipReply,
     Message,
     Peer,
     Peers,
     SaveBest,
     SetWorkers,
+    StopRole,
 )
 from services.runtime.health import WAITS_FOR_MONITOR, HealthFile, missing_role
 from services.runtime.refusal_log import say_refusal
@@ -147,6 +149,15 @@ class MonitorClient:
         self._send_heartbeat(self._make_heartbeat(True), timeout_s=_GOODBYE_LINGER_S)
         self._client.close(linger_s=_GOODBYE_LINGER_S)
 
+    def _follow(self, directive: SaveBest | SetWorkers | StopRole) -> None:
+        if isinstance(directive, SaveBest):
+            self._best_means.append(directive.return_mean)
+        elif isinstance(directive, SetWorkers):
+            self.workers = directive.count
+        else:
+            self.run_is_over = True
+            self._stop(directive.reason)
+
     def _missing(self) -> str:
         """What there is nothing to do without, in words; empty where nothing is missing."""
         assert self._health is not None
@@ -189,7 +200,7 @@ class MonitorClient:
         elif isinstance(message, HeartbeatReply):
             if message.revision != self.revision:
                 self._known = False  # the monitor knows more: ask again
-        elif isinstance(message, Directive):
+        elif isinstance(message, MembershipReply):
             if message.action in ("stop", "leave"):
                 self.run_is_over |= message.action == "stop"
                 self._stop(message.reason)
@@ -198,10 +209,10 @@ class MonitorClient:
             elif message.action == "hello":
                 self._known = False
                 self._next_hello = self._clock()
-        elif isinstance(message, SaveBest):
-            self._best_means.append(message.return_mean)
-        elif isinstance(message, SetWorkers):
-            self.workers = message.count
+        elif isinstance(message, SaveBest | SetWorkers | StopRole):
+            # one that is lost is sent again, and so is an acknowledgement that is
+            self._client.send(DirectiveAck(message.id))
+            self._follow(message)
         elif isinstance(message, ErrorReply):
             say_refusal(self._refusals, "monitor", message)
         else:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from aclearn.errors import ConfigError
-from aclearn.wire import Directive, ErrorReply, Number, NumberRequest
+from aclearn.wire import ErrorReply, MembershipReply, Number, NumberRequest
 from services.roles import RoleSpec
 from services.runtime.monitor_client import ASK_EVERY_S, UnansweredWarning
 from services.runtime.refusal_log import say_refusal
@@ -71,7 +71,7 @@ def ask_number(context: RoleContext, *, clock: Callable[[], float] = time.monoto
             if isinstance(message, Number):
                 _LOGGER.info("event=number_given name=%s-%d", context.role, message.number)
                 return message.number
-            if isinstance(message, Directive) and message.action == "leave":
+            if isinstance(message, MembershipReply) and message.action == "leave":
                 _LOGGER.info("event=told_to_stop reason=%r", message.reason)
                 return None
             if isinstance(message, ErrorReply):

@@ -82,7 +82,6 @@ def test_a_sweep_tries_each_setting_once_a_round(
         every_s=1.0,
         settle_s=0.0,
         longest_gap_s=1.0,
-        clock=lambda: 0.0,
         rng=random.Random(0),
     )
     tried = []
@@ -113,15 +112,14 @@ def test_the_rule_of_ga3c_compares_bare_counts_and_never_runs_what_it_reverts_to
         every_s=10.0,
         settle_s=3.0,
         longest_gap_s=5.0,
-        clock=lambda: now,
         rng=_Scripted([1, 0, 0, 0, -1, -1, 0, -1]),
     )
     decided = []
     for seconds, counted in ((5.0, 100), (10.0, 150), (10.0, 120)):
         counts = rule.propose()
-        assert rule.observe(0, counts) == []
+        assert rule.observe(now, 0, counts) == []
         now += seconds
-        decided += rule.observe(counted, counts)
+        decided += rule.observe(now, counted, counts)
     # half a window first, so that the second pays though its rate is lower: 15 against 20
     assert [(d.verdict, d.rate) for d in decided] == [
         ("accepted", 20.0),

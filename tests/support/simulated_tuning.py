@@ -25,7 +25,6 @@ class Run:
         self.tuner = Tuner(
             start,
             most or dict.fromkeys(start, 4),
-            clock=lambda: self.now,
             rng=random.Random(7),
             **(settings | changes),
         )
@@ -41,7 +40,7 @@ class Run:
         self.now += seconds
         self.counter += seconds * self.rate(running)
         decided = self.tuner.observe(
-            round(self.counter), running, source=self.source, deaths=self.deaths
+            self.now, round(self.counter), running, source=self.source, deaths=self.deaths
         )
         self.path.append(wanted)
         self.decisions += decided

@@ -23,12 +23,13 @@ import zmq
 from aclearn.runs import is_metrics_line
 from aclearn.wire import (
     Client,
-    Directive,
     Hello,
+    MembershipReply,
     Message,
     Peers,
     Status,
     StatusRequest,
+    StopRole,
     connect_dealer,
     new_incarnation,
 )
@@ -462,7 +463,7 @@ class Visitor:
         def look() -> T | None:
             envelope = client.receive(0.1)
             found = envelope.message if envelope is not None else None
-            assert not isinstance(found, Directive), found
+            assert not isinstance(found, MembershipReply | StopRole), found
             return found if isinstance(found, answer) else None
 
         return wait_for(look, f"{answer.__name__} answers {type(message).__name__}")

@@ -6,12 +6,15 @@ import json
 from pathlib import Path
 
 from aclearn.config import Config, config_from_yaml
+from aclearn.control import Note, SetActors
+from aclearn.control.tuner.remembered_counts import RememberedCounts
+from aclearn.control.tuner.setup import open_tuner
 from aclearn.runs import RunFolder
 from aclearn.runs.tuner_log import TUNER_FILE
+from services.monitor.directive_channel import DirectiveChannel
+from services.monitor.indicator_collector import IndicatorCollector
 from services.monitor.outgoing_message import OutgoingMessage
 from services.monitor.registry import Member
-from services.monitor.tuned_counts import TunedSettings
-from services.monitor.tuner_setup import open_tuning, tuned_file
 
 _YAML = """
 run: {{name: r, dir: {dir}}}
@@ -49,7 +52,7 @@ class World:
     def __init__(self, tools, config: Config, rate) -> None:
         self.tools, self.config, self.rate = tools, config, rate
         self.clock = tools.Clock(0.0)
-        self.memory = TunedSettings(tuned_file(config))
+        self.memory = RememberedCounts(config)
         path = Path(config.run.dir) / "r"
         existed = path.exists()
         self.folder = (
@@ -58,14 +61,16 @@ class World:
             else RunFolder.create(config.run.dir, "r", config.to_yaml())
         )
         self.shown: list[tuple[int, dict]] = []
-        self.tuning = open_tuning(
+        self.tuning = open_tuner(
             config,
-            self.folder,
-            self.memory,
-            clock=self.clock,
-            time_s=lambda now: now + 100.0,
+            self.folder.path,
+            {"predictors": "predictor", "trainers": "trainer"},
             show=lambda number, scalars: self.shown.append((number, scalars)),
         )
+        self.collector = IndicatorCollector({"actor": config.actors.processes})
+        self.channel = DirectiveChannel()
+        self.notes: list[str] = []
+        self.actors_wanted: int | None = None
         self.members = [member("trainer-0", "t"), *actors_of(config.actors.processes)]
         self.workers = {"t": 1}
         self.learned = 0.0
@@ -79,6 +84,27 @@ class World:
         #: Seconds that an actor takes to leave when fewer are wanted.
         self.leaves_within_s = 0.0
         self._leaving_since: float | None = None
+        if self.tuning is not None:
+            self.look()
+
+    @property
+    def time_s(self) -> float:
+        """The run's clock: it had gone on for 100 s before."""
+        return self.clock.now + 100.0
+
+    def heartbeat(self, member: Member, **fields) -> None:
+        self.collector.take(member, self.tools.make_heartbeat(**fields), self.time_s)
+
+    def look(self) -> None:
+        """Ask the tuner what it wants, as the monitor does."""
+        for directive in self.tuning.observe(self.collector.look(self.members, {}, self.time_s)):
+            if isinstance(directive.payload, Note):
+                self.notes.append(directive.payload.text)
+            elif isinstance(directive.payload, SetActors):
+                assert directive.to == "supervisor"
+                self.actors_wanted = directive.payload.count
+            else:
+                self.channel.issue(directive, by="tuner", rank=0)
 
     def go_on(self, seconds: float) -> None:
         end = self.clock.now + seconds
@@ -90,16 +116,20 @@ class World:
                 if member.incarnation in self.silent:
                     continue
                 workers = self.workers.get(member.incarnation)
-                heartbeat = self.tools.make_heartbeat(
+                self.heartbeat(
+                    member,
                     counters={"learned_steps": int(self.learned), "batches": int(self.learned)},
                     gauges={} if workers is None else {"workers": float(workers)},
                 )
-                self.tuning.take(member, heartbeat, self.members, {}, self.clock.now)
-            for message in self.tuning.messages(self.members, self.clock.now):
+            self.look()
+            self.channel.meet(self.members)
+            for message in self.channel.messages(self.clock.now):
                 self.messages.append(message)
                 if not self.deaf:
-                    self.workers[message.address.decode()] = message.message.count
-            wanted = self.tuning.actors_wanted
+                    incarnation = message.address.decode()
+                    self.channel.acknowledge(incarnation, message.message.id)
+                    self.workers[incarnation] = message.message.count
+            wanted = self.actors_wanted
             if wanted is not None and not self.deaf:
                 others = [m for m in self.members if m.role != "actor"]
                 there = len(self.members) - len(others) - len(self.by_hand)
@@ -111,6 +141,10 @@ class World:
                     gone = self.clock.now - self._leaving_since >= self.leaves_within_s
                     wanted = wanted if gone else there
                 self.members = others + self._actors(wanted) + self.by_hand
+
+    def told(self) -> list[tuple[str, int]]:
+        """Who was told which count of workers."""
+        return [(m.address.decode(), m.message.count) for m in self.messages]
 
     def start_again(self, name: str, incarnation: str) -> None:
         """An actor's successor has said hello."""

@@ -18,13 +18,14 @@ from aclearn.wire import (
     ActReply,
     ActRequest,
     Client,
-    Directive,
+    DirectiveAck,
     Heartbeat,
     HeartbeatReply,
     Hello,
     Peer,
     Peers,
     SetWorkers,
+    StopRole,
     Weights,
     WeightsRequest,
 )
@@ -86,7 +87,8 @@ class Surroundings:
         self.config = load_config(path)
         self.monitor_address = f"ipc://{system.sockets}/m"
         self.context = self._role("monitor", 0)
-        self._monitor = self.context.serve_at(self.context.monitor, (Hello, Heartbeat))
+        accepts = (Hello, Heartbeat, DirectiveAck)
+        self._monitor = self.context.serve_at(self.context.monitor, accepts)
         self._weights, endpoint = self.context.serve((WeightsRequest,))
         self._trainer = Peer(
             "trainer", "trainer-0", self.context.incarnation, {"weights": endpoint}
@@ -121,7 +123,7 @@ class Surroundings:
                 self._address = address
                 self.endpoint = envelope.message.endpoints["predictions"]
                 self.tell(Peers(1, [self._trainer]))
-            else:
+            elif isinstance(envelope.message, Heartbeat):
                 self.heartbeat = envelope.message
                 self._monitor.send(address, HeartbeatReply(1))  # who said goodbye may be gone
         for address, _ in self._weights.receive(0.0):
@@ -216,7 +218,7 @@ def test_counts_change_while_requests_and_weights_come_and_nothing_is_lost(surro
             assert reply.log_probs == pytest.approx(expected, abs=2e-6)
     assert len(versions) > 1
 
-    around.tell(Directive("stop", "enough"))
+    around.tell(StopRole("enough"))
     # its goodbye is the last heartbeat
     wait_for(lambda: around.step() or around.heartbeat.final, "the last heartbeat", context=str)
     counters = around.heartbeat.counters

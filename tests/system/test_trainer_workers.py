@@ -13,7 +13,7 @@ import pytest
 from aclearn.config import load_config
 from aclearn.launch import StopFlag
 from aclearn.wire import (
-    Directive,
+    DirectiveAck,
     Heartbeat,
     HeartbeatReply,
     Hello,
@@ -21,6 +21,7 @@ from aclearn.wire import (
     Peer,
     Peers,
     SetWorkers,
+    StopRole,
 )
 from services.runtime.role_context import RoleContext
 from tests.support.system import CARTPOLE, PATIENCE, Run, System, check_lines
@@ -37,7 +38,7 @@ class PlayedMonitor:
         path = system.config(CARTPOLE, run={"checkpoint_every_s": 3600.0}, actors={"processes": 1})
         address = f"ipc://{system.sockets}/m"
         self._context = RoleContext("monitor", 0, load_config(path), address, None, StopFlag())
-        self._server = self._context.serve_at(address, (Hello, Heartbeat))
+        self._server = self._context.serve_at(address, (Hello, Heartbeat, DirectiveAck))
         self._addresses: dict[str, bytes] = {}
         self._peers: dict[str, Peer] = {}
         self.heartbeats: dict[str, Heartbeat] = {}
@@ -62,6 +63,8 @@ class PlayedMonitor:
         """Take what has come and answer it."""
         for address, envelope in self._server.receive(0.002):
             message = envelope.message
+            if isinstance(message, DirectiveAck):
+                continue
             if isinstance(message, Hello):
                 self._addresses[message.role] = address
                 endpoints = dict(message.endpoints)
@@ -92,7 +95,7 @@ class PlayedMonitor:
 
     def end(self, role: str) -> Heartbeat:
         """Tell a role to stop; its last heartbeat."""
-        self.tell(role, Directive("stop", "enough"))
+        self.tell(role, StopRole("enough"))
         self.until(lambda: self.heartbeats[role].final, f"the last heartbeat of the {role}")
         assert self.roles[role].wait(within_s=20.0) == 0, self.roles[role].output
         return self.heartbeats[role]

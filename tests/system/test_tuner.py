@@ -55,8 +55,8 @@ def test_actors_come_and_go_and_every_step_is_accounted_for(system: System) -> N
     check_line(summary)
     restarted = [n for n in ("actor-0", "actor-1", "actor-2") if f"{n} died" in run.output]
     assert restarted == []  # who was let go did not fail
-    remembered = json.loads((run.folder.parent / "tuned.json").read_text())["settings"]
-    assert [set(entry["counts"]) for entry in remembered] == [{"actors"}]
+    [remembered] = (run.folder.parent / ".tuned").iterdir()
+    assert set(json.loads(remembered.read_text())["counts"]) == {"actors"}
     picture = system.folder / "tuner.png"
     drawn = system.command("plot", run.folder, "--tuner", "--out", picture)
     assert drawn.wait() == 0, drawn.output
@@ -184,7 +184,7 @@ def test_a_run_too_short_for_a_window_remembers_nothing_and_its_plot_says_why(
     assert run.wait() == 0, run.diagnosis()
     assert run.check_books()["reason"] == "max_env_steps"
     assert _decisions(run) == []
-    assert not (run.folder.parent / "tuned.json").exists()
+    assert not (run.folder.parent / ".tuned").exists()
     drawn = system.command("plot", run.folder, "--tuner", "--out", system.folder / "t.png")
     assert drawn.wait() != 0
     assert "has no reading yet: no window has ended" in drawn.output

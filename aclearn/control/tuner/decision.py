@@ -54,6 +54,11 @@ class Decision:
         """JSON-able, without NaN."""
         return asdict(self)
 
+    def cause(self) -> dict[str, Any]:
+        """Why what runs now runs: the numbers of this decision, for the log."""
+        names = ("verdict", "counts", "rate", "baseline", "change", "temperature")
+        return {name: getattr(self, name) for name in names}
+
     def as_scalars(self) -> dict[str, Any]:
         """Its numbers by TensorBoard's names; the verdict is the name of a number that is 1."""
         numbers = {

@@ -8,7 +8,7 @@ that is kept has an estimate of its own, which every trial is compared with.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from aclearn.control.tuner.annealing_search import AnnealingSearch
 from aclearn.control.tuner.decision import Decision
@@ -22,7 +22,7 @@ class Tuner:
     `propose` gives the counts that should run now; `observe` takes what runs. Call both in turns,
     several times in a window:
 
-        for decision in tuner.observe(learned_steps, counts):
+        for decision in tuner.observe(now, learned_steps, counts):
             log(decision)
         wanted = tuner.propose(bottleneck)
 
@@ -49,7 +49,6 @@ class Tuner:
         cooling: factor of the temperature with each trial.
         restart_search_share: deviation of the kept setting's rate that lets it search again.
         takeover_s: longest wait for the roles to take counts over, in seconds.
-        clock: seconds.
         rng: chooses trials and accepts losses.
 
     Raises:
@@ -67,7 +66,6 @@ class Tuner:
         temperature: float,
         cooling: float,
         restart_search_share: float,
-        clock: Callable[[], float],
         rng: random.Random,
         takeover_s: float = 30.0,
     ) -> None:
@@ -87,7 +85,7 @@ class Tuner:
             restart_search_share=restart_search_share,
             rng=rng,
         )
-        self._most, self._takeover_s, self._clock = dict(most), takeover_s, clock
+        self._most, self._takeover_s = dict(most), takeover_s
         self._deaths = 0
         self._window = RateWindow(settle_s=settle_s, longest_gap_s=longest_gap_s)
 
@@ -146,6 +144,7 @@ class Tuner:
 
     def observe(
         self,
+        now: float,
         counter: int,
         counts: Mapping[str, int],
         *,
@@ -156,6 +155,7 @@ class Tuner:
         """Take a sample.
 
         Args:
+            now: when it was taken, in seconds.
             counter: of the objective, cumulative.
             counts: what the roles run; a name that is not known yet is left out.
             source: incarnation of who counts; another one begins a window anew.
@@ -169,7 +169,7 @@ class Tuner:
         search = self._search
         if search.wants_trial:
             return []  # nothing is measured until somebody asks what should run
-        now, measured = self._clock(), search.runs
+        measured = search.runs
         running = tuple(counts.get(name, 0) for name in self._names)
         died, self._deaths = deaths - self._deaths, deaths
         trial = search.trial is not None

@@ -10,10 +10,10 @@ from aclearn.config import RunConfig
 from aclearn.control import StopCondition
 from aclearn.metrics import MetricsAggregator
 from aclearn.wire import (
-    Directive,
     Envelope,
     HeartbeatReply,
     Hello,
+    MembershipReply,
     Number,
     NumberRequest,
     Peer,
@@ -21,6 +21,7 @@ from aclearn.wire import (
     SaveBest,
     Status,
     StatusRequest,
+    StopRole,
     StopRun,
     encode,
 )
@@ -30,19 +31,19 @@ from services.monitor.registry import Registry
 
 
 class Monitor:
-    """A book with its clock, and roles that talk to it."""
+    """The monitor's state with its clock, and roles that talk to it."""
 
     def __init__(self, tools, run: RunConfig | None = None, **options) -> None:
         self.tools, self.now = tools, 0.0
         self.registry, self.view = Registry(silent_after_s=20.0), MetricsAggregator(0.0)
-        self.book = MonitorState(
+        self.state = MonitorState(
             self.registry, self.view, StopCondition(run or RunConfig()), **options
         )
-        self.book.observe_time(self.now)
+        self.state.observe_time(self.now)
 
     def take(self, sender: str, message) -> list[OutgoingMessage]:
         envelope = Envelope("run-1", sender, 0, message)
-        return self.book.take(sender.encode(), envelope, self.now)
+        return self.state.take(sender.encode(), envelope, self.now)
 
     def hello(
         self, name: str, incarnation: str, pid: int = 1, **endpoints: str
@@ -55,7 +56,7 @@ class Monitor:
 
     def tick(self, seconds: float = 0.0) -> list[OutgoingMessage]:
         self.now += seconds
-        return self.book.observe_time(self.now)
+        return self.state.observe_time(self.now)
 
     def look(self, seconds: float) -> list[OutgoingMessage]:
         """Look every second, as a monitor that runs does; the messages of all looks."""
@@ -68,7 +69,7 @@ class Monitor:
         return sorted(
             message.address.decode()
             for message in self.tick(seconds)
-            if isinstance(message.message, Directive) and message.message.action == "stop"
+            if isinstance(message.message, StopRole)
         )
 
 
@@ -96,7 +97,7 @@ def test_a_heartbeat_is_answered_with_the_revision(monitor) -> None:
     assert monitor.heartbeat("a", counters={"env_steps": 120}) == [
         OutgoingMessage(b"a", HeartbeatReply(1))
     ]
-    assert monitor.book.make_line(1.0)["env_steps"] == 120
+    assert monitor.state.make_line(1.0)["env_steps"] == 120
 
 
 def test_a_second_trainer_waits_until_the_first_is_not_heard_which_leaves_when_it_comes_back(
@@ -112,14 +113,14 @@ def test_a_second_trainer_waits_until_the_first_is_not_heard_which_leaves_when_i
     monitor.look(2.1)
     [message] = monitor.hello("trainer-0", "b")
     assert isinstance(message.message, Peers)
-    assert "trainer-0 was started again" in monitor.book.status()["events"]
+    assert "trainer-0 was started again" in monitor.state.status()["events"]
     [message] = monitor.heartbeat("a")
-    assert message.message == Directive("hello", "the monitor does not know you")
+    assert message.message == MembershipReply("hello", "the monitor does not know you")
     [message] = monitor.hello("trainer-0", "a")
     assert (message.address, message.message.action) == (b"a", "wait")
     assert [member.incarnation for member in monitor.registry.members] == ["b"]
-    monitor.book.stop("x", monitor.now)
-    assert monitor.hello("trainer-0", "a") == [OutgoingMessage(b"a", Directive("stop", "x"))]
+    monitor.state.stop("x", monitor.now)
+    assert monitor.hello("trainer-0", "a") == [OutgoingMessage(b"a", MembershipReply("stop", "x"))]
 
 
 def test_a_number_is_handed_out_once_those_who_live_have_told_theirs(tools) -> None:
@@ -129,7 +130,7 @@ def test_a_number_is_handed_out_once_those_who_live_have_told_theirs(tools) -> N
     monitor.look(3.0)
     assert monitor.take("n", NumberRequest("actor")) == [OutgoingMessage(b"n", Number(1))]
     [message] = monitor.take("n", NumberRequest("trainer"))
-    assert message.message == Directive(
+    assert message.message == MembershipReply(
         "leave", "a run has one trainer, trainer-0, which asks for no number"
     )
     [message] = monitor.take("n", NumberRequest("supervisor"))
@@ -140,8 +141,8 @@ def test_a_number_is_handed_out_once_those_who_live_have_told_theirs(tools) -> N
 def test_whoever_heartbeats_without_a_hello_is_asked_for_one_and_not_counted(monitor) -> None:
     [message] = monitor.heartbeat("ghost", counters={"env_steps": 120})
     assert message.address == b"ghost"
-    assert message.message == Directive("hello", "the monitor does not know you")
-    assert monitor.book.make_line(1.0)["env_steps"] == 0
+    assert message.message == MembershipReply("hello", "the monitor does not know you")
+    assert monitor.state.make_line(1.0)["env_steps"] == 0
 
 
 def test_a_role_that_was_started_again_replaces_its_dead_self(monitor) -> None:
@@ -151,9 +152,9 @@ def test_a_role_that_was_started_again_replaces_its_dead_self(monitor) -> None:
     monitor.look(2.1)
     [message] = monitor.hello("actor-0", "new")
     assert [peer.incarnation for peer in message.message.peers] == ["t"]
-    assert "actor-0 was started again" in monitor.book.status()["events"]
+    assert "actor-0 was started again" in monitor.state.status()["events"]
     # what the dead one did and no trainer ever saw is lost, not in flight
-    line = monitor.book.make_line(1.0)
+    line = monitor.state.make_line(1.0)
     assert (line["env_steps"], line["in_flight_steps"]) == (50, 0)
     assert line["dropped_steps"] == {"actor_lost": 50}
     [message] = monitor.heartbeat("old")
@@ -169,7 +170,7 @@ def test_the_silent_are_taken_out_and_the_others_told(monitor) -> None:
     [message] = monitor.look(0.1)
     assert message.address == b"b"
     assert [peer.incarnation for peer in message.message.peers] == ["b"]
-    assert json.loads(json.dumps(monitor.book.status()))["silent"] == [["predictor-0", 17]]
+    assert json.loads(json.dumps(monitor.state.status()))["silent"] == [["predictor-0", 17]]
     # it was only slow: it is asked for a hello and comes back
     [message] = monitor.heartbeat("a")
     assert message.message.action == "hello"
@@ -182,7 +183,7 @@ def test_a_monitor_that_stood_still_itself_takes_nobody_for_silent(monitor) -> N
     monitor.hello("predictor-1", "b", predictions="ipc:///b")
     monitor.look(12.0)
     assert monitor.tick(600.0) == []  # stopped and continued, with its machine or alone
-    assert monitor.book.status()["events"] == ["the monitor itself stood still for 600.0 s"]
+    assert monitor.state.status()["events"] == ["the monitor itself stood still for 600.0 s"]
     monitor.heartbeat("b")
     # of the twenty seconds it has heard nothing of the first for twelve and a quarter of the bound
     assert monitor.look(3.0) == []
@@ -218,7 +219,7 @@ def test_a_refusal_is_told_of_once_for_each_process_and_reason(monitor) -> None:
             [message] = monitor.take(sender, Hello("trainer", number, "box", 7, {}))
             assert message.message.action == "leave"
     monitor.take("a", Hello("visitor", 0, "box", 7, {}))
-    told = list(monitor.book.events)
+    told = list(monitor.state.events)
     assert [text.split(" at box")[0] for text in told] == ["trainer-1", "trainer-1", "visitor-0"]
 
 
@@ -229,12 +230,12 @@ def test_a_heartbeat_with_endless_gauges_is_taken_without_them_and_still_fits_a_
     gauges = {"long" * 17: 0.5} | {f"{'g' * 60}{i:03}": float(i) for i in range(500)}
     for _ in range(2):
         monitor.heartbeat("c", gauges=gauges)
-    line = monitor.book.make_line(1.0)
+    line = monitor.state.make_line(1.0)
     taken = [name for name in line if name.startswith("compressor_ggg")]
     assert len(taken) == 64 and f"compressor_{'long' * 17}" not in line
-    [event] = monitor.book.status()["events"]
+    [event] = monitor.state.status()["events"]
     assert event.startswith("compressor-0 reports too much")
-    assert len(json.dumps(monitor.book.status())) < 48 * 1024
+    assert len(json.dumps(monitor.state.status())) < 48 * 1024
 
 
 def test_a_status_that_no_message_could_carry_leaves_out_what_is_only_shown(monitor) -> None:
@@ -248,9 +249,9 @@ def test_a_status_that_no_message_could_carry_leaves_out_what_is_only_shown(moni
         monitor.hello(name, role)
         labels = {f"{'l' * 60}{n:03}": 1.0 for n in range(200)}
         monitor.heartbeat(role, gauges=labels, waits=labels | {"total": 200.0}, parts=labels)
-    monitor.book.make_line(1.0)
+    monitor.state.make_line(1.0)
     for n in range(20):
-        monitor.book.note(f"{n} " + 3000 * "x")
+        monitor.state.note(f"{n} " + 3000 * "x")
     [message] = monitor.take("cli", StatusRequest())
     assert encode(message.message, run="run-1", sender="m", sequence=1)
     status = json.loads(message.message.json)
@@ -267,7 +268,7 @@ def test_who_says_goodbye_is_gone_at_once(monitor) -> None:
     monitor.heartbeat("a", final=True)
     [message] = monitor.tick()
     assert [peer.incarnation for peer in message.message.peers] == ["b"]
-    assert monitor.book.status()["silent"] == []
+    assert monitor.state.status()["silent"] == []
 
 
 def test_actors_stop_first_and_everybody_else_when_they_are_gone(monitor) -> None:
@@ -275,31 +276,31 @@ def test_actors_stop_first_and_everybody_else_when_they_are_gone(monitor) -> Non
         monitor.hello(name, name)
     monitor.tick()
     monitor.take("cli", StopRun("asked by the user"))
-    assert monitor.book.phase is Phase.STOPPING_ACTORS
+    assert monitor.state.phase is Phase.STOPPING_ACTORS
     assert monitor.told_to_stop() == ["actor-0", "actor-1"]
     monitor.heartbeat("actor-0", final=True)
     assert monitor.told_to_stop(0.6) == ["actor-1"]
     monitor.heartbeat("actor-1", final=True)
     assert monitor.told_to_stop(0.1) == ["predictor-0", "trainer-0"]
-    assert monitor.book.phase is Phase.STOPPING_ALL
+    assert monitor.state.phase is Phase.STOPPING_ALL
     monitor.heartbeat("trainer-0", final=True)
     monitor.heartbeat("predictor-0", final=True)
     monitor.tick(0.1)
-    assert monitor.book.phase is Phase.OVER
-    assert monitor.book.reason == "asked by the user"
+    assert monitor.state.phase is Phase.OVER
+    assert monitor.state.reason == "asked by the user"
 
 
 def test_the_stop_carries_its_reason(monitor) -> None:
     monitor.hello("actor-0", "a")
     monitor.tick()
-    monitor.book.stop("max_updates", monitor.now)
-    assert monitor.tick() == [OutgoingMessage(b"a", Directive("stop", "max_updates"))]
+    monitor.state.stop("max_updates", monitor.now)
+    assert monitor.tick() == [OutgoingMessage(b"a", StopRole("max_updates", 1))]
 
 
 def test_reminders_come_every_half_second(monitor) -> None:
     monitor.hello("actor-0", "a")
     monitor.tick()
-    monitor.book.stop("x", monitor.now)
+    monitor.state.stop("x", monitor.now)
     assert monitor.told_to_stop() == ["a"]
     assert monitor.told_to_stop(0.4) == []
     assert monitor.told_to_stop(0.2) == ["a"]
@@ -309,53 +310,53 @@ def test_nobody_can_hold_up_the_end_longer_than_its_two_deadlines(monitor) -> No
     monitor.hello("actor-0", "a")
     monitor.hello("trainer-0", "t")
     monitor.tick()
-    monitor.book.stop("x", monitor.now)
+    monitor.state.stop("x", monitor.now)
     monitor.tick()
     assert monitor.told_to_stop(2.9) == ["a"]
     assert monitor.told_to_stop(0.2) == ["a", "t"]
-    assert monitor.book.phase is Phase.STOPPING_ALL
+    assert monitor.state.phase is Phase.STOPPING_ALL
     monitor.tick(2.9)
-    assert monitor.book.phase is Phase.STOPPING_ALL
+    assert monitor.state.phase is Phase.STOPPING_ALL
     monitor.tick(0.2)
-    assert monitor.book.phase is Phase.OVER
+    assert monitor.state.phase is Phase.OVER
 
 
 def test_a_run_without_roles_is_over_in_two_looks(monitor) -> None:
-    monitor.book.stop("x", 0.0)
+    monitor.state.stop("x", 0.0)
     monitor.tick()
     monitor.tick()
-    assert monitor.book.phase is Phase.OVER
+    assert monitor.state.phase is Phase.OVER
 
 
 def test_a_role_that_comes_while_the_run_ends_is_stopped_too(monitor) -> None:
     monitor.hello("actor-0", "a")
     monitor.tick()
-    monitor.book.stop("x", monitor.now)
+    monitor.state.stop("x", monitor.now)
     monitor.tick()
     monitor.hello("actor-1", "late")
     assert monitor.told_to_stop(0.6) == ["a", "late"]
 
 
 def test_the_first_reason_to_stop_stays(monitor) -> None:
-    monitor.book.stop("target_reached", 0.0)
-    monitor.book.stop("SIGTERM", 1.0)
-    assert monitor.book.reason == "target_reached"
+    monitor.state.stop("target_reached", 0.0)
+    monitor.state.stop("SIGTERM", 1.0)
+    assert monitor.state.reason == "target_reached"
 
 
 def test_a_bound_of_the_run_ends_it(tools) -> None:
     monitor = Monitor(tools, RunConfig(max_updates=10))
     monitor.hello("trainer-0", "t")
     monitor.heartbeat("t", counters={"updates": 9})
-    monitor.book.make_line(1.0)
-    assert monitor.book.phase is Phase.RUNNING
+    monitor.state.make_line(1.0)
+    assert monitor.state.phase is Phase.RUNNING
     monitor.heartbeat("t", counters={"updates": 10})
-    assert monitor.book.make_line(2.0)["updates"] == 10
-    assert (monitor.book.phase, monitor.book.reason) == (Phase.STOPPING_ACTORS, "max_updates")
+    assert monitor.state.make_line(2.0)["updates"] == 10
+    assert (monitor.state.phase, monitor.state.reason) == (Phase.STOPPING_ACTORS, "max_updates")
 
 
 def _play_episodes(monitor, returns: list[float]) -> None:
     monitor.heartbeat("a", episode_returns=returns, episode_lengths=[1] * len(returns))
-    monitor.book.make_line(monitor.now)
+    monitor.state.make_line(monitor.now)
 
 
 def _told_of_the_best(monitor, seconds: float = 0.0) -> list[tuple[bytes, float]]:
@@ -378,7 +379,7 @@ def test_the_trainer_is_told_of_each_mean_above_that_of_its_best_checkpoint(moni
     monitor.heartbeat("t", gauges={"best_return": 5.0})
     _play_episodes(monitor, [4.0])
     assert _told_of_the_best(monitor) == []
-    assert monitor.book.line["best_return"] == 5.0
+    assert monitor.state.line["best_return"] == 5.0
     for mean in (9.0, 10.0):
         _play_episodes(monitor, [mean] * 100)
         assert _told_of_the_best(monitor) == [(b"t", mean)]
@@ -386,7 +387,7 @@ def test_the_trainer_is_told_of_each_mean_above_that_of_its_best_checkpoint(moni
     monitor.heartbeat("t", final=True)
     monitor.hello("trainer-0", "new")
     monitor.heartbeat("new", gauges={"best_return": 9.5})
-    monitor.book.make_line(monitor.now)
+    monitor.state.make_line(monitor.now)
     assert _told_of_the_best(monitor) == [(b"new", 10.0)]
 
 
@@ -395,16 +396,16 @@ def test_the_last_episodes_count_before_the_trainer_is_told_to_stop(monitor) -> 
     monitor.hello("trainer-0", "t")
     _play_episodes(monitor, [5.0] * 100)
     monitor.heartbeat("t", gauges={"best_return": 5.0})
-    monitor.book.stop("max_updates", monitor.now)
+    monitor.state.stop("max_updates", monitor.now)
     monitor.tick()
     monitor.heartbeat("a", episode_returns=[7.0] * 100, episode_lengths=[1] * 100, final=True)
     messages = [message.message for message in monitor.tick() if message.address == b"t"]
-    assert messages[-2:] == [SaveBest(7.0), Directive("stop", "max_updates")]
+    assert messages[-2:] == [SaveBest(7.0, 2), StopRole("max_updates", 3)]
 
 
 def test_the_status_says_who_is_there_and_what_happened(monitor) -> None:
     monitor.hello("actor-0", "a")
-    monitor.book.make_line(3.0)
+    monitor.state.make_line(3.0)
     [message] = monitor.take("cli", StatusRequest())
     assert isinstance(message.message, Status)
     status = json.loads(message.message.json)
@@ -412,6 +413,6 @@ def test_the_status_says_who_is_there_and_what_happened(monitor) -> None:
     assert status["pids"] == {"box": {"actor-0": 1}}
     assert (status["phase"], status["reason"]) == ("running", None)
     assert status["line"]["time_s"] == 3.0
-    monitor.book.stop("x", 3.0)
-    assert monitor.book.status()["phase"] == "stopping actors"
-    assert monitor.book.status()["events"] == ["run ends: x"]
+    monitor.state.stop("x", 3.0)
+    assert monitor.state.status()["phase"] == "stopping actors"
+    assert monitor.state.status()["events"] == ["run ends: x"]

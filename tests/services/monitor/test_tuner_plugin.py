@@ -1,4 +1,4 @@
-"""The tuner in its run: heartbeats in, messages and files out."""
+"""The tuner in its run: heartbeats in, directives and files out."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ import pytest
 from aclearn.errors import RunFolderError
 from aclearn.runs.tuner_log import TUNER_FILE
 from aclearn.views import plot_tuner
-from aclearn.wire import SetWorkers
-from services.monitor.outgoing_message import OutgoingMessage
-from services.monitor.tuner_setup import tuned_file
 from tests.support.tuned_runs import World, actors_of, member, tuned_config, two_is_best
 
 
 def test_workers_of_the_trainer_are_told_and_every_decision_is_a_line(tools, tmp_path) -> None:
     world = World(tools, tuned_config(tmp_path), two_is_best)
     world.go_on(60.0)
-    assert world.messages[0] == OutgoingMessage(b"t", SetWorkers(2))
+    assert world.told()[:2] == [("t", 1), ("t", 2)]
     assert world.workers == {"t": 2}
     lines = world.lines()
     assert [line["verdict"] for line in lines[:3]] == ["baseline", "kept", "accepted"]
@@ -37,7 +34,7 @@ def test_workers_of_the_trainer_are_told_and_every_decision_is_a_line(tools, tmp
     assert gauges["tuner_baseline"] == lines[-1]["baseline"]
     assert gauges["tuner_noise"] == lines[-1]["noise"]
     assert gauges["tuner_verdicts"] == Counter(line["verdict"] for line in lines)
-    assert "2 trainers pay best" in world.tuning.notes[-1]
+    assert "2 trainers pay best" in world.notes[-1]
     world.tuning.close()
 
 
@@ -94,7 +91,7 @@ def test_nothing_is_measured_before_every_actor_is_there(tools, tmp_path) -> Non
     world.go_on(10.0)
     # the heartbeat at 40.25 s is the first to be looked at, the next rises; settle_s, every_s
     assert world.lines()[0]["time_s"] == pytest.approx(100.0 + 40.5 + 0.5 + 2.0)
-    assert not world.tuning.notes
+    assert not world.notes
     world.tuning.close()
 
 
@@ -104,21 +101,19 @@ def test_an_actor_that_never_comes_keeps_the_tuner_off_for_a_minute(tools, tmp_p
     world.go_on(70.0)
     # the first heartbeat at 0.25 s, a minute; the next heartbeat rises, settle_s, every_s
     assert world.lines()[0]["time_s"] == pytest.approx(100.0 + 60.25 + 0.25 + 0.5 + 2.0)
-    assert "begins with 1 of 2 actors" in world.tuning.notes[0]
+    assert "begins with 1 of 2 actors" in world.notes[0]
     world.tuning.close()
 
 
-def test_a_restarted_role_is_told_again_and_a_deaf_one_is_reminded_once_a_second(
-    tools, tmp_path
-) -> None:
+def test_a_restarted_role_is_told_again_and_a_deaf_one_is_reminded(tools, tmp_path) -> None:
     world = World(tools, tuned_config(tmp_path), two_is_best)
     world.go_on(60.0)
     told = len(world.messages)
     world.members[0], world.workers = member("trainer-0", "u"), {"u": 1}
     world.rate = lambda workers, actors: 1000.0
     world.deaf = True
-    world.go_on(3.0)
-    assert world.messages[told:] == [OutgoingMessage(b"u", SetWorkers(2))] * 3
+    world.go_on(2.0)
+    assert world.told()[told:] == [("u", 2)] * 4  # every half second
     world.deaf = False
     world.go_on(2.0)
     assert world.workers == {"u": 2}
@@ -130,7 +125,7 @@ def test_what_a_role_never_takes_over_is_given_up_and_told_to_the_person(tools, 
     world.deaf = True
     world.go_on(45.0)
     assert [line["verdict"] for line in world.lines()][:3] == ["baseline", "kept", "given up"]
-    assert any("2 trainers given up" in note for note in world.tuning.notes)
+    assert any("2 trainers given up" in note for note in world.notes)
     assert world.tuning.gauges()["tuner_trainers"] == 1.0
     world.tuning.close()
 
@@ -141,19 +136,18 @@ def test_predictors_are_told_each_and_counted_when_all_have_it(tools, tmp_path) 
     world.members += [member("predictor-0", "p"), member("predictor-1", "q")]
     world.workers = {"p": 1, "q": 1, "t": 1}
     world.go_on(60.0)
-    assert OutgoingMessage(b"p", SetWorkers(2)) in world.messages
-    assert OutgoingMessage(b"q", SetWorkers(2)) in world.messages
-    assert all(message.address != b"t" for message in world.messages)
+    assert {("p", 2), ("q", 2)} <= set(world.told())
+    assert all(receiver != "t" for receiver, _ in world.told())
     assert world.workers["p"] == world.workers["q"] == 2
     world.tuning.close()
 
 
-def test_actors_are_wanted_and_nobody_is_told(tools, tmp_path) -> None:
+def test_the_supervisor_is_told_of_actors_and_nobody_else(tools, tmp_path) -> None:
     config = tuned_config(tmp_path, counts="[actors]")
     world = World(tools, config, lambda workers, actors: 100.0 * min(actors, 3) - actors)
-    assert world.tuning.actors_wanted == 2
+    assert world.actors_wanted == 2
     world.go_on(80.0)
-    assert world.tuning.actors_wanted == 3
+    assert world.actors_wanted == 3
     assert world.messages == []
     world.tuning.close()
 
@@ -169,7 +163,7 @@ def test_actors_that_leave_are_not_measured_with_those_that_stay(tools, tmp_path
         if line["rate"] is not None:
             rates[line["counts"]["actors"]].add(round(line["rate"], -1))
     assert rates == {1: {700}, 2: {1000}, 3: {700}}
-    assert world.tuning.actors_wanted == 2
+    assert world.actors_wanted == 2
     world.tuning.close()
 
 
@@ -189,7 +183,7 @@ def test_a_run_that_goes_on_with_fewer_actors_waits_for_the_others_to_leave(
 def _world_in_a_trial(tools, folder) -> World:
     """Two actors are kept, and another count is tried."""
     world = World(tools, tuned_config(folder, counts="[actors]"), _two_is_worst)
-    while world.tuning.actors_wanted == 2:
+    while world.actors_wanted == 2:
         world.go_on(0.25)
     return world
 
@@ -201,31 +195,29 @@ def _two_is_worst(workers, actors) -> float:
 @pytest.mark.parametrize("heartbeats", [True, False], ids=["later", "before_their_first_heartbeat"])
 def test_a_trial_of_which_two_actors_die_is_given_up(tools, tmp_path, heartbeats: bool) -> None:
     world = _world_in_a_trial(tools, tmp_path)
-    trial = world.tuning.actors_wanted
+    trial = world.actors_wanted
     # who says goodbye has not died
-    world.tuning.take(
-        world.members[1], tools.make_heartbeat(final=True), world.members, {}, world.clock.now
-    )
+    world.heartbeat(world.members[1], final=True)
     for incarnation in ("b0", "b1", "b2"):
-        assert world.tuning.actors_wanted == trial
+        assert world.actors_wanted == trial
         world.start_again("actor-0", incarnation)
         if not heartbeats:
             world.silent.add(incarnation)
         world.go_on(0.5)
     last = world.lines()[-1]
     assert (last["verdict"], last["counts"]) == ("given up", {"actors": trial})
-    assert world.tuning.actors_wanted == 2
+    assert world.actors_wanted == 2
     world.tuning.close()
 
 
 def test_a_trial_is_judged_when_nobody_can_have_died_in_its_window_unheard(tools, tmp_path) -> None:
     world = _world_in_a_trial(tools, tmp_path)
-    began, trial = len(world.lines()), world.tuning.actors_wanted
+    began, trial = len(world.lines()), world.actors_wanted
     world.go_on(1.0)
     world.silent.add("a0")  # it has died
     world.go_on(10.0)  # windows have 2 s
     assert len(world.lines()) == began
-    assert world.tuning.actors_wanted == trial
+    assert world.actors_wanted == trial
     # its successor says hello, and the window begins anew
     world.start_again("actor-0", "b0")
     world.go_on(0.5)
@@ -249,30 +241,17 @@ def test_a_verdict_is_no_later_than_the_heartbeats_are(
     tools, tmp_path, heartbeats_every_s, late_s
 ) -> None:
     world = _world_in_a_trial(tools, tmp_path)
-    began, trial = len(world.lines()), world.tuning.actors_wanted
+    began, trial = len(world.lines()), world.actors_wanted
     world.silent |= {"a0", "a1", "a2"}  # they heartbeat by hand
     begins = world.clock.now
     while len(world.lines()) == began:
         for actor in world.members[1:]:
-            world.tuning.take(actor, tools.make_heartbeat(), world.members, {}, world.clock.now)
+            world.heartbeat(actor)
         world.go_on(heartbeats_every_s)
     judged = world.lines()[began]
     assert (judged["verdict"], judged["counts"]) == ("accepted", {"actors": trial})
     # a sample, 0.5 s to settle, a window of 2 s, and what the heartbeat is late
     assert judged["time_s"] - 100.0 - begins <= 0.25 + 0.5 + 2.0 + late_s + 0.25
-
-
-def test_a_wish_that_was_overtaken_is_told_again(tools, tmp_path) -> None:
-    config = tuned_config(tmp_path)
-    world = World(tools, config, two_is_best)
-    world.deaf = True  # its workers stay as they are
-    while not world.messages:
-        world.go_on(0.25)
-    assert world.messages == [OutgoingMessage(b"t", SetWorkers(2))]
-    world.tuning._wanted = {"trainers": 1}  # reverted before the second worker was there
-    told = world.tuning.messages(world.members, world.clock.now)
-    assert told == [OutgoingMessage(b"t", SetWorkers(1))]
-    world.tuning.close()
 
 
 def test_an_actor_that_was_started_by_hand_is_not_the_launcher_s_to_follow(tools, tmp_path) -> None:
@@ -284,7 +263,7 @@ def test_an_actor_that_was_started_by_hand_is_not_the_launcher_s_to_follow(tools
     lines = world.lines()
     assert "adopted" not in {line["verdict"] for line in lines}
     # three of the launcher's and the one by hand
-    assert world.tuning.actors_wanted == 3
+    assert world.actors_wanted == 3
     assert max(line["counts"]["actors"] for line in lines) == 4
     world.tuning.close()
 
@@ -298,10 +277,8 @@ def test_the_objective_is_chosen(tools, tmp_path, objective: str) -> None:
         counter += 50
         other = "batches" if objective == "learned_steps" else "learned_steps"
         mine = "batches" if objective == "tps" else "learned_steps"
-        heartbeat = tools.make_heartbeat(
-            counters={mine: counter, other: 7}, gauges={"workers": 1.0}
-        )
-        world.tuning.take(member, heartbeat, world.members, {}, world.clock.now)
+        world.heartbeat(member, counters={mine: counter, other: 7}, gauges={"workers": 1.0})
+        world.look()
     assert world.tuning.gauges()["tuner_rate"] == pytest.approx(100.0)
     world.tuning.close()
 
@@ -311,7 +288,7 @@ def test_a_run_that_goes_on_starts_from_what_it_kept(tools, tmp_path) -> None:
     first = World(tools, config, two_is_best)
     first.go_on(60.0)
     first.tuning.close()
-    tuned_file(config).unlink()
+    first.memory.path.unlink()
     with (first.folder.path / TUNER_FILE).open("a") as log:
         log.write('{"time_s": 1')  # what a kill leaves
     again = World(tools, config, two_is_best)
@@ -398,7 +375,7 @@ def test_a_run_too_short_for_a_window_remembers_nothing_and_its_plot_says_why(
     world.go_on(2.5)  # the counter rises at 0.5 s; settle_s 0.5, every_s 2
     world.tuning.close()
     assert world.lines() == []
-    assert not tuned_file(world.config).exists()
+    assert not world.memory.path.exists()
     with pytest.raises(RunFolderError, match="has no reading yet: no window has ended"):
         plot_tuner(world.folder.path, tmp_path / "tuner.png")
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import pytest
 
 from aclearn.wire import (
-    Directive,
+    DirectiveAck,
     Heartbeat,
     HeartbeatReply,
     Hello,
+    MembershipReply,
     Peer,
     Peers,
     SaveBest,
     Server,
     SetWorkers,
     Status,
+    StopRole,
 )
 from services.runtime.monitor_client import MonitorClient, NumberTaken
 
@@ -24,7 +26,7 @@ class Line:
 
     def __init__(self, roles, tools) -> None:
         self.tools, self.clock = tools, tools.Clock()
-        self.monitor = roles("monitor-0").serve_at(roles.monitor, (Hello, Heartbeat))
+        self.monitor = roles("monitor-0").serve_at(roles.monitor, (Hello, Heartbeat, DirectiveAck))
         self.context = roles("actor-0")
         self.client = self.context.connect(roles.monitor)
         self.heartbeats: list[Heartbeat] = []
@@ -118,7 +120,7 @@ def test_a_monitor_that_answers_is_not_complained_of(roles, tools, caplog) -> No
     line = Line(roles, tools)
     line.introduce()
     assert isinstance(line.next(), Heartbeat)
-    line.say(Directive("hello", "the monitor does not know you"))  # it asks anew: no silence
+    line.say(MembershipReply("hello", "the monitor does not know you"))  # it asks anew: no silence
     assert line.client.socket.poll(15_000), (
         "the directive comes"
     )  # before the next heartbeat is due
@@ -179,7 +181,7 @@ def test_a_monitor_that_does_not_know_the_role_hears_hello_at_once(roles, tools)
     line = Line(roles, tools)
     line.introduce()
     assert isinstance(line.next(), Heartbeat)
-    line.say(Directive("hello", "the monitor does not know you"))
+    line.say(MembershipReply("hello", "the monitor does not know you"))
     assert line.next() == line.hello
 
 
@@ -188,10 +190,10 @@ def test_stop_is_remembered_with_its_reason(roles, tools) -> None:
     line.introduce()
     line.next()
     assert line.membership.stop_reason is None
-    line.say(Directive("stop", "target_reached"))
+    line.say(StopRole("target_reached"))
     tools.wait_until(lambda: line.membership.tick() or line.membership.stop_reason, "stop is known")
     assert line.membership.stop_reason == "target_reached"
-    line.say(Directive("stop", ""))  # without a reason it is a stop all the same
+    line.say(StopRole(""))  # without a reason it is a stop all the same
     tools.wait_until(
         lambda: line.membership.tick() or line.membership.stop_reason == "stop", "stop is known"
     )
@@ -201,7 +203,7 @@ def test_a_process_whose_name_is_taken_waits_and_says_why_once(roles, tools, cap
     line = Line(roles, tools)
     for _ in range(2):
         assert line.next() == line.hello
-        line.say(Directive("wait", "actor-0 is process 7 on box"))
+        line.say(MembershipReply("wait", "actor-0 is process 7 on box"))
         assert line.client.socket.poll(15_000), "the directive comes"
         line.clock.now += 100.0  # far beyond the silence that would be said
     line.introduce()
@@ -215,7 +217,7 @@ def test_a_process_whose_name_was_taken_over_leaves(roles, tools) -> None:
     line = Line(roles, tools)
     line.introduce()
     line.next()
-    line.say(Directive("wait", "actor-0 is process 7 on box"))
+    line.say(MembershipReply("wait", "actor-0 is process 7 on box"))
     tools.wait_until(lambda: line.membership.tick() or line.membership.stop_reason, "it stops")
     assert line.membership.stop_reason == "actor-0 is process 7 on box"
 
@@ -227,7 +229,7 @@ def test_the_highest_mean_since_the_last_look_is_handed_out_once(roles, tools) -
     assert line.membership.take_best_mean() is None
     for mean in (-3.0, -1.0, -2.0):
         line.say(SaveBest(mean))
-    line.say(Directive("stop", "enough"))
+    line.say(StopRole("enough"))
     tools.wait_until(lambda: line.membership.tick() or line.membership.stop_reason, "all came")
     assert line.membership.take_best_mean() == -1.0
     assert line.membership.take_best_mean() is None
@@ -296,6 +298,18 @@ def test_episodes_of_a_heartbeat_that_could_not_be_sent_go_with_the_next_one(too
     assert fourth == heartbeats[3]
 
 
+def test_each_directive_is_acknowledged_also_one_that_comes_twice(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.introduce()
+    line.next()
+    for directive in (SetWorkers(4, 7), SetWorkers(4, 7), SaveBest(1.5, 8), StopRole("x", 9)):
+        line.say(directive)
+        assert line.next() == DirectiveAck(directive.id)
+    assert line.membership.workers == 4
+    assert line.membership.take_best_mean() == 1.5
+    assert line.membership.stop_reason == "x" and line.membership.run_is_over
+
+
 def test_the_newest_count_of_workers_is_known(roles, tools) -> None:
     line = Line(roles, tools)
     line.introduce()
@@ -333,7 +347,7 @@ def test_a_process_whose_number_another_one_has_asks_for_another_and_does_not_wa
         clock=line.clock,
     )
     tools.next_message(line.monitor, membership.tick)
-    line.say(Directive("wait", "actor-0 lives"))
+    line.say(MembershipReply("wait", "actor-0 lives"))
     line.client.socket.poll(10_000)
     with pytest.raises(NumberTaken, match="actor-0 lives"):
         membership.tick()

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from aclearn.errors import ConfigError
-from aclearn.wire import Directive, Hello, Number, NumberRequest
+from aclearn.wire import Hello, MembershipReply, Number, NumberRequest
 from services.roles import ACTOR, ROLES
 from services.runtime.role_name import ask_number, number_in
 
@@ -65,5 +65,5 @@ def test_a_process_that_waits_for_its_number_can_be_stopped(roles, tools, end) -
         if end == "signal":
             context.stop.set("SIGTERM")
         else:
-            assert monitor.send(identity, Directive("leave", "its role is unknown"))
+            assert monitor.send(identity, MembershipReply("leave", "its role is unknown"))
         assert asked.result(tools.deadline_s) is None

@@ -11,6 +11,7 @@ from aclearn import wire
 from aclearn.learning import ParameterStore, RecentObservations, StepLedger, TrainingQueue
 from aclearn.types import PolicyVersion
 from aclearn.wire import (
+    DirectiveAck,
     ErrorReply,
     Heartbeat,
     Hello,
@@ -31,7 +32,7 @@ class Front:
 
     def __init__(self, roles, tools, *, room: int) -> None:
         self.tools = tools
-        self.monitor = roles("monitor-0").serve_at(roles.monitor, (Hello, Heartbeat))
+        self.monitor = roles("monitor-0").serve_at(roles.monitor, (Hello, Heartbeat, DirectiveAck))
         self.ledger, self.store = StepLedger(), ParameterStore()
         self.queue = TrainingQueue(max_bytes=1 << 20, max_items=room)
         self.intake = UnrollAdmission(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
+from pathlib import Path
 
 import pytest
 
 from aclearn.config import Config
+from aclearn.control.tuner.remembered_counts import RememberedCounts
 from aclearn.runs.tuner_log import TUNER_FILE
-from services.monitor import tuned_counts as tuner_file
-from services.monitor.tuned_counts import TunedKey, TunedSettings, tuned_key
-from services.monitor.tuner_setup import tuned_file
 from tests.support.tuned_runs import World, tuned_config, two_is_best
 
 
@@ -24,10 +22,10 @@ def test_the_best_is_the_next_start_on_this_machine_only_for_this_configuration(
     (first.folder.path / TUNER_FILE).unlink()
     again = World(tools, tuned_config(tmp_path), two_is_best)
     assert again.tuning.gauges()["tuner_trainers"] == 2.0
-    assert "starts from 2 trainers" in again.tuning.notes[0]
+    assert "starts from 2 trainers" in again.notes[0]
     again.tuning.close()
     other = tuned_config(tmp_path, objective="tps")
-    assert again.memory.find(tuned_key(other)) is None
+    assert RememberedCounts(other).read() is None
 
 
 @pytest.mark.parametrize(
@@ -42,18 +40,19 @@ def test_the_best_is_not_offered_on_another_machine(
     first.tuning.close()
     (first.folder.path / TUNER_FILE).unlink()
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(f"services.monitor.tuned_counts.{function}", lambda: value)
+        elsewhere.setattr(f"aclearn.control.tuner.remembered_counts.{function}", lambda: value)
         there = World(tools, tuned_config(tmp_path), two_is_best)
         assert there.tuning.gauges()["tuner_trainers"] == 1.0
-        assert not there.tuning.notes
+        assert not there.notes
         there.tuning.close()
     back = World(tools, tuned_config(tmp_path), two_is_best)
     assert back.tuning.gauges()["tuner_trainers"] == 2.0
     back.tuning.close()
 
 
-def _key(**groups: dict) -> TunedKey:
-    return tuned_key(Config.model_validate({"env": {"id": "CartPole-v1"}, **groups}))
+def _key(**groups: dict) -> Path:
+    config = Config.model_validate({"env": {"id": "CartPole-v1"}, **groups})
+    return RememberedCounts(config).path
 
 
 @pytest.mark.parametrize(
@@ -101,27 +100,30 @@ def test_a_count_that_the_tuner_leaves_alone_is_part_of_the_key() -> None:
 @pytest.mark.parametrize(
     ("content", "named"),
     [
-        ("{", "is no JSON"),
-        ("[]", "expected"),
-        ('{"settings": 3}', "expected"),
-        ('{"settings": [{"counts": {"trainers": "x"}}]}', "expected"),
-        ("[" * 100_000, "is no JSON"),
+        ("{", "JSONDecodeError"),
+        ("[]", "TypeError"),
+        ('{"counts": 3}', "AttributeError"),
+        ('{"counts": {"trainers": "x"}}', "a count is no whole number"),
+        ('{"counts": {"trainers": true}}', "a count is no whole number"),
+        ("[" * 100_000, "RecursionError"),
     ],
 )
 def test_a_corrupt_memory_is_reported_counted_left_alone_and_ignored(
     tools, tmp_path, caplog, content: str, named: str
 ) -> None:
     config = tuned_config(tmp_path)
-    tuned_file(config).write_text(content)
+    path = RememberedCounts(config).path
+    path.parent.mkdir()
+    path.write_text(content)
     with caplog.at_level(logging.WARNING):
         world = World(tools, config, two_is_best)
         world.go_on(60.0)
         world.tuning.close()
     assert world.workers == {"t": 2}
-    assert world.memory.warnings >= 2  # read at the start, before the writing
-    assert str(tuned_file(config)) in caplog.text
+    assert world.tuning.gauges()["tuner_file_warnings"] >= 2  # at the start, before the writing
+    assert str(path) in caplog.text
     assert named in caplog.text and "remove it" in caplog.text
-    assert tuned_file(config).read_text() == content
+    assert path.read_text() == content
 
 
 def test_a_run_that_ends_right_after_a_great_change_remembers_what_it_led_to(
@@ -131,34 +133,12 @@ def test_a_run_that_ends_right_after_a_great_change_remembers_what_it_led_to(
     while not world.lines() or world.lines()[-1]["verdict"] != "accepted":
         world.go_on(0.25)
     world.tuning.close()
-    assert world.memory.find(tuned_key(world.config)) == {"trainers": 2}
+    assert world.memory.read() == {"trainers": 2}
 
 
 def test_a_remembered_count_out_of_bounds_is_not_used(tools, tmp_path) -> None:
     config = tuned_config(tmp_path)
-    TunedSettings(tuned_file(config)).remember(tuned_key(config), {"trainers": 4}, 1.0)
+    assert RememberedCounts(config).write({"trainers": 4}, 1.0)
     world = World(tools, config, two_is_best)
     assert world.tuning.gauges()["tuner_trainers"] == 1.0
     world.tuning.close()
-
-
-def test_runs_that_end_together_wait_for_each_other_and_both_are_remembered(
-    tmp_path, monkeypatch
-) -> None:
-    path, began = tmp_path / "tuned.json", threading.Event()
-    mine, other = TunedSettings(path), TunedSettings(path)
-    read = mine._read
-
-    def reads() -> list[dict] | None:
-        began.set()
-        return read()
-
-    monkeypatch.setattr(mine, "_read", reads)
-    keys = [TunedKey("box", 2, "cpu", digest) for digest in ("a", "b")]
-    writes = threading.Thread(target=mine.remember, args=(keys[0], {"trainers": 2}, 1.0))
-    with tuner_file._locked(tmp_path):  # as another run does between its reading and its writing
-        writes.start()
-        assert not began.wait(0.3)
-        assert other._put(keys[1], {"trainers": 3}, 1.0)
-    writes.join(10.0)
-    assert [mine.find(key) for key in keys] == [{"trainers": 2}, {"trainers": 3}]

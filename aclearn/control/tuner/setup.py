@@ -3,45 +3,43 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from aclearn.config import Config
+from aclearn.control.tuner.plugin import Show, TunerPlugin, counts_in_words
+from aclearn.control.tuner.remembered_counts import RememberedCounts
 from aclearn.control.tuner.tuner import Tuner
-from aclearn.runs import RunFolder
 from aclearn.runs.tuner_log import open_tuner_log
-from services.monitor.tuned_counts import TUNED_FILE, TunedKey, TunedSettings, tuned_key
-from services.monitor.tuner_plugin import Show, Tuning, counts_in_words
 
 
-def open_tuning(
-    config: Config,
-    folder: RunFolder,
-    memory: TunedSettings,
-    *,
-    clock: Callable[[], float],
-    time_s: Callable[[float], float],
-    show: Show | None = None,
-) -> Tuning | None:
+def open_tuner(
+    config: Config, run_dir: Path, workers_of: Mapping[str, str], *, show: Show | None = None
+) -> TunerPlugin | None:
     """The tuner of a run; None when it is off, or there is nothing that it may change.
 
     It begins with what the run kept last, when it is resumed or its monitor was started again, else
-    with what `memory` knows of this machine, else with the configured counts.
+    with what an earlier run of this machine and configuration found best, else with the configured
+    counts.
+
+    Args:
+        config: of the run.
+        run_dir: the run's folder.
+        workers_of: count of workers → the role that runs them.
+        show: takes each decision.
 
     Raises:
         RunFolderError: its log cannot be opened.
     """
     tuner = config.tuner
+    asked = config.actors.inference == "predictor"
     most = {
-        "predictors": tuner.max_predictors,
+        "predictors": tuner.max_predictors if asked else 0,  # where nobody asks there are none
         "trainers": tuner.max_trainers,
         "actors": tuner.max_actors,
     }
-    most = {name: bound for name, bound in most.items() if name in tuner.counts}
-    asked = config.actors.inference == "predictor"
-    if not asked:
-        most.pop("predictors", None)  # there are none
+    most = {name: bound for name, bound in most.items() if name in tuner.counts and bound}
     if not tuner.enabled or not most:
         return None
     configured = {
@@ -50,17 +48,17 @@ def open_tuning(
         "actors": config.actors.processes,
     }
     start = {name: configured[name] for name in most}
-    log = open_tuner_log(folder.path)
-    key = tuned_key(config)
-    found = memory.find(key) if tuner.remember else None
+    log = open_tuner_log(run_dir)
+    memory = RememberedCounts(config) if tuner.remember else None
     last = log.last_line or {}
+    found = None if memory is None else memory.read()
     note = None
     if _fits(last.get("kept"), most):
         start = dict(last["kept"])
-    elif _fits(found, most) and found is not None:
+    elif memory is not None and found is not None and _fits(found, most):
         start = dict(found)
         counts = counts_in_words(start)
-        note = f"tuner: starts from {counts}, the best of an earlier run ({TUNED_FILE})"
+        note = f"tuner: starts from {counts}, the best of an earlier run ({memory.path})"
     made = Tuner(
         start,
         most,
@@ -70,41 +68,25 @@ def open_tuning(
         temperature=tuner.temperature,
         cooling=tuner.cooling,
         restart_search_share=tuner.restart_search_share,
-        clock=clock,
         rng=random.Random(config.run.seed),
     )
     temperature, decided = last.get("temperature"), last.get("decision")
     if isinstance(temperature, int | float) and 0.0 <= temperature <= tuner.temperature:
         made.temperature = float(temperature)
-    tuning = Tuning(
+    plugin = TunerPlugin(
         made,
         objective=tuner.objective,
-        actors=config.actors.processes,
         log=log,
-        time_s=time_s,
+        workers_of=workers_of,
         fixed={name: count for name, count in configured.items() if name not in most},
         heartbeat_every_s=config.monitor.heartbeat_every_s,
         decided=decided if isinstance(decided, int) and decided > 0 else 0,
-        remember=_remembering(memory, key) if tuner.remember else None,
+        memory=memory,
         show=show,
     )
     if note is not None:
-        tuning.note(note)
-    return tuning
-
-
-def tuned_file(config: Config) -> Path:
-    """Where the best counts are remembered: beside the runs, which share it."""
-    return Path(config.run.dir) / TUNED_FILE
-
-
-def _remembering(
-    memory: TunedSettings, key: TunedKey
-) -> Callable[[Mapping[str, int], float], bool]:
-    def remember(counts: Mapping[str, int], rate: float) -> bool:
-        return memory.remember(key, counts, rate)
-
-    return remember
+        plugin.note(note)
+    return plugin
 
 
 def _fits(counts: Any, most: Mapping[str, int]) -> bool:

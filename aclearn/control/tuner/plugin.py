@@ -1,0 +1,215 @@
+"""The tuner as a plug-in of the monitor: heartbeats in, worker counts out."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from aclearn.control.plugin import Directive, Indicators, MemberIndicators, MonitorPlugin, Note
+from aclearn.control.tuner.decision import Decision
+from aclearn.control.tuner.remembered_counts import RememberedCounts
+from aclearn.control.tuner.tuner import Tuner
+from aclearn.errors import RunFolderError
+from aclearn.metrics import TUNER_FROZEN, TUNER_TEMPERATURE, bottleneck_of
+from aclearn.runs import MetricsWriter
+from aclearn.wire import SetActors, SetWorkers
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Longest wait for all actors, from the trainer's first heartbeat, before the tuner begins without
+#: them.
+_ACTORS_WITHIN_S = 60.0
+#: Seconds after a wish for fewer actors in which more than are wanted still leave; as many as the
+#: supervisor gives them.
+_LEAVE_WITHIN_S = 10.0
+#: As many times the time between two heartbeats a heartbeat may take to come.
+_HEARTBEATS_LATE = 1.5
+
+#: Takes a decision's number, from 1 on, and its numbers by name.
+Show = Callable[[int, Mapping[str, Any]], None]
+
+
+class TunerPlugin(MonitorPlugin):
+    """Lets a tuner read the trainer's heartbeats, and directs the roles to the counts it wants.
+
+    Args:
+        tuner: decides.
+        objective: of `tuner.objective`.
+        log: takes the decisions.
+        workers_of: count of workers → the role that runs them.
+        fixed: the counts that the tuner leaves alone, for who looks at the log.
+        heartbeat_every_s: seconds between two heartbeats of a role.
+        decided: how many decisions the log has; the next one's number is one more.
+        memory: takes the counts that have proved the best; None to forget them.
+        show: takes each decision.
+    """
+
+    def __init__(
+        self,
+        tuner: Tuner,
+        *,
+        objective: str,
+        log: MetricsWriter,
+        workers_of: Mapping[str, str],
+        fixed: Mapping[str, int],
+        heartbeat_every_s: float,
+        decided: int = 0,
+        memory: RememberedCounts | None = None,
+        show: Show | None = None,
+    ) -> None:
+        self._tuner, self._objective, self._log = tuner, objective, log
+        self._memory, self._show, self._workers_of = memory, show, dict(workers_of)
+        self._fixed, self._decided = dict(fixed), decided
+        self._late_after_s = _HEARTBEATS_LATE * heartbeat_every_s
+        self._wanted = tuner.propose()
+        self._trainer_s: float | None = None
+        self._complete = False
+        self._fewer_actors_s = float("-inf")
+        self._remembered: dict[str, int] | None = None
+        self._tried = False
+        self._last: Decision | None = None
+        self._verdicts: Counter[str] = Counter()
+        self._notes: list[str] = []
+
+    def observe(self, indicators: Indicators) -> Sequence[Directive]:
+        """Each heartbeat of the trainer is a sample of the objective."""
+        for heartbeat in indicators.heartbeats:
+            counts = heartbeat.role == "trainer" and not heartbeat.final
+            if counts and self._is_complete(indicators, heartbeat.heard_s):
+                self._sample(indicators, heartbeat)
+        notes, self._notes = self._notes, []
+        return [*self._directives(), *(Directive("monitor", Note(text)) for text in notes)]
+
+    def gauges(self) -> dict[str, Any]:
+        """Numbers, and how often each verdict was given.
+
+        `tuner_rate` and `tuner_baseline` are there once they are known.
+        """
+        last = self._last
+        gauges = {f"tuner_{name}": float(count) for name, count in self._wanted.items()} | {
+            TUNER_TEMPERATURE: self._tuner.temperature,
+            TUNER_FROZEN: float(self._tuner.frozen),
+            "tuner_noise": last.noise if last else 0.0,
+            "tuner_verdicts": dict(self._verdicts),
+            "tuner_file_warnings": self._memory.warnings if self._memory else 0,
+        }
+        rates = {"tuner_rate": self._tuner.rate, "tuner_baseline": last and last.baseline}
+        return gauges | {name: rate for name, rate in rates.items() if rate is not None}
+
+    def close(self) -> None:
+        """Remember what proved best, and close the log."""
+        if self._tried:
+            self._remember()
+        self._log.close()
+
+    def note(self, text: str) -> None:
+        """Something for the person who watches the run."""
+        self._notes.append(text)
+        _LOGGER.info("event=tuner text=%r", text)
+
+    def _directives(self) -> list[Directive]:
+        cause = self._last.cause() if self._last else {}
+        return [
+            Directive(self._workers_of[name], SetWorkers(count), cause)
+            if name in self._workers_of
+            else Directive("supervisor", SetActors(count), cause)
+            for name, count in self._wanted.items()
+        ]
+
+    def _sample(self, indicators: Indicators, trainer: MemberIndicators) -> None:
+        now = trainer.heard_s
+        for decision in self._tuner.observe(
+            now,
+            self._counter(trainer),
+            self._running(indicators, now),
+            source=trainer.incarnation,
+            deaths=indicators.deaths,
+            silence_s=self._silence_s(indicators, now),
+        ):
+            self._take(decision, now)
+        line = indicators.line
+        wanted = self._tuner.propose(bottleneck_of(line).role if line.get("wait_share") else None)
+        if wanted.get("actors", 0) < self._wanted.get("actors", 0):
+            self._fewer_actors_s = now
+        self._wanted = wanted
+
+    def _is_complete(self, indicators: Indicators, now: float) -> bool:
+        """Whether everybody has been there once; until then a rate would be that of a start."""
+        if not self._complete:
+            if self._trainer_s is None or now < self._trainer_s:
+                self._trainer_s = now
+            there = len(indicators.of_role("actor"))
+            expected = self._wanted.get("actors", indicators.expected["actor"])
+            self._complete = there >= expected
+            self._fewer_actors_s = now  # a run may start with more actors than it ended with
+            if not self._complete and now - self._trainer_s >= _ACTORS_WITHIN_S:
+                self._complete = True
+                self.note(f"tuner: begins with {there} of {expected} actors, see their logs")
+        return self._complete
+
+    def _running(self, indicators: Indicators, now: float) -> dict[str, int]:
+        """What the roles run, by count; a count of which some role has not told is left out."""
+        there = len(indicators.of_role("actor"))
+        if not 0.0 <= now - self._fewer_actors_s < _LEAVE_WITHIN_S:
+            # who is there still was started by hand: the supervisor, which adds and removes its own
+            # only, would follow a count that has them in it for ever
+            there = min(there, self._wanted.get("actors", 0))
+        running = {"actors": there}
+        for name, role in self._workers_of.items():
+            workers = [member.workers for member in indicators.of_role(role)]
+            # one that is not there yet counts before all others
+            other = [count for count in workers if count != self._wanted.get(name)]
+            count = other[0] if other else self._wanted.get(name)
+            if workers and count is not None and None not in workers:
+                running[name] = count
+        return running
+
+    def _silence_s(self, indicators: Indicators, now: float) -> float:
+        """Seconds that the latest heartbeat is overdue: a death is noticed no sooner."""
+        roles = {
+            "actor",
+            *self._workers_of.values(),
+        }  # a compressor may be silent over a long chain
+        heard = [member.heard_s for member in indicators.members if member.role in roles]
+        return max(0.0, now - min(heard, default=now) - self._late_after_s)
+
+    def _counter(self, trainer: MemberIndicators) -> int:
+        counters = trainer.counters
+        if self._objective == "tps":
+            return counters.get("batches", counters.get("updates", 0))
+        return counters.get("learned_steps", 0)
+
+    def _take(self, decision: Decision, now: float) -> None:
+        self._decided += 1
+        if self._show is not None:
+            self._show(self._decided, decision.as_scalars())
+        line = {"decision": self._decided, "time_s": now, **decision.as_line()}
+        try:
+            self._log.write(line | {"fixed": self._fixed})
+        except RunFolderError as error:
+            _LOGGER.error("event=tuner_line_not_written reason=%r", str(error))
+        self._verdicts[decision.verdict.replace(" ", "_")] += 1
+        if decision.verdict in ("accepted", "rejected"):
+            self._tried = True
+        if decision.verdict in ("restarted", "adopted", "given up"):
+            counts = counts_in_words(decision.counts)
+            self.note(f"tuner, {counts} {decision.verdict}: {decision.reason}")
+        if decision.state == "frozen" and (self._last is None or self._last.state != "frozen"):
+            kept = counts_in_words(decision.kept)
+            self.note(f"tuner: {kept} pay best, {self._tuner.kept_estimate.mean:.4g}/s")
+            self._remember()
+        self._last = decision
+
+    def _remember(self) -> None:
+        best = self._tuner.best()
+        if self._memory is None or best is None or best[0] == self._remembered:
+            return
+        if self._memory.write(*best):
+            self._remembered = best[0]
+
+
+def counts_in_words(counts: Mapping[str, int]) -> str:
+    """Worker counts as text, e.g. "2 trainers, 3 actors"."""
+    return ", ".join(f"{count} {name}" for name, count in counts.items())

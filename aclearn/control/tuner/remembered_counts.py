@@ -1,0 +1,113 @@
+"""The worker counts that a tuner found best, remembered for later runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from aclearn.config import Config
+from aclearn.launch.resources import usable_cores
+from aclearn.runs import write_atomically
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Beside the run folders, which share it; no run has such a name.
+TUNED_FOLDER = ".tuned"
+
+#: Groups of the configuration that say what is computed and by whom: they decide which counts are
+#: best, where the others (loss, optimiser, run and so on) do not.
+_DECIDING_GROUPS = ("env", "policy", "actors", "predictor", "compressor", "trainer")
+
+#: Where a tuned count is configured.
+_CONFIGURED_AT = {
+    "predictors": ("predictor", "workers"),
+    "trainers": ("trainer", "workers"),
+    "actors": ("actors", "processes"),
+}
+
+
+def workload(config: Config) -> dict[str, Any]:
+    """For what counts are the best: the machine, and a digest of what is computed on it.
+
+    The device is the trainer's, as configured. What "auto" comes to takes torch to know, which the
+    monitor does not load: a machine that gains or loses its GPU keeps its file.
+    """
+    parts: dict[str, Any] = {
+        name: getattr(config, name).model_dump(mode="json") for name in _DECIDING_GROUPS
+    }
+    for count in config.tuner.counts:
+        # what the tuner leaves alone is part of the question that it answers, this is the answer
+        group, key = _CONFIGURED_AT[count]
+        parts[group].pop(key, None)
+    parts["tuner"] = [sorted(set(config.tuner.counts)), config.tuner.objective]
+    return {
+        "host": socket.gethostname(),
+        "cpus": usable_cores(),
+        "device": config.trainer.device,
+        "digest": _digest(parts),
+    }
+
+
+class RememberedCounts:
+    """The best counts found so far for one machine and configuration, in a JSON file of their own.
+
+    A file that cannot be used is reported, counted and left as it is; the run goes on without it.
+
+    Attributes:
+        path: of the file.
+        warnings: how often the file could not be used.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._workload = workload(config)
+        self.path = Path(config.run.dir) / TUNED_FOLDER / f"{_digest(self._workload)}.json"
+        self.warnings = 0
+        self._usable = True
+
+    def read(self) -> dict[str, int] | None:
+        """The counts that are remembered; None where there are none."""
+        self._usable = True
+        try:
+            counts = json.loads(self.path.read_bytes())["counts"]
+            if not all(type(count) is int for count in counts.values()):
+                raise TypeError("a count is no whole number")
+            return dict(counts)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._warn(f"cannot be read ({error.strerror})")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            self._warn(f'expected {{"counts": {{"trainers": 2}}, ...}} ({error!r:.200})')
+        return None
+
+    def write(self, counts: Mapping[str, int], rate: float) -> bool:
+        """Remember counts and the rate per second that they gave; False when that failed."""
+        self.read()
+        if not self._usable:
+            return False
+        content = {**self._workload, "counts": dict(counts), "rate": rate, "at": time.time()}
+        try:
+            self.path.parent.mkdir(exist_ok=True)
+            write_atomically(self.path, json.dumps(content, indent=1).encode())
+        except OSError as error:
+            self._warn(f"cannot be written ({error.strerror})")
+            return False
+        return True
+
+    def _warn(self, reason: str) -> None:
+        self._usable = False
+        self.warnings += 1
+        _LOGGER.warning(
+            "event=tuned_not_used path=%s reason=%r detail='remove it, and it is written anew'",
+            *(self.path, reason),
+        )
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,167 @@
+"""Directives on their way to the roles: numbered, sent again until they are acknowledged."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from aclearn.control import Directive
+from aclearn.wire import SaveBest, SetActors, SetWorkers, StopRole
+from services.monitor.outgoing_message import OutgoingMessage
+from services.monitor.registry import Member
+
+_LOGGER = logging.getLogger(__name__)
+
+#: What this channel carries.
+RolePayload = SetWorkers | SetActors | SaveBest | StopRole
+#: The rank of the monitor's own directives: above that of every plug-in.
+MONITOR_RANK = 1_000_000
+#: Seconds between two sendings to a role that does not acknowledge: the first six, then rarely.
+_AGAIN_AFTER_S, _OFTEN, _RARELY_S = 0.5, 6, 8.0
+
+#: To whom, and the kind of payload.
+_Key = tuple[str, type]
+
+
+@dataclass
+class _Standing:
+    """A directive that is in force."""
+
+    payload: RolePayload
+    #: Of one that is only for the processes that lived when it was issued: their incarnations.
+    only: set[str] | None
+
+
+@dataclass
+class _Delivery:
+    """The newest directive of a kind that was sent to a process."""
+
+    id: int
+    name: str
+    times: int = 0
+    at: float = float("-inf")
+    acknowledged: bool = False
+
+    def is_due(self, now: float) -> bool:
+        wait_s = _AGAIN_AFTER_S if self.times < _OFTEN else _RARELY_S
+        return not self.acknowledged and not 0.0 <= now - self.at < wait_s
+
+
+@dataclass
+class DirectiveChannel:
+    """The one way from the monitor to the roles. Pure: time is given, nothing is sent here.
+
+    Of plug-ins that contradict each other, the one of the highest rank is followed. One directive
+    of each kind stands for a receiver; a process that comes later gets it as well.
+
+    Attributes:
+        issued: directives so far; the id of the newest.
+        overruled: directives against which one of a higher rank stood, so far.
+    """
+
+    issued: int = 0
+    overruled: int = 0
+    _wishes: dict[_Key, dict[int, RolePayload]] = field(default_factory=dict)
+    _standing: dict[_Key, _Standing] = field(default_factory=dict)
+    _deliveries: dict[tuple[str, type], _Delivery] = field(default_factory=dict)
+    _receivers: list[Member] = field(default_factory=list)
+
+    def meet(self, receivers: Sequence[Member]) -> None:
+        """Take who is there now; what was sent to others is forgotten."""
+        self._receivers = list(receivers)
+        there = {receiver.incarnation for receiver in receivers}
+        self._deliveries = {key: d for key, d in self._deliveries.items() if key[0] in there}
+        for (to, kind), standing in list(self._standing.items()):
+            if standing.only is not None:
+                have_it = {
+                    incarnation
+                    for (incarnation, of), delivery in self._deliveries.items()
+                    if of is kind and delivery.id == standing.payload.id and delivery.acknowledged
+                }
+                if not (standing.only & there) - have_it:
+                    del self._standing[to, kind], self._wishes[to, kind]
+
+    def issue(self, directive: Directive, *, by: str, rank: int = MONITOR_RANK) -> None:
+        """Take a directive; one that stands already changes nothing.
+
+        Args:
+            directive: to whom, and what.
+            by: who gives it, for the log.
+            rank: of who gives it; the highest is followed.
+        """
+        payload = directive.payload
+        assert isinstance(payload, RolePayload)  # the monitor keeps what is for itself
+        key = (directive.to, type(payload))
+        wishes = self._wishes.setdefault(key, {})
+        before, wishes[rank] = wishes.get(rank), payload
+        followed = wishes[max(wishes)]
+        if followed != payload:
+            if before != payload:
+                self.overruled += 1
+                _LOGGER.warning(
+                    "event=directive_overruled by=%s to=%s payload=%r followed=%r",
+                    *(by, directive.to, payload, followed),
+                )
+            return
+        standing = self._standing.get(key)
+        if standing is not None and replace(standing.payload, id=0) == payload:
+            return
+        self.issued += 1
+        receivers = (r.incarnation for r in self._receivers if _is_for(directive.to, r))
+        only = set(receivers) if directive.once else None
+        numbered = replace(payload, id=self.issued)
+        self._standing[key] = _Standing(numbered, only)
+        _LOGGER.info(
+            "event=directive by=%s to=%s payload=%r cause=%r",
+            *(by, directive.to, numbered, dict(directive.cause)),
+        )
+
+    def acknowledge(self, incarnation: str, directive_id: int) -> None:
+        """A process has taken a directive; of one that it was not sent, nothing is noted."""
+        for (receiver, _), delivery in self._deliveries.items():
+            if (receiver, delivery.id) == (incarnation, directive_id):
+                delivery.acknowledged = True
+
+    def messages(self, now: float) -> list[OutgoingMessage]:
+        """What is to be sent at `now`, in seconds: what a receiver has not acknowledged yet."""
+        messages = []
+        for receiver in self._receivers:
+            for payload in self._standing_for(receiver):
+                key = (receiver.incarnation, type(payload))
+                delivery = self._deliveries.get(key)
+                if delivery is None or delivery.id != payload.id:
+                    delivery = self._deliveries[key] = _Delivery(payload.id, receiver.name)
+                if delivery.is_due(now):
+                    delivery.times, delivery.at = delivery.times + 1, now
+                    if delivery.times == _OFTEN:
+                        _LOGGER.warning(
+                            "event=directive_not_acknowledged id=%d name=%s times=%d",
+                            *(delivery.id, delivery.name, delivery.times),
+                        )
+                    messages.append(OutgoingMessage(receiver.address, payload))
+        return messages
+
+    def gauges(self) -> dict[str, float]:
+        """Numbers for a metrics line."""
+        waiting = sum(not delivery.acknowledged for delivery in self._deliveries.values())
+        return {
+            "monitor_directives": float(self.issued),
+            "monitor_directives_overruled": float(self.overruled),
+            "monitor_directives_unacknowledged": float(waiting),
+        }
+
+    def _standing_for(self, receiver: Member) -> Iterator[RolePayload]:
+        """The newest directive of each kind that is for this process."""
+        newest: dict[type, RolePayload] = {}
+        for (to, kind), standing in self._standing.items():
+            only = standing.only
+            if _is_for(to, receiver) and (only is None or receiver.incarnation in only):
+                known = newest.get(kind)
+                if known is None or standing.payload.id > known.id:
+                    newest[kind] = standing.payload
+        return iter(newest.values())
+
+
+def _is_for(to: str, receiver: Member) -> bool:
+    return to in (receiver.role, receiver.name) or (to == "all" and receiver.role != "supervisor")

@@ -1,0 +1,78 @@
+"""What plug-ins see of the run, gathered from the heartbeats that the monitor takes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from aclearn.control import Indicators, MemberIndicators
+from aclearn.wire import Heartbeat
+from services.monitor.registry import Member
+
+#: Most heartbeats between two looks; older ones are forgotten.
+_MOST_HEARTBEATS = 4096
+
+
+class IndicatorCollector:
+    """Gathers heartbeats, and who died without a last one. Pure: time is given.
+
+    Args:
+        expected: role → how many processes are configured.
+    """
+
+    def __init__(self, expected: Mapping[str, int]) -> None:
+        self._expected = MappingProxyType(dict(expected))
+        self._heartbeats: deque[MemberIndicators] = deque(maxlen=_MOST_HEARTBEATS)
+        #: By incarnation.
+        self._newest: dict[str, MemberIndicators] = {}
+        #: Name → incarnation that has not sent its last heartbeat; as many as there are names.
+        self._incarnations: dict[str, str] = {}
+        self.deaths = 0
+
+    def take(self, member: Member, heartbeat: Heartbeat, time_s: float) -> None:
+        """Take a heartbeat, received at `time_s` of the run's clock."""
+        self._meet(member, time_s)
+        newest = _of(
+            member,
+            time_s,
+            counters=heartbeat.counters,
+            gauges=heartbeat.gauges,
+            final=heartbeat.final,
+        )
+        self._newest[member.incarnation] = newest
+        self._heartbeats.append(newest)
+        if heartbeat.final:
+            self._incarnations.pop(member.name, None)
+
+    def look(self, members: Sequence[Member], line: Mapping[str, Any], time_s: float) -> Indicators:
+        """The run at this moment; the next look has the heartbeats that come after it."""
+        alive = {member.incarnation for member in members}
+        self._newest = {i: newest for i, newest in self._newest.items() if i in alive}
+        for member in members:
+            self._meet(member, time_s)
+        heartbeats = tuple(self._heartbeats)
+        self._heartbeats.clear()
+        return Indicators(
+            time_s=time_s,
+            line=MappingProxyType(dict(line)),
+            members=tuple(self._newest[member.incarnation] for member in members),
+            heartbeats=heartbeats,
+            deaths=self.deaths,
+            expected=self._expected,
+        )
+
+    def _meet(self, member: Member, time_s: float) -> None:
+        """A successor under the name of a process without a last heartbeat tells of a death."""
+        if self._incarnations.get(member.name, member.incarnation) != member.incarnation:
+            self.deaths += 1
+        self._incarnations[member.name] = member.incarnation
+        if member.incarnation not in self._newest:
+            self._newest[member.incarnation] = _of(member, time_s)
+
+
+def _of(member: Member, time_s: float, **numbers: Any) -> MemberIndicators:
+    return MemberIndicators(
+        member.role, member.number, member.incarnation, member.host, time_s, **numbers
+    )

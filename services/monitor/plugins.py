@@ -1,0 +1,153 @@
+"""The monitor's plug-ins: loaded by name, asked in turn, and survived where they fail."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from aclearn.config import MAX_PROCESSES
+from aclearn.control import (
+    Directive,
+    Indicators,
+    MonitorPlugin,
+    Note,
+    SetActors,
+    SetWorkers,
+    StopRun,
+)
+from aclearn.errors import ConfigError
+from aclearn.extensions import load_extension, users_line
+from aclearn.runs import is_metrics_line
+from aclearn.wire import encode
+from services.monitor.directive_channel import RolePayload
+from services.runtime.worker_pool import MOST_WORKERS
+
+_LOGGER = logging.getLogger(__name__)
+
+#: The name of the tuner among the plug-ins.
+TUNER = "tuner"
+#: Counts that no role could have.
+_MOST: dict[type, int] = {SetWorkers: MOST_WORKERS, SetActors: MAX_PROCESSES}
+
+
+class Plugins:
+    """Asks each plug-in what it wants. One that raises is counted and logged; the others go on.
+
+    Args:
+        named: name → plug-in; the later ones overrule the earlier ones.
+
+    Attributes:
+        failures: errors that plug-ins raised, and directives that cannot be, so far.
+    """
+
+    def __init__(self, named: Mapping[str, MonitorPlugin]) -> None:
+        self._named = dict(named)
+        self._told: set[str] = set()
+        self.failures = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._named)
+
+    def observe(self, indicators: Indicators) -> Iterator[tuple[int, str, Directive]]:
+        """What the plug-ins want: each directive with rank and name of its plug-in."""
+        for rank, (name, plugin) in enumerate(self._named.items()):
+            try:
+                directives = list(plugin.observe(indicators))
+                for directive in directives:
+                    _check(directive)
+            except Exception as error:
+                self._fail(name, error)
+                continue
+            for directive in directives:
+                yield rank, name, directive
+
+    def add_gauges(self, line: dict[str, Any]) -> None:
+        """Add the plug-ins' numbers to a metrics line, those of a user as `plugin_<gauge>`."""
+        if not self._named:
+            return
+        for name, plugin in self._named.items():
+            try:
+                gauges = dict(plugin.gauges())
+                if not is_metrics_line(gauges):
+                    raise ValueError(f"gauges() gave what is no finite number: {gauges!r:.200}")
+            except Exception as error:
+                self._fail(name, error)
+                continue
+            line |= {f"{_prefix(name)}{gauge}": value for gauge, value in gauges.items()} | line
+        line["monitor_plugin_failures"] = float(self.failures)
+
+    def close(self) -> None:
+        """Tell each that the run is over."""
+        for name, plugin in self._named.items():
+            try:
+                plugin.close()
+            except Exception as error:
+                self._fail(name, error)
+
+    def _fail(self, name: str, error: Exception) -> None:
+        self.failures += 1
+        # the traceback once for each plug-in and class of error: it may come ten times a second
+        seen = f"{name} {type(error).__name__}"
+        if seen not in self._told:
+            self._told.add(seen)
+            _LOGGER.error("event=plugin_failed plugin=%s", name, exc_info=error)
+
+
+def load_plugins(
+    entries: Sequence[str | Mapping[str, Mapping[str, Any]]],
+) -> dict[str, MonitorPlugin]:
+    """The plug-ins of `monitor.plugins`, by name; the second of a name gets a number.
+
+    Args:
+        entries: `module:Name` each, or one `module:Name: {argument: value}`.
+
+    Raises:
+        ConfigError: one cannot be imported or made, or is no `MonitorPlugin`.
+    """
+    plugins: dict[str, MonitorPlugin] = {}
+    for number, entry in enumerate(entries):
+        [(name, arguments)] = [(entry, {})] if isinstance(entry, str) else entry.items()
+        make = load_extension(name, key="monitor.plugins")
+        try:
+            plugin = make(**arguments)
+        except Exception as error:  # anybody's code
+            raise ConfigError(
+                f"monitor.plugins: {name} cannot be made ({error!r}){users_line(error)}"
+            ) from error
+        if not isinstance(plugin, MonitorPlugin):
+            raise ConfigError(
+                f"monitor.plugins: {name} made a {type(plugin).__name__}; expected a subclass of "
+                "aclearn.control.MonitorPlugin"
+            )
+        plugins[name if name not in plugins else f"{name} {number}"] = plugin
+    return plugins
+
+
+def _prefix(name: str) -> str:
+    """Of the gauges of a plug-in; the tuner's have its name already."""
+    return "" if name == TUNER else "plugin_"
+
+
+def _check(directive: Directive) -> None:
+    """Refuse what no role could take.
+
+    Raises:
+        ValueError: it is no directive, goes to nobody, or its payload cannot be sent.
+        TypeError: a value of the payload is of the wrong type.
+    """
+    if not isinstance(directive, Directive):
+        raise ValueError(f"expected a Directive, got {type(directive).__name__}")
+    payload = directive.payload
+    if directive.to == "monitor":
+        if not isinstance(payload, StopRun | Note):
+            raise ValueError(f"the monitor takes StopRun and Note, got {payload!r:.200}")
+        return
+    if not isinstance(payload, RolePayload):
+        raise ValueError(f"{directive.to} takes no {type(payload).__name__}")
+    encode(payload, run="", sender="", sequence=0)
+    if (
+        isinstance(payload, SetWorkers | SetActors)
+        and not 1 <= payload.count <= _MOST[type(payload)]
+    ):
+        raise ValueError(f"expected 1 to {_MOST[type(payload)]}, got {payload!r}")

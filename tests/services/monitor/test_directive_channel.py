@@ -1,0 +1,133 @@
+"""Directives on their way: lost ones, late answers, restarts, contradictions."""
+
+from __future__ import annotations
+
+import pytest
+
+from aclearn.control import Directive
+from aclearn.wire import SaveBest, SetActors, SetWorkers, StopRole
+from services.monitor.directive_channel import DirectiveChannel
+from tests.support.tuned_runs import member
+
+_TRAINER, _P, _Q = member("trainer-0", "t"), member("predictor-0", "p"), member("predictor-1", "q")
+
+
+class Line:
+    """A channel, its clock, and who is there."""
+
+    def __init__(self, *there) -> None:
+        self.channel, self.now, self.there = DirectiveChannel(), 0.0, list(there)
+        self.channel.meet(self.there)
+
+    def issue(self, to: str, payload, rank: int = 0, **options) -> None:
+        directive = Directive(to, payload, {"rate": 812.5}, **options)
+        self.channel.issue(directive, by=f"plugin {rank}", rank=rank)
+
+    def sent(self, seconds: float = 0.0) -> list[tuple[str, object]]:
+        self.now += seconds
+        self.channel.meet(self.there)
+        return [(m.address.decode(), m.message) for m in self.channel.messages(self.now)]
+
+
+def test_a_directive_is_sent_again_until_each_receiver_has_acknowledged_it(caplog) -> None:
+    caplog.set_level("INFO")
+    line = Line(_TRAINER, _P, _Q)
+    line.issue("predictor", SetWorkers(2))
+    told = SetWorkers(2, id=1)
+    assert line.sent() == [("p", told), ("q", told)]
+    assert line.sent(0.4) == []
+    line.channel.acknowledge("p", 1)
+    assert line.sent(0.1) == [("q", told)]  # it, or its acknowledgement, was lost
+    assert line.channel.gauges()["monitor_directives_unacknowledged"] == 1.0
+    line.channel.acknowledge("q", 1)
+    line.issue("predictor", SetWorkers(2))  # said again, it is no other
+    assert line.sent(60.0) == []
+    assert line.channel.gauges()["monitor_directives_unacknowledged"] == 0.0
+    [text] = [text for text in caplog.messages if text.startswith("event=directive ")]
+    assert "by=plugin 0 to=predictor payload=SetWorkers(count=2, id=1)" in text
+    assert "cause={'rate': 812.5}" in text
+
+
+def test_a_late_acknowledgement_of_what_was_superseded_counts_for_nothing() -> None:
+    line = Line(_TRAINER)
+    line.issue("trainer", SetWorkers(2))
+    assert line.sent() == [("t", SetWorkers(2, id=1))]
+    line.issue("trainer", SetWorkers(3))
+    assert line.sent(0.1) == [("t", SetWorkers(3, id=2))]  # at once
+    for foreign in (("t", 1), ("t", 7), ("nobody", 2)):
+        line.channel.acknowledge(*foreign)
+    assert line.sent(0.5) == [("t", SetWorkers(3, id=2))]
+    line.channel.acknowledge("t", 2)
+    assert line.sent(60.0) == []
+
+
+def test_a_role_that_was_started_again_is_told_what_stands() -> None:
+    line = Line(_TRAINER)
+    line.issue("trainer", SetWorkers(2))
+    line.sent()
+    line.channel.acknowledge("t", 1)
+    line.there = [member("trainer-0", "u"), _P]
+    assert line.sent(1.0) == [("u", SetWorkers(2, id=1))]
+
+
+def test_what_is_said_once_is_for_the_living_only() -> None:
+    line = Line(_TRAINER)
+    line.issue("trainer", SaveBest(5.0), once=True)
+    assert line.sent() == [("t", SaveBest(5.0, id=1))]
+    line.there = [member("trainer-0", "u")]
+    assert line.sent(0.5) == []
+    line.issue("trainer", SaveBest(5.0), once=True)
+    assert line.sent() == [("u", SaveBest(5.0, id=2))]
+    line.channel.acknowledge("u", 2)
+    assert line.sent(1.0) == []
+    line.issue("trainer", SaveBest(5.0), once=True)  # it could not be written, say
+    assert line.sent() == [("u", SaveBest(5.0, id=3))]
+
+
+def test_a_role_that_never_acknowledges_is_told_rarely_and_warned_of_once(caplog) -> None:
+    line = Line(_TRAINER, _P)
+    line.issue("all", StopRole("enough"))
+    line.sent()
+    line.channel.acknowledge("p", 1)
+    times = [sum(len(line.sent(0.25)) for _ in range(4)) for _ in range(60)]
+    # five after the first in three seconds, then one every eight
+    assert sum(times[:3]) == 5
+    assert sum(times[3:]) == 7
+    [text] = [text for text in caplog.messages if "directive_not_acknowledged" in text]
+    assert "name=trainer-0" in text
+    assert len(line.channel._deliveries) == 2
+
+
+def test_of_plugins_that_contradict_each_other_the_later_one_is_followed(caplog) -> None:
+    line = Line(_TRAINER)
+    line.issue("trainer", SetWorkers(2), rank=0)
+    line.issue("trainer", SetWorkers(3), rank=1)
+    assert line.sent() == [("t", SetWorkers(3, id=2))]
+    line.channel.acknowledge("t", 2)
+    for _ in range(3):
+        line.issue("trainer", SetWorkers(2), rank=0)  # each time that it is asked
+        assert line.sent(1.0) == []
+    line.issue("trainer", SetWorkers(4), rank=0)
+    assert line.sent(1.0) == []
+    texts = [text for text in caplog.messages if "directive_overruled" in text]
+    assert len(texts) == 1  # the first was told before there was a contradiction
+    assert "by=plugin 0" in texts[0] and "SetWorkers(count=4" in texts[0]
+    assert line.channel.gauges()["monitor_directives_overruled"] == 1.0
+
+
+@pytest.mark.parametrize("first", ["predictor", "predictor-1"])
+def test_of_a_role_and_a_name_the_newer_directive_counts(first: str) -> None:
+    line = Line(_P, _Q)
+    [second] = {"predictor", "predictor-1"} - {first}
+    line.issue(first, SetWorkers(2))
+    line.issue(second, SetWorkers(3))
+    counts = {address: message.count for address, message in line.sent()}
+    assert counts["q"] == 3
+    assert counts["p"] == (2 if first == "predictor" else 3)
+
+
+def test_all_are_the_roles_and_not_the_supervisor_who_gets_the_count_of_actors() -> None:
+    line = Line(_TRAINER, member("supervisor-0", "s"))
+    line.issue("all", StopRole("enough"))
+    line.issue("supervisor", SetActors(3))
+    assert line.sent() == [("t", StopRole("enough", id=1)), ("s", SetActors(3, id=2))]

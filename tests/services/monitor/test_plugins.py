@@ -1,0 +1,223 @@
+"""Plug-ins in the monitor: what they see, what becomes of what they say, and when they fail."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aclearn.config import RunConfig
+from aclearn.control import Directive, Indicators, MonitorPlugin, Note, StopCondition
+from aclearn.errors import ConfigError
+from aclearn.metrics import MetricsAggregator
+from aclearn.wire import (
+    DirectiveAck,
+    Envelope,
+    Hello,
+    SaveBest,
+    SetActors,
+    SetWorkers,
+    StatusRequest,
+    StopRun,
+)
+from services.monitor.core import MonitorState, Phase
+from services.monitor.plugins import Plugins, load_plugins
+from services.monitor.registry import Registry
+
+
+class Says(MonitorPlugin):
+    """Says what it is given, and keeps what it sees."""
+
+    def __init__(self, *directives: object) -> None:
+        self.directives, self.seen = directives, list[Indicators]()
+
+    def observe(self, indicators: Indicators) -> list:
+        self.seen.append(indicators)
+        return list(self.directives)
+
+
+class Fails(MonitorPlugin):
+    """Raises whatever it is asked."""
+
+    def observe(self, indicators: Indicators) -> list:
+        raise KeyError("rate")
+
+    def gauges(self) -> dict[str, float]:
+        raise RuntimeError("no gauge")
+
+    def close(self) -> None:
+        raise OSError("no file")
+
+
+class Named(MonitorPlugin):
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+
+
+class Monitor:
+    """The monitor's state with plug-ins, and roles that talk to it."""
+
+    def __init__(self, tools, **plugins: MonitorPlugin) -> None:
+        self.tools, self.now = tools, 0.0
+        self.plugins = Plugins(plugins)
+        self.state = MonitorState(
+            Registry(silent_after_s=20.0),
+            MetricsAggregator(0.0),
+            StopCondition(RunConfig()),
+            plugins=self.plugins,
+            expected={"trainer": 1, "actor": 2},
+        )
+
+    def take(self, sender: str, message) -> list:
+        return self.state.take(sender.encode(), Envelope("r", sender, 0, message), self.now)
+
+    def hello(self, name: str, incarnation: str) -> None:
+        role, number = name.split("-")
+        self.take(incarnation, Hello(role, int(number), "box", 1, {}))
+
+    def heartbeat(self, incarnation: str, **fields) -> None:
+        self.take(incarnation, self.tools.make_heartbeat(**fields))
+
+    def sent(self, seconds: float = 0.2) -> list[tuple[str, object]]:
+        self.now += seconds
+        messages = self.state.observe_time(self.now)
+        return [(m.address.decode(), m.message) for m in messages]
+
+
+def test_a_plugin_sees_each_heartbeat_once_and_who_lives_and_who_died(tools) -> None:
+    says = Says()
+    monitor = Monitor(tools, says=says)
+    monitor.hello("actor-0", "a")
+    monitor.hello("trainer-0", "t")
+    monitor.sent()
+    for learned in (100, 250):
+        monitor.now += 0.5
+        monitor.heartbeat("t", counters={"learned_steps": learned}, gauges={"workers": 2.0})
+    monitor.state.make_line(monitor.now)
+    monitor.sent()
+    first, second = says.seen
+    assert first.heartbeats == () and first.line == {}
+    assert [member.name for member in first.members] == ["actor-0", "trainer-0"]
+    assert [h.counters["learned_steps"] for h in second.heartbeats] == [100, 250]
+    assert [h.heard_s for h in second.heartbeats] == pytest.approx([0.7, 1.2])
+    assert second.time_s == pytest.approx(1.4)
+    assert second.line["learned_steps"] == 250
+    [trainer] = second.of_role("trainer")
+    assert (trainer.workers, trainer.incarnation, trainer.host) == (2, "t", "box")
+    assert second.of_role("actor")[0].workers is None
+    assert (second.deaths, second.expected["actor"]) == (0, 2)
+    monitor.sent(3.0)
+    monitor.hello("actor-0", "b")
+    monitor.heartbeat("t", final=True)
+    monitor.sent()
+    third = says.seen[-1]
+    assert third.deaths == 1  # of the actor; the trainer said that it leaves
+    assert [member.incarnation for member in third.members] == ["b"]
+    assert [h.final for h in third.heartbeats] == [True]
+    with pytest.raises(TypeError):
+        third.line["x"] = 1  # type: ignore[index]
+
+
+def test_directives_go_out_with_a_number_and_what_is_for_the_monitor_stays_there(tools) -> None:
+    says = Says(Directive("trainer", SetWorkers(2)), Directive("monitor", Note("look here")))
+    monitor = Monitor(tools, says=says)
+    monitor.hello("trainer-0", "t")
+    assert monitor.sent() == [("t", SetWorkers(2, id=1))]
+    assert monitor.sent(0.05) == [] and len(says.seen) == 1  # not asked ten times a second
+    monitor.take("t", DirectiveAck(1))
+    assert monitor.sent(1.0) == []
+    assert monitor.state.status()["notes"] == ["look here", "look here"]
+    says.directives = (Directive("monitor", StopRun("learned enough")),)
+    monitor.sent()
+    assert monitor.state.phase is not Phase.RUNNING
+    assert monitor.state.reason == "learned enough"
+    asked = len(says.seen)
+    monitor.sent(1.0)
+    assert len(says.seen) == asked  # the run is over
+
+
+def test_the_count_of_actors_goes_to_who_asks_for_the_status_and_is_acknowledged(tools) -> None:
+    monitor = Monitor(tools, says=Says(Directive("supervisor", SetActors(3))))
+    assert monitor.sent() == []
+    monitor.take("parent", StatusRequest())
+    assert monitor.sent() == [("parent", SetActors(3, id=1))]
+    assert monitor.sent(0.6) == [("parent", SetActors(3, id=1))]
+    monitor.take("parent", DirectiveAck(1))
+    assert monitor.sent(0.6) == []
+    monitor.take("another parent", StatusRequest())
+    assert monitor.sent() == [("another parent", SetActors(3, id=1))]
+
+
+def test_a_plugin_that_raises_is_counted_told_once_and_the_others_go_on(tools, caplog) -> None:
+    monitor = Monitor(tools, fails=Fails(), says=Says(Directive("trainer", SetWorkers(2))))
+    monitor.hello("trainer-0", "t")
+    assert monitor.sent() == [("t", SetWorkers(2, id=1))]
+    monitor.sent()
+    line = monitor.state.make_line(1.0)
+    assert line["monitor_plugin_failures"] == 3.0
+    monitor.plugins.close()
+    texts = [text for text in caplog.messages if text.startswith("event=plugin_failed")]
+    assert texts == ["event=plugin_failed plugin=fails"] * 3  # a KeyError, another, an OSError
+    assert "KeyError: 'rate'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "directive",
+    [
+        "stop",
+        Directive("monitor", SetWorkers(2)),
+        Directive("trainer", Note("x")),
+        Directive("trainer", StopRun("x")),
+        Directive("trainer", SetWorkers(-1)),
+        Directive("trainer", SetWorkers(0)),
+        Directive("trainer", SetWorkers(10**6)),
+        Directive("trainer", SetWorkers(2.5)),  # type: ignore[arg-type]
+        Directive("trainer", SaveBest(float("nan"))),
+        Directive("supervisor", SetActors(10**6)),
+    ],
+)
+def test_what_no_role_could_take_is_a_failure_of_the_plugin(tools, directive) -> None:
+    monitor = Monitor(tools, says=Says(directive))
+    monitor.hello("trainer-0", "t")
+    assert monitor.sent() == []
+    assert monitor.plugins.failures == 1
+    assert monitor.state.phase is Phase.RUNNING
+
+
+def test_the_later_plugin_is_followed(tools) -> None:
+    first, second = (Says(Directive("trainer", SetWorkers(n))) for n in (2, 3))
+    monitor = Monitor(tools, first=first, second=second)
+    monitor.hello("trainer-0", "t")
+    assert monitor.sent() == [("t", SetWorkers(3, id=2))]
+    assert monitor.sent(1.0) == [("t", SetWorkers(3, id=2))]  # again, since it has no answer
+
+
+def test_gauges_are_in_the_line_and_what_is_no_number_is_not(tools) -> None:
+    good, bad = Says(), Says()
+    good.gauges = lambda: {"trend": 0.5}  # type: ignore[method-assign]
+    bad.gauges = lambda: {"x": "much"}  # type: ignore[method-assign]
+    line = Monitor(tools, good=good, bad=bad).state.make_line(1.0)
+    assert line["plugin_trend"] == 0.5
+    assert "plugin_x" not in line and line["monitor_plugin_failures"] == 1.0
+    json.dumps(line, allow_nan=False)
+
+
+def test_plugins_are_loaded_by_name_with_arguments() -> None:
+    name = f"{__name__}:Named"
+    plugins = load_plugins([name, {name: {"text": "b"}}])
+    assert [plugin.text for plugin in plugins.values()] == ["", "b"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("nowhere_at_all:X", "module 'nowhere_at_all' cannot be imported"),
+        (f"{__name__}:Namd", "did you mean Named"),
+        ({f"{__name__}:Named": {"size": 3}}, "unexpected keyword argument 'size'"),
+        ("collections:Counter", "expected a subclass of aclearn.control.MonitorPlugin"),
+    ],
+)
+def test_a_plugin_that_cannot_be_loaded_is_named(entry, said: str) -> None:
+    with pytest.raises(ConfigError, match=r"monitor\.plugins") as raised:
+        load_plugins([entry])
+    assert said in str(raised.value)
