@@ -133,8 +133,8 @@ def test_a_loss_is_accepted_with_metropolis_probability(temperature: float, chan
     for seed in range(400):
         rate = {1: 900.0, 2: 1000.0}
         run = Run(lambda c, rate=rate: rate[c["trainers"]], {"trainers": 2}, {"trainers": 2})
-        run.tuner._search._hot = run.tuner.temperature = temperature
-        run.tuner._search._rng = random.Random(seed)
+        run.tuner._hot = run.tuner.temperature = temperature
+        run.tuner._rng = random.Random(seed)
         while not (run.decisions and run.decisions[-1].verdict in ("accepted", "rejected")):
             run.sample()
         accepted += run.decisions[-1].verdict == "accepted"
@@ -157,9 +157,9 @@ def test_what_is_known_best_has_two_windows_where_anything_has() -> None:
     assert run.tuner.best() == ({"predictors": 1, "trainers": 1}, pytest.approx(1000.0))
     # one lucky window of another setting is no better than two of this one
     run.until("kept")
-    run.tuner._search._known.learn((2, 1), 2000.0, 1.0)
+    run.tuner._known.learn((2, 1), 2000.0, 1.0)
     assert run.tuner.best()[0] == {"predictors": 1, "trainers": 1}
-    run.tuner._search._known.forget(but=(1, 1))
+    run.tuner._known.forget(but=(1, 1))
     run.until("rejected")
     counts, rate = run.tuner.best()
     assert (counts, rate) == ({"predictors": 1, "trainers": 1}, pytest.approx(1000.0))
@@ -169,7 +169,7 @@ def test_a_hint_is_followed_first_but_every_neighbour_stays_possible() -> None:
     first = []
     for seed in range(200):
         run = Run(hill())
-        run.tuner._search._rng = random.Random(seed)
+        run.tuner._rng = random.Random(seed)
         run.hint = "trainer"
         first.append(tuple(run.until("accepted").counts.values()))
     # weights 4 : 1 of two neighbours

@@ -40,7 +40,7 @@ class Yes(random.Random):
 
 def test_a_trial_in_which_nothing_is_counted_is_accepted_at_no_temperature() -> None:
     run = Run(lambda counts: 1000.0 if sum(counts.values()) == 2 else 0.0, temperature=1.0)
-    run.tuner._search._rng = Yes()
+    run.tuner._rng = Yes()
     once = run.until("repeat")
     assert (once.rate, once.reason) == (0.0, "nothing was counted; measured again")
     rejected = run.until("rejected")
@@ -139,7 +139,7 @@ def test_a_silent_window_of_the_kept_counts_is_no_noise_however_noisy_it_is() ->
     # short windows: a silence is a dozen of them, and would leave nothing of the estimate
     run = Run(lambda counts: 1000.0, {"trainers": 1}, {"trainers": 1}, every_s=0.3, settle_s=0.0)
     run.until("kept")
-    run.tuner._search._known.noise._variance = 1.0
+    run.tuner._known.noise._variance = 1.0
     run.rate = lambda counts: 0.0
     assert run.until("suspect").rate == 0.0
     assert run.tuner.kept_estimate.mean == pytest.approx(1000.0)

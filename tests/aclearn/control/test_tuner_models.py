@@ -73,7 +73,7 @@ def test_it_adapts_to_another_user_of_the_machine_and_comes_back(seed: int) -> N
         return true_rate(counts, since <= run.now < until) * (1.0 + noise.gauss(0.0, 0.05))
 
     run = Run(rate, every_s=3.0, settle_s=1.0, longest_gap_s=2.0, temperature=0.05, takeover_s=10.0)
-    run.tuner._search._rng = random.Random(seed)
+    run.tuner._rng = random.Random(seed)
 
     def share_of_the_best(busy: bool) -> float:
         best = {"predictors": 1, "trainers": 1} if busy else {"predictors": 3, "trainers": 2}
