@@ -192,13 +192,36 @@ def _tuner(config: Config) -> list[str]:
 
 
 def _network(config: Config) -> list[str]:
-    network = config.network
+    network, found = config.network, []
     if network.keys_dir is None and not _is_loopback(network.bind_host):
-        return [
+        found.append(
             f"network.bind_host: {network.bind_host} can be reached from other machines, so "
             "network.keys_dir must name a folder with keys; or set it to 127.0.0.1"
-        ]
-    return []
+        )
+    if network.announce_host in ("*", "0.0.0.0", "::"):
+        found.append(
+            f"network.announce_host: nobody can connect to {network.announce_host}; set it to "
+            "this machine's address, as others reach it"
+        )
+    ports = network.ports
+    listeners = {"network.ports.unrolls": ports.unrolls, "network.ports.weights": ports.weights}
+    if config.monitor.port is not None:  # every role is on one machine
+        listeners["monitor.port"] = config.monitor.port
+        for key, port, processes in (
+            ("predictions", ports.predictions, config.predictor.processes),
+            ("artifacts", ports.artifacts, config.compressor.processes),
+        ):
+            listeners[f"network.ports.{key}"] = port
+            if port is not None and processes > 1:
+                found.append(
+                    f"network.ports.{key}: {processes} processes of this machine cannot listen "
+                    f"at one port, {port}; leave it null"
+                )
+    taken: dict[int, str] = {}
+    for key, port in listeners.items():
+        if port is not None and (other := taken.setdefault(port, key)) != key:
+            found.append(f"{key}: {port} is the port of {other} too; set it to another one")
+    return found
 
 
 def _is_loopback(host: str) -> bool:

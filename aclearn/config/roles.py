@@ -194,6 +194,19 @@ class CompressorConfig(Group):
     )
 
 
+def _port(description: str) -> Any:
+    return Field(default=None, ge=1, le=65_535, description=f"TCP port of {description}")
+
+
+class PortsConfig(Group):
+    """Ports at which roles listen on TCP; null: a free one, which the system chooses."""
+
+    unrolls: Whole | None = _port("the trainer, to which actors send unrolls")
+    weights: Whole | None = _port("the trainer, which answers with weights and observations")
+    predictions: Whole | None = _port("a predictor, which actors ask for their actions")
+    artifacts: Whole | None = _port("a compressor, which answers with compressed policies")
+
+
 class NetworkConfig(Group):
     """Addresses and keys."""
 
@@ -201,8 +214,16 @@ class NetworkConfig(Group):
         default="127.0.0.1",
         min_length=1,
         max_length=255,
-        description="address at which roles listen on TCP, 0.0.0.0 for all of this machine, whose "
-        "name the others are told then; anything but loopback needs keys_dir",
+        description="address at which roles listen on TCP, 0.0.0.0 for all of this machine; "
+        "anything but loopback needs keys_dir",
+    )
+    announce_host: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=255,
+        description="address or name at which others reach the roles of this machine, where that "
+        "is another one, as with ports that a container publishes; null: bind_host, or this "
+        "machine's name where that is 0.0.0.0",
     )
     keys_dir: str | None = Field(
         default=None,
@@ -210,6 +231,7 @@ class NetworkConfig(Group):
         description="folder with the cluster's keys, which `aclearn keys` makes (CURVE, ZeroMQ's "
         "encryption); null talks in the clear",
     )
+    ports: PortsConfig = Field(default_factory=PortsConfig)
 
 
 class SupervisorConfig(Group):

@@ -161,6 +161,11 @@ class RunFolder:
         return self.path.resolve().name
 
     @property
+    def has_learned(self) -> bool:
+        """Whether anything was ever learned here; else `create` takes the folder over."""
+        return _has_learned(self.path)
+
+    @property
     def config_path(self) -> Path:
         """The resolved configuration."""
         return self.path / "config.yaml"

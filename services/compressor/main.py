@@ -64,7 +64,7 @@ def run_compressor(context: RoleContext) -> int:
     lower_priority(config.actors.nice)
     seed = config.run.seed * 1009 + context.index
     compressor = Compressor(chain, architecture, config.compressor, seed=seed)
-    server, endpoint = context.serve((ArtifactRequest,))
+    server, endpoint = context.serve((ArtifactRequest,), config.network.ports.artifacts)
     kept = config.compressor.observations + config.compressor.fidelity_observations
     line = TrainerClient(
         PeerLink(context, "trainer", "weights"),

@@ -30,7 +30,7 @@ def run_predictor(context: RoleContext) -> int:
         threads=config.predictor.threads,
         device=config.predictor.device,
     )
-    server, endpoint = context.serve((ActRequest, ActCancel))
+    server, endpoint = context.serve((ActRequest, ActCancel), config.network.ports.predictions)
     predictor = PredictorServer(
         server,
         make_queue(config),

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import zmq
@@ -22,6 +22,7 @@ import zmq
 from aclearn.config import Config, load_config
 from aclearn.errors import AclearnError, ConfigError, EndpointError, RunFolderError
 from aclearn.launch import RESTARTS_VARIABLE, StopFlag
+from aclearn.runs import RunFolder
 from aclearn.wire import (
     KEY_FILE,
     Client,
@@ -48,6 +49,17 @@ _PR_SET_DUMPABLE = 4  # <linux/prctl.h>
 #: Seconds for a last word to the monitor.
 _LAST_WORD_WITHIN_S = 5.0
 _MONITOR_GONE = "the monitor has ended before it was ever heard"
+#: Environment variable with the address at which other machines reach this container's ports.
+ANNOUNCE_VARIABLE = "ACLEARN_ANNOUNCE_HOST"
+#: What holds in every container; docker-compose.machines.yml publishes these ports.
+_NETWORK = (
+    "network.keys_dir=/keys",
+    "network.bind_host=0.0.0.0",
+    "network.ports.unrolls=5556",
+    "network.ports.weights=5557",
+    "network.ports.predictions=5558",
+    "network.ports.artifacts=5559",
+)
 
 
 def make_keys(keys: Path, runs: Path, work: Path) -> None:
@@ -101,7 +113,7 @@ def run_contained(
     role, here = spec.name, False
     try:
         here = spec is MONITOR or parse_endpoint(monitor).host == MONITOR_HOST
-        config = load_config(path, overrides)
+        config = load_config(path, [*network_overrides(os.environ), *overrides])
         words = nothing_to_do(spec, config) or (finished(config) if here else None)
         if words is not None:
             print(words)
@@ -129,6 +141,12 @@ def run_contained(
         return 0
 
 
+def network_overrides(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Where a container's role listens, what it announces, and where its keys are."""
+    host = environment.get(ANNOUNCE_VARIABLE)
+    return _NETWORK if not host else (*_NETWORK, f"network.announce_host={host}")
+
+
 def nothing_to_do(spec: RoleSpec, config: Config) -> str | None:
     """One line where the configuration has no use for a role, None where it has.
 
@@ -147,12 +165,18 @@ def finished(config: Config) -> str | None:
     """One line where the run that is there has come to its target or bound, None elsewhere.
 
     Raises:
-        ConfigError: the run that is there is one of another environment or policy.
+        ConfigError: the run that is there is one of another environment or policy, and has learned
+            something.
         RunFolderError: its files cannot be read.
     """
     if not (_folder(config) / "config.yaml").exists():
         return None
-    words = why_over(config)
+    try:
+        words = why_over(config)
+    except ConfigError:
+        if RunFolder.open(_folder(config)).has_learned:
+            raise
+        return None  # it makes way: see role_folder
     if words is None:
         return None
     return f'{words} in ARGS; to train another one: ARGS="run.seed={config.run.seed + 1}"'

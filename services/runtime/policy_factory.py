@@ -46,11 +46,12 @@ def make_chain(config: Config, architecture: Architecture) -> CompressorChain:
         ChainError: it cannot work; names the key, the link and why.
     """
     compressor = config.compressor
-    bound_at = Endpoint("tcp", config.network.bind_host.strip("[]"))
+    network = config.network
+    reached_at = Endpoint("tcp", (network.announce_host or network.bind_host).strip("[]"))
     try:
         chain = parse_chain(
             compressor.chain,
-            any_processor=not bound_at.is_loopback,  # actors may be on other machines
+            any_processor=not reached_at.is_loopback,  # actors may be on other machines
             min_action_prob=compressor.min_action_prob,
             batch_sizes=_batch_sizes(config),
             fidelity_observations=compressor.fidelity_observations,

@@ -97,7 +97,7 @@ def check_monitor(context: RoleContext) -> None:
 def check_trainer(context: RoleContext) -> None:
     """Refuse addresses and a GPU that a trainer of this machine cannot have."""
     if parse_endpoint(context.monitor).transport == "tcp":
-        server, _ = context.serve(())
+        server, _ = context.serve((), context.config.network.ports.unrolls)
         server.close()
     check_trainer_device(context.config)
 

@@ -97,22 +97,34 @@ class RoleContext:
             raise RuntimeError("run.name is resolved when a configuration is loaded")
         return name
 
-    def serve(self, accepts: Sequence[type[Message]]) -> tuple[Server, str]:
-        """A bound server and its endpoint, on the monitor's transport."""
-        monitor, host = parse_endpoint(self.monitor), self.config.network.bind_host
-        if not monitor.is_loopback and tcp_endpoint(host).is_loopback:
+    def serve(
+        self, accepts: Sequence[type[Message]], port: int | None = None
+    ) -> tuple[Server, str]:
+        """A bound server and its endpoint, on the monitor's transport.
+
+        Args:
+            accepts: the messages that it takes.
+            port: where it listens on TCP; None for a free one.
+        """
+        monitor, network = parse_endpoint(self.monitor), self.config.network
+        announced = tcp_endpoint(network.announce_host or network.bind_host)
+        if not monitor.is_loopback and announced.is_loopback:
             raise ConfigError(
-                f"network.bind_host: {host} cannot be reached by roles on other machines, and the "
-                f"monitor is at {self.monitor}; set it to this machine's address, or to 0.0.0.0"
+                f"network.bind_host: {announced.host} cannot be reached by roles on other "
+                f"machines, and the monitor is at {self.monitor}; set it to this machine's "
+                "address, or to 0.0.0.0"
             )
+        is_tcp = monitor.transport == "tcp"
         socket_, endpoint = bind_router(
             self.zmq_context,
-            monitor.transport,
-            host=host,
-            directory=Path(monitor.path).parent if monitor.transport == "ipc" else None,
+            str(tcp_endpoint(network.bind_host, port or 0)) if is_tcp else "ipc",
+            directory=None if is_tcp else Path(monitor.path).parent,
             keys=self.keys,
         )
-        return self._server(socket_, endpoint, accepts), endpoint
+        server = self._server(socket_, endpoint, accepts)
+        if is_tcp and network.announce_host is not None:
+            endpoint = str(tcp_endpoint(network.announce_host, parse_endpoint(endpoint).port))
+        return server, endpoint
 
     def serve_at(self, address: str, accepts: Sequence[type[Message]]) -> Server:
         """A server bound to exactly `address`."""

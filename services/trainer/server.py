@@ -80,8 +80,10 @@ class TrainerServer:
         self._heartbeat, self._on_failure, self._want_workers = heartbeat, on_failure, want_workers
         self._closing = threading.Event()
         # bound here, so that an address that cannot be bound is told to who starts the trainer
-        self._unrolls, unrolls = context.serve((Unroll,))
-        self._weights, weights = context.serve((WeightsRequest, ObservationsRequest))
+        ports = context.config.network.ports
+        self._unrolls, unrolls = context.serve((Unroll,), ports.unrolls)
+        asked = (WeightsRequest, ObservationsRequest)
+        self._weights, weights = context.serve(asked, ports.weights)
         self._endpoints = {"unrolls": unrolls, "weights": weights}
         if buffer is not None:
             self._endpoints[SHARED_WEIGHTS] = buffer

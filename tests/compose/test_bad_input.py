@@ -66,10 +66,11 @@ def test_a_run_folder_of_another_environment_or_that_cannot_be_written(clone) ->
     folder = cluster.run()
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text("env: {id: Acrobot-v1}\n")
+    (folder / "metrics.jsonl").write_text('{"learned_steps": 1}\n')
     cluster.give(cluster.folder / "runs")
     output = refused(cluster)
     assert output.count("env.id is 'Acrobot-v1' there, 'CartPole-v1' here") == 6
-    assert sorted(path.name for path in folder.iterdir()) == ["config.yaml"]
+    assert sorted(path.name for path in folder.iterdir()) == ["config.yaml", "metrics.jsonl"]
 
     override(cluster, **{role: {"volumes": ["./runs:/work/runs:ro"]} for role in ROLES})
     output = refused(cluster, ARGS="run.name=other")

@@ -39,14 +39,15 @@ class Cluster:
 
     Attributes:
         folder: the clone.
+        image: that its containers run.
         environment: of every docker-compose.
     """
 
     def __init__(self, folder: Path, image: str) -> None:
-        self.folder = folder
+        self.folder, self.image = folder, image
         folder.mkdir()
-        for name in ("docker-compose.yml", "docker-compose.gpu.yml", "Dockerfile"):
-            shutil.copy(REPOSITORY / name, folder)
+        for path in (*REPOSITORY.glob("docker-compose*.yml"), REPOSITORY / "Dockerfile"):
+            shutil.copy(path, folder)
         shutil.copytree(REPOSITORY / "configs", folder / "configs")
         folder.chmod(0o700)
         self.owner = os.geteuid() or OWNER

@@ -143,6 +143,27 @@ def refusal(text: str) -> str:
             "network.bind_host: 0.0.0.0 can be reached from other machines, so network.keys_dir "
             "must name a folder with keys; or set it to 127.0.0.1",
         ),
+        (
+            "env: {id: a}\nnetwork: {announce_host: 0.0.0.0}",
+            "network.announce_host: nobody can connect to 0.0.0.0; set it to this machine's "
+            "address, as others reach it",
+        ),
+        (
+            "env: {id: a}\nnetwork: {ports: {unrolls: 7000, weights: 7000}}",
+            "network.ports.weights: 7000 is the port of network.ports.unrolls too; set it to "
+            "another one",
+        ),
+        (
+            "env: {id: a}\nmonitor: {port: 7000}\nnetwork: {ports: {predictions: 7000}}",
+            "network.ports.predictions: 7000 is the port of monitor.port too; set it to another "
+            "one",
+        ),
+        (
+            "env: {id: a}\nmonitor: {port: 7000}\nnetwork: {ports: {artifacts: 7001}}\n"
+            "compressor: {processes: 2}",
+            "network.ports.artifacts: 2 processes of this machine cannot listen at one port, "
+            "7001; leave it null",
+        ),
     ],
 )
 def test_a_contradiction_is_refused_with_the_way_out(text: str, sentence: str) -> None:
@@ -174,6 +195,9 @@ def test_a_contradiction_is_refused_with_the_way_out(text: str, sentence: str) -
         "env: {id: a}\nactors: {processes: 500}\npredictor: {processes: 12}",
         "env: {id: a}\nnetwork: {bind_host: '::1'}",
         "env: {id: a}\nnetwork: {bind_host: localhost}",
+        # roles by hand: each may be on a machine of its own
+        "env: {id: a}\nnetwork: {ports: {unrolls: 7000, predictions: 7000, artifacts: 7000}}\n"
+        "predictor: {processes: 2}",
     ],
 )
 def test_what_does_not_contradict_is_kept_as_it_is_written(text: str) -> None:

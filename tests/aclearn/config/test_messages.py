@@ -64,7 +64,8 @@ def test_an_unknown_key_that_is_near_to_nothing_gets_no_guess(path: Path) -> Non
 
     assert message == (
         f"{path}: line 2: "
-        "network.zzz is not a known key. The keys of network are bind_host, keys_dir"
+        "network.zzz is not a known key. The keys of network are bind_host, "
+        "announce_host, keys_dir, ports"
     )
 
 

@@ -1,0 +1,95 @@
+"""Two machines with containers: each a project of its own, joined by published ports only."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+
+import pytest
+
+from tests.support.compose import REPOSITORY, Cluster, docker
+from tests.support.system import PATIENCE, check_lines, wait_for
+
+pytestmark = pytest.mark.timeout(300 * PATIENCE)
+FILES = ("-f", "docker-compose.yml", "-f", "docker-compose.machines.yml")
+FIRST = (*FILES, "up", "monitor", "trainer", "predictor", "compressor")
+OTHER = ("up", "--no-deps", "--scale", "actor=2", "actor")
+ENDLESS = "run.target_return=null run.metrics_every_s=0.25"
+
+
+@pytest.fixture
+def address(image: str) -> str:
+    """One of the host's own, at which containers of every network reach published ports."""
+    [network] = json.loads(docker("network", "inspect", "bridge"))
+    return str(network["IPAM"]["Config"][0]["Gateway"])
+
+
+def acts_on(first: Cluster) -> None:
+    """What is acted from now on is learned too: the actors are on the other machine."""
+    first.wait_until_learned(first.last("env_steps") + 2000, within_s=40.0)
+
+
+def test_actors_of_another_machine_learn_with_the_trainer_of_the_first(clone, address) -> None:
+    page = (REPOSITORY / "docs" / "machines.md").read_text("utf-8")
+    for arguments in (FIRST, OTHER):
+        assert " ".join(["docker-compose", *arguments]).replace("=2", "=8") in page
+    first, other = clone("first"), clone("other")
+    given = {"KEYS": "./keys", "ARGS": ENDLESS}
+    up = first.start(*FIRST, ADDRESS=address, **given)
+    given["MONITOR"] = f"tcp://{address}:5555"
+
+    # no keys, and those of another cluster
+    output = other.compose(*OTHER, **given)
+    assert "cannot read keys from /keys/cluster.key: No such file" in output
+    assert "copy the file to every machine" in output
+    other.compose("run", "--rm", "keys", **given)
+    join = other.start(*OTHER, **given)
+    wait_for(
+        lambda: "the same keys (network.keys_dir)?" in other.log.read_text(),
+        "an actor says that its keys may be others",
+        context=other.log.read_text,
+    )
+    assert "a peer has other keys than this cluster" in first.log.read_text()
+    assert first.last("learned_steps") == 0 and first.last("monitor_refused_connections") > 0
+    other.compose("stop", **given)
+    assert join.wait(20 * PATIENCE) == 0
+
+    shutil.copytree(first.folder / "keys", other.folder / "keys", dirs_exist_ok=True)
+    other.give(other.folder / "keys")
+    join = other.start(*OTHER, **given)
+    acts_on(first)
+    # the ports stay those that the others know
+    [trainer] = first.containers("trainer")
+    os.kill(first.state(trainer)["Pid"], signal.SIGKILL)
+    wait_for(lambda: first.last("generation") == 1, "the trainer is back", context=first.logs)
+    acts_on(first)
+
+    # a stop is no end of the run: the actors wait for who goes on with it, and end with the run
+    first.compose("stop", "--timeout", "10")
+    assert up.wait(20 * PATIENCE) == 0
+    assert join.poll() is None
+    given["ARGS"] += f" run.max_updates={first.last('updates') + 100}"
+    up = first.start(*FIRST, ADDRESS=address, KEYS="./keys", ARGS=given["ARGS"])
+    assert (up.wait(60 * PATIENCE), join.wait(20 * PATIENCE)) == (0, 0), other.log.read_text()
+    for container in other.containers("actor"):
+        assert other.state(container)["ExitCode"] == 0
+    assert "Traceback" not in first.log.read_text() + other.log.read_text()
+    check_lines(first.lines())
+
+
+def test_a_port_that_is_taken_or_an_address_that_is_missing_ends_up(clone, address) -> None:
+    cluster = clone()
+    up = cluster.start(*FIRST)
+    assert up.wait(60 * PATIENCE) == 1
+    assert "set it to the address at which other machines" in cluster.log.read_text()
+    holder = docker(
+        *("run", "--detach", "--rm", "--publish", f"{address}:5555:5555"),
+        *("--entrypoint", "sleep", cluster.image, "120"),
+    ).strip()
+    try:
+        assert cluster.start(*FIRST, ADDRESS=address).wait(60 * PATIENCE) == 1
+        assert f"{address}:5555 failed: port is already allocated" in cluster.log.read_text()
+    finally:
+        docker("rm", "--force", holder)
