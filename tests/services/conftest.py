@@ -83,8 +83,8 @@ class KeptContext(RoleContext):
         super().__post_init__()
         self.channels: list[object] = []
 
-    def serve(self, accepts):
-        server, endpoint = super().serve(accepts)
+    def serve(self, accepts, port=None):
+        server, endpoint = super().serve(accepts, port)
         self.channels.append(server)
         return server, endpoint
 
