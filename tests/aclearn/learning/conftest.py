@@ -10,19 +10,20 @@ import torch
 
 from aclearn.config import LossConfig, OptimiserConfig
 from aclearn.learning import Batch, Learner
-from aclearn.policies import Architecture, Convolution, ResidualSection
+from aclearn.policies import Architecture, Convolution, ResidualSection, build_architecture
+from tests.support.architectures import altered
 
 CPU = torch.device("cpu")
-IMAGES = Architecture(
+IMAGES = build_architecture(
     "tiny", (2, 6, 5), "uint8", 3, (Convolution(4, 3, 2), Convolution(5, 2, 1)), (6,)
 )
-RESIDUAL = replace(
+RESIDUAL = altered(
     IMAGES,
     name="residual",
     convolutions=(),
     sections=(ResidualSection(4, (4, 3)), ResidualSection(3, (3,))),
 )
-FLAT = Architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True)
+FLAT = build_architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True)
 LOSS = LossConfig(
     discount=0.9,
     rho_bar=1.2,
