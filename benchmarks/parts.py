@@ -123,7 +123,7 @@ def training_cost(config: Config, seconds: float) -> Cost:
     """A batch put together and learned `trainer.epochs` times, per agent step and use."""
     import torch
 
-    from aclearn.learning import Learner
+    from aclearn.learning import Learner, make_objective
     from aclearn.policies.devices import choose_amp, choose_device
 
     torch.set_num_threads(1)
@@ -136,7 +136,7 @@ def training_cost(config: Config, seconds: float) -> Cost:
     amp_dtype = choose_amp(config.trainer.amp, device)
     learner = Learner(
         architecture,
-        loss=config.loss,
+        objective=make_objective(config.loss, config.correctors),
         optimiser=config.optimiser,
         device=device,
         amp_dtype=amp_dtype,

@@ -59,7 +59,7 @@ def trainer_workers(config: Config, count: int) -> Iterator[Done]:
     """Workers of one learner; what they do is counted in updates."""
     import torch
 
-    from aclearn.learning import Learner, assemble_batch
+    from aclearn.learning import Learner, assemble_batch, make_objective
     from aclearn.policies.devices import choose_amp
 
     torch.set_num_threads(1)
@@ -71,7 +71,7 @@ def trainer_workers(config: Config, count: int) -> Iterator[Done]:
     cpu = torch.device("cpu")
     learner = Learner(
         architecture,
-        loss=config.loss,
+        objective=make_objective(config.loss, config.correctors),
         optimiser=config.optimiser,
         device=cpu,
         amp_dtype=choose_amp(config.trainer.amp, cpu),

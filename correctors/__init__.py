@@ -8,12 +8,7 @@ targets and the advantages, importance sampling the policy gradient.
 from __future__ import annotations
 
 from correctors.chain import Correction, CorrectionInput, Corrector, CorrectorChain
-from correctors.importance import (
-    ImportanceSampling,
-    clipped_fraction,
-    effective_sample_size,
-    importance_weights,
-)
+from correctors.importance import ImportanceSampling, importance_weights
 from correctors.vtrace import VTrace, VTraceReturns, vtrace
 
 __all__ = [
@@ -24,8 +19,6 @@ __all__ = [
     "ImportanceSampling",
     "VTrace",
     "VTraceReturns",
-    "clipped_fraction",
-    "effective_sample_size",
     "importance_weights",
     "vtrace",
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -64,24 +65,40 @@ class Correction:
     """What the loss learns from: all float32 [T, B], none carries gradient.
 
     The weights stay apart from the advantages because the loss may have to do something between
-    (normalise the advantages; clip a ratio of its own instead of using the weights).
+    (clip a ratio of its own instead of using the weights).
 
     Attributes:
         targets: what the values are regressed on.
         advantages: of the actions taken, not weighted.
         weights: importance weights of the policy gradient; 1 where no corrector sets them.
+        advantage_scale: factor that the trainer normalises advantages by.
+        metrics: what correctors report of each step, by name; the trainer reports the mean over
+            the valid steps.
     """
 
     targets: Tensor
     advantages: Tensor
     weights: Tensor
+    advantage_scale: float = 1.0
+    metrics: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def weighted_advantages(self) -> Tensor:
-        """`weights` · `advantages`: the factor of ∇ log π in the policy gradient."""
-        return self.weights * self.advantages
+        """`weights` · `advantages` · `advantage_scale`: the factor of ∇ log π."""
+        return self.weights * self.advantages * self.advantage_scale
+
+    def columns(self, columns: slice) -> Correction:
+        """The correction of some of the environments."""
+        return Correction(
+            self.targets[:, columns],
+            self.advantages[:, columns],
+            self.weights[:, columns],
+            self.advantage_scale,
+            {name: values[:, columns] for name, values in self.metrics.items()},
+        )
 
 
+@runtime_checkable
 class Corrector(Protocol):
     """A link of the chain: replaces the parts of a `Correction` that it is there to correct."""
 
@@ -129,7 +146,7 @@ class CorrectorChain:
         """The batch's targets, advantages and weights, from all correctors in order.
 
         Raises:
-            ValueError: the batch lacks what a corrector needs.
+            ValueError: the batch lacks what a corrector needs, or a corrector gives another shape.
         """
         for name in sorted(self.needs):
             batch.required(name)
@@ -142,4 +159,6 @@ class CorrectorChain:
             )
         for corrector in self.correctors:
             correction = corrector.correct(batch, correction)
+        made = {name: getattr(correction, name) for name in ("targets", "advantages", "weights")}
+        check_time_major(floats={"values": batch.values, **made})
         return correction

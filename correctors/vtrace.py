@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
@@ -166,7 +167,11 @@ class VTrace:
         check_fraction("lambda_", self.lambda_)
 
     def correct(self, batch: CorrectionInput, correction: Correction) -> Correction:
-        """`correction` with targets and advantages replaced; weights stay."""
+        """`correction` with targets and advantages replaced; weights stay.
+
+        Its metric `clipped_rho_share` is the share of steps whose ratio is above `rho_bar`.
+        """
+        log_rhos = batch.required("log_rhos")
         with torch.no_grad():
             targets, advantages = _targets_and_advantages(
                 values=batch.values,
@@ -174,9 +179,11 @@ class VTrace:
                 rewards=batch.rewards,
                 discounts=batch.discounts,
                 done=batch.done,
-                rhos=importance_ratios(batch.required("log_rhos")),
+                rhos=importance_ratios(log_rhos),
                 rho_bar=self.rho_bar,
                 c_bar=self.c_bar,
                 lambda_=self.lambda_,
             )
-        return replace(correction, targets=targets, advantages=advantages)
+            log_bar = math.inf if self.rho_bar is None else math.log(self.rho_bar)
+            metrics = {**correction.metrics, "clipped_rho_share": (log_rhos > log_bar).float()}
+        return replace(correction, targets=targets, advantages=advantages, metrics=metrics)

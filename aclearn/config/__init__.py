@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from aclearn.config._check import validated
 from aclearn.config.describe import ConfigKey, configuration_page, describe_config
 from aclearn.config.env import AtariConfig, EnvConfig
-from aclearn.config.learning import LossConfig, OptimiserConfig, TrainerConfig
+from aclearn.config.learning import OptimiserConfig, TrainerConfig
 from aclearn.config.load import config_from_yaml, load_config
+from aclearn.config.loss import ActorCriticConfig, CorrectorConfig, LossConfig
 from aclearn.config.model import Config, RunConfig
 from aclearn.config.monitor import MonitorConfig, TunerConfig
 from aclearn.config.policy import PolicyConfig
@@ -21,11 +23,13 @@ from aclearn.config.shipped import find_config, shipped_config, shipped_configs,
 
 __all__ = [
     "MAX_PROCESSES",
+    "ActorCriticConfig",
     "ActorsConfig",
     "AtariConfig",
     "CompressorConfig",
     "Config",
     "ConfigKey",
+    "CorrectorConfig",
     "EnvConfig",
     "LossConfig",
     "MonitorConfig",
@@ -45,4 +49,5 @@ __all__ = [
     "shipped_config",
     "shipped_configs",
     "summary_of",
+    "validated",
 ]

@@ -1,4 +1,4 @@
-"""Sentences for a user from what the models know: expected values, wrong values, wrong keys."""
+"""Words for a user from what the models know: keys, expected values, wrong values."""
 
 from __future__ import annotations
 
@@ -40,10 +40,18 @@ def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
     return {key_of(name, field): field for name, field in model.model_fields.items()}
 
 
-def group_of(field: FieldInfo) -> type[BaseModel] | None:
-    """The model of a field that is a section of its own, or None for a single value."""
+def group_of(field: FieldInfo, value: Any = None) -> type[BaseModel] | None:
+    """The model of a field that is a section of its own, or None for a single value.
+
+    Args:
+        field: of a model.
+        value: of the section, where its model depends on it.
+    """
     kind = field.annotation
-    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+    if not isinstance(kind, type) or not issubclass(kind, BaseModel):
+        return None
+    model: type[BaseModel] = getattr(kind, "model_for", lambda _: kind)(value)
+    return model
 
 
 def walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
@@ -70,12 +78,12 @@ def holds_text(field: FieldInfo) -> bool:
     return field.annotation in (str, str | None)
 
 
-def find(model: type[BaseModel], location: Sequence[str | int]) -> tuple[str, FieldInfo]:
-    """The dotted key at pydantic's `location`, like policy.hidden[1], and its field."""
+def find(model: type[BaseModel], location: Sequence[str | int], data: Any) -> tuple[str, FieldInfo]:
+    """The dotted key at pydantic's `location` in `data`, like policy.hidden[1], and its field."""
     names = list(location)
     key = str(names.pop(0))
     field = fields_of(model)[key]
-    while (group := group_of(field)) is not None and names:
+    while names and (group := group_of(field, data := data[key.rpartition(".")[2]])) is not None:
         name = str(names.pop(0))
         key, field = f"{key}.{name}", fields_of(group)[name]
     return key + "".join(f"[{name}]" for name in names if name != "[key]"), field
@@ -117,6 +125,8 @@ def _type_words(kind: Any, bounds: str = "") -> str:
         return f"one of {', '.join(map(str, arguments))}"
     if origin is tuple:
         return f"list of {_type_words(arguments[0])}".replace("whole number", "whole numbers")
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return str(kind.model_config.get("title"))
     words = _PLAIN.get(origin or kind, str(kind))
     return f"{words} {bounds}" if bounds else words
 
@@ -137,12 +147,16 @@ def got(value: Any) -> str:
     return f"{shown} ({_GOT.get(type(value), type(value).__name__)})"
 
 
-def nearest(model: type[BaseModel], dotted: str) -> str | None:
-    """The known dotted key that an unknown one was probably meant to be, or None."""
+def nearest(model: type[BaseModel], dotted: str, siblings: Sequence[str]) -> str | None:
+    """The known dotted key that an unknown one was probably meant to be, or None.
+
+    Args:
+        model: of the whole.
+        dotted: the unknown one.
+        siblings: the keys of its section.
+    """
     section, _, leaf = dotted.rpartition(".")
     prefix = f"{section}." if section else ""
-    known = {key: key.rpartition(".")[2] for key, _ in walk(model)}
-    siblings = _section_keys(model, section)
     close = difflib.get_close_matches(leaf, siblings, n=1)
     if close:
         return f"{prefix}{close[0]}"
@@ -151,15 +165,6 @@ def nearest(model: type[BaseModel], dotted: str) -> str | None:
     close = difflib.get_close_matches(leaf, list(beginnings), n=1, cutoff=0.8)
     if close:
         return f"{prefix}{beginnings[close[0]]}"
-    close = difflib.get_close_matches(leaf, list(known.values()), n=1, cutoff=0.8)
-    return next((key for key, name in known.items() if close and name == close[0]), None)
-
-
-def _section_keys(model: type[BaseModel], section: str) -> list[str]:
-    for part in filter(None, section.split(".")):
-        field = fields_of(model).get(part)
-        group = group_of(field) if field is not None else None
-        if group is None:
-            return []
-        model = group
-    return list(fields_of(model))
+    known = {key.rpartition(".")[2]: key for key, _ in reversed(list(walk(model)))}
+    close = difflib.get_close_matches(leaf, known, n=1, cutoff=0.8)
+    return known[close[0]] if close else None

@@ -24,7 +24,6 @@ class Group(BaseModel):
         extra="forbid",
         strict=True,
         validate_default=True,
-        populate_by_name=True,
         allow_inf_nan=False,
     )
 

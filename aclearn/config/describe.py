@@ -9,6 +9,7 @@ from pydantic_core import PydanticUndefined
 
 from aclearn.config import _explain
 from aclearn.config._yaml import dump_yaml
+from aclearn.config.loss import CORRECTORS
 from aclearn.config.model import Config
 
 _HEAD = """# Configuration
@@ -24,6 +25,11 @@ this run. Nothing has run on a GPU yet.
 """
 
 
+_TABLE = ("| key | type | default | meaning |", "|---|---|---|---|")
+#: The models of what a list names, by the key of the list.
+_PARTS = {"correctors": CORRECTORS}
+
+
 class ConfigKey(NamedTuple):
     """One key of the configuration; all four are texts."""
 
@@ -35,10 +41,7 @@ class ConfigKey(NamedTuple):
 
 def describe_config() -> list[ConfigKey]:
     """Every key in the order of the sections; a key without a default has the text `required`."""
-    return [
-        ConfigKey(key, _explain.expected(field), _default(field), field.description or "")
-        for key, field in _explain.walk(Config)
-    ]
+    return [_described(key, field) for key, field in _explain.walk(Config)]
 
 
 def configuration_page() -> str:
@@ -46,17 +49,24 @@ def configuration_page() -> str:
     lines = [_HEAD]
     section = ""
     for knob in describe_config():
-        own_section = knob.key.rpartition(".")[0]
+        own_section = knob.key.rpartition(".")[0] or knob.key
         if own_section != section:
             section = own_section
-            lines += [
-                f"\n## {section}\n",
-                "| key | type | default | meaning |",
-                "|---|---|---|---|",
-            ]
-        cells = (f"`{knob.key}`", knob.type, f"`{knob.default}`", knob.description)
-        lines.append("| " + " | ".join(map(_cell, cells)) + " |")
+            lines += [f"\n## {section}\n", *_TABLE]
+        lines.append(_row(knob))
+        for name, model in _PARTS.get(knob.key, {}).items():
+            lines += [f"\n### {section}: {name}\n", *_TABLE]
+            lines += [_row(_described(key, field)) for key, field in _explain.walk(model)]
     return "\n".join(lines) + "\n"
+
+
+def _described(key: str, field: FieldInfo) -> ConfigKey:
+    return ConfigKey(key, _explain.expected(field), _default(field), field.description or "")
+
+
+def _row(knob: ConfigKey) -> str:
+    cells = (f"`{knob.key}`", knob.type, f"`{knob.default}`", knob.description)
+    return "| " + " | ".join(map(_cell, cells)) + " |"
 
 
 def _cell(text: str) -> str:
@@ -67,6 +77,7 @@ def _default(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True)
     if value is PydanticUndefined:
         return "required"
-    if isinstance(value, list):
-        return "[" + ", ".join(dump_yaml([item]).removeprefix("- ").strip() for item in value) + "]"
+    if isinstance(value, list | tuple):
+        items = [getattr(item, "name", item) for item in value]
+        return "[" + ", ".join(dump_yaml([item]).removeprefix("- ").strip() for item in items) + "]"
     return dump_yaml([value]).removeprefix("- ").strip()

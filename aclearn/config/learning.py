@@ -1,24 +1,12 @@
-"""How a batch becomes new weights: the groups `trainer`, `loss` and `optimiser`."""
+"""How a batch becomes new weights: the groups `trainer` and `optimiser`."""
 
 from __future__ import annotations
 
-import math
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from aclearn.config._fields import Group, Whole
-
-#: Most that a bar may be, and a cost: beyond them, float32 overflows and no update is finite.
-_MOST_BAR, _MOST_COST = 3e38, 1e6
-
-
-def _bar(value: Any) -> Any:
-    return None if value == math.inf else value
-
-
-#: Upper bound of an importance ratio; null, also written .inf, is none.
-Bar = Annotated[float | None, BeforeValidator(_bar)]
 
 
 class TrainerConfig(Group):
@@ -80,59 +68,6 @@ class TrainerConfig(Group):
         ge=0,
         description="oldest unroll that is still learned, in policy versions behind the newest "
         "(one for each batch); older ones are dropped and counted",
-    )
-
-
-class LossConfig(Group):
-    """The actor-critic loss and its off-policy correction (V-trace)."""
-
-    discount: float = Field(
-        default=0.99, ge=0.0, le=1.0, description="weight of a reward one agent step later (gamma)"
-    )
-    rho_bar: Bar = Field(
-        default=1.0,
-        gt=0.0,
-        le=_MOST_BAR,
-        description="bound of the importance ratio in the value targets; null or .inf: no bound",
-    )
-    c_bar: Bar = Field(
-        default=1.0,
-        gt=0.0,
-        le=_MOST_BAR,
-        description="bound of the importance ratio that carries errors back in time; null or .inf: "
-        "no bound",
-    )
-    pg_rho_bar: Bar = Field(
-        default=1.0,
-        gt=0.0,
-        le=_MOST_BAR,
-        description="bound of the importance ratio in the policy gradient; null or .inf: no bound",
-    )
-    lambda_: float = Field(
-        default=1.0,
-        ge=0.0,
-        le=1.0,
-        # Not `alias`: Python code writes LossConfig(lambda_=...), since lambda is a keyword.
-        validation_alias="lambda",
-        serialization_alias="lambda",
-        description="how far errors are carried back: 1 over the whole unroll, 0 one step",
-    )
-    entropy_cost: float = Field(
-        default=0.01,
-        ge=0.0,
-        le=_MOST_COST,
-        description="weight of the entropy bonus, loss per nat",
-    )
-    value_cost: float = Field(
-        default=0.5,
-        ge=0.0,
-        le=_MOST_COST,
-        description="weight of the value loss beside the policy loss",
-    )
-    normalise_advantages: bool = Field(
-        default=False,
-        description="divide advantages by their running root mean square, so that entropy_cost "
-        "means the same whatever the size of rewards",
     )
 
 

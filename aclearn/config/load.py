@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
-
 from aclearn.config import _explain
+from aclearn.config._check import check
 from aclearn.config._yaml import DEEPEST, Document, Keys, YamlError, parse_yaml
 from aclearn.config.model import Config
 from aclearn.config.shipped import find_config, shipped_configs
@@ -192,61 +189,10 @@ def _put(data: dict[str, Any], override: _Override) -> None:
 
 
 def _validate(data: dict[str, Any], origins: _Origins) -> Config:
-    mistakes = list(_take_unknown_keys(data, Config, ""))
-    config = None
-    try:
-        config = Config.model_validate(data)
-    except ValidationError as exc:
-        mistakes += [mistake for error in exc.errors() for mistake in _mistakes(error)]
-    if config is None or mistakes:
+    config, mistakes = check(Config, data)
+    if config is None:
         # one line a mistake: where the key was set, the key, the sentence
         raise ConfigError(
             "\n".join(f"{origins.of(key)}: {key}{sentence}" for key, sentence in mistakes)
         )
     return config
-
-
-def _take_unknown_keys(
-    data: dict[Any, Any], model: type[BaseModel], prefix: str
-) -> Iterator[tuple[str, str]]:
-    """Removes each unknown key from `data` and tells it as (dotted key, rest of the sentence)."""
-    fields = _explain.fields_of(model)
-    for key, value in list(data.items()):
-        dotted = f"{prefix}{key}"
-        if key not in fields:
-            del data[key]
-            meant = _explain.nearest(Config, dotted)
-            hint = f"; did you mean {meant}?" if meant else "."
-            place = f"of {prefix[:-1]}" if prefix else "at the top"
-            yield dotted, f" is not a known key{hint} The keys {place} are {', '.join(fields)}"
-            continue
-        group = _explain.group_of(fields[key])
-        if group is not None and isinstance(value, dict):
-            yield from _take_unknown_keys(value, group, f"{dotted}.")
-
-
-def _mistakes(error: ErrorDetails) -> Iterator[tuple[str, str]]:
-    """(dotted key, rest of the sentence) for one error of pydantic."""
-    location = error["loc"]
-    if not location:  # contradictions between groups, already sentences that start with their key
-        for sentence in str(error["ctx"]["error"]).split("\n"):
-            key, _, rest = sentence.partition(":")
-            yield key, f":{rest}"
-        return
-    key, field = _explain.find(Config, location)
-    if error["type"] == "missing":
-        yield _missing(key, field)
-        return
-    if error["type"] == "value_error":  # of a validator of ours, whose words say it all
-        yield key, f": {error['ctx']['error']}"
-        return
-    wanted = "a section with keys" if _explain.group_of(field) else _explain.expected(field)
-    about = f"; meaning: {field.description}" if field.description else ""
-    yield key, f": expected {wanted}, got {_explain.got(error['input'])}{about}"
-
-
-def _missing(key: str, field: FieldInfo) -> tuple[str, str]:
-    group = _explain.group_of(field)
-    if group is not None:  # the only group with a required key
-        key, field = next(iter(_explain.walk(group, f"{key}.")))
-    return key, f" is missing: {field.description}"

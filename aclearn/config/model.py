@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, Strict, model_validator
 
 from aclearn.config._fields import Group, Whole
 from aclearn.config._yaml import dump_yaml
 from aclearn.config.checks import contradictions
 from aclearn.config.env import EnvConfig
-from aclearn.config.learning import LossConfig, OptimiserConfig, TrainerConfig
+from aclearn.config.learning import OptimiserConfig, TrainerConfig
+from aclearn.config.loss import ActorCriticConfig, AnyLoss, CorrectorConfig, default_correctors
 from aclearn.config.monitor import MonitorConfig, TunerConfig
 from aclearn.config.policy import PolicyConfig
 from aclearn.config.roles import (
@@ -99,7 +100,13 @@ class Config(Group):
     predictor: PredictorConfig = Field(default_factory=PredictorConfig)
     compressor: CompressorConfig = Field(default_factory=CompressorConfig)
     trainer: TrainerConfig = Field(default_factory=TrainerConfig)
-    loss: LossConfig = Field(default_factory=LossConfig)
+    loss: AnyLoss = Field(default_factory=ActorCriticConfig)
+    correctors: Annotated[tuple[CorrectorConfig, ...], Strict(False)] = Field(
+        default_factory=default_correctors,
+        description="what repairs off-policy data before the loss, in order: vtrace, "
+        "importance_sampling, or module:Name of one of yours; empty: one-step targets, not "
+        "corrected",
+    )
     optimiser: OptimiserConfig = Field(default_factory=OptimiserConfig)
     tuner: TunerConfig = Field(default_factory=TunerConfig)
     monitor: MonitorConfig = Field(default_factory=MonitorConfig)

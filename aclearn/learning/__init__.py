@@ -6,6 +6,7 @@ from aclearn.learning.batch import Batch, assemble_batch
 from aclearn.learning.frame_stack import chosen_observations, rebuild_observations
 from aclearn.learning.gradient_worker import GradientSums, GradientWorker
 from aclearn.learning.learner import Learner
+from aclearn.learning.objective import Objective, make_objective
 from aclearn.learning.observation_buffer import RecentObservations
 from aclearn.learning.optimiser import learning_rate, make_optimiser
 from aclearn.learning.parameter_store import ParameterStore, PublishedWeights
@@ -22,6 +23,7 @@ __all__ = [
     "HostStaging",
     "Learner",
     "LedgerError",
+    "Objective",
     "ParameterStore",
     "PinnedStaging",
     "PublishedWeights",
@@ -34,6 +36,7 @@ __all__ = [
     "check_unroll",
     "chosen_observations",
     "learning_rate",
+    "make_objective",
     "make_optimiser",
     "rebuild_observations",
 ]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aclearn.learning.frame_stack import rebuild_observations
+from aclearn.learning.frozen_correction import FrozenCorrection
 from aclearn.learning.staging import HOST, Staging
 from aclearn.types import Unroll
 
@@ -32,6 +33,8 @@ class Batch:
         versions: `[T, B]` int64, the policy version that chose each action.
         mask: `valid` on the host, so that nobody has to wait for the device to look at it.
         steps: number of valid steps.
+        frozen: the correction that all updates from this batch share; None where each makes its
+            own.
     """
 
     observations: Tensor
@@ -44,6 +47,7 @@ class Batch:
     versions: NDArray[np.int64]
     mask: NDArray[np.bool_]
     steps: int
+    frozen: FrozenCorrection | None = None
 
     @property
     def width(self) -> int:
@@ -53,6 +57,7 @@ class Batch:
     def cut(self, count: int) -> list[Batch]:
         """At most `count` batches of neighbouring environments, as views of this one."""
         parts = []
+        frozen = self.frozen
         for columns in cut_columns(self.width, count):
             names = ("actions", "behaviour_log_probs", "rewards", "terminated", "truncated")
             mask = self.mask[:, columns]
@@ -63,6 +68,7 @@ class Batch:
                     versions=self.versions[:, columns],
                     mask=mask,
                     steps=int(np.count_nonzero(mask)),
+                    frozen=frozen.columns(columns) if frozen is not None else None,
                     **{name: getattr(self, name)[:, columns] for name in names},
                 )
             )

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from aclearn.config import LossConfig
-from aclearn.learning.batch import Batch, assemble_batch, cut_columns
-from aclearn.learning.losses.actor_critic import actor_critic_loss
+from aclearn.distributions import torch_distribution_of
+from aclearn.learning.batch import Batch, assemble_batch
+from aclearn.learning.frozen_correction import FrozenCorrection
+from aclearn.learning.losses import Outputs
+from aclearn.learning.objective import Objective
 from aclearn.learning.staging import HOST, PinnedStaging, Staging
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork
 from aclearn.telemetry import part
 from aclearn.types import Unroll
-from correctors import (
-    CorrectionInput,
-    CorrectorChain,
-    ImportanceSampling,
-    VTrace,
-    clipped_fraction,
-    importance_weights,
-)
+from correctors import Correction, CorrectionInput, importance_weights
 
 #: Samples that are differentiated at a time. Larger chunks leave the cache, smaller ones pay the
 #: framework's overhead a call.
@@ -36,23 +31,17 @@ class GradientSums:
     """What a gradient comes with: sums over the valid steps of its batch.
 
     Attributes:
-        policy: −log π(a) · weighted advantage.
-        value: ½ (target − value)².
-        entropy: of π.
-        rho: importance ratios, not clipped.
-        rho_square: their squares.
-        clipped: number of ratios above ρ̄.
-        advantage_square: squared weighted advantages.
+        metrics: of the loss and of the correctors, by name.
+        ratios: importance ratios π/μ, not clipped.
+        ratio_squares: their squares.
+        advantage_squares: squared weighted advantages, before they are normalised.
         steps: number of valid steps.
     """
 
-    policy: float
-    value: float
-    entropy: float
-    rho: float
-    rho_square: float
-    clipped: float
-    advantage_square: float
+    metrics: Mapping[str, float]
+    ratios: float
+    ratio_squares: float
+    advantage_squares: float
     steps: int
 
 
@@ -60,12 +49,12 @@ class GradientWorker:
     """Differentiates batches on its own copy of the weights; one thread at a time.
 
     On a GPU its batches and its gradients are made in a stream of its own, and the copy of the
-    weights in the stream of the weights, the current one of the thread. Who raised is not used
-    again: what it was doing may still be going on.
+    weights in the stream of the weights, the current one of the thread. A worker that raised is not
+    used again: its kernels may still be running.
 
     Args:
         architecture: of the policy.
-        loss: discount, bars and costs.
+        objective: the loss and the corrector chain.
         device: where it computes; on a GPU in a stream of its own.
         amp_dtype: autocast dtype, None for fp32.
         channels_last: memory layout of the convolutions.
@@ -80,13 +69,14 @@ class GradientWorker:
         self,
         architecture: Architecture,
         *,
-        loss: LossConfig,
+        objective: Objective,
         device: torch.device,
         amp_dtype: torch.dtype | None = None,
         channels_last: bool = True,
         compiled: bool = False,
     ) -> None:
-        self._loss, self._device, self._amp_dtype = loss, device, amp_dtype
+        self._objective, self._device, self._amp_dtype = objective, device, amp_dtype
+        self._distribution = torch_distribution_of(architecture.action_spec)
         self.network = place(PolicyNetwork(architecture, seed=0), device, channels_last)
         if compiled:
             self.network.compile()
@@ -100,11 +90,6 @@ class GradientWorker:
                 # Made in the current stream and used in the worker's: when a worker that failed is
                 # thrown away, its memory must not be given to others before that use has ended.
                 parameter.record_stream(self._stream)
-        self._chain = (
-            CorrectorChain()
-            .add(VTrace(rho_bar=loss.rho_bar, c_bar=loss.c_bar, lambda_=loss.lambda_))
-            .add(ImportanceSampling(rho_bar=loss.pg_rho_bar))
-        )
         self._advantage_scale = 1.0
         self.loss_scale = 1.0
 
@@ -137,6 +122,19 @@ class GradientWorker:
         with self._on_stream():
             return assemble_batch(unrolls, frame_stack=frame_stack, staging=self._staging)
 
+    def freeze(self, batch: Batch) -> Batch:
+        """`batch` with its correction by the weights of now, which every update then uses."""
+        length, width = batch.actions.shape
+        with torch.no_grad(), self._on_stream(), part("forward"):
+            pieces = torch.split(batch.observations.flatten(0, 1), CHUNK_SAMPLES)
+            evaluated = [self._evaluate(piece) for piece in pieces]
+            parameters, values = (torch.cat(each) for each in zip(*evaluated, strict=True))
+            values = values.view(length + 1, width)
+            policy = self._distribution(parameters.view(length + 1, width, -1)[:-1])
+            log_probs = policy.log_prob(batch.actions)
+            correction = self._correct(batch, log_probs, values[:-1], values[1:])
+        return replace(batch, frozen=FrozenCorrection(correction, log_probs))
+
     def differentiate(self, batch: Batch) -> GradientSums:
         """Leave the gradient of the batch's mean loss, times `loss_scale`, in the network.
 
@@ -148,17 +146,15 @@ class GradientWorker:
         length = batch.actions.shape[0]
         count = -(-length * batch.width // CHUNK_SAMPLES) if self._stream is None else 1
         with self._on_stream():
-            parts = [
-                self._differentiate_chunk(batch, columns)
-                for columns in cut_columns(batch.width, count)
-            ]
+            parts = [self._differentiate_chunk(chunk, batch.steps) for chunk in batch.cut(count)]
             with part("device"):
                 # waits for the stream, so that gradients and sums are there for any other one, and
                 # nobody reads the batch or the weights any more: on a GPU, forward and backward
                 # have only been asked for so far, and this is where their time goes
-                sums = torch.stack(parts).sum(0).tolist()
-        policy, value, entropy, rho, rho_square, clipped, square = sums
-        return GradientSums(policy, value, entropy, rho, rho_square, clipped, square, batch.steps)
+                sums = torch.stack([values for _, values in parts]).sum(0).tolist()
+        *own, ratios, ratio_squares, advantage_squares = sums
+        metrics = dict(zip(parts[0][0], own, strict=True))
+        return GradientSums(metrics, ratios, ratio_squares, advantage_squares, batch.steps)
 
     def gradients(self) -> list[Tensor | None]:
         """The gradients of the last batch in the order of the parameters."""
@@ -168,66 +164,69 @@ class GradientWorker:
         """Enqueue in the worker's stream, on its device; nothing on a CPU."""
         return torch.cuda.stream(self._stream) if self._stream else contextlib.nullcontext()
 
-    def _differentiate_chunk(self, batch: Batch, columns: slice) -> Tensor:
+    def _differentiate_chunk(self, chunk: Batch, steps: int) -> tuple[list[str], Tensor]:
+        """The names of the metrics, and their sums with those of `GradientSums` behind them."""
         with part("forward"):
-            loss, sums = self._forward(batch, columns)
+            outputs, correction = self._forward(chunk)
+            total, metrics = self._objective.loss(
+                chunk, outputs, correction, self._objective.config
+            )
+            mean = total / max(1, steps)
+            scaled = mean * self.loss_scale if self.loss_scale != 1.0 else mean
+            sums = {name: value.detach() for name, value in metrics.items()}
+            log_rhos = outputs.log_probs.detach() - chunk.behaviour_log_probs
+            ratios = importance_weights(log_rhos, rho_bar=None).masked_fill(~chunk.valid, 0.0)
+            advantages = correction.weights * correction.advantages
+            for name, of_steps in correction.metrics.items():
+                sums[name] = of_steps.masked_fill(~chunk.valid, 0.0).sum()
+            own = [
+                ratios.sum(),
+                ratios.square().sum(),
+                advantages.masked_fill(~chunk.valid, 0.0).square().sum(),
+            ]
+            stacked = torch.stack([*sums.values(), *own])
         with part("backward"):
-            loss.backward()  # type: ignore[no-untyped-call]
-        return sums
+            scaled.backward()  # type: ignore[no-untyped-call]
+        return list(sums), stacked
 
-    def _forward(self, batch: Batch, columns: slice) -> tuple[Tensor, Tensor]:
-        """The scaled mean loss of the columns, and the sums that `GradientSums` is made of."""
-        observations = batch.observations[:, columns]
-        actions, valid = batch.actions[:, columns], batch.valid[:, columns]
-        length, width = actions.shape
+    def _forward(self, batch: Batch) -> tuple[Outputs, Correction]:
+        """What the policy says of the batch, and the correction: the frozen one or a new one."""
+        length, width = batch.actions.shape
+        parameters, values = self._evaluate(batch.observations[:-1].flatten(0, 1))
+        policy = self._distribution(parameters.view(length, width, -1))
+        log_probs, values = policy.log_prob(batch.actions), values.view(length, width)
+        if batch.frozen is not None:
+            proximal, correction = batch.frozen.log_probs, batch.frozen.correction
+        else:
+            with torch.no_grad():
+                _, last_values = self._evaluate(batch.observations[-1])
+            proximal, known = log_probs.detach(), values.detach()
+            next_values = torch.cat([known[1:], last_values.unsqueeze(0)])
+            correction = self._correct(batch, proximal, known, next_values)
+        return Outputs(policy, log_probs, values, proximal), correction
+
+    def _evaluate(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Parameters `[N, P]` and values `[N]` float32 of observations `[N, …]`."""
         with torch.autocast(
             self._device.type, self._amp_dtype, enabled=self._amp_dtype is not None
         ):
-            logits, values = self.network(observations[:-1].flatten(0, 1))
-            with torch.no_grad():
-                _, last_values = self.network(observations[-1])
-        log_probs = torch.log_softmax(logits.float(), dim=-1).view(length, width, -1)
-        values = values.float().view(length, width)
-        taken = log_probs.gather(2, actions.unsqueeze(2)).squeeze(2)
-        log_rhos = taken.detach() - batch.behaviour_log_probs[:, columns]
-        terminated = batch.terminated[:, columns]
-        correction = self._chain.correct(
+            parameters, values = self.network(observations)
+        return parameters, values.float()
+
+    def _correct(
+        self, batch: Batch, log_probs: Tensor, values: Tensor, next_values: Tensor
+    ) -> Correction:
+        correction = self._objective.chain.correct(
             CorrectionInput(
-                values=values.detach(),
-                next_values=torch.cat([values.detach()[1:], last_values.float().unsqueeze(0)]),
-                rewards=batch.rewards[:, columns],
-                discounts=self._loss.discount * (~terminated).float(),
-                done=terminated | batch.truncated[:, columns],
-                log_rhos=log_rhos,
+                values=values,
+                next_values=next_values,
+                rewards=batch.rewards,
+                discounts=self._objective.config.discount * (~batch.terminated).float(),
+                done=batch.terminated | batch.truncated,
+                log_rhos=log_probs - batch.behaviour_log_probs,
             )
         )
-        advantages = correction.weighted_advantages
-        loss = actor_critic_loss(
-            log_probs=log_probs,
-            taken_log_probs=taken,
-            values=values,
-            targets=correction.targets,
-            advantages=advantages * self._advantage_scale,
-            valid=valid,
-            value_cost=self._loss.value_cost,
-            entropy_cost=self._loss.entropy_cost,
-        )
-        mean = loss.total / max(1, batch.steps)
-        scaled = mean * self.loss_scale if self.loss_scale != 1.0 else mean
-        chunk_steps = valid.sum()
-        rhos = importance_weights(log_rhos, rho_bar=None).masked_fill(~valid, 0.0)
-        sums = torch.stack(
-            [
-                loss.policy.detach(),
-                loss.value.detach(),
-                loss.entropy.detach(),
-                rhos.sum(),
-                rhos.square().sum(),
-                clipped_fraction(log_rhos, self._loss.rho_bar, valid) * chunk_steps,
-                advantages.masked_fill(~valid, 0.0).square().sum(),
-            ]
-        )
-        return scaled, sums
+        return replace(correction, advantage_scale=self._advantage_scale)
 
 
 def place(network: PolicyNetwork, device: torch.device, channels_last: bool) -> PolicyNetwork:

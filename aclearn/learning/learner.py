@@ -14,11 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aclearn.config import LossConfig, OptimiserConfig
+from aclearn.config import OptimiserConfig
 from aclearn.errors import CheckpointError
 from aclearn.learning.batch import Batch
 from aclearn.learning.device_snapshot import DeviceSnapshot
 from aclearn.learning.gradient_worker import GradientSums, GradientWorker, place
+from aclearn.learning.objective import Objective
 from aclearn.learning.optimiser import learning_rate, make_optimiser
 from aclearn.learning.update_report import UpdateReport
 from aclearn.policies import Architecture
@@ -45,7 +46,7 @@ class Learner:
 
     Args:
         architecture: of the policy.
-        loss: discount, bars and costs.
+        objective: the loss and the corrector chain.
         optimiser: kind, learning rate and schedule.
         device: where it learns.
         amp_dtype: autocast dtype, None for fp32.
@@ -62,7 +63,7 @@ class Learner:
         self,
         architecture: Architecture,
         *,
-        loss: LossConfig,
+        objective: Objective,
         optimiser: OptimiserConfig,
         device: torch.device,
         amp_dtype: torch.dtype | None = None,
@@ -71,7 +72,7 @@ class Learner:
         seed: int | None = None,
     ) -> None:
         self.architecture = architecture
-        self._loss, self._optimiser_config = loss, optimiser
+        self._objective, self._optimiser_config = objective, optimiser
         self._device, self._amp_dtype = device, amp_dtype
         self._channels_last, self._compiled = channels_last, compiled
         self.network = place(PolicyNetwork(architecture, seed=seed), device, channels_last)
@@ -89,14 +90,14 @@ class Learner:
 
     @cached_property
     def own_worker(self) -> GradientWorker:
-        """The worker of whoever has none, for one thread."""
+        """The worker of a caller that has none, for one thread."""
         return self.make_worker()
 
     def make_worker(self) -> GradientWorker:
         """A worker for `update`, for one thread."""
         return GradientWorker(
             self.architecture,
-            loss=self._loss,
+            objective=self._objective,
             device=self._device,
             amp_dtype=self._amp_dtype,
             channels_last=self._channels_last,
@@ -117,15 +118,25 @@ class Learner:
             worker = self.own_worker
         return self.apply(worker, self.differentiate(batch, worker), learned_steps=learned_steps)
 
+    def prepare(self, batch: Batch, worker: GradientWorker) -> Batch:
+        """`batch` before its first update: with its correction, where the loss keeps that."""
+        if self._objective.loss.recomputes_targets:
+            return batch
+        self._refresh(worker)
+        return worker.freeze(batch)
+
     def differentiate(self, batch: Batch, worker: GradientWorker) -> GradientSums:
         """Let `worker` take the newest weights and differentiate; the lock is free meanwhile."""
+        self._refresh(worker)
+        return worker.differentiate(batch)
+
+    def _refresh(self, worker: GradientWorker) -> None:
         with self.turn(), part("refresh"):
             worker.refresh(
                 self._parameters,
                 advantage_scale=self._advantage_scale,
                 loss_scale=self._scaler.get_scale(),
             )
-        return worker.differentiate(batch)
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -165,23 +176,20 @@ class Learner:
                 self._scaler.step(self._optimiser)
             self._scaler.update()
             # a sum that has overflowed would stay in the mean for ever, and make each scale 0
-            if finite and math.isfinite(sums.advantage_square):
+            if finite and math.isfinite(sums.advantage_squares):
                 kept = _ADVANTAGE_DECAY
                 self._advantage_squares *= kept
-                self._advantage_squares += sums.advantage_square
+                self._advantage_squares += sums.advantage_squares
                 self._advantage_weight = kept * self._advantage_weight + sums.steps
         steps = max(1, sums.steps)
-        return UpdateReport(
-            applied=finite,
-            policy_loss=sums.policy / steps,
-            value_loss=sums.value / steps,
-            entropy=sums.entropy / steps,
-            gradient_norm=float(norm),
+        metrics = {name: value / steps for name, value in sums.metrics.items()}
+        own = {
+            "gradient_norm": float(norm),
             # Kish's (Σρ)² / Σρ², as a share of the steps; the sums add up over chunks
-            effective_sample_share=sums.rho**2 / max(sums.rho_square, 1e-30) / steps,
-            clipped_rho_share=sums.clipped / steps,
-            learning_rate=rate,
-        )
+            "effective_sample_share": sums.ratios**2 / max(sums.ratio_squares, 1e-30) / steps,
+            "learning_rate": rate,
+        }
+        return UpdateReport(finite, metrics | own)
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
         """A copy of the weights; all of one version."""
@@ -189,7 +197,7 @@ class Learner:
             return tensors_of(self.network)
 
     def snapshot(self) -> Mapping[str, NDArray[np.float32]]:
-        """The same to publish: from a GPU it comes to the host only when somebody looks at it."""
+        """The same to publish: from a GPU it comes to the host only when it is read."""
         if self._device.type == "cpu":
             return self.tensors()
         with self.lock:
@@ -277,6 +285,6 @@ class Learner:
     @property
     def _advantage_scale(self) -> float:
         """1 / root mean square of the advantages up to the last update; 1 before the first."""
-        if not self._loss.normalise_advantages or self._advantage_squares <= 0.0:
+        if not self._objective.config.normalise_advantages or self._advantage_squares <= 0.0:
             return 1.0
         return float((self._advantage_weight / self._advantage_squares) ** 0.5)

@@ -20,15 +20,15 @@ from aclearn.runs import RunFolder
 from aclearn.types import EnvSpec
 from aclearn.wire import bind_router, claim_ipc_path, parse_endpoint
 from services.roles import ROLES
-from services.runtime.devices import (
-    check_devices_elsewhere,
-    check_predictor_device,
-    check_trainer_device,
-)
 from services.runtime.message_sizes import check_sizes
 from services.runtime.policy_factory import architecture_of, make_chain
 from services.runtime.probe import probe_environment
 from services.runtime.role_context import RoleContext, cluster_keys
+from services.runtime.torch_checks import (
+    check_learning,
+    check_predictor_device,
+    check_with_torch_elsewhere,
+)
 
 #: Environment variable in which `aclearn train` tells its roles what their environments look like.
 SPEC_VARIABLE = "ACLEARN_ENV_SPEC"
@@ -53,7 +53,7 @@ def check_run(config: Config, monitor: str, *, resume: bool, stop: StopFlag) -> 
         RunFolder.check_free(config.run.dir, str(config.run.name))
     if not config.run.deterministic:
         check_address(config, monitor)
-    check_devices_elsewhere(config)
+    check_with_torch_elsewhere(config)
     spec = probe_environment(config, stop=stop)
     if spec is not None:
         architecture = check_policy(config, spec)
@@ -99,7 +99,7 @@ def check_trainer(context: RoleContext) -> None:
     if parse_endpoint(context.monitor).transport == "tcp":
         server, _ = context.serve((), context.config.network.ports.unrolls)
         server.close()
-    check_trainer_device(context.config)
+    check_learning(context.config)
 
 
 def check_predictor(context: RoleContext) -> None:

@@ -20,6 +20,7 @@ from aclearn.learning import (
     ParameterStore,
     StepLedger,
     UpdateReport,
+    make_objective,
 )
 from aclearn.policies import Architecture
 from aclearn.policies.devices import choose_amp, choose_device
@@ -82,7 +83,7 @@ class Trainer:
         torch.manual_seed(config.run.seed)
         self.learner = Learner(
             architecture,
-            loss=config.loss,
+            objective=make_objective(config.loss, config.correctors),
             optimiser=config.optimiser,
             device=self.device,
             amp_dtype=choose_amp(trainer.amp, self.device),
@@ -168,7 +169,8 @@ class Trainer:
         worker = self.learner.own_worker if worker is None else worker
         with part("batch"):
             batch = worker.assemble(unrolls, frame_stack=self._spec.observation.sole.frame_stack)
-            minibatches = [m for m in batch.cut(self._config.trainer.minibatches) if m.steps > 0]
+        batch = self.learner.prepare(batch, worker)
+        minibatches = [m for m in batch.cut(self._config.trainer.minibatches) if m.steps > 0]
         if not minibatches:
             return
         lags = self.counters.policy_version - batch.versions[batch.mask]
@@ -232,7 +234,7 @@ class Trainer:
             self.intake.reached = "max_updates"
 
     def _refuse(self, report: UpdateReport) -> None:
-        _LOGGER.error("event=update_refused gradient_norm=%s", report.gradient_norm)
+        _LOGGER.error("event=update_refused gradient_norm=%s", report.metrics["gradient_norm"])
         with self.learner.lock:
             self.counters.refused_updates += 1
             self._refused_in_a_row += 1

@@ -71,6 +71,33 @@ def test_importance_sampling_alone_leaves_the_one_step_targets(random_trace) -> 
     assert_equal(correction.weights, importance_weights(batch.required("log_rhos")))
 
 
+@pytest.mark.parametrize(("rho_bar", "above"), [(0.2, 6), (1.0, 2), (3.0, 1), (5.0, 0), (None, 0)])
+def test_vtrace_reports_which_ratios_are_above_its_bar(random_trace, rho_bar, above) -> None:
+    ratios = torch.tensor([[0.25, 0.5, 1.0], [4.0, 0.5, 2.0]])
+    batch = CorrectionInput(**random_trace(2, 3) | {"log_rhos": ratios.log()})
+
+    correction = CorrectorChain().add(VTrace(rho_bar=rho_bar)).correct(batch)
+
+    clipped = correction.metrics["clipped_rho_share"]
+    expected = ratios > (np.inf if rho_bar is None else rho_bar)
+    assert_equal(clipped, expected.float())
+    assert int(clipped.sum()) == above
+
+
+def test_the_correction_of_some_environments_is_that_part_of_the_whole(random_trace) -> None:
+    batch = CorrectionInput(**random_trace(4, 3))
+    whole = replace(
+        CorrectorChain().add(VTrace()).add(ImportanceSampling()).correct(batch), advantage_scale=0.5
+    )
+
+    part = whole.columns(slice(1, 3))
+
+    for name in ("targets", "advantages", "weights", "weighted_advantages"):
+        assert_equal(getattr(part, name), getattr(whole, name)[:, 1:])
+    assert_equal(part.metrics["clipped_rho_share"], whole.metrics["clipped_rho_share"][:, 1:])
+    assert_equal(part.weighted_advantages, part.weights * part.advantages * 0.5)
+
+
 def test_nothing_that_comes_out_carries_gradient(random_trace) -> None:
     trace = random_trace(4, 3)
     for name in ("values", "next_values", "log_rhos"):

@@ -335,11 +335,12 @@ class System:
             ),
         }
 
-    def config(self, base: dict[str, Any], name: str = "c", **groups: dict[str, Any]) -> Path:
+    def config(self, base: dict[str, Any], name: str = "c", **groups: Any) -> Path:
         """A configuration file: `base` with groups merged in; run.dir is the test's own."""
         merged = {group: dict(values) for group, values in base.items()}
         for group, values in groups.items():
-            merged[group] = {**merged.get(group, {}), **values}
+            mapping = isinstance(values, dict)
+            merged[group] = {**merged.get(group, {}), **values} if mapping else values
         merged["run"] = {"dir": str(self.folder / "runs"), **merged["run"]}
         path = self.folder / f"{name}.yaml"
         path.write_text(yaml.safe_dump(merged))

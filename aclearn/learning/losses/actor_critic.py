@@ -2,60 +2,33 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
-from torch import Tensor
+
+from aclearn.config import ActorCriticConfig
+from aclearn.learning.batch import Batch
+from aclearn.learning.losses.loss import Loss, LossSums, Outputs
+from correctors import Correction
 
 
-class ActorCriticLoss(NamedTuple):
-    """Scalars: sums over the valid steps; `total` is what to differentiate, the rest is detached.
-
-    Attributes:
-        total: policy + value_cost · value − entropy_cost · entropy.
-        policy: −log π(a) · weighted advantage.
-        value: ½ (target − value)².
-        entropy: of π, in nats.
-    """
-
-    total: Tensor
-    policy: Tensor
-    value: Tensor
-    entropy: Tensor
-
-
-def actor_critic_loss(
-    *,
-    log_probs: Tensor,
-    taken_log_probs: Tensor,
-    values: Tensor,
-    targets: Tensor,
-    advantages: Tensor,
-    valid: Tensor,
-    value_cost: float,
-    entropy_cost: float,
-) -> ActorCriticLoss:
+class ActorCritic(Loss):
     """Policy gradient, value regression and entropy bonus (Espeholt et al. 2018, §4.2).
 
-    Args:
-        log_probs: `[T, B, A]` log π, of every action.
-        taken_log_probs: `[T, B]` log π of the action taken.
-        values: `[T, B]`.
-        targets: `[T, B]` value targets, no gradient.
-        advantages: `[T, B]` already weighted for the policy gradient, no gradient.
-        valid: `[T, B]` bool; other steps (resets, failed episodes) weigh nothing.
-        value_cost: weight of ½ (target − value)².
-        entropy_cost: weight of the entropy bonus.
-
-    Returns:
-        Sums, so that the parts of a batch add up; divide by the batch's valid steps.
+    The total is policy_loss + value_cost · value_loss − entropy_cost · entropy. Its metrics are
+    these three: −log π(a) · weighted advantage, ½ (target − value)², and the entropy of π in nats.
     """
-    zero = torch.zeros((), device=values.device)
-    # where, not a product: what stands at an invalid step may be NaN. And around the factors, not
-    # around their product: backwards, 0 × NaN would be NaN again.
-    taken = torch.where(valid, taken_log_probs, zero)
-    policy = -(taken * torch.where(valid, advantages, zero)).sum()
-    value = 0.5 * torch.where(valid, targets - values, zero).square().sum()
-    entropy = torch.where(valid, -(log_probs.exp() * log_probs).sum(-1), zero).sum()
-    total = policy + value_cost * value - entropy_cost * entropy
-    return ActorCriticLoss(total, policy.detach(), value.detach(), entropy.detach())
+
+    config_model = ActorCriticConfig
+
+    def __call__(
+        self, batch: Batch, outputs: Outputs, correction: Correction, config: ActorCriticConfig
+    ) -> LossSums:
+        """As `Loss.__call__`."""
+        valid, zero = batch.valid, torch.zeros((), device=outputs.values.device)
+        # where, not a product: what stands at an invalid step may be NaN. And around the factors,
+        # not around their product: backwards, 0 × NaN would be NaN again.
+        taken = torch.where(valid, outputs.log_probs, zero)
+        policy = -(taken * torch.where(valid, correction.weighted_advantages, zero)).sum()
+        value = 0.5 * torch.where(valid, correction.targets - outputs.values, zero).square().sum()
+        entropy = torch.where(valid, outputs.distribution.entropy(), zero).sum()
+        total = policy + config.value_cost * value - config.entropy_cost * entropy
+        return LossSums(total, {"policy_loss": policy, "value_loss": value, "entropy": entropy})

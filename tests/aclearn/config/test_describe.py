@@ -31,7 +31,11 @@ def test_each_key_is_described_with_its_type_its_bounds_and_its_default() -> Non
     assert knobs["env.id"].default == "required"
     assert knobs["env.kwargs"].default == "{}"
     assert knobs["run.max_updates"][1:3] == ("whole number ≥ 1 or null", "null")
-    assert knobs["loss.lambda"].default == "1.0"
+    assert knobs["correctors"][1:3] == (
+        "list of names or `name: {arguments}`",
+        "[vtrace, importance_sampling]",
+    )
+    assert "| `lambda` | number ≥ 0 and ≤ 1 | `1.0` |" in configuration_page()
     assert knobs["trainer.amp"][1:3] == ("one of auto, off, bf16, fp16", "auto")
     assert knobs["env.atari.screen_size"].default == "84"
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from aclearn.config import Config, EnvConfig, LossConfig, config_from_yaml, load_config
+from aclearn.config import ActorCriticConfig, Config, EnvConfig, config_from_yaml, load_config
 
 Write = Callable[[str], Path]
 
@@ -39,7 +39,7 @@ def test_keys_that_a_file_leaves_out_keep_their_defaults(write: Write) -> None:
 def test_a_section_whose_keys_are_all_commented_out_keeps_its_defaults(write: Write) -> None:
     config = load_config(write("env: {id: CartPole-v1}\nloss:\n#  discount: 0.5\n"))
 
-    assert config.loss == LossConfig()
+    assert config.loss == ActorCriticConfig()
 
 
 @pytest.mark.parametrize(
@@ -73,18 +73,38 @@ def test_off_is_a_word_and_not_false() -> None:
 
 
 def test_lambda_is_the_key_of_lambda_() -> None:
-    config = config_from_yaml("env: {id: a}\nloss: {lambda: 0.5}")
+    config = config_from_yaml("env: {id: a}\ncorrectors: [{vtrace: {lambda: 0.5}}]")
 
-    assert config.loss.lambda_ == 0.5
-    assert "  lambda: 0.5\n" in config.to_yaml()
+    assert config.correctors[0].arguments.lambda_ == 0.5
+    assert "    lambda: 0.5\n" in config.to_yaml()
 
 
-@pytest.mark.parametrize("key", ["rho_bar", "c_bar", "pg_rho_bar"])
+def test_a_name_alone_is_a_corrector_with_its_defaults() -> None:
+    bare = config_from_yaml("env: {id: a}\ncorrectors: [vtrace, importance_sampling:]")
+
+    assert bare == config_from_yaml("env: {id: a}")
+    assert [corrector.name for corrector in bare.correctors] == ["vtrace", "importance_sampling"]
+
+
+def test_a_loss_and_a_corrector_of_ones_own_keep_their_arguments(write: Write) -> None:
+    text = "env: {id: a}\nloss: {kind: 'm:Loss', clip: 0.1}\ncorrectors: [{'m:C': {x: [1]}}, 'm:D']"
+    config = load_config(write(text), ["loss.clip=0.2", "loss.discount=0.5"])
+
+    assert (config.loss.kind, config.loss.discount) == ("m:Loss", 0.5)
+    assert config.loss.model_extra == {"clip": 0.2}
+    assert [c.arguments.model_extra for c in config.correctors] == [{"x": [1]}, {}]
+    assert config_from_yaml(config.to_yaml()) == config
+
+
+@pytest.mark.parametrize(
+    ("corrector", "key"),
+    [("vtrace", "rho_bar"), ("vtrace", "c_bar"), ("importance_sampling", "rho_bar")],
+)
 @pytest.mark.parametrize("text", ["null", ".inf"])
-def test_a_bar_may_be_absent(key: str, text: str) -> None:
-    config = config_from_yaml(f"env: {{id: a}}\nloss: {{{key}: {text}}}")
+def test_a_bar_may_be_absent(corrector: str, key: str, text: str) -> None:
+    config = config_from_yaml(f"env: {{id: a}}\ncorrectors: [{{{corrector}: {{{key}: {text}}}}}]")
 
-    assert getattr(config.loss, key) is None
+    assert getattr(config.correctors[0].arguments, key) is None
     assert config_from_yaml(config.to_yaml()) == config
 
 

@@ -45,8 +45,8 @@ def test_an_unknown_section_gets_the_sections(path: Path) -> None:
     assert message == (
         f"{path}: line 2: "
         "trainr is not a known key; did you mean trainer? The keys at the top are run, "
-        "env, policy, actors, predictor, compressor, trainer, loss, optimiser, tuner, monitor, "
-        "network, supervisor"
+        "env, policy, actors, predictor, compressor, trainer, loss, correctors, optimiser, tuner, "
+        "monitor, network, supervisor"
     )
 
 
@@ -79,10 +79,12 @@ def test_an_unknown_key_of_a_nested_section_has_its_full_name(path: Path) -> Non
 
 
 def test_the_name_that_python_has_for_lambda_is_no_key(path: Path) -> None:
-    message = message_of("env: {id: a}\nloss: {lambda_: 1.0}", path=path)
+    message = message_of("env: {id: a}\ncorrectors: [{vtrace: {lambda_: 1.0}}]", path=path)
 
-    assert message.startswith(
-        f"{path}: line 2: loss.lambda_ is not a known key; did you mean loss.lambda?"
+    assert message == (
+        f"{path}: line 2: correctors[0]: vtrace.lambda_ is not a known key; did you mean "
+        "vtrace.lambda? "
+        "The keys of vtrace are rho_bar, c_bar, lambda"
     )
 
 
@@ -110,15 +112,13 @@ def test_the_misspelt_beginning_of_a_long_key_is_enough(path: Path) -> None:
         ("actors.processes", "{a: 1}", "expected whole number ≥ 1 and ≤ 500, got a mapping;"),
         ("loss.discount", "1.01", "expected number ≥ 0 and ≤ 1, got 1.01 (number);"),
         ("loss.discount", "true", "expected number ≥ 0 and ≤ 1, got true;"),
-        ("loss.lambda", "full", "expected number ≥ 0 and ≤ 1, got 'full' (text);"),
-        ("loss.rho_bar", "0", "expected number > 0 and ≤ 3e+38 or null, got 0 (whole number);"),
         (
-            "loss.pg_rho_bar",
-            "1e39",
-            "expected number > 0 and ≤ 3e+38 or null, got 1e+39 (number); meaning: bound of the "
-            "importance ratio in the policy gradient; null or .inf: no bound",
+            "loss.kind",
+            "actor-critic",
+            "'actor-critic' is unknown; expected one of actor_critic, or module:Name of yours; did "
+            "you mean actor_critic?",
         ),
-        ("loss.c_bar", "-.inf", "expected number > 0 and ≤ 3e+38 or null, got -inf (number);"),
+        ("correctors", "vtrace", "expected list of names or `name: {arguments}`, got 'vtrace' "),
         ("loss.entropy_cost", "1e39", "expected number ≥ 0 and ≤ 1e+06, got 1e+39 (number);"),
         ("optimiser.max_grad_norm", ".inf", "expected number ≥ 0, got inf (number);"),
         ("optimiser.adam_beta1", "1.0", "expected number ≥ 0 and < 1, got 1.0 (number);"),
@@ -162,6 +162,43 @@ def test_a_value_that_cannot_be_used_gets_what_was_expected_and_what_was_found(
     message = message_of("env: {id: CartPole-v1}", f"{key}={value}", path=path)
 
     assert message.startswith(f'override "{key}={value}": {key}: {sentence}')
+
+
+@pytest.mark.parametrize(
+    ("correctors", "sentence"),
+    [
+        (
+            "[importance_sampling, vtrac]",
+            "correctors[1]: 'vtrac' is unknown; expected one of vtrace, importance_sampling, or "
+            "module:Name of yours; did you mean vtrace?",
+        ),
+        (
+            "[{vtrace: {lambda: full, rho_bar: 0}}]",
+            "correctors[0]: vtrace.rho_bar: expected number > 0 and ≤ 3e+38 or null, got 0 (whole "
+            "number); meaning: bound of the importance ratio in the value targets; null or .inf: "
+            "no bound; vtrace.lambda: expected number ≥ 0 and ≤ 1, got 'full' (text); meaning: how "
+            "far errors are carried back: 1 over the whole unroll, 0 one step",
+        ),
+        (
+            "[{importance_sampling: {rho_bar: 1e39}}]",
+            "correctors[0]: importance_sampling.rho_bar: expected number > 0 and ≤ 3e+38 or null, "
+            "got 1e+39 (number); meaning: bound of the importance ratio in the policy gradient; "
+            "null or .inf: no bound",
+        ),
+        ("[{vtrace: {c_bar: -.inf}}]", "correctors[0]: vtrace.c_bar: expected number > 0 and "),
+        ("[{vtrace: 3}]", "correctors[0]: vtrace: expected a mapping, got 3 (whole number)"),
+        (
+            "[{vtrace: {}, importance_sampling: {}}]",
+            "correctors[0]: expected a name or one `name: {arguments}`, got a mapping",
+        ),
+    ],
+)
+def test_a_corrector_that_cannot_be_is_named_with_what_was_expected(
+    correctors: str, sentence: str, path: Path
+) -> None:
+    message = message_of(f"env: {{id: a}}\ncorrectors: {correctors}", path=path)
+
+    assert message.startswith(f"{path}: line 2: {sentence}")
 
 
 @pytest.mark.parametrize(
@@ -242,7 +279,7 @@ def test_a_value_in_place_of_a_section_is_refused(path: Path) -> None:
     ("override", "key", "first"),
     [
         ("run=", "run", "run.name"),
-        ("loss={discount: 0.5}", "loss", "loss.discount"),
+        ("loss={discount: 0.5}", "loss", "loss.kind"),
         ("env.atari=null", "env.atari", "env.atari.frame_skip"),
     ],
 )

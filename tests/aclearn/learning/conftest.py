@@ -8,31 +8,24 @@ import numpy as np
 import pytest
 import torch
 
-from aclearn.config import LossConfig, OptimiserConfig
-from aclearn.learning import Batch, Learner
-from aclearn.policies import Architecture, Convolution, ResidualSection, build_architecture
-from tests.support.architectures import altered
+from aclearn.config import ActorCriticConfig, CorrectorConfig, LossConfig, OptimiserConfig
+from aclearn.learning import Batch, Learner, Objective, make_objective
+from aclearn.policies import Architecture, Convolution, ResidualSection
 
 CPU = torch.device("cpu")
-IMAGES = build_architecture(
+IMAGES = Architecture(
     "tiny", (2, 6, 5), "uint8", 3, (Convolution(4, 3, 2), Convolution(5, 2, 1)), (6,)
 )
-RESIDUAL = altered(
+RESIDUAL = replace(
     IMAGES,
     name="residual",
     convolutions=(),
     sections=(ResidualSection(4, (4, 3)), ResidualSection(3, (3,))),
 )
-FLAT = build_architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True)
-LOSS = LossConfig(
-    discount=0.9,
-    rho_bar=1.2,
-    c_bar=0.8,
-    pg_rho_bar=1.5,
-    lambda_=0.7,
-    entropy_cost=0.05,
-    value_cost=0.6,
-)
+FLAT = Architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True)
+LOSS = ActorCriticConfig(discount=0.9, entropy_cost=0.05, value_cost=0.6)
+#: Of `correctors.vtrace`.
+BARS = {"rho_bar": 1.2, "c_bar": 0.8, "pg_rho_bar": 1.5, "lambda_": 0.7}
 UNCLIPPED = OptimiserConfig(max_grad_norm=0.0)
 
 
@@ -40,7 +33,14 @@ class Make:
     """What the tests of the learner are made of."""
 
     images, residual, flat = IMAGES, RESIDUAL, FLAT
-    loss, unclipped, cpu = LOSS, UNCLIPPED, CPU
+    loss, bars, unclipped, cpu = LOSS, BARS, UNCLIPPED, CPU
+
+    @staticmethod
+    def objective(loss: LossConfig = LOSS, bars: dict = BARS) -> Objective:
+        """The loss behind V-trace and importance sampling."""
+        ours = {"rho_bar": bars["rho_bar"], "c_bar": bars["c_bar"], "lambda": bars["lambda_"]}
+        given = [{"vtrace": ours}, {"importance_sampling": {"rho_bar": bars["pg_rho_bar"]}}]
+        return make_objective(loss, [CorrectorConfig.model_validate(each) for each in given])
 
     @staticmethod
     def batch(architecture: Architecture, T: int, B: int, seed: int) -> Batch:
@@ -75,7 +75,7 @@ class Make:
     def learner(architecture: Architecture, **options) -> Learner:
         """In fp32 on the CPU, with weights large enough that no policy is uniform."""
         options = {
-            "loss": LOSS,
+            "objective": Make.objective(),
             "optimiser": UNCLIPPED,
             "device": CPU,
             "channels_last": True,

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from aclearn.config import LossConfig, OptimiserConfig
-from aclearn.learning import Batch, Learner
+from aclearn.config import ActorCriticConfig, OptimiserConfig
+from aclearn.config.loss import default_correctors
+from aclearn.learning import Batch, Learner, make_objective
 from aclearn.learning import gradient_worker as gradient_module
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors
@@ -22,7 +23,8 @@ def plain_gradient(
     batch: Batch,
     architecture: Architecture,
     weights: dict,
-    loss: LossConfig,
+    loss: ActorCriticConfig,
+    bars: dict,
     *,
     advantage_scale: float = 1.0,
 ) -> tuple[Tensor, dict[str, float]]:
@@ -51,10 +53,7 @@ def plain_gradient(
         discounts=loss.discount * (1.0 - batch.terminated.float()),
         done=batch.terminated | batch.truncated,
         log_rhos=log_rhos - batch.behaviour_log_probs,
-        rho_bar=loss.rho_bar,
-        c_bar=loss.c_bar,
-        pg_rho_bar=loss.pg_rho_bar,
-        lambda_=loss.lambda_,
+        **bars,
     )
     sums = {name: torch.zeros(()) for name in ("policy", "value", "entropy", "square")}
     for t in range(T):
@@ -84,42 +83,44 @@ def test_the_gradient_is_that_of_a_plain_implementation(make, kind, channels_las
     learner = make.learner(architecture, channels_last=channels_last)
     weights = learner.tensors()
     report = learner.update(batch, learned_steps=0)
-    expected, means = plain_gradient(batch, architecture, weights, make.loss)
+    expected, means = plain_gradient(batch, architecture, weights, make.loss, make.bars)
     torch.testing.assert_close(make.gradient(learner), expected, rtol=2e-4, atol=2e-6)
-    assert report.policy_loss == pytest.approx(means["policy"], rel=1e-4, abs=1e-6)
-    assert report.value_loss == pytest.approx(means["value"], rel=1e-4)
-    assert report.entropy == pytest.approx(means["entropy"], rel=1e-4)
-    assert report.gradient_norm == pytest.approx(float(expected.norm()), rel=1e-4)
+    assert report.metrics["policy_loss"] == pytest.approx(means["policy"], rel=1e-4, abs=1e-6)
+    assert report.metrics["value_loss"] == pytest.approx(means["value"], rel=1e-4)
+    assert report.metrics["entropy"] == pytest.approx(means["entropy"], rel=1e-4)
+    assert report.metrics["gradient_norm"] == pytest.approx(float(expected.norm()), rel=1e-4)
     assert report.applied
 
 
 def test_without_bars_nothing_is_clipped(make) -> None:
-    loss = make.loss.model_copy(update=dict.fromkeys(("rho_bar", "c_bar", "pg_rho_bar")))
+    bars = make.bars | dict.fromkeys(("rho_bar", "c_bar", "pg_rho_bar"))
     batch = make.batch(make.flat, 5, 3, seed=1)
-    learner = make.learner(make.flat, loss=loss)
+    learner = make.learner(make.flat, objective=make.objective(bars=bars))
     weights = learner.tensors()
     report = learner.update(batch, learned_steps=0)
-    expected, _ = plain_gradient(batch, make.flat, weights, loss)
+    expected, _ = plain_gradient(batch, make.flat, weights, make.loss, bars)
     torch.testing.assert_close(make.gradient(learner), expected, rtol=2e-4, atol=2e-6)
-    assert report.applied and report.clipped_rho_share == 0.0
+    assert report.applied and report.metrics["clipped_rho_share"] == 0.0
 
 
 def test_normalised_advantages_are_divided_by_their_running_root_mean_square(make) -> None:
     loss = make.loss.model_copy(update={"normalise_advantages": True})
-    learner = make.learner(make.flat, loss=loss)
+    learner = make.learner(make.flat, objective=make.objective(loss))
     squares = weight = 0.0
     for seed in (1, 2, 3):
         batch = make.batch(make.flat, 5, 3, seed=seed)
         weights = learner.tensors()
         scale = (weight / squares) ** 0.5 if squares else 1.0
         learner.update(batch, learned_steps=0)
-        expected, means = plain_gradient(batch, make.flat, weights, loss, advantage_scale=scale)
+        expected, means = plain_gradient(
+            batch, make.flat, weights, loss, make.bars, advantage_scale=scale
+        )
         torch.testing.assert_close(make.gradient(learner), expected, rtol=2e-4, atol=2e-6)
         # a decay of 0.99 an update, of the sum of squares and of the steps behind it alike
         squares = 0.99 * squares + means["square"] * batch.steps
         weight = 0.99 * weight + batch.steps
     # a checkpoint brings the running mean with it
-    loaded = make.learner(make.flat, loss=loss, seed=9)
+    loaded = make.learner(make.flat, objective=make.objective(loss), seed=9)
     loaded.load_state_tensors(learner.state_tensors())
     batch = make.batch(make.flat, 5, 3, seed=4)
     for each in (learner, loaded):
@@ -129,10 +130,10 @@ def test_normalised_advantages_are_divided_by_their_running_root_mean_square(mak
 
 def test_squares_of_advantages_that_overflow_do_not_end_the_learning(make) -> None:
     loss = make.loss.model_copy(update={"normalise_advantages": True})
-    learner = make.learner(make.flat, loss=loss)
+    learner = make.learner(make.flat, objective=make.objective(loss))
     batch = make.batch(make.flat, 5, 3, seed=1)
     worker = learner.make_worker()
-    sums = replace(learner.differentiate(batch, worker), advantage_square=math.inf)
+    sums = replace(learner.differentiate(batch, worker), advantage_squares=math.inf)
     assert learner.apply(worker, sums, learned_steps=0).applied
     # as if nothing was known yet: a scale of 1, not of 0 from now on
     assert learner._advantage_scale == 1.0
@@ -178,7 +179,7 @@ def test_long_gradients_are_scaled_to_the_bound_and_reported_as_they_were(make) 
     bound = float(whole.norm()) / 4
     learner = make.learner(make.images, optimiser=OptimiserConfig(max_grad_norm=bound))
     report = learner.update(batch, learned_steps=0)
-    assert report.gradient_norm == pytest.approx(4 * bound, rel=1e-4)
+    assert report.metrics["gradient_norm"] == pytest.approx(4 * bound, rel=1e-4)
     torch.testing.assert_close(make.gradient(learner), whole / 4, rtol=1e-3, atol=1e-6)
 
 
@@ -189,9 +190,11 @@ def test_the_learning_rate_follows_the_schedule(make) -> None:
     learner = make.learner(make.flat, optimiser=optimiser)
     batch = make.batch(make.flat, 4, 3, seed=10)
     for learned, rate in [(0, 0.01), (250, 0.0075), (900, 0.001)]:
-        assert learner.update(batch, learned_steps=learned).learning_rate == pytest.approx(rate)
+        assert learner.update(batch, learned_steps=learned).metrics[
+            "learning_rate"
+        ] == pytest.approx(rate)
     before = learner.tensors()
-    assert learner.update(batch, learned_steps=1000).learning_rate == 0.0
+    assert learner.update(batch, learned_steps=1000).metrics["learning_rate"] == 0.0
     after = learner.tensors()
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
@@ -211,7 +214,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(make, kind, junk) -> None
     report = learner.update(bad, learned_steps=0)
     after = learner.state_tensors()
     assert not report.applied
-    assert not np.isfinite(report.gradient_norm)
+    assert not np.isfinite(report.metrics["gradient_norm"])
     assert set(before) == set(after)
     for name in before:
         np.testing.assert_array_equal(after[name], before[name])
@@ -330,8 +333,8 @@ def test_on_policy_data_are_worth_all_their_steps(make) -> None:
         taken = torch.log_softmax(logits, -1).view(4, 3, -1).gather(2, batch.actions[..., None])
     on_policy = make.replace(batch, behaviour_log_probs=taken[..., 0] + 0.01)
     report = learner.update(on_policy, learned_steps=0)
-    assert report.effective_sample_share == pytest.approx(1.0, rel=1e-4)
-    assert report.clipped_rho_share == 0.0
+    assert report.metrics["effective_sample_share"] == pytest.approx(1.0, rel=1e-4)
+    assert report.metrics["clipped_rho_share"] == 0.0
     halves = taken[..., 0].clone()
     halves[:, 0] -= float(np.log(3.0))  # ρ = 3 in one of three environments, 1 in the others
     report = make.learner(make.flat).update(
@@ -340,9 +343,11 @@ def test_on_policy_data_are_worth_all_their_steps(make) -> None:
     threes = int(batch.valid[:, 0].sum())
     ones = batch.steps - threes
     worth = (3 * threes + ones) ** 2 / (9 * threes + ones)
-    assert report.effective_sample_share == pytest.approx(worth / batch.steps, rel=1e-4)
+    assert report.metrics["effective_sample_share"] == pytest.approx(worth / batch.steps, rel=1e-4)
     above = make.replace(batch, behaviour_log_probs=batch.behaviour_log_probs - 20)
-    assert make.learner(make.flat).update(above, learned_steps=0).clipped_rho_share == 1.0
+    assert (
+        make.learner(make.flat).update(above, learned_steps=0).metrics["clipped_rho_share"] == 1.0
+    )
 
 
 @pytest.mark.parametrize("kind", ["flat", "residual"])
@@ -356,7 +361,9 @@ def test_repeated_updates_on_good_actions_make_them_likely(make, kind) -> None:
     observations = torch.full(shape, 200, dtype=torch.uint8) if images else torch.ones(shape)
     learner = Learner(
         architecture,
-        loss=LossConfig(discount=0.0, entropy_cost=0.0),
+        objective=make_objective(
+            ActorCriticConfig(discount=0.0, entropy_cost=0.0), default_correctors()
+        ),
         optimiser=OptimiserConfig(learning_rate=0.03),
         device=make.cpu,
         seed=5,

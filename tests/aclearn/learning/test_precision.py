@@ -75,7 +75,7 @@ def test_a_scale_that_another_worker_changed_does_not_change_the_gradient(
         report = learner.apply(worker, sums, learned_steps=0)
         assert report.applied
         torch.testing.assert_close(make.gradient(learner), expected, rtol=1e-4, atol=1e-6)
-        assert report.gradient_norm == pytest.approx(float(expected.norm()), rel=1e-4)
+        assert report.metrics["gradient_norm"] == pytest.approx(float(expected.norm()), rel=1e-4)
 
 
 def _can_compile() -> bool:
@@ -95,7 +95,9 @@ def test_a_compiled_worker_gives_the_gradient_of_an_eager_one(make) -> None:
     learner = make.learner(make.flat)
     gradients = []
     for compiled in (False, True):
-        worker = GradientWorker(make.flat, loss=make.loss, device=make.cpu, compiled=compiled)
+        worker = GradientWorker(
+            make.flat, objective=make.objective(), device=make.cpu, compiled=compiled
+        )
         worker.refresh(list(learner.network.parameters()))
         worker.differentiate(batch)
         gradients.append(torch.cat([g.reshape(-1) for g in worker.gradients()]))

@@ -90,7 +90,7 @@ def _flat(weights: dict[str, np.ndarray]) -> np.ndarray:
 
 def test_four_workers_apply_each_gradient_once_and_whole(make, hasty) -> None:
     learner = WatchedLearner(
-        make.images, loss=make.loss, optimiser=OPTIMISER, device=make.cpu, seed=3
+        make.images, objective=make.objective(), optimiser=OPTIMISER, device=make.cpu, seed=3
     )
     first = learner.tensors()
     batches = [make.batch(make.images, 4, 3, seed=seed) for seed in range(8)]
@@ -251,7 +251,9 @@ def _measured(meter: WaitMeter, work) -> None:
 
 
 def test_the_wait_for_the_device_is_a_part_of_the_work(make, monkeypatch) -> None:
-    learner = Learner(make.images, loss=make.loss, optimiser=OPTIMISER, device=make.cpu, seed=3)
+    learner = Learner(
+        make.images, objective=make.objective(), optimiser=OPTIMISER, device=make.cpu, seed=3
+    )
     clock = _Clock()
     meter, batch = WaitMeter(clock), make.batch(make.images, 4, 3, seed=1)
     plain = torch.Tensor.tolist
@@ -267,7 +269,9 @@ def test_the_wait_for_the_device_is_a_part_of_the_work(make, monkeypatch) -> Non
 
 
 def test_waiting_for_another_worker_s_update_is_no_work(make) -> None:
-    learner = Learner(make.images, loss=make.loss, optimiser=OPTIMISER, device=make.cpu, seed=3)
+    learner = Learner(
+        make.images, objective=make.objective(), optimiser=OPTIMISER, device=make.cpu, seed=3
+    )
     clock = _Clock()
     meter, batch = WaitMeter(clock), make.batch(make.images, 4, 3, seed=1)
 

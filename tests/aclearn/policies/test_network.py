@@ -7,22 +7,16 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from aclearn.policies import (
-    Architecture,
-    Convolution,
-    ResidualSection,
-    build_architecture,
-    describe_architecture,
-)
+from aclearn.policies import Architecture, Convolution, ResidualSection, describe_architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
 from aclearn.types import ARCHITECTURES
 
-_TINY = build_architecture(
+_TINY = Architecture(
     "tiny", (2, 7, 6), "uint8", 3, (Convolution(4, 3, 2), Convolution(5, 2, 1)), (6,)
 )
-_FLAT = build_architecture("flat", (3,), "float32", 2, (), (5, 4), "tanh", separate_value=True)
+_FLAT = Architecture("flat", (3,), "float32", 2, (), (5, 4), "tanh", separate_value=True)
 
-_RESIDUAL = build_architecture(
+_RESIDUAL = Architecture(
     "residual",
     (2, 11, 8),
     "uint8",

@@ -7,15 +7,38 @@ import math
 import pytest
 import torch
 
-from aclearn.learning.losses.actor_critic import actor_critic_loss
+from aclearn.config import ActorCriticConfig
+from aclearn.distributions.torch_categorical import TorchCategorical
+from aclearn.learning.batch import Batch
+from aclearn.learning.losses import ActorCritic, LossSums, Outputs
+from correctors import Correction
+
+
+def actor_critic(
+    *, parameters, actions, values, targets, advantages, valid, value_cost, entropy_cost
+) -> LossSums:
+    policy = TorchCategorical(parameters)
+    log_probs = policy.log_prob(actions)
+    zeros = torch.zeros_like(values)
+    no = torch.zeros_like(valid)
+    batch = Batch(
+        observations=zeros, actions=actions, behaviour_log_probs=zeros, rewards=zeros,
+        terminated=no, truncated=no, valid=valid, versions=no.numpy(), mask=valid.numpy(),
+        steps=int(valid.sum()),
+    )  # fmt: skip
+    return ActorCritic()(
+        batch,
+        Outputs(policy, log_probs, values, log_probs.detach()),
+        Correction(targets, advantages, torch.ones_like(advantages)),
+        ActorCriticConfig(value_cost=value_cost, entropy_cost=entropy_cost),
+    )
 
 
 def test_the_loss_is_the_sum_that_one_gets_by_hand() -> None:
     # T = 2, B = 1, A = 2; probabilities (1/4, 3/4) and (1/2, 1/2); actions 1 and 0
-    log_probs = torch.log(torch.tensor([[[0.25, 0.75]], [[0.5, 0.5]]]))
-    loss = actor_critic_loss(
-        log_probs=log_probs,
-        taken_log_probs=torch.log(torch.tensor([[0.75], [0.5]])),
+    loss = actor_critic(
+        parameters=torch.log(torch.tensor([[[0.25, 0.75]], [[0.5, 0.5]]])),
+        actions=torch.tensor([[1], [0]]),
         values=torch.tensor([[1.0], [-2.0]]),
         targets=torch.tensor([[3.0], [-1.0]]),
         advantages=torch.tensor([[2.0], [-4.0]]),
@@ -26,9 +49,11 @@ def test_the_loss_is_the_sum_that_one_gets_by_hand() -> None:
     policy = -2 * math.log(0.75) + 4 * math.log(0.5)
     value = 0.5 * 4 + 0.5 * 1
     entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75)) + math.log(2)
-    assert float(loss.policy) == pytest.approx(policy)
-    assert float(loss.value) == pytest.approx(value)
-    assert float(loss.entropy) == pytest.approx(entropy)
+    assert {name: float(value) for name, value in loss.metrics.items()} == {
+        "policy_loss": pytest.approx(policy),
+        "value_loss": pytest.approx(value),
+        "entropy": pytest.approx(entropy),
+    }
     assert float(loss.total) == pytest.approx(policy + 0.5 * value - 0.1 * entropy)
 
 
@@ -51,10 +76,9 @@ def _inputs(seed: int, valid: torch.Tensor) -> dict[str, torch.Tensor]:
 def _loss_and_gradients(
     inputs: dict[str, torch.Tensor],
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    log_probs = torch.log_softmax(inputs["logits"], -1)
-    loss = actor_critic_loss(
-        log_probs=log_probs,
-        taken_log_probs=log_probs[..., 1],
+    loss = actor_critic(
+        parameters=inputs["logits"],
+        actions=torch.ones_like(inputs["valid"], dtype=torch.int64),
         values=inputs["values"],
         targets=inputs["targets"],
         advantages=inputs["advantages"],
@@ -102,19 +126,3 @@ def test_an_invalid_step_has_no_gradient() -> None:
     assert not values_grad[~valid].any()
     assert bool(logits_grad[valid].any(-1).all())
     assert bool(values_grad[valid].all())
-
-
-def test_no_gradient_flows_into_the_reported_parts() -> None:
-    log_probs = torch.log_softmax(torch.zeros(1, 1, 2, requires_grad=True), -1)
-    loss = actor_critic_loss(
-        log_probs=log_probs,
-        taken_log_probs=log_probs[..., 0],
-        values=torch.zeros(1, 1, requires_grad=True),
-        targets=torch.ones(1, 1),
-        advantages=torch.ones(1, 1),
-        valid=torch.ones(1, 1, dtype=torch.bool),
-        value_cost=1.0,
-        entropy_cost=1.0,
-    )
-    assert loss.total.requires_grad
-    assert not (loss.policy.requires_grad or loss.value.requires_grad or loss.entropy.requires_grad)

@@ -1,10 +1,12 @@
-"""Whether the configured GPUs are there.
+"""What only torch can check: the configured GPUs, and a loss and correctors of the user's own.
 
-Torch knows, and takes seconds to load: a command that only starts roles asks it in another process.
+Torch takes seconds to load, and the user's modules may do anything: a command that only starts
+roles has the checks made in another process.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -12,21 +14,23 @@ from aclearn.config import Config, config_from_yaml
 from aclearn.errors import ConfigError
 from aclearn.launch import EXIT_GIVE_UP
 
-#: Seconds that torch may take to be loaded and to find the GPUs.
+#: Seconds that torch and the user's modules may take to be loaded, and to find the GPUs.
 _WITHIN_S = 120.0
 
 
-def check_trainer_device(config: Config) -> None:
-    """Refuse a trainer's GPU or number format that this machine does not have. Loads torch.
+def check_learning(config: Config) -> None:
+    """Refuse a trainer's GPU, number format, loss or correctors that cannot be had. Loads torch.
 
     Raises:
         ConfigError: names the key.
     """
+    from aclearn.learning.objective import make_objective
     from aclearn.policies.devices import choose_amp, choose_device
 
     # as the trainer does
     device = choose_device("cpu" if config.run.deterministic else config.trainer.device)
     choose_amp(config.trainer.amp, device)
+    make_objective(config.loss, config.correctors)
 
 
 def check_predictor_device(config: Config) -> None:
@@ -41,8 +45,8 @@ def check_predictor_device(config: Config) -> None:
         choose_device(config.predictor.device, key="predictor.device")
 
 
-def check_devices_elsewhere(config: Config) -> None:
-    """Both checks, without torch in this process; costs nothing where no device is named.
+def check_with_torch_elsewhere(config: Config) -> None:
+    """Both checks, in another process, where a device or something of the user's own is named.
 
     Raises:
         ConfigError: names the key.
@@ -50,18 +54,19 @@ def check_devices_elsewhere(config: Config) -> None:
     named = config.trainer.device.startswith("cuda") or config.trainer.amp == "fp16"
     if _predictor_computes_in_torch(config):
         named |= config.predictor.device.startswith("cuda")
-    if not named:
+    names = [config.loss.kind, *(corrector.name for corrector in config.correctors)]
+    if not named and not any(":" in name for name in names):
         return
     try:
         asked = subprocess.run(
-            [sys.executable, "-P", "-m", "services.runtime.devices"],
+            [sys.executable, "-P", "-m", "services.runtime.torch_checks"],
             input=config.to_yaml(),
             capture_output=True,
             text=True,
             timeout=_WITHIN_S,
         )
     except subprocess.TimeoutExpired:
-        return  # a driver that is slow to wake: the roles have more time
+        return  # a driver or a module that is slow: the roles have more time
     if asked.returncode == EXIT_GIVE_UP:
         raise ConfigError(asked.stdout.strip())
 
@@ -73,12 +78,15 @@ def _predictor_computes_in_torch(config: Config) -> bool:
 
 def main() -> int:
     """Check the configuration on standard input; the exit status, with the reason on output."""
+    # what the user's modules print goes to standard error
+    answer = os.dup(1)
+    os.dup2(2, 1)
     config = config_from_yaml(sys.stdin.read())
     try:
-        check_trainer_device(config)
+        check_learning(config)
         check_predictor_device(config)
     except ConfigError as error:
-        print(error)
+        os.write(answer, str(error).encode())
         return EXIT_GIVE_UP
     return 0
 

@@ -1,0 +1,96 @@
+"""Data against a model: the instance, or one sentence for each mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from aclearn.config import _explain
+from aclearn.errors import ConfigError
+
+_ModelT = TypeVar("_ModelT", bound=BaseModel)
+#: A dotted key, and the rest of the sentence that begins with it.
+Mistake = tuple[str, str]
+
+
+def check(
+    model: type[_ModelT], data: Any, prefix: str = ""
+) -> tuple[_ModelT | None, list[Mistake]]:
+    """The instance and no mistakes, or None and all of them.
+
+    Args:
+        model: what `data` should be.
+        data: as read from YAML.
+        prefix: dotted key of `data`; "" for a whole configuration.
+    """
+    try:
+        return model.model_validate(data), []
+    except ValidationError as error:
+        errors = error.errors()
+    mistakes = [each for details in errors for each in _mistakes(model, data, details, prefix)]
+    dot = f"{prefix}." if prefix else ""
+    return None, [(f"{dot}{key}" if key else prefix, sentence) for key, sentence in mistakes]
+
+
+def validated(model: type[_ModelT], data: Any, key: str) -> _ModelT:
+    """`data` of the section `key` as `model`.
+
+    Raises:
+        ConfigError: one line for each mistake.
+    """
+    made, mistakes = check(model, data, key)
+    if made is None:
+        raise ConfigError("\n".join(key + sentence for key, sentence in mistakes))
+    return made
+
+
+def _mistakes(
+    model: type[BaseModel], data: Any, error: ErrorDetails, prefix: str
+) -> Iterator[Mistake]:
+    location = error["loc"]
+    if not location and error["type"] != "value_error":
+        yield "", f": expected a mapping, got {_explain.got(error['input'])}"
+        return
+    if not location:  # contradictions between groups, already sentences that start with their key
+        for sentence in str(error["ctx"]["error"]).split("\n"):
+            key, _, rest = sentence.partition(":")
+            yield key, f":{rest}"
+        return
+    if error["type"] in ("extra_forbidden", "invalid_key"):
+        yield _unknown(model, data, [str(name) for name in location], prefix)
+        return
+    key, field = _explain.find(model, location, data)
+    if error["type"] == "missing":
+        yield _missing(key, field)
+        return
+    if error["type"] == "value_error":  # of a validator of ours, whose words say it all
+        yield key, f": {error['ctx']['error']}"
+        return
+    wanted = "a section with keys" if _explain.group_of(field) else _explain.expected(field)
+    about = f"; meaning: {field.description}" if field.description else ""
+    yield key, f": expected {wanted}, got {_explain.got(error['input'])}{about}"
+
+
+def _unknown(whole: type[BaseModel], data: Any, location: list[str], prefix: str) -> Mistake:
+    dotted, owner = ".".join(location), whole
+    for name in location[:-1]:
+        data = data[name]
+        owner = _explain.group_of(_explain.fields_of(owner)[name], data) or owner
+    siblings = list(_explain.fields_of(owner))
+    meant = _explain.nearest(whole, dotted, siblings)
+    dot = f"{prefix}." if prefix else ""
+    hint = f"; did you mean {dot}{meant}?" if meant else "."
+    section = f"{dot}{'.'.join(location[:-1])}".removesuffix(".")
+    place = f"of {section}" if section else "at the top"
+    return dotted, f" is not a known key{hint} The keys {place} are {', '.join(siblings)}"
+
+
+def _missing(key: str, field: FieldInfo) -> Mistake:
+    group = _explain.group_of(field)
+    if group is not None:  # the only group with a required key
+        key, field = next(iter(_explain.walk(group, f"{key}.")))
+    return key, f" is missing: {field.description}"

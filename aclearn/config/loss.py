@@ -1,0 +1,190 @@
+"""The loss and the corrector chain: the group `loss` and the list `correctors`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from aclearn.config._check import check
+from aclearn.config._explain import got
+from aclearn.config._fields import Group
+from aclearn.errors import did_you_mean
+
+#: Most that a bar may be, and a cost: beyond them, float32 overflows and no update is finite.
+_MOST_BAR, _MOST_COST = 3e38, 1e6
+
+
+def _bar(value: Any) -> Any:
+    return None if value == math.inf else value
+
+
+#: Upper bound of an importance ratio; null, also written .inf, is none.
+Bar = Annotated[float | None, Field(gt=0.0, le=_MOST_BAR), BeforeValidator(_bar)]
+
+
+class LossConfig(Group):
+    """What every loss has. The model of a loss's own arguments is a subclass."""
+
+    kind: str = Field(
+        default="actor_critic",
+        description="loss: actor_critic, or module:Name of one of yours, whose arguments are then "
+        "the other keys of this section",
+    )
+    discount: float = Field(
+        default=0.99, ge=0.0, le=1.0, description="weight of a reward one agent step later (gamma)"
+    )
+    normalise_advantages: bool = Field(
+        default=False,
+        description="divide advantages by their running root mean square, so that entropy_cost "
+        "means the same whatever the size of rewards",
+    )
+
+    @classmethod
+    def model_for(cls, data: Any) -> type[Group]:
+        """The model of the loss that `data` names."""
+        kind = data.get("kind", "actor_critic") if isinstance(data, Mapping) else "actor_critic"
+        return LOSSES.get(kind, UsersLossConfig)
+
+    @field_validator("kind")
+    @classmethod
+    def _is_known(cls, kind: str) -> str:
+        return known(kind, LOSSES)
+
+
+def _loss_of_its_kind(data: Any) -> Any:
+    return data if isinstance(data, LossConfig) else LossConfig.model_for(data).model_validate(data)
+
+
+class ActorCriticConfig(LossConfig):
+    """Policy gradient, value regression and entropy bonus."""
+
+    entropy_cost: float = Field(
+        default=0.01,
+        ge=0.0,
+        le=_MOST_COST,
+        description="weight of the entropy bonus, loss per nat",
+    )
+    value_cost: float = Field(
+        default=0.5,
+        ge=0.0,
+        le=_MOST_COST,
+        description="weight of the value loss beside the policy loss",
+    )
+
+
+class UsersLossConfig(LossConfig):
+    """A loss of the user's own: its model reads the further keys where its module is loaded."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+LOSSES: dict[str, type[LossConfig]] = {"actor_critic": ActorCriticConfig}
+"""The models of our losses by `loss.kind`."""
+
+
+AnyLoss = Annotated[SerializeAsAny[LossConfig], BeforeValidator(_loss_of_its_kind)]
+"""The section `loss`: a `LossConfig` of the kind that it names."""
+
+
+class VTraceConfig(Group):
+    """V-trace: value targets and advantages."""
+
+    rho_bar: Bar = Field(
+        default=1.0,
+        description="bound of the importance ratio in the value targets; null or .inf: no bound",
+    )
+    c_bar: Bar = Field(
+        default=1.0,
+        description="bound of the importance ratio that carries errors back in time; null or .inf: "
+        "no bound",
+    )
+    lambda_: float = Field(
+        default=1.0,
+        ge=0.0,
+        le=1.0,
+        alias="lambda",  # a keyword of Python
+        description="how far errors are carried back: 1 over the whole unroll, 0 one step",
+    )
+
+
+class ImportanceSamplingConfig(Group):
+    """Importance sampling: weights of the policy gradient."""
+
+    rho_bar: Bar = Field(
+        default=1.0,
+        description="bound of the importance ratio in the policy gradient; null or .inf: no bound",
+    )
+
+
+class UsersArguments(Group):
+    """Keyword arguments for a class of the user's own, which reads them where it is loaded."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+CORRECTORS: dict[str, type[Group]] = {
+    "vtrace": VTraceConfig,
+    "importance_sampling": ImportanceSamplingConfig,
+}
+"""The models of our correctors by their names."""
+
+
+class CorrectorConfig(Group):
+    """One corrector of the chain; in YAML `name` or `name: {arguments}`."""
+
+    model_config = ConfigDict(title="names or `name: {arguments}`")
+
+    name: str
+    arguments: SerializeAsAny[Group]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_yaml(cls, item: Any) -> Any:
+        if isinstance(item, cls):
+            return item
+        if isinstance(item, str):
+            item = {item: None}
+        if not isinstance(item, Mapping) or len(item) != 1:
+            raise ValueError(f"expected a name or one `name: {{arguments}}`, got {got(item)}")
+        name, arguments = next(iter(item.items()))
+        known(name, CORRECTORS)
+        model = CORRECTORS.get(name, UsersArguments)
+        made, mistakes = check(model, {} if arguments is None else arguments, name)
+        if made is None:
+            raise ValueError("; ".join(key + sentence for key, sentence in mistakes))
+        return {"name": name, "arguments": made}
+
+    @model_serializer
+    def _to_yaml(self) -> dict[str, Any]:
+        return {self.name: self.arguments.model_dump(by_alias=True)}
+
+
+def default_correctors() -> tuple[CorrectorConfig, ...]:
+    """V-trace with importance sampling."""
+    return tuple(CorrectorConfig.model_validate(name) for name in CORRECTORS)
+
+
+def known(name: str, table: Mapping[str, Any]) -> str:
+    """`name`, where the table has it or it names something of the user's own.
+
+    Raises:
+        ValueError: neither.
+    """
+    if name in table or (isinstance(name, str) and ":" in name):
+        return name
+    names = ", ".join(table)
+    raise ValueError(
+        f"{name!r} is unknown; expected one of {names}, or module:Name of yours"
+        f"{did_you_mean(str(name), table)}"
+    )

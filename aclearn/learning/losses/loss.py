@@ -1,0 +1,73 @@
+"""The contract of a loss."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from torch import Tensor
+
+from aclearn.config import LossConfig
+from aclearn.distributions import TorchDistribution
+from aclearn.learning.batch import Batch
+from correctors import Correction
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """What the target policy π says of a batch's T steps; tensors are `[T, B]` float32.
+
+    Attributes:
+        distribution: of the actions, with gradient.
+        log_probs: log π(a) of the actions taken, with gradient.
+        values: V(x), with gradient.
+        proximal_log_probs: log π(a) by the weights that the correction was made with, without
+            gradient: those of this update, or with frozen targets those of the batch's first pass.
+    """
+
+    distribution: TorchDistribution
+    log_probs: Tensor
+    values: Tensor
+    proximal_log_probs: Tensor
+
+
+class LossSums(NamedTuple):
+    """What a loss gives: scalars, each a sum over the valid steps, so that parts add up.
+
+    Attributes:
+        total: what to differentiate.
+        metrics: what to report, by name; the metrics have the means over the valid steps.
+    """
+
+    total: Tensor
+    metrics: Mapping[str, Tensor]
+
+
+class Loss(ABC):
+    """A loss; made without arguments.
+
+    Attributes:
+        config_model: of the section `loss` with the loss's own keys.
+        recomputes_targets: True: targets and advantages are made anew for each update, by its
+            weights. False: they are made once for a batch, before its first update, and kept.
+        needs: the fields of `Correction` that it reads.
+    """
+
+    config_model: ClassVar[type[LossConfig]] = LossConfig
+    recomputes_targets: ClassVar[bool] = True
+    needs: ClassVar[frozenset[str]] = frozenset({"targets", "advantages", "weights"})
+
+    @abstractmethod
+    def __call__(
+        self, batch: Batch, outputs: Outputs, correction: Correction, config: Any
+    ) -> LossSums:
+        """The sums over the valid steps of `batch`, which may be a part of the update's batch.
+
+        Args:
+            batch: its steps that are not `valid` must weigh nothing, whatever stands there.
+            outputs: of the policy that is updated.
+            correction: targets, advantages and weights; NaN where steps are not valid is possible.
+            config: an instance of `config_model`.
+        """

@@ -1,0 +1,86 @@
+"""What a run learns by: its loss behind its corrector chain, from the configuration."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aclearn.config import CorrectorConfig, LossConfig, validated
+from aclearn.errors import ConfigError, words_of
+from aclearn.extensions import load_extension, users_line
+from aclearn.learning.losses import LOSSES, Loss
+from correctors import Corrector, CorrectorChain, ImportanceSampling, VTrace
+
+#: Our correctors by their names in a configuration.
+CORRECTORS: dict[str, type[Corrector]] = {
+    "vtrace": VTrace,
+    "importance_sampling": ImportanceSampling,
+}
+#: What every chain makes of a batch.
+_MADE = frozenset({"targets", "advantages", "weights"})
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A loss with its configuration, and the chain that corrects what it learns from."""
+
+    loss: Loss
+    config: LossConfig
+    chain: CorrectorChain
+
+
+def make_objective(loss: LossConfig, correctors: Sequence[CorrectorConfig]) -> Objective:
+    """The loss and the chain that a configuration names. Imports the user's modules.
+
+    Raises:
+        ConfigError: one of them cannot be found, made or used; names the key.
+    """
+    chain = CorrectorChain()
+    for index, corrector in enumerate(correctors):
+        chain = _with_corrector(chain, corrector, f"correctors[{index}]")
+    return Objective(*_make_loss(loss), chain)
+
+
+def _make_loss(config: LossConfig) -> tuple[Loss, LossConfig]:
+    found = LOSSES.get(config.kind) or load_extension(config.kind, key="loss.kind")
+    where = f"loss.kind {config.kind!r}"
+    if not (isinstance(found, type) and issubclass(found, Loss)):
+        raise ConfigError(
+            f"{where}: expected a class derived from aclearn.learning.losses.Loss, got {found!r}"
+        )
+    if missing := found.needs - _MADE:
+        raise ConfigError(
+            f"{where}: needs {', '.join(sorted(missing))} of a correction, which no corrector "
+            f"makes; expected needs among {', '.join(sorted(_MADE))}"
+        )
+    if not isinstance(config, found.config_model):
+        config = validated(found.config_model, config.model_dump(by_alias=True), "loss")
+    return _made(where, found), config
+
+
+def _with_corrector(chain: CorrectorChain, config: CorrectorConfig, key: str) -> CorrectorChain:
+    found = CORRECTORS.get(config.name) or load_extension(config.name, key=key)
+    where = f"{key} {config.name!r}"
+    made = _made(where, found, **config.arguments.model_dump())
+    if not isinstance(made, Corrector):
+        raise ConfigError(
+            f"{where}: expected `needs` and `correct(batch, correction)`, as correctors.Corrector "
+            f"has them, got {made!r}"
+        )
+    try:
+        return chain.add(made)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def _made(where: str, found: Any, **arguments: Any) -> Any:
+    try:
+        return found(**arguments)
+    except Exception as error:  # the class is anybody's code
+        takes = ""
+        with contextlib.suppress(TypeError, ValueError):  # what has no signature
+            takes = f"; it takes {inspect.signature(found)}"
+        raise ConfigError(f"{where}: {words_of(error)}{takes}{users_line(error)}") from error

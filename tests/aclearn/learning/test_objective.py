@@ -1,0 +1,116 @@
+"""The loss and the corrector chain that a configuration names, and what is refused of them."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import pytest
+from pydantic import Field
+
+from aclearn.config import LossConfig, config_from_yaml
+from aclearn.errors import ConfigError
+from aclearn.learning import Objective, make_objective
+from aclearn.learning.losses import Loss, LossSums
+from correctors import ImportanceSampling, VTrace
+
+
+class OwnConfig(LossConfig):
+    clip: float = Field(default=0.2, gt=0.0, description="how far the ratio may move")
+
+
+class OwnLoss(Loss):
+    config_model = OwnConfig
+
+    def __call__(self, batch, outputs, correction, config) -> LossSums:
+        raise NotImplementedError
+
+
+class NeedsReturns(OwnLoss):
+    needs = frozenset({"targets", "returns"})
+
+
+class NotWhole(Loss):
+    pass
+
+
+@dataclass(frozen=True)
+class OwnCorrector:
+    factor: float = 1.0
+    needs = frozenset({"rewards"})
+
+    def correct(self, batch, correction):
+        return correction
+
+
+@dataclass(frozen=True)
+class NeedsActionValues(OwnCorrector):
+    needs = frozenset({"rewards", "action_values"})
+
+
+def objective_of(text: str) -> Objective:
+    config = config_from_yaml(f"env: {{id: a}}\n{text.replace('HERE', __name__)}")
+    return make_objective(config.loss, config.correctors)
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch):
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[OwnLoss.__module__])
+
+
+def test_the_chain_has_the_correctors_in_order_with_their_arguments() -> None:
+    objective = objective_of(
+        "correctors: [{importance_sampling: {rho_bar: 2}}, {'HERE:OwnCorrector': {factor: 3}},"
+        " {vtrace: {rho_bar: .inf, c_bar: 0.5, lambda: 0.9}}, 'HERE:OwnCorrector']"
+    )
+    assert objective.chain.correctors == (
+        ImportanceSampling(rho_bar=2.0),
+        OwnCorrector(factor=3),
+        VTrace(rho_bar=None, c_bar=0.5, lambda_=0.9),
+        OwnCorrector(),
+    )
+
+
+def test_a_loss_of_ones_own_gets_the_keys_of_its_own_model() -> None:
+    objective = objective_of("loss: {kind: 'HERE:OwnLoss', clip: 0.1, discount: 0.5}")
+    assert isinstance(objective.loss, OwnLoss)
+    assert objective.config == OwnConfig(kind=f"{__name__}:OwnLoss", clip=0.1, discount=0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("loss: {kind: 'HERE:OwnLos'}", "^loss.kind 'HERE:OwnLos': HERE has no OwnLos; did you"),
+        ("loss: {kind: 'HERE:OwnConfig'}", "'HERE:OwnConfig': expected a class derived from "),
+        ("loss: {kind: 'HERE:pytest'}", "'HERE:pytest': expected a class derived from .*Loss"),
+        (
+            "loss: {kind: 'HERE:OwnLoss', clp: 1}",
+            r"^loss\.clp is not a known key; did you mean loss\.clip\? The keys of loss are kind, ",
+        ),
+        (
+            "loss: {kind: 'HERE:OwnLoss', clip: -1}",
+            r"^loss\.clip: expected number > 0, got -1 .*; meaning: how far the ratio may move",
+        ),
+        (
+            "loss: {kind: 'HERE:NeedsReturns'}",
+            "'HERE:NeedsReturns': needs returns of a correction, which no corrector makes; expected"
+            " needs among advantages, targets, weights",
+        ),
+        ("loss: {kind: 'HERE:NotWhole'}", "'HERE:NotWhole': TypeError: .*abstract.*; it takes "),
+        (
+            "correctors: [vtrace, {'HERE:OwnCorrector': {facto: 2}}]",
+            r"^correctors\[1\] 'HERE:OwnCorrector': TypeError: .*'facto'.*; it takes \(factor: ",
+        ),
+        ("correctors: ['HERE:Nothing']", r"^correctors\[0\] 'HERE:Nothing': HERE has no Nothing"),
+        ("correctors: ['HERE:OwnConfig']", "'HERE:OwnConfig': expected `needs` and `correct"),
+        ("correctors: ['HERE:sys']", "'HERE:sys': TypeError: 'module' object is not callable"),
+        (
+            "correctors: ['HERE:NeedsActionValues']",
+            r"'HERE:NeedsActionValues': .*: expected needs among .*'log_rhos'.* got "
+            r"\['action_values'\]",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_by_its_key(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said.replace("HERE", __name__.replace(".", r"\."))):
+        objective_of(text)

@@ -1,0 +1,87 @@
+"""A loss and a corrector of the user's own: a file in the current folder, a line of YAML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from aclearn.policies import describe_architecture
+from aclearn.policies.network import PolicyNetwork, load_tensors
+from aclearn.runs import load_newest
+from tests.support.system import CARTPOLE, Run, System
+
+TOYS = Path(__file__).parents[1] / "support" / "toys"
+OPTIMISER = {"learning_rate": 0.01}
+
+
+def train(system: System, run: dict[str, Any], **groups: Any) -> Run:
+    system.cwd = TOYS
+    return system.train(system.config(CARTPOLE, "r", run=run, optimiser=OPTIMISER, **groups))
+
+
+def network_of(run: Run) -> PolicyNetwork:
+    checkpoint = load_newest(run.folder / "checkpoints")
+    assert checkpoint is not None
+    network = PolicyNetwork(
+        describe_architecture(
+            "mlp", observation_shape=(4,), observation_dtype="float32", actions=2, hidden=(16,)
+        ),
+        seed=0,
+    )
+    tensors = checkpoint.tensors.items()
+    load_tensors(
+        network, {k.removeprefix("weights/"): v for k, v in tensors if k.startswith("weights/")}
+    )
+    return network
+
+
+#: CartPole's states while it is balanced.
+STATES = torch.rand(100, 4, generator=torch.Generator().manual_seed(1)) * 0.1 - 0.05
+
+
+@pytest.mark.parametrize("deterministic", [True, False], ids=["lock-step", "processes"])
+def test_a_corrector_of_ones_own_decides_what_the_values_become(
+    system: System, deterministic: bool
+) -> None:
+    run = train(
+        system,
+        {"deterministic": deterministic, "max_updates": 300},
+        correctors=["vtrace", {"toy_corrector:ConstantTargets": {"target": 3.0}}],
+    )
+    assert run.wait(within_s=90.0) == 0, run.diagnosis()
+    summary = run.summary()
+    assert summary["updates"] == 300
+    # its targets are 3 and its advantages 0, whatever V-trace made before
+    assert summary["policy_loss"] == 0.0
+    assert summary["distance_to_target"] < 0.3
+    assert summary["value_loss"] == pytest.approx(summary["distance_to_target"] ** 2 / 2, abs=0.05)
+    assert 0.0 <= summary["clipped_rho_share"] <= 1.0  # V-trace's own metric stays
+    with torch.no_grad():
+        _, values = network_of(run)(STATES)
+    assert float((values - 3.0).abs().mean()) < 0.3
+
+
+@pytest.mark.parametrize("deterministic", [True, False], ids=["lock-step", "processes"])
+def test_a_loss_of_ones_own_decides_what_the_policy_becomes(
+    system: System, deterministic: bool
+) -> None:
+    run = train(
+        system,
+        {"deterministic": deterministic, "max_updates": 600},
+        loss={"kind": "toy_loss:TowardAction", "action": 1},
+        trainer={"epochs": 2},
+    )
+    assert run.wait(within_s=90.0) == 0, run.diagnosis()
+    summary = run.summary()
+    assert summary["updates"] == 600
+    assert "policy_loss" not in summary and "entropy" not in summary
+    with torch.no_grad():
+        logits, _ = network_of(run)(STATES)
+    assert float(torch.softmax(logits, 1)[:, 1].min()) > 0.9
+    assert summary["surprise"] < 0.1
+    assert summary["moved"] > 0.0  # the second pass has other weights than the targets
+    # pushed to one side only, the pole falls after 8 to 11 steps
+    assert 8.0 <= summary["return_mean_100"] < 14.0
