@@ -100,7 +100,7 @@ class Sink:
     def send(self, unroll: Unroll, *, sequence: int) -> bool:
         """Encode it, and answer."""
         encode(unroll, run="benchmark", sender="actor-0", sequence=sequence)
-        answer = UnrollReply(sequence, True, "", 0, 0)
+        answer = UnrollReply(sequence, True, "")
         self._answers.append(Envelope("benchmark", "trainer-0", sequence, answer))
         return True
 

@@ -98,7 +98,7 @@ class Surroundings:
             if version > request.version:
                 self._weights.send(address, Weights(0, version, self._tensors))
             else:
-                self._weights.send(address, NoNewerWeights(request.generation, request.version))
+                self._weights.send(address, NoNewerWeights())
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def receive(address: str) -> None:
         taken += 1
         if taken == _WARM_UP:
             watch.seconds.clear()
-        reply = UnrollReply(envelope.sequence, True, "", 0, 1)
+        reply = UnrollReply(envelope.sequence, True, "")
         answer = encode(reply, run=_RUN, sender=me, sequence=taken)
         router.send_multipart([identity.bytes, *answer], copy=False)
     context.destroy(linger=0)

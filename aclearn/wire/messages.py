@@ -26,7 +26,7 @@ from aclearn.types.array_rules import (
     Tensor,
 )
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 """Raised with every change of the wire format; peers of another version are refused."""
 
 REPLY_WITHIN_S = 3.0
@@ -100,21 +100,19 @@ class Heartbeat:
 
     `counters`, `dropped` (agent steps by reason), `waits` (seconds by label) and `parts` (seconds
     of all threads by part of the work, waits and the total among them) are cumulative since the
-    start of the incarnation; `episode_returns` and `episode_lengths` are the episodes finished
-    since the heartbeat before. `note` is what goes wrong with the role at present, "" where nothing
-    does: of a trainer, why the last checkpoint could not be written.
+    start of the incarnation; `episode_returns` are those of the episodes finished since the
+    heartbeat before. `note` is what goes wrong with the role at present, "" where nothing does: of
+    a trainer, why the last checkpoint could not be written.
     """
 
-    state: str
-    counters: dict[str, Count]
-    gauges: dict[str, float]
-    dropped: dict[str, Count]
-    waits: dict[str, float]
-    episode_returns: list[float]
-    episode_lengths: list[int]
-    final: bool
-    note: Text
+    counters: dict[str, Count] = field(default_factory=dict)
+    gauges: dict[str, float] = field(default_factory=dict)
+    dropped: dict[str, Count] = field(default_factory=dict)
+    waits: dict[str, float] = field(default_factory=dict)
     parts: dict[str, float] = field(default_factory=dict)
+    episode_returns: list[float] = field(default_factory=list)
+    note: Text = ""
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,13 +202,11 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class UnrollReply:
-    """The trainer took the unroll with that number, or says why not; its newest weights."""
+    """The trainer took the unroll with that number, or says why not."""
 
     unroll: Count
     accepted: bool
     reason: str
-    generation: Count
-    version: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +229,6 @@ class Weights:
 @dataclass(frozen=True, slots=True)
 class NoNewerWeights:
     """The newest weights or artifact are the ones the asker has."""
-
-    generation: VersionOrNone
-    version: VersionOrNone
 
 
 # ---- compressor ---------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from services.actor.action_sources import ActionSource, LocalActions
 from services.actor.env_groups import Group
 from services.actor.unroll_sender import UnrollSender
 from services.runtime.monitor_client import MOST_EPISODES
+from services.runtime.role_metrics import RoleMetrics
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -42,10 +43,10 @@ class Actor:
         self._groups, self._actions = groups, actions
         self._counter, self._sender = counter, sender
         self._proceed, self._meter = proceed, meter
+        self._metrics = RoleMetrics(meter)
         for group in groups:
             group.env.between_attempts = self._sign_of_life
         self._returns: deque[float] = deque(maxlen=MOST_EPISODES)
-        self._lengths: deque[int] = deque(maxlen=MOST_EPISODES)
         self._episodes = 0
 
     @property
@@ -99,7 +100,6 @@ class Actor:
             group.builder.add(choice.actions, choice.log_probs, choice.at, step, choice.chain)
             for episode in group.episodes.update(step):
                 self._returns.append(episode.return_)
-                self._lengths.append(episode.length)
                 self._episodes += 1
             if not group.builder.full:
                 return True
@@ -107,30 +107,23 @@ class Actor:
         with self._meter.part("wire"):
             return self._sender.send(sequence, unroll, self._proceed)
 
-    def heartbeat(self, final: bool) -> Heartbeat:
+    def heartbeat(self) -> Heartbeat:
         """What the actor says of itself; hands over the episodes that ended since the last one."""
-        returns, lengths = list(self._returns), list(self._lengths)
+        returns = list(self._returns)
         self._returns.clear()
-        self._lengths.clear()
         counters = {
             "env_steps": self.env_steps,
             "episodes": self._episodes,
         }
         if isinstance(self._actions, LocalActions):
             counters["predictions"] = self._actions.predictions
-        return Heartbeat(
-            state="stopping" if final else "acting",
+        return self._metrics.heartbeat(
             counters=counters,
             gauges={
                 "env_faults": float(sum(sum(group.env.faults.values()) for group in self._groups)),
                 **self._sender.gauges(),
                 **self._actions.gauges(),
             },
-            dropped=dict(self._counter.dropped),
-            waits=self._meter.seconds(),
+            dropped=self._counter.dropped,
             episode_returns=returns,
-            episode_lengths=lengths,
-            final=final,
-            note="",
-            parts=self._meter.parts(),
         )

@@ -17,7 +17,6 @@ from aclearn.config import CompressorConfig
 from aclearn.policies import Architecture
 from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion
-from aclearn.wire import Heartbeat
 from compress import (
     ONNX,
     Artifact,
@@ -194,33 +193,12 @@ class Compressor:
             **{f"latency_ms_{size}": ms for size, ms in artifact.latency_ms.items()},
         }
 
-    def heartbeat(self, final: bool, *, sent: int, refused: int, cpu_share: float) -> Heartbeat:
-        """What the compressor says of itself.
-
-        Args:
-            final: whether it is the last one.
-            sent: artifacts that were sent so far.
-            refused: messages that were refused so far.
-            cpu_share: of one core, lately.
-        """
+    def heartbeat_fields(self) -> dict[str, Any]:
+        """Counters and gauges of one heartbeat, of one moment."""
         gauges = self.gauges()  # which counts what goes wrong in it
         counters = self.counters()
-        gauges |= {
-            name: float(counters[name])
-            for name in ("artifacts", "errors", "uncompressed_artifacts")
-        }
-        return Heartbeat(
-            state="stopping" if final else "compressing",
-            counters={**counters, "artifacts_sent": sent},
-            gauges={**gauges, "cpu_share": cpu_share, "refused_messages": float(refused)},
-            dropped={},
-            waits=self.meter.seconds(),
-            episode_returns=[],
-            episode_lengths=[],
-            final=final,
-            note="",
-            parts=self.meter.parts(),
-        )
+        told = ("artifacts", "errors", "uncompressed_artifacts")
+        return {"counters": counters, "gauges": gauges | {n: float(counters[n]) for n in told}}
 
     def _tell_where(self, error: Exception, at: PolicyVersion) -> None:
         """The traceback of the first failure of a kind.

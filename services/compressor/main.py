@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 
 from aclearn.launch import lower_priority
-from aclearn.launch.resources import keep_freed_memory
 from aclearn.types import PolicyVersion
 from aclearn.wire import (
     ArtifactRequest,
@@ -19,7 +18,8 @@ from services.compressor.trainer_client import TrainerClient
 from services.runtime.monitor_client import MonitorClient
 from services.runtime.peer_link import PeerLink
 from services.runtime.policy_factory import architecture_of, make_chain
-from services.runtime.role_context import RoleContext, exit_status
+from services.runtime.role_context import RoleContext
+from services.runtime.role_metrics import RoleMetrics
 
 #: Longest wait for a request before the compressor looks at everything else.
 _LOOK_EVERY_S = 0.02
@@ -57,7 +57,6 @@ def run_compressor(context: RoleContext) -> int:
     Raises:
         ChainError: the chain cannot work for this policy.
     """
-    keep_freed_memory()
     config = context.config
     architecture = architecture_of(config, context.env_spec)
     chain = make_chain(config, architecture)
@@ -73,24 +72,17 @@ def run_compressor(context: RoleContext) -> int:
     )
     cpu_budget = CpuBudget(every_s=config.compressor.every_s, cpu_share=config.compressor.cpu_share)
     cpu_share = CpuShare()
+    metrics = RoleMetrics(compressor.meter, [server])
     sent = 0
 
-    def heartbeat(final: bool) -> Heartbeat:
-        refused = sum(server.refused.values())
-        return compressor.heartbeat(final, sent=sent, refused=refused, cpu_share=cpu_share.take())
+    def heartbeat() -> Heartbeat:
+        fields = compressor.heartbeat_fields()
+        fields["counters"]["artifacts_sent"] = sent
+        fields["gauges"]["cpu_share"] = cpu_share.take()
+        return metrics.heartbeat(**fields)
 
-    membership = MonitorClient(
-        context.connect(context.monitor),
-        hello=context.hello({"artifacts": endpoint}),
-        heartbeat=heartbeat,
-        heartbeat_every_s=config.monitor.heartbeat_every_s,
-        health=context.health,
-        number_given=context.number_given,
-    )
-    while not context.stop and membership.stop_reason is None:
-        with compressor.meter.part("wire"):
-            membership.tick()
-        sent += serve_artifacts(server, compressor, _LOOK_EVERY_S)
-        refresh(compressor, line, cpu_budget, membership)
-    membership.leave()
-    return exit_status(context.stop, run_is_over=membership.run_is_over)
+    with context.join(heartbeat, {"artifacts": endpoint}) as monitor:
+        while monitor.goes_on(compressor.meter):
+            sent += serve_artifacts(server, compressor, _LOOK_EVERY_S)
+            refresh(compressor, line, cpu_budget, monitor)
+    return monitor.exit_status

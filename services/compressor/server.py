@@ -35,7 +35,7 @@ def _answer(
         known = PolicyVersion(request.generation, request.version)
         newer = compressor.newer_than(known, uncompressed=request.uncompressed)
         if newer is None:
-            server.send(identity, NoNewerWeights(request.generation, request.version))
+            server.send(identity, NoNewerWeights())
             continue
         reply = replies.get(newer.digest) or reply_of(newer)
         replies[newer.digest] = reply

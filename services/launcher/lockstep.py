@@ -17,8 +17,8 @@ from aclearn.learning import ParameterStore, RecentObservations
 from aclearn.runs import RunFolder
 from aclearn.types import EnvSpec
 from aclearn.views import open_console
-from aclearn.wire import new_incarnation
-from services.launcher.lockstep_actor import LockstepActor, LockstepPolicy, lockstep_heartbeat
+from aclearn.wire import Heartbeat, new_incarnation
+from services.launcher.lockstep_actor import LockstepActor, LockstepPolicy
 from services.monitor.files import MonitorFiles
 from services.roles import ACTOR, TRAINER
 from services.runtime.policy_factory import architecture_of
@@ -58,7 +58,7 @@ def run_lockstep(config: Config, folder: RunFolder, spec: EnvSpec, *, stop: Stop
 
     def observe() -> str | None:
         fields = checkpoints.heartbeat_fields()
-        heartbeat = lockstep_heartbeat(**fields, returns=[], lengths=[])
+        heartbeat = Heartbeat(**fields)
         at = time.monotonic()
         said = (TRAINER.name, heartbeat), (ACTOR.name, actor.take_heartbeat())
         for incarnation, (role, each) in zip(incarnations, said, strict=True):

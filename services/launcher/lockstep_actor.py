@@ -115,7 +115,6 @@ class LockstepActor:
     config: Config
     policy: LockstepPolicy
     returns: list[float] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
     predictions: int = 0
     episodes: int = 0
 
@@ -146,7 +145,6 @@ class LockstepActor:
             self._observations[index] = step.observations
             for episode in group.episodes.update(step):
                 self.returns.append(episode.return_)
-                self.lengths.append(episode.length)
                 self.episodes += 1
         return self.counter.ship(group.builder.take())
 
@@ -158,28 +156,15 @@ class LockstepActor:
     def take_heartbeat(self) -> Heartbeat:
         """What an actor would say of itself; hands over the ended episodes."""
         returns, self.returns = self.returns, []
-        lengths, self.lengths = self.lengths, []
         counters = {
             "env_steps": self.env_steps,
             "episodes": self.episodes,
             "predictions": self.predictions,
         }
         dropped, gauges = dict(self.counter.dropped), self.policy.gauges()
-        return lockstep_heartbeat(counters, dropped, gauges, returns, lengths)
+        return Heartbeat(counters, gauges, dropped, episode_returns=returns)
 
     def close(self) -> None:
         """Close the environments."""
         for group in self.groups:
             group.env.close()
-
-
-def lockstep_heartbeat(
-    counters: dict[str, int],
-    dropped: dict[str, int],
-    gauges: dict[str, float],
-    returns: list[float],
-    lengths: list[int],
-    note: str = "",
-) -> Heartbeat:
-    """A heartbeat that no socket carries."""
-    return Heartbeat("running", counters, gauges, dropped, {}, returns, lengths, False, note)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
-from aclearn.launch.resources import keep_freed_memory
-from aclearn.wire import ActCancel, ActRequest, Heartbeat
+from aclearn.wire import ActCancel, ActRequest
 from services.predictor.server import PredictorServer, make_queue
-from services.runtime.monitor_client import MonitorClient
 from services.runtime.policy_client import make_policy
 from services.runtime.policy_factory import architecture_of
-from services.runtime.role_context import RoleContext, exit_status
+from services.runtime.role_context import RoleContext
 
 #: Longest wait for a request before the predictor looks at everything else.
 _LOOK_EVERY_S = 0.02
@@ -19,7 +16,6 @@ _LOOK_EVERY_S = 0.02
 
 def run_predictor(context: RoleContext) -> int:
     """Run one predictor until it is told to stop; its exit status."""
-    keep_freed_memory()
     config = context.config
     architecture = architecture_of(config, context.env_spec)
     _, policy = make_policy(
@@ -40,32 +36,20 @@ def run_predictor(context: RoleContext) -> int:
     )
     predictor.want(config.predictor.workers)
 
-    def heartbeat(final: bool) -> Heartbeat:
-        said = predictor.heartbeat(final)
-        return replace(said, gauges={**said.gauges, **policy.gauges()})
-
-    membership = MonitorClient(
-        context.connect(context.monitor),
-        hello=context.hello({"predictions": endpoint}),
-        heartbeat=heartbeat,
-        heartbeat_every_s=config.monitor.heartbeat_every_s,
-        health=context.health,
-        number_given=context.number_given,
-    )
-    try:
-        while not context.stop and membership.stop_reason is None:
-            with predictor.meter.part("wire"):
-                membership.tick()
-            predictor.want(membership.workers)
-            with predictor.meter.part("swap"):
-                policy.poll(membership)
-            if policy.acting is not None:
-                predictor.serve()
-            else:
-                # requests wait in the socket: whoever asked has no policy to act with anyway
-                with predictor.meter.waiting("weights"):
-                    time.sleep(_LOOK_EVERY_S)
-    finally:
-        predictor.close()
-    membership.leave()
-    return exit_status(context.stop, run_is_over=membership.run_is_over)
+    with context.join(
+        lambda: predictor.heartbeat(policy.gauges()), {"predictions": endpoint}
+    ) as monitor:
+        try:
+            while monitor.goes_on(predictor.meter):
+                predictor.want(monitor.workers)
+                with predictor.meter.part("swap"):
+                    policy.poll(monitor)
+                if policy.acting is not None:
+                    predictor.serve()
+                else:
+                    # requests wait in the socket: whoever asked has no policy to act with anyway
+                    with predictor.meter.waiting("weights"):
+                        time.sleep(_LOOK_EVERY_S)
+        finally:
+            predictor.close()
+    return monitor.exit_status

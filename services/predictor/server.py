@@ -11,7 +11,7 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -19,13 +19,14 @@ from aclearn.config import Config
 from aclearn.distributions import distribution_of
 from aclearn.errors import WireError
 from aclearn.policies import Architecture
-from aclearn.telemetry import BusyShare, WaitMeter, add_up
+from aclearn.telemetry import WaitMeter
 from aclearn.wire import ActCancel, ActRequest, Envelope, Heartbeat, Server
 from services.predictor.core import make_step
 from services.predictor.outbox import Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
 from services.roles import ACTOR
 from services.runtime.policy_sources import PolicySnapshot
+from services.runtime.role_metrics import RoleMetrics
 from services.runtime.worker_pool import Step, WantedWorkers, WorkerPool
 
 _LOGGER = logging.getLogger(__name__)
@@ -125,8 +126,8 @@ class PredictorServer:
 
         self._workers = WorkerPool(make, name="predictor")
         self.meter = WaitMeter()
-        self._sockets_busy = BusyShare(self.meter)
         self._wanted = WantedWorkers(self._workers)
+        self._metrics = RoleMetrics(self.meter, [server], self._wanted)
         self._waits_s: deque[float] = deque(maxlen=_RECENT)
         self._predictions = self._batches = 0
         self._queue_full = self._cancelled = 0
@@ -181,12 +182,10 @@ class PredictorServer:
         self._send()
         self._outbox.close()
 
-    def heartbeat(self, final: bool) -> Heartbeat:
-        """What the predictor says of itself."""
-        refused = self._server.refused
+    def heartbeat(self, gauges: Mapping[str, float]) -> Heartbeat:
+        """What the predictor says of itself, with the gauges of its policy."""
         p50_s, p99_s = np.percentile(self._waits_s, [50, 99]) if self._waits_s else (0.0, 0.0)
-        return Heartbeat(
-            state="stopping" if final else "serving",
+        return self._metrics.heartbeat(
             counters={
                 "predictions": self._predictions,
                 "prediction_batches": self._batches,
@@ -194,28 +193,14 @@ class PredictorServer:
                 "requests_dropped.worker_failed": self._queue.failed,
                 "requests_cancelled": self._cancelled,
                 "queue_full": self._queue_full,
-                "worker_failures": self._workers.failures,
-                "workers_refused": self._wanted.refused,
-                "refused": sum(refused.values()),
-                **{f"refused.{reason}": count for reason, count in refused.items()},
             },
             gauges={
                 "batch_mean": self._predictions / max(1, self._batches),
                 "queue_fill": self._queue.fill,
-                "refused_messages": float(sum(refused.values())),
-                "refused_connections": float(self._server.refused_connections),
-                "sockets_busy": self._sockets_busy.take(),
                 "wait_ms_p50": 1000 * float(p50_s),
                 "wait_ms_p99": 1000 * float(p99_s),
-                "workers": float(self._workers.running),
+                **gauges,
             },
-            dropped={},
-            waits=self._workers.waits(),
-            episode_returns=[],
-            episode_lengths=[],
-            final=final,
-            note="",
-            parts=add_up(self._workers.parts(), self.meter.parts()),
         )
 
     def _send(self) -> None:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 
+import zmq
+
+from aclearn.launch import StopFlag
+from aclearn.telemetry import WaitMeter
 from aclearn.wire import (
     Client,
     DirectiveAck,
@@ -43,6 +48,15 @@ _GOODBYE_LINGER_S = 1.0
 MOST_EPISODES = 1000
 
 
+def exit_status(stop: StopFlag, *, run_is_over: bool) -> int:
+    """The status with which a role ends that has ended in order.
+
+    0 only where the monitor said that the run is over: with any other the one who started the role
+    knows that the run goes on without it.
+    """
+    return 0 if run_is_over else stop.exit_status
+
+
 class NumberTaken(Exception):
     """Another process has the number that the monitor gave to this one: ask for another."""
 
@@ -77,7 +91,8 @@ class MonitorClient:
     Args:
         client: connected to the monitor; owned by the thread that ticks.
         hello: what to say first, and again when the monitor does not know us.
-        heartbeat: makes the next heartbeat; its argument says whether it is the last one.
+        heartbeat: makes the next heartbeat.
+        stop: set by signals, which end this process alone.
         heartbeat_every_s: seconds between two heartbeats.
         health: where to say whether there is something to work with.
         number_given: the monitor gave the number in the name; `tick` raises `NumberTaken` where
@@ -90,13 +105,15 @@ class MonitorClient:
         client: Client,
         *,
         hello: Hello,
-        heartbeat: Callable[[bool], Heartbeat],
+        heartbeat: Callable[[], Heartbeat],
         heartbeat_every_s: float,
+        stop: StopFlag | None = None,
         health: HealthFile | None = None,
         number_given: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client, self._hello, self._make_heartbeat = client, hello, heartbeat
+        self._stop_flag = StopFlag() if stop is None else stop
         self._heartbeat_every_s, self._health, self._clock = heartbeat_every_s, health, clock
         self._number_given = number_given
         self._answered_at = float("-inf")
@@ -105,7 +122,8 @@ class MonitorClient:
         self._unanswered = UnansweredWarning(clock)
         self._waits = False
         self._refusals: set[str] = set()
-        self._unsent: Heartbeat | None = None
+        self._unsent_returns: list[float] = []
+        self._left = False
         self.peers: tuple[Peer, ...] = ()
         self.revision = -1
         self.stop_reason: str | None = None
@@ -131,9 +149,14 @@ class MonitorClient:
             self._unanswered.look(now)
         if self._known and now >= self._next_heartbeat:
             self._next_heartbeat = now + self._heartbeat_every_s
-            self._send_heartbeat(self._make_heartbeat(False))
+            self._send_heartbeat()
         if self._health is not None:
             self._health.say(self._missing)
+
+    @property
+    def socket(self) -> zmq.Socket[bytes]:
+        """For pollers."""
+        return self._client.socket
 
     def of_role(self, role: str) -> list[Peer]:
         """The living peers of one role, in order of their names."""
@@ -144,10 +167,35 @@ class MonitorClient:
         means, self._best_means = self._best_means, []
         return max(means, default=None)
 
+    def goes_on(self, meter: WaitMeter | None = None) -> bool:
+        """`tick`, and whether the role shall go on: neither the monitor nor a signal stops it.
+
+        Args:
+            meter: measures the messages as a part of the role's work.
+        """
+        with nullcontext() if meter is None else meter.part("wire"):
+            self.tick()
+        return self.stop_reason is None and not self._stop_flag
+
+    @property
+    def exit_status(self) -> int:
+        """The status with which a role ends that has ended in order; see `exit_status`."""
+        return exit_status(self._stop_flag, run_is_over=self.run_is_over)
+
     def leave(self) -> None:
-        """Send the last heartbeat and close."""
-        self._send_heartbeat(self._make_heartbeat(True), timeout_s=_GOODBYE_LINGER_S)
-        self._client.close(linger_s=_GOODBYE_LINGER_S)
+        """Send the last heartbeat and close; once."""
+        if not self._left:
+            self._left = True
+            self._send_heartbeat(final=True, timeout_s=_GOODBYE_LINGER_S)
+            self._client.close(linger_s=_GOODBYE_LINGER_S)
+
+    def __enter__(self) -> MonitorClient:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Leave; a role that an error ends says nothing, so that it is known to have died."""
+        if kind is None:
+            self.leave()
 
     def _follow(self, directive: SaveBest | SetWorkers | StopRole) -> None:
         if isinstance(directive, SaveBest):
@@ -183,13 +231,13 @@ class MonitorClient:
             self._waits = True
             _LOGGER.warning("event=name_is_taken reason=%r", reason)
 
-    def _send_heartbeat(self, heartbeat: Heartbeat, timeout_s: float = 0.0) -> None:
-        if self._unsent is not None:
-            # what ended since the heartbeat before must not be lost with a heartbeat that was not
-            # sent
-            heartbeat = _with_earlier_episodes(self._unsent, heartbeat)
-        heartbeat = _with_newest_episodes(heartbeat)
-        self._unsent = None if self._client.send(heartbeat, timeout_s=timeout_s) else heartbeat
+    def _send_heartbeat(self, *, final: bool = False, timeout_s: float = 0.0) -> None:
+        made = self._make_heartbeat()
+        # episodes must not be lost with a heartbeat that was not sent; counter `episodes` has all
+        returns = [*self._unsent_returns, *made.episode_returns][-MOST_EPISODES:]
+        heartbeat = replace(made, episode_returns=returns, final=final)
+        sent = self._client.send(heartbeat, timeout_s=timeout_s)
+        self._unsent_returns = [] if sent else returns
 
     def _take(self, message: Message) -> None:
         self._answered_at = self._clock()
@@ -217,22 +265,3 @@ class MonitorClient:
             say_refusal(self._refusals, "monitor", message)
         else:
             _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
-
-
-def _with_earlier_episodes(earlier: Heartbeat, heartbeat: Heartbeat) -> Heartbeat:
-    return replace(
-        heartbeat,
-        episode_returns=[*earlier.episode_returns, *heartbeat.episode_returns],
-        episode_lengths=[*earlier.episode_lengths, *heartbeat.episode_lengths],
-    )
-
-
-def _with_newest_episodes(heartbeat: Heartbeat) -> Heartbeat:
-    """The heartbeat with the episodes that fit a message; counter `episodes` counts them all."""
-    if len(heartbeat.episode_returns) <= MOST_EPISODES:
-        return heartbeat
-    return replace(
-        heartbeat,
-        episode_returns=heartbeat.episode_returns[-MOST_EPISODES:],
-        episode_lengths=heartbeat.episode_lengths[-MOST_EPISODES:],
-    )

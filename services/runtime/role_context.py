@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from aclearn.types import EnvSpec
 from aclearn.wire import (
     Client,
     ClusterKeys,
+    Heartbeat,
     Hello,
     Message,
     Server,
@@ -31,6 +32,7 @@ from aclearn.wire import (
     tcp_endpoint,
 )
 from services.runtime.health import HealthFile
+from services.runtime.monitor_client import MonitorClient
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -149,6 +151,25 @@ class RoleContext:
         """What this role says of itself."""
         return Hello(self.role, self.index, socket.gethostname(), os.getpid(), endpoints, self.note)
 
+    def join(
+        self, heartbeat: Callable[[], Heartbeat], endpoints: Mapping[str, str] | None = None
+    ) -> MonitorClient:
+        """This role's client of the monitor, for a `with` block around the role's loop.
+
+        Args:
+            heartbeat: makes the next heartbeat.
+            endpoints: that the role serves, by name.
+        """
+        return MonitorClient(
+            self.connect(self.monitor),
+            hello=self.hello(dict(endpoints or {})),
+            heartbeat=heartbeat,
+            heartbeat_every_s=self.config.monitor.heartbeat_every_s,
+            stop=self.stop,
+            health=self.health,
+            number_given=self.number_given,
+        )
+
     def close(self) -> None:
         """Close every socket that is left and remove the sockets' files.
 
@@ -159,12 +180,3 @@ class RoleContext:
             with suppress(OSError):  # one that stays is in nobody's way: who binds removes it
                 file.unlink(missing_ok=True)
         self.zmq_context.destroy(linger=0)
-
-
-def exit_status(stop: StopFlag, *, run_is_over: bool) -> int:
-    """The status with which a role ends that has ended in order.
-
-    0 only where the monitor said that the run is over: with any other the one who started the role
-    knows that the run goes on without it.
-    """
-    return 0 if run_is_over else stop.exit_status

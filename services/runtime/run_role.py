@@ -11,11 +11,12 @@ from typing import NoReturn
 
 from aclearn.config import Config
 from aclearn.launch import RESTARTS_VARIABLE, StopFlag, allow_many_connections
-from services.roles import RoleSpec
+from aclearn.launch.resources import keep_freed_memory
+from services.roles import MONITOR, RoleSpec
 from services.runtime.health import open_health
-from services.runtime.monitor_client import NumberTaken
+from services.runtime.monitor_client import NumberTaken, exit_status
 from services.runtime.preflight import check_role
-from services.runtime.role_context import RoleContext, exit_status
+from services.runtime.role_context import RoleContext
 from services.runtime.role_folder import role_folder
 from services.runtime.role_name import ask_number, number_in
 from services.runtime.socket_directory import remove_if_orphaned
@@ -96,5 +97,7 @@ def _run(context: RoleContext, spec: RoleSpec) -> int:
         context.index = number
     if context.health is not None:
         context.health.name = context.name
+    if spec is not MONITOR:  # which stays small
+        keep_freed_memory()
     run = pkgutil.resolve_name(spec.entry_point)
     return int(run(context))

@@ -158,11 +158,12 @@ class WantedWorkers:
         most: bound of the count.
 
     Attributes:
+        pool: that follows.
         refused: counts that were refused.
     """
 
     def __init__(self, pool: WorkerPool, *, most: int = MOST_WORKERS) -> None:
-        self._pool, self._most = pool, most
+        self.pool, self._most = pool, most
         self._told: int | None = None
         self.refused = 0
 
@@ -175,6 +176,6 @@ class WantedWorkers:
             self.refused += 1
             _LOGGER.error("event=workers_refused count=%d expected=1..%d", count, self._most)
             return
-        if count != self._pool.size:
-            _LOGGER.info("event=workers before=%d now=%d", self._pool.size, count)
-            self._pool.resize(count)
+        if count != self.pool.size:
+            _LOGGER.info("event=workers before=%d now=%d", self.pool.size, count)
+            self.pool.resize(count)

@@ -8,13 +8,12 @@ import time
 
 from aclearn.errors import LearningLost
 from aclearn.launch import PARENT_PID_VARIABLE
-from aclearn.launch.resources import keep_freed_memory
 from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
-from aclearn.telemetry import WaitMeter, add_up
+from aclearn.telemetry import WaitMeter
 from aclearn.types import Unroll
-from aclearn.wire import Heartbeat
+from services.runtime.monitor_client import exit_status
 from services.runtime.policy_factory import architecture_of
-from services.runtime.role_context import RoleContext, exit_status
+from services.runtime.role_context import RoleContext
 from services.runtime.worker_pool import Step, WantedWorkers, WorkerPool
 from services.trainer.checkpoint_record import lost_learning
 from services.trainer.checkpoints import TrainerCheckpoints
@@ -47,7 +46,6 @@ def make_step(trainer: Trainer, queue: TrainingQueue[Unroll], unrolls_per_batch:
 
 def run_trainer(context: RoleContext) -> int:
     """Run the trainer until it is told to stop; its last act is a checkpoint. Its exit status."""
-    keep_freed_memory()
     config, folder, spec = context.config, context.folder, context.env_spec
     if folder is None or spec is None:
         raise ValueError("the trainer needs a run folder and must know what environments look like")
@@ -72,28 +70,6 @@ def run_trainer(context: RoleContext) -> int:
     wanted = WantedWorkers(pool)
     failures: list[BaseException] = []
 
-    def heartbeat(final: bool) -> Heartbeat:
-        fields = checkpoints.heartbeat_fields()
-        refused = {f"refused.{reason}": count for reason, count in front.refused.items()}
-        fields["gauges"] |= {
-            "queue_fill": queue.fill,
-            "workers": float(pool.running),
-            "refused_messages": float(sum(refused.values())),
-            "refused_connections": float(front.refused_connections),
-            "sockets_busy": front.busy.take(),
-        }
-        fields["counters"] |= refused
-        fields["counters"] |= {"worker_failures": pool.failures, "workers_refused": wanted.refused}
-        return Heartbeat(
-            state="stopping" if final else "learning",
-            waits=pool.waits(),
-            episode_returns=[],
-            episode_lengths=[],
-            final=final,
-            parts=add_up(pool.parts(), front.meter.parts()),
-            **fields,
-        )
-
     front = TrainerServer(
         context,
         intake=trainer.intake,
@@ -102,9 +78,9 @@ def run_trainer(context: RoleContext) -> int:
         recent=RecentObservations(
             frame_stack=spec.observation.sole.frame_stack, seed=config.run.seed
         ),
-        heartbeat=heartbeat,
+        heartbeat_fields=checkpoints.heartbeat_fields,
         on_failure=failures.append,
-        want_workers=wanted.follow,
+        workers=wanted,
         buffer=None if posted is None else posted.endpoint,
     )
     pool.resize(config.trainer.workers)

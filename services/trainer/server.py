@@ -9,13 +9,14 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import zmq
 
 from aclearn import wire
 from aclearn.errors import WireError
 from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
-from aclearn.telemetry import BusyShare, WaitMeter
+from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion, Unroll, array_bytes
 from aclearn.wire import (
     Envelope,
@@ -28,7 +29,9 @@ from aclearn.wire import (
 )
 from services.runtime.monitor_client import MonitorClient
 from services.runtime.role_context import RoleContext
+from services.runtime.role_metrics import RoleMetrics
 from services.runtime.shared_weights import SHARED_WEIGHTS
+from services.runtime.worker_pool import WantedWorkers
 from services.trainer.admission import UnrollAdmission
 
 _LOGGER = logging.getLogger(__name__)
@@ -55,9 +58,9 @@ class TrainerServer:
         queue: of the admitted unrolls.
         store: of the published weights.
         recent: what actors visited lately, for compressors.
-        heartbeat: makes a heartbeat; called in this thread.
-        want_workers: takes how many workers the monitor wants, None as long as it has not said;
-            called in this thread, which no checkpoint holds up, and must not block.
+        heartbeat_fields: what the trainer says of itself; called in this thread.
+        workers: follow the number that the monitor wants, in this thread, which no checkpoint
+            holds up.
         buffer: endpoint of the buffer that weights are posted on, if there is one.
         on_failure: called when the thread dies of an exception.
     """
@@ -70,14 +73,15 @@ class TrainerServer:
         queue: TrainingQueue[Unroll],
         store: ParameterStore,
         recent: RecentObservations,
-        heartbeat: Callable[[bool], Heartbeat],
+        heartbeat_fields: Callable[[], dict[str, Any]],
         on_failure: Callable[[BaseException], None],
-        want_workers: Callable[[int | None], None],
+        workers: WantedWorkers,
         buffer: str | None = None,
     ) -> None:
         self._context, self._intake, self._queue, self._store = context, intake, queue, store
         self._recent = recent
-        self._heartbeat, self._on_failure, self._want_workers = heartbeat, on_failure, want_workers
+        self._heartbeat_fields, self._on_failure = heartbeat_fields, on_failure
+        self._workers = workers
         self._closing = threading.Event()
         # bound here, so that an address that cannot be bound is told to who starts the trainer
         ports = context.config.network.ports
@@ -88,9 +92,8 @@ class TrainerServer:
         if buffer is not None:
             self._endpoints[SHARED_WEIGHTS] = buffer
         self._thread = threading.Thread(target=self._run, name="trainer-front", daemon=True)
-        #: Where the thread's time goes.
-        self.meter = WaitMeter()
-        self.busy = BusyShare(self.meter)
+        self._meter = WaitMeter()
+        self._metrics = RoleMetrics(self._meter, [self._unrolls, self._weights], workers)
         self.stop_reason: str | None = None
         #: Whether the monitor said that the run is over.
         self.run_is_over = False
@@ -110,15 +113,11 @@ class TrainerServer:
         self._closing.set()
         self._thread.join(timeout_s)
 
-    @property
-    def refused(self) -> dict[str, int]:
-        """Refused messages by reason, of both sockets."""
-        return dict(self._unrolls.refused + self._weights.refused)
-
-    @property
-    def refused_connections(self) -> int:
-        """Connections to both sockets that had not this cluster's keys."""
-        return self._unrolls.refused_connections + self._weights.refused_connections
+    def heartbeat(self) -> Heartbeat:
+        """What the trainer says of itself; for the thread of the sockets."""
+        fields = self._heartbeat_fields()
+        fields["gauges"]["queue_fill"] = self._queue.fill
+        return self._metrics.heartbeat(**fields)
 
     def _run(self) -> None:
         try:
@@ -128,17 +127,15 @@ class TrainerServer:
             raise
 
     def _serve(self) -> None:
-        control = self._context.connect(self._context.monitor)
-        membership = MonitorClient(
-            control,
-            hello=self._context.hello(self._endpoints),
-            heartbeat=self._heartbeat,
-            heartbeat_every_s=self._context.config.monitor.heartbeat_every_s,
-            health=self._context.health,
-        )
+        with self._context.join(self.heartbeat, self._endpoints) as monitor:
+            self._answer(monitor)
+        self._unrolls.close()
+        self._weights.close()
+
+    def _answer(self, monitor: MonitorClient) -> None:
         poller = zmq.Poller()
         poller.register(self._weights.socket, zmq.POLLIN)
-        poller.register(control.socket, zmq.POLLIN)
+        poller.register(monitor.socket, zmq.POLLIN)
         reading = False
         while not self._closing.is_set():
             if reading != (not self._queue.full):
@@ -147,28 +144,25 @@ class TrainerServer:
                     poller.register(self._unrolls.socket, zmq.POLLIN)
                 else:
                     poller.unregister(self._unrolls.socket)
-            with self.meter.waiting("messages"):
+            with self._meter.waiting("messages"):
                 poller.poll(_LOOK_EVERY_MS if reading else _LOOK_EVERY_WHILE_FULL_MS)
-            with self.meter.part("wire"):
+            with self._meter.part("wire"):
                 for identity, envelope in self._weights.receive(0.0):
                     self._answer_weights(identity, envelope)
             while not self._queue.full:
-                with self.meter.part("decode"):
+                with self._meter.part("decode"):
                     received = self._unrolls.receive(0.0, limit=1)
                     for identity, envelope in received:
                         self._take_unroll(identity, envelope)
                 if not received:
                     break
-            with self.meter.part("wire"):
-                membership.tick()
-            if (mean := membership.take_best_mean()) is not None:
+            with self._meter.part("wire"):
+                monitor.tick()
+            if (mean := monitor.take_best_mean()) is not None:
                 self._best_means.append(mean)
-            self.run_is_over = membership.run_is_over
-            self.stop_reason = membership.stop_reason
-            self._want_workers(membership.workers)
-        membership.leave()
-        self._unrolls.close()
-        self._weights.close()
+            self.run_is_over = monitor.run_is_over
+            self.stop_reason = monitor.stop_reason
+            self._workers.follow(monitor.workers)
 
     def _answer_weights(self, identity: bytes, envelope: Envelope) -> None:
         request = envelope.message
@@ -180,7 +174,7 @@ class TrainerServer:
         known = PolicyVersion(request.generation, request.version)
         newer = self._store.newer_than(known)
         if newer is None:
-            self._weights.send(identity, NoNewerWeights(request.generation, request.version))
+            self._weights.send(identity, NoNewerWeights())
         else:
             message = Weights(newer.at.generation, newer.at.version, dict(newer.tensors))
             self._weights.send(identity, message)
@@ -206,12 +200,4 @@ class TrainerServer:
         self._reply(identity, envelope.sequence, reason)
 
     def _reply(self, identity: bytes, sequence: int, reason: str | None) -> None:
-        newest = self._store.at
-        reply = UnrollReply(
-            sequence,
-            reason is None,
-            reason or "",
-            max(0, newest.generation),
-            max(0, newest.version),
-        )
-        self._unrolls.send(identity, reply)
+        self._unrolls.send(identity, UnrollReply(sequence, reason is None, reason or ""))

@@ -166,21 +166,6 @@ def nothing_comes(server, meanwhile: Callable[[], object] = lambda: None) -> boo
     return True
 
 
-def make_heartbeat(**changes) -> Heartbeat:
-    fields = {
-        "state": "running",
-        "counters": {},
-        "gauges": {},
-        "dropped": {},
-        "waits": {},
-        "episode_returns": [],
-        "episode_lengths": [],
-        "final": False,
-        "note": "",
-    }
-    return Heartbeat(**{**fields, **changes})
-
-
 def make_unroll(architecture: Architecture = FLAT, T: int = 3, B: int = 2, **changes) -> Unroll:
     """A well-formed unroll; images are stacks of two frames."""
     rng = np.random.default_rng(1)
@@ -213,7 +198,7 @@ def tools() -> SimpleNamespace:
         wait_until=wait_until,
         next_message=next_message,
         nothing_comes=nothing_comes,
-        make_heartbeat=make_heartbeat,
+        make_heartbeat=Heartbeat,
         make_unroll=make_unroll,
         deadline_s=DEADLINE_S,
     )

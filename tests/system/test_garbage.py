@@ -57,9 +57,7 @@ def _junk() -> dict[str, list[bytes]]:
         "too_many_frames": [b"x"] * 300,
         "wrong_version": [header.replace(b"protocol\x03", b"protocol\x63")],
         "wrong_run": [bytes(encode(StatusRequest(), run="other", sender="x", sequence=1)[0])],
-        "unexpected_kind": [
-            bytes(encode(NoNewerWeights(0, 0), run="r", sender="x", sequence=1)[0])
-        ],
+        "unexpected_kind": [bytes(encode(NoNewerWeights(), run="r", sender="x", sequence=1)[0])],
         "wrong_frames": [*unroll, b"one more"],
         "wrong_size": [unroll[0], unroll[1][:-4], *unroll[2:]],
     }
@@ -199,7 +197,7 @@ def test_garbage_on_every_socket_file_is_refused_and_the_run_goes_on(
     _refusals_are_counted(run)
     # a heartbeat of somebody who never said hello, and a hello that takes an actor's name
     stranger = visit(run.monitor_address())
-    heartbeat = Heartbeat("", {"env_steps": 2**50}, {}, {}, {}, [1e9], [1], False, "")
+    heartbeat = Heartbeat({"env_steps": 2**50}, episode_returns=[1e9])
     stranger.control.send(heartbeat)
     before = run.last()["learned_steps"]
     run.wait_until_learning(beyond=before + 300)

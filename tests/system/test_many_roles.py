@@ -31,7 +31,7 @@ def test_after_2000_hellos_over_few_connections_good_roles_are_still_answered(
                 while socket.poll(0, zmq.POLLIN):
                     socket.recv_multipart()
             socket.close(linger=5000)
-        heartbeat = Heartbeat("", {}, {}, {}, {}, [], [], False, "")
+        heartbeat = Heartbeat()
         assert isinstance(visitor.ask(visitor.control, heartbeat, HeartbeatReply), HeartbeatReply)
         assert 5 < len(visitor.peers().peers) < 100
         for text in visitor.status()["events"][-5:]:

@@ -14,7 +14,7 @@ def _heartbeat(
     returns: list[float], dropped: dict[str, int] | None = None, **counters: int
 ) -> Heartbeat:
     named = {name.replace("seen_", "seen."): value for name, value in counters.items()}
-    return Heartbeat("", named, {}, dropped or {}, {}, returns, [], False, "")
+    return Heartbeat(named, dropped=dropped or {}, episode_returns=returns)
 
 
 def _first_view() -> MetricsAggregator:

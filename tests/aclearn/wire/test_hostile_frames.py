@@ -158,8 +158,8 @@ def test_a_header_without_one_of_its_keys_is_refused(samples):
 @pytest.mark.parametrize(
     ("name", "most", "reason"),
     [
-        ("episode_lengths", [1] * 8192, None),
-        ("episode_lengths", [1] * 8193, "bad_header"),
+        ("episode_returns", [None] * 8192, "bad_field"),
+        ("episode_returns", [None] * 8193, "bad_header"),
         ("counters", {f"{i:04}": 1 for i in range(1024)}, None),
         ("counters", {f"{i:04}": 1 for i in range(1025)}, "bad_header"),
     ],
@@ -184,11 +184,11 @@ def test_lists_and_maps_have_a_bound(samples, name, most, reason):
         ("counters", {"env_steps": 1.0}),
         ("counters", [["env_steps", 1]]),
         ("episode_returns", [1.0, "2"]),
-        ("episode_lengths", [1, [2]]),
-        ("episode_lengths", [2**63]),
+        ("episode_returns", [1.0, [2.0]]),
+        ("counters", {"updates": 2**63}),
         ("final", 0),
-        ("state", "a\tb"),
-        ("state", "é" * 513),
+        ("counters", {"a\tb": 1}),
+        ("counters", {"é" * 513: 1}),
         ("note", "n" * (48 * 1024 + 1)),
     ],
 )

@@ -42,7 +42,7 @@ class Shipping:
         return envelope.sequence
 
     def answer(self, sequence: int, accepted: bool = True, reason: str = "") -> None:
-        reply = UnrollReply(sequence, accepted, reason, 0, 1)
+        reply = UnrollReply(sequence, accepted, reason)
         assert self.trainer.send(self.actor.incarnation.encode(), reply)
         assert self.link.client.socket.poll(5000)
         self.sender.poll()
@@ -84,7 +84,7 @@ def test_the_sender_waits_until_the_acknowledgement_comes(shipping) -> None:
     def answer_at_the_second_look() -> bool:
         looks.append(None)
         if len(looks) == 2:
-            reply = UnrollReply(1, True, "", 0, 1)
+            reply = UnrollReply(1, True, "")
             shipping.trainer.send(shipping.actor.incarnation.encode(), reply)
         return len(looks) < 500
 

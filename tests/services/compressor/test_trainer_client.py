@@ -82,7 +82,7 @@ def test_a_failing_chain_ends_in_the_uncompressed_policy_though_no_newer_weights
             asked = envelope.message
             if isinstance(asked, WeightsRequest):
                 newer = (asked.generation, asked.version) < (0, 2)
-                server.send(identity, last if newer else NoNewerWeights(0, 2))
+                server.send(identity, last if newer else NoNewerWeights())
 
     def acts() -> bool:
         step()

@@ -355,7 +355,7 @@ def test_a_bound_of_the_run_ends_it(tools) -> None:
 
 
 def _play_episodes(monitor, returns: list[float]) -> None:
-    monitor.heartbeat("a", episode_returns=returns, episode_lengths=[1] * len(returns))
+    monitor.heartbeat("a", episode_returns=returns)
     monitor.state.make_line(monitor.now)
 
 
@@ -398,7 +398,7 @@ def test_the_last_episodes_count_before_the_trainer_is_told_to_stop(monitor) -> 
     monitor.heartbeat("t", gauges={"best_return": 5.0})
     monitor.state.stop("max_updates", monitor.now)
     monitor.tick()
-    monitor.heartbeat("a", episode_returns=[7.0] * 100, episode_lengths=[1] * 100, final=True)
+    monitor.heartbeat("a", episode_returns=[7.0] * 100, final=True)
     messages = [message.message for message in monitor.tick() if message.address == b"t"]
     assert messages[-2:] == [SaveBest(7.0, 2), StopRole("max_updates", 3)]
 

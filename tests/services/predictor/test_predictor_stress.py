@@ -100,7 +100,7 @@ def test_each_request_is_answered_once_by_the_policy_that_is_named(
     finally:
         predictor.close()
     assert [client.failure for client in clients] == [None] * _CLIENTS
-    heartbeat = predictor.heartbeat(True)
+    heartbeat = predictor.heartbeat({})
     assert heartbeat.gauges["workers"] == 0  # closed
     assert heartbeat.counters["worker_failures"] == heartbeat.counters["requests_expired"] == 0
     assert heartbeat.counters["predictions"] == sum(sum(c.sizes.values()) for c in clients)

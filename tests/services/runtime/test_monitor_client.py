@@ -42,13 +42,8 @@ class Line:
             clock=self.clock,
         )
 
-    def _heartbeat(self, final: bool) -> Heartbeat:
-        heartbeat = self.tools.make_heartbeat(
-            final=final,
-            counters={"number": len(self.heartbeats)},
-            episode_returns=self.returns,
-            episode_lengths=[10] * len(self.returns),
-        )
+    def _heartbeat(self) -> Heartbeat:
+        heartbeat = Heartbeat({"number": len(self.heartbeats)}, episode_returns=self.returns)
         self.returns = []
         self.heartbeats.append(heartbeat)
         return heartbeat
@@ -273,17 +268,12 @@ def test_episodes_of_a_heartbeat_that_could_not_be_sent_go_with_the_next_one(too
             return self.connected
 
     client, clock = Unwilling(), tools.Clock()
-    heartbeats = [
-        tools.make_heartbeat(
-            counters={"episodes": 2 + n}, episode_returns=[float(n)], episode_lengths=[n]
-        )
-        for n in range(5)
-    ]
+    heartbeats = [Heartbeat({"episodes": 2 + n}, episode_returns=[float(n)]) for n in range(5)]
     queue = iter(heartbeats)
     membership = MonitorClient(
         client,
         hello=Hello("actor", 0, "box", 1, {}),
-        heartbeat=lambda final: next(queue),
+        heartbeat=lambda: next(queue),
         heartbeat_every_s=1.0,
         clock=clock,
     )
@@ -293,7 +283,6 @@ def test_episodes_of_a_heartbeat_that_could_not_be_sent_go_with_the_next_one(too
         clock.now += 1.0
     [third, fourth] = client.sent
     assert third.episode_returns == [0.0, 1.0, 2.0]
-    assert third.episode_lengths == [0, 1, 2]
     assert third.counters == {"episodes": 4}
     assert fourth == heartbeats[3]
 
@@ -331,7 +320,6 @@ def test_a_heartbeat_tells_of_no_more_episodes_than_fit_into_a_message(roles, to
     line.clock.now += 2.0
     told = line.next()
     assert told.episode_returns == played[-1000:]
-    assert told.episode_lengths == [10] * 1000
 
 
 def test_a_process_whose_number_another_one_has_asks_for_another_and_does_not_wait(

@@ -75,7 +75,7 @@ def test_newer_weights_are_asked_for_and_taken(pulling) -> None:
 def test_one_question_is_out_at_a_time_and_the_next_comes_after_a_pause(pulling) -> None:
     pulling.asked()
     assert pulling.quiet()
-    pulling.answer(NoNewerWeights(-1, -1))
+    pulling.answer(NoNewerWeights())
     assert pulling.quiet()
     pulling.clock.now += 0.049
     assert pulling.quiet()

@@ -133,7 +133,7 @@ def test_a_trainer_whose_buffer_cannot_be_read_is_asked(sharing, tools, why, cap
     )
     for _ in range(5):  # as often as it knocks
         identity, _ = tools.next_message(sharing.trainer, lambda: sharing.poll(1.1))
-        assert sharing.trainer.send(identity, NoNewerWeights(0, 3))
+        assert sharing.trainer.send(identity, NoNewerWeights())
         assert sharing.link.client.socket.poll(5000)
         sharing.poll()
     assert caplog.text.count("event=weights_not_shared") == (why != "none")
@@ -154,7 +154,7 @@ def test_a_fd_server_that_is_late_is_knocked_at_again_and_weights_are_asked_for_
     sharing.post(0, 5)
     identity, envelope = tools.next_message(sharing.trainer, sharing.poll)
     assert envelope.message == WeightsRequest(-1, -1)
-    assert sharing.trainer.send(identity, NoNewerWeights(-1, -1))
+    assert sharing.trainer.send(identity, NoNewerWeights())
     tools.wait_until(
         lambda: sharing.poll(0.1) or sharing.client.swaps == 1, "the third knock is answered"
     )

@@ -23,6 +23,7 @@ from aclearn.wire import (
     Weights,
     WeightsRequest,
 )
+from services.runtime.worker_pool import WantedWorkers, WorkerPool
 from services.trainer.admission import UnrollAdmission
 from services.trainer.server import TrainerServer
 
@@ -44,15 +45,17 @@ class Front:
         self.store.publish(PolicyVersion(0, 1), {"a": np.ones(2, np.float32)})
         self.failures: list[BaseException] = []
         self.wishes: list[int | None] = []
+        workers = WantedWorkers(WorkerPool(lambda: lambda meter: False, name="trainer"))
+        workers.follow = self.wishes.append
         self.front = TrainerServer(
             roles("trainer-0"),
             intake=self.intake,
             queue=self.queue,
             store=self.store,
             recent=RecentObservations(frame_stack=1),
-            heartbeat=lambda final: tools.make_heartbeat(final=final),
+            heartbeat_fields=lambda: {"counters": {}, "gauges": {}},
             on_failure=self.failures.append,
-            want_workers=self.wishes.append,
+            workers=workers,
         )
         self.front.start()
         self.monitor_address, envelope = tools.next_message(self.monitor)
@@ -94,7 +97,7 @@ def _numbers(front) -> tuple[int, int, int]:
 
 def test_an_unroll_is_queued_and_acknowledged(front, tools) -> None:
     sequence = front.ship(tools.make_unroll())
-    assert front.answers(1) == [UnrollReply(sequence, True, "", 0, 1)]
+    assert front.answers(1) == [UnrollReply(sequence, True, "")]
     [unroll] = front.queue.take(1, timeout_s=0)
     np.testing.assert_array_equal(unroll.frames, tools.make_unroll().frames)
     assert _numbers(front) == (6, 0, 6)
@@ -106,8 +109,9 @@ def test_a_malformed_unroll_is_counted_answered_and_not_admitted(front, tools) -
     refusal, acknowledgement = front.answers(2)
     assert isinstance(refusal, ErrorReply)
     assert "rewards: NaN" in refusal.detail
-    assert acknowledgement == UnrollReply(sequence, False, "bad_unroll", 0, 1)
-    assert front.front.refused == {"bad_unroll": 1}
+    assert acknowledgement == UnrollReply(sequence, False, "bad_unroll")
+    heartbeat = front.front.heartbeat()
+    assert heartbeat.counters["refused.bad_unroll"] == 1 == heartbeat.gauges["refused_messages"]
     assert (len(front.queue), _numbers(front)) == (0, (0, 0, 0))
     front.ship(tools.make_unroll())  # and the next good one is welcome
     assert front.answers(1)[0].accepted
@@ -117,7 +121,7 @@ def test_an_unroll_that_is_too_old_is_counted_as_dropped(front, tools) -> None:
     front.store.publish(PolicyVersion(1, 2), {"a": np.ones(2, np.float32)})
     front.ship(tools.make_unroll())  # of generation 0
     [reply] = front.answers(1)
-    assert (reply.accepted, reply.reason, reply.generation) == (False, "old_generation", 1)
+    assert (reply.accepted, reply.reason) == (False, "old_generation")
     assert (len(front.queue), _numbers(front)) == (0, (6, 6, 0))
 
 
@@ -132,7 +136,7 @@ def test_an_unroll_waits_unacknowledged_until_the_queue_has_room(front, tools) -
     assert front.unrolls.receive(0.1) is None
     assert len(front.queue) == 2
     front.queue.take(1, timeout_s=0)
-    assert front.answers(1) == [UnrollReply(3, True, "", 0, 1)]
+    assert front.answers(1) == [UnrollReply(3, True, "")]
 
 
 def test_at_a_bound_of_the_run_unrolls_are_counted_and_the_actor_waits(front, tools) -> None:
@@ -154,7 +158,7 @@ def test_weights_are_answered_while_the_queue_is_full(front, tools) -> None:
     assert isinstance(answer, Weights)
     assert (answer.generation, answer.version) == (0, 1)
     assert answer.tensors["a"].tolist() == [1, 1]
-    assert front.ask(WeightsRequest(0, 1)) == NoNewerWeights(0, 1)
+    assert front.ask(WeightsRequest(0, 1)) == NoNewerWeights()
 
 
 def test_observations_are_those_of_the_admitted_unrolls(front, tools) -> None:

@@ -1,0 +1,66 @@
+"""What every role tells of itself: the one place that fills a heartbeat."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from aclearn.telemetry import BusyShare, WaitMeter, add_up
+from aclearn.wire import Heartbeat, Server
+from services.runtime.worker_pool import WantedWorkers
+
+
+@dataclass
+class RoleMetrics:
+    """Puts a role's heartbeats together from its own figures and those that every role has.
+
+    Attributes:
+        meter: of the thread that owns the sockets.
+        servers: what they refuse is told.
+        workers: their waits are the role's, their work is added to that of `meter`; None where the
+            role has none.
+    """
+
+    meter: WaitMeter = field(default_factory=WaitMeter)
+    servers: Sequence[Server] = ()
+    workers: WantedWorkers | None = None
+
+    def __post_init__(self) -> None:
+        self._sockets_busy = BusyShare(self.meter)
+
+    def heartbeat(
+        self,
+        *,
+        counters: Mapping[str, int],
+        gauges: Mapping[str, float],
+        dropped: Mapping[str, int] | None = None,
+        episode_returns: Sequence[float] = (),
+        note: str = "",
+    ) -> Heartbeat:
+        """A heartbeat; the arguments are the role's own fields of it."""
+        counters, gauges = dict(counters), dict(gauges)
+        waits, parts = self.meter.seconds(), self.meter.parts()
+        if self.servers:
+            refused = sum((server.refused for server in self.servers), Counter[str]())
+            counters |= {f"refused.{reason}": count for reason, count in refused.items()}
+            gauges["refused_messages"] = float(refused.total())
+            gauges["refused_connections"] = float(
+                sum(server.refused_connections for server in self.servers)
+            )
+        if self.workers is not None:
+            pool = self.workers.pool
+            waits, parts = pool.waits(), add_up(pool.parts(), parts)
+            counters["worker_failures"] = pool.failures
+            counters["workers_refused"] = self.workers.refused
+            gauges["workers"] = float(pool.running)
+            gauges["sockets_busy"] = self._sockets_busy.take()
+        return Heartbeat(
+            counters=counters,
+            gauges=gauges,
+            dropped=dict(dropped or {}),
+            waits=waits,
+            parts=parts,
+            episode_returns=list(episode_returns),
+            note=note,
+        )
