@@ -105,7 +105,7 @@ class StepTotals:
         )
 
     def state(self) -> dict[str, Any]:
-        """The books as JSON-able values, for a monitor that goes on after this one."""
+        """The totals as JSON-able values, for a monitor that goes on after this one."""
         return {
             "trainer": self._trainer,
             "account": asdict(self._account),
@@ -117,27 +117,27 @@ class StepTotals:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> StepTotals:
-        """The books that another monitor left; its actors are gone until they are heard again.
+        """The totals that another monitor left; its actors are gone until they are heard again.
 
         Raises:
             ValueError: `state` is not what `state()` gives.
         """
-        books = cls()
+        totals = cls()
         try:
             account = state["account"]
-            books._trainer = None if state["trainer"] is None else str(state["trainer"])
-            books._account = Totals(
+            totals._trainer = None if state["trainer"] is None else str(state["trainer"])
+            totals._account = Totals(
                 env_steps=_count(account["env_steps"]),
                 learned_steps=_count(account["learned_steps"]),
                 dropped_steps=_counts(account["dropped_steps"]),
                 in_flight_steps=_count(account["in_flight_steps"]),
             )
-            books._seen = _counts(state["seen"])
-            books._gone = _counts(state["gone"]) | _counts(state["live"])
-            books._settled_lost = _count(state["settled_lost"])
+            totals._seen = _counts(state["seen"])
+            totals._gone = _counts(state["gone"]) | _counts(state["live"])
+            totals._settled_lost = _count(state["settled_lost"])
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as exc:
-            raise ValueError(f"no books of a monitor ({type(exc).__name__}: {exc})") from exc
-        return books
+            raise ValueError(f"no state of a monitor ({type(exc).__name__}: {exc})") from exc
+        return totals
 
     def _unseen(self, actor: str, env_steps: int) -> int:
         return max(0, env_steps - self._seen.get(actor, 0))

@@ -30,7 +30,7 @@ _SUMMARY_WITHIN_S, _SUMMARY_AGAIN_AFTER_S = 1.0, 0.1
 
 
 class MonitorFiles:
-    """What the monitor writes: metrics.jsonl, TensorBoard events, summary.json, its books."""
+    """What the monitor writes: metrics.jsonl, TensorBoard events, summary.json, its state."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
@@ -58,7 +58,7 @@ class MonitorFiles:
 
     @property
     def last_written(self) -> Moment | None:
-        """When the newest books were written; None where nobody can say."""
+        """When the newest state was written; None where that is not known."""
         try:
             return read_moment(json.loads(self._folder.monitor_state_path.read_bytes())["written"])
         except (OSError, ValueError, TypeError, KeyError):
@@ -86,9 +86,9 @@ class MonitorFiles:
         if self._failures:
             line |= {"metrics_failures": self._failures, "metrics_error": None}
         try:
-            books = view.state() | {"written": str(moment(time.monotonic()))}
-            # the books first: they must never be older than the line that they belong to
-            write_atomically(self._folder.monitor_state_path, json.dumps(books).encode())
+            state = view.state() | {"written": str(moment(time.monotonic()))}
+            # the state first: it must never be older than the line that it belongs to
+            write_atomically(self._folder.monitor_state_path, json.dumps(state).encode())
             self.metrics.write(line)
             self.tensorboard.write(line)
         except (RunFolderError, OSError) as error:

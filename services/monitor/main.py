@@ -29,7 +29,8 @@ from aclearn.wire import (
     StatusRequest,
     StopRun,
 )
-from services.monitor.core import MonitorState, Phase
+from services.monitor.core import MonitorState
+from services.monitor.ending import Phase
 from services.monitor.files import MonitorFiles
 from services.monitor.outgoing_message import OutgoingMessage
 from services.monitor.plugins import TUNER, Plugins, load_plugins
@@ -125,7 +126,7 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
             next_line = now + config.run.metrics_every_s
             line = make_line()
             for text in files.write_line(line, view):
-                state.note(text)
+                state.report.note(text)
             if console is not None:
                 console.update(line, [])
     written = files.close(make_line(), view, goal, state.reason or "stopped")

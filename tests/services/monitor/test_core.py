@@ -25,7 +25,8 @@ from aclearn.wire import (
     StopRun,
     encode,
 )
-from services.monitor.core import MonitorState, Phase
+from services.monitor.core import MonitorState
+from services.monitor.ending import Phase
 from services.monitor.outgoing_message import OutgoingMessage
 from services.monitor.registry import Registry
 
@@ -219,7 +220,7 @@ def test_a_refusal_is_told_of_once_for_each_process_and_reason(monitor) -> None:
             [message] = monitor.take(sender, Hello("trainer", number, "box", 7, {}))
             assert message.message.action == "leave"
     monitor.take("a", Hello("visitor", 0, "box", 7, {}))
-    told = list(monitor.state.events)
+    told = list(monitor.state.report.events)
     assert [text.split(" at box")[0] for text in told] == ["trainer-1", "trainer-1", "visitor-0"]
 
 
@@ -251,7 +252,7 @@ def test_a_status_that_no_message_could_carry_leaves_out_what_is_only_shown(moni
         monitor.heartbeat(role, gauges=labels, waits=labels | {"total": 200.0}, parts=labels)
     monitor.state.make_line(1.0)
     for n in range(20):
-        monitor.state.note(f"{n} " + 3000 * "x")
+        monitor.state.report.note(f"{n} " + 3000 * "x")
     [message] = monitor.take("cli", StatusRequest())
     assert encode(message.message, run="run-1", sender="m", sequence=1)
     status = json.loads(message.message.json)

@@ -22,7 +22,8 @@ from aclearn.wire import (
     StatusRequest,
     encode,
 )
-from services.monitor.core import MonitorState, Phase
+from services.monitor.core import MonitorState
+from services.monitor.ending import Phase
 from services.monitor.files import MonitorFiles
 from services.monitor.outgoing_message import OutgoingMessage
 from services.monitor.registry import Registry
@@ -74,17 +75,17 @@ def test_any_messages_leave_a_monitor_that_answers_and_books_that_a_successor_re
     sinks, said
 ) -> None:
     view = MetricsAggregator(0.0)
-    book, now = _book(view), 0.0
-    book.observe_time(now)
+    state, now = _book(view), 0.0
+    state.observe_time(now)
     for sender, message in said:
         now += 1.0
-        _encode(book.take(sender.encode(), Envelope("r", sender, 0, message), now))
-        _encode(book.observe_time(now))
-    line = book.make_line(now)
+        _encode(state.take(sender.encode(), Envelope("r", sender, 0, message), now))
+        _encode(state.observe_time(now))
+    line = state.make_line(now)
     for sink in sinks:
         sink.write(line)
     assert is_metrics_line(json.loads(json.dumps(line)))
-    _encode(book.take(b"cli", Envelope("r", "cli", 0, StatusRequest()), now))
+    _encode(state.take(b"cli", Envelope("r", "cli", 0, StatusRequest()), now))
     again = MetricsAggregator(now, resume_from=line, state=json.loads(json.dumps(view.state())))
     _book(again).make_line(now + 1.0)
 
@@ -103,11 +104,11 @@ def _heartbeat(counters: dict[str, int], returns: list[float] = []) -> Heartbeat
     ],
 )
 def test_a_claim_that_cannot_be_is_refused_counted_and_said_once(heartbeat, words) -> None:
-    book = _book()
-    book.observe_time(0.0)
+    state = _book()
+    state.observe_time(0.0)
 
     def take(message):
-        return book.take(b"a", Envelope("r", "a", 0, message), 1.0)
+        return state.take(b"a", Envelope("r", "a", 0, message), 1.0)
 
     take(Hello("actor", 0, "box", 1, {}))
     take(_heartbeat({"env_steps": 120}))
@@ -115,23 +116,25 @@ def test_a_claim_that_cannot_be_is_refused_counted_and_said_once(heartbeat, word
         [_, refusal] = take(heartbeat)
         assert isinstance(refusal.message, ErrorReply)
         assert refusal.message.reason == "bad_heartbeat" and words in refusal.message.detail
-    assert book.refused_heartbeats == 2
-    assert [words in text for text in book.events] == [True]
+    assert state.refused_heartbeats == 2
+    assert [words in text for text in state.report.events] == [True]
     take(_heartbeat({"env_steps": 121}))
-    assert book.make_line(1.0)["env_steps"] == 121
+    assert state.make_line(1.0)["env_steps"] == 121
 
 
 def test_an_actors_claim_ends_no_run_but_the_trainers_account_does() -> None:
-    book = _book()
-    book.observe_time(0.0)
+    state = _book()
+    state.observe_time(0.0)
     for sender, role in (("a", "actor"), ("t", "trainer")):
-        book.take(b"x", Envelope("r", sender, 0, Hello(role, 0, "box", 1, {})), 1.0)
-    book.take(b"a", Envelope("r", "a", 0, _heartbeat({"env_steps": 50_000})), 1.0)
-    assert book.make_line(1.0)["env_steps"] == 50_000
-    assert book.phase is Phase.RUNNING
-    book.take(b"t", Envelope("r", "t", 0, _heartbeat({"env_steps": 10_000, "seen.a": 10_000})), 1.0)
-    book.make_line(2.0)
-    assert book.reason == "max_env_steps"
+        state.take(b"x", Envelope("r", sender, 0, Hello(role, 0, "box", 1, {})), 1.0)
+    state.take(b"a", Envelope("r", "a", 0, _heartbeat({"env_steps": 50_000})), 1.0)
+    assert state.make_line(1.0)["env_steps"] == 50_000
+    assert state.phase is Phase.RUNNING
+    state.take(
+        b"t", Envelope("r", "t", 0, _heartbeat({"env_steps": 10_000, "seen.a": 10_000})), 1.0
+    )
+    state.make_line(2.0)
+    assert state.reason == "max_env_steps"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from aclearn.wire import (
     StatusRequest,
     StopRun,
 )
-from services.monitor.core import MonitorState, Phase
+from services.monitor.core import MonitorState
+from services.monitor.ending import Phase
 from services.monitor.plugins import Plugins, load_plugins
 from services.monitor.registry import Registry
 

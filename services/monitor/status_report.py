@@ -1,0 +1,86 @@
+"""What the supervisor and a person are told of the run."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from typing import Any
+
+from services.monitor.claims import MOST_LABEL_BYTES
+from services.monitor.registry import Member
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Most characters of an event, and most bytes of a status, which is one text of a message.
+MOST_EVENT, _MOST_STATUS_BYTES = 300, 48 * 1024
+
+
+class StatusReport:
+    """Events, notes and silent processes, the newest of each, as the text of a status."""
+
+    def __init__(self) -> None:
+        self.events: deque[str] = deque(maxlen=50)
+        self._notes: deque[str] = deque(maxlen=50)
+        self._noted = 0
+        self._silent: deque[tuple[str, int]] = deque(maxlen=128)
+        self._silences = 0
+        # incarnations and reasons of which an event tells already; the oldest is forgotten
+        self._reported: deque[tuple[str, str]] = deque(maxlen=128)
+
+    def event(self, text: str) -> None:
+        """Add an event, which the log gets as well."""
+        text = text[:MOST_EVENT]
+        self.events.append(text)
+        _LOGGER.info("event=run text=%r", text)
+
+    def event_once(self, incarnation: str, reason: str, text: str) -> None:
+        """An event for the first message of a process that gives this reason for one."""
+        key = (incarnation[:MOST_LABEL_BYTES], reason)
+        if key not in self._reported:
+            self._reported.append(key)
+            self.event(text)
+
+    def note(self, text: str) -> None:
+        """A line for the person who watches the run."""
+        self._notes.append(text)
+        self._noted += 1
+        self.events.append(text)
+
+    def silent(self, member: Member) -> None:
+        """A process was silent for too long."""
+        self._silent.append((member.name, member.pid))
+        self._silences += 1
+        self.event(f"{member.name} is silent")
+
+    def fields(self, members: list[Member]) -> dict[str, Any]:
+        """What a status says of processes, events and notes."""
+        pids: dict[str, dict[str, int]] = {}  # host → name → its process
+        for member in members:
+            pids.setdefault(member.host, {})[member.name] = member.pid
+        return {
+            "members": [member.name for member in members],
+            "pids": pids,
+            "events": list(self.events)[-10:],
+            "silent": list(self._silent),
+            "silences": self._silences,
+            "notes": list(self._notes),
+            "noted": self._noted,
+        }
+
+
+def status_text(status: dict[str, Any]) -> str:
+    """A status as JSON in ASCII that fits a message."""
+    text = json.dumps(status)
+    if len(text) <= _MOST_STATUS_BYTES:
+        return text
+    # what the supervisor acts on comes before what it shows
+    small = status | {"line": {}, "events": [], "notes": [], "pids": {}}
+    room = _MOST_STATUS_BYTES - len(json.dumps(small))
+    notes: deque[str] = deque()
+    for note in reversed(status["notes"]):  # the newest: older ones count as shown
+        room -= len(json.dumps(note)) + len(", ")
+        if room < 0:
+            break
+        notes.appendleft(note)
+    return json.dumps(small | {"notes": list(notes)})
