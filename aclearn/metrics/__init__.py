@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from aclearn.metrics.aggregator import MetricsAggregator
-from aclearn.metrics.bottleneck import Bottleneck, bottleneck_of, find_bottleneck
+from aclearn.metrics.bottleneck import (
+    Bottleneck,
+    SteadyBottleneck,
+    find_bottleneck,
+    queue_fills,
+)
 from aclearn.metrics.heartbeat_fields import HeartbeatFields
 from aclearn.metrics.names import (
     EPISODES_FOR_TARGET,
+    FREE_CORES,
     METRIC_NAMES,
     PART_SECONDS,
     TUNER_FROZEN,
     TUNER_TEMPERATURE,
 )
-from aclearn.metrics.readings import FREE_CORES, TunerState, queue_fills
 from aclearn.metrics.tensorboard import TensorBoardWriter
-from aclearn.metrics.unwritten import UnwrittenNotes
+from aclearn.metrics.unwritten import UnwrittenNotes, unwritten
 
 __all__ = [
     "EPISODES_FOR_TARGET",
@@ -26,10 +31,10 @@ __all__ = [
     "Bottleneck",
     "HeartbeatFields",
     "MetricsAggregator",
+    "SteadyBottleneck",
     "TensorBoardWriter",
-    "TunerState",
     "UnwrittenNotes",
-    "bottleneck_of",
     "find_bottleneck",
     "queue_fills",
+    "unwritten",
 ]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from aclearn.metrics.readings import TunerState
+from collections.abc import Mapping
+from typing import Any
+
+from aclearn.metrics.names import TUNED_COUNTS, TUNER_FROZEN, TUNER_TEMPERATURE
 
 # With less of a core than this, another busy process only takes time from the others.
 _FREE = 0.5
@@ -25,14 +28,14 @@ def advice(free: float | None, *, more: str, less: tuple[str, ...]) -> str:
     return f"{busy}{', '.join(first)}{' or ' if first else ''}{last} would help"
 
 
-def tuner_hint(count: str, tuner: TunerState | None) -> str:
-    """What a tuner does about a count, or would do."""
-    if tuner is None:
-        # predictors and trainers are what tuner.counts has when nobody says anything else
+def tuner_hint(count: str, line: Mapping[str, Any]) -> str:
+    """What the run's tuner does about a count by this metrics line, or would do."""
+    if TUNER_TEMPERATURE not in line:
+        # predictors and trainers are what tuner.counts has when it is left out
         also = " with actors in tuner.counts" if count == "actors" else ""
         return f"tuner.enabled=true{also} tries such counts by itself"
-    if count not in tuner.counts:
+    if count not in [name for name in TUNED_COUNTS if f"tuner_{name}" in line]:
         return f"the tuner would try such counts with {count} in tuner.counts"
-    if tuner.frozen:
+    if line.get(TUNER_FROZEN):
         return "the tuner has tried such counts and keeps what paid best"
     return "the tuner is trying such counts"

@@ -8,22 +8,20 @@ from typing import Any
 
 from aclearn.metrics.advice import advice, may_be_free, tuner_hint
 from aclearn.metrics.formatting import percent
-from aclearn.metrics.readings import (
+from aclearn.metrics.names import (
+    ACTIONS,
+    EMULATOR,
     FREE_CORES,
+    QUEUE_FILLS,
+    REQUESTS,
+    SOCKETS_BUSY,
     TRAINING_QUEUE,
-    TunerState,
-    queue_fills,
-    sockets_busy,
-    tuner_state,
+    UNROLLS,
+    WAIT_SHARE,
+    WEIGHTS,
 )
 from aclearn.telemetry import OTHER_WORKERS
 from aclearn.telemetry.labels import WORKING
-
-UNROLLS = "unrolls"
-ACTIONS = "actions"
-EMULATOR = "emulator"
-REQUESTS = "requests"
-WEIGHTS = "weights"
 
 # Below this share a wait is the small change of any program that talks to others.
 _NOTICEABLE = 0.15
@@ -31,6 +29,8 @@ _NOTICEABLE = 0.15
 _LARGE = 0.25
 _FULL = 0.8
 _UNKNOWN, _STARTING = "unknown", "starting"
+#: Seconds of the run in which a finding must not have been made again before another is told.
+_KEPT_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -50,229 +50,223 @@ class Bottleneck:
     count: str | None = None
     kind: str = field(default="", compare=False)
 
-    @property
-    def early(self) -> bool:
-        """Whether nothing can be said yet: the run is starting."""
-        return self.kind in (_UNKNOWN, _STARTING)
+
+def queue_fills(line: Mapping[str, Any]) -> dict[str, float]:
+    """How full the queues are by a metrics line, 0 to 1, by queue; unknown ones are left out."""
+    return _numbers(line, QUEUE_FILLS)
 
 
-def bottleneck_of(line: Mapping[str, Any]) -> Bottleneck:
-    """What a metrics line says of the bottleneck; see `find_bottleneck`."""
-    return find_bottleneck(
-        line.get("wait_share") or {},
-        queue_fills(line),
-        learned_steps=line.get("learned_steps"),
-        busy=sockets_busy(line),
-        tuner=tuner_state(line),
-        free_cores=line.get(FREE_CORES),
-    )
+def find_bottleneck(line: Mapping[str, Any]) -> Bottleneck:
+    """The role that holds the run up by a metrics line: follows who waits for whom.
 
-
-def find_bottleneck(
-    wait_share: Mapping[str, Mapping[str, float]],
-    queue_fill: Mapping[str, float] | None = None,
-    *,
-    learned_steps: int | None = None,
-    busy: Mapping[str, float] | None = None,
-    tuner: TunerState | None = None,
-    free_cores: float | None = None,
-) -> Bottleneck:
-    """The role that holds the run up: follows who waits for whom, from the trainer on.
-
-    Nobody is blamed for the start of a run, when everybody waits for everybody: that is as long as
-    nothing is learned, and as long as actors wait for their first weights.
-
-    Args:
-        wait_share: role → "working" or what it waited for → share of its time; each role's shares
-            add up to 1 (a metrics line's `wait_share`).
-        queue_fill: queue → fill between 0 and 1, as `queue_fills` gives it.
-        learned_steps: agent steps learned so far; None where that is not known.
-        busy: role → how busy its thread for messages is, 0 to 1, as `sockets_busy` gives it.
-        tuner: of the run; None where it is off.
-        free_cores: of the machine that all roles are on; None where that is not known. Where none
-            is free, more processes are no advice.
+    Nothing is said of the start of a run, when every role waits: that is as long as nothing is
+    learned, and as long as actors wait for their first weights. More processes are no advice where
+    the line says that no core is free.
     """
-    found = _find(wait_share, queue_fill or {}, busy or {}, learned_steps, free_cores)
+    found = _Line(line).find()
     if found.count is None:
         return found
-    return replace(found, sentence=f"{found.sentence}; {tuner_hint(found.count, tuner)}")
+    return replace(found, sentence=f"{found.sentence}; {tuner_hint(found.count, line)}")
 
 
-def _find(
-    wait_share: Mapping[str, Mapping[str, float]],
-    queue_fill: Mapping[str, float],
-    busy: Mapping[str, float],
-    learned_steps: int | None,
-    free: float | None,
-) -> Bottleneck:
-    trainer = wait_share.get("trainer")
-    if not trainer:
-        return Bottleneck(None, "not known yet: the trainer has not reported", kind=_UNKNOWN)
-    if learned_steps == 0:
-        seen = f"starting: nothing is learned yet; {_waits_in_words(wait_share)}"
-        return Bottleneck(None, seen, kind=_STARTING)
-    weights = wait_share.get("actor", {}).get(WEIGHTS, 0.0)
-    if weights >= _NOTICEABLE:
+class SteadyBottleneck:
+    """The bottleneck that is told: another one only when the last was not found for a while.
+
+    Two roles that hold a run up in turns, or a core that is free now and then, would flip the
+    advice with each line. Pure; its clock is the lines' `time_s`. The numbers in the sentence are
+    those of when it was last found.
+    """
+
+    def __init__(self) -> None:
+        self._told: Bottleneck | None = None
+        self._found_at_s = 0.0
+
+    def observe(self, line: Mapping[str, Any]) -> Bottleneck:
+        """What to tell as of this metrics line, given those before it."""
+        found, now_s = find_bottleneck(line), float(line.get("time_s") or 0.0)
+        told = self._told
+        early = told is None or told.kind in (_UNKNOWN, _STARTING)
+        expired = now_s - self._found_at_s >= _KEPT_S
+        if told is None or early or found.kind == told.kind or expired:
+            self._told, self._found_at_s = found, now_s
+            return found
+        return told
+
+
+class _Line:
+    """What a metrics line says of waits, queues, threads and cores."""
+
+    def __init__(self, line: Mapping[str, Any]) -> None:
+        self.waits: Mapping[str, Mapping[str, float]] = line.get(WAIT_SHARE) or {}
+        self.trainer, self.actor = self.waits.get("trainer", {}), self.waits.get("actor", {})
+        self.queue_fill = queue_fills(line).get(TRAINING_QUEUE, 0.0)
+        self.busy = _numbers(line, SOCKETS_BUSY)
+        self.learned_steps: int | None = line.get("learned_steps")
+        self.free: float | None = line.get(FREE_CORES)
+
+    def find(self) -> Bottleneck:
+        if not self.trainer:
+            return Bottleneck(None, "not known yet: the trainer has not reported", kind=_UNKNOWN)
+        if self.learned_steps == 0:
+            seen = f"starting: nothing is learned yet; {_waits_in_words(self.waits)}"
+            return Bottleneck(None, seen, kind=_STARTING)
+        weights = self.actor.get(WEIGHTS, 0.0)
+        if weights >= _NOTICEABLE:
+            return Bottleneck(
+                None,
+                f"starting: actors wait {percent(weights)} for their first weights; if that lasts, "
+                "see the log of who makes them: the trainer, or with compressor.chain the "
+                "compressor",
+                kind=_STARTING,
+            )
+        if self.trainer.get(UNROLLS, 0.0) >= _NOTICEABLE:
+            return self._before_the_trainer()
+        return self._at_the_trainer()
+
+    def _at_the_trainer(self) -> Bottleneck:
+        label, share = _largest_wait(self.trainer)
+        if share >= _LARGE and label == OTHER_WORKERS:
+            return Bottleneck(
+                None,
+                f"the trainer's workers wait {percent(share)} of the time for each other, since "
+                "one update at a time changes the weights; fewer trainer.workers would help",
+                count="trainers",
+                kind="trainer's workers",
+            )
+        if share >= _LARGE:
+            seen = f"trainer: it waits {percent(share)} of the time for {label}"
+            return Bottleneck("trainer", seen, kind=f"trainer's {label}")
+        pressure, working = self.actor.get(TRAINING_QUEUE, 0.0), self.trainer.get(WORKING, 0.0)
+        works = f"works {percent(working)} of the time"
+        if pressure >= _NOTICEABLE or self.queue_fill >= _FULL:
+            reasons = []
+            if pressure >= _NOTICEABLE:
+                reasons.append(f"actors wait {percent(pressure)} for the training queue")
+            if self.queue_fill >= _FULL:
+                reasons.append(f"the training queue is {percent(self.queue_fill)} full")
+            remedy = self._advice(
+                "trainer.workers",
+                "fewer actors.processes",
+                "a smaller policy.architecture",
+                "a GPU",
+            )
+            return Bottleneck(
+                "trainer",
+                f"trainer: it {works} while {' and '.join(reasons)}; {remedy}",
+                count="trainers" if may_be_free(self.free) else "actors",
+                kind=self._kind("trainer"),
+            )
+        if not self.actor:
+            seen = f"trainer: it {works}; no actor has reported"
+            return Bottleneck("trainer", seen, kind="no actor")
         return Bottleneck(
             None,
-            f"starting: actors wait {percent(weights)} for their first weights; if that lasts, see "
-            "the log of who makes them: the trainer, or with compressor.chain the compressor",
-            kind=_STARTING,
+            f"balanced: the trainer {works} and actors wait {percent(pressure)} for it; only "
+            "cheaper parts or a faster machine would help",
+            kind="balanced",
         )
-    if trainer.get(UNROLLS, 0.0) >= _NOTICEABLE:
-        return _before_the_trainer(wait_share, busy, free)
-    return _at_the_trainer(trainer, wait_share.get("actor", {}), queue_fill, free)
 
+    def _before_the_trainer(self) -> Bottleneck:
+        """The trainer waits for unrolls: the actors, or what they wait for, are too slow."""
+        starved = f"the trainer waits {percent(self.trainer[UNROLLS])} for unrolls"
+        if not self.actor:
+            seen = f"actor: none has reported while {starved}; see the actors' log"
+            return Bottleneck("actor", seen, kind="no actor")
+        label, share = _largest_wait(self.actor)
+        if share < _LARGE or label == EMULATOR:
+            return self._at_the_actor(starved)
+        waits = f"actors wait {percent(share)} for"
+        if label == ACTIONS:
+            return self._at_the_predictor(f"{waits} actions and {starved}")
+        if label == TRAINING_QUEUE and self.busy.get("trainer", 0.0) >= _FULL:
+            return Bottleneck(
+                "trainer",
+                f"trainer: its thread for messages works {percent(self.busy['trainer'])} of the "
+                f"time while {waits} the training queue and {starved}; fewer and larger messages, "
+                "by actors.unroll_length or actors.envs_per_group, would help",
+                kind="trainer's messages",
+            )
+        if label == TRAINING_QUEUE:
+            return Bottleneck(
+                None,
+                f"the way between actors and trainer: {waits} the training queue while {starved}; "
+                "a larger actors.max_in_flight_unrolls or a smaller trainer.unrolls_per_batch "
+                "would help",
+                kind="way to the trainer",
+            )
+        seen = f"actor: it waits {percent(share)} of the time for {label} while {starved}"
+        return Bottleneck("actor", seen, kind=f"actor's {label}")
 
-def _at_the_trainer(
-    trainer: Mapping[str, float],
-    actor: Mapping[str, float],
-    queue_fill: Mapping[str, float],
-    free: float | None,
-) -> Bottleneck:
-    label, share = _largest_wait(trainer)
-    if share >= _LARGE and label == OTHER_WORKERS:
+    def _at_the_actor(self, starved: str) -> Bottleneck:
+        emulator, working = self.actor.get(EMULATOR, 0.0), self.actor.get(WORKING, 0.0)
+        if emulator > working:
+            kind, seen = (
+                "actor's emulator",
+                f"waits {percent(emulator)} of the time for the emulator",
+            )
+            remedy = self._advice(
+                "actors.processes or actors.emulator_threads", "a faster environment"
+            )
+        else:
+            kind, seen = "actor", f"works {percent(working)} of the time"
+            remedy = self._advice("actors.processes", "a smaller policy.architecture")
+        return Bottleneck(
+            "actor",
+            f"actor: it {seen} while {starved}; {remedy}",
+            count="actors" if may_be_free(self.free) else None,
+            kind=self._kind(kind),
+        )
+
+    def _at_the_predictor(self, seen: str) -> Bottleneck:
+        predictor = self.waits.get("predictor", {})
+        if not predictor:
+            none = f"predictor: none has reported while {seen}; see its log"
+            return Bottleneck("predictor", none, kind="no predictor")
+        working, requests = predictor.get(WORKING, 0.0), predictor.get(REQUESTS, 0.0)
+        if working >= requests:
+            remedy = self._advice(
+                "predictor.workers or predictor.processes",
+                "a smaller policy.architecture",
+                "actors.inference=local",
+            )
+            return Bottleneck(
+                "predictor",
+                f"predictor: it works {percent(working)} of the time while {seen}; {remedy}",
+                count="predictors" if may_be_free(self.free) else None,
+                kind=self._kind("predictor"),
+            )
+        if self.busy.get("predictor", 0.0) >= _FULL:
+            remedy = self._advice(
+                "predictor.processes", "fewer and larger messages by actors.envs_per_group"
+            )
+            return Bottleneck(
+                "predictor",
+                f"predictor: its thread for messages works {percent(self.busy['predictor'])} of "
+                f"the time while {seen}; {remedy}",
+                kind=self._kind("predictor's messages"),
+            )
         return Bottleneck(
             None,
-            f"the trainer's workers wait {percent(share)} of the time for each other, since one "
-            "update at a time changes the weights; fewer trainer.workers would help",
-            count="trainers",
-            kind="trainer's workers",
+            f"the way between actors and predictor: {seen}, but the predictor waits "
+            f"{percent(requests)} for requests; two actors.groups (one steps while the other "
+            "waits) or more actors.envs_per_group would help",
+            kind="way to the predictor",
         )
-    if share >= _LARGE:
-        seen = f"trainer: it waits {percent(share)} of the time for {label}"
-        return Bottleneck("trainer", seen, kind=f"trainer's {label}")
-    pressure = actor.get(TRAINING_QUEUE, 0.0)
-    fill = queue_fill.get(TRAINING_QUEUE, 0.0)
-    works = f"it works {percent(trainer.get(WORKING, 0.0))} of the time"
-    if pressure >= _NOTICEABLE or fill >= _FULL:
-        reasons = []
-        if pressure >= _NOTICEABLE:
-            reasons.append(f"actors wait {percent(pressure)} for the training queue")
-        if fill >= _FULL:
-            reasons.append(f"the training queue is {percent(fill)} full")
-        remedy = advice(
-            free,
-            more="trainer.workers",
-            less=("fewer actors.processes", "a smaller policy.architecture", "a GPU"),
-        )
-        return Bottleneck(
-            "trainer",
-            f"trainer: {works} while {' and '.join(reasons)}; {remedy}",
-            count="trainers" if may_be_free(free) else "actors",
-            kind=f"trainer, {_cores(free)}",
-        )
-    if not actor:
-        seen = f"trainer: {works}; no actor has reported"
-        return Bottleneck("trainer", seen, kind="no actor")
-    return Bottleneck(
-        None,
-        f"balanced: the trainer works {percent(trainer.get(WORKING, 0.0))} of the time and actors "
-        f"wait {percent(pressure)} for it; only cheaper parts or a faster machine would help",
-        kind="balanced",
-    )
+
+    def _advice(self, more: str, *less: str) -> str:
+        return advice(self.free, more=more, less=less)
+
+    def _kind(self, kind: str) -> str:
+        """It is another kind where `advice` gives another remedy."""
+        return f"{kind}, {'more' if may_be_free(self.free) else 'less'}"
 
 
-def _before_the_trainer(
-    wait_share: Mapping[str, Mapping[str, float]], busy: Mapping[str, float], free: float | None
-) -> Bottleneck:
-    """The trainer waits for unrolls: the actors, or what they wait for, are too slow."""
-    starved = f"the trainer waits {percent(wait_share['trainer'][UNROLLS])} for unrolls"
-    actor = wait_share.get("actor")
-    if not actor:
-        seen = f"actor: none has reported while {starved}; see the actors' log"
-        return Bottleneck("actor", seen, kind="no actor")
-    label, share = _largest_wait(actor)
-    if share < _LARGE or label == EMULATOR:
-        return _at_the_actor(actor, starved, free)
-    if label == ACTIONS:
-        return _at_the_predictor(wait_share.get("predictor", {}), busy, share, starved, free)
-    if label == TRAINING_QUEUE and busy.get("trainer", 0.0) >= _FULL:
-        return Bottleneck(
-            "trainer",
-            f"trainer: its thread for messages works {percent(busy['trainer'])} of the time while "
-            f"actors wait {percent(share)} for the training queue and {starved}; fewer and larger "
-            "messages, by actors.unroll_length or actors.envs_per_group, would help",
-            kind="trainer's messages",
-        )
-    if label == TRAINING_QUEUE:
-        return Bottleneck(
-            None,
-            f"the way between actors and trainer: actors wait {percent(share)} for the training "
-            f"queue while {starved}; a larger actors.max_in_flight_unrolls or a smaller "
-            "trainer.unrolls_per_batch would help",
-            kind="way to the trainer",
-        )
-    seen = f"actor: it waits {percent(share)} of the time for {label} while {starved}"
-    return Bottleneck("actor", seen, kind=f"actor's {label}")
-
-
-def _at_the_actor(actor: Mapping[str, float], starved: str, free: float | None) -> Bottleneck:
-    emulator, working = actor.get(EMULATOR, 0.0), actor.get(WORKING, 0.0)
-    if emulator > working:
-        kind = "actor's emulator"
-        seen = f"waits {percent(emulator)} of the time for the emulator"
-        more, less = "actors.processes or actors.emulator_threads", ("a faster environment",)
-    else:
-        kind = "actor"
-        seen = f"works {percent(working)} of the time"
-        more, less = "actors.processes", ("a smaller policy.architecture",)
-    return Bottleneck(
-        "actor",
-        f"actor: it {seen} while {starved}; {advice(free, more=more, less=less)}",
-        count="actors" if may_be_free(free) else None,
-        kind=f"{kind}, {_cores(free)}",
-    )
-
-
-def _at_the_predictor(
-    predictor: Mapping[str, float],
-    busy: Mapping[str, float],
-    actions: float,
-    starved: str,
-    free: float | None,
-) -> Bottleneck:
-    seen = f"actors wait {percent(actions)} for actions and {starved}"
-    if not predictor:
-        none = f"predictor: none has reported while {seen}; see its log"
-        return Bottleneck("predictor", none, kind="no predictor")
-    working, requests = predictor.get(WORKING, 0.0), predictor.get(REQUESTS, 0.0)
-    if working >= requests:
-        remedy = advice(
-            free,
-            more="predictor.workers or predictor.processes",
-            less=("a smaller policy.architecture", "actors.inference=local"),
-        )
-        return Bottleneck(
-            "predictor",
-            f"predictor: it works {percent(working)} of the time while {seen}; {remedy}",
-            count="predictors" if may_be_free(free) else None,
-            kind=f"predictor, {_cores(free)}",
-        )
-    if busy.get("predictor", 0.0) >= _FULL:
-        remedy = advice(
-            free,
-            more="predictor.processes",
-            less=("fewer and larger messages by actors.envs_per_group",),
-        )
-        return Bottleneck(
-            "predictor",
-            f"predictor: its thread for messages works {percent(busy['predictor'])} of the time "
-            f"while {seen}; {remedy}",
-            kind=f"predictor's messages, {_cores(free)}",
-        )
-    return Bottleneck(
-        None,
-        f"the way between actors and predictor: {seen}, but the predictor waits "
-        f"{percent(requests)} for requests; two actors.groups (one steps while the other waits) or "
-        "more actors.envs_per_group would help",
-        kind="way to the predictor",
-    )
-
-
-def _cores(free: float | None) -> str:
-    """The part of a kind that is another one where `advice` gives another remedy."""
-    return "more" if may_be_free(free) else "less"
+def _numbers(line: Mapping[str, Any], gauges: Mapping[str, str]) -> dict[str, float]:
+    return {
+        name: float(line[gauge])
+        for name, gauge in gauges.items()
+        if isinstance(line.get(gauge), int | float)
+    }
 
 
 def _waits_in_words(wait_share: Mapping[str, Mapping[str, float]]) -> str:

@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, TextIO
 
-from aclearn.metrics import EPISODES_FOR_TARGET, queue_fills
+from aclearn.metrics import EPISODES_FOR_TARGET, SteadyBottleneck, queue_fills, unwritten
 from aclearn.metrics.formatting import duration, printable
-from aclearn.metrics.steady import SteadyBottleneck
-from aclearn.metrics.unwritten import unwritten
 from aclearn.views.progress import ProgressEstimate
 
 

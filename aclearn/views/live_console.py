@@ -16,9 +16,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from aclearn.metrics import SteadyBottleneck, unwritten
 from aclearn.metrics.formatting import duration, printable
-from aclearn.metrics.steady import SteadyBottleneck
-from aclearn.metrics.unwritten import unwritten
 from aclearn.views.picture import dropped, figures, queues, role_table, role_words, time_shares
 from aclearn.views.progress import Progress, ProgressEstimate
 

@@ -12,7 +12,7 @@ from aclearn.control.tuner.decision import Decision
 from aclearn.control.tuner.remembered_counts import RememberedCounts
 from aclearn.control.tuner.tuner import Tuner
 from aclearn.errors import RunFolderError
-from aclearn.metrics import TUNER_FROZEN, TUNER_TEMPERATURE, bottleneck_of
+from aclearn.metrics import TUNER_FROZEN, TUNER_TEMPERATURE, find_bottleneck
 from aclearn.runs import MetricsWriter
 from aclearn.wire import SetActors, SetWorkers
 
@@ -129,8 +129,7 @@ class TunerPlugin(MonitorPlugin):
             silence_s=self._silence_s(indicators, now),
         ):
             self._take(decision, now)
-        line = indicators.line
-        wanted = self._tuner.propose(bottleneck_of(line).role if line.get("wait_share") else None)
+        wanted = self._tuner.propose(find_bottleneck(indicators.line).role)
         if wanted.get("actors", 0) < self._wanted.get("actors", 0):
             self._fewer_actors_s = now
         self._wanted = wanted

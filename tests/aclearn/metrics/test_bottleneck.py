@@ -4,14 +4,13 @@ from typing import Any
 
 import pytest
 
-from aclearn.metrics import Bottleneck, bottleneck_of, find_bottleneck, queue_fills
-from aclearn.metrics.steady import SteadyBottleneck
+from aclearn.metrics import Bottleneck, SteadyBottleneck, find_bottleneck, queue_fills
 
 
 def _found(**shares: dict[str, float]) -> Bottleneck:
     for role, parts in shares.items():
         assert sum(parts.values()) == pytest.approx(1.0), f"the test's own shares of {role}"
-    return find_bottleneck(shares)
+    return find_bottleneck({"wait_share": shares})
 
 
 def test_a_busy_trainer_that_actors_wait_for_is_the_bottleneck() -> None:
@@ -33,7 +32,7 @@ def test_a_full_training_queue_alone_names_the_trainer() -> None:
         "trainer": {"working": 0.97, "unrolls": 0.03},
         "actor": {"working": 0.95, "training queue": 0.05},
     }
-    found = find_bottleneck(shares, {"training queue": 0.9})
+    found = find_bottleneck({"wait_share": shares, "queue_fill": 0.9})
     assert found.role == "trainer"
     assert "while the training queue is 90 % full;" in found.sentence
 
@@ -117,10 +116,10 @@ def test_a_thread_for_messages_that_never_rests_is_the_bottleneck(
     shares, gauge, role, sentence
 ) -> None:
     line = {"wait_share": shares, gauge: 0.9}
-    found = bottleneck_of(line)
+    found = find_bottleneck(line)
     assert (found.role, found.count) == (role, None)  # more of its workers would not help
     assert found.sentence.startswith(sentence)
-    assert bottleneck_of(line | {gauge: 0.5}).sentence.startswith("the way between actors and")
+    assert find_bottleneck(line | {gauge: 0.5}).sentence.startswith("the way between actors and")
 
 
 def test_actors_and_trainer_that_wait_for_each_other_blame_the_way_between() -> None:
@@ -143,14 +142,14 @@ def test_a_run_that_has_not_learned_yet_is_starting_whoever_waits() -> None:
         "trainer": {"working": 0.2, "unrolls": 0.8},
         "actor": {"working": 0.38, "weights": 0.62},
     }
-    found = find_bottleneck(shares, learned_steps=0)
+    found = find_bottleneck({"wait_share": shares, "learned_steps": 0})
     assert found == Bottleneck(
         None,
         "starting: nothing is learned yet; actor waits 62 % for weights, trainer waits 80 % for "
         "unrolls",
     )
     shares["actor"] = {"working": 0.9, "emulator": 0.1}
-    assert find_bottleneck(shares, learned_steps=1).role == "actor"
+    assert find_bottleneck({"wait_share": shares, "learned_steps": 1}).role == "actor"
 
 
 def test_a_line_brings_its_shares_its_fills_and_what_is_learned() -> None:
@@ -163,11 +162,11 @@ def test_a_line_brings_its_shares_its_fills_and_what_is_learned() -> None:
         "queue_fill": 0.9,
         "learned_steps": 640,
     }
-    assert "the training queue is 90 % full" in bottleneck_of(line).sentence
-    assert bottleneck_of(line | {"learned_steps": 0}).sentence == (
+    assert "the training queue is 90 % full" in find_bottleneck(line).sentence
+    assert find_bottleneck(line | {"learned_steps": 0}).sentence == (
         "starting: nothing is learned yet; everybody works"
     )
-    assert bottleneck_of({}).role is None
+    assert find_bottleneck({}).role is None
 
 
 _TRAINER_BUSY = {"trainer": {"working": 1.0}, "actor": {"training queue": 1.0}}
@@ -205,7 +204,7 @@ _TUNER = {"tuner_temperature": 0.0, "tuner_predictors": 1.0, "tuner_trainers": 2
     ],
 )
 def test_the_hint_is_what_the_run_s_tuner_does(shares, gauges, hint) -> None:
-    sentence = bottleneck_of({"wait_share": shares, **gauges}).sentence
+    sentence = find_bottleneck({"wait_share": shares, **gauges}).sentence
     assert sentence.rpartition("; ")[2] == hint
 
 
@@ -218,10 +217,10 @@ def test_the_hint_is_what_the_run_s_tuner_does(shares, gauges, hint) -> None:
 )
 def test_more_processes_are_no_advice_where_no_core_is_free(shares, few) -> None:
     line = {"wait_share": shares}
-    assert "where cores are free" in bottleneck_of(line).sentence
-    some = bottleneck_of(line | {"monitor_free_cores": 1.52}).sentence
+    assert "where cores are free" in find_bottleneck(line).sentence
+    some = find_bottleneck(line | {"monitor_free_cores": 1.52}).sentence
     assert "; more " in some and " (1.5 cores are free)" in some
-    none = bottleneck_of(line | {"monitor_free_cores": 0.2}).sentence
+    none = find_bottleneck(line | {"monitor_free_cores": 0.2}).sentence
     assert f"; no core is free, so {few} would help" in none
     assert "more " not in none
 
@@ -319,7 +318,7 @@ def test_roles_that_are_missing_are_named() -> None:
         ({}, {}),
         ({"queue_fill": 0.5}, {"training queue": 0.5}),
         (
-            {"training_queue_fill": 1, "predictor_queue_fill": 0.25},
+            {"queue_fill": 1, "predictor_queue_fill": 0.25},
             {"training queue": 1.0, "prediction queue": 0.25},
         ),
         ({"queue_fill": None, "other_fill": 0.5}, {}),
