@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from aclearn.policies.architecture import Architecture, Convolution, ResidualSection
-from aclearn.policies.presets import describe_architecture
+from aclearn.policies.architecture import Architecture
+from aclearn.policies.layers import Layer
+from aclearn.policies.presets import (
+    Convolution,
+    ResidualSection,
+    build_architecture,
+    describe_architecture,
+)
 
 __all__ = [
     "Architecture",
     "Convolution",
+    "Layer",
     "ResidualSection",
+    "build_architecture",
     "describe_architecture",
 ]

@@ -1,4 +1,4 @@
-"""Architectures: small descriptions from which a network, an ONNX graph or a digest is made.
+"""Architectures: the list of layers of a policy network, and its observations and actions.
 
 A description is plain data, so an actor can build its runtime without torch and two processes
 can compare digests before they exchange weights.
@@ -8,101 +8,52 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
 from typing import Any
 
+from aclearn.policies.layers import Layer, Shape, output_shapes, tensor_shapes
 from aclearn.types import ActionSpec, flat_size
 
-
-@dataclass(frozen=True)
-class Convolution:
-    """A square convolution without padding, followed by the architecture's activation.
-
-    Attributes:
-        filters: output channels.
-        kernel: height and width, in pixels of what it reads.
-        stride: in the same pixels.
-    """
-
-    filters: int
-    kernel: int
-    stride: int
-
-
-@dataclass(frozen=True)
-class ResidualSection:
-    """A part of IMPALA's deep network (Espeholt et al. 2018, figure 3): halves the image.
-
-    A 3 × 3 convolution, a 3 × 3 max-pool of stride 2, then residual blocks: activation, 3 × 3
-    convolution, activation, 3 × 3 convolution, and the block's input is added. Everything is padded
-    by 1 and the convolutions have stride 1, so that only the max-pool changes the size, to half of
-    it, rounded up. The activation after the last section is what the next layer reads.
-
-    Attributes:
-        filters: of the convolution and of each block's second one, which the sums tie together.
-        blocks: filters of each block's first convolution.
-    """
-
-    filters: int
-    blocks: tuple[int, ...]
+#: Names of the layers that give logits `[N, A]` and values `[N, 1]`.
+POLICY, VALUE = "policy", "value"
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """What a policy network is made of: convolutions, hidden layers, a policy and a value head.
+    """What a policy network computes, layer by layer.
 
     Attributes:
         name: the preset it came from.
         observation_shape: `(C, H, W)` for images, `(D,)` for flat observations.
-        observation_dtype: "uint8" (divided by 255 inside the network) or "float32".
+        observation_dtype: "uint8" or "float32".
         actions: A, the number of discrete actions.
-        convolutions: applied in order; empty for flat observations.
-        hidden: widths of the fully connected layers between the (flattened) input and the heads.
-        activation: "relu" or "tanh", after every convolution and hidden layer.
-        separate_value: the value head has hidden layers of its own (flat observations only).
-        sections: residual ones, applied in order after the convolutions.
+        layers: in order of execution; the first scales the observations, "policy" gives the logits
+            and "value" the value.
+
+    Raises:
+        ValueError: a layer reads something that is not before it, or a head is missing.
     """
 
     name: str
-    observation_shape: tuple[int, ...]
+    observation_shape: Shape
     observation_dtype: str
     actions: int
-    convolutions: tuple[Convolution, ...]
-    hidden: tuple[int, ...]
-    activation: str = "relu"
-    separate_value: bool = False
-    sections: tuple[ResidualSection, ...] = ()
+    layers: tuple[Layer, ...]
 
-    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+    def __post_init__(self) -> None:
+        shapes = output_shapes(self.layers, self.observation_shape)
+        for head, units in ((POLICY, self.actions), (VALUE, 1)):
+            if shapes.get(head) != (units,):
+                raise ValueError(
+                    f"architecture {self.name!r}: expected a layer {head!r} with {units} outputs, "
+                    f"got {shapes.get(head)}"
+                )
+
+    def tensor_shapes(self) -> dict[str, Shape]:
         """Every weight's name and shape, in the order in which they travel."""
-        shapes: dict[str, tuple[int, ...]] = {}
-        channels, *_ = self.observation_shape
-        for i, conv in enumerate(self.convolutions):
-            shapes[f"convolutions.{i}.weight"] = (conv.filters, channels, conv.kernel, conv.kernel)
-            shapes[f"convolutions.{i}.bias"] = (conv.filters,)
-            channels = conv.filters
-        for i, section in enumerate(self.sections):
-            kernels = {"convolution": (section.filters, channels)}
-            for j, width in enumerate(section.blocks):
-                kernels[f"blocks.{j}.first"] = (width, section.filters)
-                kernels[f"blocks.{j}.second"] = (section.filters, width)
-            for name, (filters, read) in kernels.items():
-                shapes[f"sections.{i}.{name}.weight"] = (filters, read, 3, 3)
-                shapes[f"sections.{i}.{name}.bias"] = (filters,)
-            channels = section.filters
-        towers = ["hidden", "value_hidden"] if self.separate_value else ["hidden"]
-        for tower in towers:
-            width = self.flat_size
-            for i, hidden in enumerate(self.hidden):
-                shapes[f"{tower}.{i}.weight"] = (hidden, width)
-                shapes[f"{tower}.{i}.bias"] = (hidden,)
-                width = hidden
-        width = self.hidden[-1] if self.hidden else self.flat_size
-        shapes["policy.weight"], shapes["policy.bias"] = (self.actions, width), (self.actions,)
-        shapes["value.weight"], shapes["value.bias"] = (1, width), (1,)
-        return shapes
+        return tensor_shapes(self.layers, self.observation_shape)
 
     @property
     def action_spec(self) -> ActionSpec:
@@ -111,22 +62,8 @@ class Architecture:
 
     @property
     def convolves(self) -> bool:
-        """Whether it has convolutions of any kind."""
-        return bool(self.convolutions or self.sections)
-
-    @property
-    def flat_size(self) -> int:
-        """Numbers that enter the first hidden layer."""
-        if not self.convolves:
-            return prod(self.observation_shape)
-        filters, height, width = self.observation_shape
-        for conv in self.convolutions:
-            filters = conv.filters
-            height = (height - conv.kernel) // conv.stride + 1
-            width = (width - conv.kernel) // conv.stride + 1
-        for section in self.sections:
-            filters, height, width = section.filters, -(-height // 2), -(-width // 2)
-        return filters * height * width
+        """Whether it has convolutions."""
+        return any(layer.kind == "convolution" for layer in self.layers)
 
     @property
     def parameters(self) -> int:
@@ -134,34 +71,19 @@ class Architecture:
         return flat_size(self.tensor_shapes())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON-able data; `from_dict` is its inverse.
-
-        `sections` only where there are any: other architectures keep the digest that their
-        checkpoints name.
-        """
-        data = asdict(self)
-        if not self.sections:
-            del data["sections"]
-        return data
+        """Plain JSON-able data; `from_dict` is its inverse."""
+        return {**vars(self), "layers": [layer.to_dict() for layer in self.layers]}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Architecture:
-        """The architecture that `to_dict` described."""
-        convolutions = tuple(Convolution(**conv) for conv in data["convolutions"])
-        sections = tuple(
-            ResidualSection(**{**section, "blocks": tuple(section["blocks"])})
-            for section in data.get("sections", ())
-        )
-        shape, hidden = tuple(data["observation_shape"]), tuple(data["hidden"])
-        return cls(
-            **{
-                **data,
-                "convolutions": convolutions,
-                "observation_shape": shape,
-                "hidden": hidden,
-                "sections": sections,
-            }
-        )
+    def from_dict(cls, data: Mapping[str, Any]) -> Architecture:
+        """The architecture that `to_dict` described.
+
+        Raises:
+            ValueError, TypeError, KeyError: it describes none.
+        """
+        layers = tuple(Layer.from_dict(layer) for layer in data["layers"])
+        shape = tuple(data["observation_shape"])
+        return cls(**{**data, "observation_shape": shape, "layers": layers})
 
     def digest(self) -> str:
         """16 hexadecimal digits that differ when anything but the name differs."""

@@ -1,125 +1,164 @@
-"""The torch module of an architecture."""
+"""The torch module of a list of layers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from aclearn.policies.architecture import Architecture, ResidualSection
+from aclearn.errors import ConfigError
+from aclearn.policies.architecture import POLICY, VALUE, Architecture
+from aclearn.policies.layers import OBSERVATIONS, Layer, Shape, output_shapes
 
-_Activation = Callable[[Tensor], Tensor]
+_Compute = Callable[..., Tensor]
 
 
-class PolicyNetwork(nn.Module):
+def _convolution(layer: Layer, given: Shape) -> nn.Module:
+    return nn.utils.skip_init(  # type: ignore[no-untyped-call, no-any-return]
+        nn.Conv2d,
+        given[0],
+        layer.units,
+        layer.kernel,
+        stride=layer.stride,
+        padding=layer.padding,
+        bias=layer.bias,
+    )
+
+
+def _dense(layer: Layer, given: Shape) -> nn.Module:
+    return nn.utils.skip_init(  # type: ignore[no-untyped-call, no-any-return]
+        nn.Linear, given[0], layer.units, bias=layer.bias
+    )
+
+
+def _scale(layer: Layer, given: Shape) -> _Compute:
+    # in place: `LayerNetwork.outputs` has made a copy where there is something to multiply
+    return partial(Tensor.mul_, other=layer.factor) if layer.factor != 1.0 else _same
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
+
+
+def _max_pool(layer: Layer, given: Shape) -> _Compute:
+    window = {"kernel_size": layer.kernel, "stride": layer.stride, "padding": layer.padding}
+    return partial(nn.functional.max_pool2d, **window)
+
+
+KINDS: dict[str, Callable[[Layer, Shape], _Compute]] = {
+    "scale": _scale,
+    "convolution": _convolution,
+    "dense": _dense,
+    "max_pool": _max_pool,
+    "flatten": lambda layer, given: partial(torch.flatten, start_dim=1),
+    "relu": lambda layer, given: torch.relu,
+    "tanh": lambda layer, given: torch.tanh,
+    "add": lambda layer, given: torch.add,
+}
+"""By the layers' kinds: from a layer and the shape that it reads to what computes it. A module that
+has parameters gets the layer's name; the parameters hold nothing yet."""
+
+
+class _Step(NamedTuple):
+    layer: Layer
+    compute: _Compute
+    unneeded: tuple[str, ...]  # afterwards, so that their memory is free
+
+
+class LayerNetwork(nn.Module):
+    """A list of layers in torch; its parameters have the names of `layers.tensor_shapes`.
+
+    Args:
+        layers: in order of execution.
+        observation_shape: of one observation.
+
+    Raises:
+        ConfigError: a layer is of a kind that `KINDS` has not.
+    """
+
+    def __init__(self, layers: Sequence[Layer], observation_shape: Shape) -> None:
+        super().__init__()
+        self.layers = tuple(layers)
+        shapes = output_shapes(layers, observation_shape)
+        last_reader = {name: layer.name for layer in layers for name in layer.reads}
+        self._steps: list[_Step] = []
+        for layer in layers:
+            if layer.kind not in KINDS:
+                raise ConfigError(
+                    f"policy: layer {layer.name!r}: torch has no kind {layer.kind!r}; expected "
+                    f"one of {', '.join(KINDS)}, or put it into aclearn.policies.network.KINDS"
+                )
+            compute = KINDS[layer.kind](layer, shapes[layer.reads[0]])
+            if isinstance(compute, nn.Module):
+                _place(self, layer.name, compute)
+            unneeded = tuple(name for name in layer.reads if last_reader[name] == layer.name)
+            self._steps.append(_Step(layer, compute, unneeded))
+        self._scaled = any(layer.kind == "scale" and layer.factor != 1.0 for layer in layers)
+
+    def outputs(self, observations: Tensor) -> dict[str, Tensor]:
+        """What the heads give of observations `[N, *shape]`, by name.
+
+        Under autocast too heads compute in the weights' dtype: they are no work, and bf16 knows no
+        value between 100 and 100.5.
+        """
+        dtype, device = next(self.parameters()).dtype, observations.device.type
+        autocast = torch.is_autocast_enabled(device)
+        values = {OBSERVATIONS: observations.to(dtype, copy=self._scaled)}
+        for layer, compute, unneeded in self._steps:
+            given = [values[name] for name in layer.reads]
+            if layer.head and autocast:
+                with torch.autocast(device, enabled=False):
+                    values[layer.name] = compute(*(x.to(dtype) for x in given))
+            else:
+                values[layer.name] = compute(*given)
+            for name in unneeded:
+                del values[name]
+        return values
+
+
+class PolicyNetwork(LayerNetwork):
     """A policy and a value function over one body, as an `Architecture` describes them.
 
-    Its parameters bear the names of `Architecture.tensor_shapes`. Weights start orthogonal
-    (gain √2 in the body, 0.01 at the policy so that the first policy is near uniform, 1 at the
-    value), biases at zero. In residual sections the gain is 1 where no activation comes before,
-    and √(2 / blocks) where a block of all of these ends: their sums then stay of one size, and
-    the deep network starts with values as small as those of the others.
+    Weights start orthogonal, with the gains of their layers, biases at zero.
+
+    Args:
+        architecture: says its layers.
+        seed: of the first weights; None for any.
     """
 
     def __init__(self, architecture: Architecture, *, seed: int | None = None) -> None:
-        super().__init__()
+        super().__init__(architecture.layers, architecture.observation_shape)
         self.architecture = architecture
-        channels = architecture.observation_shape[0]
-        self.convolutions = nn.ModuleList()
-        for conv in architecture.convolutions:
-            self.convolutions.append(nn.Conv2d(channels, conv.filters, conv.kernel, conv.stride))
-            channels = conv.filters
-        self.sections = nn.ModuleList()
-        for section in architecture.sections:
-            self.sections.append(_Section(channels, section))
-            channels = section.filters
-        self.hidden = _tower(architecture)
-        self.value_hidden = _tower(architecture) if architecture.separate_value else None
-        width = architecture.hidden[-1] if architecture.hidden else architecture.flat_size
-        self.policy = nn.Linear(width, architecture.actions)
-        self.value = nn.Linear(width, 1)
-        relu = architecture.activation == "relu"
-        self._activation: _Activation = torch.relu if relu else torch.tanh
-        self._scale = 1.0 / 255.0 if architecture.observation_dtype == "uint8" else None
-        self._initialise(seed)
-
-    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits `[N, A]`, values `[N]` of observations `[N, *shape]`; fp32 under autocast too."""
-        x = observations
-        if self._scale is not None:
-            x = x.float().mul_(self._scale)
-        for convolution in self.convolutions:
-            x = self._activation(convolution(x))
-        for section in self.sections:
-            x = section(x, self._activation)
-        if self.sections:
-            x = self._activation(x)
-        body = x = x.flatten(1)
-        for layer in self.hidden:
-            x = self._activation(layer(x))
-        v = x
-        if self.value_hidden is not None:
-            v = body
-            for layer in self.value_hidden:
-                v = self._activation(layer(v))
-        device = x.device.type
-        if not torch.is_autocast_enabled(device):
-            return self.policy(x), self.value(v).squeeze(1)
-        # the heads stay in fp32: they are no work, and bf16 knows no value between 100 and 100.5
-        with torch.autocast(device, enabled=False):
-            return self.policy(x.float()), self.value(v.float()).squeeze(1)
-
-    def _initialise(self, seed: int | None) -> None:
         generator = torch.Generator()
         if seed is None:
             generator.seed()
         else:
             generator.manual_seed(seed)
+        gains = {f"{layer.name}.weight": layer.gain for layer in self.layers}
         for name, parameter in self.named_parameters():
             if parameter.ndim == 1:
                 nn.init.zeros_(parameter)
-                continue
-            nn.init.orthogonal_(parameter, self._gain(name), generator=generator)
+            else:
+                nn.init.orthogonal_(parameter, gains[name], generator=generator)
 
-    def _gain(self, name: str) -> float:
-        """Of the weight `name` when it starts."""
-        layer = name.split(".")[-2]  # the last but "weight"
-        blocks = sum(len(section.blocks) for section in self.architecture.sections)
-        if layer == "second":
-            return float((2 / blocks) ** 0.5)
-        return {"policy": 0.01, "value": 1.0, "convolution": 1.0}.get(layer, 2**0.5)
+    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits `[N, A]`, values `[N]` of observations `[N, *shape]`; fp32 under autocast too."""
+        given = self.outputs(observations)
+        return given[POLICY], given[VALUE].squeeze(1)
 
 
-class _Block(nn.Module):
-    def __init__(self, filters: int, width: int) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(filters, width, 3, padding=1)
-        self.second = nn.Conv2d(width, filters, 3, padding=1)
-
-    def forward(self, x: Tensor, activation: _Activation) -> Tensor:
-        return x + self.second(activation(self.first(activation(x))))  # type: ignore[no-any-return]
-
-
-class _Section(nn.Module):
-    def __init__(self, channels: int, section: ResidualSection) -> None:
-        super().__init__()
-        self.convolution = nn.Conv2d(channels, section.filters, 3, padding=1)
-        self.blocks = nn.ModuleList(_Block(section.filters, width) for width in section.blocks)
-
-    def forward(self, x: Tensor, activation: _Activation) -> Tensor:
-        x = nn.functional.max_pool2d(self.convolution(x), 3, stride=2, padding=1)
-        for block in self.blocks:
-            x = block(x, activation)
-        return x
-
-
-def _tower(architecture: Architecture) -> nn.ModuleList:
-    widths = (architecture.flat_size, *architecture.hidden)
-    return nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(widths))
+def _place(root: nn.Module, dotted: str, module: nn.Module) -> None:
+    *path, last = dotted.split(".")
+    for name in path:
+        if name not in root._modules:
+            root.add_module(name, nn.Module())
+        root = root.get_submodule(name)
+    root.add_module(last, module)
 
 
 def tensors_of(network: nn.Module) -> dict[str, NDArray[np.float32]]:

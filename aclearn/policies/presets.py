@@ -1,29 +1,131 @@
-"""The named architectures, described for an environment's observations and actions."""
+"""The named architectures, and the layer lists that they are made of."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
 from aclearn.errors import ConfigError
-from aclearn.policies.architecture import Architecture, Convolution, ResidualSection
+from aclearn.policies.architecture import POLICY, VALUE, Architecture
+from aclearn.policies.layers import OBSERVATIONS, Layer, output_shapes
 from aclearn.types import ARCHITECTURES, refuse_recurrence
 
 
-def _convolutions(*layers: tuple[int, int, int]) -> tuple[Convolution, ...]:
-    return tuple(Convolution(*layer) for layer in layers)
+class Convolution(NamedTuple):
+    """A square convolution without padding, followed by the activation."""
+
+    filters: int
+    kernel: int
+    stride: int
+
+
+class ResidualSection(NamedTuple):
+    """A part of IMPALA's deep network (Espeholt et al. 2018, figure 3): halves the image.
+
+    A 3 × 3 convolution, a 3 × 3 max-pool of stride 2, then residual blocks: activation, 3 × 3
+    convolution, activation, 3 × 3 convolution, and the block's input is added. Everything is padded
+    by 1 and the convolutions have stride 1, so that only the max-pool changes the size, to half of
+    it, rounded up. The activation after the last section is what the next layer reads.
+
+    Attributes:
+        filters: of the convolution and of each block's second one, which the sums tie together.
+        blocks: filters of each block's first convolution.
+    """
+
+    filters: int
+    blocks: tuple[int, ...]
 
 
 # nature: Mnih et al. 2015. accerl-*: AcceRL Table 6, which prints filters, kernels and the fully
 # connected width; the strides (4, 2, 1) are those of the Nature network that it starts from.
 # impala-resnet: Espeholt et al. 2018, figure 3 right, without its LSTM.
-_Body = tuple[Convolution, ...] | tuple[ResidualSection, ...]
-
-_IMAGE_PRESETS: dict[str, tuple[_Body, tuple[int, ...]]] = {
-    "nature": (_convolutions((32, 8, 4), (64, 4, 2), (64, 3, 1)), (512,)),
-    "accerl-original": (_convolutions((32, 8, 4), (64, 4, 2), (64, 3, 1)), (2048,)),
-    "accerl-net1": (_convolutions((16, 8, 4), (32, 4, 2)), (256,)),
-    "accerl-net2": (_convolutions((8, 8, 4), (16, 4, 2)), (128,)),
-    "accerl-net3": (_convolutions((4, 8, 4), (4, 4, 2)), (32,)),
-    "impala-resnet": (tuple(ResidualSection(n, (n, n)) for n in (16, 32, 32)), (256,)),
+_NATURE = (Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1))
+_PRESETS: dict[str, dict[str, Any]] = {
+    "nature": {"convolutions": _NATURE, "hidden": (512,)},
+    "accerl-original": {"convolutions": _NATURE, "hidden": (2048,)},
+    "accerl-net1": {
+        "convolutions": (Convolution(16, 8, 4), Convolution(32, 4, 2)),
+        "hidden": (256,),
+    },
+    "accerl-net2": {
+        "convolutions": (Convolution(8, 8, 4), Convolution(16, 4, 2)),
+        "hidden": (128,),
+    },
+    "accerl-net3": {"convolutions": (Convolution(4, 8, 4), Convolution(4, 4, 2)), "hidden": (32,)},
+    "impala-resnet": {
+        "sections": tuple(ResidualSection(n, (n, n)) for n in (16, 32, 32)),
+        "hidden": (256,),
+    },
+    "mlp": {"hidden": (64, 64), "activation": "tanh", "separate_value": True},
 }
+
+
+def build_architecture(
+    name: str,
+    observation_shape: tuple[int, ...],
+    observation_dtype: str,
+    actions: int,
+    convolutions: Sequence[Convolution] = (),
+    hidden: Sequence[int] = (),
+    activation: str = "relu",
+    separate_value: bool = False,
+    sections: Sequence[ResidualSection] = (),
+) -> Architecture:
+    """Convolutions, residual sections, hidden layers, then a policy and a value head.
+
+    Weights start orthogonal with gain √2, but for 0.01 at the policy, so that the first policy is
+    near uniform, and 1 at the value. In residual sections the gain is 1 where no activation comes
+    before, and √(2 / blocks) where a block of all of these ends: their sums then stay of one size.
+
+    Args:
+        name: of the architecture.
+        observation_shape: `(C, H, W)` or `(D,)`.
+        observation_dtype: "uint8" (divided by 255 in the network) or "float32".
+        actions: A.
+        convolutions: applied in order.
+        hidden: widths of the dense layers between the (flattened) input and the heads.
+        activation: "relu" or "tanh", after every convolution and hidden layer.
+        separate_value: the value head has hidden layers of its own.
+        sections: residual ones, applied in order after the convolutions.
+    """
+    factor = 1.0 / 255.0 if observation_dtype == "uint8" else 1.0
+    layers = [Layer("input", "scale", (OBSERVATIONS,), factor=factor)]
+
+    def add(name: str, kind: str, *reads: str, **settings: Any) -> str:
+        """A layer that reads the one before it, unless others are named; its name."""
+        layers.append(Layer(name, kind, reads or (layers[-1].name,), **settings))
+        return name
+
+    root = 2**0.5
+    for i, (filters, kernel, stride) in enumerate(convolutions):
+        layer = f"convolutions.{i}"
+        add(layer, "convolution", units=filters, kernel=kernel, stride=stride, gain=root)
+        add(f"{layer}.{activation}", activation)
+    blocks = sum(len(section.blocks) for section in sections)
+    same: dict[str, Any] = {"kernel": 3, "padding": 1}
+    for i, section in enumerate(sections):
+        add(f"sections.{i}.convolution", "convolution", units=section.filters, **same)
+        block_input = add(f"sections.{i}.max_pool", "max_pool", stride=2, **same)
+        for j, width in enumerate(section.blocks):
+            block = f"sections.{i}.blocks.{j}"
+            add(f"{block}.{activation}", activation)
+            add(f"{block}.first", "convolution", units=width, gain=root, **same)
+            add(f"{block}.first.{activation}", activation)
+            gain = float((2 / blocks) ** 0.5)
+            second = add(f"{block}.second", "convolution", units=section.filters, gain=gain, **same)
+            block_input = add(f"{block}.add", "add", block_input, second)
+    if sections:
+        add(f"sections.{activation}", activation)
+    body = add("flatten", "flatten")
+    last = {}
+    for tower in ("hidden", "value_hidden")[: 1 + separate_value]:
+        last[tower] = body
+        for i, width in enumerate(hidden):
+            add(f"{tower}.{i}", "dense", last[tower], units=width, gain=root)
+            last[tower] = add(f"{tower}.{i}.{activation}", activation)
+    add(POLICY, "dense", last["hidden"], units=actions, gain=0.01, head=True)
+    add(VALUE, "dense", last.get("value_hidden", last["hidden"]), units=1, head=True)
+    return Architecture(name, observation_shape, observation_dtype, actions, tuple(layers))
 
 
 def describe_architecture(
@@ -53,42 +155,22 @@ def describe_architecture(
         raise ConfigError(
             f"policy.architecture: {name!r} is unknown; expected one of {', '.join(ARCHITECTURES)}"
         )
-    if name == "mlp":
-        return Architecture(
-            name,
-            observation_shape,
-            observation_dtype,
-            actions,
-            (),
-            (64, 64) if hidden is None else tuple(hidden),
-            activation="tanh",
-            separate_value=True,
-        )
-    if len(observation_shape) != 3:
+    if name != "mlp" and len(observation_shape) != 3:
         raise ConfigError(
             f"policy.architecture: {name!r} needs images (C, H, W), but the environment's "
             f"observations have shape {observation_shape}; use policy.architecture: mlp. (An image "
             "is a Box of uint8 with two or three axes; everything else is flattened. Wrap an "
             "environment that shows pixels as floats so that it shows them as uint8.)"
         )
-    body, preset_hidden = _IMAGE_PRESETS[name]
-    convolutions = tuple(part for part in body if isinstance(part, Convolution))
-    _, height, width = observation_shape
-    for conv in convolutions:
-        if min(height, width) < conv.kernel:
+    preset = _PRESETS[name] | ({} if hidden is None else {"hidden": tuple(hidden)})
+    architecture = build_architecture(name, observation_shape, observation_dtype, actions, **preset)
+    shapes = output_shapes(architecture.layers, observation_shape)
+    for layer in architecture.layers:
+        _, *size = shapes[layer.reads[0]]
+        if layer.kind == "convolution" and min(size) + 2 * layer.padding < layer.kernel:
             raise ConfigError(
                 f"policy.architecture: {name!r} cannot see images of shape {observation_shape}: "
-                f"a {conv.kernel}×{conv.kernel} convolution would meet {height}×{width} pixels; "
-                "use larger images (84×84 is usual) or policy.architecture: mlp"
+                f"a {layer.kernel}×{layer.kernel} convolution would meet {size[0]}×{size[1]} "
+                "pixels; use larger images (84×84 is usual) or policy.architecture: mlp"
             )
-        height = (height - conv.kernel) // conv.stride + 1
-        width = (width - conv.kernel) // conv.stride + 1
-    return Architecture(
-        name,
-        observation_shape,
-        observation_dtype,
-        actions,
-        convolutions,
-        preset_hidden if hidden is None else tuple(hidden),
-        sections=tuple(part for part in body if isinstance(part, ResidualSection)),
-    )
+    return architecture

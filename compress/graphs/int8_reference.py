@@ -9,8 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from compress.graphs.graph_network import ACTIVATIONS, after_product
-from compress.graphs.policy_graph import Layer, PolicyGraph, Tensors
+from aclearn.policies import Layer
+from aclearn.policies.layers import OBSERVATIONS, output_shapes
+from aclearn.policies.network import KINDS
+from compress.graphs.policy_graph import PolicyGraph, Tensors
 
 
 def integer_logits(
@@ -26,39 +28,37 @@ def integer_logits(
         tensors: as `graph.tensors()` says.
         observations: `[N, *shape]`.
     """
-    layers = graph.layers()
     given = {name: torch.from_numpy(np.array(t, np.float64)) for name, t in tensors.items()}
-    x = kept = torch.from_numpy(observations.astype(np.float64))
-    if observations.dtype != np.uint8:
-        x = _steps(x, given, layers[0].name, "input")
-    for i, layer in enumerate(layers):
-        name = layer.name
-        if layer.input_activation is not None:  # a sum before it was in floats
-            kept, x = x, _steps(ACTIVATIONS[layer.input_activation](x), given, name, "input")
-        sums = _product(layer, x - given[f"{name}.input_zero"], given[f"{name}.weight"])
-        per_row = (1, -1, *(1,) * (sums.ndim - 2))
-        if layer.bias:
-            sums = sums + given[f"{name}.bias"].reshape(per_row)
-        x = sums * (given[f"{name}.input_scale"] * given[f"{name}.weight_scale"]).reshape(
-            per_row if given[f"{name}.weight_scale"].ndim else ()
-        )
-        if layer.has_output_scale:
-            steps = _steps(x, given, name, "output") - given[f"{name}.output_zero"]
-            x = steps * given[f"{name}.output_scale"]
-        x = after_product(layer, x, kept)
-        if i + 1 < len(layers) and layers[i + 1].input_activation is None:
-            x = _steps(x, given, layers[i + 1].name, "input")
-    result: NDArray[np.float64] = x.numpy()
+    shapes = output_shapes(graph.layers(), graph.architecture.observation_shape)
+    values = {OBSERVATIONS: torch.from_numpy(observations.astype(np.float64))}
+    for layer in graph.layers():
+        read = [values[name] for name in layer.reads]
+        if layer.is_product:
+            values[layer.name] = _product(layer, read[0], given)
+            if graph.has_output_scale(layer):
+                end = f"{layer.name}.output"
+                values[layer.name] = _steps(values[layer.name], given, end) * given[f"{end}_scale"]
+        else:
+            values[layer.name] = KINDS[layer.kind](layer, shapes[layer.reads[0]])(*read)
+    result: NDArray[np.float64] = values[layer.name].numpy()
     return result
 
 
-def _steps(x: Tensor, given: dict[str, Tensor], layer: str, end: str) -> Tensor:
-    """The numbers 0 to 255 that stand for x; a half goes to the even one."""
-    zero = given[f"{layer}.{end}_zero"]
-    return (torch.round(x / given[f"{layer}.{end}_scale"]) + zero).clamp(0, 255)
+def _steps(x: Tensor, given: dict[str, Tensor], end: str) -> Tensor:
+    """How many steps above its zero point stand for x, of 0 to 255; a half goes to the even one."""
+    zero = given[f"{end}_zero"]
+    return (torch.round(x / given[f"{end}_scale"]) + zero).clamp(0, 255) - zero
 
 
-def _product(layer: Layer, x: Tensor, weight: Tensor) -> Tensor:
-    if layer.is_convolution:
-        return nn.functional.conv2d(x, weight, stride=layer.stride, padding=layer.padding)
-    return x.flatten(1) @ weight.T
+def _product(layer: Layer, x: Tensor, given: dict[str, Tensor]) -> Tensor:
+    name = layer.name
+    steps, weight = _steps(x, given, f"{name}.input"), given[f"{name}.weight"]
+    if layer.kind == "convolution":
+        sums = nn.functional.conv2d(steps, weight, stride=layer.stride, padding=layer.padding)
+    else:
+        sums = steps @ weight.T
+    per_row = (1, -1, *(1,) * (sums.ndim - 2))
+    if layer.bias:
+        sums = sums + given[f"{name}.bias"].reshape(per_row)
+    scale = given[f"{name}.input_scale"] * given[f"{name}.weight_scale"]
+    return sums * (scale.reshape(per_row) if scale.ndim else scale)

@@ -7,10 +7,17 @@ hundreds.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
 import onnx
 from onnx import TensorProto, helper
 
-from compress.graphs.policy_graph import Layer, PolicyGraph, TensorSpec
+from aclearn.policies import Layer
+from aclearn.policies.layers import OBSERVATIONS
+from compress.errors import ChainError
+from compress.graphs.policy_graph import PolicyGraph, TensorSpec
 
 _OPSET = 17
 _IR_VERSION = 9
@@ -22,7 +29,6 @@ _ONNX_TYPES = {
     "int32": TensorProto.INT32,
     "float32": TensorProto.FLOAT,
 }
-_ACTIVATIONS = {"relu": "Relu", "tanh": "Tanh"}
 
 
 def build_onnx(graph: PolicyGraph, *, tensors_as_inputs: bool = False) -> bytes:
@@ -33,9 +39,14 @@ def build_onnx(graph: PolicyGraph, *, tensors_as_inputs: bool = False) -> bytes:
 
     uint8 observations go in raw: an fp32 graph casts and scales them itself, an int8 graph computes
     with them as they are. The value head is left out, since who acts does not need it.
+
+    Raises:
+        ChainError: a layer is of a kind that `KINDS` has not.
     """
-    nodes = _int8_nodes(graph) if graph.precision == "int8" else _float_nodes(graph)
-    initialisers, inputs = [], []
+    if (reason := unknown_kind(graph)) is not None:
+        raise ChainError(f"{graph.architecture.name}: {reason}")
+    nodes = _Nodes(graph)
+    initialisers, inputs = nodes.initialisers, []
     for name, spec in onnx_tensors(graph).items():
         if tensors_as_inputs:
             kind = _ONNX_TYPES[spec.dtype]
@@ -43,15 +54,12 @@ def build_onnx(graph: PolicyGraph, *, tensors_as_inputs: bool = False) -> bytes:
         else:
             initialisers.append(_external(name, spec))
     if graph.precision == "int8":
-        zeros = {f"{layer.name}.": layer.weight[:1] for layer in graph.layers()}
+        zeros = {f"{layer.name}.": (layer.units,) for layer in graph.products()}
         for prefix, shape in (zeros if graph.per_channel else {"": ()}).items():
-            values = [0] * (shape[0] if shape else 1)
+            values = [0] * prod(shape)
             initialisers.append(
                 helper.make_tensor(f"{prefix}weight_zero", TensorProto.INT8, shape, values)
             )
-    elif graph.input_scale != 1.0:
-        scale = helper.make_tensor("scale", TensorProto.FLOAT, [], [graph.input_scale])
-        initialisers.append(scale)
     architecture = graph.architecture
     observations = helper.make_tensor_value_info(
         "observations",
@@ -61,7 +69,7 @@ def build_onnx(graph: PolicyGraph, *, tensors_as_inputs: bool = False) -> bytes:
     logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", architecture.actions])
     model = helper.make_model(
         helper.make_graph(
-            nodes, architecture.name, [observations, *inputs], [logits], initialisers
+            nodes.nodes, architecture.name, [observations, *inputs], [logits], initialisers
         ),
         opset_imports=[helper.make_opsetid("", _OPSET), helper.make_opsetid(_MICROSOFT, 1)],
         ir_version=_IR_VERSION,
@@ -81,134 +89,149 @@ def onnx_tensors(graph: PolicyGraph) -> dict[str, TensorSpec]:
     return {name: TensorSpec(spec.shape, "float32") for name, spec in specs.items()}
 
 
-def _float_nodes(graph: PolicyGraph) -> list[onnx.NodeProto]:
-    nodes: list[onnx.NodeProto] = []
-    current = "observations"
-    if graph.architecture.observation_dtype == "uint8":
-        nodes.append(helper.make_node("Cast", [current], ["as_float"], to=TensorProto.FLOAT))
-        current = "as_float"
-    if graph.input_scale != 1.0:
-        nodes.append(helper.make_node("Mul", [current, "scale"], ["scaled"]))
-        current = "scaled"
-    kept, flat = current, False
-    layers = graph.layers()
-    for layer in layers:
-        if not layer.is_convolution and not flat:
-            nodes.append(helper.make_node("Flatten", [current], ["flat"], axis=1))
-            current, flat = "flat", True
-        if layer.input_activation is not None:
-            kept, current = current, f"{layer.name}.input"
-            nodes.append(helper.make_node(_ACTIVATIONS[layer.input_activation], [kept], [current]))
-        target = "logits" if layer is layers[-1] else layer.name
-        inputs = [current, f"{layer.name}.weight", *([f"{layer.name}.bias"] if layer.bias else [])]
-        nodes.append(_product(layer, inputs, target))
-        current = target
-        if layer.pooled:
-            current = f"{layer.name}.pooled"
-            nodes.append(_pool(target, current))
-        current = _sum_and_activation(nodes, layer, current, kept)
-    return nodes
+class _Nodes:
+    """The nodes of a graph in the making.
+
+    Attributes:
+        names: what each layer gives, by its ONNX name.
+        scales: layers whose output is quantised → by which scale ("hidden.0.input").
+    """
+
+    def __init__(self, graph: PolicyGraph) -> None:
+        self.graph = graph
+        self.nodes: list[onnx.NodeProto] = []
+        self.initialisers: list[onnx.TensorProto] = []
+        self.names = {OBSERVATIONS: OBSERVATIONS}
+        self.scales: dict[str, str] = {}
+        layers = graph.layers()
+        self._renamed = {layers[-1].name: "logits"}
+        for layer in layers:
+            quantised = graph.precision == "int8" and _quantised(self, layer)
+            if not quantised:
+                KINDS[layer.kind](self, layer, *map(self.as_float, layer.reads))
+
+    def add(self, layer: Layer, operator: str, inputs: Sequence[str], **attributes: Any) -> None:
+        """The node that gives what the layer gives."""
+        target = self._renamed.get(layer.name, layer.name)
+        self.nodes.append(helper.make_node(operator, inputs, [target], **attributes))
+        self.names[layer.name] = target
+
+    def as_float(self, name: str) -> str:
+        """What a layer gives, in float."""
+        if (scale := self.scales.pop(name, None)) is not None:
+            inputs = [self.names[name], *_scale(scale)]
+            self.names[name] = f"{name}.as_float"
+            self.nodes.append(helper.make_node("DequantizeLinear", inputs, [self.names[name]]))
+        return self.names[name]
+
+    def as_steps(self, name: str, scale: str) -> str:
+        """What a layer gives, quantised by a scale."""
+        if self.scales.get(name) == scale:
+            return self.names[name]
+        inputs = [self.as_float(name), *_scale(scale)]
+        self.nodes.append(helper.make_node("QuantizeLinear", inputs, [scale]))
+        return scale
 
 
-def _product(layer: Layer, inputs: list[str], target: str) -> onnx.NodeProto:
-    if not layer.is_convolution:
-        return helper.make_node("Gemm", inputs, [target], transB=1)
-    return helper.make_node("Conv", inputs, [target], **_geometry(layer))
+def _scaling(nodes: _Nodes, layer: Layer, x: str) -> None:
+    if nodes.graph.architecture.observation_dtype == "uint8":
+        nodes.nodes.append(helper.make_node("Cast", [x], ["as_float"], to=TensorProto.FLOAT))
+        x = nodes.names[layer.name] = "as_float"
+    if layer.factor == 1.0:
+        nodes.names[layer.name] = x
+        return
+    factor = f"{layer.name}.factor"
+    tensor = helper.make_tensor(factor, TensorProto.FLOAT, [], [layer.factor])
+    nodes.initialisers.append(tensor)
+    nodes.add(layer, "Mul", [x, factor])
 
 
-def _geometry(layer: Layer) -> dict[str, list[int]]:
+def _convolution(nodes: _Nodes, layer: Layer, x: str) -> None:
+    nodes.add(layer, "Conv", [x, *_weights(layer)], **_window(layer))
+
+
+def _weights(layer: Layer) -> list[str]:
+    return [f"{layer.name}.weight", f"{layer.name}.bias"][: 1 + layer.bias]
+
+
+def _window(layer: Layer) -> dict[str, list[int]]:
     return {
         "strides": [layer.stride] * 2,
-        "kernel_shape": list(layer.weight[2:]),
+        "kernel_shape": [layer.kernel] * 2,
         "pads": [layer.padding] * 4,
     }
 
 
-def _pool(source: str, target: str) -> onnx.NodeProto:
-    return helper.make_node(
-        "MaxPool", [source], [target], kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4
-    )
+KINDS: dict[str, Callable[..., None]] = {
+    "scale": _scaling,
+    "convolution": _convolution,
+    "dense": lambda nodes, layer, x: nodes.add(layer, "Gemm", [x, *_weights(layer)], transB=1),
+    "max_pool": lambda nodes, layer, x: nodes.add(layer, "MaxPool", [x], **_window(layer)),
+    "flatten": lambda nodes, layer, x: nodes.add(layer, "Flatten", [x], axis=1),
+    "relu": lambda nodes, layer, x: nodes.add(layer, "Relu", [x]),
+    "tanh": lambda nodes, layer, x: nodes.add(layer, "Tanh", [x]),
+    "add": lambda nodes, layer, x, y: nodes.add(layer, "Add", [x, y]),
+}
+"""By the layers' kinds: adds a layer's nodes, given the names of what it reads, in float."""
 
 
-def _sum_and_activation(nodes: list[onnx.NodeProto], layer: Layer, current: str, kept: str) -> str:
-    """What follows a layer in float; returns the name of the result."""
-    if layer.closes_block:
-        nodes.append(helper.make_node("Add", [current, kept], [f"{layer.name}.sum"]))
-        current = f"{layer.name}.sum"
-    if layer.activation is not None:
-        active = f"{layer.name}.active"
-        nodes.append(helper.make_node(_ACTIVATIONS[layer.activation], [current], [active]))
-        current = active
-    return current
+def unknown_kind(graph: PolicyGraph) -> str | None:
+    """Why ONNX cannot compute the graph: a layer of a kind that `KINDS` has not; None if it can."""
+    for layer in graph.layers():
+        if layer.kind not in KINDS:
+            return (
+                f"layer {layer.name!r}: ONNX has no kind {layer.kind!r}; expected one of "
+                f"{', '.join(KINDS)}, or put it into compress.graphs.onnx_graph.KINDS"
+            )
+    return None
 
 
-def _int8_nodes(graph: PolicyGraph) -> list[onnx.NodeProto]:
-    """Quantised from the observations to the last product; relu is the clamp at zero.
+def _quantised(nodes: _Nodes, layer: Layer) -> bool:
+    """Add an int8 layer that computes in steps; False for one that computes in float.
 
-    The output of a layer is quantised with the next layer's input scale. tanh and the logits are
-    computed in float, and so are the sums of residual blocks: what enters them is quantised with a
-    scale of its layer's own.
+    What a product gives is quantised as `PolicyGraph.output_scales` says. tanh and the logits are
+    computed in float, and so are sums.
     """
-    nodes: list[onnx.NodeProto] = []
-    layers = graph.layers()
-    current, kept, flat = "observations", "observations", False
-    quantised = graph.architecture.observation_dtype == "uint8"
-    for i, layer in enumerate(layers):
-        if not layer.is_convolution and not flat:
-            nodes.append(helper.make_node("Flatten", [current], ["flat"], axis=1))
-            current, flat = "flat", True
-        if layer.input_activation is not None:
-            kept, current = current, f"{layer.name}.activated"
-            nodes.append(helper.make_node(_ACTIVATIONS[layer.input_activation], [kept], [current]))
-        if not quantised:
-            name = f"{layer.name}.input"
-            inputs = [current, *_scale(layer, "input")]
-            nodes.append(helper.make_node("QuantizeLinear", inputs, [name]))
-            current = name
-        last = i == len(layers) - 1
-        target = "logits" if last else layer.name
-        if layer.has_output_scale:
-            nodes.append(_int8_product(graph, layer, current, target, _scale(layer, "output")))
-            current, quantised = _dequantised(nodes, layer, target), False
-            current = _sum_and_activation(nodes, layer, current, kept)
-            continue
-        quantised = not last and layer.activation != "tanh"
-        output = _scale(layers[i + 1], "input") if quantised else []
-        nodes.append(_int8_product(graph, layer, current, target, output))
-        current = target
-        if layer.activation == "tanh":
-            current = _sum_and_activation(nodes, layer, current, kept)
-    return nodes
+    graph, read = nodes.graph, layer.reads[0]
+    scale = nodes.scales.get(read)
+    if layer.is_product:
+        steps = nodes.as_steps(read, f"{layer.name}.input")
+        output = graph.output_scales()[layer.name]
+        _int8_product(nodes, layer, steps, [] if output is None else _scale(output))
+        if output is not None:
+            nodes.scales[layer.name] = output
+        return True
+    if layer.kind == "scale" and graph.architecture.observation_dtype == "uint8":
+        # raw pixels are quantised already
+        nodes.names[layer.name] = nodes.names[read]
+        nodes.scales[layer.name] = f"{graph.products()[0].name}.input"
+        return True
+    if scale is None:
+        return False
+    if layer.kind == "relu" and scale.endswith(".input"):
+        nodes.names[layer.name] = nodes.names[read]  # the clamp at zero of the product
+    elif layer.kind in ("flatten", "max_pool"):
+        KINDS[layer.kind](nodes, layer, nodes.names[read])
+    else:
+        return False
+    nodes.scales[layer.name] = scale
+    return True
 
 
-def _int8_product(
-    graph: PolicyGraph, layer: Layer, current: str, target: str, output: list[str]
-) -> onnx.NodeProto:
-    """A product of quantised numbers; with an `output` scale and zero point it gives such too."""
-    weight_zero = f"{layer.name}.weight_zero" if graph.per_channel else "weight_zero"
-    weight = [f"{layer.name}.weight", f"{layer.name}.weight_scale", weight_zero]
-    bias = f"{layer.name}.bias" if layer.bias else ""
-    inputs = [current, *_scale(layer, "input"), *weight]
-    if layer.is_convolution:
-        inputs += [*output, *([bias] if bias else [])]
-        return helper.make_node("QLinearConv", inputs, [target], **_geometry(layer))
-    inputs += [bias, *output]
-    return helper.make_node("QGemm", inputs, [target], domain=_MICROSOFT, transB=1)
+def _int8_product(nodes: _Nodes, layer: Layer, steps: str, output: list[str]) -> None:
+    weight_zero = f"{layer.name}.weight_zero" if nodes.graph.per_channel else "weight_zero"
+    inputs = [steps, *_scale(f"{layer.name}.input")]
+    inputs += [f"{layer.name}.weight", f"{layer.name}.weight_scale", weight_zero]
+    bias = [f"{layer.name}.bias"] if layer.bias else []
+    if layer.kind == "convolution":
+        nodes.add(layer, "QLinearConv", [*inputs, *output, *bias], **_window(layer))
+    else:
+        inputs += [*(bias or [""]), *output]
+        nodes.add(layer, "QGemm", inputs, domain=_MICROSOFT, transB=1)
 
 
-def _scale(layer: Layer, of: str) -> list[str]:
-    return [f"{layer.name}.{of}_scale", f"{layer.name}.{of}_zero"]
-
-
-def _dequantised(nodes: list[onnx.NodeProto], layer: Layer, current: str) -> str:
-    """The output of a layer with a scale of its own as floats, pooled before where it is pooled."""
-    if layer.pooled:
-        pooled = f"{layer.name}.pooled"
-        nodes.append(_pool(current, pooled))
-        current = pooled
-    inputs, result = [current, *_scale(layer, "output")], f"{layer.name}.as_float"
-    nodes.append(helper.make_node("DequantizeLinear", inputs, [result]))
-    return result
+def _scale(end: str) -> list[str]:
+    return [f"{end}_scale", f"{end}_zero"]
 
 
 def _external(name: str, spec: TensorSpec) -> onnx.TensorProto:

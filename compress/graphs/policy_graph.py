@@ -17,7 +17,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.policies import Architecture
+from aclearn.policies import Architecture, Layer
+from aclearn.policies.architecture import POLICY
+from aclearn.policies.layers import Shape, factored, needed_by, tensor_shapes
 from compress.errors import RefusedTensors
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
@@ -37,47 +39,6 @@ class TensorSpec(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: str
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One matrix product of the policy with what comes before and after it.
-
-    In order: `input_activation`, product, max-pool, sum, `activation`. A layer with an
-    `input_activation` opens a residual block: what it was given, not yet activated, is kept for the
-    sum of the next layer that closes a block.
-
-    Attributes:
-        name: tensors are called `<name>.weight` and `<name>.bias`.
-        weight: `(out, in, k, k)` of a convolution, `(out, in)` of a dense layer.
-        stride: of a convolution; 1 for dense layers.
-        bias: whether it has one; the first half of a factored layer has none.
-        activation: "relu", "tanh", or None.
-        padding: zeros on every side of what a convolution reads.
-        input_activation: the same of what it reads, where it opens a residual block; else None.
-        pooled: whether a 3 × 3 max-pool of stride 2, padded by 1, follows.
-        closes_block: whether the input of the residual block is added.
-    """
-
-    name: str
-    weight: tuple[int, ...]
-    stride: int
-    bias: bool
-    activation: str | None
-    padding: int = 0
-    input_activation: str | None = None
-    pooled: bool = False
-    closes_block: bool = False
-
-    @property
-    def is_convolution(self) -> bool:
-        """Whether the weight has a kernel."""
-        return len(self.weight) == 4
-
-    @property
-    def has_output_scale(self) -> bool:
-        """Whether int8 needs a scale for its output: something else than a product reads that."""
-        return self.pooled or self.closes_block
 
 
 @dataclass(frozen=True)
@@ -104,20 +65,33 @@ class PolicyGraph:
     runtime: Runtime = "torch"
     static: bool = False
 
-    def layers(self) -> tuple[Layer, ...]:
-        """The policy's side in order of execution; the last layer gives the logits."""
-        return _layers_of(self)
+    def layers(self, *, with_value: bool = False) -> tuple[Layer, ...]:
+        """In order of execution; those of the policy alone, of which the last gives the logits.
 
-    def value_layers(self) -> tuple[Layer, ...]:
-        """The layers of the value alone; what it shares with the policy is in `layers`."""
-        shapes, names = self.architecture.tensor_shapes(), ["value"]
-        if self.architecture.separate_value:
-            names = [f"value_hidden.{i}" for i in range(len(self.architecture.hidden))] + names
-        activation = self.architecture.activation
-        return tuple(
-            Layer(n, shapes[f"{n}.weight"], 1, True, None if n == "value" else activation)
-            for n in names
-        )
+        Args:
+            with_value: those of the value too.
+        """
+        return _layers_of(self, with_value)
+
+    def products(self, *, with_value: bool = False) -> tuple[Layer, ...]:
+        """The layers that have weights."""
+        return tuple(layer for layer in self.layers(with_value=with_value) if layer.is_product)
+
+    def weight_shapes(self) -> dict[str, Shape]:
+        """The shape of each product's weight, by the layer's name; those of the value too."""
+        shapes = _shapes_of(self)
+        return {
+            layer.name: shapes[f"{layer.name}.weight"] for layer in self.products(with_value=True)
+        }
+
+    def output_scales(self) -> dict[str, str | None]:
+        """By which scale int8 quantises what each product gives.
+
+        "<reader>.input" where a product reads it, perhaps through a relu, which then is the clamp
+        at zero; "<layer>.output", its own, where something else reads what a convolution gives;
+        None where it stays in float: the logits, and what tanh reads.
+        """
+        return _output_scales(self)
 
     def tensors(self, *, with_value: bool = False) -> dict[str, TensorSpec]:
         """Every tensor's name, shape and dtype, in the order in which they travel.
@@ -125,26 +99,28 @@ class PolicyGraph:
         Args:
             with_value: also those of the value, which only fp32 graphs have.
         """
-        specs: dict[str, TensorSpec] = {}
-        for layer in (*self.layers(), *(self.value_layers() if with_value else ())):
-            out = layer.weight[:1]
-            if self.precision == "int8":
-                specs[f"{layer.name}.weight"] = TensorSpec(layer.weight, "int8")
-                scales = out if self.per_channel else ()
-                specs[f"{layer.name}.weight_scale"] = TensorSpec(scales, "float32")
-                specs[f"{layer.name}.input_scale"] = TensorSpec((), "float32")
-                specs[f"{layer.name}.input_zero"] = TensorSpec((), "uint8")
-                if layer.bias:
-                    specs[f"{layer.name}.bias"] = TensorSpec(out, "int32")
-                if layer.has_output_scale:
-                    specs[f"{layer.name}.output_scale"] = TensorSpec((), "float32")
-                    specs[f"{layer.name}.output_zero"] = TensorSpec((), "uint8")
+        shapes, specs = _shapes_of(self), dict[str, TensorSpec]()
+        for layer in self.products(with_value=with_value):
+            weight, bias = f"{layer.name}.weight", f"{layer.name}.bias"
+            if self.precision != "int8":
+                dtype = _STORED[self.precision]
+                names = (weight, bias)[: 1 + layer.bias]
+                specs |= {name: TensorSpec(shapes[name], dtype) for name in names}
                 continue
-            dtype = _STORED[self.precision]
-            specs[f"{layer.name}.weight"] = TensorSpec(layer.weight, dtype)
+            specs[weight] = TensorSpec(shapes[weight], "int8")
+            scales = (layer.units,) if self.per_channel else ()
+            specs[f"{layer.name}.weight_scale"] = TensorSpec(scales, "float32")
+            own = f"{layer.name}.output"
+            for end in (f"{layer.name}.input", own)[: 1 + self.has_output_scale(layer)]:
+                specs[f"{end}_scale"] = TensorSpec((), "float32")
+                specs[f"{end}_zero"] = TensorSpec((), "uint8")
             if layer.bias:
-                specs[f"{layer.name}.bias"] = TensorSpec(out, dtype)
+                specs[bias] = TensorSpec(shapes[bias], "int32")
         return specs
+
+    def has_output_scale(self, layer: Layer) -> bool:
+        """Whether int8 has a scale of a product's own for what it gives."""
+        return self.output_scales()[layer.name] == f"{layer.name}.output"
 
     @property
     def input_scale(self) -> float:
@@ -193,64 +169,38 @@ def _digest_of(graph: PolicyGraph) -> str:
 
 
 @lru_cache(maxsize=_GRAPHS_REMEMBERED)
-def _layers_of(graph: PolicyGraph) -> tuple[Layer, ...]:
-    ranks = dict(graph.ranks)
-    layers: list[Layer] = []
-    for layer in _layers(graph.architecture):
-        rank = ranks.get(layer.name)
-        layers += [layer] if rank is None else _factored(layer, rank)
-    return tuple(layers)
+def _layers_of(graph: PolicyGraph, with_value: bool) -> tuple[Layer, ...]:
+    layers = graph.architecture.layers
+    if not with_value:
+        layers = needed_by(layers, POLICY)
+    if graph.scale_folded:
+        layers = tuple(
+            replace(layer, factor=1.0) if layer.kind == "scale" else layer for layer in layers
+        )
+    return factored(layers, dict(graph.ranks))
 
 
-def _layers(architecture: Architecture) -> tuple[Layer, ...]:
-    """The policy's side in order of execution, nothing factored."""
-    shapes, activation = architecture.tensor_shapes(), architecture.activation
-
-    def plain(name: str, **how: Any) -> Layer:
-        given = {"stride": 1, "bias": True, "activation": activation, **how}
-        return Layer(name, shapes[f"{name}.weight"], **given)
-
-    layers = [
-        plain(f"convolutions.{i}", stride=conv.stride)
-        for i, conv in enumerate(architecture.convolutions)
-    ]
-    for i, section in enumerate(architecture.sections):
-        name = f"sections.{i}.convolution"
-        layers.append(plain(name, padding=1, pooled=True, activation=None))
-        for j in range(len(section.blocks)):
-            block = f"sections.{i}.blocks.{j}"
-            layers.append(plain(f"{block}.first", padding=1, input_activation=activation))
-            second = plain(f"{block}.second", padding=1, closes_block=True, activation=None)
-            layers.append(second)
-    if architecture.sections:
-        layers[-1] = replace(layers[-1], activation=activation)
-    layers += [plain(f"hidden.{i}") for i in range(len(architecture.hidden))]
-    return (*layers, plain("policy", activation=None))
+@lru_cache(maxsize=_GRAPHS_REMEMBERED)
+def _shapes_of(graph: PolicyGraph) -> dict[str, Shape]:
+    return tensor_shapes(graph.layers(with_value=True), graph.architecture.observation_shape)
 
 
-def _factored(layer: Layer, rank: int) -> list[Layer]:
-    """W ≈ up · down as two layers: `down` reads, `up` is followed by what followed the whole."""
-    up = (layer.weight[0], rank, *((1,) * (len(layer.weight) - 2)))
-    return [
-        Layer(
-            f"{layer.name}.down",
-            (rank, *layer.weight[1:]),
-            layer.stride,
-            False,
-            None,
-            padding=layer.padding,
-            input_activation=layer.input_activation,
-        ),
-        Layer(
-            f"{layer.name}.up",
-            up,
-            1,
-            True,
-            layer.activation,
-            pooled=layer.pooled,
-            closes_block=layer.closes_block,
-        ),
-    ]
+@lru_cache(maxsize=_GRAPHS_REMEMBERED)
+def _output_scales(graph: PolicyGraph) -> dict[str, str | None]:
+    readers: dict[str, list[Layer]] = {}
+    for layer in graph.layers():
+        for name in layer.reads:
+            readers.setdefault(name, []).append(layer)
+
+    def scale_of(product: Layer) -> str | None:
+        following = readers.get(product.name, [])
+        while len(following) == 1 and following[0].kind in ("relu", "flatten"):
+            following = readers.get(following[0].name, [])
+        if len(following) == 1 and following[0].is_product:
+            return f"{following[0].name}.input"
+        return f"{product.name}.output" if product.kind == "convolution" else None
+
+    return {product.name: scale_of(product) for product in graph.products()}
 
 
 def check_tensors(graph: PolicyGraph, tensors: Tensors, *, with_value: bool = False) -> None:

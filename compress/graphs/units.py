@@ -1,83 +1,74 @@
-"""Units: the filters and hidden units of a policy, who reads them, and what they give."""
+"""Units: the filters and hidden units of a policy, and the layers that read them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.policies import Architecture
-from compress.graphs.policy_graph import Tensors
+from aclearn.policies import Architecture, Layer
+from aclearn.policies.layers import OBSERVATIONS
+from compress.graphs.policy_graph import PolicyGraph, Tensors
 
 Units = Mapping[str, NDArray[np.intp]]
 
 
-def unit_counts(architecture: Architecture) -> dict[str, int]:
-    """The layers that have units of their own, heads left out, and how many each has.
+#: Kinds whose output has the units of what they read, each computed by itself.
+_UNITWISE = ("scale", "max_pool", "flatten", "relu", "tanh")
 
-    The filters of a residual section are not among them: every sum in it ties them together, and
-    what one block does not need the next may. Those between the two products of a block are.
+
+def sources(layers: Iterable[Layer]) -> dict[str, str | None]:
+    """The layer whose units each product reads, in order of execution; None for the observations.
+
+    Sums, and kinds that are unknown here, go by their own names: their units are none that a
+    product could lose. A dense layer after a convolution reads height × width numbers of each
+    filter, those of one filter side by side; so `weight.reshape(out, units, -1)` is by unit for
+    every kind of product.
     """
-    counts = {f"convolutions.{i}": conv.filters for i, conv in enumerate(architecture.convolutions)}
-    for i, section in enumerate(architecture.sections):
-        for j, width in enumerate(section.blocks):
-            counts[f"sections.{i}.blocks.{j}.first"] = width
-    for tower in ("hidden", "value_hidden")[: 1 + architecture.separate_value]:
-        counts |= {f"{tower}.{i}": width for i, width in enumerate(architecture.hidden)}
-    return counts
+    return _walk(layers)[0]
 
 
-def sources(architecture: Architecture) -> dict[str, str | None]:
-    """The layer whose units each layer reads, in order of execution; None for the observations.
+def unit_counts(layers: Iterable[Layer]) -> dict[str, int]:
+    """The products whose units may be removed, heads left out, and how many each has.
 
-    What residual blocks have summed up goes by its section's name ("sections.0"). A dense layer
-    after a convolution reads height × width numbers of each filter, those of one filter side by
-    side; so `weight.reshape(out, units, -1)` is by unit for every kind of layer.
+    What a sum reads is not among them: it ties units together, and what one block does not need
+    the next may. Those between the two products of a residual block are.
     """
+    layers = tuple(layers)
+    tied = _walk(layers)[1]
+    return {
+        layer.name: layer.units
+        for layer in layers
+        if layer.is_product and not layer.head and layer.name not in tied
+    }
+
+
+def _walk(layers: Iterable[Layer]) -> tuple[dict[str, str | None], set[str | None]]:
+    """Whose units each product reads, and whose units something else than products needs whole."""
+    gives: dict[str, str | None] = {OBSERVATIONS: None}
     found: dict[str, str | None] = {}
-    flat: str | None = None
-    for i in range(len(architecture.convolutions)):
-        found[f"convolutions.{i}"] = flat
-        flat = f"convolutions.{i}"
-    for i, section in enumerate(architecture.sections):
-        found[f"sections.{i}.convolution"] = flat
-        flat = f"sections.{i}"
-        for j in range(len(section.blocks)):
-            block = f"{flat}.blocks.{j}"
-            found[f"{block}.first"], found[f"{block}.second"] = flat, f"{block}.first"
-    towers = {"policy": "hidden", "value": "hidden"}
-    if architecture.separate_value:
-        towers["value"] = "value_hidden"
-    for head, tower in towers.items():
-        last = flat
-        for i in range(len(architecture.hidden)):
-            found[f"{tower}.{i}"] = last
-            last = f"{tower}.{i}"
-        found[head] = last
-    return found
+    tied: set[str | None] = set()
+    for layer in layers:
+        read = [gives[name] for name in layer.reads]
+        if layer.is_product:
+            found[layer.name] = read[0]
+        elif layer.kind in _UNITWISE:
+            gives[layer.name] = read[0]
+            continue
+        else:
+            tied.update(read)
+        gives[layer.name] = layer.name
+    return found, tied
 
 
 def narrowed(architecture: Architecture, widths: Mapping[str, int]) -> Architecture:
     """The same with other numbers of units, for the names of `unit_counts`."""
-    return replace(
-        architecture,
-        convolutions=tuple(
-            replace(conv, filters=widths[f"convolutions.{i}"])
-            for i, conv in enumerate(architecture.convolutions)
-        ),
-        hidden=tuple(widths[f"hidden.{i}"] for i in range(len(architecture.hidden))),
-        sections=tuple(
-            replace(
-                section,
-                blocks=tuple(
-                    widths[f"sections.{i}.blocks.{j}.first"] for j in range(len(section.blocks))
-                ),
-            )
-            for i, section in enumerate(architecture.sections)
-        ),
+    layers = (
+        replace(layer, units=widths.get(layer.name, layer.units)) for layer in architecture.layers
     )
+    return replace(architecture, layers=tuple(layers))
 
 
 def keep_units(
@@ -88,14 +79,13 @@ def keep_units(
     Args:
         architecture: of the policy.
         tensors: by the names of `architecture.tensor_shapes()`.
-        kept: indices in rising order for every layer of `unit_counts`; as many in a layer of the
-            value's own tower as in the hidden layer beside it.
+        kept: indices in rising order for every layer of `unit_counts`.
     """
-    counts = unit_counts(architecture)
+    counts = unit_counts(architecture.layers)
     small = narrowed(architecture, {name: len(indices) for name, indices in kept.items()})
     shapes = small.tensor_shapes()
     result: dict[str, NDArray[np.float32]] = {}
-    for layer, source in sources(architecture).items():
+    for layer, source in sources(architecture.layers).items():
         weight, bias = tensors[f"{layer}.weight"], tensors[f"{layer}.bias"]
         if layer in kept:
             weight, bias = weight[kept[layer]], bias[kept[layer]]
@@ -105,3 +95,14 @@ def keep_units(
         result[f"{layer}.weight"] = np.ascontiguousarray(weight)
         result[f"{layer}.bias"] = np.ascontiguousarray(bias)
     return small, result
+
+
+def fold_scale(graph: PolicyGraph, tensors: Tensors) -> dict[str, NDArray[np.float32]]:
+    """The tensors of an fp32 graph for the same graph with `scale_folded`."""
+    folded = dict(tensors)
+    if graph.input_scale != 1.0:
+        for layer, source in sources(graph.layers(with_value=True)).items():
+            name = f"{layer}.weight"
+            if source is None and name in folded:
+                folded[name] = folded[name] * np.float32(graph.input_scale)
+    return folded

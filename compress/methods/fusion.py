@@ -6,19 +6,11 @@ What is left to fuse, activations into products, the runtimes do when they load 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
-from numpy.typing import NDArray
 
 from compress.graphs.policy_graph import PolicyGraph
-from compress.graphs.scale_folding import fold_scale
+from compress.graphs.units import fold_scale
 from compress.link import Link
 from compress.policy import Context, Policy
-
-if TYPE_CHECKING:
-    pass
-
-Array = NDArray[Any]
 
 
 class Fusion(Link):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compress.errors import ChainError
-from compress.graphs.policy_graph import Layer, PolicyGraph
+from compress.graphs.policy_graph import PolicyGraph
 from compress.link import Link
 from compress.policy import Context, Policy
 
@@ -146,27 +146,29 @@ class LowRank(Link):
 
     def _most(self, graph: PolicyGraph) -> dict[str, int]:
         """The largest ranks that pay, of the wanted layers."""
-        return {name: largest_paying_rank(layer) for name, layer in self._wanted(graph).items()}
+        return {
+            name: largest_paying_rank(graph.weight_shapes()[name]) for name in self._wanted(graph)
+        }
 
     def _paying(self, most: dict[str, int]) -> dict[str, int]:
         """The ranks, for a share the largest that pay, of the layers where they do."""
         least = self._rank or 1
         return {name: self._rank or rank for name, rank in most.items() if least <= rank}
 
-    def _wanted(self, graph: PolicyGraph) -> dict[str, Layer]:
-        layers = {layer.name: layer for layer in graph.layers()}
+    def _wanted(self, graph: PolicyGraph) -> list[str]:
+        layers = {layer.name: layer for layer in graph.products()}
         if self._layers is not None:
             for name in self._layers:
                 if name not in layers:
                     raise self.refuse(
                         f"layers: {name!r} is unknown; expected some of {', '.join(layers)}"
                     )
-        wanted = {}
+        wanted = []
         for name, layer in layers.items():
             hidden = name.startswith("hidden") and self._layers is None
             named = self._layers is not None and name in self._layers
-            if hidden or named or (layer.is_convolution and self._convolutions):
-                wanted[name] = layer
+            if hidden or named or (layer.kind == "convolution" and self._convolutions):
+                wanted.append(name)
         if not wanted:
             raise self.refuse(
                 "the policy has no hidden dense layer to factor; name others in layers: "
@@ -221,10 +223,9 @@ class LowRank(Link):
         return basis
 
 
-def largest_paying_rank(layer: Layer) -> int:
+def largest_paying_rank(weight: tuple[int, ...]) -> int:
     """The largest r for which m·r + r·n multiplications are fewer than m·n; 0 if none is."""
-    rows = layer.weight[0]
-    columns = int(np.prod(layer.weight[1:]))
+    rows, columns = weight[0], int(np.prod(weight[1:]))
     return (rows * columns - 1) // (rows + columns)
 
 

@@ -166,7 +166,7 @@ class Pruning(Link):
             raise self.refuse(
                 f"comes after low_rank, which has factored {names}; put low_rank after prune"
             )
-        counts = unit_counts(graph.architecture)
+        counts = unit_counts(graph.architecture.layers)
         if not counts:
             raise self.refuse("the policy has neither convolutions nor hidden layers to prune")
         layers = [name for name in counts if not name.startswith("value_hidden")]
@@ -239,7 +239,7 @@ class Pruning(Link):
             widths = self._widths.of_scores(scores)
             if known is not None:
                 former = {name: len(units) for name, units in known.kept.items()}
-                counts = unit_counts(policy.graph.architecture)
+                counts = unit_counts(policy.graph.architecture.layers)
                 widths = self._widths.settled(former, widths, counts)
             kept = {name: most_important(scores[name], widths[name]) for name in scores}
             known = _Choice(graph, policy.at.generation, kept)

@@ -90,11 +90,12 @@ class Quantizer(Link):
         """The same layers in the new precision."""
         self.require_plain(graph)
         if self._int8:
+            convolutions = {x.name for x in graph.layers() if x.kind == "convolution"}
             for layer in graph.layers():
-                if layer.is_convolution and layer.activation == "tanh":
+                if layer.kind == "tanh" and layer.reads[0] in convolutions:
                     raise self.refuse(
-                        f"{layer.name} is a convolution followed by tanh, for which there is no "
-                        "int8 kernel; use relu or fp16"
+                        f"{layer.reads[0]} is a convolution followed by tanh, for which there is "
+                        "no int8 kernel; use relu or fp16"
                     )
         return replace(
             graph,
@@ -160,10 +161,10 @@ def activation_ranges(policy: Policy, observations: NDArray[Any]) -> dict[str, R
     def leaves(name: str) -> Any:
         return lambda _module, _inputs, output: note(f"{name}.output", output)
 
-    for layer in policy.graph.layers():
+    for layer in policy.graph.products():
         module = network.get_submodule(layer.name)
         module.register_forward_pre_hook(enters(layer.name))
-        if layer.has_output_scale:
+        if policy.graph.has_output_scale(layer):
             module.register_forward_hook(leaves(layer.name))
     with torch.inference_mode():
         network(torch.from_numpy(np.array(observations)))
@@ -186,7 +187,7 @@ def int8_tensors(
     quantised: dict[str, NDArray[Any]] = {}
     most = 63 if graph.reduced_range else 127
     images = graph.architecture.observation_dtype == "uint8"
-    for i, layer in enumerate(graph.layers()):
+    for i, layer in enumerate(graph.products()):
         if i == 0 and images:
             # raw pixels are quantised already
             scale, zero = np.float32(graph.input_scale), 0
@@ -209,7 +210,7 @@ def int8_tensors(
             # in float64: s_in · s_w of a nearly dead layer is below the smallest float32
             steps = np.rint(bias / (float(scale) * weight_scale.astype(np.float64)))
             quantised[f"{layer.name}.bias"] = steps.astype(np.int32)
-        if layer.has_output_scale:
+        if graph.has_output_scale(layer):
             scale, zero = activation_scale(ranges[f"{layer.name}.output"])
             quantised[f"{layer.name}.output_scale"] = np.array(scale, np.float32)
             quantised[f"{layer.name}.output_zero"] = np.array(zero, np.uint8)

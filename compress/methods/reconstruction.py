@@ -49,13 +49,13 @@ def reconstruction(
         RefusedTensors: they are not finite: finite weights may give numbers that are not.
     """
     graph = policy.graph
-    counts = unit_counts(graph.architecture)
+    counts = unit_counts(graph.architecture.layers)
     narrow_architecture, tensors = keep_units(graph.architecture, policy.tensors, kept)
     whole = GraphNetwork(graph).load(policy.tensors)
     narrow = GraphNetwork(graph.with_architecture(narrow_architecture)).load(tensors)
     wanted: dict[str, Tensor] = {}
     changes: dict[str, NDArray[np.float32]] = {}
-    for layer, source in sources(graph.architecture).items():
+    for layer, source in sources(graph.architecture.layers).items():
         if source is None or source not in kept or len(kept[source]) == counts[source]:
             continue
         units = torch.from_numpy(kept[layer]) if layer in kept else None

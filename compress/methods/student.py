@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from aclearn.distributions import TorchDistribution, torch_distribution_of
+from aclearn.policies.layers import OBSERVATIONS
 from aclearn.policies.network import tensors_of
 from compress.errors import DivergedTraining
-from compress.graphs.graph_network import GraphNetwork, is_head
-from compress.graphs.policy_graph import Layer, PolicyGraph, Tensors
+from compress.graphs.graph_network import GraphNetwork
+from compress.graphs.policy_graph import PolicyGraph, Tensors
 
 
 class DistillationLoss(NamedTuple):
@@ -54,25 +55,16 @@ def distillation_loss(
     return DistillationLoss(total, kl.detach(), value.detach(), entropy.detach())
 
 
-def one_signed_layers(graph: PolicyGraph) -> tuple[str, ...]:
-    """Names of the hidden layers that read nothing negative: pixels, or what passed a ReLU."""
-    pixels = graph.architecture.observation_dtype == "uint8"
-    convolutions = [layer for layer in graph.layers() if layer.is_convolution]
-    flat_is_positive = convolutions[-1].activation == "relu" if convolutions else pixels
-    return (
-        *_one_signed(graph.layers(), pixels),
-        *_one_signed(graph.value_layers(), flat_is_positive),
-    )
-
-
-def _one_signed(layers: Iterable[Layer], positive: bool) -> list[str]:
+def one_signed_layers(graph: PolicyGraph) -> list[str]:
+    """Names of the hidden products that read nothing negative: pixels, or what passed a ReLU."""
+    signed = {OBSERVATIONS: graph.architecture.observation_dtype != "uint8"}
     names = []
-    for layer in layers:
-        if is_head(layer):
-            break
-        if positive or layer.input_activation == "relu":
+    for layer in graph.layers(with_value=True):
+        read = any(signed[name] for name in layer.reads)
+        if layer.is_product and not layer.head and not read:
             names.append(layer.name)
-        positive = layer.activation == "relu"
+        keeps = layer.kind in ("scale", "max_pool", "flatten", "add")
+        signed[layer.name] = layer.kind != "relu" and (read or not keeps)
     return names
 
 
@@ -176,7 +168,7 @@ class Student:
             self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=learning_rate, fused=True)
         parameter = self.network.get_parameter
-        self._first = parameter(f"{graph.layers()[0].name}.weight")
+        self._first = parameter(f"{graph.products()[0].name}.weight")
         self._centred = [parameter(f"{name}.weight") for name in one_signed_layers(graph)]
         self._value_bias = parameter("value.bias")
         self.alive = True

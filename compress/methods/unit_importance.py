@@ -16,9 +16,9 @@ Scores = dict[str, NDArray[np.float64]]
 
 def magnitudes(policy: Policy) -> Scores:
     """The L2 norm of each unit's weights and bias, by layer (Li et al. 2017, with the L2 norm)."""
-    reads = sources(policy.graph.architecture)
+    reads = sources(policy.graph.architecture.layers)
     scores: Scores = {}
-    for name, count in unit_counts(policy.graph.architecture).items():
+    for name, count in unit_counts(policy.graph.architecture.layers).items():
         rows = policy.tensors[f"{name}.weight"].reshape(count, -1).astype(np.float64)
         if reads[name] is None and policy.graph.scale_folded:
             rows *= 255.0  # as they were beside the bias before `fuse`
@@ -42,9 +42,9 @@ def influences(policy: Policy, given: Activations, *, compensated: bool) -> Scor
         compensated: the next bias will get the mean back (`compensated_biases`), so that only the
             deviation from it is lost.
     """
-    reads = sources(policy.graph.architecture)
+    reads = sources(policy.graph.architecture.layers)
     scores: Scores = {}
-    for name, count in unit_counts(policy.graph.architecture).items():
+    for name, count in unit_counts(policy.graph.architecture.layers).items():
         # in order of execution the policy's reader comes before the value's
         reader = next(reader for reader, source in reads.items() if source == name)
         weight = policy.tensors[f"{reader}.weight"].astype(np.float64)
@@ -78,7 +78,7 @@ def activations(policy: Policy, observations: NDArray[Any]) -> dict[str, NDArray
     from compress.graphs.graph_network import GraphNetwork
 
     architecture = policy.graph.architecture
-    counts = unit_counts(architecture)
+    counts = unit_counts(architecture.layers)
     network = GraphNetwork(policy.graph).load(policy.tensors)
     given: dict[str, NDArray[np.float32]] = {}
 
@@ -88,7 +88,7 @@ def activations(policy: Policy, observations: NDArray[Any]) -> dict[str, NDArray
 
         return hook
 
-    for layer, source in sources(architecture).items():
+    for layer, source in sources(architecture.layers).items():
         if source is not None and source in counts:
             network.get_submodule(layer).register_forward_pre_hook(note(source))
     with torch.inference_mode():

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from aclearn.policies import Architecture
 from compress.graphs.onnx_graph import build_onnx, onnx_tensors
 from compress.graphs.policy_graph import PolicyGraph, Tensors, check_tensors, stored_as_float32
-from compress.graphs.scale_folding import fold_scale
+from compress.graphs.units import fold_scale
 from compress.runtimes.optimised_onnx import Skeleton
 
 

@@ -1,0 +1,157 @@
+"""Layers: one ordered list of them says what a network computes.
+
+The list is plain data. The torch module, the ONNX graph, the units that pruning may remove, the
+names and shapes of all tensors and the digests are made from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from math import prod
+from typing import Any
+
+Shape = tuple[int, ...]
+
+#: What a layer reads that reads no other one.
+OBSERVATIONS = "observations"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One step of a network.
+
+    The kinds, and the fields that say more of them:
+
+    * "scale": times `factor`; the first layer, which brings observations to the network's dtype.
+    * "convolution": a square one, `units` filters, `kernel`, `stride`, `padding`, `bias`, `gain`.
+    * "dense": `units`, `bias`, `gain`.
+    * "max_pool": `kernel`, `stride`, `padding`.
+    * "flatten": all but the first axis become one.
+    * "relu", "tanh"; "add": the sum of the two layers that it reads.
+
+    A kind that is not among them has no tensors and keeps the shape of what it reads;
+    `aclearn.policies.network.KINDS` and `compress.graphs.onnx_graph.KINDS` compute it.
+
+    Attributes:
+        name: of the layer; its tensors are called `<name>.weight` and `<name>.bias`.
+        kind: what it computes.
+        reads: names of layers before it, or "observations".
+        units: filters of a convolution, outputs of a dense layer.
+        kernel: height and width, in pixels of what it reads.
+        stride: in the same pixels.
+        padding: pixels on every side.
+        bias: whether a bias is added.
+        factor: of "scale".
+        gain: of the orthogonal matrix that the weights start as.
+        head: it gives the policy's logits or the value, in float32 under autocast too.
+    """
+
+    name: str
+    kind: str
+    reads: tuple[str, ...]
+    units: int = 0
+    kernel: int = 0
+    stride: int = 1
+    padding: int = 0
+    bias: bool = True
+    factor: float = 1.0
+    gain: float = 1.0
+    head: bool = False
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it multiplies by a weight."""
+        return self.kind in ("convolution", "dense")
+
+    def output_shape(self, given: Shape) -> Shape:
+        """Of one observation's output, where the layer reads this shape."""
+        if self.kind in ("convolution", "max_pool"):
+            channels, *size = given
+            sides = ((side + 2 * self.padding - self.kernel) // self.stride + 1 for side in size)
+            return (self.units or channels, *sides)
+        if self.kind == "flatten":
+            return (prod(given),)
+        return (self.units,) if self.kind == "dense" else given
+
+    def tensor_shapes(self, given: Shape) -> dict[str, Shape]:
+        """Its tensors by name, where it reads this shape."""
+        if not self.is_product:
+            return {}
+        kernel = (self.kernel, self.kernel) if self.kind == "convolution" else ()
+        shapes = {f"{self.name}.weight": (self.units, given[0], *kernel)}
+        return shapes | ({f"{self.name}.bias": (self.units,)} if self.bias else {})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON-able data, without the fields that have their defaults."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        defaults = {field.name: field.default for field in fields(self)}
+        return {name: value for name, value in values.items() if value != defaults[name]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Layer:
+        """The layer that `to_dict` described."""
+        return cls(**{**data, "reads": tuple(data["reads"])})
+
+
+def output_shapes(layers: Iterable[Layer], observation_shape: Shape) -> dict[str, Shape]:
+    """The shape of what each layer gives of one observation, by name.
+
+    Raises:
+        ValueError: a name is there twice, or a layer reads something that is not before it.
+    """
+    shapes = {OBSERVATIONS: observation_shape}
+    for layer in layers:
+        unknown = [name for name in layer.reads if name not in shapes]
+        if unknown or not layer.reads:
+            raise ValueError(
+                f"layer {layer.name!r} reads {unknown or 'nothing'}; expected layers before it: "
+                f"{', '.join(shapes)}"
+            )
+        if layer.name in shapes:
+            raise ValueError(f"layer {layer.name!r} is there twice")
+        shapes[layer.name] = layer.output_shape(shapes[layer.reads[0]])
+    return shapes
+
+
+def tensor_shapes(layers: Iterable[Layer], observation_shape: Shape) -> dict[str, Shape]:
+    """Every tensor's name and shape, in the order of the layers."""
+    layers = tuple(layers)
+    outputs = output_shapes(layers, observation_shape)
+    return {
+        name: shape
+        for layer in layers
+        for name, shape in layer.tensor_shapes(outputs[layer.reads[0]]).items()
+    }
+
+
+def needed_by(layers: Iterable[Layer], name: str) -> tuple[Layer, ...]:
+    """The layers that the output of layer `name` follows from, itself the last one."""
+    needed, found = {name}, []
+    for layer in reversed(tuple(layers)):
+        if layer.name in needed:
+            needed.update(layer.reads)
+            found.append(layer)
+    return tuple(reversed(found))
+
+
+def factored(layers: Iterable[Layer], ranks: Mapping[str, int]) -> tuple[Layer, ...]:
+    """The list with two layers for each of these products: W ≈ up · down.
+
+    Args:
+        layers: to take.
+        ranks: name of a layer → outputs of its `down`.
+    """
+    renamed: dict[str, str] = {}
+    result = []
+    for layer in layers:
+        layer = replace(layer, reads=tuple(renamed.get(name, name) for name in layer.reads))
+        if layer.name not in ranks:
+            result.append(layer)
+            continue
+        down, up = f"{layer.name}.down", f"{layer.name}.up"
+        result.append(replace(layer, name=down, units=ranks[layer.name], bias=False))
+        kernel = min(layer.kernel, 1)
+        result.append(replace(layer, name=up, reads=(down,), kernel=kernel, stride=1, padding=0))
+        renamed[layer.name] = up
+    return tuple(result)

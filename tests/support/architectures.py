@@ -1,0 +1,54 @@
+"""What an architecture was built from, and the same with something else."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from aclearn.policies import Architecture, Convolution, ResidualSection, build_architecture
+
+
+class Parts(NamedTuple):
+    """The arguments of `build_architecture`, read from a list of layers by the layers' names."""
+
+    name: str
+    observation_shape: tuple[int, ...]
+    observation_dtype: str
+    actions: int
+    convolutions: tuple[Convolution, ...]
+    hidden: tuple[int, ...]
+    activation: str
+    separate_value: bool
+    sections: tuple[ResidualSection, ...]
+
+
+def parts_of(architecture: Architecture) -> Parts:
+    layers = {layer.name: layer for layer in architecture.layers}
+
+    def numbered(pattern: str):
+        i = 0
+        while pattern.format(i) in layers:
+            yield layers[pattern.format(i)]
+            i += 1
+
+    return Parts(
+        architecture.name,
+        architecture.observation_shape,
+        architecture.observation_dtype,
+        architecture.actions,
+        tuple(Convolution(c.units, c.kernel, c.stride) for c in numbered("convolutions.{}")),
+        tuple(layer.units for layer in numbered("hidden.{}")),
+        "tanh" if any(layer.kind == "tanh" for layer in architecture.layers) else "relu",
+        "value_hidden.0" in layers,
+        tuple(
+            ResidualSection(
+                section.units,
+                tuple(x.units for x in numbered(f"sections.{i}.blocks.{{}}.first")),
+            )
+            for i, section in enumerate(numbered("sections.{}.convolution"))
+        ),
+    )
+
+
+def altered(architecture: Architecture, **changes) -> Architecture:
+    """The same, but that some of its parts are others."""
+    return build_architecture(**parts_of(architecture)._replace(**changes)._asdict())
