@@ -89,14 +89,6 @@ class Quantizer(Link):
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
         """The same layers in the new precision."""
         self.require_plain(graph)
-        if self._int8:
-            convolutions = {x.name for x in graph.layers() if x.kind == "convolution"}
-            for layer in graph.layers():
-                if layer.kind == "tanh" and layer.reads[0] in convolutions:
-                    raise self.refuse(
-                        f"{layer.reads[0]} is a convolution followed by tanh, for which there is "
-                        "no int8 kernel; use relu or fp16"
-                    )
         return replace(
             graph,
             precision=self._precision,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from compress.graphs.onnx_graph import unknown_kind
 from compress.graphs.policy_graph import PolicyGraph, Runtime
 from compress.link import Link
 from compress.policy import Context, Policy
@@ -33,6 +34,12 @@ class ONNX(_StaticGraph):
     """A graph for ONNX Runtime, built once; each version brings its tensors (`build_onnx`)."""
 
     runtime: Runtime = "onnx"
+
+    def plan(self, graph: PolicyGraph) -> PolicyGraph:
+        """The same graph, made static."""
+        if (reason := unknown_kind(graph)) is not None:
+            raise self.refuse(reason)
+        return super().plan(graph)
 
 
 class TorchScript(_StaticGraph):

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from aclearn.policies import Architecture, Convolution, ResidualSection
+from aclearn.policies import Architecture, Convolution, ResidualSection, build_architecture
 from aclearn.types import PolicyVersion
 from compress import Policy
 from tests.support.checked_swaps import swaps_checked
 
-_IMAGES = Architecture(
+_IMAGES = build_architecture(
     "small-images",
     (2, 12, 12),
     "uint8",
@@ -21,11 +21,11 @@ _IMAGES = Architecture(
     (Convolution(5, 4, 2), Convolution(6, 3, 1)),
     (16, 8),
 )
-_FLAT = Architecture(
+_FLAT = build_architecture(
     "small-flat", (5,), "float32", 4, (), (12, 10), activation="tanh", separate_value=True
 )
 # blocks as wide as their section, wider and narrower; an odd size
-_RESIDUAL = Architecture(
+_RESIDUAL = build_architecture(
     "small-residual",
     (2, 13, 12),
     "uint8",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,6 +23,7 @@ from compress import (
 )
 from compress.methods.distiller import Distiller
 from compress.methods.quantizer import Quantizer
+from tests.support.architectures import altered
 
 
 def int8(**settings):
@@ -176,7 +176,7 @@ def test_a_link_that_needs_observations_waits_for_them(small) -> None:
 
 
 def test_links_before_a_named_student_are_not_run_since_they_have_no_effect(small) -> None:
-    student, made = replace(small.flat, hidden=(6, 6)), []
+    student, made = altered(small.flat, hidden=(6, 6)), []
     for before in ([], [Moody(), Pruning(importance="activation")]):
         chain = chain_of(*before, Distiller(student, first_steps=2), ONNX(), batch_sizes=())
         context = Context(small.observations(small.flat, 64), seed=2)
@@ -319,7 +319,7 @@ def test_latencies_are_measured_once_a_graph(small) -> None:
     )
     assert set(first) == {1, 4} and all(ms > 0.0 for ms in first.values())
     assert first == second  # two measurements are never equal to the last digit
-    other = replace(small.images, hidden=(9,))
+    other = altered(small.images, hidden=(9,))
     assert chain.compress(small.policy(other), context).latency_ms != first
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from aclearn.types import PolicyVersion
 from compress import ONNX, ChainError, Context, Link, TorchScript, check_compressor
+from tests.support.architectures import altered, parts_of
 
 
 class Scale(Link):
@@ -46,7 +47,7 @@ class Wider(Scale):
     """Promises another width and keeps it."""
 
     def plan(self, graph):
-        return graph.with_architecture(replace(graph.architecture, hidden=(20,)))
+        return graph.with_architecture(altered(graph.architecture, hidden=(20,)))
 
     def compress(self, policy, context):
         graph = self.plan(policy.graph)
@@ -124,14 +125,14 @@ class MorePrecise(Scale):
 
 class OtherActions(Wider):
     def plan(self, graph):
-        return graph.with_architecture(replace(graph.architecture, actions=7))
+        return graph.with_architecture(altered(graph.architecture, actions=7))
 
 
 class OtherObservations(Wider):
     def plan(self, graph):
         architecture = graph.architecture
         dtype = "float32" if architecture.observation_dtype == "uint8" else "uint8"
-        return graph.with_architecture(replace(architecture, observation_dtype=dtype))
+        return graph.with_architecture(altered(architecture, observation_dtype=dtype))
 
 
 class ForgetsTheValue(Scale):
@@ -237,6 +238,7 @@ class LooksLikeTwo(Scale):
     id = "scale>onnx"
 
 
+_OTHER_WIDTH = "plan promised another graph .*hidden.0: .*'units': 20.* promised, .*16.* made"
 _BREACHES = {
     WritesInto: "changed the tensor 'policy.bias' of the policy it was given",
     WritesTheSame: "changed the tensor 'value.weight' of the policy it was given",
@@ -251,8 +253,8 @@ _BREACHES = {
     Stale: "expected version PolicyVersion.generation=0, version=2., got .*version=1",
     Dice: "two runs with one seed gave different .*context.seed",
     RemembersInItself: "two runs with one seed gave different",
-    PromisesMore: "plan promised .*hidden=.20,.*compress made",
-    MorePrecise: "plan promised .*fp16",
+    PromisesMore: _OTHER_WIDTH,
+    MorePrecise: "plan promised another .* 'fp16' promised",
     OtherActions: "observations and actions must stay as they are",
     OtherObservations: "observations and actions must stay as they are",
     ForgetsTheValue: "missing or unknown tensors .*value.bias",
@@ -260,7 +262,7 @@ _BREACHES = {
     Doubles: "expected float32 .* got float64",
     Blind: "before there are observations compress raised NeedsObservations.*set needs_obs",
     BlindWithoutACheck: "before there are observations compress raised AttributeError",
-    OtherwiseWithoutObservations: "plan promised .*hidden=.20,.*compress made",
+    OtherwiseWithoutObservations: _OTHER_WIDTH,
     Nameless: "id: expected one printable word without '>', got ''",
     TwoWords: "id: expected one printable word",
     LooksLikeTwo: "id: expected one printable word",
@@ -298,7 +300,7 @@ except AssertionError as error:
 def test_a_refusal_is_no_breach(small) -> None:
     class ForImages(Scale):
         def plan(self, graph):
-            if not graph.architecture.convolutions:
+            if not parts_of(graph.architecture).convolutions:
                 raise self.refuse("needs convolutions")
             return graph
 

@@ -13,7 +13,7 @@ import pytest
 
 from aclearn.config import Config, EnvConfig, MonitorConfig, RunConfig
 from aclearn.launch import StopFlag
-from aclearn.policies import Architecture, Convolution
+from aclearn.policies import Architecture, Convolution, build_architecture
 from aclearn.types import Unroll
 from aclearn.wire import Heartbeat, Peer
 from compress import RefusedTensors
@@ -23,8 +23,8 @@ from tests.support.env_specs import plain_spec
 from tests.support.unrolls import quiet_unroll
 
 DEADLINE_S = 15.0
-IMAGES = Architecture("tiny", (2, 8, 8), "uint8", 3, (Convolution(4, 4, 2),), (6,))
-FLAT = Architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True)
+IMAGES = build_architecture("tiny", (2, 8, 8), "uint8", 3, (Convolution(4, 4, 2),), (6,))
+FLAT = build_architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True)
 
 
 class Clock:

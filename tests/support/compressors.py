@@ -15,6 +15,7 @@ from services.compressor.server import serve_artifacts
 from services.runtime.peer_link import PeerLink
 from services.runtime.policy_client import PolicyClient
 from services.runtime.policy_sources import ArtifactSource
+from tests.support.architectures import parts_of
 
 
 class Moody(Link):
@@ -55,7 +56,7 @@ def some_observations(architecture, count: int, seed: int = 0):
 def float64_logits(architecture, tensors, observations):
     """The mlp by hand."""
     x = observations.astype(np.float64)
-    for i in range(len(architecture.hidden)):
+    for i in range(len(parts_of(architecture).hidden)):
         x = np.tanh(x @ tensors[f"hidden.{i}.weight"].T + tensors[f"hidden.{i}.bias"])
     return x @ tensors["policy.weight"].T + tensors["policy.bias"]
 

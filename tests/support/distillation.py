@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,24 +10,22 @@ import torch
 from aclearn.policies import Convolution
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from compress import PolicyGraph
+from tests.support.architectures import altered
 
 
 def smaller(architecture):
     """A student for the architecture."""
     if not architecture.convolves:
-        return replace(architecture, hidden=(6,), separate_value=False)
-    return replace(architecture, convolutions=(Convolution(4, 4, 2),), hidden=(12,), sections=())
+        return altered(architecture, hidden=(6,), separate_value=False)
+    return altered(architecture, convolutions=(Convolution(4, 4, 2),), hidden=(12,), sections=())
 
 
 def outputs(architecture, tensors, observations):
     """Logits and values in float64 from the module that the trainer learns with."""
     network = PolicyNetwork(architecture, seed=0)
     load_tensors(network, tensors)
-    network._scale = None
-    x = torch.from_numpy(observations).double()
     with torch.no_grad():
-        scaled = x / 255.0 if architecture.observation_dtype == "uint8" else x
-        logits, values = network.double()(scaled)
+        logits, values = network.double()(torch.from_numpy(observations))
     return logits.numpy(), values.numpy()
 
 
@@ -55,7 +52,7 @@ def distance(a, b):
 
 def pruned(policy, small, seed):
     """What a link before might have made: the same observations, fewer filters and units."""
-    architecture = replace(
+    architecture = altered(
         policy.graph.architecture, convolutions=(Convolution(3, 4, 2),), hidden=(7,)
     )
     return policy.become(PolicyGraph(architecture), small.tensors(architecture, seed))

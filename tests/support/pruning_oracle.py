@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 
-from aclearn.policies import Architecture, Convolution, ResidualSection
+from aclearn.policies import Convolution, ResidualSection, build_architecture
 from compress import Policy
 from compress.graphs.graph_network import GraphNetwork
 from compress.graphs.units import keep_units, sources
+from tests.support.architectures import altered, parts_of
 
-IMAGES = Architecture(
+IMAGES = build_architecture(
     "images", (2, 9, 9), "uint8", 3, (Convolution(6, 3, 2), Convolution(5, 2, 1)), (10, 7)
 )
-FLAT = Architecture("flat", (5,), "float32", 3, (), (12, 9), "tanh", separate_value=True)
+FLAT = build_architecture("flat", (5,), "float32", 3, (), (12, 9), "tanh", separate_value=True)
 ARCHITECTURES = {
     "images": IMAGES,
-    "images-without-hidden": replace(IMAGES, hidden=()),
-    "one-convolution-tanh": replace(
+    "images-without-hidden": altered(IMAGES, hidden=()),
+    "one-convolution-tanh": altered(
         IMAGES, convolutions=(Convolution(9, 4, 3),), hidden=(6,), activation="tanh"
     ),
-    "residual": replace(
+    "residual": altered(
         IMAGES,
         convolutions=(),
         sections=(ResidualSection(5, (6, 4)), ResidualSection(4, (5,))),
     ),
     "flat-with-its-own-value": FLAT,
-    "flat-shared": replace(FLAT, separate_value=False, activation="relu"),
-    "flat-uint8": replace(FLAT, observation_dtype="uint8", hidden=(8,)),
+    "flat-shared": altered(FLAT, separate_value=False, activation="relu"),
+    "flat-uint8": altered(FLAT, observation_dtype="uint8", hidden=(8,)),
 }
 
 
@@ -38,8 +37,9 @@ def slow_forward(architecture, tensors, observations, fixed=None):
 
     `fixed` is layer → unit → what it gives instead: a number, or one for each position.
     """
+    parts = parts_of(architecture)
     fixed, given = fixed or {}, {}
-    activate = np.tanh if architecture.activation == "tanh" else lambda x: np.maximum(x, 0.0)
+    activate = np.tanh if parts.activation == "tanh" else lambda x: np.maximum(x, 0.0)
     x = observations.astype(np.float64)
     if architecture.observation_dtype == "uint8":
         x = x / 255.0
@@ -86,25 +86,25 @@ def slow_forward(architecture, tensors, observations, fixed=None):
             out[:, unit] = (x * weight[unit]).sum(axis=1) + bias[unit]
         return out
 
-    for i, conv in enumerate(architecture.convolutions):
+    for i, conv in enumerate(parts.convolutions):
         x = hold(f"convolutions.{i}", activate(convolve(f"convolutions.{i}", x, conv.stride)))
-    for i, section in enumerate(architecture.sections):
+    for i, section in enumerate(parts.sections):
         x = pool(convolve(f"sections.{i}.convolution", x, 1, 1))
         for j in range(len(section.blocks)):
             first, second = (f"sections.{i}.blocks.{j}.{end}" for end in ("first", "second"))
             inner = hold(first, activate(convolve(first, activate(x), 1, 1)))
             x = x + convolve(second, inner, 1, 1, source=first)
-    x = activate(x) if architecture.sections else x
+    x = activate(x) if parts.sections else x
     flat = x.reshape(len(x), -1)
 
     def tower(name):
         x = flat
-        for i in range(len(architecture.hidden)):
+        for i in range(len(parts.hidden)):
             x = hold(f"{name}.{i}", activate(dense(f"{name}.{i}", x)))
         return x
 
     policy = tower("hidden")
-    value = tower("value_hidden") if architecture.separate_value else policy
+    value = tower("value_hidden") if parts.separate_value else policy
     return dense("policy", policy), dense("value", value)[:, 0], given
 
 
@@ -115,18 +115,20 @@ def graph_outputs(policy, observations):
 
 
 def layers_of(architecture):
-    names = {f"convolutions.{i}": c.filters for i, c in enumerate(architecture.convolutions)}
-    for i, section in enumerate(architecture.sections):
+    parts = parts_of(architecture)
+    names = {f"convolutions.{i}": c.filters for i, c in enumerate(parts.convolutions)}
+    for i, section in enumerate(parts.sections):
         names |= {f"sections.{i}.blocks.{j}.first": n for j, n in enumerate(section.blocks)}
-    names |= {f"hidden.{i}": width for i, width in enumerate(architecture.hidden)}
-    if architecture.separate_value:
-        names |= {f"value_hidden.{i}": width for i, width in enumerate(architecture.hidden)}
+    names |= {f"hidden.{i}": width for i, width in enumerate(parts.hidden)}
+    if parts.separate_value:
+        names |= {f"value_hidden.{i}": width for i, width in enumerate(parts.hidden)}
     return names
 
 
 def widths_of(architecture):
-    inner = [width for section in architecture.sections for width in section.blocks]
-    return [c.filters for c in architecture.convolutions] + inner + list(architecture.hidden)
+    parts = parts_of(architecture)
+    inner = [width for section in parts.sections for width in section.blocks]
+    return [c.filters for c in parts.convolutions] + inner + list(parts.hidden)
 
 
 def smallest(scores, count):
@@ -154,7 +156,7 @@ def least_important(architecture, small, tensors):
 
 def mean_of(architecture, given, layer, unit):
     """A unit's mean activation; for each position where a dense layer reads them one by one."""
-    last = f"convolutions.{len(architecture.convolutions) - 1}"
+    last = f"convolutions.{len(parts_of(architecture).convolutions) - 1}"
     axis = 0 if layer == last else None
     return given[layer][:, unit].mean(axis=axis)
 
@@ -189,14 +191,16 @@ def reconstructed(architecture, tensors, removed, visited, ridge=0.03):
     }
     small, narrow = keep_units(architecture, tensors, kept)
     _, _, whole = slow_forward(architecture, tensors, visited)
-    for layer, source in sources(architecture).items():
+    for layer, source in sources(architecture.layers).items():
         if not removed.get(source):
             continue
         weight = tensors[f"{layer}.weight"].astype(np.float64)
         reads = [whole[source], slow_forward(small, narrow, visited)[2][source]]
         if weight.ndim == 4:
             inner = layer.startswith("sections")
-            stride = 1 if inner else architecture.convolutions[int(layer.split(".")[1])].stride
+            stride = (
+                1 if inner else parts_of(architecture).convolutions[int(layer.split(".")[1])].stride
+            )
             reads = [patches_of(x, weight.shape[2], stride, int(inner)) for x in reads]
         given, read = (x.reshape(len(x), -1) for x in reads)
         units = kept.get(layer, slice(None))

@@ -34,9 +34,4 @@ def reference_logits(architecture, tensors, observations):
     load_tensors(network, tensors)
     network = network.double()
     with torch.no_grad():
-        x = torch.from_numpy(observations)
-        if architecture.observation_dtype == "uint8":
-            # the module divides by 255 itself; leave only that to it
-            network._scale = None
-            x = x.double() / 255.0
-        return network(x.double())[0].numpy()
+        return network(torch.from_numpy(observations))[0].numpy()

@@ -19,6 +19,7 @@ from aclearn.wire import ArtifactReply, ArtifactRequest, Weights, WeightsRequest
 from compress import Artifact, ArtifactPolicy
 from services.evaluator.saved_policy import load_policy
 from services.runtime.artifact_messages import artifact_of
+from tests.support.architectures import parts_of
 from tests.support.system import CARTPOLE, PONG, Run, System, Visitor
 
 _ROOM = {"max_restarts": 20, "backoff_first_s": 0.1, "backoff_max_s": 0.2}
@@ -151,7 +152,7 @@ def test_each_of_two_compressors_has_a_student_and_its_actor_runs_it(
     first, second = students["compressor-0"], students["compressor-1"]
     for student in (first, second):
         assert student.chain == "distill=mlp-8>onnx"
-        assert student.graph.architecture.hidden == (8,)
+        assert parts_of(student.graph.architecture).hidden == (8,)
     # each draws its own first weights
     weights = [student.tensors["hidden.0.weight"] for student in (first, second)]
     assert np.abs(weights[0] - weights[1]).max() > 0.1

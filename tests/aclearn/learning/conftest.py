@@ -10,19 +10,20 @@ import torch
 
 from aclearn.config import ActorCriticConfig, CorrectorConfig, LossConfig, OptimiserConfig
 from aclearn.learning import Batch, Learner, Objective, make_objective
-from aclearn.policies import Architecture, Convolution, ResidualSection
+from aclearn.policies import Architecture, Convolution, ResidualSection, build_architecture
+from tests.support.architectures import altered
 
 CPU = torch.device("cpu")
-IMAGES = Architecture(
+IMAGES = build_architecture(
     "tiny", (2, 6, 5), "uint8", 3, (Convolution(4, 3, 2), Convolution(5, 2, 1)), (6,)
 )
-RESIDUAL = replace(
+RESIDUAL = altered(
     IMAGES,
     name="residual",
     convolutions=(),
     sections=(ResidualSection(4, (4, 3)), ResidualSection(3, (3,))),
 )
-FLAT = Architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True)
+FLAT = build_architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True)
 LOSS = ActorCriticConfig(discount=0.9, entropy_cost=0.05, value_cost=0.6)
 #: Of `correctors.vtrace`.
 BARS = {"rho_bar": 1.2, "c_bar": 0.8, "pg_rho_bar": 1.5, "lambda_": 0.7}

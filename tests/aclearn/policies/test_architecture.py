@@ -12,8 +12,16 @@ import pytest
 
 from aclearn.config import PolicyConfig
 from aclearn.errors import ConfigError
-from aclearn.policies import Architecture, Convolution, ResidualSection, describe_architecture
+from aclearn.policies import (
+    Architecture,
+    Convolution,
+    ResidualSection,
+    build_architecture,
+    describe_architecture,
+)
+from aclearn.policies.layers import output_shapes
 from aclearn.types import ARCHITECTURES, PolicyVersion
+from tests.support.architectures import altered, parts_of
 
 
 def _image(name: str, **changes: object) -> Architecture:
@@ -24,6 +32,10 @@ def _image(name: str, **changes: object) -> Architecture:
 def _flat(**changes: object) -> Architecture:
     given = {"observation_shape": (4,), "observation_dtype": "float32", "actions": 2}
     return describe_architecture("mlp", **{**given, **changes})
+
+
+def _flat_shape(architecture: Architecture) -> tuple[int, ...]:
+    return output_shapes(architecture.layers, architecture.observation_shape)["flatten"]
 
 
 # filters, kernel, stride; then the fully connected width (Mnih et al. 2015; AcceRL Table 6)
@@ -64,10 +76,11 @@ def test_the_presets_are_those_that_the_configuration_offers() -> None:
 @pytest.mark.parametrize("name", _LAYERS)
 def test_an_image_preset_has_the_layers_of_its_paper(name: str) -> None:
     architecture = _image(name)
+    parts = parts_of(architecture)
     convolutions, hidden = _LAYERS[name]
-    assert architecture.convolutions == tuple(Convolution(*layer) for layer in convolutions)
-    assert architecture.hidden == hidden
-    assert (architecture.activation, architecture.separate_value) == ("relu", False)
+    assert parts.convolutions == tuple(Convolution(*layer) for layer in convolutions)
+    assert parts.hidden == hidden
+    assert (parts.activation, parts.separate_value) == ("relu", False)
 
 
 @pytest.mark.parametrize("name", _COUNTS)
@@ -81,11 +94,12 @@ def test_the_nature_network_has_the_known_number_of_parameters() -> None:
 
 def test_the_resnet_has_the_sections_of_its_paper_and_the_parameters_that_follow() -> None:
     architecture = _image("impala-resnet")
+    parts = parts_of(architecture)
     # Espeholt et al. 2018, figure 3 right: 16, 32 and 32 channels, two residual blocks each
-    assert [section.filters for section in architecture.sections] == [16, 32, 32]
-    assert [section.blocks for section in architecture.sections] == [(16, 16), (32, 32), (32, 32)]
-    assert (architecture.convolutions, architecture.hidden) == ((), (256,))
-    assert (architecture.activation, architecture.separate_value) == ("relu", False)
+    assert [section.filters for section in parts.sections] == [16, 32, 32]
+    assert [section.blocks for section in parts.sections] == [(16, 16), (32, 32), (32, 32)]
+    assert (parts.convolutions, parts.hidden) == ((), (256,))
+    assert (parts.activation, parts.separate_value) == ("relu", False)
     first = (4 * 16 * 9 + 16) + 4 * (16 * 16 * 9 + 16)
     second = (16 * 32 * 9 + 32) + 4 * (32 * 32 * 9 + 32)
     third = 5 * (32 * 32 * 9 + 32)
@@ -99,15 +113,16 @@ def test_the_resnet_has_the_sections_of_its_paper_and_the_parameters_that_follow
 )
 def test_a_section_halves_any_image_and_rounds_up(size, left) -> None:
     architecture = _image("impala-resnet", observation_shape=(3, *size))
-    assert architecture.flat_size == 32 * left[0] * left[1]
+    assert _flat_shape(architecture) == (32 * left[0] * left[1],)
 
 
 def test_the_mlp_has_two_towers_of_its_own_for_policy_and_value() -> None:
     architecture = _flat()
+    parts = parts_of(architecture)
     tower = (4 * 64 + 64) + (64 * 64 + 64)
     assert architecture.parameters == 2 * tower + (64 * 2 + 2) + (64 + 1)
-    assert architecture.hidden == (64, 64)
-    assert (architecture.activation, architecture.separate_value) == ("tanh", True)
+    assert parts.hidden == (64, 64)
+    assert (parts.activation, parts.separate_value) == ("tanh", True)
 
 
 def test_tensor_shapes_name_every_weight_in_the_order_in_which_they_travel() -> None:
@@ -124,8 +139,8 @@ def test_tensor_shapes_name_every_weight_in_the_order_in_which_they_travel() -> 
         ("value.bias", (1,)),
     ]
     sections = (ResidualSection(3, (2,)), ResidualSection(4, ()))
-    both = Architecture("any", (1, 9, 9), "uint8", 2, (Convolution(5, 2, 1),), (), "relu")
-    assert list(replace(both, sections=sections).tensor_shapes().items()) == [
+    both = build_architecture("any", (1, 9, 9), "uint8", 2, (Convolution(5, 2, 1),), (), "relu")
+    assert list(altered(both, sections=sections).tensor_shapes().items()) == [
         ("convolutions.0.weight", (5, 1, 2, 2)),
         ("convolutions.0.bias", (5,)),
         ("sections.0.convolution.weight", (3, 5, 3, 3)),
@@ -155,7 +170,8 @@ def test_tensor_shapes_name_every_weight_in_the_order_in_which_they_travel() -> 
 
 def test_hidden_widths_of_the_configuration_replace_those_of_the_preset() -> None:
     architecture = _image("accerl-net3", hidden=(16, 8))
-    assert architecture.hidden == (16, 8)
+    parts = parts_of(architecture)
+    assert parts.hidden == (16, 8)
     # 324 -> 16 -> 8 -> (6, 1)
     convolutions = 1_028 + 260
     assert architecture.parameters == convolutions + (324 * 16 + 16) + (16 * 8 + 8) + 54 + 9
@@ -182,20 +198,20 @@ def test_digests_differ_when_anything_but_the_name_differs() -> None:
     base = _image("accerl-net2")
     variants = [
         base,
-        replace(base, observation_shape=(4, 80, 84)),
-        replace(base, observation_shape=(4, 84, 80)),
-        replace(base, observation_dtype="float32"),
-        replace(base, actions=7),
-        replace(base, convolutions=base.convolutions[:1]),
-        replace(base, convolutions=(Convolution(8, 8, 2), base.convolutions[1])),
-        replace(base, hidden=(127,)),
-        replace(base, hidden=(128, 128)),
-        replace(base, activation="tanh"),
-        replace(base, separate_value=True),
-        replace(base, sections=(ResidualSection(8, (8,)),)),
-        replace(base, sections=(ResidualSection(7, (8,)),)),
-        replace(base, sections=(ResidualSection(8, (7,)),)),
-        replace(base, sections=(ResidualSection(8, ()),)),
+        altered(base, observation_shape=(4, 80, 84)),
+        altered(base, observation_shape=(4, 84, 80)),
+        altered(base, observation_dtype="float32"),
+        altered(base, actions=7),
+        altered(base, convolutions=parts_of(base).convolutions[:1]),
+        altered(base, convolutions=(Convolution(8, 8, 2), parts_of(base).convolutions[1])),
+        altered(base, hidden=(127,)),
+        altered(base, hidden=(128, 128)),
+        altered(base, activation="tanh"),
+        altered(base, separate_value=True),
+        altered(base, sections=(ResidualSection(8, (8,)),)),
+        altered(base, sections=(ResidualSection(7, (8,)),)),
+        altered(base, sections=(ResidualSection(8, (7,)),)),
+        altered(base, sections=(ResidualSection(8, ()),)),
     ]
     digests = [variant.digest() for variant in variants]
     assert len(set(digests)) == len(variants)
@@ -205,16 +221,25 @@ def test_digests_differ_when_anything_but_the_name_differs() -> None:
 
 def test_a_digest_is_the_same_in_every_process_and_release() -> None:
     # checkpoints name it: a change here makes every checkpoint foreign
-    architecture = Architecture(
+    architecture = build_architecture(
         "any", (2,), "float32", 2, (), (3,), activation="tanh", separate_value=True
     )
+    root, heads = 2**0.5, '"head": true, "kind": "dense"'
     text = (
-        '{"actions": 2, "activation": "tanh", "convolutions": [], "hidden": [3], '
-        '"observation_dtype": "float32", "observation_shape": [2], "separate_value": true}'
+        '{"actions": 2, "layers": ['
+        '{"kind": "scale", "name": "input", "reads": ["observations"]}, '
+        '{"kind": "flatten", "name": "flatten", "reads": ["input"]}, '
+        f'{{"gain": {root}, "kind": "dense", "name": "hidden.0", "reads": ["flatten"], '
+        '"units": 3}, '
+        '{"kind": "tanh", "name": "hidden.0.tanh", "reads": ["hidden.0"]}, '
+        f'{{"gain": {root}, "kind": "dense", "name": "value_hidden.0", "reads": ["flatten"], '
+        '"units": 3}, '
+        '{"kind": "tanh", "name": "value_hidden.0.tanh", "reads": ["value_hidden.0"]}, '
+        f'{{"gain": 0.01, {heads}, "name": "policy", "reads": ["hidden.0.tanh"], "units": 2}}, '
+        f'{{{heads}, "name": "value", "reads": ["value_hidden.0.tanh"], "units": 1}}], '
+        '"observation_dtype": "float32", "observation_shape": [2]}'
     )
     assert architecture.digest() == hashlib.sha256(text.encode()).hexdigest()[:16]
-    # and so for images, to which residual sections came later
-    assert _image("nature").digest() == "63c5243934085dc0"
 
 
 def test_an_unknown_preset_is_refused_with_the_names_that_exist() -> None:
@@ -249,7 +274,7 @@ def test_images_that_are_too_small_are_refused_with_the_layer_that_fails(
 
 def test_the_smallest_image_that_fits_leaves_one_pixel() -> None:
     # 3 <- 3x3 stride 1; (3-1)*2+4 = 8 <- 4x4 stride 2; (8-1)*4+8 = 36 <- 8x8 stride 4
-    assert _image("nature", observation_shape=(1, 36, 36)).flat_size == 64
+    assert _flat_shape(_image("nature", observation_shape=(1, 36, 36))) == (64,)
     with pytest.raises(ConfigError, match="3×3 convolution would meet 2×2"):
         _image("nature", observation_shape=(1, 35, 35))
 

@@ -7,16 +7,22 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from aclearn.policies import Architecture, Convolution, ResidualSection, describe_architecture
+from aclearn.policies import (
+    Architecture,
+    Convolution,
+    ResidualSection,
+    build_architecture,
+    describe_architecture,
+)
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
 from aclearn.types import ARCHITECTURES
 
-_TINY = Architecture(
+_TINY = build_architecture(
     "tiny", (2, 7, 6), "uint8", 3, (Convolution(4, 3, 2), Convolution(5, 2, 1)), (6,)
 )
-_FLAT = Architecture("flat", (3,), "float32", 2, (), (5, 4), "tanh", separate_value=True)
+_FLAT = build_architecture("flat", (3,), "float32", 2, (), (5, 4), "tanh", separate_value=True)
 
-_RESIDUAL = Architecture(
+_RESIDUAL = build_architecture(
     "residual",
     (2, 11, 8),
     "uint8",

@@ -16,7 +16,8 @@ from aclearn.policies.network import PolicyNetwork
 from aclearn.types import ARCHITECTURES
 from compress import PolicyGraph, RefusedTensors, check_tensors
 from compress.graphs.graph_network import GraphNetwork
-from compress.graphs.policy_graph import Layer, stored_as_float32
+from compress.graphs.policy_graph import stored_as_float32
+from tests.support.architectures import Parts, altered, parts_of
 
 
 def zeros(graph, *, with_value=False):
@@ -46,62 +47,104 @@ def test_a_plain_graph_has_exactly_the_tensors_of_its_architecture(name) -> None
     assert {n: tuple(p.shape) for n, p in GraphNetwork(graph).named_parameters()} == parameters
 
 
+def described(layers):
+    """Each layer in few words: its name, its kind, what it reads."""
+    return [(layer.name, layer.kind, *layer.reads) for layer in layers]
+
+
 def test_layers_come_in_order_of_execution(small) -> None:
-    assert PolicyGraph(small.images).layers() == (
-        Layer("convolutions.0", (5, 2, 4, 4), 2, True, "relu"),
-        Layer("convolutions.1", (6, 5, 3, 3), 1, True, "relu"),
-        Layer("hidden.0", (16, 54), 1, True, "relu"),  # 6 filters of 3 × 3
-        Layer("hidden.1", (8, 16), 1, True, "relu"),
-        Layer("policy", (3, 8), 1, True, None),
-    )
-    assert PolicyGraph(small.images).value_layers() == (Layer("value", (1, 8), 1, True, None),)
-    assert PolicyGraph(small.flat).value_layers() == (
-        Layer("value_hidden.0", (12, 5), 1, True, "tanh"),
-        Layer("value_hidden.1", (10, 12), 1, True, "tanh"),
-        Layer("value", (1, 10), 1, True, None),
-    )
-
-
-def test_the_layers_of_a_section_say_what_is_before_and_after_them(small) -> None:
-    around = {"stride": 1, "bias": True, "padding": 1}
-    opens, closes = {"input_activation": "relu"}, {"closes_block": True}
-    section, first = "sections.0", "sections.0.blocks.0"
-    layers = {layer.name: layer for layer in PolicyGraph(small.residual).layers()}
-    assert list(layers.values())[:5] == [
-        Layer(f"{section}.convolution", (6, 2, 3, 3), activation=None, pooled=True, **around),
-        Layer(f"{first}.first", (6, 6, 3, 3), activation="relu", **opens, **around),
-        Layer(f"{first}.second", (6, 6, 3, 3), activation=None, **closes, **around),
-        Layer(f"{section}.blocks.1.first", (8, 6, 3, 3), activation="relu", **opens, **around),
-        Layer(f"{section}.blocks.1.second", (6, 8, 3, 3), activation=None, **closes, **around),
+    graph = PolicyGraph(small.images)
+    assert described(graph.layers()) == [
+        ("input", "scale", "observations"),
+        ("convolutions.0", "convolution", "input"),
+        ("convolutions.0.relu", "relu", "convolutions.0"),
+        ("convolutions.1", "convolution", "convolutions.0.relu"),
+        ("convolutions.1.relu", "relu", "convolutions.1"),
+        ("flatten", "flatten", "convolutions.1.relu"),
+        ("hidden.0", "dense", "flatten"),
+        ("hidden.0.relu", "relu", "hidden.0"),
+        ("hidden.1", "dense", "hidden.0.relu"),
+        ("hidden.1.relu", "relu", "hidden.1"),
+        ("policy", "dense", "hidden.1.relu"),
     ]
-    # what follows the last section reads it activated
-    assert layers["sections.1.blocks.0.second"].activation == "relu"
-    assert layers["hidden.0"] == Layer("hidden.0", (16, 5 * 4 * 3), 1, True, "relu")
-    ranks = ((f"{section}.convolution", 2), (f"{first}.first", 3), (f"{first}.second", 4))
-    factored = {layer.name: layer for layer in PolicyGraph(small.residual, ranks=ranks).layers()}
-    for name, rank in ranks:
-        down, up = factored[f"{name}.down"], factored[f"{name}.up"]
-        whole = layers[name]
-        assert (down.padding, down.input_activation) == (1, whole.input_activation)
-        assert (up.padding, up.input_activation) == (0, None)
-        assert (down.activation, down.pooled, down.closes_block) == (None, False, False)
-        assert (up.activation, up.pooled) == (whole.activation, whole.pooled)
-        assert up.closes_block == whole.closes_block
-        assert (down.weight[0], up.weight) == (rank, (6, rank, 1, 1))
-
-
-def test_a_factored_layer_is_two_with_the_activation_after_the_second(small) -> None:
-    graph = PolicyGraph(small.images, ranks=(("convolutions.1", 2), ("hidden.0", 4)))
-    factored = {layer.name: layer for layer in graph.layers() if layer.name.count(".") == 2}
-    assert factored == {
-        "convolutions.1.down": Layer("convolutions.1.down", (2, 5, 3, 3), 1, False, None),
-        "convolutions.1.up": Layer("convolutions.1.up", (6, 2, 1, 1), 1, True, "relu"),
-        "hidden.0.down": Layer("hidden.0.down", (4, 54), 1, False, None),
-        "hidden.0.up": Layer("hidden.0.up", (16, 4), 1, True, "relu"),
+    assert graph.weight_shapes() == {
+        "convolutions.0": (5, 2, 4, 4),
+        "convolutions.1": (6, 5, 3, 3),
+        "hidden.0": (16, 54),  # 6 filters of 3 × 3
+        "hidden.1": (8, 16),
+        "policy": (3, 8),
+        "value": (1, 8),
     }
+    flat = PolicyGraph(small.flat)
+    beside = [layer for layer in flat.layers(with_value=True) if layer not in flat.layers()]
+    assert described(beside) == [
+        ("value_hidden.0", "dense", "flatten"),
+        ("value_hidden.0.tanh", "tanh", "value_hidden.0"),
+        ("value_hidden.1", "dense", "value_hidden.0.tanh"),
+        ("value_hidden.1.tanh", "tanh", "value_hidden.1"),
+        ("value", "dense", "value_hidden.1.tanh"),
+    ]
+
+
+def test_the_layers_of_a_section_pool_and_add_what_its_blocks_were_given(small) -> None:
+    graph = PolicyGraph(small.residual)
+    first, second = "sections.0.blocks.0", "sections.0.blocks.1"
+    assert described(graph.layers())[1:14] == [
+        ("sections.0.convolution", "convolution", "input"),
+        ("sections.0.max_pool", "max_pool", "sections.0.convolution"),
+        (f"{first}.relu", "relu", "sections.0.max_pool"),
+        (f"{first}.first", "convolution", f"{first}.relu"),
+        (f"{first}.first.relu", "relu", f"{first}.first"),
+        (f"{first}.second", "convolution", f"{first}.first.relu"),
+        (f"{first}.add", "add", "sections.0.max_pool", f"{first}.second"),
+        (f"{second}.relu", "relu", f"{first}.add"),
+        (f"{second}.first", "convolution", f"{second}.relu"),
+        (f"{second}.first.relu", "relu", f"{second}.first"),
+        (f"{second}.second", "convolution", f"{second}.first.relu"),
+        (f"{second}.add", "add", f"{first}.add", f"{second}.second"),
+        ("sections.1.convolution", "convolution", f"{second}.add"),
+    ]
+    layers = {layer.name: layer for layer in graph.layers()}
+    for name in ("sections.0.convolution", f"{first}.first", f"{first}.second"):
+        assert (layers[name].kernel, layers[name].stride, layers[name].padding) == (3, 1, 1)
+    pool = layers["sections.0.max_pool"]
+    assert (pool.kernel, pool.stride, pool.padding) == (3, 2, 1)
+    # what follows the last section reads it activated
+    assert layers["flatten"].reads == ("sections.relu",)
+    assert layers["sections.relu"].reads == ("sections.1.blocks.0.add",)
+    assert graph.weight_shapes()["hidden.0"] == (16, 5 * 4 * 3)
+
+
+def test_a_factored_layer_is_two_and_its_readers_read_the_second(small) -> None:
+    ranks = (("convolutions.0", 2), ("hidden.0", 4), ("policy", 1))
+    graph = PolicyGraph(small.images, ranks=ranks)
+    layers = {layer.name: layer for layer in graph.layers(with_value=True)}
+    assert described(layers.values())[1:4] == [
+        ("convolutions.0.down", "convolution", "input"),
+        ("convolutions.0.up", "convolution", "convolutions.0.down"),
+        ("convolutions.0.relu", "relu", "convolutions.0.up"),
+    ]
+    down, up = layers["convolutions.0.down"], layers["convolutions.0.up"]
+    assert (down.units, down.kernel, down.stride, down.bias) == (2, 4, 2, False)
+    assert (up.units, up.kernel, up.stride, up.padding, up.bias) == (5, 1, 1, 0, True)
+    assert layers["hidden.1"].reads == ("hidden.0.relu",)
+    assert layers["hidden.0.relu"].reads == ("hidden.0.up",)
+    assert layers["policy.down"].head and layers["policy.up"].head
     assert "hidden.0.down.bias" not in graph.tensors()
-    strided = PolicyGraph(small.images, ranks=(("convolutions.0", 2),)).layers()
-    assert [layer.stride for layer in strided[:2]] == [2, 1]
+    shapes = graph.weight_shapes()
+    assert (shapes["hidden.0.down"], shapes["hidden.0.up"]) == ((4, 54), (16, 4))
+    assert (shapes["convolutions.0.down"], shapes["convolutions.0.up"]) == (
+        (2, 2, 4, 4),
+        (5, 2, 1, 1),
+    )
+
+
+def test_a_factored_convolution_keeps_its_padding_in_the_half_that_reads(small) -> None:
+    graph = PolicyGraph(small.residual, ranks=(("sections.0.convolution", 2),))
+    layers = {layer.name: layer for layer in graph.layers()}
+    down, up = layers["sections.0.convolution.down"], layers["sections.0.convolution.up"]
+    assert (down.padding, up.padding) == (1, 0)
+    assert layers["sections.0.max_pool"].reads == ("sections.0.convolution.up",)
 
 
 @pytest.mark.parametrize(
@@ -206,19 +249,19 @@ def test_the_digest_differs_when_anything_but_the_presets_name_does(small) -> No
         "observation_shape": (2, 12, 13),
         "observation_dtype": "float32",
         "actions": 4,
-        "convolutions": architecture.convolutions[:1],
+        "convolutions": parts_of(architecture).convolutions[:1],
         "hidden": (16, 9),
         "activation": "tanh",
         "separate_value": True,
         "sections": (ResidualSection(6, (5,)),),
     }
-    assert set(changes) == {f.name for f in fields(architecture)} - {"name"}
+    assert set(changes) == set(Parts._fields) - {"name"}
     others += [
-        plain.with_architecture(replace(architecture, **{name: value}))
+        plain.with_architecture(altered(architecture, **{name: value}))
         for name, value in changes.items()
     ]
     for section in (ResidualSection(7, (5,)), ResidualSection(6, (4,)), ResidualSection(6, (5, 5))):
-        others.append(plain.with_architecture(replace(architecture, sections=(section,))))
+        others.append(plain.with_architecture(altered(architecture, sections=(section,))))
     digests = [graph.digest() for graph in (plain, *others)]
     assert len(set(digests)) == len(digests)
     assert all(len(d) == 16 and int(d, 16) >= 0 for d in digests)
@@ -247,7 +290,7 @@ def _ranks_that_are_no_pairs(data):
 
 
 def _width_that_is_a_list(data):
-    data["architecture"]["hidden"] = [[24]]
+    data["architecture"]["layers"][6]["units"] = [24]
 
 
 def _rank_that_is_no_number(data):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,6 +25,7 @@ from compress.graphs.graph_network import GraphNetwork
 from compress.methods.distiller import Distiller
 from compress.methods.quantizer import Quantizer
 from compress.methods.student import DistillationData
+from tests.support.architectures import altered, parts_of
 from tests.support.distillation import compress, distance, kl_by_loops, outputs, pruned, smaller
 
 
@@ -36,7 +36,7 @@ def test_the_student_comes_near_to_the_teacher_on_states_it_never_saw(
     name, hidden, factor, small
 ) -> None:
     architecture = getattr(small, name)
-    policy, student = small.policy(architecture), replace(smaller(architecture), hidden=(hidden,))
+    policy, student = small.policy(architecture), altered(smaller(architecture), hidden=(hidden,))
     context = Context(small.observations(architecture, 256, seed=1), seed=2)
     distiller = Distiller(student, steps=100, first_steps=1, learning_rate=1e-2)
     unseen = small.observations(architecture, 64, seed=9)
@@ -61,7 +61,7 @@ def test_residual_networks_teach_and_learn_on_the_states_they_visit(small, deep)
     architecture = small.images if deep == "student" else small.residual
     student = smaller(architecture)
     if deep != "teacher":
-        student = replace(student, convolutions=(), sections=(ResidualSection(6, (4,)),))
+        student = altered(student, convolutions=(), sections=(ResidualSection(6, (4,)),))
     policy, visited = small.policy(architecture), small.observations(architecture, 64, seed=1)
     context = Context(visited, seed=2)
     distiller = Distiller(student, steps=200, first_steps=1, learning_rate=1e-2)
@@ -121,7 +121,7 @@ def test_statistics_are_means_over_the_steps_of_the_last_call(small) -> None:
         batch=16,
         first_steps=1,
         steps=1,
-        renew_every=2,  # the first step of another lesson shifts the values
+        renew_every=2,  # the first step of other data shifts the values
         amp="off",
         value_cost=0.25,
         entropy_cost=0.1,
@@ -191,7 +191,7 @@ def test_a_factored_policy_can_be_the_student(small) -> None:
     assert kl_by_loops(teacher, after) < kl_by_loops(teacher, before) / 5
 
 
-def test_a_lesson_is_by_the_original_and_serves_until_it_is_renewed(small) -> None:
+def test_data_are_by_the_original_and_serve_until_they_are_renewed(small) -> None:
     context = Context()
     distiller = Distiller(smaller(small.images), steps=1, first_steps=1, renew_every=3, amp="off")
     for version in range(1, 8):
@@ -207,14 +207,14 @@ def test_a_lesson_is_by_the_original_and_serves_until_it_is_renewed(small) -> No
         np.testing.assert_allclose(values, expected[1], rtol=0, atol=1e-5)
 
 
-def test_a_lesson_is_of_some_of_all_that_was_visited_and_a_new_student_s_first_of_ten_times(small):
+def test_data_are_some_of_all_that_was_visited_and_a_new_student_s_first_of_ten_times(small):
     visited = small.observations(small.flat, 64)
     context, lengths, seen = Context(visited), [], set()
     distiller = Distiller(smaller(small.flat), steps=1, first_steps=1, observations=2)
     for _ in range(60):
         compress(distiller, small.policy(small.flat), context)
-        lesson = context.memory(distiller.owner)["data"]
-        x, _, _ = lesson.part(np.arange(len(lesson)))
+        data = context.memory(distiller.owner)["data"]
+        x, _, _ = data.part(np.arange(len(data)))
         lengths.append(len(x))
         if len(lengths) > 1:
             seen |= set(np.nonzero((visited[:, None] == x.numpy()).all(2))[0].tolist())
@@ -223,7 +223,7 @@ def test_a_lesson_is_of_some_of_all_that_was_visited_and_a_new_student_s_first_o
     assert len(seen) > 45
 
 
-def test_a_lesson_of_few_observations_is_renewed_when_there_are_twice_as_many(small) -> None:
+def test_data_of_few_observations_are_renewed_when_there_are_twice_as_many(small) -> None:
     context, taught = Context(), []
     distiller = Distiller(smaller(small.flat), steps=1, first_steps=1, renew_every=100)
     for count in (4, 7, 8, 15, 16, 16):
@@ -245,12 +245,12 @@ def test_a_teacher_is_asked_once_of_each_observation_and_when_it_is_needed(small
         asked.append(len(x))
         return network(x)
 
-    lesson = DistillationData(observations, teacher, None)
+    data = DistillationData(observations, teacher, None)
     logits, values = outputs(architecture, tensors, observations)
     for indices, new in (([5, 2], 2), ([2, 5], 0), ([7, 2, 0], 2), ([0], 0), (range(8), 4)):
         asked.clear()
         indices = np.array(indices)
-        x, said, valued = lesson.part(indices)
+        x, said, valued = data.part(indices)
         assert sum(asked) == new
         np.testing.assert_array_equal(x, observations[indices])
         np.testing.assert_allclose(said, logits[indices], rtol=0, atol=1e-5)
@@ -303,8 +303,8 @@ def test_a_new_student_gets_ten_times_the_steps_by_default(small) -> None:
 
 def test_every_observation_is_seen_once_before_any_is_seen_again() -> None:
     def parts(count, size, passes):
-        lesson = DistillationData(np.arange(count, dtype=np.float32)[:, None], Counting(), None)
-        found = itertools.islice(lesson.parts(size, np.random.default_rng(0)), passes)
+        data = DistillationData(np.arange(count, dtype=np.float32)[:, None], Counting(), None)
+        found = itertools.islice(data.parts(size, np.random.default_rng(0)), passes)
         for x, logits, values in found:
             # what is said belongs to what is shown
             np.testing.assert_array_equal(logits[:, 0], x[:, 0])
@@ -454,7 +454,7 @@ def test_chains_name_students_by_their_presets(item, name, widths) -> None:
     )
     chain = parse_chain([item, "onnx"])
     assert chain.id == f"{name}>onnx"
-    assert chain.plan(policy).architecture.hidden == widths
+    assert parts_of(chain.plan(policy).architecture).hidden == widths
 
 
 def test_a_policy_given_to_it_is_never_its_students_memory(small) -> None:

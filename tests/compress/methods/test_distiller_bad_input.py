@@ -19,6 +19,7 @@ from compress import (
 )
 from compress.errors import DeadStudent, DivergedTraining
 from compress.methods.distiller import Distiller
+from tests.support.architectures import altered
 from tests.support.distillation import compress, distance, silenced, smaller
 
 
@@ -33,7 +34,7 @@ def overflowing(policy):
 def test_a_training_that_diverges_publishes_nothing_and_the_last_student_goes_on(
     small, renew_every
 ) -> None:
-    architecture = replace(small.images, activation="relu")
+    architecture = altered(small.images, activation="relu")
     context = Context(small.observations(architecture, 32))
     distiller = Distiller(
         smaller(architecture), first_steps=20, steps=2, renew_every=renew_every, learning_rate=1e-4
@@ -77,7 +78,7 @@ def test_a_nan_that_an_actor_saw_is_not_published(small) -> None:
 
 
 def test_a_student_that_died_is_reported_and_another_one_begins(small) -> None:
-    images = replace(small.images, activation="relu")
+    images = altered(small.images, activation="relu")
     student = smaller(images)
     context = Context(small.observations(images, 64), seed=3)
     distiller = Distiller(student, first_steps=3, steps=2)
@@ -139,9 +140,9 @@ def test_a_student_that_does_not_fit_the_policy_is_refused(small) -> None:
     graph = PolicyGraph(small.images)
     for student, reason in (
         ("nature", r"cannot see images of shape \(2, 12, 12\)"),
-        (replace(small.images, actions=4), "4 actions, expected those of the policy, .* 3 actions"),
-        (replace(small.images, observation_shape=(1, 12, 12)), r"\(1, 12, 12\) and 3 actions"),
-        (replace(small.images, observation_dtype="float32"), "float32 observations"),
+        (altered(small.images, actions=4), "4 actions, expected those of the policy, .* 3 actions"),
+        (altered(small.images, observation_shape=(1, 12, 12)), r"\(1, 12, 12\) and 3 actions"),
+        (altered(small.images, observation_dtype="float32"), "float32 observations"),
     ):
         with pytest.raises(ChainError, match=reason):
             Distiller(student).plan(graph)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from aclearn.policies import Architecture, Convolution, ResidualSection
+from aclearn.policies import Convolution, ResidualSection, build_architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from aclearn.types import PolicyVersion
 from compress import (
@@ -31,20 +31,21 @@ from compress.export import export_onnx
 from compress.graphs.graph_network import GraphNetwork
 from compress.graphs.policy_graph import PolicyGraph
 from compress.modules.fusion import fold_batch_norm, fold_normalisation, fuse_module
+from tests.support.architectures import altered
 from tests.support.random_policies import some_observations, some_tensors
 
-IMAGES = Architecture("images", (3, 8, 8), "uint8", 3, (Convolution(6, 4, 2),), (10,))
-BYTES = Architecture("bytes", (6,), "uint8", 3, (), (9, 8), "tanh", separate_value=True)
-FLAT = replace(BYTES, observation_dtype="float32")
+IMAGES = build_architecture("images", (3, 8, 8), "uint8", 3, (Convolution(6, 4, 2),), (10,))
+BYTES = build_architecture("bytes", (6,), "uint8", 3, (), (9, 8), "tanh", separate_value=True)
+FLAT = altered(BYTES, observation_dtype="float32")
 ARCHITECTURES = {
     "images": IMAGES,
-    "images-without-hidden": replace(IMAGES, hidden=()),
-    "residual": replace(IMAGES, convolutions=(), sections=(ResidualSection(4, (4,)),)),
-    "images-with-their-own-value": replace(IMAGES, separate_value=True),
+    "images-without-hidden": altered(IMAGES, hidden=()),
+    "residual": altered(IMAGES, convolutions=(), sections=(ResidualSection(4, (4,)),)),
+    "images-with-their-own-value": altered(IMAGES, separate_value=True),
     "bytes-with-their-own-value": BYTES,
-    "bytes-shared": replace(BYTES, separate_value=False),
-    "bytes-without-hidden": replace(BYTES, hidden=()),
-    "bytes-without-hidden-shared": replace(BYTES, hidden=(), separate_value=False),
+    "bytes-shared": altered(BYTES, separate_value=False),
+    "bytes-without-hidden": altered(BYTES, hidden=()),
+    "bytes-without-hidden-shared": altered(BYTES, hidden=(), separate_value=False),
 }
 
 
@@ -54,10 +55,7 @@ def reference(architecture, tensors, observations):
     load_tensors(network, tensors)
     network = network.double()
     with torch.no_grad():
-        x = torch.from_numpy(observations).double()
-        if architecture.observation_dtype == "uint8":
-            network._scale, x = None, x / 255.0
-        logits, values = network(x)
+        logits, values = network(torch.from_numpy(observations))
     return logits.numpy(), values.numpy()
 
 
@@ -83,7 +81,7 @@ def test_raw_pixels_give_the_same_logits_and_values(name) -> None:
 
 
 def test_a_factored_first_layer_is_folded_in_one_half() -> None:
-    architecture = replace(BYTES, hidden=(9, 8))
+    architecture = altered(BYTES, hidden=(9, 8))
     policy, context = Policy.of(architecture, some_tensors(architecture, 2)), Context()
     context.begin(policy)
     factored = LowRank(3).compress(policy, context)

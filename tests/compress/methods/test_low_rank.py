@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 
-from aclearn.policies import Architecture, Convolution, ResidualSection
+from aclearn.policies import Convolution, ResidualSection, build_architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from aclearn.types import PolicyVersion
 from compress import (
@@ -22,7 +21,7 @@ from compress import (
     parse_chain,
 )
 from compress.graphs.graph_network import GraphNetwork
-from compress.graphs.policy_graph import Layer, PolicyGraph
+from compress.graphs.policy_graph import PolicyGraph
 from compress.methods.low_rank import (
     best_basis,
     improved_basis,
@@ -32,11 +31,12 @@ from compress.methods.low_rank import (
     rank_of_share,
     turned_towards,
 )
+from tests.support.architectures import altered
 from tests.support.random_policies import some_observations, some_tensors
 
-IMAGES = Architecture("images", (3, 8, 8), "uint8", 3, (Convolution(8, 4, 2),), (20, 12))
-RESIDUAL = replace(IMAGES, convolutions=(), sections=(ResidualSection(8, (6,)),), hidden=(20,))
-FLAT = Architecture("flat", (6,), "float32", 3, (), (16, 14), "tanh", separate_value=True)
+IMAGES = build_architecture("images", (3, 8, 8), "uint8", 3, (Convolution(8, 4, 2),), (20, 12))
+RESIDUAL = altered(IMAGES, convolutions=(), sections=(ResidualSection(8, (6,)),), hidden=(20,))
+FLAT = build_architecture("flat", (6,), "float32", 3, (), (16, 14), "tanh", separate_value=True)
 
 
 def moved(tensors, by, seed):
@@ -62,10 +62,7 @@ def reference(architecture, tensors, observations):
     load_tensors(network, tensors)
     network = network.double()
     with torch.no_grad():
-        x = torch.from_numpy(observations).double()
-        if architecture.observation_dtype == "uint8":
-            network._scale, x = None, x / 255.0
-        logits, values = network(x)
+        logits, values = network(torch.from_numpy(observations))
     return logits.numpy(), values.numpy()
 
 
@@ -174,11 +171,10 @@ def test_a_share_is_of_the_squared_singular_values(values, share, rank) -> None:
 @pytest.mark.parametrize("shape", [(512, 3136), (32, 324), (64, 4), (2, 3), (2, 2), (1, 50)])
 def test_the_largest_rank_that_pays_is_the_last_with_fewer_multiplications(shape) -> None:
     rows, columns = shape
-    most = largest_paying_rank(Layer("hidden.0", shape, 1, True, "relu"))
+    most = largest_paying_rank(shape)
     assert most == 0 or most * (rows + columns) < rows * columns
     assert (most + 1) * (rows + columns) >= rows * columns
-    kernel = Layer("convolutions.0", (rows, columns, 3, 3), 1, True, "relu")
-    most = largest_paying_rank(kernel)
+    most = largest_paying_rank((rows, columns, 3, 3))
     assert (most + 1) * (rows + 9 * columns) >= rows * 9 * columns
 
 
@@ -321,7 +317,7 @@ def test_an_untrained_layer_stays_whole_until_it_has_a_small_rank() -> None:
 def test_another_graph_is_decomposed_afresh() -> None:
     link, context = LowRank(3), Context()
     compress(link, IMAGES, some_tensors(IMAGES, 11), context)
-    wider = replace(IMAGES, hidden=(24, 12))
+    wider = altered(IMAGES, hidden=(24, 12))
     tensors = some_tensors(wider, 12)
     result = compress(link, wider, tensors, context)
     np.testing.assert_allclose(
@@ -394,8 +390,8 @@ def test_wrong_settings_are_refused(settings, message) -> None:
         ),
         (PolicyGraph(IMAGES), LowRank(2, layers=["hidden.2"]), "'hidden.2' is unknown; expected"),
         (PolicyGraph(FLAT), LowRank(2, layers=["value_hidden.0"]), "'value_hidden.0' is unknown"),
-        (PolicyGraph(replace(IMAGES, hidden=())), LowRank(2), "no hidden dense layer to factor"),
-        (PolicyGraph(replace(FLAT, hidden=(1,))), LowRank(0.5), "hidden.0 up to 0"),
+        (PolicyGraph(altered(IMAGES, hidden=())), LowRank(2), "no hidden dense layer to factor"),
+        (PolicyGraph(altered(FLAT, hidden=(1,))), LowRank(0.5), "hidden.0 up to 0"),
     ],
 )
 def test_graphs_that_cannot_be_factored_are_refused(graph, link, message) -> None:

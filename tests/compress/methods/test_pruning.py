@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aclearn.policies import Architecture, Convolution, describe_architecture
+from aclearn.policies import Convolution, build_architecture, describe_architecture
 from aclearn.types import PolicyVersion
 from compress import (
     ONNX,
@@ -27,6 +25,7 @@ from compress import (
 )
 from compress.graphs.policy_graph import PolicyGraph
 from compress.graphs.units import keep_units
+from tests.support.architectures import altered, parts_of
 from tests.support.pruning_oracle import (
     ARCHITECTURES,
     FLAT,
@@ -75,7 +74,7 @@ def test_every_width_and_share_gives_a_policy_without_its_least_important_units(
         hidden = [1]
     convolutions = tuple(Convolution(count, 2, 1) for count in filters)
     shape = (2, 4, 4) if filters else (3,)
-    architecture = Architecture("any", shape, "float32", 2, convolutions, tuple(hidden))
+    architecture = build_architecture("any", shape, "float32", 2, convolutions, tuple(hidden))
     tensors = some_tensors(architecture, seed)
     link = Pruning(sparsity, round_to=round_to)
     pruned = compress(link, architecture, tensors, Context())
@@ -104,12 +103,13 @@ def test_the_presets_lose_the_share_that_was_asked() -> None:
 
     planned = Pruning(0.5).plan(PolicyGraph(architecture("nature"))).architecture
     assert widths_of(planned) == [16, 32, 32, 256]
-    assert planned.flat_size == 32 * 7 * 7
+    assert planned.tensor_shapes()["hidden.0.weight"][1] == 32 * 7 * 7
     planned = Pruning(0.5).plan(PolicyGraph(architecture("accerl-net3"))).architecture
     assert widths_of(planned) == [2, 2, 16]
     planned = Pruning(0.5).plan(PolicyGraph(architecture("impala-resnet"))).architecture
     assert widths_of(planned) == [8, 8, 16, 16, 16, 16, 128]
-    assert [section.filters for section in planned.sections] == [16, 32, 32]  # tied by sums
+    filters = [section.filters for section in parts_of(planned).sections]
+    assert filters == [16, 32, 32]  # tied by sums
 
 
 def test_filters_that_sums_tie_together_are_refused_by_name() -> None:
@@ -169,7 +169,7 @@ def test_another_graph_is_chosen_for_afresh() -> None:
     link, context = Pruning(0.5, round_to=1), Context()
     tensors = ordered_tensors(np.arange(12)[::-1])
     compress(link, FLAT, ordered_tensors(np.arange(12)), context)
-    shared = replace(FLAT, separate_value=False)
+    shared = altered(FLAT, separate_value=False)
     mine = {name: t for name, t in tensors.items() if not name.startswith("value_hidden")}
     result = compress(link, shared, mine, context)
     np.testing.assert_array_equal(result.tensors["hidden.0.weight"], tensors["hidden.0.weight"][:6])
@@ -199,9 +199,9 @@ def test_a_layer_can_have_a_share_of_its_own() -> None:
     planned = link.plan(PolicyGraph(IMAGES)).architecture
     assert widths_of(planned) == [3, 4, 10, 4]
     assert link.id == "prune=0.5-convolutions.1=0.2-hidden.0=0"
-    own = replace(FLAT, hidden=(10, 10))
+    own = altered(FLAT, hidden=(10, 10))
     planned = Pruning(0.5, per_layer={"hidden.1": 0.9}, round_to=1).plan(PolicyGraph(own))
-    assert planned.architecture.hidden == (5, 1)
+    assert parts_of(planned.architecture).hidden == (5, 1)
 
 
 def test_a_kind_of_layers_can_have_a_share_of_its_own() -> None:
@@ -212,9 +212,9 @@ def test_a_kind_of_layers_can_have_a_share_of_its_own() -> None:
     widths = widths_of(pruned.graph.architecture)
     assert sum(widths[:2]) == 11 - 5 and widths[2:] == [10, 7]
     own = Pruning(0.5, per_layer={"hidden": 0.25}, round_to=1).plan(PolicyGraph(FLAT))
-    assert own.architecture.hidden == (9, 7)  # the value's own tower has the same widths
+    assert parts_of(own.architecture).hidden == (9, 7)  # the value's own tower has the same widths
     with pytest.raises(ChainError, match="'hidden' is no layer that can be pruned"):
-        Pruning(0.5, per_layer={"hidden": 0.2}).plan(PolicyGraph(replace(IMAGES, hidden=())))
+        Pruning(0.5, per_layer={"hidden": 0.2}).plan(PolicyGraph(altered(IMAGES, hidden=())))
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_wrong_settings_are_refused(settings_, message) -> None:
         (PolicyGraph(IMAGES, ranks=(("hidden.0", 2),)), {}, "hidden.0; put low_rank after prune"),
         (PolicyGraph(IMAGES, precision="fp16"), {}, "after the quantisation to fp16"),
         (PolicyGraph(IMAGES, runtime="onnx", static=True), {}, "comes after onnx"),
-        (PolicyGraph(replace(FLAT, hidden=())), {}, "neither convolutions nor hidden layers"),
+        (PolicyGraph(altered(FLAT, hidden=())), {}, "neither convolutions nor hidden layers"),
         (
             PolicyGraph(IMAGES),
             {"per_layer": {"hidden.2": 0.5}},
@@ -398,7 +398,7 @@ def lopsided(architecture, small):
     ids=str,
 )
 def test_the_links_behind_a_global_ranking_go_on_when_widths_change(links) -> None:
-    architecture = replace(FLAT, observation_shape=(8,), hidden=(16, 16), separate_value=False)
+    architecture = altered(FLAT, observation_shape=(8,), hidden=(16, 16), separate_value=False)
     prune = {"sparsity": 0.5, "scope": "global", "round_to": 1, "reselect_every": 2}
     chain = parse_chain([{"prune": prune}, *links])
     chain.plan(architecture)
@@ -413,17 +413,17 @@ def test_the_links_behind_a_global_ranking_go_on_when_widths_change(links) -> No
     assert graphs[0] == graphs[1] and graphs[2] == graphs[3]
     # a quarter of 14 is 3, of 2 none
     widths = (11, 2) if "prune" in str(links) else (14, 2)
-    assert graphs[1].architecture.hidden == widths
-    assert graphs[2].architecture.hidden == widths[::-1]
+    assert parts_of(graphs[1].architecture).hidden == widths
+    assert parts_of(graphs[2].architecture).hidden == widths[::-1]
     if links[0] == {"low_rank": 3}:
         assert (graphs[1].ranks, graphs[2].ranks) == ((("hidden.0", 3),), ())
 
 
 def test_twice_a_half_is_a_quarter() -> None:
-    architecture = replace(FLAT, hidden=(16, 8))
+    architecture = altered(FLAT, hidden=(16, 8))
     chain = CompressorChain().add(Pruning(0.5)).add(Pruning(0.5)).add(ONNX())
     artifact = chain.compress(Policy.of(architecture, some_tensors(architecture, 19)), Context())
-    assert artifact.graph.architecture.hidden == (4, 2)
+    assert parts_of(artifact.graph.architecture).hidden == (4, 2)
 
 
 @pytest.mark.parametrize(
@@ -443,11 +443,11 @@ def test_twice_a_half_is_a_quarter() -> None:
     ],
 )
 def test_widths_that_only_rounding_would_change_stay(width, small, widths) -> None:
-    architecture = replace(
+    architecture = altered(
         FLAT, observation_shape=(8,), hidden=(width, width), separate_value=False
     )
     link, context = Pruning(0.5, scope="global", round_to=8, reselect_every=1), Context()
     results = [
         compress(link, architecture, lopsided(architecture, counts), context) for counts in small
     ]
-    assert [result.graph.architecture.hidden for result in results] == widths
+    assert [parts_of(result.graph.architecture).hidden for result in results] == widths

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from aclearn.policies import Convolution
 from aclearn.types import PolicyVersion
@@ -31,7 +30,9 @@ from compress.methods.quantizer import (
     has_vnni,
     quantise_weight,
 )
-from tests.support.integer_policies import integer_logits, pooled
+from tests.support.architectures import altered
+from tests.support.integer_policies import integer_logits
+from tests.support.layer_walk import outputs
 from tests.support.quantisation import quantise, run
 from tests.support.random_policies import reference_logits
 
@@ -44,7 +45,7 @@ def test_weights_are_rounded_to_the_nearest_of_their_steps(
     link = Quantizer(per_channel=per_channel, reduced_range=reduced_range)
     policy = small.policy(architecture)
     result = quantise(link, policy, Context(small.observations(architecture, 8)))
-    for layer in policy.graph.layers():
+    for layer in policy.graph.products():
         weight = policy.tensors[f"{layer.name}.weight"].astype(np.float64)
         scale = result.tensors[f"{layer.name}.weight_scale"].astype(np.float64)
         integers = result.tensors[f"{layer.name}.weight"].astype(np.int64)
@@ -101,27 +102,14 @@ def test_ranges_are_those_of_what_enters_each_layer(small, architecture) -> None
     policy = small.policy(architecture)
     observations = small.observations(architecture, 9)
     ranges = activation_ranges(policy, observations)
-    x = kept = observations / (255.0 if architecture.observation_dtype == "uint8" else 1.0)
-    for layer in policy.graph.layers():
-        if layer.input_activation is not None:
-            kept, x = x, np.maximum(x, 0)
+    _, _, given = outputs(policy.graph, policy.tensors, observations)
+    for layer in policy.graph.products():
+        entering, leaving = given[layer.reads[0]], given[layer.name]
         found = ranges.pop(layer.name)
-        np.testing.assert_allclose(found, (x.min(), x.max()), rtol=1e-5, atol=1e-6)
-        weight = policy.tensors[f"{layer.name}.weight"].astype(np.float64)
-        bias = policy.tensors[f"{layer.name}.bias"]
-        if layer.is_convolution:
-            how = {"stride": layer.stride, "padding": layer.padding}
-            x = torch.conv2d(torch.tensor(x), torch.tensor(weight), **how).numpy()
-            x = x + bias[:, None, None]
-        else:
-            x = x.reshape(len(x), -1) @ weight.T + bias
-        if layer.pooled or layer.closes_block:
+        np.testing.assert_allclose(found, (entering.min(), entering.max()), rtol=1e-5, atol=1e-6)
+        if layer.name.endswith(("sections.0.convolution", "sections.1.convolution", "second")):
             found = ranges.pop(f"{layer.name}.output")
-            np.testing.assert_allclose(found, (x.min(), x.max()), rtol=1e-5, atol=1e-6)
-        x = pooled(x) if layer.pooled else x
-        x = x + kept if layer.closes_block else x
-        if layer.activation is not None:
-            x = np.maximum(x, 0) if layer.activation == "relu" else np.tanh(x)
+            np.testing.assert_allclose(found, (leaving.min(), leaving.max()), rtol=1e-5, atol=1e-6)
     assert not ranges
 
 
@@ -305,7 +293,7 @@ def test_another_graph_is_calibrated_at_once(small) -> None:
     context = Context(small.observations(small.images, 16))
     link = Quantizer(calibrate_every=100)
     wide = small.policy(small.images)
-    narrow = small.policy(replace(small.images, hidden=(7, 5)))
+    narrow = small.policy(altered(small.images, hidden=(7, 5)))
     alone = quantise(Quantizer(), narrow, Context(context.observations))
     quantise(link, wide, context)
     result = quantise(link, narrow, context)
@@ -393,10 +381,8 @@ def test_wrong_settings_are_refused_with_what_was_expected(arguments, reason) ->
         Quantizer(**arguments)
 
 
-def test_what_int8_cannot_compute_is_refused(small) -> None:
-    graph = PolicyGraph(replace(small.images, activation="tanh"))
-    with pytest.raises(ChainError, match=r"convolutions\.0 is a convolution followed by tanh"):
-        Quantizer().plan(graph)
+def test_what_cannot_be_quantised_is_refused(small) -> None:
+    graph = PolicyGraph(small.images)
     assert Quantizer("bf16").plan(graph).precision == "bf16"
     for wrong in (
         replace(graph, precision="bf16"),
@@ -406,10 +392,16 @@ def test_what_int8_cannot_compute_is_refused(small) -> None:
             Quantizer("fp16").plan(wrong)
 
 
-def test_one_by_one_convolutions_and_no_hidden_layers_are_computed_too(small) -> None:
-    architecture = replace(
-        small.images, convolutions=(Convolution(7, 3, 3), Convolution(4, 1, 1)), hidden=()
-    )
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"convolutions": (Convolution(7, 3, 3), Convolution(4, 1, 1)), "hidden": ()},
+        {"activation": "tanh"},
+    ],
+    ids=["one-by-one-convolutions-and-no-hidden-layers", "tanh-after-convolutions"],
+)
+def test_other_networks_are_computed_too(small, changes) -> None:
+    architecture = altered(small.images, **changes)
     policy = small.policy(architecture)
     observations = small.observations(architecture, 16)
     link = Quantizer(reduced_range=not has_vnni())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
 from compress import PolicyGraph
 from compress.graphs.graph_network import GraphNetwork
 from compress.methods.student import DistillationData, Student, distillation_loss, one_signed_layers
+from tests.support.architectures import altered
 from tests.support.distillation import kl_by_loops, outputs, silenced
 
 
@@ -121,7 +121,7 @@ def test_a_student_that_has_nothing_to_learn_is_not_dead(small) -> None:
     ],
 )
 def test_layers_that_read_nothing_negative_are_known(small, name, activation, expected) -> None:
-    architecture = replace(getattr(small, name), activation=activation)
+    architecture = altered(getattr(small, name), activation=activation)
     assert list(one_signed_layers(PolicyGraph(architecture))) == expected
 
 
@@ -130,10 +130,8 @@ def test_what_residual_layers_read_may_be_negative_but_after_their_activation(sm
     # a block's two convolutions, and what reads pixels or the ReLU behind the last section; not
     # those that open a later section: they read sums
     found = set(one_signed_layers(graph))
-    hidden = [layer for layer in graph.layers() if layer.name != "policy"]
-    openers = [layer.name for layer in hidden if layer.pooled]
-    assert len(openers) == 2
-    assert {layer.name for layer in hidden} - found == set(openers[1:])
+    hidden = {layer.name for layer in graph.products()} - {"policy"}
+    assert hidden - found == {"sections.1.convolution"}
 
 
 def test_gradients_are_centred_where_inputs_have_one_sign_and_nowhere_else(small) -> None:

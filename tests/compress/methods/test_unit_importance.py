@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from compress import Context, Policy, Pruning
 from compress.methods.unit_importance import influences, most_important
+from tests.support.architectures import altered, parts_of
 from tests.support.pruning_oracle import (
     ARCHITECTURES,
     FLAT,
@@ -28,7 +27,7 @@ from tests.support.random_policies import some_observations, some_tensors
 
 def test_a_unit_that_never_answers_goes_first_by_activation() -> None:
     # magnitude would keep it: its weights are the largest, but its bias keeps relu at zero
-    architecture = replace(FLAT, hidden=(4,), separate_value=False, activation="relu")
+    architecture = altered(FLAT, hidden=(4,), separate_value=False, activation="relu")
     tensors = some_tensors(architecture, 4)
     tensors["hidden.0.weight"][2] *= 10.0
     tensors["hidden.0.bias"][2] = -1000.0
@@ -64,7 +63,7 @@ def test_importance_by_activation_is_of_what_the_next_layer_of_the_policy_reads(
             reader = layer.replace("first", "second")
         elif f"{reader}.weight" not in tensors:
             ends = {"value_hidden": "value", "hidden": "policy"}
-            reader = ends.get(tower) or ("hidden.0" if architecture.hidden else "policy")
+            reader = ends.get(tower) or ("hidden.0" if parts_of(architecture).hidden else "policy")
         weight = tensors[f"{reader}.weight"].astype(np.float64)
         by_unit = np.split(weight, units, axis=1)  # the inputs of one unit are side by side
         scores = []

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from aclearn.types import PolicyVersion
 from compress import Context, Policy, Pruning
 from compress.methods.widths import globally_removed, kept_width, removed_count, rounding_of
+from tests.support.architectures import altered, parts_of
 from tests.support.pruning_oracle import (
     FLAT,
     compress,
@@ -78,7 +77,7 @@ def test_global_widths_leave_the_layer_narrow_that_is_needed_least() -> None:
         tensors[f"{tower}.1.bias"][:7] *= 0.01
     result = compress(Pruning(0.5, scope="global", round_to=1), FLAT, tensors, Context())
     # 10 of 21 go: the 7 small ones of hidden.1, and 3 more
-    widths = result.graph.architecture.hidden
+    widths = parts_of(result.graph.architecture).hidden
     assert sum(widths) == 11 and widths[1] <= 2
     removed = least_important(FLAT, result.graph.architecture, tensors)
     fixed = {layer: dict.fromkeys(units, 0.0) for layer, units in removed.items()}
@@ -91,7 +90,7 @@ def test_global_widths_leave_the_layer_narrow_that_is_needed_least() -> None:
 
 def test_global_widths_are_decided_again_with_the_units() -> None:
     link, context = Pruning(0.5, scope="global", round_to=1, reselect_every=2), Context()
-    even = replace(FLAT, observation_shape=(8,), hidden=(8, 8), separate_value=False)
+    even = altered(FLAT, observation_shape=(8,), hidden=(8, 8), separate_value=False)
     new = some_tensors(even, 13)
     for layer in ("hidden.0", "hidden.1"):
         # as weights begin: orthogonal, each unit of norm 1, so that nothing tells them apart
@@ -120,4 +119,4 @@ def test_global_widths_are_decided_again_with_the_units() -> None:
 def test_a_layer_with_its_own_share_is_not_in_the_ranking() -> None:
     link = Pruning(0.5, scope="global", per_layer={"hidden.1": 0.3}, round_to=1)
     result = compress(link, FLAT, some_tensors(FLAT, 15), Context())
-    assert result.graph.architecture.hidden == (6, 7)  # 2 of 9; 6 of 12, ranked alone
+    assert parts_of(result.graph.architecture).hidden == (6, 7)  # 2 of 9; 6 of 12, ranked alone

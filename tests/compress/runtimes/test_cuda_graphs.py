@@ -13,15 +13,15 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from aclearn.policies import Architecture, Convolution
+from aclearn.policies import Convolution, build_architecture
 from compress import RefusedTensors
 from compress.runtimes.cuda_graphs import CudaGraphRunnerPool, batch_sizes, padded_size
 from compress.runtimes.cuda_policy import CudaGraphPolicy
 from compress.runtimes.cuda_stream import CudaStream
 from compress.runtimes.torch_runtime import TorchPolicy
 
-IMAGES = Architecture("tiny", (2, 8, 8), "uint8", 3, (Convolution(4, 4, 2),), (6,))
-FLAT = Architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True)
+IMAGES = build_architecture("tiny", (2, 8, 8), "uint8", 3, (Convolution(4, 4, 2),), (6,))
+FLAT = build_architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True)
 CPU = torch.device("cpu")
 
 

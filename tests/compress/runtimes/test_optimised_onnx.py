@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import onnx
 import pytest
@@ -15,6 +13,7 @@ from compress.runtimes import optimised_onnx as optimised
 from compress.runtimes.graph_cache import GraphCache
 from compress.runtimes.onnx_runtime import OnnxExecutable
 from compress.runtimes.optimised_onnx import Skeleton, skeleton_of
+from tests.support.architectures import altered
 from tests.support.pruning_oracle import ARCHITECTURES
 from tests.support.random_policies import some_observations, some_tensors
 
@@ -76,7 +75,7 @@ def test_what_lays_weights_out_anew_is_left_to_the_sessions() -> None:
     graph = PolicyGraph(ARCHITECTURES["images"])
     assert skeleton_of(graph) == Skeleton(build_onnx(graph), finished=False)
     # not for its precision's name alone: eight channels of float weights are laid out in blocks
-    graph = PolicyGraph(replace(ARCHITECTURES["images"], observation_shape=(8, 9, 9)))
+    graph = PolicyGraph(altered(ARCHITECTURES["images"], observation_shape=(8, 9, 9)))
     found = [
         optimised._rewritten(build_onnx(graph), optimised._numbers(graph, start))
         for start in (1, 2)

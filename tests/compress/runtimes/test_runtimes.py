@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -30,6 +29,7 @@ from compress import (
 from compress.methods.quantizer import Quantizer, has_vnni
 from compress.runtimes.graph_cache import GraphCache
 from compress.runtimes.torch_runtime import TorchPolicy
+from tests.support.architectures import altered, parts_of
 from tests.support.random_policies import reference_logits, some_observations, some_tensors
 
 
@@ -228,7 +228,7 @@ def test_the_graph_is_valid_and_carries_no_weights(name) -> None:
     assert external == {n: s for n, s in shapes.items() if not n.startswith("value")}
     assert len(serialised) < 8_192
     inlined = [t for t in model.graph.initializer if t.name not in external]
-    assert [t.name for t in inlined] == ([] if name == "mlp" else ["scale"])
+    assert [t.name for t in inlined] == ([] if name == "mlp" else ["input.factor"])
     for tensor in model.graph.initializer:  # the checker wants the weights themselves
         if tensor.name in external:
             zeros = np.zeros(external[tensor.name], np.float32)
@@ -241,7 +241,7 @@ def test_residual_networks_give_what_the_paper_says_after_every_swap(
     make, name, small, plain_resnet
 ) -> None:
     architecture = small.residual if name == "small" else preset(name)
-    architecture = replace(architecture, hidden=(24,))
+    architecture = altered(architecture, hidden=(24,))
     runtime, observations = make(architecture), some_observations(architecture, 2)
     for seed in (1, 2):
         tensors = some_tensors(architecture, seed)
@@ -255,7 +255,7 @@ def test_residual_networks_give_what_the_paper_says_after_every_swap(
 def test_residual_sections_after_convolutions_and_with_other_activations_run(
     make, small, activation, hidden
 ) -> None:
-    architecture = replace(
+    architecture = altered(
         small.residual,
         convolutions=(Convolution(4, 3, 1),),
         activation=activation,
@@ -271,7 +271,7 @@ def test_residual_sections_after_convolutions_and_with_other_activations_run(
 
 def test_an_architecture_without_hidden_layers_and_with_other_activations_runs() -> None:
     # tanh after convolutions, heads straight on the flattened image
-    architecture = replace(SMALL, hidden=(), activation="tanh")
+    architecture = altered(SMALL, hidden=(), activation="tanh")
     tensors = some_tensors(architecture, 12)
     observations = some_observations(architecture, 2)
     runtime = OnnxPolicy(architecture)
@@ -296,7 +296,7 @@ _CHAINS = {
     "int8": ([_int8, ONNX], 8e-2),
     "int8-channels": ([lambda: _int8(per_channel=True), ONNX], 8e-2),
 }
-IMAGES = replace(
+IMAGES = altered(
     SMALL,
     observation_shape=(2, 20, 20),
     convolutions=(Convolution(16, 4, 2), Convolution(20, 3, 1)),
@@ -304,7 +304,7 @@ IMAGES = replace(
 )
 
 
-RESIDUAL = replace(
+RESIDUAL = altered(
     SMALL,
     observation_shape=(2, 21, 20),
     convolutions=(),
@@ -368,7 +368,7 @@ def test_a_graph_is_traced_once_and_each_version_computes_with_its_own_weights(m
         expected = reference_logits(IMAGES, tensors, observations)
         np.testing.assert_allclose(answer, expected, rtol=1e-4, atol=1e-4)
     assert np.abs(answers[1] - answers[0]).max() > 0.05
-    other = PolicyGraph(replace(IMAGES, hidden=(9,)), runtime="torchscript", static=True)
+    other = PolicyGraph(altered(IMAGES, hidden=(9,)), runtime="torchscript", static=True)
     graphs.executable(other, {n: np.zeros(s.shape, s.dtype) for n, s in other.tensors().items()})
     assert len(traces) == 2
 
@@ -376,7 +376,7 @@ def test_a_graph_is_traced_once_and_each_version_computes_with_its_own_weights(m
 _SWAPS = """
 import numpy as np
 import torch
-from aclearn.policies import Architecture
+from aclearn.policies import build_architecture
 from compress.graphs.policy_graph import PolicyGraph
 from compress.runtimes.graph_cache import GraphCache
 
@@ -386,7 +386,7 @@ def resident_bytes():
     return 1024 * int(kilobytes)
 
 torch.set_num_threads(1)
-architecture = Architecture("wide", (8,), "float32", 2, (), (1400, 1400))
+architecture = build_architecture("wide", (8,), "float32", 2, (), (1400, 1400))
 graph = PolicyGraph(architecture, runtime="torchscript", static=True)
 specs = graph.tensors()
 graphs, observations = GraphCache(), np.ones((1, 8), np.float32)
@@ -523,9 +523,9 @@ def test_an_int8_graph_is_valid_and_carries_no_weights(architecture, per_channel
     # nothing but the zero points of symmetric weights
     assert all(not onnx.numpy_helper.to_array(t).any() for t in inlined)
     kinds = [node.op_type for node in model.graph.node]
-    convolutions = [layer for layer in graph.layers() if layer.is_convolution]
+    convolutions = [layer for layer in graph.layers() if layer.kind == "convolution"]
     assert kinds.count("QLinearConv") == len(convolutions)
     assert "Conv" not in kinds and "Gemm" not in kinds
-    assert kinds.count("QGemm") == len(architecture.hidden) + 1
-    if not architecture.sections:
+    assert kinds.count("QGemm") == len(parts_of(architecture).hidden) + 1
+    if not parts_of(architecture).sections:
         assert "QuantizeLinear" not in kinds or architecture.observation_dtype == "float32"

@@ -1,0 +1,113 @@
+"""One list of layers: torch, ONNX Runtime and a slow walk in numpy compute the same of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from aclearn.errors import ConfigError
+from aclearn.policies import Layer, describe_architecture, network
+from aclearn.policies.network import PolicyNetwork, load_tensors
+from aclearn.types import ARCHITECTURES
+from compress import ONNX, ChainError, CompressorChain, OnnxPolicy, PolicyGraph, build_onnx
+from compress.graphs.onnx_graph import KINDS
+from compress.graphs.units import unit_counts
+from tests.support.layer_walk import outputs
+from tests.support.random_policies import some_observations
+
+
+def preset(name):
+    shape, dtype = ((4,), "float32") if name == "mlp" else ((4, 84, 84), "uint8")
+    return describe_architecture(name, observation_shape=shape, observation_dtype=dtype, actions=6)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_torch_onnx_and_numpy_compute_the_same_of_every_preset(name, small) -> None:
+    architecture = preset(name)
+    tensors = small.tensors(architecture, 3)
+    observations = some_observations(architecture, 2)
+    logits, values, _ = outputs(PolicyGraph(architecture), tensors, observations)
+    module, runtime = PolicyNetwork(architecture, seed=0), OnnxPolicy(architecture)
+    load_tensors(module, tensors)
+    runtime.swap(tensors)
+    with torch.no_grad():
+        torch_logits, torch_values = module(torch.from_numpy(observations))
+    scale = np.abs(logits).max()
+    np.testing.assert_allclose(torch_logits.numpy(), logits, rtol=0, atol=1e-5 * scale)
+    np.testing.assert_allclose(torch_values.numpy(), values, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(runtime.logits(observations), logits, rtol=0, atol=1e-5 * scale)
+
+
+def with_leaky_relu(architecture):
+    """The same list, but that one layer is of a kind that is unknown here."""
+    layers = tuple(
+        replace(layer, kind="leaky_relu") if layer.name == "hidden.0.relu" else layer
+        for layer in architecture.layers
+    )
+    return replace(architecture, layers=layers)
+
+
+def test_a_kind_of_layer_that_torch_or_onnx_does_not_know_is_refused_by_name(small) -> None:
+    architecture = with_leaky_relu(small.images)
+    known = "expected one of scale, convolution, dense"
+    reason = rf"layer 'hidden.0.relu': torch has no kind 'leaky_relu'; {known}"
+    with pytest.raises(ConfigError, match=reason):
+        PolicyNetwork(architecture)
+    reason = rf"layer 'hidden.0.relu': ONNX has no kind 'leaky_relu'; {known}"
+    with pytest.raises(ChainError, match=reason):
+        CompressorChain().add(ONNX()).plan(architecture)
+    with pytest.raises(ChainError, match=reason):
+        build_onnx(PolicyGraph(architecture))
+
+
+def test_a_kind_of_layer_is_added_in_one_place_for_torch_and_in_one_for_onnx(
+    small, monkeypatch
+) -> None:
+    architecture = with_leaky_relu(small.images)
+    monkeypatch.setitem(network.KINDS, "leaky_relu", lambda layer, given: nn.LeakyReLU(0.2))
+
+    def leaky_relu(nodes, layer, x):
+        nodes.add(layer, "LeakyRelu", [x], alpha=0.2)
+
+    monkeypatch.setitem(KINDS, "leaky_relu", leaky_relu)
+    tensors, observations = small.tensors(architecture, 4), small.observations(architecture, 5)
+    module, runtime = PolicyNetwork(architecture), OnnxPolicy(architecture)
+    load_tensors(module, tensors)
+    runtime.swap(tensors)
+    before = outputs(PolicyGraph(small.images), tensors, observations)[2]["hidden.0"]
+    x = np.where(before > 0, before, 0.2 * before)
+    weights = {name: tensor.astype(np.float64) for name, tensor in tensors.items()}
+    x = np.maximum(x @ weights["hidden.1.weight"].T + weights["hidden.1.bias"], 0)
+    expected = x @ weights["policy.weight"].T + weights["policy.bias"]
+    with torch.no_grad():
+        logits, _ = module(torch.from_numpy(observations))
+    np.testing.assert_allclose(logits.numpy(), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(runtime.logits(observations), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_units_that_an_unknown_layer_reads_stay(small) -> None:
+    assert set(unit_counts(small.images.layers)) - set(
+        unit_counts(with_leaky_relu(small.images).layers)
+    ) == {"hidden.0"}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda layers: layers[:-1], "expected a layer 'value' with 1 outputs, got None"),
+        (lambda layers: layers[1:], "layer 'convolutions.0' reads \\['input'\\]; expected layers"),
+        (lambda layers: (*layers, layers[-1]), "layer 'value' is there twice"),
+        (
+            lambda layers: (*layers, Layer("auxiliary", "dense", (), units=2)),
+            "layer 'auxiliary' reads nothing",
+        ),
+    ],
+    ids=["no-value", "no-input", "twice", "reads-nothing"],
+)
+def test_a_list_that_cannot_be_computed_is_refused(small, spoil, reason) -> None:
+    with pytest.raises(ValueError, match=reason):
+        replace(small.images, layers=spoil(small.images.layers))

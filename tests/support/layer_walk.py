@@ -1,0 +1,61 @@
+"""A list of layers walked in numpy, in float64 and without torch or ONNX."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+
+def walk(layers, observations, product):
+    """What each layer gives, by name; `product(layer, x)` computes those that have weights."""
+    values = {"observations": observations.astype(np.float64)}
+    for layer in layers:
+        x, *others = (values[name] for name in layer.reads)
+        if layer.is_product:
+            x = product(layer, x)
+        elif layer.kind == "max_pool":
+            x = windows(layer, x, -np.inf).max(axis=(4, 5))
+        else:
+            x = _BY_KIND[layer.kind](layer, x, *others)
+        values[layer.name] = x
+    return values
+
+
+def multiplied(layer, x, weight):
+    """The products and sums of a layer, floats or integers, without its bias."""
+    if layer.kind == "dense":
+        return np.einsum("ni,oi->no", x, weight)
+    return np.einsum("nchwij,ocij->nohw", windows(layer, x, 0), weight, optimize=True)
+
+
+def by_unit(numbers, x):
+    """One number for each unit, in a shape that goes with x `[N, units, …]`."""
+    return np.reshape(numbers, (1, -1, *(1,) * (x.ndim - 2)))
+
+
+def outputs(graph, tensors, observations):
+    """Logits and values of an fp32 graph, and what each layer gives."""
+
+    def product(layer, x):
+        x = multiplied(layer, x, tensors[f"{layer.name}.weight"].astype(np.float64))
+        return x + by_unit(tensors[f"{layer.name}.bias"], x) if layer.bias else x
+
+    values = walk(graph.layers(with_value=True), observations, product)
+    return values[graph.layers()[-1].name], values["value"][:, 0], values
+
+
+def windows(layer, x, outside):
+    """What a convolution or a pool reads for each of its outputs: `[N, C, H, W, k, k]`."""
+    padding = (layer.padding, layer.padding)
+    x = np.pad(x, ((0, 0), (0, 0), padding, padding), constant_values=outside)
+    seen = sliding_window_view(x, (layer.kernel, layer.kernel), axis=(2, 3))
+    return seen[:, :, :: layer.stride, :: layer.stride]
+
+
+_BY_KIND = {
+    "scale": lambda layer, x: x * layer.factor,
+    "flatten": lambda layer, x: x.reshape(len(x), -1),
+    "relu": lambda layer, x: np.maximum(x, 0.0),
+    "tanh": lambda layer, x: np.tanh(x),
+    "add": lambda layer, x, y: x + y,
+}
