@@ -19,21 +19,12 @@ _Compute = Callable[..., Tensor]
 
 
 def _convolution(layer: Layer, given: Shape) -> nn.Module:
-    return nn.utils.skip_init(  # type: ignore[no-untyped-call, no-any-return]
-        nn.Conv2d,
-        given[0],
-        layer.units,
-        layer.kernel,
-        stride=layer.stride,
-        padding=layer.padding,
-        bias=layer.bias,
-    )
+    window = (layer.kernel, layer.stride, layer.padding)
+    return nn.Conv2d(given[0], layer.units, *window, bias=layer.bias)
 
 
 def _dense(layer: Layer, given: Shape) -> nn.Module:
-    return nn.utils.skip_init(  # type: ignore[no-untyped-call, no-any-return]
-        nn.Linear, given[0], layer.units, bias=layer.bias
-    )
+    return nn.Linear(given[0], layer.units, bias=layer.bias)
 
 
 def _scale(layer: Layer, given: Shape) -> _Compute:
@@ -60,8 +51,8 @@ KINDS: dict[str, Callable[[Layer, Shape], _Compute]] = {
     "tanh": lambda layer, given: torch.tanh,
     "add": lambda layer, given: torch.add,
 }
-"""By the layers' kinds: from a layer and the shape that it reads to what computes it. A module that
-has parameters gets the layer's name; the parameters hold nothing yet."""
+"""By the layers' kinds: from a layer and the shape that it reads to what computes it. A module
+gets the layer's name."""
 
 
 class _Step(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from aclearn.policies.architecture import VALUE
@@ -27,7 +28,11 @@ class GraphNetwork(LayerNetwork):
     def __init__(self, graph: PolicyGraph, *, with_value: bool = True) -> None:
         if graph.precision == "int8":
             raise ValueError("graph: int8 computes in ONNX Runtime only")
-        super().__init__(graph.layers(with_value=with_value), graph.architecture.observation_shape)
+        with torch.device("meta"):
+            super().__init__(
+                graph.layers(with_value=with_value), graph.architecture.observation_shape
+            )
+        self.to_empty(device="cpu")
         self.graph = graph
         self._policy = graph.layers()[-1].name
 
