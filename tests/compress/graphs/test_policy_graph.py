@@ -42,7 +42,7 @@ def test_a_plain_graph_has_exactly_the_tensors_of_its_architecture(name) -> None
     assert {s.dtype for s in specs.values()} == {"float32"}
     acting = {n for n in shapes if not n.startswith("value")}
     assert set(graph.tensors()) == acting
-    # and so do both modules, which were written apart
+    # and so do both modules
     parameters = {n: tuple(p.shape) for n, p in PolicyNetwork(architecture).named_parameters()}
     assert {n: tuple(p.shape) for n, p in GraphNetwork(graph).named_parameters()} == parameters
 
