@@ -82,5 +82,5 @@ def _made(where: str, found: Any, **arguments: Any) -> Any:
     except Exception as error:  # the class is anybody's code
         takes = ""
         with contextlib.suppress(TypeError, ValueError):  # what has no signature
-            takes = f"; it takes {inspect.signature(found)}"
+            takes = f"; it takes {', '.join(inspect.signature(found).parameters) or 'none'}"
         raise ConfigError(f"{where}: {words_of(error)}{takes}{users_line(error)}") from error

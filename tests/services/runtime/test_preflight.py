@@ -92,6 +92,22 @@ _WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
         ("compressor.chain=[{distill: nature}]",),
         ["compressor.chain: ", "distill", "nature"],
     ),
+    "unknown loss": (
+        ("loss.kind=no_such_module:Loss",),
+        ["loss.kind 'no_such_module:Loss'", "PYTHONPATH"],
+    ),
+    "broken loss": (
+        ("loss.kind=spoilt:Loss",),
+        ["loss.kind", "'spoilt' cannot be imported", "NameError", "[line 2 of ", "spoilt.py"],
+    ),
+    "argument of a loss": (
+        ("loss.kind=toys.toy_loss:TowardAction", "loss.action=1"),  # the file has entropy_cost
+        ["loss.entropy_cost is not a known key. The keys of loss are kind, discount, ", "action"],
+    ),
+    "argument of a corrector": (
+        ("correctors=[vtrace, {'toys.toy_corrector:ConstantTargets': {taget: 3}}]",),
+        ["correctors[1] 'toys.toy_corrector:ConstantTargets'", "'taget'", "it takes target"],
+    ),
     "no keys": (("network.keys_dir=nowhere",), ["nowhere/cluster.key", "aclearn keys"]),
     "somebody's address": (
         ("monitor.port=5555", "network.bind_host=203.0.113.7", "network.keys_dir=keys"),
