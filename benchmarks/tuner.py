@@ -109,10 +109,10 @@ def train(file: Path, rule: str, workload: str) -> None:
 
 def monitor(rule: str) -> None:
     """The monitor's process with another rule in the tuner's place."""
-    import aclearn.control.tuner.setup
+    import aclearn.control.tuner.plugin
     from services.cli import main as cli
 
-    aclearn.control.tuner.setup.Tuner = rule_of(rule)
+    aclearn.control.tuner.plugin.Tuner = rule_of(rule)
     cli()
 
 

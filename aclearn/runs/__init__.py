@@ -16,10 +16,11 @@ from aclearn.runs.lock import FolderLock, lock_all, lock_role, lock_run
 from aclearn.runs.metrics_file import MetricsWriter, read_metrics
 from aclearn.runs.metrics_tail import MetricsTail, is_metrics_line
 from aclearn.runs.reserve import release, reserve
-from aclearn.runs.run_folder import RunFolder
+from aclearn.runs.run_folder import TUNER_FILE, RunFolder
 from aclearn.runs.summary import read_summary, write_summary
 
 __all__ = [
+    "TUNER_FILE",
     "Checkpoint",
     "FolderLock",
     "MetricsTail",

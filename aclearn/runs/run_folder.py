@@ -36,6 +36,10 @@ _FILES: Final = (
 )
 
 
+#: The tuner's decisions, one a line.
+TUNER_FILE = "tuner.jsonl"
+
+
 class RunFolder:
     """The folder `<dir>/<name>/` with everything that a run leaves.
 

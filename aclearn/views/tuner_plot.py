@@ -48,22 +48,28 @@ def read_tuner_history(run_dir: Path) -> TunerHistory:
     Raises:
         RunFolderError: it has none, or is not what a tuner wrote.
     """
-    # Imported here for the same reason as in `plot`.
-    from aclearn.runs.tuner_log import TUNER_FILE, read_tuner_log
+    # Imported here for the same reason as in `read_curve`.
+    from aclearn.runs import TUNER_FILE, read_metrics
 
-    lines = read_tuner_log(run_dir)
+    path = run_dir / TUNER_FILE
+    if not run_dir.is_dir():
+        raise RunFolderError(f"there is no run folder {run_dir}; expected runs/<name>")
+    if not path.exists():
+        raise RunFolderError(
+            f"there is no {path}: the tuner of this run was off; start one with tuner.enabled=true"
+        )
+    lines = read_metrics(path)
     try:
         readings = [
             line for line in lines if line["rate"] is not None or line["verdict"] == "given up"
         ]
         if all(line["rate"] is None for line in readings):
             raise RunFolderError(
-                f"{run_dir / TUNER_FILE} has no reading yet: no window has ended "
+                f"{path} has no reading yet: no window has ended "
                 "(tuner.settle_s and tuner.every_s after the first learned step, once every actor "
                 "is there)"
             )
-        # older files have only what was tuned, and a run that was resumed may have had other
-        # counts tuned before
+        # a run that was resumed may have had other counts tuned before
         counts = [{**line.get("fixed", {}), **line["counts"]} for line in readings]
         kept = [{**line.get("fixed", {}), **line["kept"]} for line in readings]
         names = [n for n in _SYMBOLS if any(n in each for each in counts)]
@@ -80,8 +86,7 @@ def read_tuner_history(run_dir: Path) -> TunerHistory:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise RunFolderError(
-            f"{run_dir / TUNER_FILE} has a line without a usable {error}; expected a file that "
-            "aclearn wrote"
+            f"{path} has a line without a usable {error}; expected a file that aclearn wrote"
         ) from error
 
 

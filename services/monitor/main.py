@@ -12,7 +12,7 @@ from typing import Any
 
 from aclearn.config import Config
 from aclearn.control import MonitorPlugin, StopCondition
-from aclearn.control.tuner.setup import open_tuner
+from aclearn.control.tuner.plugin import TunerPlugin, most_counts
 from aclearn.errors import LearningLost
 from aclearn.launch import PARENT_PID_VARIABLE
 from aclearn.launch.resources import FreeCores
@@ -147,8 +147,11 @@ def _open_plugins(
 ) -> dict[str, MonitorPlugin]:
     """The tuner, where it is on, then those of the configuration, which may overrule it."""
     workers_of = {spec.tuned_workers: spec.name for spec in ROLES.values() if spec.tuned_workers}
-    tuner = open_tuner(config, folder.path, workers_of, show=files.tensorboard.write_at)
-    return ({TUNER: tuner} if tuner else {}) | load_plugins(config.monitor.plugins)
+    plugins: dict[str, MonitorPlugin] = {}
+    if most_counts(config):
+        show = files.tensorboard.write_at
+        plugins[TUNER] = TunerPlugin(config, folder.path, workers_of, show=show)
+    return plugins | load_plugins(config.monitor.plugins)
 
 
 def _open_registry(config: Config) -> Registry:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from aclearn.config import Config, config_from_yaml
 from aclearn.control import Note, SetActors
+from aclearn.control.tuner.plugin import TunerPlugin, most_counts
 from aclearn.control.tuner.remembered_counts import RememberedCounts
-from aclearn.control.tuner.setup import open_tuner
-from aclearn.runs import RunFolder
-from aclearn.runs.tuner_log import TUNER_FILE
+from aclearn.runs import TUNER_FILE, RunFolder
 from services.monitor.directive_channel import DirectiveChannel
 from services.monitor.indicator_collector import IndicatorCollector
 from services.monitor.outgoing_message import OutgoingMessage
@@ -61,12 +60,14 @@ class World:
             else RunFolder.create(config.run.dir, "r", config.to_yaml())
         )
         self.shown: list[tuple[int, dict]] = []
-        self.tuning = open_tuner(
-            config,
-            self.folder.path,
-            {"predictors": "predictor", "trainers": "trainer"},
-            show=lambda number, scalars: self.shown.append((number, scalars)),
-        )
+        self.tuning = None
+        if most_counts(config):
+            self.tuning = TunerPlugin(
+                config,
+                self.folder.path,
+                {"predictors": "predictor", "trainers": "trainer"},
+                show=lambda number, scalars: self.shown.append((number, scalars)),
+            )
         self.collector = IndicatorCollector({"actor": config.actors.processes})
         self.channel = DirectiveChannel()
         self.notes: list[str] = []

@@ -23,7 +23,7 @@ Verdict = Literal[
 
 @dataclass(frozen=True)
 class Decision:
-    """One reading and what followed from it.
+    """One reading and what followed from it; its fields are those of a line of `tuner.jsonl`.
 
     Attributes:
         verdict: in a word; `reason` says why.
@@ -50,27 +50,18 @@ class Decision:
     temperature: float
     state: Literal["searching", "frozen"]
 
-    def as_line(self) -> dict[str, Any]:
-        """JSON-able, without NaN."""
-        return asdict(self)
+    @property
+    def label(self) -> str:
+        """The verdict as a part of a metric's name."""
+        return self.verdict.replace(" ", "_")
 
     def cause(self) -> dict[str, Any]:
         """Why what runs now runs: the numbers of this decision, for the log."""
         names = ("verdict", "counts", "rate", "baseline", "change", "temperature")
         return {name: getattr(self, name) for name in names}
 
-    def as_scalars(self) -> dict[str, Any]:
+    def scalars(self) -> dict[str, Any]:
         """Its numbers by TensorBoard's names; the verdict is the name of a number that is 1."""
-        numbers = {
-            "counts": self.counts,
-            "kept": self.kept,
-            "rate": self.rate,
-            "window_s": self.window_s,
-            "baseline": self.baseline,
-            "change": self.change,
-            "noise": self.noise,
-            "temperature": self.temperature,
-            "frozen": float(self.state == "frozen"),
-            "verdict": {self.verdict.replace(" ", "_"): 1.0},
-        }
+        numbers = {n: v for n, v in asdict(self).items() if n not in ("reason", "state", "verdict")}
+        numbers |= {"frozen": float(self.state == "frozen"), "verdict": {self.label: 1.0}}
         return {"tuner_decision": numbers}

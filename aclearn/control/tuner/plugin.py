@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from aclearn.config import Config
 from aclearn.control.plugin import Directive, Indicators, MemberIndicators, MonitorPlugin, Note
 from aclearn.control.tuner.decision import Decision
 from aclearn.control.tuner.remembered_counts import RememberedCounts
 from aclearn.control.tuner.tuner import Tuner
 from aclearn.errors import RunFolderError
 from aclearn.metrics import TUNER_FROZEN, TUNER_TEMPERATURE, find_bottleneck
-from aclearn.runs import MetricsWriter
+from aclearn.runs import TUNER_FILE, MetricsWriter
 from aclearn.wire import SetActors, SetWorkers
 
 _LOGGER = logging.getLogger(__name__)
@@ -34,36 +38,58 @@ Show = Callable[[int, Mapping[str, Any]], None]
 class TunerPlugin(MonitorPlugin):
     """Lets a tuner read the trainer's heartbeats, and directs the roles to the counts it wants.
 
+    It begins with what the run kept last, when it is resumed or its monitor was started again, else
+    with what an earlier run of this machine and configuration found best, else with the configured
+    counts.
+
     Args:
-        tuner: decides.
-        objective: of `tuner.objective`.
-        log: takes the decisions.
+        config: of the run; `most_counts` has some.
+        run_dir: the run's folder, which gets the decisions.
         workers_of: count of workers → the role that runs them.
-        fixed: the counts that the tuner leaves alone, for who looks at the log.
-        heartbeat_every_s: seconds between two heartbeats of a role.
-        decided: how many decisions the log has; the next one's number is one more.
-        memory: takes the counts that have proved the best; None to forget them.
         show: takes each decision.
+
+    Raises:
+        RunFolderError: the log of decisions cannot be opened.
     """
 
     def __init__(
         self,
-        tuner: Tuner,
-        *,
-        objective: str,
-        log: MetricsWriter,
+        config: Config,
+        run_dir: Path,
         workers_of: Mapping[str, str],
-        fixed: Mapping[str, int],
-        heartbeat_every_s: float,
-        decided: int = 0,
-        memory: RememberedCounts | None = None,
+        *,
         show: Show | None = None,
     ) -> None:
-        self._tuner, self._objective, self._log = tuner, objective, log
-        self._memory, self._show, self._workers_of = memory, show, dict(workers_of)
-        self._fixed, self._decided = dict(fixed), decided
-        self._late_after_s = _HEARTBEATS_LATE * heartbeat_every_s
-        self._wanted = tuner.propose()
+        tuner, most = config.tuner, most_counts(config)
+        self._objective, self._workers_of, self._show = tuner.objective, dict(workers_of), show
+        self._late_after_s = _HEARTBEATS_LATE * config.monitor.heartbeat_every_s
+        self._log = MetricsWriter(run_dir / TUNER_FILE)
+        self._memory = RememberedCounts(config) if tuner.remember else None
+        self._notes: list[str] = []
+        configured = {
+            "predictors": config.predictor.workers if _has_predictors(config) else 0,
+            "trainers": config.trainer.workers,
+            "actors": config.actors.processes,
+        }
+        self._fixed = {name: count for name, count in configured.items() if name not in most}
+        last = self._log.last_line or {}
+        self._tuner = Tuner(
+            self._start(last.get("kept"), most, configured),
+            most,
+            every_s=tuner.every_s,
+            settle_s=tuner.settle_s,
+            longest_gap_s=tuner.longest_gap_s,
+            temperature=tuner.temperature,
+            cooling=tuner.cooling,
+            restart_search_share=tuner.restart_search_share,
+            rng=random.Random(config.run.seed),
+        )
+        temperature, decided = last.get("temperature"), last.get("decision")
+        if isinstance(temperature, int | float) and 0.0 <= temperature <= tuner.temperature:
+            self._tuner.temperature = float(temperature)
+        #: How many decisions the log has; the next one's number is one more.
+        self._decided = decided if isinstance(decided, int) and decided > 0 else 0
+        self._wanted = self._tuner.propose()
         self._trainer_s: float | None = None
         self._complete = False
         self._fewer_actors_s = float("-inf")
@@ -71,7 +97,21 @@ class TunerPlugin(MonitorPlugin):
         self._tried = False
         self._last: Decision | None = None
         self._verdicts: Counter[str] = Counter()
-        self._notes: list[str] = []
+
+    def _start(
+        self, kept: Any, most: Mapping[str, int], configured: Mapping[str, int]
+    ) -> dict[str, int]:
+        """The counts to begin with."""
+        if _fits(kept, most):
+            return dict(kept)
+        found = self._memory.read() if self._memory else None
+        if self._memory is not None and found is not None and _fits(found, most):
+            counts = counts_in_words(found)
+            self._note(
+                f"tuner: starts from {counts}, the best of an earlier run ({self._memory.path})"
+            )
+            return found
+        return {name: configured[name] for name in most}
 
     def observe(self, indicators: Indicators) -> Sequence[Directive]:
         """Each heartbeat of the trainer is a sample of the objective."""
@@ -104,7 +144,7 @@ class TunerPlugin(MonitorPlugin):
             self._remember()
         self._log.close()
 
-    def note(self, text: str) -> None:
+    def _note(self, text: str) -> None:
         """Something for the person who watches the run."""
         self._notes.append(text)
         _LOGGER.info("event=tuner text=%r", text)
@@ -145,7 +185,7 @@ class TunerPlugin(MonitorPlugin):
             self._fewer_actors_s = now  # a run may start with more actors than it ended with
             if not self._complete and now - self._trainer_s >= _ACTORS_WITHIN_S:
                 self._complete = True
-                self.note(f"tuner: begins with {there} of {expected} actors, see their logs")
+                self._note(f"tuner: begins with {there} of {expected} actors, see their logs")
         return self._complete
 
     def _running(self, indicators: Indicators, now: float) -> dict[str, int]:
@@ -183,21 +223,21 @@ class TunerPlugin(MonitorPlugin):
     def _take(self, decision: Decision, now: float) -> None:
         self._decided += 1
         if self._show is not None:
-            self._show(self._decided, decision.as_scalars())
-        line = {"decision": self._decided, "time_s": now, **decision.as_line()}
+            self._show(self._decided, decision.scalars())
+        line = {"decision": self._decided, "time_s": now, **asdict(decision)}
         try:
             self._log.write(line | {"fixed": self._fixed})
         except RunFolderError as error:
             _LOGGER.error("event=tuner_line_not_written reason=%r", str(error))
-        self._verdicts[decision.verdict.replace(" ", "_")] += 1
+        self._verdicts[decision.label] += 1
         if decision.verdict in ("accepted", "rejected"):
             self._tried = True
         if decision.verdict in ("restarted", "adopted", "given up"):
             counts = counts_in_words(decision.counts)
-            self.note(f"tuner, {counts} {decision.verdict}: {decision.reason}")
+            self._note(f"tuner, {counts} {decision.verdict}: {decision.reason}")
         if decision.state == "frozen" and (self._last is None or self._last.state != "frozen"):
             kept = counts_in_words(decision.kept)
-            self.note(f"tuner: {kept} pay best, {self._tuner.kept_estimate.mean:.4g}/s")
+            self._note(f"tuner: {kept} pay best, {self._tuner.kept_estimate.mean:.4g}/s")
             self._remember()
         self._last = decision
 
@@ -212,3 +252,28 @@ class TunerPlugin(MonitorPlugin):
 def counts_in_words(counts: Mapping[str, int]) -> str:
     """Worker counts as text, e.g. "2 trainers, 3 actors"."""
     return ", ".join(f"{count} {name}" for name, count in counts.items())
+
+
+def most_counts(config: Config) -> dict[str, int]:
+    """Count → upper bound, of those that the tuner may change; empty where it is off."""
+    tuner = config.tuner
+    most = {
+        "predictors": tuner.max_predictors if _has_predictors(config) else 0,
+        "trainers": tuner.max_trainers,
+        "actors": tuner.max_actors,
+    }
+    tuned = tuner.counts if tuner.enabled else []
+    return {name: bound for name, bound in most.items() if bound and name in tuned}
+
+
+def _has_predictors(config: Config) -> bool:
+    return config.actors.inference == "predictor"
+
+
+def _fits(counts: Any, most: Mapping[str, int]) -> bool:
+    """Whether counts from a file may be used: the same names, within the bounds."""
+    return (
+        isinstance(counts, dict)
+        and counts.keys() == most.keys()
+        and all(type(counts[name]) is int and 1 <= counts[name] <= most[name] for name in most)
+    )

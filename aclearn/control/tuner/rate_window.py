@@ -35,13 +35,15 @@ class RateWindow:
     Args:
         settle_s: pause between taking a setting over and the window, in seconds.
         longest_gap_s: between two samples; a longer one is a clock that jumped or a sleep.
+
+    Attributes:
+        roles_broke: whether the last sample broke the measurement by what the roles did: one died,
+            or runs other counts.
     """
 
     def __init__(self, *, settle_s: float, longest_gap_s: float) -> None:
         self._settle_s, self._longest_gap_s = settle_s, longest_gap_s
         self._last: tuple[float, int, str] | None = None
-        #: Whether the last sample broke the measurement by what the roles did: one died, or runs
-        #: other counts.
         self.roles_broke = False
         self._rises = False
         self._batch_s = 0.0
@@ -52,6 +54,7 @@ class RateWindow:
         self._pause_s = 0.0 if settled else self._settle_s
         self._asked_at: float | None = None
         self._taken_at: float | None = None
+        #: Time and counter at the window's ends.
         self._from: tuple[float, int] | None = None
         self._to: tuple[float, int] | None = None
         self._batches = 0
@@ -71,19 +74,22 @@ class RateWindow:
             now: the clock's value, in seconds.
             counter: the cumulative counter at that time.
             runs: whether the roles run the setting that is to be measured.
-            source: incarnation of who counts; another one has died and begun anew.
+            source: incarnation that counts; another one began anew after a death.
             died: whether another role died since the last sample, and that is to break the window.
 
         Returns:
             The reading so far, which grows with the counter, and with each sample in which it is
             late; Discarded when the window began again; None while there is nothing to read yet.
         """
-        broken = self._broken_by_roles(counter, runs, source, died)
+        last, self._last = self._last, (now, counter, source)
+        broken = None
+        if last is not None:
+            broken = self._broken_by_roles(last, counter, runs, source, died)
         self.roles_broke = broken is not None
-        broken = broken or self._broken_by_time(now)
-        rose = self._last is not None and counter > self._last[1]
+        if last is not None:
+            broken = broken or self._broken_by_time(now - last[0])
+        rose = last is not None and counter > last[1]
         self._rises = rose or (self._rises and broken is None)
-        self._last = (now, counter, source)
         if broken is not None:
             measuring = self._from is not None
             self.begin()
@@ -98,18 +104,15 @@ class RateWindow:
             self._taken_at = now
         if now - self._taken_at < self._pause_s:
             return None
-        if rose or self._from is None:
-            self._add_batch(now, counter, rose)
-        return self._read(now)
-
-    def _add_batch(self, now: float, counter: int, rose: bool) -> None:
         if self._from is None or self._to is None:
-            self._from = (now, counter)
-            self._to = self._from if rose else None
-            return
-        self._to = (now, counter)
-        self._batches += 1
-        self._batch_s = (now - self._from[0]) / self._batches
+            if self._from is None or rose:
+                self._from = (now, counter)
+                self._to = self._from if rose else None
+        elif rose:
+            self._to = (now, counter)
+            self._batches += 1
+            self._batch_s = (now - self._from[0]) / self._batches
+        return self._read(now)
 
     def _read(self, now: float) -> Reading | None:
         assert self._from is not None  # a settled window has a beginning
@@ -125,10 +128,10 @@ class RateWindow:
             return None  # two samples of one moment
         return Reading((self._to[1] - self._from[1]) / window_s, window_s)
 
-    def _broken_by_roles(self, counter: int, runs: bool, source: str, died: bool) -> str | None:
-        if self._last is None:
-            return None
-        if source != self._last[2] or counter < self._last[1]:
+    def _broken_by_roles(
+        self, last: tuple[float, int, str], counter: int, runs: bool, source: str, died: bool
+    ) -> str | None:
+        if source != last[2] or counter < last[1]:
             return "the trainer was started again"
         if died:
             return "a role died and was started again"
@@ -136,11 +139,8 @@ class RateWindow:
             return "the counts changed while they were measured"
         return None
 
-    def _broken_by_time(self, now: float) -> str | None:
-        if self._last is None:
-            return None
-        gap_s = now - self._last[0]
-        if not math.isfinite(now) or gap_s < 0.0:
+    def _broken_by_time(self, gap_s: float) -> str | None:
+        if not math.isfinite(gap_s) or gap_s < 0.0:
             return f"the clock went back by {-gap_s:.3g} s"
         if gap_s > self._longest_gap_s:
             return f"nothing was heard for {gap_s:.3g} s: a clock that jumped, or a role that hung"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 #: One count for each name, in one order.
 Setting = tuple[int, ...]
 
-#: Standard deviations of a change that counts as clear.
-CLEAR = 1.5
+#: Standard deviations of a change that counts as clear, and from which on one is no noise.
+CLEAR, OUTLIER = 1.5, 3.0
 #: A change that is known to this share is known well enough.
 PRECISE = 0.01
 #: Windows of a trial before it is decided although its change is within the noise: as many as make
@@ -22,12 +22,8 @@ _COST_OF_DOUBLING = 0.005
 MOST_WINDOWS = 12.0
 #: Assumed before anything was measured: relative standard deviation of a window, and its weight.
 _PRIOR_NOISE, _PRIOR_WEIGHT = 0.05, 1.0
-#: Readings that the noise estimate remembers.
-_MOST_READINGS = 24.0
-#: No window is exact: batches are counted whole.
-_LEAST_NOISE = 0.002
-#: Standard deviations from which on a deviation is no noise.
-OUTLIER = 3.0
+#: Readings that the noise estimate remembers, and the least noise: batches are counted whole.
+_MOST_READINGS, _LEAST_NOISE = 24.0, 0.002
 
 
 @dataclass
@@ -76,12 +72,10 @@ class Noise:
 
 
 class SettingStats:
-    """The settings within the bounds, and what is known of them.
-
-    Args:
-        most: upper bound of each count; the lower is 1.
+    """The settings from 1 to `most` of each count, and what is known of them.
 
     Attributes:
+        noise: of a window.
         unreachable: settings that the roles did not take over, or under which nothing was counted.
     """
 
@@ -127,13 +121,17 @@ class SettingStats:
             self.unreachable.clear()
 
     def neighbours(self, of: Setting) -> list[Setting]:
-        """The settings within the bounds that differ by one in one count."""
+        """The settings that differ by one in one count."""
         return [
             (*of[:i], of[i] + step, *of[i + 1 :])
             for i in range(len(of))
             for step in (-1, 1)
             if 1 <= of[i] + step <= self._most[i]
         ]
+
+    def fresh(self, kept: Setting) -> list[Setting]:
+        """The neighbours that are worth measuring (again)."""
+        return [other for other in self.neighbours(kept) if not self._is_settled(kept, other)]
 
     def compare(self, kept: Setting, other: Setting) -> tuple[float, float]:
         """Relative change of the rate from one setting to another, and its standard deviation."""
@@ -142,12 +140,7 @@ class SettingStats:
 
     def cost(self, kept: Setting, other: Setting) -> float:
         """What the rate must rise by for the workers that another setting has more."""
-        grown = sum(math.log2(b / a) for a, b in zip(kept, other, strict=True))
-        return _COST_OF_DOUBLING * grown
-
-    def fresh(self, kept: Setting) -> list[Setting]:
-        """The neighbours that are worth measuring (again)."""
-        return [other for other in self.neighbours(kept) if not self._is_settled(kept, other)]
+        return _COST_OF_DOUBLING * sum(math.log2(b / a) for a, b in zip(kept, other, strict=True))
 
     def _is_settled(self, kept: Setting, other: Setting) -> bool:
         """Whether measuring `other` (again) would tell nothing that matters."""

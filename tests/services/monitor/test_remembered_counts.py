@@ -9,7 +9,7 @@ import pytest
 
 from aclearn.config import Config
 from aclearn.control.tuner.remembered_counts import RememberedCounts
-from aclearn.runs.tuner_log import TUNER_FILE
+from aclearn.runs import TUNER_FILE
 from tests.support.tuned_runs import World, tuned_config, two_is_best
 
 

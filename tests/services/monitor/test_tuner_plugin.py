@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from aclearn.errors import RunFolderError
-from aclearn.runs.tuner_log import TUNER_FILE
+from aclearn.runs import TUNER_FILE
 from aclearn.views import plot_tuner
 from tests.support.tuned_runs import World, actors_of, member, tuned_config, two_is_best
 
