@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
 from aclearn.metrics.tags import tagged
@@ -59,12 +58,7 @@ class TensorBoardWriter:
     def __enter__(self) -> TensorBoardWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def write(self, line: Mapping[str, Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, Protocol, TextIO
 
 from aclearn.metrics import EPISODES_FOR_TARGET, SteadyBottleneck, queue_fills, unwritten
@@ -23,12 +22,7 @@ class RunConsole(Protocol):
     def __enter__(self) -> RunConsole:
         """Begin to show."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End the view and leave the terminal as it was."""
 
     def update(self, line: Mapping[str, Any], roles: Sequence[Mapping[str, Any]]) -> None:
@@ -85,12 +79,7 @@ class PlainConsole:
         self._write(f"run={self._name} started")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._unwritten is not None:  # how it ended is what people look for
             self._write(self._words(*self._unwritten))
             self._unwritten = None

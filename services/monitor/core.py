@@ -213,10 +213,9 @@ class MonitorState:
         return self._peers()
 
     def _heartbeat(self, sender: str, heartbeat: Heartbeat, now: float) -> list[Message]:
-        member = self._registry.get(sender)
+        member = self._registry.heard(sender, self._attended.seconds)
         if member is None:
             return [MembershipReply("hello", "the monitor does not know you")]
-        self._registry.heard(sender, self._attended.seconds)
         answers: list[Message] = [HeartbeatReply(self._registry.revision)]
         fitting = without_too_much(heartbeat)
         if fitting is not heartbeat:

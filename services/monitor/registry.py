@@ -1,4 +1,4 @@
-"""Who is there: the roles that said hello, and when they were last heard."""
+"""The members of the run: roles that said hello, and when they were last heard."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from aclearn.config import MAX_PROCESSES
 from services.monitor.role_numbers import HandedOutNumbers
 
-#: Most bytes of the list of all who serve others: it travels in one header, of 64 KiB.
+#: Most bytes of the list of the roles that serve others: it travels in one header, of 64 KiB.
 _MOST_LISTED_BYTES = 56 * 1024
 #: Bytes of an entry beside its texts, and of an endpoint beside its two: names of fields, lengths.
 _ENTRY_BYTES, _ENDPOINT_BYTES = 64, 6
@@ -42,7 +42,7 @@ class Member:
 
     @property
     def listed_bytes(self) -> int:
-        """What it takes in the list of all who serve others, at most."""
+        """Its bytes in the list of the roles that serve others, at most."""
         if not self.endpoints:
             return 0
         texts = (self.role, self.name, self.incarnation, *self.endpoints, *self.endpoints.values())
@@ -114,7 +114,7 @@ class Registry:
         return None
 
     def taken_by(self, newcomer: Member) -> str | None:
-        """Who has the newcomer's name and lives, in words for its log; None where it is free."""
+        """The living process that has the newcomer's name, in words for its log; None: it is free."""
         given = self._numbers.holder(newcomer.role, newcomer.number, newcomer.heard_at)
         if given is not None and given != newcomer.incarnation:
             return f"{newcomer.name} was given to a process that is starting; this one waits"
@@ -138,16 +138,16 @@ class Registry:
             self.revision += 1
         return replaced
 
-    def heard(self, incarnation: str, now: float) -> bool:
-        """Note a sign of life; False when the incarnation is not a member."""
-        member = self._members.get(incarnation)
-        if member is None:
-            return False
-        self._members[incarnation] = replace(member, heard_at=now)
-        return True
+    def heard(self, incarnation: str, now: float) -> Member | None:
+        """Note a sign of life of a member; None where the incarnation is none."""
+        if incarnation in self._members:
+            member = replace(self._members[incarnation], heard_at=now)
+            self._members[incarnation] = member
+            return member
+        return None
 
     def leave(self, incarnation: str) -> Member | None:
-        """Take a member out that said goodbye."""
+        """Take a member out that said goodbye; None where it was none."""
         member = self._members.pop(incarnation, None)
         if member is not None and member.endpoints:
             self.revision += 1
