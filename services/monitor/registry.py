@@ -114,7 +114,7 @@ class Registry:
         return None
 
     def taken_by(self, newcomer: Member) -> str | None:
-        """The living process that has the newcomer's name, in words for its log; None: it is free."""
+        """The living process that has the newcomer's name, in words; None where it is free."""
         given = self._numbers.holder(newcomer.role, newcomer.number, newcomer.heard_at)
         if given is not None and given != newcomer.incarnation:
             return f"{newcomer.name} was given to a process that is starting; this one waits"
