@@ -180,7 +180,7 @@ class Measured:
                 lambda: client.poll(membership),
                 self._meter,
             ),
-            counter=UnrollCounter("actor-0"),
+            counter=UnrollCounter(),
             sender=UnrollSender(
                 trainer,
                 membership,

@@ -29,6 +29,7 @@ from aclearn.envs import make_vector_env
 from aclearn.launch.resources import keep_freed_memory
 from aclearn.policies import Architecture, describe_architecture
 from aclearn.types import PolicyVersion
+from aclearn.types.observation_spec import OBSERVATION
 from aclearn.wire import decode, encode
 from compress import (
     ArtifactPolicy,
@@ -83,7 +84,7 @@ def visited(count: int) -> np.ndarray[Any, Any]:
     while len(kept) * 16 < count:
         for _ in range(5):
             env.send(rng.integers(6, size=16))
-            observations = env.recv().observations
+            observations = env.recv().observations[OBSERVATION]
         kept.append(observations.copy())
     env.close()
     return np.concatenate(kept)[:count]

@@ -28,7 +28,8 @@ from aclearn.envs import VectorEnv, make_vector_env
 from aclearn.launch.resources import keep_freed_memory
 from aclearn.policies import Architecture
 from aclearn.rollout import UnrollBuilder, UnrollCounter
-from aclearn.types import PolicyVersion
+from aclearn.types import ActionBatch, PolicyVersion, UnrollSpec
+from aclearn.types.observation_spec import OBSERVATION
 from services.runtime.policy_factory import architecture_of, make_runtime
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def inference_cost(config: Config, seconds: float) -> Cost:
     rng = np.random.default_rng(0)
     for _ in range(_STEPS_INTO_THE_GAME):
         env.send(rng.integers(env.spec.action.count, size=env.num_envs))
-        observations = env.recv().observations
+        observations = env.recv().observations[OBSERVATION]
     local = config.actors.inference == "local"
     kind = config.actors.runtime if local else config.predictor.runtime
     device = "auto" if local else config.predictor.device
@@ -129,7 +130,7 @@ def training_cost(config: Config, seconds: float) -> Cost:
     torch.set_num_threads(1)
     env = make_env(config)
     unrolls = collect_unrolls(config, env, config.trainer.unrolls_per_batch)
-    frame_stack = env.spec.observation.sole.frame_stack
+    observation = env.spec.observation
     architecture = architecture_of(config, env.spec)
     env.close()
     device = choose_device(config.trainer.device)
@@ -148,7 +149,7 @@ def training_cost(config: Config, seconds: float) -> Cost:
 
     def run(times: int) -> None:
         for _ in range(times):
-            batch = learner.own_worker.assemble(unrolls, frame_stack=frame_stack)
+            batch = learner.own_worker.assemble(unrolls, observation)
             for _ in range(uses):
                 learner.update(batch, learned_steps=0)
 
@@ -161,22 +162,21 @@ def training_cost(config: Config, seconds: float) -> Cost:
 def collect_unrolls(config: Config, env: VectorEnv, count: int) -> list[Unroll]:
     """Real unrolls of the configured size, played by the uniform policy."""
     builder = UnrollBuilder(
-        env.spec,
+        UnrollSpec(env.spec, config.actors.unroll_length),
         num_envs=env.num_envs,
-        length=config.actors.unroll_length,
         clip_rewards=config.env.clip_rewards,
         life_loss_ends=config.env.life_loss_ends,
     )
-    counter, rng = UnrollCounter("benchmark"), np.random.default_rng(0)
+    counter, rng = UnrollCounter(), np.random.default_rng(0)
     log_probs = np.full(env.num_envs, -np.log(env.spec.action.count), np.float32)
     builder.begin(env.reset())
     unrolls: list[Unroll] = []
     while len(unrolls) < count:
         actions = rng.integers(env.spec.action.count, size=env.num_envs, dtype=np.int32)
         env.send(actions)
-        builder.add(actions, log_probs, PolicyVersion(0, 0), env.recv())
+        builder.add(ActionBatch(actions, log_probs, PolicyVersion(0, 0)), env.recv())
         if builder.full:
-            unrolls.append(counter.ship(builder.take())[1])
+            unrolls.append(builder.take(counter))
     return unrolls
 
 

@@ -32,6 +32,7 @@ from aclearn.distributions import distribution_of
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
 from aclearn.types import ActionSpec, PolicyVersion
+from aclearn.types.observation_spec import OBSERVATION
 from compress import Context, Policy
 from compress.methods.distiller import Distiller
 from services.evaluator.saved_policy import load_policy
@@ -53,7 +54,7 @@ def divergence(network: torch.nn.Module, student: torch.nn.Module, seen: NDArray
 def visited(config: Config, network: PolicyNetwork | None) -> NDArray[np.uint8]:
     """What a policy visits, or random actions do, in the order of the games."""
     env, rng, kept = make_env(config), np.random.default_rng(0), []
-    observations = env.reset()
+    observations = env.reset()[OBSERVATION]
     distribution = distribution_of(env.spec.action)
     for step in range(_STEPS_INTO_THE_GAME + _STEPS):
         logits = np.zeros((env.num_envs, env.spec.action.count), np.float32)
@@ -61,7 +62,7 @@ def visited(config: Config, network: PolicyNetwork | None) -> NDArray[np.uint8]:
             with torch.no_grad():
                 logits = network(torch.from_numpy(observations))[0].numpy()
         env.send(distribution.sample(logits, rng)[0])
-        observations = env.recv().observations
+        observations = env.recv().observations[OBSERVATION]
         if step >= _STEPS_INTO_THE_GAME and step % _KEEP_EVERY == 0:
             kept.append(observations.copy())
     env.close()

@@ -35,6 +35,7 @@ from aclearn.distributions import distribution_of
 from aclearn.launch.resources import keep_freed_memory
 from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion
+from aclearn.types.observation_spec import OBSERVATION
 from aclearn.wire import ActRequest
 from services.predictor.core import make_step
 from services.predictor.outbox import Outbox
@@ -65,7 +66,7 @@ def trainer_workers(config: Config, count: int) -> Iterator[Done]:
     torch.set_num_threads(1)
     env = make_env(config)
     unrolls = collect_unrolls(config, env, 1)
-    frame_stack = env.spec.observation.sole.frame_stack
+    observation = env.spec.observation
     architecture = architecture_of(config, env.spec)
     env.close()
     cpu = torch.device("cpu")
@@ -77,7 +78,7 @@ def trainer_workers(config: Config, count: int) -> Iterator[Done]:
         amp_dtype=choose_amp(config.trainer.amp, cpu),
         seed=0,
     )
-    batch = assemble_batch(unrolls, frame_stack=frame_stack)
+    batch = assemble_batch(unrolls, observation=observation)
     updates: list[int] = []  # a worker each: two threads would lose some of one count
 
     def make() -> Step:
@@ -101,7 +102,7 @@ def trainer_workers(config: Config, count: int) -> Iterator[Done]:
 def predictor_workers(config: Config, count: int) -> Iterator[Done]:
     """Workers of one prediction queue; what they do is counted in observations answered."""
     env = make_env(config)
-    observations = env.reset()
+    observations = env.reset()[OBSERVATION]
     architecture = architecture_of(config, env.spec)
     env.close()
     runtime = make_runtime(architecture, config.predictor.runtime, device="cpu")

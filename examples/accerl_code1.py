@@ -43,11 +43,10 @@ def main() -> None:
         actions=spec.action.count,
     )
     policy = Policy.of(architecture, tensors_of(PolicyNetwork(architecture, seed=1)))
-    observations = env.reset()
-    visited = [observations]
+    visited = [env.reset()["observation"]]
     for _ in range(20):
         env.send(rng.integers(spec.action.count, size=env.num_envs))
-        visited.append(env.recv().observations)
+        visited.append(env.recv().observations["observation"])
     context = Context(np.concatenate(visited))
 
     # The chain of responsibility of different compression methods.
@@ -67,7 +66,7 @@ def main() -> None:
     for _ in range(20):
         actions, _ = distribution.sample(actor.logits(visited[-1]), rng)
         env.send(actions)
-        visited.append(env.recv().observations)
+        visited.append(env.recv().observations["observation"])
     env.close()
 
     original_bytes = sum(tensor.nbytes for tensor in policy.tensors.values())

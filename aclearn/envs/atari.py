@@ -16,6 +16,7 @@ from aclearn.envs.watchdog import Watchdog
 from aclearn.errors import EnvironmentFailure, did_you_mean, trace_of, words_of
 from aclearn.types import ActionSpec, EnvSpec, EnvStep, ObservationSpec
 from aclearn.types.env_spec import Observations
+from aclearn.types.observation_spec import OBSERVATION
 
 if TYPE_CHECKING:
     from aclearn.config import EnvConfig
@@ -88,14 +89,13 @@ class AtariEnvs:
         self._nobody.flags.writeable = False
 
     def reset(self) -> Observations:
-        """First observations [B, S, H, W] uint8; only the first call seeds the games."""
+        """First screens [B, S, H, W] uint8; only the first call seeds the games."""
         with self._watch:
             observations, info = self._envs.reset(seed=self._seeds)
         self._seeds = None
         self._lives = info["lives"]
         self._ended = self._nobody
-        first: Observations = observations
-        return first
+        return {OBSERVATION: observations}
 
     def send(self, actions: NDArray[Any]) -> None:
         """Let the games play sampled actions [B]; returns at once."""
@@ -120,7 +120,7 @@ class AtariEnvs:
         self._lives = lives
         self._ended = terminated | truncated
         return EnvStep(
-            observations=observations,
+            observations={OBSERVATION: observations},
             rewards=rewards.astype(np.float32),
             terminated=terminated,
             truncated=truncated,

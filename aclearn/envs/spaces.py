@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from aclearn.errors import EnvironmentFailure
 from aclearn.types import ActionSpec, LeafSpec
-from aclearn.types.env_spec import Observations
 
 
 class ObservationError(Exception):
@@ -30,7 +29,7 @@ class Layout(Protocol):
 
     leaf: LeafSpec
 
-    def begin(self) -> Observations:
+    def begin(self) -> NDArray[Any]:
         """A fresh batch [B, *shape] for the coming step."""
         ...
 
@@ -116,7 +115,7 @@ class FlatLayout:
         self._batch = np.zeros((num_envs, *shape), np.float32)
         self.leaf = LeafSpec((int(np.prod(shape)),), "float32")
 
-    def begin(self) -> Observations:
+    def begin(self) -> NDArray[Any]:
         """A fresh batch [B, D] float32."""
         self._batch = np.zeros((self._num_envs, *self._shape), np.float32)
         return self._batch.reshape(self._num_envs, -1)
@@ -164,7 +163,7 @@ class ImageLayout:
         self.leaf = LeafSpec((frame_stack * channels, height, width), "uint8", frame_stack)
         self._batch = np.zeros((num_envs, *self.leaf.shape), np.uint8)
 
-    def begin(self) -> Observations:
+    def begin(self) -> NDArray[Any]:
         """A fresh batch that already holds the older frames in their new places."""
         older = self._batch
         self._batch = np.empty_like(older)

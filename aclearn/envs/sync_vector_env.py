@@ -88,7 +88,7 @@ class SyncVectorEnv:
         self._actions: list[int] | None = None
 
     def reset(self) -> Observations:
-        """First observations [B, *observation_shape]; only the first call seeds."""
+        """First observations, leaf → [B, *shape]; only the first call seeds."""
         observations = self._layout.begin()
         for b in range(self.num_envs):
             seed = None if self._seeded else self._seed + b
@@ -105,7 +105,7 @@ class SyncVectorEnv:
         self._seeded = True
         self._ended = np.zeros(self.num_envs, np.bool_)
         self._actions = None
-        return observations
+        return {OBSERVATION: observations}
 
     def send(self, actions: NDArray[Any]) -> None:
         """Keep sampled actions [B] for `recv`, which does the work."""
@@ -162,7 +162,7 @@ class SyncVectorEnv:
         reset = self._ended | faulted
         self._ended = terminated | truncated
         return EnvStep(
-            observations=observations,
+            observations={OBSERVATION: observations},
             rewards=rewards.astype(np.float32),
             terminated=terminated,
             truncated=truncated,

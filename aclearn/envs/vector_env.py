@@ -37,7 +37,7 @@ class VectorEnv(Protocol):
     between_attempts: Callable[[], None]
 
     def reset(self) -> Observations:
-        """First observations [B, *observation_shape] of a new episode in every environment."""
+        """First observations, leaf → [B, *shape], of a new episode in every environment."""
         ...
 
     def send(self, actions: NDArray[Any]) -> None:

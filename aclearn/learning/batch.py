@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from aclearn.learning.frame_stack import rebuild_observations
 from aclearn.learning.frozen_correction import FrozenCorrection
 from aclearn.learning.staging import HOST, Staging
-from aclearn.types import Unroll
+from aclearn.types import LeafSpec, ObservationSpec, Unroll
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,31 +22,35 @@ class Batch:
     """One update's data, time-major.
 
     Attributes:
-        observations: `[T+1, B, *shape]`; images in channels-last memory. The last row is what step
-            T-1 reached.
+        observations: leaf → `[T+1, B, *shape]`; images in channels-last memory. The last row is
+            what step T-1 reached.
         actions: `[T, B]` int64.
-        behaviour_log_probs: `[T, B]` float32, log μ(a) recorded when the action was chosen.
+        behaviour_log_prob: `[T, B]` float32, log μ(a) recorded when the action was chosen.
         rewards: `[T, B]` float32.
         terminated: `[T, B]` bool; the state that was reached is worth nothing more.
         truncated: `[T, B]` bool; the episode was cut, the state that was reached keeps its value.
         valid: `[T, B]` bool; what is not valid (autoreset steps, failed episodes) is not learned.
         versions: `[T, B]` int64, the policy version that chose each action.
-        mask: `valid` on the host, so that nobody has to wait for the device to look at it.
-        steps: number of valid steps.
+        valid_on_host: `valid`, so that nobody has to wait for the device to look at it.
+        behaviour_parameters: `[T, B, P]` float32 of μ, where the run asks for them.
+        state: float32 `[B, …]` each, the policy's memory before the first step.
+        masks: `[T, B, A]` bool, the actions that were allowed; None: all.
         frozen: the correction that all updates from this batch share; None where each makes its
             own.
     """
 
-    observations: Tensor
+    observations: dict[str, Tensor]
     actions: Tensor
-    behaviour_log_probs: Tensor
+    behaviour_log_prob: Tensor
     rewards: Tensor
     terminated: Tensor
     truncated: Tensor
     valid: Tensor
     versions: NDArray[np.int64]
-    mask: NDArray[np.bool_]
-    steps: int
+    valid_on_host: NDArray[np.bool_]
+    behaviour_parameters: Tensor | None = None
+    state: tuple[Tensor, ...] = ()
+    masks: Tensor | None = None
     frozen: FrozenCorrection | None = None
 
     @property
@@ -54,25 +58,26 @@ class Batch:
         """B."""
         return self.actions.shape[1]
 
+    @property
+    def steps(self) -> int:
+        """Number of valid steps."""
+        return int(np.count_nonzero(self.valid_on_host))
+
+    def columns(self, columns: slice) -> Batch:
+        """Some neighbouring environments, as views of this batch."""
+        changes: dict[str, Any] = {
+            name: value[:, columns]
+            for name, value in vars(self).items()
+            if isinstance(value, (Tensor, np.ndarray))
+        }
+        leaves = {name: tensor[:, columns] for name, tensor in self.observations.items()}
+        state = tuple(tensor[columns] for tensor in self.state)
+        frozen = None if self.frozen is None else self.frozen.columns(columns)
+        return replace(self, observations=leaves, state=state, frozen=frozen, **changes)
+
     def cut(self, count: int) -> list[Batch]:
         """At most `count` batches of neighbouring environments, as views of this one."""
-        parts = []
-        frozen = self.frozen
-        for columns in cut_columns(self.width, count):
-            names = ("actions", "behaviour_log_probs", "rewards", "terminated", "truncated")
-            mask = self.mask[:, columns]
-            parts.append(
-                Batch(
-                    observations=self.observations[:, columns],
-                    valid=self.valid[:, columns],
-                    versions=self.versions[:, columns],
-                    mask=mask,
-                    steps=int(np.count_nonzero(mask)),
-                    frozen=frozen.columns(columns) if frozen is not None else None,
-                    **{name: getattr(self, name)[:, columns] for name in names},
-                )
-            )
-        return parts
+        return [self.columns(columns) for columns in cut_columns(self.width, count)]
 
 
 def cut_columns(width: int, count: int) -> list[slice]:
@@ -83,13 +88,13 @@ def cut_columns(width: int, count: int) -> list[slice]:
 
 
 def assemble_batch(
-    unrolls: Sequence[Unroll], *, frame_stack: int, staging: Staging = HOST
+    unrolls: Sequence[Unroll], *, observation: ObservationSpec, staging: Staging = HOST
 ) -> Batch:
     """The unrolls side by side as one batch, where `staging` brings it.
 
     Args:
-        unrolls: of one length.
-        frame_stack: S.
+        unrolls: checked.
+        observation: their leaves.
         staging: the way to the device; what it brings is in the current stream.
 
     Raises:
@@ -98,21 +103,6 @@ def assemble_batch(
     lengths = {unroll.actions.shape[0] for unroll in unrolls}
     if len(lengths) != 1:
         raise ValueError(f"unrolls: expected one length, got {sorted(lengths)}")
-    first = unrolls[0].frames
-    width = sum(unroll.actions.shape[1] for unroll in unrolls)
-    shape: tuple[int, ...] = first.shape[2:]
-    if len(shape) == 3:
-        channels, height, width_px = shape
-        shape = (height, width_px, channels * frame_stack)
-    observations = staging.empty("observations", (first.shape[0], width, *shape), dtype=first.dtype)
-    column = 0
-    for unroll in unrolls:
-        columns = slice(column, column + unroll.actions.shape[1])
-        rebuild_observations(unroll, observations[:, columns], frame_stack=frame_stack)
-        column = columns.stop
-    pixels = staging.upload("observations", observations)
-    if len(shape) == 3:
-        pixels = pixels.permute(0, 1, 4, 2, 3)
 
     def side_by_side(name: str, dtype: type[np.generic]) -> NDArray[Any]:
         parts = [getattr(unroll, name) for unroll in unrolls]
@@ -121,19 +111,44 @@ def assemble_batch(
     def uploaded(name: str, dtype: type[np.generic]) -> Tensor:
         return staging.upload(name, side_by_side(name, dtype))
 
-    versions = [
-        np.broadcast_to(unroll.versions[:, None], unroll.actions.shape) for unroll in unrolls
-    ]
-    mask = side_by_side("valid", np.bool_)
+    def uploaded_if_any(name: str, dtype: type[np.generic]) -> Tensor | None:
+        return None if getattr(unrolls[0], name) is None else uploaded(name, dtype)
+
+    versions = [np.broadcast_to(unroll.versions[:, None], unroll.valid.shape) for unroll in unrolls]
+    valid = side_by_side("valid", np.bool_)
     return Batch(
-        observations=pixels,
+        observations={
+            name: _leaf(unrolls, name, leaf, staging) for name, leaf in observation.items()
+        },
         actions=uploaded("actions", np.int64),
-        behaviour_log_probs=uploaded("behaviour_log_probs", np.float32),
+        behaviour_log_prob=uploaded("behaviour_log_prob", np.float32),
         rewards=uploaded("rewards", np.float32),
         terminated=uploaded("terminated", np.bool_),
         truncated=uploaded("truncated", np.bool_),
-        valid=staging.upload("valid", mask),
+        valid=staging.upload("valid", valid),
         versions=np.concatenate(versions, axis=1),
-        mask=mask,
-        steps=int(np.count_nonzero(mask)),
+        valid_on_host=valid,
+        behaviour_parameters=uploaded_if_any("behaviour_parameters", np.float32),
+        state=tuple(
+            staging.upload(f"state.{index}", np.concatenate(parts))
+            for index, parts in enumerate(zip(*(unroll.state for unroll in unrolls), strict=True))
+        ),
+        masks=uploaded_if_any("masks", np.bool_),
     )
+
+
+def _leaf(unrolls: Sequence[Unroll], name: str, leaf: LeafSpec, staging: Staging) -> Tensor:
+    """A leaf's observations `[T+1, B, *shape]`, their stacks rebuilt."""
+    length = unrolls[0].actions.shape[0]
+    width = sum(unroll.actions.shape[1] for unroll in unrolls)
+    image = len(leaf.shape) == 3
+    shape = (*leaf.shape[1:], leaf.shape[0]) if image else leaf.shape
+    slot = f"observations.{name}"
+    observations = staging.empty(slot, (length + 1, width, *shape), dtype=np.dtype(leaf.dtype))
+    column = 0
+    for unroll in unrolls:
+        columns = slice(column, column + unroll.actions.shape[1])
+        rebuild_observations(unroll, name, leaf, observations[:, columns])
+        column = columns.stop
+    uploaded = staging.upload(slot, observations)
+    return uploaded.permute(0, 1, 4, 2, 3) if image else uploaded

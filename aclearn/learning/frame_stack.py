@@ -7,82 +7,73 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.types import Unroll
-
-_NO_HISTORY = "unroll of stacked frames without the older frames of an observation"
+from aclearn.types import LeafSpec, Unroll
 
 
-def rebuild_observations(unroll: Unroll, out: NDArray[Any], *, frame_stack: int) -> None:
-    """Write an unroll's observations `[T+1, B, …]` into `out`, images as `[T+1, B, H, W, S·C]`.
+def rebuild_observations(unroll: Unroll, name: str, leaf: LeafSpec, out: NDArray[Any]) -> None:
+    """Write a leaf's observations `[T+1, B, …]` into `out`, images as `[T+1, B, H, W, S·C]`.
 
     Each frame travels once; the older frames of an observation are those of the steps before it,
     of `history` at the start of the unroll, and of `reset_history` after an autoreset.
     """
-    frames = unroll.frames
-    if frames.ndim < 5:
+    frames = unroll.observations[name]
+    if len(leaf.shape) < 3:
         out[...] = frames
         return
-    length, _, channels = frames.shape[:3]
-    older = frame_stack - 1
-    for age in range(frame_stack):  # age 0 is the newest frame
+    length, width, channels = frames.shape[:3]
+    older = leaf.frame_stack - 1
+    for age in range(leaf.frame_stack):  # age 0 is the newest frame
         block = slice((older - age) * channels, (older - age + 1) * channels)
         out[age:, ..., block] = np.moveaxis(frames[: length - age], 2, -1)
-        for t in range(min(age, length)):
-            out[t, ..., block] = _history_block(unroll.history, older - age + t, channels)
-    if unroll.reset_index is None:
-        return
-    width = frames.shape[1]
-    # in order of time, so that a second reset within the stack's reach has the last word
-    for k in np.argsort(unroll.reset_index, kind="stable"):
-        reset_t, b = divmod(int(unroll.reset_index[k]), width)
-        history = unroll.reset_history[k : k + 1] if unroll.reset_history is not None else None
-        for t in range(reset_t, min(reset_t + older, length)):
-            for position in range(older - (t - reset_t)):
-                block = slice(position * channels, (position + 1) * channels)
-                out[t, b, ..., block] = _history_block(history, position + t - reset_t, channels)[0]
+        if age:
+            first = _history(unroll, name).reshape(width, older, *frames.shape[2:])
+            before = np.moveaxis(first[:, older - age :][:, :length], (0, 2), (1, -1))
+            out[:age, ..., block] = before
+    if older and unroll.reset_index is not None:  # again what is near the start of an episode
+        near = np.unique(unroll.reset_index[:, None] + width * np.arange(older))
+        t, b = np.divmod(near[near < length * width], width)
+        out[t, b] = np.moveaxis(chosen_observations(unroll, name, leaf, t, b), 1, -1)
 
 
 def chosen_observations(
-    unroll: Unroll, t: NDArray[np.intp], b: NDArray[np.intp], *, frame_stack: int
+    unroll: Unroll, name: str, leaf: LeafSpec, t: NDArray[np.intp], b: NDArray[np.intp]
 ) -> NDArray[Any]:
-    """Some of an unroll's observations, `[N, *shape]`, images as `[N, S·C, H, W]`.
+    """Some of a leaf's observations, `[N, *shape]`, images as `[N, S·C, H, W]`.
 
     As `rebuild_observations` has them, at the cost of those alone.
 
     Args:
         unroll: checked.
+        name: of the leaf.
+        leaf: what it is.
         t: `[N]`, from 0 to T.
         b: `[N]`, from 0 to B − 1.
-        frame_stack: S.
 
     Raises:
         ValueError: the older frames are missing.
     """
-    frames = unroll.frames
-    if frames.ndim < 5 or frame_stack == 1:
+    frames, older = unroll.observations[name], leaf.frame_stack - 1
+    if older == 0:
         return np.ascontiguousarray(frames[t, b])
-    if unroll.history is None:
-        raise ValueError(_NO_HISTORY)
-    channels, older = frames.shape[2], frame_stack - 1
-    out = np.empty((len(t), frame_stack * channels, *frames.shape[3:]), frames.dtype)
-    begun, history = np.zeros(len(t), np.intp), unroll.history[b]
-    if unroll.reset_index is not None and unroll.reset_history is not None:
+    begun, history = np.zeros(len(t), np.intp), _history(unroll, name)[b]
+    if unroll.reset_index is not None:
         # in order of time, so that of two resets before an observation the later has the last word
         for k in np.argsort(unroll.reset_index, kind="stable"):
             reset_t, column = divmod(int(unroll.reset_index[k]), frames.shape[1])
             after = (b == column) & (t >= reset_t)
-            begun[after], history[after] = reset_t, unroll.reset_history[k]
-    for age in range(frame_stack):  # age 0 is the newest frame
-        block = slice((older - age) * channels, (older - age + 1) * channels)
-        here = t - age >= begun
-        out[here, block] = frames[t[here] - age, b[here]]
-        for k in np.flatnonzero(~here):
-            position = older - age + int(t[k] - begun[k])
-            out[k, block] = history[k, position * channels : (position + 1) * channels]
-    return out
+            begun[after], history[after] = reset_t, unroll.reset_history[name][k]
+    frame = frames.shape[2:]
+    history = history.reshape(len(t), older, *frame)
+    out = np.empty((len(t), older + 1, *frame), frames.dtype)
+    for age in range(older + 1):  # age 0 is the newest frame
+        there = t - age >= begun
+        out[there, older - age] = frames[t[there] - age, b[there]]
+        position = older - age + t[~there] - begun[~there]
+        out[~there, older - age] = history[~there, position]
+    return out.reshape(len(t), *leaf.shape)
 
 
-def _history_block(history: NDArray[Any] | None, position: int, channels: int) -> NDArray[Any]:
-    if history is None:
-        raise ValueError(_NO_HISTORY)
-    return np.moveaxis(history[:, position * channels : (position + 1) * channels], 1, -1)
+def _history(unroll: Unroll, name: str) -> NDArray[Any]:
+    if name not in unroll.history:
+        raise ValueError(f"unroll: {name} is a stack of frames, and its older frames are missing")
+    return unroll.history[name]

@@ -18,7 +18,8 @@ from aclearn.learning.staging import HOST, PinnedStaging, Staging
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork
 from aclearn.telemetry import part
-from aclearn.types import Unroll
+from aclearn.types import ObservationSpec, Unroll
+from aclearn.types.observation_spec import OBSERVATION
 from correctors import Correction, CorrectionInput, importance_weights
 
 #: Samples that are differentiated at a time. Larger chunks leave the cache, smaller ones pay the
@@ -111,7 +112,7 @@ class GradientWorker:
             self._stream.wait_stream(torch.cuda.current_stream(self._device))
         self._advantage_scale, self.loss_scale = advantage_scale, loss_scale
 
-    def assemble(self, unrolls: Sequence[Unroll], *, frame_stack: int) -> Batch:
+    def assemble(self, unrolls: Sequence[Unroll], observation: ObservationSpec) -> Batch:
         """The unrolls side by side as a batch for this worker alone, on its device.
 
         On a GPU it is still on its way when this returns.
@@ -120,13 +121,13 @@ class GradientWorker:
             ValueError: unrolls of different lengths.
         """
         with self._on_stream():
-            return assemble_batch(unrolls, frame_stack=frame_stack, staging=self._staging)
+            return assemble_batch(unrolls, observation=observation, staging=self._staging)
 
     def freeze(self, batch: Batch) -> Batch:
         """`batch` with its correction by the weights of now, which every update then uses."""
         length, width = batch.actions.shape
         with torch.no_grad(), self._on_stream(), part("forward"):
-            pieces = torch.split(batch.observations.flatten(0, 1), CHUNK_SAMPLES)
+            pieces = torch.split(batch.observations[OBSERVATION].flatten(0, 1), CHUNK_SAMPLES)
             evaluated = [self._evaluate(piece) for piece in pieces]
             parameters, values = (torch.cat(each) for each in zip(*evaluated, strict=True))
             values = values.view(length + 1, width)
@@ -174,7 +175,7 @@ class GradientWorker:
             mean = total / max(1, steps)
             scaled = mean * self.loss_scale if self.loss_scale != 1.0 else mean
             sums = {name: value.detach() for name, value in metrics.items()}
-            log_rhos = outputs.log_probs.detach() - chunk.behaviour_log_probs
+            log_rhos = outputs.log_probs.detach() - chunk.behaviour_log_prob
             ratios = importance_weights(log_rhos, rho_bar=None).masked_fill(~chunk.valid, 0.0)
             advantages = correction.weights * correction.advantages
             for name, of_steps in correction.metrics.items():
@@ -192,14 +193,15 @@ class GradientWorker:
     def _forward(self, batch: Batch) -> tuple[Outputs, Correction]:
         """What the policy says of the batch, and the correction: the frozen one or a new one."""
         length, width = batch.actions.shape
-        parameters, values = self._evaluate(batch.observations[:-1].flatten(0, 1))
+        observations = batch.observations[OBSERVATION]
+        parameters, values = self._evaluate(observations[:-1].flatten(0, 1))
         policy = self._distribution(parameters.view(length, width, -1))
         log_probs, values = policy.log_prob(batch.actions), values.view(length, width)
         if batch.frozen is not None:
             proximal, correction = batch.frozen.log_probs, batch.frozen.correction
         else:
             with torch.no_grad():
-                _, last_values = self._evaluate(batch.observations[-1])
+                _, last_values = self._evaluate(observations[-1])
             proximal, known = log_probs.detach(), values.detach()
             next_values = torch.cat([known[1:], last_values.unsqueeze(0)])
             correction = self._correct(batch, proximal, known, next_values)
@@ -223,7 +225,7 @@ class GradientWorker:
                 rewards=batch.rewards,
                 discounts=self._objective.config.discount * (~batch.terminated).float(),
                 done=batch.terminated | batch.truncated,
-                log_rhos=log_probs - batch.behaviour_log_probs,
+                log_rhos=log_probs - batch.behaviour_log_prob,
             )
         )
         return replace(correction, advantage_scale=self._advantage_scale)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.learning.frame_stack import chosen_observations
-from aclearn.types import Unroll
+from aclearn.types import ObservationSpec, Unroll
 
 #: Unrolls that are kept and drawn from: what follows in a game is alike, so that little of many
 #: shows more than much of few.
@@ -22,12 +22,12 @@ class RecentObservations:
     Not thread-safe: it belongs to the thread that receives unrolls.
 
     Args:
-        frame_stack: S.
+        spec: of the observations.
         seed: of the choice.
     """
 
-    def __init__(self, *, frame_stack: int, seed: int = 0) -> None:
-        self._frame_stack = frame_stack
+    def __init__(self, spec: ObservationSpec, *, seed: int = 0) -> None:
+        self._spec = spec
         self._rng = np.random.default_rng(seed)
         self._unrolls: deque[Unroll] = deque(maxlen=_UNROLLS_KEPT)
 
@@ -35,8 +35,8 @@ class RecentObservations:
         """Keep an unroll that was admitted."""
         self._unrolls.append(unroll)
 
-    def sample(self, count: int) -> NDArray[Any] | None:
-        """At most `count` observations `[N, *shape]` of the kept unrolls; None without any.
+    def sample(self, count: int) -> dict[str, NDArray[Any]] | None:
+        """At most `count` observations of the kept unrolls, leaf → `[N, *shape]`; None without any.
 
         Only steps that are learned: what an environment said in a failure is none of them.
         """
@@ -45,11 +45,10 @@ class RecentObservations:
         if count < 1 or ends[-1] == 0:
             return None
         chosen = np.sort(self._rng.choice(ends[-1], min(count, ends[-1]), replace=False))
-        drawn = []
+        drawn: dict[str, list[NDArray[Any]]] = {name: [] for name in self._spec}
         for unroll, (t, b), start, end in zip(self._unrolls, places, ends, ends[1:], strict=False):
             here = chosen[(chosen >= start) & (chosen < end)] - start
-            observations = chosen_observations(
-                unroll, t[here], b[here], frame_stack=self._frame_stack
-            )
-            drawn.append(observations)
-        return np.concatenate(drawn)
+            for name, leaf in self._spec.items():
+                some = chosen_observations(unroll, name, leaf, t[here], b[here])
+                drawn[name].append(some)
+        return {name: np.concatenate(parts) for name, parts in drawn.items()}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from aclearn.rollout.episode_statistics import EpisodeTracker, FinishedEpisode
-from aclearn.rollout.unroll_builder import CollectedUnroll, UnrollBuilder
+from aclearn.rollout.unroll_builder import UnrollBuilder
 from aclearn.rollout.unroll_counter import UnrollCounter
 
 __all__ = [
-    "CollectedUnroll",
     "EpisodeTracker",
     "FinishedEpisode",
     "UnrollBuilder",

@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-from aclearn.rollout.unroll_builder import CollectedUnroll
-from aclearn.types import Unroll
 
 
 @dataclass
 class UnrollCounter:
-    """Gives each unroll of one actor its place: sequence number and count of agent steps.
+    """What one actor has shipped: unrolls, and agent steps in them.
 
     Several groups fill unrolls at the same time; the count is over what was shipped, in order of
     shipping, so that the trainer can tell a gap from a delay.
+
+    Attributes:
+        sequence: number of the newest unroll.
+        env_steps: agent steps in all of them.
+        dropped: reason → those of them that are not valid.
     """
 
-    actor: str
     sequence: int = 0
     env_steps: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
 
-    def ship(self, collected: CollectedUnroll) -> tuple[int, Unroll]:
-        """The sequence number and the message of the next unroll."""
-        before = self.env_steps
-        self.env_steps += collected.steps + sum(collected.dropped.values())
-        for reason, steps in collected.dropped.items():
-            self.dropped[reason] = self.dropped.get(reason, 0) + steps
-        unroll = Unroll(
-            actor=self.actor,
-            generation=collected.generation,
-            env_steps_before=before,
-            env_steps_after=self.env_steps,
-            dropped=dict(self.dropped),
-            chain=collected.chain,
-            **collected.fields,
-        )
+    def ship(self, steps: int, dropped: Mapping[str, int]) -> None:
+        """Count one more unroll, with so many steps to learn from and so many others by reason."""
         self.sequence += 1
-        return self.sequence, unroll
+        self.env_steps += steps + sum(dropped.values())
+        for reason, count in dropped.items():
+            self.dropped[reason] = self.dropped.get(reason, 0) + count

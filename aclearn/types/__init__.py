@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aclearn.types.action_batch import ActionBatch
 from aclearn.types.action_spec import ActionSpec
 from aclearn.types.architecture_names import ARCHITECTURES, refuse_recurrence
 from aclearn.types.env_spec import EnvSpec, EnvStep
@@ -9,10 +10,11 @@ from aclearn.types.flat_parameters import Shapes, flat_size, split_flat
 from aclearn.types.observation_spec import LeafSpec, ObservationSpec
 from aclearn.types.policy_output import PolicyOutput, State, zeroed
 from aclearn.types.policy_version import PolicyVersion
-from aclearn.types.unroll import Unroll, array_bytes
+from aclearn.types.unroll import Unroll, UnrollSpec
 
 __all__ = [
     "ARCHITECTURES",
+    "ActionBatch",
     "ActionSpec",
     "EnvSpec",
     "EnvStep",
@@ -23,7 +25,7 @@ __all__ = [
     "Shapes",
     "State",
     "Unroll",
-    "array_bytes",
+    "UnrollSpec",
     "flat_size",
     "refuse_recurrence",
     "split_flat",

@@ -38,7 +38,13 @@ Int64Vector = Annotated[NDArray[np.int64], ArrayRule(("int64",), 1, 1)]
 
 Float32Matrix = Annotated[NDArray[np.float32], ArrayRule(("float32",), 2, 2)]
 
+Float32Cube = Annotated[NDArray[np.float32], ArrayRule(("float32",), 3, 3)]
+
 BoolMatrix = Annotated[NDArray[np.bool_], ArrayRule(("bool",), 2, 2)]
+
+BoolCube = Annotated[NDArray[np.bool_], ArrayRule(("bool",), 3, 3)]
+
+State = Annotated[NDArray[np.float32], ArrayRule(("float32",), 1, 5)]
 
 Tensor = Annotated[NDArray[np.float32], ArrayRule(("float32",), 0, 6)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 from aclearn.types.action_spec import ActionSpec
 from aclearn.types.observation_spec import LeafSpec, ObservationSpec
 
-#: Observations: uint8 images or float32 vectors.
-Observations = NDArray[Any]
+#: Leaf name → uint8 images or float32 vectors, in the order of the ObservationSpec.
+Observations = Mapping[str, NDArray[Any]]
 
 Bools = NDArray[np.bool_]
 
@@ -52,7 +53,7 @@ class EnvStep:
     The arrays belong to the receiver: no later step writes to them.
 
     Attributes:
-        observations: [B, *shape], what the step really reached, also where the episode
+        observations: leaf → [B, *shape], what the step really reached, also where the episode
             ended; at a reset step the first observation of the new episode.
         rewards: [B] float32, never clipped; 0 at a reset step.
         terminated: [B] bool, the episode came to its end; never set by a lost life.

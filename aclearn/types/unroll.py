@@ -2,62 +2,123 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aclearn.types.array_rules import (
+    BoolCube,
     BoolMatrix,
     Count,
+    Float32Cube,
     Float32Matrix,
     Frames,
     Int32Matrix,
     Int32Vector,
     Int64Vector,
     Observations,
+    State,
 )
+from aclearn.types.env_spec import EnvSpec
+
+
+@dataclass(frozen=True)
+class UnrollSpec:
+    """What every unroll of a run has.
+
+    Attributes:
+        env: what the environment shows and takes.
+        length: T.
+        parameters: P numbers of the behaviour policy's distribution; 0 where nobody needs them.
+        state: the shape of each part of the policy's memory in one environment.
+        masked: the environment says which actions are allowed.
+    """
+
+    env: EnvSpec
+    length: int
+    parameters: int = 0
+    state: tuple[tuple[int, ...], ...] = ()
+    masked: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unroll:
     """T agent steps of B environments, time-major; the envelope's sequence is the unroll's number.
 
+    Autoreset is at the next step: `observations[t + 1]` is what step t really reached, also where
+    the episode ended there, so every end keeps its own observation to bootstrap from. Step t + 1 is
+    then not valid, its action was ignored, and `observations[t + 2]` begins the next episode. An
+    end at T - 1 has its observation in the last row.
+
     Attributes:
+        generation: the oldest of the policies' that chose; of every step in an unroll that is
+            learned, since the trainer takes its own generation's only.
         env_steps_before: agent steps of this incarnation before the unroll.
         env_steps_after: the same after its last step.
         dropped: agent steps that the actor dropped since its start, by reason (cumulative).
-        frames: [T+1, B, ...] the newest frame of each observation; the last one bootstraps.
-        history: [B, ...] the older frames of the first observation, None without a frame stack.
+        observations: leaf → [T+1, B, ...]; of stacked frames only the newest. The last row
+            bootstraps.
+        history: leaf → [B, ...], the older frames of the first observation, for each leaf that is
+            a stack of frames.
         reset_index: int32 [K] flat `t * B + b` (t in 1..T) of observations that begin an episode,
-            or None.
-        reset_history: [K, ...] the older frames of those observations, or None.
+            or None; where no leaf is a stack there are none.
+        reset_history: leaf → [K, ...], the older frames of those observations.
+        actions: as sampled.
+        behaviour_log_prob: log μ of the actions, recorded when they were chosen.
         valid: False for steps that must not be learned (the action was ignored, or the episode was
             dropped).
         versions: int64 [T] the policy version that chose the actions of step t.
-        chain: id of the compressor chain whose artifact chose the last action; "none" for the
-            uncompressed policy.
+        chains: ids of the compressor chains whose artifacts chose; "none" for the uncompressed
+            policy.
+        chain_index: int32 [T], step t's place in `chains`; None where there is one.
+        behaviour_parameters: [T, B, P] that actions were sampled from, where the run asks for them.
+        state: [B, ...] each, the policy's memory before the first step; () without a memory.
+        masks: [T, B, A], the actions that were allowed; None: all.
     """
 
-    actor: str
     generation: Count
     env_steps_before: Count
     env_steps_after: Count
     dropped: dict[str, Count]
-    frames: Frames
-    history: Observations | None
+    observations: dict[str, Frames]
+    history: dict[str, Observations]
     reset_index: Int32Vector | None
-    reset_history: Observations | None
+    reset_history: dict[str, Observations]
     actions: Int32Matrix
-    behaviour_log_probs: Float32Matrix
+    behaviour_log_prob: Float32Matrix
     rewards: Float32Matrix
     terminated: BoolMatrix
     truncated: BoolMatrix
     valid: BoolMatrix
     versions: Int64Vector
-    chain: str = "none"
+    chains: list[str]
+    chain_index: Int32Vector | None = None
+    behaviour_parameters: Float32Cube | None = None
+    state: tuple[State, ...] = ()
+    masks: BoolCube | None = None
 
+    def arrays(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Every array with the name of its field, and of its leaf."""
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray):
+                yield name, value
+            elif name in ("observations", "history", "reset_history"):
+                yield from ((f"{name}.{leaf}", array) for leaf, array in value.items())
+            elif name == "state":
+                yield from ((f"state.{index}", array) for index, array in enumerate(value))
 
-def array_bytes(unroll: Unroll) -> int:
-    """Bytes of an unroll's arrays, all together."""
-    values = (getattr(unroll, field.name) for field in fields(unroll))
-    return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays, all together."""
+        return sum(array.nbytes for _, array in self.arrays())
+
+    def steps_by_chain(self) -> dict[str, int]:
+        """Chain → the number of valid steps whose actions it chose."""
+        steps = self.valid.sum(axis=1)
+        index = np.zeros(len(steps), np.int32) if self.chain_index is None else self.chain_index
+        counts = np.bincount(index, steps, len(self.chains))
+        return {chain: int(count) for chain, count in zip(self.chains, counts, strict=True)}

@@ -2,7 +2,7 @@
 
 The header is a map with exactly the keys `protocol`, `kind`, `run`, `sender`, `sequence`, `fields`
 and `arrays`; `arrays` has one entry per array frame, `[field, dtype, dims]`, or `[field, key,
-dtype, dims]` for the tensors of a mapping, in the order in which the message declares its fields.
+dtype, dims]` for the arrays of a mapping, in the order in which the message declares its fields.
 Arrays are C-contiguous and little-endian.
 
 Neither direction copies an array, and nothing is allocated because a header claims a size: a
@@ -78,15 +78,9 @@ def encode(message: Message, *, run: str, sender: str, sequence: int) -> list[Pa
     entries: list[list[Any]] = []
     parts: list[Part] = [b""]
     for field in schema.arrays:
-        value = getattr(message, field.name)
-        if field.mapping:
-            for key, tensor in value.items():
-                entry, part = encode_array(schema.kind, field, tensor)
-                entries.append([field.name, SHORT_TEXT.dump(key), *entry])
-                parts.append(part)
-        elif value is not None or not field.optional:
-            entry, part = encode_array(schema.kind, field, value)
-            entries.append([field.name, *entry])
+        for key, array in _arrays_of(field, getattr(message, field.name)):
+            entry, part = encode_array(schema.kind, field, array)
+            entries.append([field.name, *key, *entry])
             parts.append(part)
     header = msgpack.packb(
         {
@@ -112,6 +106,15 @@ def encode(message: Message, *, run: str, sender: str, sequence: int) -> list[Pa
             f"{schema.kind}: an array of {longest} bytes, at most {MAX_FRAME_BYTES} are allowed"
         )
     return parts
+
+
+def _arrays_of(field: ArrayField, value: Any) -> list[tuple[list[str], Any]]:
+    """The arrays of a field, each with its key, where the field has keys."""
+    if field.form == "mapping":
+        return [([SHORT_TEXT.dump(key)], array) for key, array in value.items()]
+    if field.form == "tuple":
+        return [([], array) for array in value]
+    return [] if field.form == "optional" and value is None else [([], value)]
 
 
 def decode(frames: Sequence[Part | zmq.Frame]) -> Envelope:
@@ -208,7 +211,7 @@ def _decode_arrays(
     pairs = _Cursor(zip(entries, frames[1:], strict=True))
     for field in schema.arrays:
         where = f"{schema.kind}.{field.name}"
-        if field.mapping:
+        if field.form == "mapping":
             tensors: dict[str, NDArray[Any]] = {}
             while pairs.next_is(field.name):
                 key, array = _decode_mapping_entry(where, field, *pairs.take())
@@ -216,12 +219,14 @@ def _decode_arrays(
                     raise WireError("bad_array", f"{where}: the same key twice")
                 tensors[key] = array
             fields[field.name] = tensors
+        elif field.form == "tuple":
+            several = []
+            while pairs.next_is(field.name):
+                several.append(_decode_entry(where, field, *pairs.take()))
+            fields[field.name] = tuple(several)
         elif pairs.next_is(field.name):
-            entry, frame = pairs.take()
-            if len(entry) != 3:
-                raise WireError("bad_array", f"{where}: expected [field, dtype, dims]")
-            fields[field.name] = decode_array(where, field, entry[1], entry[2], _buffer(frame))
-        elif field.optional:
+            fields[field.name] = _decode_entry(where, field, *pairs.take())
+        elif field.form == "optional":
             fields[field.name] = None
         else:
             raise WireError("bad_array", f"{where}: missing, or not in its place")
@@ -252,6 +257,14 @@ class _Cursor:
         assert self._current is not None  # for the type checker: next_is was True
         current, self._current = self._current, next(self._pairs, None)
         return current
+
+
+def _decode_entry(
+    where: str, field: ArrayField, entry: list[Any], frame: Part | zmq.Frame
+) -> NDArray[Any]:
+    if len(entry) != 3:
+        raise WireError("bad_array", f"{where}: expected [field, dtype, dims]")
+    return decode_array(where, field, entry[1], entry[2], _buffer(frame))
 
 
 def _decode_mapping_entry(

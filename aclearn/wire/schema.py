@@ -41,14 +41,16 @@ class FieldRule(NamedTuple):
 
 
 class ArrayField(NamedTuple):
-    """One field that travels as frames of its own."""
+    """One field that travels as frames of its own: so many as its form says.
+
+    `form` is "one", "optional" (one or none), "mapping" (by key) or "tuple".
+    """
 
     name: str
     dtypes: frozenset[str]
     min_ndim: int
     max_ndim: int
-    optional: bool
-    mapping: bool
+    form: str
 
 
 class Schema(NamedTuple):
@@ -190,18 +192,17 @@ def _array_rule(hint: Any) -> ArrayRule | None:
 
 def _array_field(name: str, hint: Any) -> ArrayField | None:
     origin, args = get_origin(hint), get_args(hint)
-    optional = origin in (Union, types.UnionType) and type(None) in args
-    mapping = origin is dict
-    if optional:
-        inner = next(arg for arg in args if arg is not type(None))
-    elif mapping:
-        inner = args[1]
-    else:
-        inner = hint
+    form, inner = "one", hint
+    if origin in (Union, types.UnionType) and type(None) in args:
+        form, inner = "optional", next(arg for arg in args if arg is not type(None))
+    elif origin is dict:
+        form, inner = "mapping", args[1]
+    elif origin is tuple:
+        form, inner = "tuple", args[0]
     rule = _array_rule(inner)
     if rule is None:
         return None
-    return ArrayField(name, frozenset(rule.dtypes), rule.min_ndim, rule.max_ndim, optional, mapping)
+    return ArrayField(name, frozenset(rule.dtypes), rule.min_ndim, rule.max_ndim, form)
 
 
 def compile_schema(message_type: type[Message]) -> Schema:

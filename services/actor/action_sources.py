@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.distributions import Distribution
 from aclearn.telemetry import WaitMeter
-from aclearn.types import PolicyVersion
+from aclearn.types import ActionBatch
 from compress import ArtifactPolicy, PolicyRuntime
 from services.runtime.policy_client import PolicyClient
 
 #: Longest wait between two looks at everything else.
 _LOOK_EVERY_S = 0.02
-
-
-class ActionBatch(NamedTuple):
-    """Chosen actions `[B]` int32, their log μ `[B]` float32, the policy that chose, its chain."""
-
-    actions: NDArray[np.int32]
-    log_probs: NDArray[np.float32]
-    at: PolicyVersion
-    chain: str = "none"
 
 
 class ActionSource(Protocol):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from aclearn.rollout import UnrollCounter
 from aclearn.telemetry import WaitMeter
+from aclearn.types.observation_spec import OBSERVATION
 from aclearn.wire import Heartbeat
 from services.actor.action_sources import ActionSource, LocalActions
 from services.actor.env_groups import Group
@@ -59,7 +60,7 @@ class Actor:
         for index, group in enumerate(self._groups):
             observations = group.env.reset()
             group.builder.begin(observations)
-            self._actions.request(index, observations)
+            self._actions.request(index, observations[OBSERVATION])
         while True:
             for index, group in enumerate(self._groups):
                 if not (self._step(index, group) and self._look_around()):
@@ -94,18 +95,18 @@ class Actor:
             return True
         with self._meter.waiting("emulator"):
             step = group.env.recv()
-        self._actions.request(index, step.observations)
+        self._actions.request(index, step.observations[OBSERVATION])
         choice, group.choice = group.choice, None
         with self._meter.part("encode"):
-            group.builder.add(choice.actions, choice.log_probs, choice.at, step, choice.chain)
+            group.builder.add(choice, step)
             for episode in group.episodes.update(step):
                 self._returns.append(episode.return_)
                 self._episodes += 1
             if not group.builder.full:
                 return True
-            sequence, unroll = self._counter.ship(group.builder.take())
+            unroll = group.builder.take(self._counter)
         with self._meter.part("wire"):
-            return self._sender.send(sequence, unroll, self._proceed)
+            return self._sender.send(self._counter.sequence, unroll, self._proceed)
 
     def heartbeat(self) -> Heartbeat:
         """What the actor says of itself; hands over the episodes that ended since the last one."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from aclearn.config import Config
 from aclearn.envs import VectorEnv, make_vector_env
 from aclearn.rollout import EpisodeTracker, UnrollBuilder
-from services.actor.action_sources import ActionBatch
+from aclearn.types import ActionBatch, UnrollSpec
 
 
 @dataclass
@@ -39,9 +39,8 @@ def make_groups(config: Config, *, actor_index: int, restarts: int = 0) -> list[
             threads=actors.emulator_threads,
         )
         builder = UnrollBuilder(
-            env.spec,
+            UnrollSpec(env.spec, actors.unroll_length),
             num_envs=actors.envs_per_group,
-            length=actors.unroll_length,
             clip_rewards=config.env.clip_rewards,
             life_loss_ends=config.env.life_loss_ends,
         )

@@ -58,7 +58,7 @@ def run_actor(context: RoleContext) -> int:
         actor = Actor(
             groups,
             actions=make_actions(config.actors, context, monitor, architecture, meter),
-            counter=UnrollCounter(context.name),
+            counter=UnrollCounter(),
             sender=UnrollSender(
                 PeerLink(context, "trainer", "unrolls"),
                 monitor,

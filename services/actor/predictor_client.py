@@ -11,9 +11,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from aclearn.telemetry import WaitMeter
-from aclearn.types import PolicyVersion
+from aclearn.types import ActionBatch, PolicyVersion
 from aclearn.wire import REPLY_WITHIN_S, ActCancel, ActReply, ActRequest, ErrorReply
-from services.actor.action_sources import ActionBatch
 from services.runtime.peer_link import PeerLink
 from services.runtime.refusal_log import say_refusal
 

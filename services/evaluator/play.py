@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from aclearn.distributions import distribution_of
 from aclearn.envs import VectorEnv, make_vector_env
 from aclearn.rollout import EpisodeTracker
+from aclearn.types.observation_spec import OBSERVATION
 from services.evaluator.saved_policy import SavedPolicy
 
 _MOST_ENVS = 16
@@ -46,12 +47,12 @@ def play(
     returns: list[float] = []
     lengths: list[int] = []
     try:
-        observations = env.reset()
+        observations = env.reset()[OBSERVATION]
         while quota.any():
             actions = _choose(saved, policy, observations, greedy, rng)
             env.send(actions)
             step = env.recv()
-            observations = step.observations
+            observations = step.observations[OBSERVATION]
             ended = np.flatnonzero(step.terminated | step.truncated)
             for b, episode in zip(ended, tracker.update(step), strict=True):
                 if quota[b] > 0:
@@ -73,12 +74,12 @@ def visit(saved: SavedPolicy, policy: Acts, *, count: int, seed: int) -> NDArray
     every = 5  # neighbouring frames say the same
     kept = []
     try:
-        observations = env.reset()
+        observations = env.reset()[OBSERVATION]
         for step in range(every * -(-count // _MOST_ENVS)):
             if step % every == 0:
                 kept.append(observations.copy())
             env.send(_choose(saved, policy, observations, False, rng))
-            observations = env.recv().observations
+            observations = env.recv().observations[OBSERVATION]
     finally:
         env.close()
     return np.concatenate(kept)[:count]

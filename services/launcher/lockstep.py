@@ -43,7 +43,7 @@ def run_lockstep(config: Config, folder: RunFolder, spec: EnvSpec, *, stop: Stop
     checkpoints.resume()
     checkpoints.claim_generation()
     trainer.publish()
-    recent = RecentObservations(frame_stack=spec.observation.sole.frame_stack, seed=config.run.seed)
+    recent = RecentObservations(spec.observation, seed=config.run.seed)
     policy = LockstepPolicy(config, architecture)
     actor = LockstepActor(config, policy)
     incarnations = new_incarnation(), new_incarnation()

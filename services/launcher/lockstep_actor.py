@@ -14,7 +14,8 @@ from aclearn.distributions import distribution_of
 from aclearn.learning import PublishedWeights, RecentObservations
 from aclearn.policies import Architecture
 from aclearn.rollout import UnrollCounter
-from aclearn.types import PolicyVersion, Unroll
+from aclearn.types import ActionBatch, PolicyVersion, Unroll
+from aclearn.types.observation_spec import OBSERVATION
 from aclearn.wire import Heartbeat
 from compress import ArtifactPolicy, PolicyRuntime, RefusedArtifact
 from services.actor.env_groups import Group, make_groups
@@ -70,7 +71,7 @@ class LockstepPolicy:
         elif self._compressor is not None:
             observations = recent.sample(_OBSERVATIONS)
             if observations is not None:
-                self._compressor.observe(observations)
+                self._compressor.observe(observations[OBSERVATION])
             self._compressor.compress(newest.at, newest.tensors)
             self._take_artifact(self._compressor)
 
@@ -120,7 +121,7 @@ class LockstepActor:
 
     def __post_init__(self) -> None:
         self._rng = np.random.default_rng((self.config.run.seed, 0, 1))
-        self.counter = UnrollCounter("actor-0")
+        self.counter = UnrollCounter()
         self.groups: list[Group] = []
         for index in range(self.config.actors.processes):
             self.groups += make_groups(self.config, actor_index=index)
@@ -136,17 +137,19 @@ class LockstepActor:
         group = self.groups[index]
         while not group.builder.full:
             observations = self._observations[index]
-            logits = self.policy.logits(observations)
+            logits = self.policy.logits(observations[OBSERVATION])
             actions, log_probs = self.policy.distribution.sample(logits, self._rng)
             group.env.send(actions)
             step = group.env.recv()
-            group.builder.add(actions, log_probs, self.policy.at, step, self.policy.chain)
+            choice = ActionBatch(actions, log_probs, self.policy.at, self.policy.chain)
+            group.builder.add(choice, step)
             self.predictions += len(actions)
             self._observations[index] = step.observations
             for episode in group.episodes.update(step):
                 self.returns.append(episode.return_)
                 self.episodes += 1
-        return self.counter.ship(group.builder.take())
+        unroll = group.builder.take(self.counter)
+        return self.counter.sequence, unroll
 
     @property
     def env_steps(self) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 
 from aclearn.errors import WireError
 from aclearn.learning import StepLedger, check_unroll
-from aclearn.types import EnvSpec, PolicyVersion, Unroll
+from aclearn.types import PolicyVersion, Unroll, UnrollSpec
 
 #: Most bytes of an actor's id and of a reason to drop, most reasons of one actor: the account names
 #: all of them in one heartbeat. An id has 32 bytes.
@@ -24,8 +24,7 @@ class UnrollAdmission:
 
     Args:
         ledger: the account; guarded by a lock from now on.
-        spec: what observations and actions must fit.
-        unroll_length: T that the run expects.
+        spec: what every unroll of the run has.
         max_lag_versions: older unrolls are dropped.
         max_env_steps: once so many agent steps are accounted for, unrolls are dropped; None: never.
 
@@ -39,14 +38,12 @@ class UnrollAdmission:
         self,
         ledger: StepLedger,
         *,
-        spec: EnvSpec,
-        unroll_length: int,
+        spec: UnrollSpec,
         max_lag_versions: int,
         max_env_steps: int | None = None,
     ) -> None:
         self._ledger, self._lock = ledger, threading.Lock()
-        self._spec = spec
-        self._unroll_length, self._max_lag = unroll_length, max_lag_versions
+        self._spec, self._max_lag = spec, max_lag_versions
         self._max_env_steps = math.inf if max_env_steps is None else max_env_steps
         self.refused: Counter[str] = Counter()
         self.reached: str | None = None
@@ -63,17 +60,7 @@ class UnrollAdmission:
                 f"dropped: expected at most {_MOST_REASONS} reasons of at most "
                 f"{_MOST_REASON_BYTES} bytes",
             )
-        check_unroll(
-            unroll,
-            observation=self._spec.observation,
-            action=self._spec.action,
-        )
-        if unroll.actions.shape[0] != self._unroll_length:
-            raise WireError(
-                "bad_unroll",
-                f"actions: expected {self._unroll_length} steps (actors.unroll_length), "
-                f"got {unroll.actions.shape[0]}",
-            )
+        check_unroll(unroll, self._spec)
 
     def admit(
         self, incarnation: str, sequence: int, unroll: Unroll, newest: PolicyVersion

@@ -26,7 +26,7 @@ from aclearn.policies import Architecture
 from aclearn.policies.devices import choose_amp, choose_device
 from aclearn.shared_weights import SeqlockBuffer
 from aclearn.telemetry import part
-from aclearn.types import EnvSpec, PolicyVersion, Unroll
+from aclearn.types import EnvSpec, PolicyVersion, Unroll, UnrollSpec
 from services.trainer.admission import UnrollAdmission
 from services.trainer.gauges import TrainerCounters, compressed_share, mean_gauges
 
@@ -168,12 +168,12 @@ class Trainer:
             return
         worker = self.learner.own_worker if worker is None else worker
         with part("batch"):
-            batch = worker.assemble(unrolls, frame_stack=self._spec.observation.sole.frame_stack)
+            batch = worker.assemble(unrolls, self._spec.observation)
         batch = self.learner.prepare(batch, worker)
         minibatches = [m for m in batch.cut(self._config.trainer.minibatches) if m.steps > 0]
         if not minibatches:
             return
-        lags = self.counters.policy_version - batch.versions[batch.mask]
+        lags = self.counters.policy_version - batch.versions[batch.valid_on_host]
         reports = []
         passes = range(self._config.trainer.epochs)
         for index, minibatch in ((i, m) for i in passes for m in list(minibatches)):
@@ -264,8 +264,7 @@ class Trainer:
     def _make_intake(self, ledger: StepLedger) -> UnrollAdmission:
         return UnrollAdmission(
             ledger,
-            spec=self._spec,
-            unroll_length=self._config.actors.unroll_length,
+            spec=UnrollSpec(self._spec, self._config.actors.unroll_length),
             max_lag_versions=self._config.trainer.max_lag_versions,
             max_env_steps=self._config.run.max_env_steps,
         )

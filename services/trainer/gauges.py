@@ -42,7 +42,6 @@ def mean_gauges(reports: Sequence[UpdateReport]) -> dict[str, float]:
 
 def compressed_share(unrolls: Sequence[Unroll]) -> float:
     """Share of the unrolls' steps that were acted on artifacts that a link has changed."""
-    counts = [int(unroll.valid.sum()) for unroll in unrolls]
-    changed = [set(unroll.chain.split(">")) - _UNCHANGED != set() for unroll in unrolls]
-    compressed = sum(c for c, is_changed in zip(counts, changed, strict=True) if is_changed)
-    return compressed / max(1, sum(counts))
+    counts = [item for unroll in unrolls for item in unroll.steps_by_chain().items()]
+    compressed = sum(steps for chain, steps in counts if set(chain.split(">")) - _UNCHANGED)
+    return compressed / max(1, sum(steps for _, steps in counts))

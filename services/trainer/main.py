@@ -75,9 +75,7 @@ def run_trainer(context: RoleContext) -> int:
         intake=trainer.intake,
         queue=queue,
         store=store,
-        recent=RecentObservations(
-            frame_stack=spec.observation.sole.frame_stack, seed=config.run.seed
-        ),
+        recent=RecentObservations(spec.observation, seed=config.run.seed),
         heartbeat_fields=checkpoints.heartbeat_fields,
         on_failure=failures.append,
         workers=wanted,

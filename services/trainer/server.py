@@ -17,7 +17,8 @@ from aclearn import wire
 from aclearn.errors import WireError
 from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
 from aclearn.telemetry import WaitMeter
-from aclearn.types import PolicyVersion, Unroll, array_bytes
+from aclearn.types import PolicyVersion, Unroll
+from aclearn.types.observation_spec import OBSERVATION
 from aclearn.wire import (
     Envelope,
     Heartbeat,
@@ -168,7 +169,8 @@ class TrainerServer:
         request = envelope.message
         if isinstance(request, ObservationsRequest):
             observations = self._recent.sample(min(request.count, _MOST_OBSERVATIONS))
-            self._weights.send(identity, wire.RecentObservations(observations))
+            plain = None if observations is None else observations[OBSERVATION]
+            self._weights.send(identity, wire.RecentObservations(plain))
             return
         assert isinstance(request, WeightsRequest)  # the server accepts nothing else
         known = PolicyVersion(request.generation, request.version)
@@ -190,7 +192,7 @@ class TrainerServer:
             self._reply(identity, envelope.sequence, error.reason)
             return
         reason = self._intake.admit(envelope.sender, envelope.sequence, unroll, self._store.at)
-        if reason is None and not self._queue.offer(unroll, array_bytes(unroll)):
+        if reason is None and not self._queue.offer(unroll, unroll.nbytes):
             reason = "shutdown"
             self._intake.dropped(reason, int(unroll.valid.sum()))
         if reason is not None and reason == self._intake.reached:

@@ -14,7 +14,7 @@ import pytest
 from aclearn.config import Config, EnvConfig, MonitorConfig, RunConfig
 from aclearn.launch import StopFlag
 from aclearn.policies import Architecture, Convolution, build_architecture
-from aclearn.types import Unroll
+from aclearn.types import Unroll, UnrollSpec
 from aclearn.wire import Heartbeat, Peer
 from compress import RefusedTensors
 from services.runtime.role_context import RoleContext
@@ -178,7 +178,7 @@ def make_unroll(architecture: Architecture = FLAT, T: int = 3, B: int = 2, **cha
     fields = {
         "history": history,
         "actions": rng.integers(0, architecture.actions, (T, B)).astype(np.int32),
-        "behaviour_log_probs": np.full((T, B), -1.0, np.float32),
+        "behaviour_log_prob": np.full((T, B), -1.0, np.float32),
         "rewards": np.ones((T, B), np.float32),
     }
     return quiet_unroll(frames, **{**fields, **changes})
@@ -193,8 +193,8 @@ def tools() -> SimpleNamespace:
         RecordingRuntime=RecordingRuntime,
         images=IMAGES,
         flat=FLAT,
-        image_spec=plain_spec((2, 8, 8), "uint8", 3, 2),
-        flat_spec=plain_spec((3,), "float32", 4),
+        image_unrolls=UnrollSpec(plain_spec((2, 8, 8), "uint8", 3, 2), 3),
+        flat_unrolls=UnrollSpec(plain_spec((3,), "float32", 4), 3),
         wait_until=wait_until,
         next_message=next_message,
         nothing_comes=nothing_comes,

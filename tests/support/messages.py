@@ -40,27 +40,35 @@ from aclearn.wire import (
 
 
 def small_unroll() -> Unroll:
-    """T = 3, B = 2."""
-    # T = 3 steps, B = 2 environments, stacks of S = 2 frames of 1x2x2, one reset at t=2, b=1.
+    """T = 3 steps, B = 2 environments, and everything that an unroll can carry.
+
+    Of its leaves `screen` is a stack of two frames of 1x2x2; there is one reset, at t=2, b=1.
+    """
     T, B = 3, 2
     return Unroll(
-        actor="actor-0",
         generation=1,
         env_steps_before=60,
         env_steps_after=66,
         dropped={"fault": 2},
-        frames=np.arange((T + 1) * B * 4, dtype=np.uint8).reshape(T + 1, B, 1, 2, 2),
-        history=np.arange(B * 4, dtype=np.uint8).reshape(B, 1, 2, 2),
+        observations={
+            "screen": np.arange((T + 1) * B * 4, dtype=np.uint8).reshape(T + 1, B, 1, 2, 2),
+            "joints": np.linspace(-1, 1, (T + 1) * B * 3, dtype=np.float32).reshape(T + 1, B, 3),
+        },
+        history={"screen": np.arange(B * 4, dtype=np.uint8).reshape(B, 1, 2, 2)},
         reset_index=np.array([2 * B + 1], np.int32),
-        reset_history=np.zeros((1, 1, 2, 2), np.uint8),
+        reset_history={"screen": np.zeros((1, 1, 2, 2), np.uint8)},
         actions=np.array([[0, 1], [2, 0], [1, 1]], np.int32),
-        behaviour_log_probs=np.array([[-0.5, -1], [-1.5, -2], [0, -3]], np.float32),
+        behaviour_log_prob=np.array([[-0.5, -1], [-1.5, -2], [0, -3]], np.float32),
         rewards=np.array([[0, 1], [-1, 0.5], [0, 0]], np.float32),
         terminated=np.array([[False, True], [False, False], [False, False]]),
         truncated=np.zeros((T, B), np.bool_),
         valid=np.array([[True, True], [True, False], [True, True]]),
         versions=np.array([7, 7, 8], np.int64),
-        chain="int8>onnx",
+        chains=["none", "int8>onnx"],
+        chain_index=np.array([0, 1, 1], np.int32),
+        behaviour_parameters=np.linspace(-3, 3, T * B * 3, dtype=np.float32).reshape(T, B, 3),
+        state=(np.ones((B, 4), np.float32), np.full((B, 2, 1), 0.5, np.float32)),
+        masks=np.array([[[True, True, False], [False, True, True]], [[True] * 3] * 2] * 2)[:T],
     )
 
 

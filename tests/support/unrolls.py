@@ -7,29 +7,34 @@ from typing import Any
 import numpy as np
 
 from aclearn.types import Unroll
+from aclearn.types.observation_spec import OBSERVATION
 
 
 def quiet_unroll(frames: np.ndarray, **changes: Any) -> Unroll:
-    """Of frames `[T+1, B, ...]`; nothing happens in it but what `changes` say."""
+    """Of frames `[T+1, B, ...]` of one leaf; nothing happens in it but what `changes` say.
+
+    `history` and `reset_history` are those of that leaf.
+    """
+    for name in ("history", "reset_history"):
+        older = changes.get(name)
+        changes[name] = {} if older is None else {OBSERVATION: older}
     T, B = frames.shape[0] - 1, frames.shape[1]
     no = np.zeros((T, B), np.bool_)
     fields = {
-        "actor": "actor-0",
         "generation": 0,
         "env_steps_before": 0,
         "env_steps_after": T * B,
         "dropped": {},
-        "frames": frames,
-        "history": None,
+        "observations": {OBSERVATION: frames},
         "reset_index": None,
-        "reset_history": None,
         "actions": np.zeros((T, B), np.int32),
-        "behaviour_log_probs": np.zeros((T, B), np.float32),
+        "behaviour_log_prob": np.zeros((T, B), np.float32),
         "rewards": np.zeros((T, B), np.float32),
         "terminated": no,
         "truncated": no,
         "valid": ~no,
         "versions": np.zeros(T, np.int64),
+        "chains": ["none"],
     }
     return Unroll(**{**fields, **changes})
 
@@ -53,7 +58,7 @@ def random_unroll(
     fields = {
         "history": history,
         "actions": rng.integers(0, actions, (T, B)).astype(np.int32),
-        "behaviour_log_probs": rng.uniform(-2, -0.5, (T, B)).astype(np.float32),
+        "behaviour_log_prob": rng.uniform(-2, -0.5, (T, B)).astype(np.float32),
         "rewards": rng.normal(size=(T, B)).astype(np.float32),
         "terminated": rng.random((T, B)) < 0.2,
         "truncated": rng.random((T, B)) < 0.2,

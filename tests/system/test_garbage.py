@@ -67,22 +67,22 @@ def _unroll(**changed: Any) -> Unroll:
     """An unroll of the run's shape that a good actor would send."""
     T, B = 5, 4
     unroll = Unroll(
-        actor="visitor-0",
         generation=0,
         env_steps_before=0,
         env_steps_after=T * B,
         dropped={},
-        frames=np.zeros((T + 1, B, 4), np.float32),
-        history=None,
+        observations={"observation": np.zeros((T + 1, B, 4), np.float32)},
+        history={},
         reset_index=None,
-        reset_history=None,
+        reset_history={},
         actions=np.zeros((T, B), np.int32),
-        behaviour_log_probs=np.full((T, B), -0.7, np.float32),
+        behaviour_log_prob=np.full((T, B), -0.7, np.float32),
         rewards=np.ones((T, B), np.float32),
         terminated=np.zeros((T, B), np.bool_),
         truncated=np.zeros((T, B), np.bool_),
         valid=np.ones((T, B), np.bool_),
         versions=np.zeros(T, np.int64),
+        chains=["none"],
     )
     return dataclasses.replace(unroll, **changed)
 

@@ -13,6 +13,7 @@ from aclearn.config import EnvConfig
 from aclearn.envs import read_spec
 from aclearn.errors import EnvironmentFailure
 from aclearn.rollout import EpisodeTracker
+from aclearn.types.observation_spec import OBSERVATION
 from tests.support.env_specs import plain_spec
 
 
@@ -60,7 +61,8 @@ def test_breakout_goes_as_in_a_slow_loop_over_the_emulator(make_group):
     )
     slow = [SlowAtari("breakout", seed + b, 3) for b in range(B)]
     assert group.spec.observation.sole.shape == (3, 210, 160)
-    np.testing.assert_array_equal(group.reset(), np.stack([game.reset() for game in slow]))
+    first = np.stack([game.reset() for game in slow])
+    np.testing.assert_array_equal(group.reset()[OBSERVATION], first)
     actions = np.random.default_rng(4).choice(4, (T, B), p=[0.1, 0.5, 0.2, 0.2])
     ended = [False] * B
     seen = {"reward": 0, "terminated": 0, "life_lost": 0, "reset": 0}
@@ -74,7 +76,7 @@ def test_breakout_goes_as_in_a_slow_loop_over_the_emulator(make_group):
                 shown, reward, terminated, life_lost = game.step(actions[t, b])
             assert step.reset[b] == ended[b]
             if not terminated:  # an end within the 4 frames leaves old pixels in ale-py's maximum
-                np.testing.assert_array_equal(step.observations[b], shown)
+                np.testing.assert_array_equal(step.observations[OBSERVATION][b], shown)
             assert (step.rewards[b], step.terminated[b]) == (reward, terminated)
             assert (step.life_lost[b], step.truncated[b]) == (life_lost, False)
             seen["reset"] += ended[b]
@@ -142,17 +144,18 @@ def test_a_reset_shows_zeros_and_the_first_frame_last(make_group):
     group.reset()
     *_, step = play(group, 6)
     assert step.reset.all()
-    assert not step.observations[:, :3].any()
-    assert step.observations[:, 3].any(axis=(1, 2)).all()
+    assert not step.observations[OBSERVATION][:, :3].any()
+    assert step.observations[OBSERVATION][:, 3].any(axis=(1, 2)).all()
     assert step.rewards.tolist() == [0, 0]
 
 
 def test_arrays_of_a_step_are_not_touched_by_later_steps(make_group):
     group = make_group("ALE/Breakout-v5", num_envs=3, threads=2)
-    first = group.reset()
+    first = group.reset()[OBSERVATION]
     kept = [(first, first.copy())]
     for step in play(group, 40):
-        kept += [(array, array.copy()) for array in vars(step).values()]
+        arrays = [*step.observations.values(), *list(vars(step).values())[1:]]
+        kept += [(array, array.copy()) for array in arrays]
     assert all((array == copy).all() for array, copy in kept)
 
 
@@ -165,8 +168,8 @@ def test_a_group_is_a_function_of_its_seed_whatever_its_threads(make_group):
             threads=threads,
             atari={"repeat_action_probability": 0.25, "max_episode_frames": 100},
         )
-        first = group.reset()
-        return np.stack([first] + [step.observations for step in play(group, 60)])
+        first = group.reset()[OBSERVATION]
+        return np.stack([first] + [step.observations[OBSERVATION] for step in play(group, 60)])
 
     np.testing.assert_array_equal(run(0, 1), run(0, 3))
     assert (run(0, 1) != run(9, 1)).any()
@@ -174,17 +177,18 @@ def test_a_group_is_a_function_of_its_seed_whatever_its_threads(make_group):
 
 def test_game_b_is_seeded_with_seed_plus_b(make_group):
     # Seaquest's first screen tells the number of idle steps, which the seed draws
-    together = make_group("ALE/Seaquest-v5", num_envs=3, seed=2**31 - 2).reset()  # wraps to 0
+    group = make_group("ALE/Seaquest-v5", num_envs=3, seed=2**31 - 2)  # wraps to 0
+    together = group.reset()[OBSERVATION]
     assert len({frame.tobytes() for frame in together}) == 3
     for b in range(3):
-        alone = make_group("ALE/Seaquest-v5", num_envs=1, seed=(2**31 - 2 + b) % 2**31).reset()
-        np.testing.assert_array_equal(together[b], alone[0])
+        group = make_group("ALE/Seaquest-v5", num_envs=1, seed=(2**31 - 2 + b) % 2**31)
+        np.testing.assert_array_equal(together[b], group.reset()[OBSERVATION][0])
 
 
 def test_a_second_reset_begins_new_episodes_without_the_seed(make_group):
     group = make_group("ALE/Seaquest-v5", num_envs=3)
-    first = group.reset()
-    assert (group.reset() != first).any()
+    first = group.reset()[OBSERVATION]
+    assert (group.reset()[OBSERVATION] != first).any()
     (step,) = play(group, 1)
     assert not step.reset.any()
 
@@ -192,7 +196,7 @@ def test_a_second_reset_begins_new_episodes_without_the_seed(make_group):
 def test_no_idle_steps_means_none(make_group):
     # ale-py hangs when its own noop_max is 0
     group = make_group("ALE/Seaquest-v5", num_envs=4, atari={"noop_max": 0, "fire_reset": False})
-    first = group.reset()
+    first = group.reset()[OBSERVATION]
     assert (first == first[0]).all()
 
 
@@ -213,7 +217,7 @@ def test_idle_steps_at_the_start_are_drawn_up_to_their_bound(make_group):
         screens.append(game.ale.getScreenGrayscale())
     counts = [
         next(n for n, screen in enumerate(screens) if (screen == first).all())
-        for first in group.reset()[:, -1]
+        for first in group.reset()[OBSERVATION][:, -1]
     ]
     assert set(counts) == set(range(most + 1))
 
@@ -244,10 +248,10 @@ def test_a_screen_is_made_smaller_by_the_mean_over_the_area_of_each_pixel(make_g
 
     def screens(**size):
         group = make_group("ALE/Pong-v5", seed=3, **size)
-        shown = [group.reset()[:, -1]]
+        shown = [group.reset()[OBSERVATION][:, -1]]
         for action in actions:
             group.send(action)
-            shown.append(group.recv().observations[:, -1])
+            shown.append(group.recv().observations[OBSERVATION][:, -1])
         return np.stack(shown)
 
     whole = screens(img_height=210, img_width=160).astype(np.float64)

@@ -9,6 +9,7 @@ import pytest
 
 from aclearn.errors import EnvironmentFailure
 from aclearn.launch import Interrupted
+from aclearn.types.observation_spec import OBSERVATION
 
 ZEROS = np.zeros(2, np.int64)
 KINDS = [
@@ -39,7 +40,7 @@ def assert_env_0_was_made_again_in(step):
     assert step.rewards.tolist() == [0, 2]
     assert not (step.terminated | step.truncated | step.life_lost).any()
     # instance 2 has taken the place of instance 0; its neighbour has stepped as always
-    assert step.observations.tolist() == [[2, 0, 0], [1, 0, 2]]
+    assert step.observations[OBSERVATION].tolist() == [[2, 0, 0], [1, 0, 2]]
 
 
 @pytest.mark.parametrize(("fault", "reason"), KINDS)
@@ -53,7 +54,7 @@ def test_a_failed_environment_is_made_again_and_its_step_is_marked(
     assert [env.closed for env in scripted] == [True, False, False]
     # and goes on, one step behind its neighbour
     step = play(group, 1)
-    assert step.observations.tolist() == [[2, 0, 1], [1, 0, 3]]
+    assert step.observations[OBSERVATION].tolist() == [[2, 0, 1], [1, 0, 3]]
     assert not (step.faulted | step.reset).any()
 
 
@@ -74,7 +75,7 @@ def test_a_failure_in_the_first_reset_is_a_fault_like_any_other(
     scripted, make_group, fault, reason
 ):
     group = make_group(fault=fault, at=0, step_timeout_s=0.1)
-    first = group.reset()
+    first = group.reset()[OBSERVATION]
     assert first.tolist() == [[2, 0, 0], [1, 0, 0]]
     assert group.faults == {reason: 1}
 
@@ -89,7 +90,7 @@ def test_a_failure_in_the_reset_between_episodes_does_not_touch_the_finished_one
     step = play(group, 1)
     assert step.reset.all()
     assert step.faulted.tolist() == [True, False]
-    assert step.observations.tolist() == [[2, 0, 0], [1, 1, 0]]
+    assert step.observations[OBSERVATION].tolist() == [[2, 0, 0], [1, 1, 0]]
 
 
 def test_the_replacement_may_fail_too_and_each_failure_counts(scripted, make_group):
@@ -99,7 +100,7 @@ def test_the_replacement_may_fail_too_and_each_failure_counts(scripted, make_gro
     step = play(group, 2)
     assert step.faulted.tolist() == [True, False]
     assert group.faults == {"raised": 3}
-    assert step.observations[0].tolist() == [2, 0, 0]
+    assert step.observations[OBSERVATION][0].tolist() == [2, 0, 0]
 
 
 def test_there_are_signs_of_life_between_any_two_things_that_may_hang(scripted, make_group):
@@ -281,7 +282,7 @@ def test_several_environments_may_fail_in_one_step(scripted, make_group):
     group.reset()
     step = play(group, 2)
     assert step.faulted.tolist() == [True, True]
-    assert step.observations.tolist() == [[2, 0, 0], [3, 0, 0]]
+    assert step.observations[OBSERVATION].tolist() == [[2, 0, 0], [3, 0, 0]]
 
 
 def test_outside_the_main_thread_a_group_works_without_a_deadline(scripted, make_group):

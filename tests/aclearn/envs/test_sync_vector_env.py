@@ -4,6 +4,8 @@ import gymnasium
 import numpy as np
 import pytest
 
+from aclearn.types.observation_spec import OBSERVATION
+
 ZEROS = np.zeros(2, np.int64)
 
 
@@ -17,7 +19,7 @@ def test_the_step_that_ends_an_episode_shows_its_last_observation(scripted, make
         assert not step.reset.any()
     group.send(ZEROS)
     step = group.recv()
-    assert step.observations.tolist() == [[0, 0, 3], [1, 0, 3]]
+    assert step.observations[OBSERVATION].tolist() == [[0, 0, 3], [1, 0, 3]]
     assert step.rewards.tolist() == [3, 3]
     assert step.terminated.tolist() == [True, True]
     assert step.truncated.tolist() == [False, False]
@@ -31,13 +33,13 @@ def test_the_step_after_an_end_resets_and_ignores_its_action(scripted, make_grou
         group.send(np.full(2, action))
         step = group.recv()
         if action == 0 and step.reset.any():
-            assert step.observations.tolist() == [[0, 1, 0], [1, 1, 0]]
+            assert step.observations[OBSERVATION].tolist() == [[0, 1, 0], [1, 1, 0]]
             assert step.reset.all()
             assert not step.faulted.any()
             assert step.rewards.tolist() == [0, 0]
             assert not step.terminated.any()
             assert not step.truncated.any()
-    assert step.observations.tolist() == [[0, 1, 1], [1, 1, 1]]
+    assert step.observations[OBSERVATION].tolist() == [[0, 1, 1], [1, 1, 1]]
     assert [env.actions for env in scripted] == [[5, 6, 7, 6]] * 2  # Discrete(3, start=5)
 
 
@@ -50,7 +52,7 @@ def test_a_truncated_episode_is_not_called_terminated(scripted, make_group):
     step = group.recv()
     assert step.truncated.tolist() == [True, True]
     assert step.terminated.tolist() == [False, False]
-    assert step.observations.tolist() == [[0, 0, 2], [1, 0, 2]]
+    assert step.observations[OBSERVATION].tolist() == [[0, 0, 2], [1, 0, 2]]
     group.send(ZEROS)
     assert group.recv().reset.tolist() == [True, True]
 
@@ -61,7 +63,7 @@ def test_cartpole_goes_as_in_a_plain_loop_over_gymnasium_with_its_time_limit(mak
     plain = [gymnasium.make("CartPole-v1", max_episode_steps=limit) for _ in range(B)]
     shown = [env.reset(seed=seed + b)[0] for b, env in enumerate(plain)]
     group = make_group("CartPole-v1", num_envs=B, seed=seed, max_episode_steps=limit)
-    np.testing.assert_array_equal(group.reset(), np.stack(shown))
+    np.testing.assert_array_equal(group.reset()[OBSERVATION], np.stack(shown))
     actions = np.random.default_rng(2).integers(0, 2, (T, B))
     ended = [False] * B
     ends = {"terminated": 0, "truncated": 0}
@@ -75,7 +77,7 @@ def test_cartpole_goes_as_in_a_plain_loop_over_gymnasium_with_its_time_limit(mak
             else:
                 shown_b, reward, terminated, truncated, _ = env.step(int(actions[t, b]))
             ended[b] = terminated or truncated
-            np.testing.assert_array_equal(step.observations[b], shown_b)
+            np.testing.assert_array_equal(step.observations[OBSERVATION][b], shown_b)
             assert step.rewards[b] == reward
             assert step.terminated[b] == terminated
             assert step.truncated[b] == truncated
@@ -100,10 +102,10 @@ def test_environment_b_is_seeded_with_seed_plus_b_at_its_first_reset_only(script
 def test_a_group_is_a_function_of_its_seed(make_group):
     def play(seed):
         group = make_group("CartPole-v1", num_envs=3, seed=seed)
-        shown = [group.reset()]
+        shown = [group.reset()[OBSERVATION]]
         for t in range(60):
             group.send(np.array([t % 2, 1, 0]))
-            shown.append(group.recv().observations)
+            shown.append(group.recv().observations[OBSERVATION])
         return np.stack(shown)
 
     np.testing.assert_array_equal(play(5), play(5))
@@ -112,21 +114,22 @@ def test_a_group_is_a_function_of_its_seed(make_group):
 
 def test_arrays_of_a_step_are_not_touched_by_later_steps(make_group):
     group = make_group("CartPole-v1", num_envs=3)
-    first = group.reset()
+    first = group.reset()[OBSERVATION]
     kept = [(first, first.copy())]
     for _ in range(30):
         group.send(np.ones(3, np.int64))
         step = group.recv()
-        kept += [(array, array.copy()) for array in vars(step).values()]
+        arrays = [*step.observations.values(), *list(vars(step).values())[1:]]
+        kept += [(array, array.copy()) for array in arrays]
     assert all((array == copy).all() for array, copy in kept)
 
 
 def test_the_dtypes_are_those_of_the_contract(make_group):
     group = make_group("CartPole-v1", num_envs=3)
-    assert group.reset().dtype == np.float32
+    assert group.reset()[OBSERVATION].dtype == np.float32
     group.send(np.ones(3, np.int64))
     step = group.recv()
-    assert (step.observations.dtype, step.rewards.dtype) == (np.float32, np.float32)
+    assert (step.observations[OBSERVATION].dtype, step.rewards.dtype) == (np.float32, np.float32)
     flags = (step.terminated, step.truncated, step.life_lost, step.reset, step.faulted)
     assert {flag.dtype for flag in flags} == {np.dtype(np.bool_)}
     assert {flag.shape for flag in flags} == {(3,)}
@@ -169,4 +172,4 @@ def test_an_episode_that_never_ends_is_left_alone(scripted, make_group):
         group.send(ZEROS)
         step = group.recv()
         assert not (step.terminated | step.truncated | step.reset).any()
-    assert step.observations[:, 2].tolist() == [1000, 1000]
+    assert step.observations[OBSERVATION][:, 2].tolist() == [1000, 1000]

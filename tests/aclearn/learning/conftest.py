@@ -11,6 +11,7 @@ import torch
 from aclearn.config import ActorCriticConfig, CorrectorConfig, LossConfig, OptimiserConfig
 from aclearn.learning import Batch, Learner, Objective, make_objective
 from aclearn.policies import Architecture, Convolution, ResidualSection, build_architecture
+from aclearn.types.observation_spec import OBSERVATION
 from tests.support.architectures import altered
 
 CPU = torch.device("cpu")
@@ -58,18 +59,15 @@ class Make:
         valid[1:][(terminated | truncated)[:-1]] = False  # the autoreset step
         valid[:, 0] &= np.arange(T) > 1  # as after a failed episode
         return Batch(
-            observations=torch.from_numpy(observations),
+            observations={OBSERVATION: torch.from_numpy(observations)},
             actions=torch.from_numpy(rng.integers(0, architecture.actions, (T, B))),
-            behaviour_log_probs=torch.from_numpy(
-                rng.uniform(-2.5, -0.3, (T, B)).astype(np.float32)
-            ),
+            behaviour_log_prob=torch.from_numpy(rng.uniform(-2.5, -0.3, (T, B)).astype(np.float32)),
             rewards=torch.from_numpy(rng.normal(size=(T, B)).astype(np.float32)),
             terminated=torch.from_numpy(terminated),
             truncated=torch.from_numpy(truncated),
             valid=torch.from_numpy(valid),
             versions=np.zeros((T, B), np.int64),
-            mask=valid,
-            steps=int(valid.sum()),
+            valid_on_host=valid,
         )
 
     @staticmethod
@@ -100,7 +98,12 @@ class Make:
         learner.update(batch, learned_steps=0)
         return cls.gradient(learner)
 
-    replace = staticmethod(replace)
+    @staticmethod
+    def replace(batch: Batch, **changes) -> Batch:
+        """The batch with other fields; what is valid is known on the host too."""
+        if "valid" in changes:
+            changes["valid_on_host"] = changes["valid"].cpu().numpy()
+        return replace(batch, **changes)
 
 
 @pytest.fixture(scope="session")

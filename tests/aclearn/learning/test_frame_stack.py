@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from aclearn.learning import chosen_observations, rebuild_observations
 from aclearn.rollout import UnrollBuilder, UnrollCounter
-from aclearn.types import EnvStep, PolicyVersion, Unroll
+from aclearn.types import ActionBatch, EnvStep, LeafSpec, PolicyVersion, Unroll, UnrollSpec
+from aclearn.types.observation_spec import OBSERVATION
 from tests.support.env_specs import plain_spec
 from tests.support.unrolls import quiet_unroll
 
@@ -65,12 +66,13 @@ class Film:
     def check(self, unroll: Unroll, S: int) -> None:
         T_plus_1, B, stacked_channels, *_ = self.stacks.shape
         out = np.full((T_plus_1, B, H, W, stacked_channels), 77, np.uint8)
-        rebuild_observations(unroll, out, frame_stack=S)
+        leaf = LeafSpec((stacked_channels, H, W), "uint8", S)
+        rebuild_observations(unroll, OBSERVATION, leaf, out)
         np.testing.assert_array_equal(np.moveaxis(out, -1, 2), self.stacks)
         # and by themselves: all of them in any order, and any one twice
         t, b = np.divmod(np.random.default_rng(0).permutation(T_plus_1 * B), B)
         t, b = np.append(t, t[0]), np.append(b, b[0])
-        chosen = chosen_observations(unroll, t, b, frame_stack=S)
+        chosen = chosen_observations(unroll, OBSERVATION, leaf, t, b)
         np.testing.assert_array_equal(chosen, self.stacks[t, b])
         assert chosen.flags.c_contiguous
 
@@ -131,16 +133,18 @@ def test_what_the_builder_collects_is_rebuilt_over_several_unrolls(data: st.Data
     places = st.tuples(st.integers(1, unrolls * T), st.integers(0, B - 1))
     film = Film.shoot(unrolls * T, B, S, C, data.draw(st.sets(places, max_size=8)))
     spec = plain_spec((S * C, H, W), "uint8", 2, S)
-    builder = UnrollBuilder(spec, num_envs=B, length=T, clip_rewards=False, life_loss_ends=False)
-    counter = UnrollCounter("actor-0")
+    builder = UnrollBuilder(
+        UnrollSpec(spec, T), num_envs=B, clip_rewards=False, life_loss_ends=False
+    )
+    counter = UnrollCounter()
     zeros, no = np.zeros(B, np.float32), np.zeros(B, np.bool_)
-    builder.begin(film.stacks[0])
+    builder.begin({OBSERVATION: film.stacks[0]})
     for t in range(1, unrolls * T + 1):
         reset = np.array([(t, b) in film.resets for b in range(B)])
-        step = EnvStep(film.stacks[t], zeros, no, no, no, reset, no)
-        builder.add(np.zeros(B, np.int32), zeros, PolicyVersion(0, 0), step)
+        step = EnvStep({OBSERVATION: film.stacks[t]}, zeros, no, no, no, reset, no)
+        builder.add(ActionBatch(np.zeros(B, np.int32), zeros, PolicyVersion(0, 0)), step)
         if builder.full:
-            _, unroll = counter.ship(builder.take())
+            unroll = builder.take(counter)
             part = Film(film.stacks[t - T : t + 1], set(), C)
             part.check(unroll, S)
 
@@ -148,16 +152,18 @@ def test_what_the_builder_collects_is_rebuilt_over_several_unrolls(data: st.Data
 def test_flat_observations_are_taken_as_they_are() -> None:
     frames = np.random.default_rng(1).normal(size=(4, 2, 5)).astype(np.float32)
     out = np.zeros((4, 2, 5), np.float32)
-    rebuild_observations(quiet_unroll(frames), out, frame_stack=1)
+    leaf = LeafSpec((5,), "float32")
+    rebuild_observations(quiet_unroll(frames), OBSERVATION, leaf, out)
     np.testing.assert_array_equal(out, frames)
     t, b = np.array([3, 0]), np.array([1, 0])
-    chosen = chosen_observations(quiet_unroll(frames), t, b, frame_stack=1)
+    chosen = chosen_observations(quiet_unroll(frames), OBSERVATION, leaf, t, b)
     np.testing.assert_array_equal(chosen, frames[t, b])
 
 
 def test_stacks_cannot_be_rebuilt_without_the_older_frames() -> None:
     unroll = quiet_unroll(np.zeros((3, 1, 1, H, W), np.uint8))
-    with pytest.raises(ValueError, match="without the older frames"):
-        rebuild_observations(unroll, np.zeros((3, 1, H, W, 4), np.uint8), frame_stack=4)
-    with pytest.raises(ValueError, match="without the older frames"):
-        chosen_observations(unroll, np.array([2]), np.array([0]), frame_stack=4)
+    leaf = LeafSpec((4, H, W), "uint8", 4)
+    with pytest.raises(ValueError, match="its older frames are missing"):
+        rebuild_observations(unroll, OBSERVATION, leaf, np.zeros((3, 1, H, W, 4), np.uint8))
+    with pytest.raises(ValueError, match="its older frames are missing"):
+        chosen_observations(unroll, OBSERVATION, leaf, np.array([2]), np.array([0]))

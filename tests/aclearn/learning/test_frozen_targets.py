@@ -11,6 +11,7 @@ from aclearn.config import OptimiserConfig
 from aclearn.learning import Batch, Objective
 from aclearn.learning import gradient_worker as gradient_module
 from aclearn.learning.losses import ActorCritic, Loss, LossSums, Outputs
+from aclearn.types.observation_spec import OBSERVATION
 from correctors import Correction, importance_weights, vtrace
 
 OPTIMISER = OptimiserConfig(learning_rate=0.05, max_grad_norm=0.0)
@@ -42,7 +43,7 @@ class Spy(Loss):
 def log_probs_and_values(learner, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     """Log π(a) `[T, B]` and V `[T+1, B]` by the learner's weights, one row at a time."""
     with torch.no_grad():
-        rows = [learner.network(row) for row in batch.observations]
+        rows = [learner.network(row) for row in batch.observations[OBSERVATION]]
     logits = torch.stack([row[0] for row in rows])[:-1]
     taken = torch.log_softmax(logits, -1).gather(-1, batch.actions[..., None])[..., 0]
     return taken, torch.stack([row[1] for row in rows])
@@ -74,7 +75,7 @@ def expected_vtrace(make, batch: Batch, log_probs: torch.Tensor, values: torch.T
         rewards=batch.rewards,
         discounts=make.loss.discount * (1.0 - batch.terminated.float()),
         done=batch.terminated | batch.truncated,
-        log_rhos=log_probs - batch.behaviour_log_probs,
+        log_rhos=log_probs - batch.behaviour_log_prob,
         **make.bars,
     )
 
@@ -89,7 +90,7 @@ def test_frozen_targets_are_those_of_the_weights_before_the_first_update(
     batch, (log_probs, values), _ = epochs(make, spy, minibatches=minibatches)
     expected = expected_vtrace(make, batch, log_probs, values)
     weights = importance_weights(
-        log_probs - batch.behaviour_log_probs, rho_bar=make.bars["pg_rho_bar"]
+        log_probs - batch.behaviour_log_prob, rho_bar=make.bars["pg_rho_bar"]
     )
     # each pass sees every environment once, in order
     parts = len(spy.seen) // 3

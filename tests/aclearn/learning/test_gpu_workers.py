@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from aclearn.config import OptimiserConfig
-from aclearn.types import Unroll
+from aclearn.types import ObservationSpec, Unroll
 from tests.support.unrolls import random_unroll
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -26,6 +26,9 @@ def _whole_fp32() -> Iterator[None]:
         yield
 
 
+OBSERVED = ObservationSpec.plain((2, 6, 5), "uint8", 2)
+
+
 def _unroll(seed: int) -> Unroll:
     return random_unroll(seed, T, B, frame=(1, 6, 5), actions=3)
 
@@ -36,7 +39,7 @@ def test_a_batch_through_pinned_memory_has_the_gradient_that_the_cpu_finds(make)
         learner = make.learner(make.images, device=torch.device(device), optimiser=PLAIN)
         worker = learner.make_worker()
         for seed in (1, 2):  # the second batch goes through the memory of the first
-            batch = worker.assemble([_unroll(seed)], frame_stack=2)
+            batch = worker.assemble([_unroll(seed)], OBSERVED)
             learner.differentiate(batch, worker)
         gradients.append(torch.cat([g.cpu().reshape(-1) for g in worker.gradients()]))
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3, atol=1e-5)
@@ -47,7 +50,7 @@ def test_parts_of_a_batch_and_several_uses_learn_what_the_cpu_learns(make) -> No
     for device in ("cpu", "cuda"):
         learner = make.learner(make.images, device=torch.device(device), optimiser=PLAIN)
         worker = learner.make_worker()
-        batch = worker.assemble([_unroll(1), _unroll(2)], frame_stack=2)
+        batch = worker.assemble([_unroll(1), _unroll(2)], OBSERVED)
         for _ in range(2):
             for part in batch.cut(3):
                 learner.update(part, learned_steps=0, worker=worker)
@@ -63,7 +66,7 @@ def test_several_workers_find_at_the_same_time_what_one_finds_alone(make) -> Non
     learner = make.learner(make.images, device=device, optimiser=still)
 
     def gradient(worker, seed: int) -> torch.Tensor:
-        batch = worker.assemble([_unroll(seed)], frame_stack=2)
+        batch = worker.assemble([_unroll(seed)], OBSERVED)
         sums = learner.differentiate(batch, worker)
         found = torch.cat([g.cpu().reshape(-1) for g in worker.gradients()])
         learner.apply(worker, sums, learned_steps=0)
@@ -89,7 +92,7 @@ def test_a_worker_that_is_thrown_away_in_the_midst_of_its_work_harms_no_other(ma
     expected = {name: array.copy() for name, array in learner.tensors().items()}
     for seed in range(20):
         worker = learner.make_worker()
-        worker.assemble([_unroll(seed)], frame_stack=2)
+        worker.assemble([_unroll(seed)], OBSERVED)
         worker.refresh(list(learner.network.parameters()))
         del worker
     for name, array in learner.tensors().items():

@@ -16,6 +16,7 @@ from aclearn.learning import Batch, Learner, make_objective
 from aclearn.learning import gradient_worker as gradient_module
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors
+from aclearn.types.observation_spec import OBSERVATION
 from correctors import vtrace
 
 
@@ -37,7 +38,7 @@ def plain_gradient(
     T, B = batch.actions.shape
     logits, values = [], []
     for t in range(T + 1):
-        row = [network(batch.observations[t, b : b + 1]) for b in range(B)]
+        row = [network(batch.observations[OBSERVATION][t, b : b + 1]) for b in range(B)]
         logits.append([one[0][0] for one in row])
         values.append([one[1][0] for one in row])
     taken = [
@@ -52,7 +53,7 @@ def plain_gradient(
         rewards=batch.rewards,
         discounts=loss.discount * (1.0 - batch.terminated.float()),
         done=batch.terminated | batch.truncated,
-        log_rhos=log_rhos - batch.behaviour_log_probs,
+        log_rhos=log_rhos - batch.behaviour_log_prob,
         **bars,
     )
     sums = {name: torch.zeros(()) for name in ("policy", "value", "entropy", "square")}
@@ -236,9 +237,7 @@ def _with_end(make, batch: Batch, kind: str) -> Batch:
     terminated[:, 1] = truncated[:, 1] = False
     valid[:, 1] = torch.arange(len(valid)) <= 2
     (terminated if kind == "terminated" else truncated)[2, 1] = True
-    return make.replace(
-        batch, terminated=terminated, truncated=truncated, valid=valid, steps=int(valid.sum())
-    )
+    return make.replace(batch, terminated=terminated, truncated=truncated, valid=valid)
 
 
 @pytest.mark.parametrize("kind", ["terminated", "truncated"])
@@ -246,17 +245,17 @@ def test_nothing_after_the_end_of_an_episode_changes_its_gradient(make, kind) ->
     batch = _with_end(make, make.batch(make.images, 6, 3, seed=12), kind)
     rng = torch.Generator().manual_seed(13)
     changed = {
-        name: getattr(batch, name).clone()
-        for name in ("observations", "actions", "behaviour_log_probs", "rewards")
+        name: getattr(batch, name).clone() for name in ("actions", "behaviour_log_prob", "rewards")
     }
+    pixels = batch.observations[OBSERVATION].clone()
     # a terminated step reads not even what it reached; a truncated one bootstraps from it
     first = 3 if kind == "terminated" else 4
-    later = changed["observations"][first:, 1]
+    later = pixels[first:, 1]
     later.copy_(torch.randint(0, 256, later.shape, generator=rng, dtype=torch.uint8))
     changed["actions"][3:, 1] = (changed["actions"][3:, 1] + 1) % 3
-    changed["behaviour_log_probs"][3:, 1] -= 3.0
+    changed["behaviour_log_prob"][3:, 1] -= 3.0
     changed["rewards"][3:, 1] = float("nan")
-    other = make.replace(batch, **changed)
+    other = make.replace(batch, observations={OBSERVATION: pixels}, **changed)
     torch.testing.assert_close(
         make.gradient_of(other, make.images),
         make.gradient_of(batch, make.images),
@@ -271,20 +270,20 @@ def test_a_truncated_step_bootstraps_from_what_it_reached_and_a_terminated_one_d
     base = make.batch(make.images, 6, 3, seed=14)
     for kind, matters in [("truncated", True), ("terminated", False)]:
         batch = _with_end(make, base, kind)
-        observations = batch.observations.clone()
-        observations[3, 1] = 255 - observations[3, 1]
-        other = make.replace(batch, observations=observations)
+        pixels = batch.observations[OBSERVATION].clone()
+        pixels[3, 1] = 255 - pixels[3, 1]
+        other = make.replace(batch, observations={OBSERVATION: pixels})
         difference = make.gradient_of(other, make.images) - make.gradient_of(batch, make.images)
         assert (float(difference.abs().max()) > 1e-4) == matters
 
 
-@pytest.mark.parametrize("name", ["rewards", "behaviour_log_probs", "actions"])
+@pytest.mark.parametrize("name", ["rewards", "behaviour_log_prob", "actions"])
 def test_an_autoreset_step_changes_no_gradient(make, name) -> None:
     # step 3 of column 1 is the reset; step 4 and on are a new episode that is learned
     batch = _with_end(make, make.batch(make.images, 6, 3, seed=15), "truncated")
     valid = batch.valid.clone()
     valid[4:, 1] = True
-    batch = make.replace(batch, valid=valid, steps=int(valid.sum()))
+    batch = make.replace(batch, valid=valid)
     changed = getattr(batch, name).clone()
     changed[3, 1] = (changed[3, 1] + 1) % 3 if name == "actions" else -9.0
     other = make.replace(batch, **{name: changed})
@@ -303,9 +302,8 @@ def test_the_gradient_is_a_mean_over_valid_steps(make) -> None:
     # the same data twice, side by side, has the gradient of the data once
     batch = make.batch(make.images, 5, 3, seed=16)
     names = (
-        "observations",
         "actions",
-        "behaviour_log_probs",
+        "behaviour_log_prob",
         "rewards",
         "terminated",
         "truncated",
@@ -313,9 +311,9 @@ def test_the_gradient_is_a_mean_over_valid_steps(make) -> None:
     )
     twice = make.replace(
         batch,
+        observations={OBSERVATION: torch.cat([batch.observations[OBSERVATION]] * 2, dim=1)},
         **{name: torch.cat([getattr(batch, name)] * 2, dim=1) for name in names},
         versions=np.concatenate([batch.versions] * 2, axis=1),
-        steps=2 * batch.steps,
     )
     torch.testing.assert_close(
         make.gradient_of(twice, make.images),
@@ -329,22 +327,22 @@ def test_on_policy_data_are_worth_all_their_steps(make) -> None:
     batch = make.batch(make.flat, 4, 3, seed=17)
     learner = make.learner(make.flat)
     with torch.no_grad():
-        logits, _ = learner.network(batch.observations[:-1].flatten(0, 1))
+        logits, _ = learner.network(batch.observations[OBSERVATION][:-1].flatten(0, 1))
         taken = torch.log_softmax(logits, -1).view(4, 3, -1).gather(2, batch.actions[..., None])
-    on_policy = make.replace(batch, behaviour_log_probs=taken[..., 0] + 0.01)
+    on_policy = make.replace(batch, behaviour_log_prob=taken[..., 0] + 0.01)
     report = learner.update(on_policy, learned_steps=0)
     assert report.metrics["effective_sample_share"] == pytest.approx(1.0, rel=1e-4)
     assert report.metrics["clipped_rho_share"] == 0.0
     halves = taken[..., 0].clone()
     halves[:, 0] -= float(np.log(3.0))  # ρ = 3 in one of three environments, 1 in the others
     report = make.learner(make.flat).update(
-        make.replace(batch, behaviour_log_probs=halves), learned_steps=0
+        make.replace(batch, behaviour_log_prob=halves), learned_steps=0
     )
     threes = int(batch.valid[:, 0].sum())
     ones = batch.steps - threes
     worth = (3 * threes + ones) ** 2 / (9 * threes + ones)
     assert report.metrics["effective_sample_share"] == pytest.approx(worth / batch.steps, rel=1e-4)
-    above = make.replace(batch, behaviour_log_probs=batch.behaviour_log_probs - 20)
+    above = make.replace(batch, behaviour_log_prob=batch.behaviour_log_prob - 20)
     assert (
         make.learner(make.flat).update(above, learned_steps=0).metrics["clipped_rho_share"] == 1.0
     )
@@ -377,7 +375,7 @@ def test_repeated_updates_on_good_actions_make_them_likely(make, kind) -> None:
         no = torch.zeros(T, B, dtype=torch.bool)
         learner.update(
             Batch(
-                observations,
+                {OBSERVATION: observations},
                 actions,
                 log_probs[actions],
                 (actions == 2).float(),
@@ -386,7 +384,6 @@ def test_repeated_updates_on_good_actions_make_them_likely(make, kind) -> None:
                 ~no,
                 np.zeros((T, B), np.int64),
                 np.ones((T, B), np.bool_),
-                T * B,
             ),
             learned_steps=0,
         )

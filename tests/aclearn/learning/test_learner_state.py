@@ -135,10 +135,12 @@ def test_a_learner_on_a_gpu_continues_from_what_it_saved(make, kind) -> None:
         "optimiser": OptimiserConfig(kind=kind, learning_rate=0.01),
         "device": torch.device("cuda"),
     }
-    names = ("observations", "actions", "behaviour_log_probs", "rewards", "terminated")
+    names = ("actions", "behaviour_log_prob", "rewards", "terminated")
     batch = make.batch(make.images, 4, 3, seed=8)
     batch = make.replace(
-        batch, **{name: getattr(batch, name).cuda() for name in (*names, "truncated", "valid")}
+        batch,
+        observations={name: leaf.cuda() for name, leaf in batch.observations.items()},
+        **{name: getattr(batch, name).cuda() for name in (*names, "truncated", "valid")},
     )
     learner = make.learner(make.images, **options)
     learner.update(batch, learned_steps=0)

@@ -7,10 +7,12 @@ import pytest
 import torch
 
 from aclearn.learning import HostStaging, PinnedStaging, assemble_batch
+from aclearn.types import ObservationSpec
+from aclearn.types.observation_spec import OBSERVATION
 from tests.support.unrolls import random_unroll
 
 T, B = 4, 3
-FIELDS = ("actions", "behaviour_log_probs", "rewards", "terminated", "truncated", "valid")
+FIELDS = ("actions", "behaviour_log_prob", "rewards", "terminated", "truncated", "valid")
 
 
 class Copies:
@@ -67,18 +69,22 @@ def copies(monkeypatch) -> Copies:
 
 
 def _batch(seed: int, staging):
-    return assemble_batch(
-        [random_unroll(seed, T, B), random_unroll(seed + 1, T, B)], frame_stack=2, staging=staging
-    )
+    unrolls = [random_unroll(seed, T, B), random_unroll(seed + 1, T, B)]
+    spec = ObservationSpec.plain((2, 4, 5), "uint8", 2)
+    return assemble_batch(unrolls, observation=spec, staging=staging)
 
 
 def _assert_same(batch, expected) -> None:
-    for name in (*FIELDS, "observations"):
-        got = getattr(batch, name)
-        assert got.dtype == getattr(expected, name).dtype
-        assert got.stride() == getattr(expected, name).stride()
-        np.testing.assert_array_equal(got.cpu(), getattr(expected, name), err_msg=name)
-    np.testing.assert_array_equal(batch.mask, expected.mask)
+    assert list(batch.observations) == list(expected.observations) == [OBSERVATION]
+    for name in (*FIELDS, OBSERVATION):
+        got, wanted = (
+            made.observations[name] if name == OBSERVATION else getattr(made, name)
+            for made in (batch, expected)
+        )
+        assert got.dtype == wanted.dtype
+        assert got.stride() == wanted.stride()
+        np.testing.assert_array_equal(got.cpu(), wanted, err_msg=name)
+    np.testing.assert_array_equal(batch.valid_on_host, expected.valid_on_host)
     assert batch.steps == expected.steps
 
 

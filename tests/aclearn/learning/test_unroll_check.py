@@ -9,15 +9,24 @@ import pytest
 
 from aclearn.errors import WireError
 from aclearn.learning import check_unroll
-from aclearn.types import ActionSpec, ObservationSpec, array_bytes
+from aclearn.types import ActionSpec, EnvSpec, LeafSpec, ObservationSpec, UnrollSpec
 from tests.support.messages import small_unroll
 
-# The sample: T = 3 steps, B = 2 environments, 2 stacked frames of 1x2x2, a reset at t=2, b=1.
-SPEC = {
-    "observation": ObservationSpec.plain((2, 2, 2), "uint8", 2),
-    "action": ActionSpec(3),
-}
-FLAT = {"observation": ObservationSpec.plain((4,), "float32"), "action": ActionSpec(3)}
+# The sample: a stack of 2 frames of 1x2x2 and flat joints, a reset at t=2, b=1, two chains.
+SPEC = UnrollSpec(
+    EnvSpec(
+        ObservationSpec(
+            {"screen": LeafSpec((2, 2, 2), "uint8", 2), "joints": LeafSpec((3,), "float32")}
+        ),
+        ActionSpec(3),
+    ),
+    length=3,
+    parameters=3,
+    state=((4,), (2, 1)),
+    masked=True,
+)
+# The least that an unroll can have: no stack, no memory, nothing asked for.
+FLAT = UnrollSpec(EnvSpec(ObservationSpec({"joints": LeafSpec((3,), "float32")}), ActionSpec(3)), 3)
 
 
 @pytest.fixture
@@ -29,16 +38,21 @@ def unroll():
 def flat_unroll(unroll):
     return dataclasses.replace(
         unroll,
-        frames=np.linspace(-1, 1, 4 * 2 * 4, dtype=np.float32).reshape(4, 2, 4),
-        history=None,
+        observations={"joints": unroll.observations["joints"]},
+        history={},
         reset_index=None,
-        reset_history=None,
+        reset_history={},
+        chains=["none"],
+        chain_index=None,
+        behaviour_parameters=None,
+        state=(),
+        masks=None,
     )
 
 
 def refusal(unroll, spec):
     with pytest.raises(WireError) as caught:
-        check_unroll(unroll, **spec)
+        check_unroll(unroll, spec)
     assert caught.value.reason == "bad_unroll"
     return caught.value.detail
 
@@ -50,30 +64,32 @@ def changed(array, index, value):
 
 
 def test_the_bytes_of_an_unroll_are_those_of_all_its_arrays(unroll, flat_unroll):
-    sizes = {name: value.nbytes for name, value in vars_of(unroll) if hasattr(value, "nbytes")}
-    assert {"frames", "history", "reset_history", "valid"} < sizes.keys()
-    assert array_bytes(unroll) == sum(sizes.values())
-    images = sizes["frames"] + sizes["history"] + sizes["reset_history"] + sizes["reset_index"]
-    assert array_bytes(flat_unroll) == array_bytes(unroll) - images + 4 * 2 * 4 * 4
+    # per step of one environment: action, log μ, reward, three flags; 3 parameters and 3 masks
+    steps, versions = 3 * 2 * (4 + 4 + 4 + 3), 3 * 8
+    joints, screen = 4 * 2 * 3 * 4, 4 * 2 * 4
+    assert flat_unroll.nbytes == steps + versions + joints
+    resets, asked = 2 * 4 + 4 + 4, 3 * 2 * (12 + 3) + 2 * 16 + 2 * 8
+    assert unroll.nbytes == flat_unroll.nbytes + screen + resets + asked + 3 * 4
 
 
-def vars_of(message):
-    return [(field.name, getattr(message, field.name)) for field in dataclasses.fields(message)]
+def test_steps_are_counted_by_the_chain_that_chose_them(unroll, flat_unroll):
+    assert unroll.steps_by_chain() == {"none": 2, "int8>onnx": 3}  # one of six is not valid
+    assert flat_unroll.steps_by_chain() == {"none": 5}
 
 
 def test_a_good_unroll_passes_with_stacked_images_and_with_flat_floats(unroll, flat_unroll):
-    assert check_unroll(unroll, **SPEC) is None
-    assert check_unroll(flat_unroll, **FLAT) is None
+    assert check_unroll(unroll, SPEC) is None
+    assert check_unroll(flat_unroll, FLAT) is None
 
 
 def test_an_unroll_without_resets_passes(unroll):
-    no_resets = dataclasses.replace(unroll, reset_index=None, reset_history=None)
+    no_resets = dataclasses.replace(unroll, reset_index=None, reset_history={})
 
-    assert check_unroll(no_resets, **SPEC) is None
+    assert check_unroll(no_resets, SPEC) is None
 
 
 @pytest.mark.parametrize(
-    "name", ["behaviour_log_probs", "rewards", "terminated", "truncated", "valid"]
+    "name", ["behaviour_log_prob", "rewards", "terminated", "truncated", "valid"]
 )
 def test_every_matrix_must_have_the_shape_of_the_actions(unroll, name):
     shorter = dataclasses.replace(unroll, **{name: getattr(unroll, name)[:-1]})
@@ -85,52 +101,114 @@ def test_no_steps_and_no_environments_are_refused(unroll):
     no_steps = dataclasses.replace(unroll, actions=np.zeros((0, 2), np.int32))
     no_environments = dataclasses.replace(unroll, actions=np.zeros((3, 0), np.int32))
 
-    assert "got (0, 2)" in refusal(no_steps, SPEC)
-    assert "got (3, 0)" in refusal(no_environments, SPEC)
+    assert "expected 3 steps (actors.unroll_length), got 0" in refusal(no_steps, SPEC)
+    assert "at least one environment" in refusal(no_environments, SPEC)
 
 
 @pytest.mark.parametrize(
-    ("name", "array", "words"),
+    ("name", "value", "words"),
     [
         ("versions", np.zeros(2, np.int64), "versions: expected shape (3,), got (2,)"),
         ("versions", np.array([7, -1, 8]), "versions: expected values of at least 0"),
-        ("frames", np.zeros((3, 2, 1, 2, 2), np.uint8), "frames: expected shape (4, 2, 1, 2, 2)"),
-        ("frames", np.zeros((4, 2, 2, 2, 2), np.uint8), "frames: expected shape (4, 2, 1, 2, 2)"),
-        ("frames", np.zeros((4, 2, 1, 2, 2), np.float32), "frames: expected uint8, got float32"),
-        ("history", None, "history: missing"),
-        ("history", np.zeros((2, 2, 2, 2), np.uint8), "history: expected shape (2, 1, 2, 2)"),
-        ("reset_index", None, "reset_index and reset_history: expected both or none"),
-        ("reset_history", None, "reset_index and reset_history: expected both or none"),
+        ("chains", [], "chains: expected 1 to 3, got 0"),
+        ("chains", ["a"] * 4, "chains: expected 1 to 3, got 4"),
+        ("chain_index", None, "chain_index: missing, there are 2 chains"),
+        ("chain_index", np.zeros(2, np.int32), "chain_index: expected shape (3,), got (2,)"),
+        ("chain_index", np.array([0, 2, 0], np.int32), "chain_index: expected values from 0 to 1"),
+        ("chain_index", np.array([0, -1, 0], np.int32), "chain_index: expected values from 0 to 1"),
+        ("observations", {}, "observations: expected the leaves screen, joints"),
+        ("history", {}, "history: expected the leaves screen, in this order, got 0"),
+        ("reset_index", None, "reset_history without reset_index: expected the leaves none"),
+        ("reset_history", {}, "reset_history: expected the leaves screen, in this order, got 0"),
         ("reset_index", np.array([1], np.int32), "reset_index: expected indices from 2 to 7"),
         ("reset_index", np.array([8], np.int32), "reset_index: expected indices from 2 to 7"),
         ("reset_index", np.array([-3], np.int32), "reset_index: expected indices from 2 to 7"),
-        ("reset_index", np.array([4, 5], np.int32), "reset_history: expected shape (2, 1, 2, 2)"),
+        (
+            "reset_index",
+            np.array([4, 5], np.int32),
+            "reset_history.screen: expected shape (2, 1, 2, 2)",
+        ),
+        ("behaviour_parameters", None, "behaviour_parameters: missing"),
+        (
+            "behaviour_parameters",
+            np.zeros((3, 2, 4), np.float32),
+            "behaviour_parameters: expected shape (3, 2, 3), got (3, 2, 4)",
+        ),
+        ("state", (), "state: expected 2 arrays, got 0"),
+        ("state", (np.zeros((2, 4), np.float32),) * 3, "state: expected 2 arrays, got 3"),
+        (
+            "state",
+            (np.zeros((2, 4), np.float32), np.zeros((3, 2, 1), np.float32)),
+            "state.1: expected shape (2, 2, 1), got (3, 2, 1)",
+        ),
+        ("masks", None, "masks: missing"),
+        ("masks", np.ones((3, 2, 2), np.bool_), "masks: expected shape (3, 2, 3), got (3, 2, 2)"),
+        ("masks", np.zeros((3, 2, 3), np.bool_), "masks: an action that was not allowed"),
     ],
 )
-def test_an_array_that_does_not_fit_is_named(unroll, name, array, words):
-    assert words in refusal(dataclasses.replace(unroll, **{name: array}), SPEC)
+def test_a_field_that_does_not_fit_is_named(unroll, name, value, words):
+    assert words in refusal(dataclasses.replace(unroll, **{name: value}), SPEC)
+
+
+@pytest.mark.parametrize(
+    ("leaf", "array", "words"),
+    [
+        ("screen", np.zeros((3, 2, 1, 2, 2), np.uint8), "screen: expected shape (4, 2, 1, 2, 2)"),
+        ("screen", np.zeros((4, 2, 2, 2, 2), np.uint8), "screen: expected shape (4, 2, 1, 2, 2)"),
+        ("screen", np.zeros((4, 2, 1, 2, 2), np.float32), "screen: expected uint8, got float32"),
+        ("joints", np.zeros((4, 2, 3), np.uint8), "joints: expected float32, got uint8"),
+        ("joints", np.zeros((4, 2, 2), np.float32), "joints: expected shape (4, 2, 3)"),
+        ("joints", np.full((4, 2, 3), np.nan, np.float32), "joints: NaN or infinity"),
+        ("smell", np.zeros((4, 2, 3), np.float32), "expected the leaves screen, joints, in this"),
+    ],
+)
+def test_a_leaf_that_does_not_fit_is_named(unroll, leaf, array, words):
+    observations = unroll.observations | {leaf: array}
+    found = refusal(dataclasses.replace(unroll, observations=observations), SPEC)
+    assert found.startswith("observations") and words in found
+    assert "smell" not in found  # the sender's words are not repeated
+
+
+def test_leaves_in_another_order_are_refused(unroll):
+    turned = dict(reversed(unroll.observations.items()))
+    assert "in this order" in refusal(dataclasses.replace(unroll, observations=turned), SPEC)
+
+
+@pytest.mark.parametrize("older", [np.zeros((2, 2, 2, 2), np.uint8), np.zeros((2, 1, 2, 2))])
+def test_older_frames_that_do_not_fit_are_refused(unroll, older):
+    found = refusal(dataclasses.replace(unroll, history={"screen": older}), SPEC)
+    assert found.startswith("history.screen: expected")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("behaviour_parameters", np.zeros((3, 2, 3), np.float32)),
+        ("state", (np.zeros((2, 4), np.float32),)),
+        ("masks", np.ones((3, 2, 3), np.bool_)),
+        ("reset_index", np.array([5], np.int32)),
+        ("history", {"joints": np.zeros((2, 3), np.float32)}),
+    ],
+)
+def test_what_nobody_asked_for_is_refused(flat_unroll, name, value):
+    found = refusal(dataclasses.replace(flat_unroll, **{name: value}), FLAT)
+    assert found.startswith(f"{name}: expected")
 
 
 def test_the_same_reset_twice_and_more_resets_than_observations_are_refused(unroll):
     twice = dataclasses.replace(
         unroll,
         reset_index=np.array([5, 5], np.int32),
-        reset_history=np.zeros((2, 1, 2, 2), np.uint8),
+        reset_history={"screen": np.zeros((2, 1, 2, 2), np.uint8)},
     )
     many = dataclasses.replace(
         unroll,
         reset_index=np.full(7, 5, np.int32),
-        reset_history=np.zeros((7, 1, 2, 2), np.uint8),
+        reset_history={"screen": np.zeros((7, 1, 2, 2), np.uint8)},
     )
 
     assert refusal(twice, SPEC) == "reset_index: the same observation twice"
     assert refusal(many, SPEC) == "reset_index: more resets than observations"
-
-
-def test_an_unroll_without_a_frame_stack_has_no_history(flat_unroll):
-    with_history = dataclasses.replace(flat_unroll, history=np.zeros((2, 4), np.float32))
-
-    assert "expected none without a frame stack" in refusal(with_history, FLAT)
 
 
 @pytest.mark.parametrize(
@@ -138,11 +216,12 @@ def test_an_unroll_without_a_frame_stack_has_no_history(flat_unroll):
     [
         ("actions", 3, "actions: expected values from 0 to 2"),
         ("actions", -1, "actions: expected values from 0 to 2"),
-        ("behaviour_log_probs", np.nan, "behaviour_log_probs: NaN or infinity"),
-        ("behaviour_log_probs", -np.inf, "behaviour_log_probs: NaN or infinity"),
-        ("behaviour_log_probs", 2e-5, "behaviour_log_probs: a probability above 1"),
+        ("behaviour_log_prob", np.nan, "behaviour_log_prob: NaN or infinity"),
+        ("behaviour_log_prob", -np.inf, "behaviour_log_prob: NaN or infinity"),
+        ("behaviour_log_prob", 2e-5, "behaviour_log_prob: a probability above 1"),
         ("rewards", np.nan, "rewards: NaN or infinity"),
         ("rewards", np.inf, "rewards: NaN or infinity"),
+        ("behaviour_parameters", np.inf, "behaviour_parameters: NaN or infinity"),
     ],
 )
 def test_one_impossible_value_is_enough_to_refuse(unroll, name, value, words):
@@ -152,18 +231,27 @@ def test_one_impossible_value_is_enough_to_refuse(unroll, name, value, words):
 
 
 def test_a_log_probability_that_rounding_put_above_zero_passes(unroll):
-    rounded = changed(unroll.behaviour_log_probs, (1, 1), 1e-6)
+    rounded = changed(unroll.behaviour_log_prob, (1, 1), 1e-6)
 
-    assert check_unroll(dataclasses.replace(unroll, behaviour_log_probs=rounded), **SPEC) is None
+    assert check_unroll(dataclasses.replace(unroll, behaviour_log_prob=rounded), SPEC) is None
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_float_observation_that_is_not_finite_is_refused(flat_unroll, value):
-    spoiled = changed(flat_unroll.frames, (3, 1, 2), value)
+def test_a_float_observation_or_state_that_is_not_finite_is_refused(unroll, value):
+    joints = changed(unroll.observations["joints"], (3, 1, 2), value)
+    observations = unroll.observations | {"joints": joints}
+    spoiled = dataclasses.replace(unroll, observations=observations)
+    assert refusal(spoiled, SPEC) == "observations.joints: NaN or infinity"
+    state = (unroll.state[0], changed(unroll.state[1], (1, 1, 0), value))
+    assert refusal(dataclasses.replace(unroll, state=state), SPEC) == "state.1: NaN or infinity"
 
-    assert refusal(dataclasses.replace(flat_unroll, frames=spoiled), FLAT) == (
-        "frames: NaN or infinity"
-    )
+
+def test_an_action_that_was_not_allowed_matters_only_where_it_is_learned(unroll):
+    at = 1, 1  # the one step that is not valid
+    masks = changed(unroll.masks, at, [True, False, True])
+    actions = changed(unroll.actions, at, 1)
+    spoiled = dataclasses.replace(unroll, actions=actions, masks=masks)
+    assert check_unroll(spoiled, SPEC) is None
 
 
 def test_steps_that_run_backwards_are_refused(unroll):

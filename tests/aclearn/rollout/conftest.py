@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from aclearn.types import EnvSpec, EnvStep
+from aclearn.types.observation_spec import OBSERVATION
 from tests.support.env_specs import plain_spec
 
 #: What may happen to one environment in one step.
@@ -35,7 +36,7 @@ class ScriptedEnvs:
         self.ended = [False] * self.num_envs
         self._stacks: list[deque[NDArray[Any]]] = [deque() for _ in range(self.num_envs)]
 
-    def reset(self) -> NDArray[Any]:
+    def reset(self) -> dict[str, NDArray[Any]]:
         for b in range(self.num_envs):
             self._begin_episode(b)
         return self.observations()
@@ -67,8 +68,9 @@ class ScriptedEnvs:
             faulted=flags["fault"],
         )
 
-    def observations(self) -> NDArray[Any]:
-        return np.stack([np.concatenate(list(stack)) for stack in self._stacks])
+    def observations(self) -> dict[str, NDArray[Any]]:
+        stacks = [np.concatenate(list(stack)) for stack in self._stacks]
+        return {OBSERVATION: np.stack(stacks)}
 
     def _begin_episode(self, b: int) -> None:
         # frames of its own in the whole stack: an emulator may have skipped no-ops after a reset

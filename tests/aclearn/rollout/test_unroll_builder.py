@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from aclearn.rollout import UnrollBuilder, UnrollCounter
-from aclearn.types import EnvStep, PolicyVersion
+from aclearn.types import ActionBatch, EnvStep, PolicyVersion, UnrollSpec
+from aclearn.types.observation_spec import OBSERVATION
 from tests.support.env_specs import plain_spec
 
 _NEWEST = PolicyVersion(2, 30)
@@ -14,7 +15,18 @@ _NEWEST = PolicyVersion(2, 30)
 
 def make_builder(envs, length, **options):
     options = {"clip_rewards": False, "life_loss_ends": False, **options}
-    return UnrollBuilder(envs.spec, num_envs=envs.num_envs, length=length, **options)
+    return UnrollBuilder(UnrollSpec(envs.spec, length), num_envs=envs.num_envs, **options)
+
+
+def take(builder):
+    """The full unroll, the first of its actor, with the number of steps to learn from."""
+    unroll = builder.take(UnrollCounter())
+    return unroll, unroll.env_steps_after - sum(unroll.dropped.values())
+
+
+def given(unroll):
+    """Its arrays by name; those of the one leaf without the leaf's name."""
+    return {name.removesuffix(f".{OBSERVATION}"): array for name, array in unroll.arrays()}
 
 
 def play(builder, envs, script, *, at=_NEWEST):
@@ -24,7 +36,8 @@ def play(builder, envs, script, *, at=_NEWEST):
         B = envs.num_envs
         step = envs.step(events)
         actions = (np.arange(B, dtype=np.int32) + number) % envs.spec.action.count
-        builder.add(actions, -0.5 - np.arange(B, dtype=np.float32), at, step)
+        log_prob = -0.5 - np.arange(B, dtype=np.float32)
+        builder.add(ActionBatch(actions, log_prob, at), step)
         steps.append(step)
     return steps
 
@@ -40,35 +53,41 @@ def test_an_unroll_holds_every_step_in_its_place(scripted_envs) -> None:
         envs,
         [["go on", "terminated"], ["truncated", "go on"], ["go on", "go on"]],
     )
-    collected = builder.take()
-    fields = collected.fields
+    unroll, learnable = take(builder)
+    fields = given(unroll)
 
-    assert fields["frames"].shape == (T + 1, B, 1, 2, 3)
-    np.testing.assert_array_equal(fields["frames"][0], first[:, 1:])
+    assert fields["observations"].shape == (T + 1, B, 1, 2, 3)
+    np.testing.assert_array_equal(fields["observations"][0], first[OBSERVATION][:, 1:])
     for t, step in enumerate(steps):
-        np.testing.assert_array_equal(fields["frames"][t + 1], step.observations[:, 1:])
+        np.testing.assert_array_equal(
+            fields["observations"][t + 1], step.observations[OBSERVATION][:, 1:]
+        )
         np.testing.assert_array_equal(fields["rewards"][t], step.rewards)
-    np.testing.assert_array_equal(fields["history"], first[:, :1])
+    np.testing.assert_array_equal(fields["history"], first[OBSERVATION][:, :1])
     # the script's second entry for environment 1 meets a reset step, as does the third for 0
     np.testing.assert_array_equal(fields["actions"], [[0, 1], [1, 2], [2, 3]])
-    np.testing.assert_array_equal(fields["behaviour_log_probs"], [[-0.5, -1.5]] * 3)
+    np.testing.assert_array_equal(fields["behaviour_log_prob"], [[-0.5, -1.5]] * 3)
     np.testing.assert_array_equal(fields["terminated"], [[0, 1], [0, 0], [0, 0]])
     np.testing.assert_array_equal(fields["truncated"], [[0, 0], [1, 0], [0, 0]])
     np.testing.assert_array_equal(fields["valid"], [[1, 1], [1, 0], [0, 1]])
     assert fields["versions"].tolist() == [30] * 3
     # flat t·B + b of the observations that begin an episode: (2, 1) and (3, 0)
     assert fields["reset_index"].tolist() == [2 * B + 1, 3 * B + 0]
-    np.testing.assert_array_equal(fields["reset_history"][0], steps[1].observations[1, :1])
-    np.testing.assert_array_equal(fields["reset_history"][1], steps[2].observations[0, :1])
-    assert (collected.generation, collected.steps, collected.dropped) == (2, 4, {})
-    dtypes = {name: array.dtype for name, array in fields.items() if array is not None}
+    np.testing.assert_array_equal(
+        fields["reset_history"][0], steps[1].observations[OBSERVATION][1, :1]
+    )
+    np.testing.assert_array_equal(
+        fields["reset_history"][1], steps[2].observations[OBSERVATION][0, :1]
+    )
+    assert (unroll.generation, learnable, unroll.dropped) == (2, 4, {})
+    dtypes = {name: array.dtype for name, array in fields.items()}
     assert dtypes == {
-        "frames": np.uint8,
+        "observations": np.uint8,
         "history": np.uint8,
         "reset_index": np.int32,
         "reset_history": np.uint8,
         "actions": np.int32,
-        "behaviour_log_probs": np.float32,
+        "behaviour_log_prob": np.float32,
         "rewards": np.float32,
         "terminated": np.bool_,
         "truncated": np.bool_,
@@ -83,8 +102,8 @@ def test_without_a_frame_stack_no_history_travels(scripted_envs, stack: int) -> 
     builder = make_builder(envs, 3)
     builder.begin(envs.reset())
     play(builder, envs, [["terminated", "go on"]] + [["go on"] * 2] * 2)
-    fields = builder.take().fields
-    assert fields["history"] is fields["reset_index"] is fields["reset_history"] is None
+    fields = given(take(builder)[0])
+    assert not {"history", "reset_index", "reset_history"} & fields.keys()
     assert fields["valid"].tolist() == [[True, True], [False, True], [True, True]]
 
 
@@ -93,8 +112,8 @@ def test_without_a_reset_there_is_no_reset_index(scripted_envs) -> None:
     builder = make_builder(envs, 2)
     builder.begin(envs.reset())
     play(builder, envs, [["go on"] * 2] * 2)
-    fields = builder.take().fields
-    assert fields["reset_index"] is fields["reset_history"] is None
+    fields = given(take(builder)[0])
+    assert not {"reset_index", "reset_history"} & fields.keys()
     assert fields["history"].shape == (2, 3, 2, 3)
 
 
@@ -103,12 +122,12 @@ def test_the_next_unroll_starts_where_the_last_one_ended(scripted_envs) -> None:
     builder = make_builder(envs, 2)
     builder.begin(envs.reset())
     play(builder, envs, [["go on"] * 3] * 2)
-    first = builder.take().fields
+    first = given(take(builder)[0])
     reached = envs.observations()
     play(builder, envs, [["go on"] * 3] * 2)
-    second = builder.take().fields
-    np.testing.assert_array_equal(second["frames"][0], first["frames"][-1])
-    np.testing.assert_array_equal(second["history"], reached[:, :4])
+    second = given(take(builder)[0])
+    np.testing.assert_array_equal(second["observations"][0], first["observations"][-1])
+    np.testing.assert_array_equal(second["history"], reached[OBSERVATION][:, :4])
 
 
 def test_a_fault_masks_its_episode_back_to_its_start_and_counts_it(scripted_envs) -> None:
@@ -118,13 +137,13 @@ def test_a_fault_masks_its_episode_back_to_its_start_and_counts_it(scripted_envs
     script = ["go on", "terminated", "go on", "go on", "go on", "fault", "go on"]
     #          valid    valid         reset    masked   masked   fault    valid
     play(builder, envs, [[event, "go on"] for event in script])
-    collected = builder.take()
-    assert collected.fields["valid"][:, 0].tolist() == [True, True] + [False] * 4 + [True]
-    assert collected.fields["valid"][:, 1].all()
-    assert collected.dropped == {"env_fault": 2}
-    assert collected.steps == 3 + 7
+    unroll, learnable = take(builder)
+    assert unroll.valid[:, 0].tolist() == [True, True] + [False] * 4 + [True]
+    assert unroll.valid[:, 1].all()
+    assert unroll.dropped == {"env_fault": 2}
+    assert learnable == 3 + 7
     # nothing before the fault may bootstrap from the episode after it
-    assert collected.fields["truncated"][:, 0].tolist() == [False] * 5 + [True, False]
+    assert unroll.truncated[:, 0].tolist() == [False] * 5 + [True, False]
 
 
 def test_a_fault_masks_up_to_the_start_of_the_unroll_and_not_further(scripted_envs) -> None:
@@ -132,11 +151,11 @@ def test_a_fault_masks_up_to_the_start_of_the_unroll_and_not_further(scripted_en
     builder = make_builder(envs, 2)
     builder.begin(envs.reset())
     play(builder, envs, [["go on"]] * 2)
-    assert builder.take().dropped == {}
+    assert take(builder)[0].dropped == {}
     play(builder, envs, [["go on"], ["fault"]])
-    collected = builder.take()
-    assert collected.fields["valid"].tolist() == [[False], [False]]
-    assert (collected.steps, collected.dropped) == (0, {"env_fault": 1})
+    unroll, learnable = take(builder)
+    assert unroll.valid.tolist() == [[False], [False]]
+    assert (learnable, unroll.dropped) == (0, {"env_fault": 1})
 
 
 def test_two_faults_in_one_unroll_count_each_step_once(scripted_envs) -> None:
@@ -144,9 +163,9 @@ def test_two_faults_in_one_unroll_count_each_step_once(scripted_envs) -> None:
     builder = make_builder(envs, 6)
     builder.begin(envs.reset())
     play(builder, envs, [[e] for e in ["go on", "fault", "go on", "go on", "fault", "go on"]])
-    collected = builder.take()
-    assert collected.fields["valid"][:, 0].tolist() == [False] * 5 + [True]
-    assert (collected.steps, collected.dropped) == (1, {"env_fault": 3})
+    unroll, learnable = take(builder)
+    assert unroll.valid[:, 0].tolist() == [False] * 5 + [True]
+    assert (learnable, unroll.dropped) == (1, {"env_fault": 3})
 
 
 def test_a_fault_while_the_next_episode_begins_costs_nothing_of_the_one_that_ended(
@@ -157,9 +176,9 @@ def test_a_fault_while_the_next_episode_begins_costs_nothing_of_the_one_that_end
     builder.begin(envs.reset())
     # the fault strikes in the reset step, in which no episode was running
     play(builder, envs, [[e] for e in ["go on", "go on", "terminated", "fault", "go on"]])
-    collected = builder.take()
-    assert collected.fields["valid"][:, 0].tolist() == [True, True, True, False, True]
-    assert (collected.steps, collected.dropped) == (4, {})
+    unroll, learnable = take(builder)
+    assert unroll.valid[:, 0].tolist() == [True, True, True, False, True]
+    assert (learnable, unroll.dropped) == (4, {})
 
 
 def test_a_lost_life_terminates_for_the_learner_only_when_asked(scripted_envs) -> None:
@@ -168,10 +187,10 @@ def test_a_lost_life_terminates_for_the_learner_only_when_asked(scripted_envs) -
         builder = make_builder(envs, 2, life_loss_ends=asked)
         builder.begin(envs.reset())
         [lost, _] = play(builder, envs, [["life lost", "go on"], ["go on", "terminated"]])
-        fields = builder.take().fields
+        fields = given(take(builder)[0])
         assert fields["terminated"].tolist() == [[asked, False], [False, True]]
         assert fields["valid"].all()  # the game goes on: the next step is one to learn from
-        assert fields["reset_index"] is None
+        assert "reset_index" not in fields
         assert not lost.terminated.any()  # the environments' own array is left alone
 
 
@@ -180,12 +199,15 @@ def test_rewards_are_clipped_to_one_only_when_asked() -> None:
     rewards = np.array([-3.5, -0.25, 0.5, 7.0], np.float32)
     no = np.zeros(4, np.bool_)
     for clip, expected in [(False, [-3.5, -0.25, 0.5, 7.0]), (True, [-1.0, -0.25, 0.5, 1.0])]:
-        builder = UnrollBuilder(spec, num_envs=4, length=1, clip_rewards=clip, life_loss_ends=False)
-        observations = np.zeros((4, 1), np.float32)
+        builder = UnrollBuilder(
+            UnrollSpec(spec, 1), num_envs=4, clip_rewards=clip, life_loss_ends=False
+        )
+        observations = {OBSERVATION: np.zeros((4, 1), np.float32)}
         builder.begin(observations)
         step = EnvStep(observations, rewards, no, no, no, no, no)
-        builder.add(np.zeros(4, np.int32), np.zeros(4, np.float32), _NEWEST, step)
-        assert builder.take().fields["rewards"].tolist() == [expected]
+        choice = ActionBatch(np.zeros(4, np.int32), np.zeros(4, np.float32), _NEWEST)
+        builder.add(choice, step)
+        assert given(take(builder)[0])["rewards"].tolist() == [expected]
     assert rewards.tolist() == [-3.5, -0.25, 0.5, 7.0]
 
 
@@ -194,11 +216,11 @@ def test_arrays_that_were_given_away_are_never_written_again(scripted_envs) -> N
     builder = make_builder(envs, 2)
     builder.begin(envs.reset())
     play(builder, envs, [["terminated", "go on"], ["go on", "go on"]])
-    given = {name: array for name, array in builder.take().fields.items()}
-    before = {name: array.copy() for name, array in given.items()}
+    handed = {name: array for name, array in given(take(builder)[0]).items()}
+    before = {name: array.copy() for name, array in handed.items()}
     play(builder, envs, [["go on", "fault"], ["terminated", "go on"]])
-    builder.take()
-    for name, array in given.items():
+    take(builder)
+    for name, array in handed.items():
         np.testing.assert_array_equal(array, before[name])
 
 
@@ -207,16 +229,16 @@ def test_the_unroll_does_not_change_with_the_arrays_of_the_environments(scripted
     builder = make_builder(envs, 2)
     first = envs.reset()
     builder.begin(first)
-    kept = first.copy()
+    kept = first[OBSERVATION].copy()
     steps = play(builder, envs, [["terminated", "go on"], ["go on", "go on"]])
-    frames = [step.observations[:, 2:].copy() for step in steps]
-    histories = steps[1].observations[:1, :2].copy()
-    fields = builder.take().fields
-    for array in (first, *(step.observations for step in steps)):
+    frames = [step.observations[OBSERVATION][:, 2:].copy() for step in steps]
+    histories = steps[1].observations[OBSERVATION][:1, :2].copy()
+    fields = given(take(builder)[0])
+    for array in (first[OBSERVATION], *(step.observations[OBSERVATION] for step in steps)):
         array[...] = 7
     np.testing.assert_array_equal(fields["history"], kept[:, :2])
-    np.testing.assert_array_equal(fields["frames"][0], kept[:, 2:])
-    np.testing.assert_array_equal(fields["frames"][1:], frames)
+    np.testing.assert_array_equal(fields["observations"][0], kept[:, 2:])
+    np.testing.assert_array_equal(fields["observations"][1:], frames)
     np.testing.assert_array_equal(fields["reset_history"], histories)
 
 
@@ -226,11 +248,11 @@ def test_an_unroll_over_a_change_of_generation_belongs_to_the_older_one(scripted
     builder.begin(envs.reset())
     for at in (PolicyVersion(4, 100), PolicyVersion(5, 90), PolicyVersion(5, 91)):
         play(builder, envs, [["go on"]], at=at)
-    collected = builder.take()
-    assert collected.generation == 4
-    assert collected.fields["versions"].tolist() == [100, 90, 91]
+    unroll, _ = take(builder)
+    assert unroll.generation == 4
+    assert unroll.versions.tolist() == [100, 90, 91]
     play(builder, envs, [["go on"]] * 3, at=PolicyVersion(5, 92))
-    assert builder.take().generation == 5
+    assert take(builder)[0].generation == 5
 
 
 def test_taking_before_it_is_full_is_an_error(scripted_envs) -> None:
@@ -240,7 +262,7 @@ def test_taking_before_it_is_full_is_an_error(scripted_envs) -> None:
     play(builder, envs, [["go on"]])
     assert not builder.full
     with pytest.raises(RuntimeError, match="1 of 2 steps"):
-        builder.take()
+        take(builder)
     play(builder, envs, [["go on"]])
     assert builder.full
 
@@ -248,7 +270,7 @@ def test_taking_before_it_is_full_is_an_error(scripted_envs) -> None:
 def test_the_counter_numbers_unrolls_and_adds_up_their_steps(scripted_envs) -> None:
     envs = scripted_envs(2, stack=1)
     builder = make_builder(envs, 3)
-    counter = UnrollCounter("actor-4")
+    counter = UnrollCounter()
     builder.begin(envs.reset())
     unrolls = []
     for script in (
@@ -257,13 +279,12 @@ def test_the_counter_numbers_unrolls_and_adds_up_their_steps(scripted_envs) -> N
         [["fault", "fault"]] + [["go on", "go on"]] * 2,  # 4 steps
     ):
         play(builder, envs, script)
-        unrolls.append(counter.ship(builder.take()))
-    assert [sequence for sequence, _ in unrolls] == [1, 2, 3]
-    counts = [(u.env_steps_before, u.env_steps_after, u.dropped) for _, u in unrolls]
+        unrolls.append((builder.take(counter), counter.sequence))
+    assert [sequence for _, sequence in unrolls] == [1, 2, 3]
+    counts = [(u.env_steps_before, u.env_steps_after, u.dropped) for u, _ in unrolls]
     assert counts == [
         (0, 5, {"env_fault": 1}),
         (5, 11, {"env_fault": 1}),
         (11, 15, {"env_fault": 1}),
     ]
-    assert {unroll.actor for _, unroll in unrolls} == {"actor-4"}
     assert (counter.env_steps, counter.dropped) == (15, {"env_fault": 1})

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aclearn.learning import StepLedger, check_unroll
 from aclearn.rollout import UnrollBuilder, UnrollCounter
-from aclearn.types import PolicyVersion
+from aclearn.types import ActionBatch, PolicyVersion, UnrollSpec
 
 _EVENTS = st.sampled_from(["go on"] * 6 + ["terminated", "truncated", "life lost", "fault"])
 
@@ -50,13 +50,13 @@ def test_every_step_is_learned_or_dropped_exactly_once(scripted_envs, data) -> N
     unrolls = data.draw(st.integers(1, 4))
     stack = data.draw(st.sampled_from([0, 1, 2, 4]))
     all_envs = [scripted_envs(B, stack=stack, seed=g) for g in range(groups)]
-    spec = all_envs[0].spec
+    unrolls_of = UnrollSpec(all_envs[0].spec, T)
     builders = [
-        UnrollBuilder(spec, num_envs=B, length=T, clip_rewards=True, life_loss_ends=True)
+        UnrollBuilder(unrolls_of, num_envs=B, clip_rewards=True, life_loss_ends=True)
         for _ in range(groups)
     ]
     models = [[_Model() for _ in range(B)] for _ in range(groups)]
-    counter, ledger = UnrollCounter("actor-0"), StepLedger()
+    counter, ledger = UnrollCounter(), StepLedger()
     for envs, builder in zip(all_envs, builders, strict=True):
         builder.begin(envs.reset())
     taken = {"valid": 0, "dropped": 0}
@@ -68,19 +68,20 @@ def test_every_step_is_learned_or_dropped_exactly_once(scripted_envs, data) -> N
                     model.step(event)
                 zeros = np.zeros(B, np.float32)
                 step = envs.step(events)
-                builders[g].add(zeros.astype(np.int32), zeros, PolicyVersion(0, 1), step)
+                actions = zeros.astype(np.int32)
+                builders[g].add(ActionBatch(actions, zeros, PolicyVersion(0, 1)), step)
                 fates = [fate for model in models[g] for fate in model.fates]
                 assert builders[g].steps == len(fates) - fates.count("reset")
         for g in range(groups):
-            sequence, unroll = counter.ship(builders[g].take())
-            check_unroll(unroll, observation=spec.observation, action=spec.action)
+            unroll = builders[g].take(counter)
+            check_unroll(unroll, unrolls_of)
             fates_by_env = [model.ship() for model in models[g]]
             expected = np.array(fates_by_env).T == "valid"
             np.testing.assert_array_equal(unroll.valid, expected)
             steps = int(unroll.valid.sum())
             refusal = ledger.admit(
                 "incarnation",
-                sequence,
+                counter.sequence,
                 unroll.env_steps_before,
                 unroll.env_steps_after,
                 unroll.dropped,

@@ -110,7 +110,8 @@ def test_a_message_reaches_the_server_and_its_answer_the_client(server, open_cli
 
     assert identity == b"incarnation-7"
     assert (envelope.run, envelope.sender, envelope.sequence) == (RUN, "client", 12)
-    np.testing.assert_array_equal(envelope.message.frames, samples["Unroll"].frames)
+    came, sent = envelope.message.observations, samples["Unroll"].observations
+    np.testing.assert_array_equal(came["joints"], sent["joints"])
     assert answer.message == UnrollReply(12, True, "")
 
 

@@ -56,6 +56,9 @@ def assert_same(left, right):
         assert list(left) == list(right)
         for key in left:
             assert_same(left[key], right[key])
+    elif isinstance(left, tuple):
+        for one, other in zip(left, right, strict=True):
+            assert_same(one, other)
     elif dataclasses.is_dataclass(left):
         for field in dataclasses.fields(left):
             assert_same(getattr(left, field.name), getattr(right, field.name))
@@ -175,7 +178,7 @@ def test_arrays_are_sent_from_their_own_memory(samples):
 
     parts = encode(unroll, **HEADER)
 
-    assert np.shares_memory(np.frombuffer(parts[1], np.uint8), unroll.frames)
+    assert np.shares_memory(np.frombuffer(parts[1], np.uint8), unroll.observations["screen"])
 
 
 def test_a_strided_array_is_sent_in_the_order_of_its_indices():

@@ -287,9 +287,31 @@ def test_an_array_that_is_left_out_is_refused_where_the_kind_needs_it(kind, samp
     for field in SCHEMAS[kind].arrays:
         kept = [i for i, entry in enumerate(entries) if entry[0] != field.name]
         header = with_header(frames[:1], arrays=[entries[i] for i in kept])
-        # without entries, a mapping is an empty one
-        expected = None if field.optional or field.mapping else "bad_array"
+        # without entries, a mapping or a tuple is an empty one
+        expected = "bad_array" if field.form == "one" else None
         assert outcome([*header, *(frames[1 + i] for i in kept)]) == expected, field.name
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (["state", "float32", [1], 1], ["state", "float32", [1]]),
+        (["state", "a", "float32", [1]], ["state", "b", "float32", [1]]),
+        (["state", "float64", [1]], ["state", "float32", [1]]),
+        (["state", "float32", []], ["state", "float32", [1]]),
+        (["state", "float32", [1]], ["state", "float32", [-1]]),
+        (["state", "float32", [1]], ["masks", "bool", [4]]),
+        (["masks", "bool", [1, 1, 4]], ["state", "float32", [1]]),
+        (["behaviour_parameters", "float32", [1, 1]], ["state", "float32", [1]]),
+        (["behaviour_parameters", "float32", [1, 1, 1]], ["behaviour_parameters", "float32", [1]]),
+    ],
+)
+def test_what_an_unroll_may_carry_besides_is_read_strictly(samples, first, second):
+    frames = frames_of(samples["Unroll"])
+    entries = msgpack.unpackb(frames[0])["arrays"]
+    kept = [i for i, e in enumerate(entries) if e[0] not in {first[0], second[0], "state", "masks"}]
+    header = with_header(frames[:1], arrays=[*(entries[i] for i in kept), first, second])
+    assert outcome([*header, *(frames[1 + i] for i in kept), bytes(4), bytes(4)]) == "bad_array"
 
 
 def test_arrays_out_of_their_order_are_refused(samples):

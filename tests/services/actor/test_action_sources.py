@@ -50,7 +50,7 @@ def test_local_actions_come_with_their_probability_and_version(tools) -> None:
     assert choice.at == PolicyVersion(2, 9)
     assert choice.actions.dtype == np.int32
     expected = np.where(choice.actions == 1, math.log(0.75), math.log(0.25))
-    np.testing.assert_allclose(choice.log_probs, expected, rtol=1e-5)
+    np.testing.assert_allclose(choice.log_prob, expected, rtol=1e-5)
     assert 250 < int(choice.actions.sum()) < 350  # 300 expected, 8.7 standard deviation
     assert local.actions.predictions == 400
     assert local.actions.gauges() == {"a": 1.0}  # those of the policy's client
@@ -162,7 +162,7 @@ def test_the_answers_of_several_groups_find_their_way(asking) -> None:
     first, second = asking.collect(0), asking.collect(1)
     assert (first.at, second.at) == (PolicyVersion(1, 7), PolicyVersion(1, 8))
     assert (first.actions.tolist(), second.actions.tolist()) == ([0, 1], [0, 1, 2])
-    assert first.log_probs.tolist() == [-1.75, -1.75]
+    assert first.log_prob.tolist() == [-1.75, -1.75]
     assert asking.actions.predictions == 5
     assert asking.actions.asked_again == 0
 

@@ -393,7 +393,7 @@ def test_the_share_of_compressed_steps_is_that_of_changed_policies(tools) -> Non
     valid = np.array([[True, False], [True, True], [False, True]])  # four of six
     chains = [("int8>onnx", 6), ("none", 6), ("fuse>onnx", 6), ("prune=0.5>torchscript", 4)]
     unrolls = [
-        tools.make_unroll(chain=chain, **({} if steps == 6 else {"valid": valid}))
+        tools.make_unroll(chains=[chain], **({} if steps == 6 else {"valid": valid}))
         for chain, steps in chains
     ]
     assert compressed_share(unrolls) == pytest.approx(10 / 22)

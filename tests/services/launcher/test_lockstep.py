@@ -47,7 +47,10 @@ def test_in_place_of_a_refused_artifact_the_uncompressed_policy_acts(
         env=EnvConfig(id="CartPole-v1"),
         compressor=CompressorConfig(chain=["onnx"]),
     )
-    policy, recent = LockstepPolicy(config, tools.flat), RecentObservations(frame_stack=1)
+    policy, recent = (
+        LockstepPolicy(config, tools.flat),
+        RecentObservations(tools.flat_unrolls.env.observation),
+    )
     damaged = damaging(policy._compressor, monkeypatch)
     observations, told = some_observations(tools.flat, 5), []
     for version, kinds in enumerate([set(), {"chain"}, {"chain", "uncompressed"}, set()]):

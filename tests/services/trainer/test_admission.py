@@ -24,8 +24,7 @@ def _intake(
 ):
     return UnrollAdmission(
         ledger or StepLedger(),
-        spec=tools.image_spec if images else tools.flat_spec,
-        unroll_length=3,
+        spec=tools.image_unrolls if images else tools.flat_unrolls,
         max_lag_versions=lag,
         max_env_steps=max_env_steps,
     )
@@ -140,8 +139,8 @@ _BROKEN = {
         "actions: expected values from 0 to 3",
     ),
     "other observations": (
-        lambda u: replace(u, frames=np.zeros((4, 2, 5), np.float32)),
-        r"frames: expected shape \(4, 2, 3\)",
+        lambda u: replace(u, observations={"observation": np.zeros((4, 2, 5), np.float32)}),
+        r"observations.observation: expected shape \(4, 2, 3\)",
     ),
     "a mask of another shape": (
         lambda u: replace(u, valid=np.ones((3, 3), np.bool_)),

@@ -10,6 +10,7 @@ import pytest
 from aclearn import wire
 from aclearn.learning import ParameterStore, RecentObservations, StepLedger, TrainingQueue
 from aclearn.types import PolicyVersion
+from aclearn.types.observation_spec import OBSERVATION
 from aclearn.wire import (
     DirectiveAck,
     ErrorReply,
@@ -38,8 +39,7 @@ class Front:
         self.queue = TrainingQueue(max_bytes=1 << 20, max_items=room)
         self.intake = UnrollAdmission(
             self.ledger,
-            spec=tools.flat_spec,
-            unroll_length=3,
+            spec=tools.flat_unrolls,
             max_lag_versions=5,
         )
         self.store.publish(PolicyVersion(0, 1), {"a": np.ones(2, np.float32)})
@@ -52,7 +52,7 @@ class Front:
             intake=self.intake,
             queue=self.queue,
             store=self.store,
-            recent=RecentObservations(frame_stack=1),
+            recent=RecentObservations(tools.flat_unrolls.env.observation),
             heartbeat_fields=lambda: {"counters": {}, "gauges": {}},
             on_failure=self.failures.append,
             workers=workers,
@@ -99,7 +99,8 @@ def test_an_unroll_is_queued_and_acknowledged(front, tools) -> None:
     sequence = front.ship(tools.make_unroll())
     assert front.answers(1) == [UnrollReply(sequence, True, "")]
     [unroll] = front.queue.take(1, timeout_s=0)
-    np.testing.assert_array_equal(unroll.frames, tools.make_unroll().frames)
+    shown, expected = unroll.observations[OBSERVATION], tools.make_unroll().observations
+    np.testing.assert_array_equal(shown, expected[OBSERVATION])
     assert _numbers(front) == (6, 0, 6)
 
 
@@ -165,11 +166,16 @@ def test_observations_are_those_of_the_admitted_unrolls(front, tools) -> None:
     answer = front.ask(ObservationsRequest(4))
     assert isinstance(answer, wire.RecentObservations) and answer.observations is None
     unroll = tools.make_unroll()
-    bad = replace(unroll, frames=unroll.frames + 10, rewards=np.full((3, 2), np.nan, np.float32))
+    frames = unroll.observations[OBSERVATION]
+    bad = replace(
+        unroll,
+        observations={OBSERVATION: frames + 10},
+        rewards=np.full((3, 2), np.nan, np.float32),
+    )
     front.ship(bad)
     front.ship(unroll)
     front.answers(3)  # the refusal and two acknowledgements
-    visited = {row.tobytes() for row in unroll.frames[:3].reshape(6, 3)}  # [T · B, D]
+    visited = {row.tobytes() for row in frames[:3].reshape(6, 3)}  # [T · B, D]
     for count, expected in ((4, 4), (100, 6)):
         observations = front.ask(ObservationsRequest(count)).observations
         assert observations.shape == (expected, 3)

@@ -46,23 +46,22 @@ def make_unroll(number: int) -> Unroll:
     rng = np.random.default_rng(number)
     no = np.zeros((T, B), np.bool_)
     return Unroll(
-        actor="actor-0",
         generation=0,
         env_steps_before=number * T * B,
         env_steps_after=(number + 1) * T * B,
         dropped={},
-        chain="none",
+        chains=["none"],
         versions=np.zeros(T, np.int64),
-        frames=rng.standard_normal((T + 1, B, 4)).astype(np.float32),
+        observations={"observation": rng.standard_normal((T + 1, B, 4)).astype(np.float32)},
         actions=rng.integers(0, 2, (T, B)).astype(np.int32),
-        behaviour_log_probs=np.full((T, B), -0.69, np.float32),
+        behaviour_log_prob=np.full((T, B), -0.69, np.float32),
         rewards=np.ones((T, B), np.float32),
         terminated=no,
         truncated=no,
         valid=~no,
-        history=None,
+        history={},
         reset_index=None,
-        reset_history=None,
+        reset_history={},
     )
 
 

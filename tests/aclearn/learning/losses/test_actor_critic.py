@@ -22,9 +22,9 @@ def actor_critic(
     zeros = torch.zeros_like(values)
     no = torch.zeros_like(valid)
     batch = Batch(
-        observations=zeros, actions=actions, behaviour_log_probs=zeros, rewards=zeros,
-        terminated=no, truncated=no, valid=valid, versions=no.numpy(), mask=valid.numpy(),
-        steps=int(valid.sum()),
+        observations={}, actions=actions, behaviour_log_prob=zeros, rewards=zeros,
+        terminated=no, truncated=no, valid=valid, versions=no.numpy(),
+        valid_on_host=valid.numpy(),
     )  # fmt: skip
     return ActorCritic()(
         batch,
