@@ -9,8 +9,16 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from correctors._bootstrap import bootstrapped
 from correctors._checks import check_time_major
+
+
+def bootstrapped(rewards: Tensor, discounts: Tensor, next_values: Tensor) -> Tensor:
+    """The one-step return r + γ V(x'), which does not read `next_values` where `discounts` is 0.
+
+    A terminated step has no next observation, so its next value may be anything; a bare product
+    would let a NaN or an infinity through.
+    """
+    return rewards + discounts * next_values.masked_fill(discounts == 0.0, 0.0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,10 +9,9 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from correctors._bootstrap import bootstrapped
-from correctors._checks import check_bar, check_fraction, check_time_major
-from correctors._ratios import clip_ratios, importance_ratios
-from correctors.chain import Correction, CorrectionInput
+from correctors._checks import check_bar, check_fraction
+from correctors.chain import Correction, CorrectionInput, bootstrapped
+from correctors.importance import clip_ratios, importance_ratios, importance_weights
 
 
 class VTraceReturns(NamedTuple):
@@ -20,7 +19,8 @@ class VTraceReturns(NamedTuple):
 
     Attributes:
         targets: v_s, what the value of each step's observation is regressed on.
-        advantages: ρ_s (r_s + γ q_s − V(x_s)), the factor of ∇ log π, importance weight included.
+        advantages: r_s + γ q_s − V(x_s); those of `vtrace` times the importance weight, which are
+            the factor of ∇ log π.
     """
 
     targets: Tensor
@@ -71,61 +71,12 @@ def vtrace(
     Raises:
         ValueError: a wrong rank, shape, dtype, device, bar or λ; T or B of 0.
     """
-    check_time_major(
-        floats={
-            "values": values,
-            "next_values": next_values,
-            "rewards": rewards,
-            "discounts": discounts,
-            "log_rhos": log_rhos,
-        },
-        bools={"done": done},
-    )
-    check_bar("rho_bar", rho_bar)
-    check_bar("c_bar", c_bar)
     check_bar("pg_rho_bar", pg_rho_bar)
-    check_fraction("lambda_", lambda_)
-    with torch.no_grad():
-        rhos = importance_ratios(log_rhos)
-        targets, advantages = _targets_and_advantages(
-            values=values,
-            next_values=next_values,
-            rewards=rewards,
-            discounts=discounts,
-            done=done,
-            rhos=rhos,
-            rho_bar=rho_bar,
-            c_bar=c_bar,
-            lambda_=lambda_,
-        )
-        return VTraceReturns(targets, clip_ratios(rhos, pg_rho_bar) * advantages)
-
-
-def _targets_and_advantages(
-    *,
-    values: Tensor,
-    next_values: Tensor,
-    rewards: Tensor,
-    discounts: Tensor,
-    done: Tensor,
-    rhos: Tensor,
-    rho_bar: float | None,
-    c_bar: float | None,
-    lambda_: float,
-) -> tuple[Tensor, Tensor]:
-    """V-trace targets and the advantages r + γ q − V, not yet weighted."""
-    differences = bootstrapped(rewards, discounts, next_values) - values
-    errors = _accumulate(
-        clip_ratios(rhos, rho_bar) * differences,
-        decay=discounts * clip_ratios(rhos, c_bar) * lambda_,
-        done=done,
-    )
-    targets = values + errors
-    bootstraps = next_values.clone()
-    mixed = torch.lerp(next_values[:-1], targets[1:], lambda_)
-    # After a done step targets[t + 1] belongs to another episode.
-    bootstraps[:-1] = torch.where(done[:-1], next_values[:-1], mixed)
-    return targets, bootstrapped(rewards, discounts, bootstraps) - values
+    corrector = VTrace(rho_bar, c_bar, lambda_)
+    batch = CorrectionInput(values, next_values, rewards, discounts, done, log_rhos)
+    targets, advantages = corrector.returns(batch)
+    weights = importance_weights(log_rhos, rho_bar=pg_rho_bar)
+    return VTraceReturns(targets, weights * advantages)
 
 
 def _accumulate(differences: Tensor, *, decay: Tensor, done: Tensor) -> Tensor:
@@ -171,19 +122,27 @@ class VTrace:
 
         Its metric `clipped_rho_share` is the share of steps whose ratio is above `rho_bar`.
         """
-        log_rhos = batch.required("log_rhos")
-        with torch.no_grad():
-            targets, advantages = _targets_and_advantages(
-                values=batch.values,
-                next_values=batch.next_values,
-                rewards=batch.rewards,
-                discounts=batch.discounts,
-                done=batch.done,
-                rhos=importance_ratios(log_rhos),
-                rho_bar=self.rho_bar,
-                c_bar=self.c_bar,
-                lambda_=self.lambda_,
-            )
-            log_bar = math.inf if self.rho_bar is None else math.log(self.rho_bar)
-            metrics = {**correction.metrics, "clipped_rho_share": (log_rhos > log_bar).float()}
+        targets, advantages = self.returns(batch)
+        log_bar = math.inf if self.rho_bar is None else math.log(self.rho_bar)
+        clipped = (batch.required("log_rhos") > log_bar).float()
+        metrics = {**correction.metrics, "clipped_rho_share": clipped}
         return replace(correction, targets=targets, advantages=advantages, metrics=metrics)
+
+    def returns(self, batch: CorrectionInput) -> VTraceReturns:
+        """Targets, and the advantages r + γ q − V, not weighted."""
+        values, next_values, done = batch.values, batch.next_values, batch.done
+        with torch.no_grad():
+            rhos = importance_ratios(batch.required("log_rhos"))
+            differences = bootstrapped(batch.rewards, batch.discounts, next_values) - values
+            errors = _accumulate(
+                clip_ratios(rhos, self.rho_bar) * differences,
+                decay=batch.discounts * clip_ratios(rhos, self.c_bar) * self.lambda_,
+                done=done,
+            )
+            targets = values + errors
+            bootstraps = next_values.clone()
+            mixed = torch.lerp(next_values[:-1], targets[1:], self.lambda_)
+            # After a done step targets[t + 1] belongs to another episode.
+            bootstraps[:-1] = torch.where(done[:-1], next_values[:-1], mixed)
+            returns = bootstrapped(batch.rewards, batch.discounts, bootstraps)
+            return VTraceReturns(targets, returns - values)
