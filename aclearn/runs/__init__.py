@@ -13,9 +13,7 @@ from aclearn.runs.checkpoint import (
     saved_labels,
 )
 from aclearn.runs.lock import FolderLock, lock_all, lock_role, lock_run
-from aclearn.runs.metrics_file import MetricsWriter, read_metrics
-from aclearn.runs.metrics_tail import MetricsTail, is_metrics_line
-from aclearn.runs.reserve import release, reserve
+from aclearn.runs.metrics_file import MetricsTail, MetricsWriter, is_metrics_line, read_metrics
 from aclearn.runs.run_folder import TUNER_FILE, RunFolder
 from aclearn.runs.summary import read_summary, write_summary
 
@@ -37,8 +35,6 @@ __all__ = [
     "lock_run",
     "read_metrics",
     "read_summary",
-    "release",
-    "reserve",
     "save_checkpoint",
     "saved_labels",
     "why_not_written",

@@ -14,8 +14,7 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 def write_atomically(path: Path, data: bytes | memoryview) -> None:
     """Put `data` at `path`, durably: temporary file, fsync, rename, fsync of the folder.
 
-    A reader, or whoever comes after a crash, finds the old file or the new one. On failure the
-    temporary file is removed and the old file stays; a killed process may leave `<name>.tmp`.
+    On failure the old file stays; a process killed meanwhile may leave `<name>.tmp`.
 
     Raises:
         OSError: the disk is full, the folder is missing, …
@@ -36,14 +35,15 @@ def write_atomically(path: Path, data: bytes | memoryview) -> None:
 
 
 def check_file(path: Path, option: str, *, force: bool = False) -> None:
-    """Raise `ConfigError` where a user's file could not be put, before work is spent on it.
-
-    Folders that are missing are made by `write_file`.
+    """Check, before work is spent on it, that `write_file` can put a user's file at `path`.
 
     Args:
-        path: the file.
+        path: the file; missing folders are no mistake.
         option: of the command line that names it.
-        force: a file that is there may be replaced.
+        force: whether an existing file may be replaced.
+
+    Raises:
+        ConfigError: it cannot be written, or is there.
     """
     if path.is_dir():
         raise ConfigError(f"{option}: {path} is a folder; expected the name of a file")
@@ -57,10 +57,10 @@ def check_file(path: Path, option: str, *, force: bool = False) -> None:
 
 
 def write_file(path: Path, data: bytes, option: str) -> None:
-    """Put `data` into a user's file that `check_file` has found possible, making its folder.
+    """Write a user's file that `check_file` has passed, and make its folder.
 
     Raises:
-        ConfigError: the disk refuses; names `option`.
+        ConfigError: the disk refuses.
     """
     try:
         path.absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -70,12 +70,7 @@ def write_file(path: Path, data: bytes, option: str) -> None:
 
 
 def why_not_written(error: Exception, place: Path) -> str:
-    """Why a disk refused, the reason first: "No space left on device (/data/runs/r)".
-
-    Args:
-        error: an `OSError`, or one that was raised from it.
-        place: where something was to be written.
-    """
+    """The reason of an `OSError`, or of one raised from it: "No space left on device (/data/r)"."""
     cause = error if isinstance(error, OSError) else error.__cause__
     return f"{cause.strerror} ({place})" if isinstance(cause, OSError) else str(error)
 

@@ -54,11 +54,11 @@ def save_checkpoint(
     keep: int,
     best: bool = False,
 ) -> Path:
-    """Write a checkpoint durably; its path. It is the newest now, whatever its label.
+    """Write a checkpoint durably and return its path. It is now the newest, whatever its label.
 
-    `<number>-<label>.safetensors` is written first, then `.json` with the digests, which makes it
-    count; each as a temporary file, fsync, rename. Then older ones go: the last `keep` stay, and
-    the last best one. One process writes to a folder: the run folder's lock sees to that.
+    `<number>-<label>.safetensors` is written first, then `.json` with the digests, which commits
+    it. Then older ones are removed, but for the last `keep` and the last best one. Only one process
+    may write to a folder.
 
     Args:
         dir: folder of the checkpoints, made if missing.
@@ -80,7 +80,7 @@ def save_checkpoint(
         _remove_leftovers(dir)
         numbers = [number for number, _ in _committed(dir)]
         name = f"{max(numbers, default=0) + 1:06d}-{label}{'-best' if best else ''}"
-        document = _document_bytes(name, state, blob)
+        document = _document_bytes(name, label, state, blob)
         tensors_path, path = dir / f"{name}.safetensors", dir / f"{name}.json"
         try:
             write_atomically(tensors_path, blob)
@@ -101,27 +101,18 @@ def save_checkpoint(
     return path
 
 
-def load_checkpoint(path: Path, *, expect_architecture: str | None = None) -> Checkpoint:
-    """The checkpoint whose JSON file is `path`, verified bit by bit.
-
-    Args:
-        path: the JSON file.
-        expect_architecture: what `state["architecture"]` must be; None takes any.
-
-    Raises:
-        CheckpointError: it is missing, truncated, changed, of another format or architecture.
-    """
-    return _fitting(_load(path), expect_architecture)
-
-
 def load_newest(dir: Path, *, expect_architecture: str | None = None) -> Checkpoint | None:
     """The newest checkpoint in `dir` that is whole; None where there is none at all.
 
-    Damaged ones are skipped with a warning in the log. One of another architecture is not damaged:
-    it is an error.
+    Damaged ones are skipped with a warning in the log.
+
+    Args:
+        dir: folder of the checkpoints.
+        expect_architecture: what `state["architecture"]` must be; None takes any.
 
     Raises:
-        CheckpointError: every checkpoint is damaged, or the newest whole one does not fit.
+        CheckpointError: every checkpoint is damaged, or the newest whole one has another
+            architecture.
     """
     return _load_first_whole(dir, list_checkpoints(dir), expect_architecture)
 
@@ -153,29 +144,30 @@ def _load_first_whole(
     reasons = []
     for path in paths:
         try:
-            checkpoint = _load(path)
+            checkpoint = load_checkpoint(path)
         except CheckpointError as exc:
             _log.warning("event=checkpoint_skipped reason=%s", exc)
             reasons.append(str(exc))
             continue
-        return _fitting(checkpoint, expect_architecture)
+        found = checkpoint.state.get("architecture")
+        if expect_architecture not in (None, found):
+            raise CheckpointError(
+                f"{path} belongs to another architecture: expected {expect_architecture!r}, found "
+                f"{found!r}; set policy and env as the run had them (its config.yaml says how), or "
+                "start under another run.name"
+            )
+        return checkpoint
     if reasons:
         raise CheckpointError(f"every checkpoint in {dir} is damaged: " + "; ".join(reasons))
     return None
 
 
-def _fitting(checkpoint: Checkpoint, expect_architecture: str | None) -> Checkpoint:
-    found = checkpoint.state.get("architecture")
-    if expect_architecture is not None and found != expect_architecture:
-        raise CheckpointError(
-            f"{checkpoint.path} belongs to another architecture: expected {expect_architecture!r}, "
-            f"found {found!r}; set policy and env as the run had them (its config.yaml says how), "
-            "or start under another run.name"
-        )
-    return checkpoint
+def load_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint whose JSON file is `path`, verified bit by bit.
 
-
-def _load(path: Path) -> Checkpoint:
+    Raises:
+        CheckpointError: it is missing, truncated, changed or of another format.
+    """
     try:
         document = path.read_bytes()
         blob = path.with_suffix(".safetensors").read_bytes()
@@ -214,12 +206,11 @@ def _verified_body(path: Path, document: bytes) -> dict[str, Any]:
     return body
 
 
-def _document_bytes(name: str, state: Mapping[str, Any], blob: bytes) -> bytes:
-    found = _NAME.fullmatch(name)
+def _document_bytes(name: str, label: int, state: Mapping[str, Any], blob: bytes) -> bytes:
     body = {
         "format": _FORMAT,
         "name": name,
-        "label": int(found["label"]) if found else 0,
+        "label": label,
         "tensors_bytes": len(blob),
         "tensors_sha256": _digest(blob),
         "state": dict(state),
@@ -272,8 +263,7 @@ def _prune(dir: Path, keep: int) -> None:
     kept = newest_first[:keep] + [p for p in newest_first if p.stem.endswith("-best")][:1]
     removed = [path for path in newest_first if path not in kept]
     for path in removed:
-        # The mark first: a kill in between leaves tensors without a mark, which the next save
-        # removes.
+        # JSON first: after a kill in between the next save removes the tensors
         path.unlink()
         path.with_suffix(".safetensors").unlink(missing_ok=True)
     if removed:

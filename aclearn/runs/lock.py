@@ -18,10 +18,11 @@ from typing import Final
 
 from aclearn.errors import RunFolderError
 
+_RUN: Final = ".lock"
 _LOOK_EVERY_S: Final = 0.05
-#: Who is refused looks at the locks for a moment: that must not refuse somebody else.
+#: A refused process holds the locks for a moment to read them; others wait for it.
 _MOMENT_S: Final = 0.5
-#: A role may still be saving, or be killed this very moment, when it is started again.
+#: A role that is started again may find its predecessor still saving, or just killed.
 _PREDECESSOR_WITHIN_S: Final = 3.0
 #: Roles whose parent was killed end by themselves; see `die_with_parent`.
 _ORPHANS_WITHIN_S: Final = 10.0
@@ -40,12 +41,9 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 
 class FolderLock:
-    """What a process holds of a run folder: until `close`, or until it ends, however that goes.
+    """The locks that a process holds on a run folder, until `close` or its own end.
 
-    Neither programs that it starts nor processes that it forks inherit it.
-
-    Args:
-        folder: the run folder.
+    Child processes do not inherit them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -77,7 +75,7 @@ class FolderLock:
         _held.add(descriptor)
         self._descriptors[name] = descriptor
         if holder is not None:
-            _sign(descriptor, holder)
+            _write_holder(descriptor, holder)
 
     def release(self, name: str) -> None:
         """Let one file go."""
@@ -101,14 +99,14 @@ class FolderLock:
 def lock_all(folder: Path, roles: Sequence[str] = ()) -> FolderLock:
     """Every lock of a run folder, for a process that writes all of its files.
 
-    Roles that an earlier run has left behind are waited for, since they end by themselves.
+    Waits for roles of an earlier run, which end by themselves.
 
     Args:
         folder: the run folder.
-        roles: those that write there.
+        roles: the roles that write there.
 
     Raises:
-        RunFolderError: somebody else writes there, or the disk refuses.
+        RunFolderError: another process writes there, or the disk refuses.
     """
     lock = FolderLock(folder)
     try:
@@ -122,15 +120,7 @@ def lock_all(folder: Path, roles: Sequence[str] = ()) -> FolderLock:
 
 
 def lock_run(folder: Path, roles: Sequence[str] = ()) -> FolderLock:
-    """The lock of `aclearn train`, whose roles that write take their own.
-
-    Args:
-        folder: the run folder.
-        roles: those that write there.
-
-    Raises:
-        RunFolderError: as `lock_all`.
-    """
+    """As `lock_all`, for `aclearn train`, whose roles then take their own locks."""
     lock = lock_all(folder, roles)
     for role in roles:
         lock.release(_of(role))
@@ -143,7 +133,7 @@ def lock_role(folder: Path, role: str, *, by_hand: bool) -> FolderLock:
     Args:
         folder: the run folder.
         role: that writes there.
-        by_hand: `aclearn train` has not started it, and must not run at the same time.
+        by_hand: whether it was started without `aclearn train`, which then must not run.
 
     Raises:
         RunFolderError: another process has this role or the whole run, or the disk refuses.
@@ -157,9 +147,6 @@ def lock_role(folder: Path, role: str, *, by_hand: bool) -> FolderLock:
         lock.close()
         raise
     return lock
-
-
-_RUN: Final = ".lock"
 
 
 def _of(role: str) -> str:
@@ -183,7 +170,7 @@ def _try_lock(path: Path, *, shared: bool) -> int | None:
     return None
 
 
-def _sign(descriptor: int, holder: str) -> None:
+def _write_holder(descriptor: int, holder: str) -> None:
     since = time.strftime("%Y-%m-%d %H:%M:%S")
     words = f"{holder} (process {os.getpid()} on host {socket.gethostname()}, since {since})"
     # where the disk is full the lock holds all the same, and the message names nobody

@@ -14,21 +14,25 @@ from aclearn.runs.atomic_file import write_all
 
 _log = logging.getLogger(__name__)
 _TAIL_BYTES: Final = 65536
+#: Some hundred lines, enough for a trend.
+_FIRST_BYTES: Final = 1024 * 1024
+#: Values that are mappings of numbers, and their levels. An error is text or null, every other
+#: value a number or null.
+_LEVELS: Final = {"dropped_steps": 1, "tuner_verdicts": 1, "wait_share": 2, "part_seconds": 2}
+#: No count and no time of a run comes near it.
+_LARGEST: Final = 2.0**63
 
 
 class MetricsWriter:
     """Appends lines to a `metrics.jsonl`; each is handed to the kernel at once.
 
-    What a killed process left unfinished at the end of the file is cut off first. One writer a
-    file: the run folder's lock sees to that.
+    An unfinished line at the end of an existing file is cut off first. Only one process may write.
+
+    Raises:
+        RunFolderError: the file cannot be opened or mended.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open `path`, a new file or one to go on with.
-
-        Raises:
-            RunFolderError: the file cannot be opened or mended.
-        """
         self._path = path
         try:
             self._descriptor: int | None = os.open(
@@ -70,7 +74,7 @@ class MetricsWriter:
     def __enter__(self) -> MetricsWriter:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _repair(self, descriptor: int) -> dict[str, Any] | None:
@@ -94,18 +98,78 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     try:
         content = path.read_bytes()
     except OSError as exc:
-        raise RunFolderError(
-            f"there are no metrics to read at {path} ({exc.strerror}); expected a run that "
-            "has started"
-        ) from exc
+        raise _unreadable(path, exc) from exc
     lines = []
     for number, raw in enumerate(content.split(b"\n")[:-1], start=1):
-        line = parse_line(raw)
+        line = _parse_line(raw)
         if line is None:
             _log.warning("event=metrics_line_skipped path=%s line=%d", path, number)
         else:
             lines.append(line)
     return lines
+
+
+class MetricsTail:
+    """Reads the lines of a `metrics.jsonl` as they come, and no byte twice.
+
+    An unfinished line waits for its end. A line that is no metrics line is left out.
+
+    Args:
+        path: of the file.
+        first_bytes: how many bytes from its end the first `read` looks at.
+    """
+
+    def __init__(self, path: Path, *, first_bytes: int = _FIRST_BYTES) -> None:
+        self._path, self._first_bytes = path, first_bytes
+        self._offset: int | None = None
+        self._torn = b""
+
+    def read(self) -> list[dict[str, Any]]:
+        """The whole lines since the last call, the oldest first.
+
+        A file that has become shorter is read anew: a monitor cut off an unfinished line, or
+        another run took its place.
+
+        Raises:
+            RunFolderError: the file cannot be read.
+        """
+        try:
+            with self._path.open("rb") as file:
+                size = file.seek(0, 2)
+                if self._offset is None or size < self._offset:
+                    self._offset = max(0, size - self._first_bytes)
+                    # begun in the middle of a line, most likely: its rest is no JSON
+                    self._torn = b""
+                file.seek(self._offset)
+                new = file.read(size - self._offset)
+        except OSError as exc:
+            raise _unreadable(self._path, exc) from exc
+        self._offset += len(new)
+        *whole, self._torn = (self._torn + new).split(b"\n")
+        lines = map(_parse_line, whole)
+        return [line for line in lines if line is not None and is_metrics_line(line)]
+
+
+def is_metrics_line(line: Mapping[str, Any]) -> bool:
+    """Whether every value has the type that a monitor writes; on a damaged disk some have not."""
+    return all(_fits(name, value) for name, value in line.items())
+
+
+def _fits(name: str, value: Any) -> bool:
+    if name in _LEVELS:
+        return _holds_numbers(value, _LEVELS[name])
+    if name.endswith("_error"):
+        return value is None or isinstance(value, str)
+    return value is None or _holds_numbers(value, 0)
+
+
+def _holds_numbers(value: Any, levels: int) -> bool:
+    if levels:
+        return isinstance(value, dict) and all(
+            _holds_numbers(inner, levels - 1) for inner in value.values()
+        )
+    # written so that NaN fails too
+    return isinstance(value, int | float) and abs(value) < _LARGEST
 
 
 def _last_whole_line(descriptor: int, size: int) -> tuple[dict[str, Any] | None, int]:
@@ -119,7 +183,7 @@ def _last_whole_line(descriptor: int, size: int) -> tuple[dict[str, Any] | None,
             begin = tail.rfind(b"\n", 0, end - 1) + 1
             if begin == 0 and offset > 0:
                 break
-            line = parse_line(tail[begin : end - 1])
+            line = _parse_line(tail[begin : end - 1])
             if line is not None:
                 return line, offset + end
             end = begin
@@ -128,10 +192,17 @@ def _last_whole_line(descriptor: int, size: int) -> tuple[dict[str, Any] | None,
         tail_bytes = min(tail_bytes * 2, size)
 
 
-def parse_line(raw: bytes) -> dict[str, Any] | None:
+def _parse_line(raw: bytes) -> dict[str, Any] | None:
     """One line of a metrics file; None when it is no JSON object."""
     try:
         line = json.loads(raw)
     except (ValueError, RecursionError):  # no JSON, or nested without end
         return None
     return line if isinstance(line, dict) else None
+
+
+def _unreadable(path: Path, error: OSError) -> RunFolderError:
+    return RunFolderError(
+        f"there are no metrics to read at {path} ({error.strerror}); expected a run that has "
+        "started"
+    )

@@ -20,6 +20,7 @@ from aclearn.runs.summary import read_summary
 
 _log = logging.getLogger(__name__)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_RESERVED_BYTES: Final = 100_000
 _SUBFOLDERS: Final = ("checkpoints", "logs")
 #: All that a run writes, but for its locks. The configuration is last: it makes the folder a run.
 _FILES: Final = (
@@ -42,12 +43,27 @@ TUNER_FILE = "tuner.jsonl"
 class RunFolder:
     """The folder `<dir>/<name>/` with everything that a run leaves.
 
-    Made by `create` or `open`, never directly. What is locked stays so until `close`.
+    Made by `create` or `open`, never directly; holds its locks until `close`.
+
+    Attributes:
+        config_path: the resolved configuration.
+        metrics_path: one JSON object a line; see `MetricsWriter`.
+        monitor_state_path: the monitor's state beside the last line of metrics, to go on from.
+        summary_path: written when the run ends; see `write_summary`.
+        checkpoints_dir: see `save_checkpoint`.
+        logs_dir: see `log_path`.
     """
 
     def __init__(self, path: Path, lock: FolderLock | None) -> None:
         self.path = path
         self._lock = lock
+        self.config_path = path / "config.yaml"
+        self.metrics_path = path / "metrics.jsonl"
+        self.monitor_state_path = path / "monitor_state.json"
+        self.summary_path = path / "summary.json"
+        self.checkpoints_dir = path / "checkpoints"
+        self.logs_dir = path / "logs"
+        self._reserved = path / ".reserved"
 
     @classmethod
     def check_free(cls, dir: str | Path, name: str) -> Path:
@@ -86,8 +102,8 @@ class RunFolder:
     ) -> RunFolder:
         """A new, locked run folder that holds `config_yaml`.
 
-        The folder of a run that never learned anything, as when its environment could not be made,
-        is taken over: that run's files are removed, anything else in the folder stays.
+        The folder of a run that never learned anything is taken over: that run's files are removed,
+        other files stay.
 
         Args:
             dir: folder of the runs, made if missing.
@@ -168,36 +184,6 @@ class RunFolder:
         """Whether anything was ever learned here; else `create` takes the folder over."""
         return _has_learned(self.path)
 
-    @property
-    def config_path(self) -> Path:
-        """The resolved configuration."""
-        return self.path / "config.yaml"
-
-    @property
-    def metrics_path(self) -> Path:
-        """One JSON object a line; see `MetricsWriter`."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def monitor_state_path(self) -> Path:
-        """What the monitor must know beside the last line of metrics to go on after a crash."""
-        return self.path / "monitor_state.json"
-
-    @property
-    def summary_path(self) -> Path:
-        """Written when the run ends; see `write_summary`."""
-        return self.path / "summary.json"
-
-    @property
-    def checkpoints_dir(self) -> Path:
-        """See `save_checkpoint`."""
-        return self.path / "checkpoints"
-
-    @property
-    def logs_dir(self) -> Path:
-        """See `log_path`."""
-        return self.path / "logs"
-
     def log_path(self, role: str, identifier: str) -> Path:
         """The log file of one process: `logs/<role>-<identifier>.log`."""
         return self.logs_dir / f"{role}-{identifier}.log"
@@ -224,6 +210,24 @@ class RunFolder:
         except OSError as exc:
             raise RunFolderError(f"{self.config_path} cannot be written ({exc.strerror})") from exc
 
+    def reserve(self) -> None:
+        """Keep room on the disk for the last metrics line and the summary, until `release`.
+
+        Raises:
+            OSError: the disk is full, or refuses.
+        """
+        if not self._reserved.exists():
+            # no zeros: a file system that compresses would keep no room for them
+            write_atomically(self._reserved, os.urandom(_RESERVED_BYTES))
+
+    def release(self) -> None:
+        """Give the reserved room back.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        self._reserved.unlink(missing_ok=True)
+
     def read_summary(self) -> dict[str, Any] | None:
         """The summary of the run, None where it has not ended; see `read_summary`."""
         return read_summary(self.summary_path)
@@ -236,7 +240,7 @@ class RunFolder:
     def __enter__(self) -> RunFolder:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

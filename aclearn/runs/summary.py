@@ -19,12 +19,12 @@ def write_summary(
     reached_target_at_s: float | None,
     reason: str,
 ) -> None:
-    """Put the summary at `path`, whole or not at all; an older one is replaced.
+    """Write the summary atomically; an older one is replaced.
 
     Args:
         path: `RunFolder.summary_path`.
         last_line: the last metrics line; all of it goes in.
-        wall_s: seconds that the run has taken, all of its parts together, pauses left out.
+        wall_s: seconds that all parts of the run took, without pauses.
         reached_target_at_s: `time_s` when `run.target_return` was first met; None if never.
         reason: why the run ended.
 

@@ -15,8 +15,6 @@ from aclearn.runs import (
     MetricsWriter,
     RunFolder,
     is_metrics_line,
-    release,
-    reserve,
     why_not_written,
     write_atomically,
     write_summary,
@@ -111,7 +109,7 @@ class MonitorFiles:
             Whether the summary was written.
         """
         try:
-            release(self._folder.path)
+            self._folder.release()
         except OSError as error:
             _LOGGER.error("event=room_not_released reason=%r", str(error))
         self.write_line(line, view)
@@ -142,7 +140,7 @@ class MonitorFiles:
 
     def _reserve(self) -> None:
         try:
-            reserve(self._folder.path)
+            self._folder.reserve()
         except OSError as error:
             words = why_not_written(error, self._folder.path)
             _LOGGER.warning("event=no_room_for_summary reason=%r", words)

@@ -188,12 +188,10 @@ def test_after_a_damaged_newest_the_next_save_is_the_newest(tmp_path: Path) -> N
 
 
 def test_another_architecture_is_an_error_and_not_skipped(tmp_path: Path) -> None:
-    paths = [_save(tmp_path, label) for label in (1, 2)]
-    assert _is(load_checkpoint(paths[0], expect_architecture="mlp:4:2"), 1)
+    for label in (1, 2):
+        _save(tmp_path, label)
     assert _is(load_newest(tmp_path, expect_architecture="mlp:4:2"), 2)
     expected = "000002-2.*another architecture: expected 'nature', found 'mlp:4:2'"
-    with pytest.raises(CheckpointError, match=expected):
-        load_checkpoint(paths[1], expect_architecture="nature")
     with pytest.raises(CheckpointError, match=expected):
         load_newest(tmp_path, expect_architecture="nature")
 
