@@ -54,7 +54,7 @@ class LossConfig(Group):
     def model_for(cls, data: Any) -> type[Group]:
         """The model of the loss that `data` names."""
         kind = data.get("kind", "actor_critic") if isinstance(data, Mapping) else "actor_critic"
-        return LOSSES.get(kind, UsersLossConfig)
+        return LOSSES.get(str(kind), UsersLossConfig)
 
     @field_validator("kind")
     @classmethod

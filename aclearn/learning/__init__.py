@@ -10,7 +10,7 @@ from aclearn.learning.objective import Objective, make_objective
 from aclearn.learning.observation_buffer import RecentObservations
 from aclearn.learning.optimiser import learning_rate, make_optimiser
 from aclearn.learning.parameter_store import ParameterStore, PublishedWeights
-from aclearn.learning.staging import HostStaging, PinnedStaging, Staging
+from aclearn.learning.staging import PinnedStaging, Staging
 from aclearn.learning.step_ledger import LedgerError, StepLedger
 from aclearn.learning.training_queue import TrainingQueue
 from aclearn.learning.unroll_check import check_unroll
@@ -20,7 +20,6 @@ __all__ = [
     "Batch",
     "GradientSums",
     "GradientWorker",
-    "HostStaging",
     "Learner",
     "LedgerError",
     "Objective",

@@ -12,9 +12,26 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aclearn.learning.frame_stack import rebuild_observations
-from aclearn.learning.frozen_correction import FrozenCorrection
 from aclearn.learning.staging import HOST, Staging
 from aclearn.types import LeafSpec, ObservationSpec, Unroll
+from correctors import Correction
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenCorrection:
+    """What the weights before a batch's first update gave, for all its updates.
+
+    Attributes:
+        correction: targets, advantages and weights, π being the policy of those weights.
+        log_probs: `[T, B]` float32, log π(a) of that policy, no gradient.
+    """
+
+    correction: Correction
+    log_probs: Tensor
+
+    def columns(self, columns: slice) -> FrozenCorrection:
+        """That of some of the environments."""
+        return FrozenCorrection(self.correction.columns(columns), self.log_probs[:, columns])
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""The weights of one version on a GPU, which reach the host only when somebody wants them there."""
+"""The weights of one version on a GPU, which are copied to the host only when they are read."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from aclearn.types import split_flat
 
 
 class DeviceSnapshot(Mapping[str, NDArray[np.float32]]):
-    """A copy of tensors on their device, brought to the host, all at once, by the first look.
+    """A copy of tensors on their device, copied to the host, all at once, by the first read.
 
-    A trainer on a GPU publishes after each batch, many times between two questions for weights;
-    to carry each version to the host would take longer than the update. May be looked at from any
-    thread.
+    A trainer on a GPU publishes after each batch, many times between two requests for weights; a
+    copy of each version to the host would take longer than the update. Thread-safe.
 
     Args:
         tensors: float32 by name, all on one device; copied in the current stream, which must be
-            that of whoever looks, or have ended by then.
+            the reader's, or have ended by then.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:

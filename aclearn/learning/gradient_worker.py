@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from aclearn.distributions import torch_distribution_of
-from aclearn.learning.batch import Batch, assemble_batch
-from aclearn.learning.frozen_correction import FrozenCorrection
+from aclearn.distributions import TorchDistribution, torch_distribution_of
+from aclearn.learning.batch import Batch, FrozenCorrection, assemble_batch
 from aclearn.learning.losses import Outputs
 from aclearn.learning.objective import Objective
 from aclearn.learning.staging import HOST, PinnedStaging, Staging
@@ -131,7 +130,7 @@ class GradientWorker:
             evaluated = [self._evaluate(piece) for piece in pieces]
             parameters, values = (torch.cat(each) for each in zip(*evaluated, strict=True))
             values = values.view(length + 1, width)
-            policy = self._distribution(parameters.view(length + 1, width, -1)[:-1])
+            policy = self._policy(batch, parameters.view(length + 1, width, -1)[:-1])
             log_probs = policy.log_prob(batch.actions)
             correction = self._correct(batch, log_probs, values[:-1], values[1:])
         return replace(batch, frozen=FrozenCorrection(correction, log_probs))
@@ -149,9 +148,9 @@ class GradientWorker:
         with self._on_stream():
             parts = [self._differentiate_chunk(chunk, batch.steps) for chunk in batch.cut(count)]
             with part("device"):
-                # waits for the stream, so that gradients and sums are there for any other one, and
-                # nobody reads the batch or the weights any more: on a GPU, forward and backward
-                # have only been asked for so far, and this is where their time goes
+                # Waits for the stream: from here on any other stream may read the gradients, and
+                # the batch and the weights may be overwritten. On a GPU, forward and backward
+                # are only enqueued so far, so their time is measured here.
                 sums = torch.stack([values for _, values in parts]).sum(0).tolist()
         *own, ratios, ratio_squares, advantage_squares = sums
         metrics = dict(zip(parts[0][0], own, strict=True))
@@ -195,7 +194,7 @@ class GradientWorker:
         length, width = batch.actions.shape
         observations = batch.observations[OBSERVATION]
         parameters, values = self._evaluate(observations[:-1].flatten(0, 1))
-        policy = self._distribution(parameters.view(length, width, -1))
+        policy = self._policy(batch, parameters.view(length, width, -1))
         log_probs, values = policy.log_prob(batch.actions), values.view(length, width)
         if batch.frozen is not None:
             proximal, correction = batch.frozen.log_probs, batch.frozen.correction
@@ -214,6 +213,9 @@ class GradientWorker:
         ):
             parameters, values = self.network(observations)
         return parameters, values.float()
+
+    def _policy(self, batch: Batch, parameters: Tensor) -> TorchDistribution:
+        return self._distribution(self._distribution.mask(parameters, batch.masks))
 
     def _correct(
         self, batch: Batch, log_probs: Tensor, values: Tensor, next_values: Tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,53 +13,29 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-class Staging(Protocol):
-    """Memory in which a batch is put together, and its way to the device."""
+class Staging:
+    """Memory in which a batch is put together, and its way to the device.
+
+    This one is for the CPU: each batch has memory of its own, and nothing is copied.
+    """
 
     def empty(
         self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.generic]
     ) -> NDArray[Any]:
         """Memory to write one array of a batch into, which `upload` then takes without a copy."""
-
-    def upload(self, name: str, array: NDArray[Any]) -> Tensor:
-        """`array` on the device, or on its way there in the current stream."""
-
-
-class HostStaging:
-    """For the CPU: each batch has memory of its own, and nothing is copied."""
-
-    def empty(
-        self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.generic]
-    ) -> NDArray[Any]:
-        """New memory."""
         return np.empty(shape, dtype)
 
     def upload(self, name: str, array: NDArray[Any]) -> Tensor:
-        """The array itself as a tensor."""
+        """`array` on the device, or on its way there in the current stream."""
         return torch.from_numpy(array)
 
 
 #: Stateless, so one is enough.
-HOST = HostStaging()
-
-
-class UploadEvent(Protocol):
-    """The end of an upload, as `torch.cuda.Event` tells of it."""
-
-    def record(self) -> None:
-        """The upload that was begun last in the current stream is the one that is meant."""
-
-    def synchronize(self) -> None:
-        """Wait for it; returns at once when there was none."""
+HOST = Staging()
 
 
 def _pinned(size_bytes: int) -> Tensor:
     return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
-
-
-def _cuda_event() -> UploadEvent:
-    event: UploadEvent = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    return event
 
 
 @dataclass
@@ -67,13 +43,13 @@ class _Slot:
     """The memory of one array of a batch, as bytes and as what it holds now."""
 
     memory: Tensor
-    uploaded: UploadEvent
+    uploaded: torch.cuda.Event
     tensor: Tensor
     array: NDArray[Any]
 
 
-class PinnedStaging:
-    """Page-locked memory, which a GPU reads by itself while the CPU goes on. One thread's.
+class PinnedStaging(Staging):
+    """Page-locked memory, which a GPU reads by itself while the CPU goes on; for one thread.
 
     There is one piece of memory for each array of a batch, as large as the largest that it held,
     and every batch is put together in it. It is handed out again only when the copy of what it held
@@ -90,7 +66,7 @@ class PinnedStaging:
         device: torch.device,
         *,
         allocate: Callable[[int], Tensor] = _pinned,
-        make_event: Callable[[], UploadEvent] = _cuda_event,
+        make_event: Callable[[], torch.cuda.Event] = torch.cuda.Event,
     ) -> None:
         self._device, self._allocate, self._make_event = device, allocate, make_event
         self._slots: dict[str, _Slot] = {}

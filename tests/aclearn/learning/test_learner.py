@@ -390,3 +390,20 @@ def test_repeated_updates_on_good_actions_make_them_likely(make, kind) -> None:
     with torch.no_grad():
         probabilities = torch.softmax(learner.network(observations[0, :1])[0], -1)[0]
     assert float(probabilities[2]) > 0.8
+
+
+def test_an_action_that_is_masked_has_no_part_in_the_gradient(make) -> None:
+    batch = make.batch(make.flat, 5, 3, seed=19)
+    actions = batch.actions.clamp(min=1)
+    masks = torch.ones(5, 3, make.flat.actions, dtype=torch.bool)
+    free = make.replace(batch, actions=actions, masks=masks)
+    unmasked = make.replace(batch, actions=actions)
+    torch.testing.assert_close(
+        make.gradient_of(free, make.flat), make.gradient_of(unmasked, make.flat), rtol=0, atol=0
+    )
+    masks = masks.clone()
+    masks[..., 0] = False
+    learner = make.learner(make.flat)
+    assert learner.update(make.replace(free, masks=masks), learned_steps=0).applied
+    gradient = learner.network.policy.bias.grad
+    assert gradient[0] == 0.0 and bool((gradient[1:] != 0.0).all())

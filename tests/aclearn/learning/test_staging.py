@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from aclearn.learning import HostStaging, PinnedStaging, assemble_batch
+from aclearn.learning import PinnedStaging, Staging, assemble_batch
 from aclearn.types import ObservationSpec
 from aclearn.types.observation_spec import OBSERVATION
 from tests.support.unrolls import random_unroll
@@ -89,7 +89,7 @@ def _assert_same(batch, expected) -> None:
 
 
 def test_on_the_cpu_what_was_written_is_what_is_used() -> None:
-    staging = HostStaging()
+    staging = Staging()
     array = staging.empty("rewards", (2, 3), np.float32)
     assert array.shape == (2, 3)
     assert staging.upload("rewards", array).data_ptr() == array.ctypes.data
@@ -103,8 +103,8 @@ def test_the_next_batch_waits_for_the_copy_of_the_one_before(copies) -> None:
     second = _batch(3, staging)  # would overwrite what the first is still copied from
     assert copies.ended == len(FIELDS) + 1
     copies.finish()
-    _assert_same(first, _batch(1, HostStaging()))
-    _assert_same(second, _batch(3, HostStaging()))
+    _assert_same(first, _batch(1, Staging()))
+    _assert_same(second, _batch(3, Staging()))
 
 
 def test_batches_of_one_shape_are_put_together_in_the_same_memory(copies) -> None:
@@ -147,4 +147,4 @@ def test_on_a_gpu_two_batches_in_a_row_are_both_what_they_should_be() -> None:
     stream.synchronize()
     for batch, seed in zip(batches, (1, 3), strict=True):
         assert batch.observations.is_cuda
-        _assert_same(batch, _batch(seed, HostStaging()))
+        _assert_same(batch, _batch(seed, Staging()))
