@@ -35,15 +35,15 @@ class RecentObservations:
         """Keep an unroll that was admitted."""
         self._unrolls.append(unroll)
 
-    def sample(self, count: int) -> dict[str, NDArray[Any]] | None:
-        """At most `count` observations of the kept unrolls, leaf → `[N, *shape]`; None without any.
+    def sample(self, count: int) -> dict[str, NDArray[Any]]:
+        """At most `count` observations of the kept unrolls, leaf → `[N, *shape]`; {} without any.
 
         Only steps that are learned: what an environment said in a failure is none of them.
         """
         places = [np.nonzero(unroll.valid) for unroll in self._unrolls]
         ends = np.cumsum([0] + [len(t) for t, _ in places])
         if count < 1 or ends[-1] == 0:
-            return None
+            return {}
         chosen = np.sort(self._rng.choice(ends[-1], min(count, ends[-1]), replace=False))
         drawn: dict[str, list[NDArray[Any]]] = {name: [] for name in self._spec}
         for unroll, (t, b), start, end in zip(self._unrolls, places, ends, ends[1:], strict=False):

@@ -243,9 +243,9 @@ class ObservationsRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecentObservations:
-    """Observations [N, ...] of unrolls that arrived lately, None before there are any."""
+    """Observations of unrolls that arrived lately, leaf → [N, ...]; empty before there are any."""
 
-    observations: Observations | None
+    observations: dict[str, Observations]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from aclearn.launch import lower_priority
 from aclearn.types import PolicyVersion
+from aclearn.types.observation_spec import OBSERVATION
 from aclearn.wire import (
     ArtifactRequest,
     Heartbeat,
@@ -42,8 +43,8 @@ def refresh(
     due = cpu_budget.due(now, cpu_s)
     with compressor.meter.part("pull"):
         weights, observations = line.poll(membership, compressor.known, wanted=due)
-        if observations is not None:
-            compressor.observe(observations)
+        if observations:
+            compressor.observe(observations[OBSERVATION])
     if weights is not None:
         cpu_budget.begin(now, cpu_s)
         with compressor.meter.part("compress"):

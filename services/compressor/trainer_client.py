@@ -46,7 +46,7 @@ class TrainerClient:
 
     def poll(
         self, membership: MonitorClient, known: PolicyVersion, *, wanted: bool
-    ) -> tuple[Weights | None, NDArray[Any] | None]:
+    ) -> tuple[Weights | None, dict[str, NDArray[Any]] | None]:
         """Weights newer than `known` and observations, where they have come; asks for more.
 
         Args:

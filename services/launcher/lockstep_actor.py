@@ -70,7 +70,7 @@ class LockstepPolicy:
             self.swaps += 1
         elif self._compressor is not None:
             observations = recent.sample(_OBSERVATIONS)
-            if observations is not None:
+            if observations:
                 self._compressor.observe(observations[OBSERVATION])
             self._compressor.compress(newest.at, newest.tensors)
             self._take_artifact(self._compressor)

@@ -18,7 +18,6 @@ from aclearn.errors import WireError
 from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
 from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion, Unroll
-from aclearn.types.observation_spec import OBSERVATION
 from aclearn.wire import (
     Envelope,
     Heartbeat,
@@ -169,8 +168,7 @@ class TrainerServer:
         request = envelope.message
         if isinstance(request, ObservationsRequest):
             observations = self._recent.sample(min(request.count, _MOST_OBSERVATIONS))
-            plain = None if observations is None else observations[OBSERVATION]
-            self._weights.send(identity, wire.RecentObservations(plain))
+            self._weights.send(identity, wire.RecentObservations(observations))
             return
         assert isinstance(request, WeightsRequest)  # the server accepts nothing else
         known = PolicyVersion(request.generation, request.version)

@@ -24,7 +24,7 @@ def images(start: int) -> Unroll:
 
 
 def test_nothing_is_there_before_the_first_unroll() -> None:
-    assert RecentObservations(STACKS).sample(4) is None
+    assert RecentObservations(STACKS).sample(4) == {}
 
 
 def test_every_stacked_observation_of_an_unroll_can_be_drawn() -> None:
@@ -86,4 +86,4 @@ def test_without_valid_steps_or_without_a_count_there_is_nothing(count) -> None:
     recent = RecentObservations(FLAT)
     frames = np.zeros((T + 1, B, 3), np.float32)
     recent.add(quiet_unroll(frames, valid=np.zeros((T, B), np.bool_)))
-    assert recent.sample(count) is None
+    assert recent.sample(count) == {}

@@ -42,7 +42,9 @@ class EagerLine:
         self._cpu.now += self._unpack_s
         self._version += 1
         weights = Weights(0, self._version, some_tensors(self._architecture, self._version))
-        return weights, np.ones((2, *self._architecture.observation_shape), np.float32)
+        return weights, {
+            "observation": np.ones((2, *self._architecture.observation_shape), np.float32)
+        }
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,9 @@ def test_the_line_to_the_trainer_asks_for_weights_and_now_and_then_for_observati
 
     identity, envelope = tools.next_message(server, poll)
     assert envelope.message == ObservationsRequest(7)
-    server.send(identity, RecentObservations(np.ones((2, 3), np.float32)))
+    server.send(identity, RecentObservations({"observation": np.ones((2, 3), np.float32)}))
     tools.wait_until(lambda: (poll(), got[-1][1] is not None)[1], "observations have come")
-    assert got[-1][1].shape == (2, 3)
+    assert got[-1][1]["observation"].shape == (2, 3)
     assert tools.nothing_comes(server, poll)
     wanted = True
     clock.now += 1.0

@@ -164,7 +164,7 @@ def test_weights_are_answered_while_the_queue_is_full(front, tools) -> None:
 
 def test_observations_are_those_of_the_admitted_unrolls(front, tools) -> None:
     answer = front.ask(ObservationsRequest(4))
-    assert isinstance(answer, wire.RecentObservations) and answer.observations is None
+    assert isinstance(answer, wire.RecentObservations) and answer.observations == {}
     unroll = tools.make_unroll()
     frames = unroll.observations[OBSERVATION]
     bad = replace(
@@ -177,7 +177,7 @@ def test_observations_are_those_of_the_admitted_unrolls(front, tools) -> None:
     front.answers(3)  # the refusal and two acknowledgements
     visited = {row.tobytes() for row in frames[:3].reshape(6, 3)}  # [T · B, D]
     for count, expected in ((4, 4), (100, 6)):
-        observations = front.ask(ObservationsRequest(count)).observations
+        observations = front.ask(ObservationsRequest(count)).observations[OBSERVATION]
         assert observations.shape == (expected, 3)
         drawn = {row.tobytes() for row in observations}
         assert len(drawn) == expected and drawn <= visited
