@@ -9,7 +9,6 @@ from aclearn.metrics.bottleneck import (
     find_bottleneck,
     queue_fills,
 )
-from aclearn.metrics.heartbeat_fields import HeartbeatFields
 from aclearn.metrics.names import (
     EPISODES_FOR_TARGET,
     FREE_CORES,
@@ -29,7 +28,6 @@ __all__ = [
     "TUNER_FROZEN",
     "TUNER_TEMPERATURE",
     "Bottleneck",
-    "HeartbeatFields",
     "MetricsAggregator",
     "SteadyBottleneck",
     "TensorBoardWriter",

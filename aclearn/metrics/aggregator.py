@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from aclearn.metrics.heartbeat_fields import HeartbeatFields
 from aclearn.metrics.names import EPISODES_FOR_TARGET, METRIC_NAMES, PART_SECONDS
 from aclearn.metrics.step_totals import StepTotals
 from aclearn.telemetry import add_up, shares
 from aclearn.telemetry.labels import TOTAL
 from aclearn.telemetry.rates import CounterRate, SlidingRate
+from aclearn.wire import Heartbeat
 
 _PART_DIGITS: Final = 4
 _TRAINER_COUNTS: Final = (
@@ -24,17 +24,17 @@ _TRAINER_COUNTS: Final = (
     "unsaved_updates",
     "unsaved_steps",
 )
+#: Characters of a note that a line takes over.
 _MOST_NOTE: Final = 400
-"""Characters of a note that a line takes over."""
+#: A sum of returns up to it is finite.
 _LARGEST_RETURN: Final = 1e100
-"""A sum of returns up to it is finite."""
+#: Processes whose episode counts are remembered; the one silent longest is forgotten first.
 _PROCESSES_KEPT: Final = 4096
-"""Processes whose episode counts are remembered; the one silent longest is forgotten first."""
 
 
 @dataclass
 class _Process:
-    """The last words of one living process."""
+    """The newest of one living process."""
 
     role: str
     gauges: dict[str, float] = field(default_factory=dict)
@@ -46,11 +46,21 @@ class MetricsAggregator:
 
     Counters read: of the trainer `StepLedger.heartbeat_counters()`, `updates`, `batches` (where one
     batch is used more than once), `generation`, `policy_version`; of the actors `env_steps`,
-    `episodes`; of whoever answers observations (actors with local inference, predictors)
-    `predictions`.
+    `episodes`; of actors with local inference and of predictors `predictions`. What roles waited
+    for before a trainer's first batch is no part of `wait_share`: then all wait for the start.
 
-    What roles waited for before a trainer's first batch is no part of `wait_share`: then everybody
-    waits for everybody's start.
+    Args:
+        now: the clock's value at the start of the run, in seconds.
+        window_s: length of the window of all rates and shares.
+        resume_from: last metrics line of the run that goes on: `time_s`, `episodes` and what the
+            trainer counts continue.
+        state: `state()` of the view that wrote that line: agent steps and returns continue.
+
+    Attributes:
+        best_return: mean return of the trainer's best checkpoint; None before there is one.
+
+    Raises:
+        ValueError: `state` is no such state.
     """
 
     def __init__(
@@ -61,18 +71,6 @@ class MetricsAggregator:
         resume_from: Mapping[str, Any] | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        """Start the view.
-
-        Args:
-            now: the clock's value at the start of the run, in seconds.
-            window_s: length of the window of all rates and shares.
-            resume_from: last metrics line of the run that goes on: `time_s`, `episodes` and what
-                the trainer counts continue.
-            state: `state()` of the view that wrote that line: agent steps and returns continue.
-
-        Raises:
-            ValueError: `state` is no such state.
-        """
         self._started = now
         self._window_s = window_s
         self._resumed = resume_from is not None
@@ -97,7 +95,6 @@ class MetricsAggregator:
         }
         self._trainer_gauges: dict[str, float] = {}
         self._checkpoint_error: str | None = None
-        #: Mean return of the trainer's best checkpoint; None before there is one.
         self.best_return: float | None = previous.get("best_return")
         self._learned_at_start: int | None = None
         self._parts: dict[str, tuple[str, dict[str, float]]] = {}
@@ -144,12 +141,9 @@ class MetricsAggregator:
         return {"totals": self._totals.state(), "returns": list(self._returns)}
 
     def observe_heartbeat(
-        self, role: str, name: str, incarnation: str, heartbeat: HeartbeatFields, now: float
+        self, role: str, incarnation: str, heartbeat: Heartbeat, now: float
     ) -> None:
-        """Take a role's heartbeat, received at `now`.
-
-        A heartbeat of a trainer that another one has replaced is ignored: it is a ghost.
-        """
+        """Take a heartbeat, received at `now`; one of a replaced trainer is ignored."""
         if incarnation in self._superseded:
             return
         first = incarnation not in self._processes
@@ -173,7 +167,7 @@ class MetricsAggregator:
         """Take `WaitMeter.seconds()` of the monitor itself, which sends no heartbeat."""
         self._observe_waits(self._processes.setdefault(role, _Process(role)), waits, now)
 
-    def role_gone(self, incarnation: str, now: float) -> None:
+    def role_gone(self, incarnation: str) -> None:
         """A process is dead or silent; a later heartbeat of it brings it back.
 
         The numbers of a trainer stay until the next trainer's first heartbeat.
@@ -201,13 +195,8 @@ class MetricsAggregator:
             "learned_steps": totals.learned_steps,
             "dropped_steps": totals.dropped_steps,
             "in_flight_steps": totals.in_flight_steps,
-            "updates": counters.get("updates", 0),
-            "generation": counters.get("generation", 0),
-            "policy_version": counters.get("policy_version", 0),
-            "checkpoint_failures": counters.get("checkpoint_failures", 0),
+            **{name: counters.get(name, 0) for name in _TRAINER_COUNTS},
             "checkpoint_error": self._checkpoint_error,
-            "unsaved_updates": counters.get("unsaved_updates", 0),
-            "unsaved_steps": counters.get("unsaved_steps", 0),
             "env_steps_per_s": self._env_steps_rate.per_s(now),
             "learned_steps_per_s": self._rates["learned_steps"].per_s(now),
             "pps": self._rates["predictions"].per_s(now),
@@ -224,11 +213,11 @@ class MetricsAggregator:
         return fixed | ({PART_SECONDS: parts} if parts else {}) | self.extra
 
     def _observe_trainer(
-        self, incarnation: str, process: _Process, heartbeat: HeartbeatFields, now: float
+        self, incarnation: str, process: _Process, heartbeat: Heartbeat, now: float
     ) -> None:
         if self._trainer is not None and incarnation != self._trainer:
             self._superseded.add(self._trainer)
-            self.role_gone(self._trainer, now)
+            self.role_gone(self._trainer)
             self._learned_at_start = None
         self._trainer = incarnation
         self._trainer_gauges = process.gauges
@@ -281,14 +270,13 @@ class MetricsAggregator:
         while len(samples) > 2 and samples[1][0] <= now - self._window_s:
             samples.popleft()
 
-    def _observe_episodes(self, incarnation: str, heartbeat: HeartbeatFields) -> None:
+    def _observe_episodes(self, incarnation: str, heartbeat: Heartbeat) -> None:
         ended = len(heartbeat.episode_returns)
         self._returns.extend(
             float(value) for value in heartbeat.episode_returns if math.isfinite(value)
         )
-        # Known also after the process was taken for gone, so that nothing is counted again. A view
-        # that continues an older one has counted what a process did before its first heartbeat
-        # here.
+        # Known also after the process was gone, so that nothing is counted again. A view that
+        # continues another one has counted what a process did before its first heartbeat here.
         known = self._episodes_of.pop(incarnation, None)
         before = known if known is not None else 0
         reported = max(before, heartbeat.counters.get("episodes", before + ended))

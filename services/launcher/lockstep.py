@@ -62,7 +62,7 @@ def run_lockstep(config: Config, folder: RunFolder, spec: EnvSpec, *, stop: Stop
         at = time.monotonic()
         said = (TRAINER.name, heartbeat), (ACTOR.name, actor.take_heartbeat())
         for incarnation, (role, each) in zip(incarnations, said, strict=True):
-            view.observe_heartbeat(role, f"{role}-0", incarnation, each, at)
+            view.observe_heartbeat(role, incarnation, each, at)
         if view.mean_of_100 is not None:
             checkpoints.offer_best(view.mean_of_100)
         return goal.observe(view.line(at), episodes_in_mean=view.returns_in_mean)
@@ -76,7 +76,7 @@ def run_lockstep(config: Config, folder: RunFolder, spec: EnvSpec, *, stop: Stop
         try:
             observe()
         finally:
-            view.role_gone(incarnations[1], time.monotonic())
+            view.role_gone(incarnations[1])
             files.close(make_line(), view, goal, reason or "failed")
 
     try:

@@ -113,7 +113,7 @@ class MonitorState:
         if isinstance(message, NumberRequest):
             answers = self._number(sender, message.role, now)
         elif isinstance(message, Hello):
-            answers = [self._hello(address, sender, message, now)]
+            answers = [self._hello(address, sender, message)]
         elif isinstance(message, Heartbeat):
             answers = self._heartbeat(sender, message, now)
         elif isinstance(message, DirectiveAck):
@@ -133,7 +133,7 @@ class MonitorState:
         if away_s := self._attended.look(now):
             self.report.event(f"the monitor itself stood still for {away_s:.1f} s")
         for member in self._registry.take_out_silent(self._attended.seconds):
-            self._leave(member, now)
+            self._leave(member)
             self.report.silent(member)
         if self._registry.revision != self._sent_revision:
             self._sent_revision = self._registry.revision
@@ -185,7 +185,7 @@ class MonitorState:
             return []  # it asks again
         return [Number(self._registry.hand_out(sender, role, self._attended.seconds))]
 
-    def _hello(self, address: bytes, sender: str, hello: Hello, now: float) -> Message:
+    def _hello(self, address: bytes, sender: str, hello: Hello) -> Message:
         member = Member(
             hello.role,
             hello.number,
@@ -208,7 +208,7 @@ class MonitorState:
         if hello.note and self._registry.get(sender) is None:
             self.report.event(f"{member.name} comes back: {hello.note}")
         if (replaced := self._registry.hello(member)) is not None:
-            self._leave(replaced, now)
+            self._leave(replaced)
             self.report.event(f"{replaced.name} was started again")
         return self._peers()
 
@@ -226,7 +226,7 @@ class MonitorState:
                 f"{MOST_LABELS} labels of {MOST_LABEL_BYTES} bytes are taken",
             )
         if (fault := self._claims.fault(sender, fitting)) is None:
-            self._view.observe_heartbeat(member.role, member.name, sender, fitting, now)
+            self._view.observe_heartbeat(member.role, sender, fitting, now)
             if self._plugins:
                 self._indicators.take(member, fitting, self._view.time_s(now))
         else:
@@ -235,14 +235,14 @@ class MonitorState:
             self.report.event_once(sender, "cannot be", words)
             answers.append(ErrorReply("bad_heartbeat", fault))
         if heartbeat.final:
-            self._leave(member, now, keep_view=member.role == TRAINER.name)
+            self._leave(member, keep_view=member.role == TRAINER.name)
         return answers
 
-    def _leave(self, member: Member, now: float, *, keep_view: bool = False) -> None:
+    def _leave(self, member: Member, *, keep_view: bool = False) -> None:
         self._registry.leave(member.incarnation)
         self._claims.forget(member.incarnation)
         if not keep_view:
-            self._view.role_gone(member.incarnation, now)
+            self._view.role_gone(member.incarnation)
 
     def _peers(self) -> Peers:
         peers = [

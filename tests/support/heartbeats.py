@@ -20,14 +20,14 @@ class Heartbeat:
 
 
 def actor_heartbeat(view: MetricsAggregator, incarnation: str, now: float, **counters: int) -> None:
-    view.observe_heartbeat("actor", "actor-0", incarnation, Heartbeat(counters), now)
+    view.observe_heartbeat("actor", incarnation, Heartbeat(counters), now)
 
 
 def trainer_heartbeat(
     view: MetricsAggregator, incarnation: str, now: float, **counters: int
 ) -> None:
     named = {name.replace("seen_", "seen."): value for name, value in counters.items()}
-    view.observe_heartbeat("trainer", "trainer", incarnation, Heartbeat(named), now)
+    view.observe_heartbeat("trainer", incarnation, Heartbeat(named), now)
 
 
 def identity_holds(line: Mapping[str, object]) -> bool:

@@ -24,7 +24,7 @@ def test_a_line_is_json_without_nan_whatever_the_gauges_are() -> None:
     view = MetricsAggregator(0.0)
     gauges = {"loss_policy": math.nan, "loss_value": math.inf, "entropy": 1.5, "lag_max": 3.0}
     heartbeat = Heartbeat(gauges=gauges, episode_returns=(math.nan, 7.0))
-    view.observe_heartbeat("trainer", "trainer", "t", heartbeat, 1.0)
+    view.observe_heartbeat("trainer", "t", heartbeat, 1.0)
     line = json.loads(json.dumps(view.line(1.0), allow_nan=False))
     assert "loss_policy" not in line
     assert (line["entropy"], line["lag_max"], line["return_mean_100"]) == (1.5, 3.0, 7.0)
@@ -32,11 +32,9 @@ def test_a_line_is_json_without_nan_whatever_the_gauges_are() -> None:
 
 def test_gauges_of_other_roles_carry_their_name_and_never_hide_a_metric() -> None:
     view = MetricsAggregator(0.0)
-    view.observe_heartbeat(
-        "trainer", "t", "t", Heartbeat(gauges={"queue_fill": 0.5, "tps": 9e9}), 1.0
-    )
-    view.observe_heartbeat("predictor", "p0", "p", Heartbeat(gauges={"batch": 10.0}), 1.0)
-    view.observe_heartbeat("predictor", "p1", "q", Heartbeat(gauges={"batch": 20.0}), 1.0)
+    view.observe_heartbeat("trainer", "t", Heartbeat(gauges={"queue_fill": 0.5, "tps": 9e9}), 1.0)
+    view.observe_heartbeat("predictor", "p", Heartbeat(gauges={"batch": 10.0}), 1.0)
+    view.observe_heartbeat("predictor", "q", Heartbeat(gauges={"batch": 20.0}), 1.0)
     assert view.extra == {"queue_fill": 0.5, "predictor_batch": 15.0}
     assert view.line(1.0)["tps"] == 0.0
 
@@ -88,7 +86,7 @@ def test_a_restarted_actor_adds_to_the_rates_from_zero() -> None:
     view = MetricsAggregator(0.0)
     for tick in range(6):
         actor_heartbeat(view, "a", float(tick), env_steps=100 * tick, predictions=100 * tick)
-    view.role_gone("a", 5.0)
+    view.role_gone("a")
     for tick in range(6):
         actor_heartbeat(view, "a2", 5.0 + tick, env_steps=100 * tick, predictions=100 * tick)
         line = view.line(5.0 + tick)
@@ -106,7 +104,7 @@ def test_a_trainer_restarted_from_a_checkpoint_goes_back_without_negative_rates(
         trainer_heartbeat(
             view, "t", float(tick), env_steps=steps, learned_steps=steps, seen_a=steps
         )
-    view.role_gone("t", 5.0)
+    view.role_gone("t")
     trainer_heartbeat(
         view,
         "t2",
@@ -136,7 +134,7 @@ def test_a_ghost_of_a_replaced_trainer_is_ignored() -> None:
 def test_a_silent_trainer_that_speaks_again_is_the_same_trainer() -> None:
     view = MetricsAggregator(0.0)
     trainer_heartbeat(view, "t", 0.0, env_steps=100, learned_steps=100)
-    view.role_gone("t", 5.0)
+    view.role_gone("t")
     trainer_heartbeat(view, "t", 8.0, env_steps=180, learned_steps=180)
     trainer_heartbeat(view, "t", 10.0, env_steps=200, learned_steps=200)
     line = view.line(10.0)
@@ -163,7 +161,7 @@ def test_the_return_is_the_mean_of_the_last_hundred_episodes() -> None:
     view = MetricsAggregator(0.0)
     for number in range(130):
         heartbeat = Heartbeat({"episodes": number + 1}, episode_returns=(float(number),))
-        view.observe_heartbeat("actor", "a", "a", heartbeat, 1.0)
+        view.observe_heartbeat("actor", "a", heartbeat, 1.0)
         if number == 3:
             assert view.line(1.0)["return_mean_100"] == 1.5
             assert view.returns_in_mean == 4
@@ -175,17 +173,11 @@ def test_the_return_is_the_mean_of_the_last_hundred_episodes() -> None:
 
 def test_episodes_whose_heartbeat_went_missing_are_counted_by_the_counter() -> None:
     view = MetricsAggregator(0.0)
-    view.observe_heartbeat(
-        "actor", "a", "a", Heartbeat({"episodes": 1}, episode_returns=(1.0,)), 1.0
-    )
-    view.observe_heartbeat(
-        "actor", "a", "a", Heartbeat({"episodes": 4}, episode_returns=(1.0,)), 2.0
-    )
-    view.role_gone("a", 3.0)
-    view.observe_heartbeat(
-        "actor", "a", "a", Heartbeat({"episodes": 5}, episode_returns=(1.0,)), 4.0
-    )
-    view.observe_heartbeat("actor", "b", "b", Heartbeat(episode_returns=(1.0, 2.0)), 5.0)
+    view.observe_heartbeat("actor", "a", Heartbeat({"episodes": 1}, episode_returns=(1.0,)), 1.0)
+    view.observe_heartbeat("actor", "a", Heartbeat({"episodes": 4}, episode_returns=(1.0,)), 2.0)
+    view.role_gone("a")
+    view.observe_heartbeat("actor", "a", Heartbeat({"episodes": 5}, episode_returns=(1.0,)), 4.0)
+    view.observe_heartbeat("actor", "b", Heartbeat(episode_returns=(1.0, 2.0)), 5.0)
     assert view.line(5.0)["episodes"] == 7
 
 
@@ -194,11 +186,9 @@ def test_a_resumed_run_goes_on_with_its_time_and_episodes() -> None:
     assert view.line(12.0)["time_s"] == 122.5
     # This actor has lived through the older view, which counted its first six episodes.
     view.observe_heartbeat(
-        "actor", "a", "a", Heartbeat({"episodes": 8}, episode_returns=(1.0, 2.0)), 13.0
+        "actor", "a", Heartbeat({"episodes": 8}, episode_returns=(1.0, 2.0)), 13.0
     )
-    view.observe_heartbeat(
-        "actor", "b", "b", Heartbeat({"episodes": 1}, episode_returns=(3.0,)), 13.0
-    )
+    view.observe_heartbeat("actor", "b", Heartbeat({"episodes": 1}, episode_returns=(3.0,)), 13.0)
     assert view.line(13.0)["episodes"] == 43
 
 
@@ -210,13 +200,13 @@ def test_wait_shares_are_means_over_the_processes_of_a_role_within_the_window() 
         new = max(0, tick - 20)
         first = {"actions": 0.5 * new, "total": float(tick)}
         second = {"actions": 1.0 * old, "unroll": 0.25 * new, "total": float(tick)}
-        view.observe_heartbeat("actor", "a0", "a", Heartbeat(waits=first), float(tick))
-        view.observe_heartbeat("actor", "a1", "b", Heartbeat(waits=second), float(tick))
-    view.observe_heartbeat("trainer", "t", "t", Heartbeat(waits={"queue": 1.0, "total": 4.0}), 30.0)
+        view.observe_heartbeat("actor", "a", Heartbeat(waits=first), float(tick))
+        view.observe_heartbeat("actor", "b", Heartbeat(waits=second), float(tick))
+    view.observe_heartbeat("trainer", "t", Heartbeat(waits={"queue": 1.0, "total": 4.0}), 30.0)
     share = view.line(30.0)["wait_share"]
     assert share["actor"] == pytest.approx({"actions": 0.25, "unroll": 0.125, "working": 0.625})
     assert share["trainer"] == pytest.approx({"queue": 0.25, "working": 0.75})
-    view.role_gone("b", 30.0)
+    view.role_gone("b")
     share = view.line(30.0)["wait_share"]
     assert share["actor"] == pytest.approx({"actions": 0.5, "working": 0.5})
 
@@ -234,7 +224,7 @@ def test_waits_before_the_first_learned_batch_are_no_part_of_the_shares() -> Non
     for tick in range(1, 10):
         now, waited = float(tick), min(float(tick), 6.0)
         waits = {"weights": waited, "total": now}
-        view.observe_heartbeat("actor", "a0", "a", Heartbeat(waits=waits), now)
+        view.observe_heartbeat("actor", "a", Heartbeat(waits=waits), now)
         # as resumed from a checkpoint: what counts is what this trainer learns
         trainer_heartbeat(view, "t", now, learned_steps=500 + 20 * max(0, tick - 6))
     # the window would reach back to the first heartbeat; the last wait ended with the sixth
@@ -245,20 +235,16 @@ def test_waits_before_the_first_learned_batch_are_no_part_of_the_shares() -> Non
 
 def test_seconds_by_part_are_sums_over_the_processes_of_a_role_that_never_fall() -> None:
     view = MetricsAggregator(0.0)
-    view.observe_heartbeat("actor", "a0", "a", Heartbeat(parts={"encode": 1.0, "total": 3.0}), 1.0)
-    view.observe_heartbeat("actor", "a1", "b", Heartbeat(parts={"encode": 0.5, "total": 2.0}), 1.0)
-    view.observe_heartbeat(
-        "trainer", "t", "t", Heartbeat(parts={"forward": 0.25, "total": 1.0}), 1.0
-    )
-    view.observe_heartbeat("actor", "a0", "a", Heartbeat(parts={"encode": 1.5, "total": 4.0}), 2.0)
+    view.observe_heartbeat("actor", "a", Heartbeat(parts={"encode": 1.0, "total": 3.0}), 1.0)
+    view.observe_heartbeat("actor", "b", Heartbeat(parts={"encode": 0.5, "total": 2.0}), 1.0)
+    view.observe_heartbeat("trainer", "t", Heartbeat(parts={"forward": 0.25, "total": 1.0}), 1.0)
+    view.observe_heartbeat("actor", "a", Heartbeat(parts={"encode": 1.5, "total": 4.0}), 2.0)
     assert view.line(2.0)["part_seconds"] == {
         "actor": {"encode": 2.0, "total": 6.0},
         "trainer": {"forward": 0.25, "total": 1.0},
     }
-    view.role_gone("a", 2.0)
-    view.observe_heartbeat(
-        "actor", "a0", "c", Heartbeat(parts={"encode": 0.125, "total": 0.5}), 3.0
-    )
+    view.role_gone("a")
+    view.observe_heartbeat("actor", "c", Heartbeat(parts={"encode": 0.125, "total": 0.5}), 3.0)
     assert view.line(3.0)["part_seconds"]["actor"] == {"encode": 2.125, "total": 6.5}
 
 
@@ -269,7 +255,7 @@ def test_the_memory_of_a_view_does_not_grow_with_the_heartbeats() -> None:
         heartbeat = Heartbeat(
             {"env_steps": tick, "predictions": tick}, waits={"x": 0.0, "total": now}
         )
-        view.observe_heartbeat("actor", "a", "a", heartbeat, now)
+        view.observe_heartbeat("actor", "a", heartbeat, now)
     samples = view._env_steps_rate._samples, view._processes["a"].waits
     assert all(len(each) <= 102 for each in samples)
     assert view.line(20.0)["pps"] == pytest.approx(1000.0, rel=0.02)

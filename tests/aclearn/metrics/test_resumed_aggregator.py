@@ -20,16 +20,12 @@ def _heartbeat(
 def _first_view() -> MetricsAggregator:
     """An actor of 130 steps that died, one of 70 that lives; the trainer knows 150 of 200."""
     view = MetricsAggregator(0.0)
-    view.observe_heartbeat(
-        "actor", "actor-0", "dead", _heartbeat([5.0], env_steps=130, episodes=1), 1.0
-    )
-    view.observe_heartbeat(
-        "actor", "actor-1", "alive", _heartbeat([], env_steps=70, episodes=0), 1.0
-    )
+    view.observe_heartbeat("actor", "dead", _heartbeat([5.0], env_steps=130, episodes=1), 1.0)
+    view.observe_heartbeat("actor", "alive", _heartbeat([], env_steps=70, episodes=0), 1.0)
     account = {"env_steps": 150, "learned_steps": 140, "in_flight_steps": 6, "updates": 9}
     seen = {"seen_dead": 100, "seen_alive": 50}
-    view.observe_heartbeat("trainer", "t", "t", _heartbeat([], {"lag": 4}, **account, **seen), 1.0)
-    view.role_gone("dead", 2.0)
+    view.observe_heartbeat("trainer", "t", _heartbeat([], {"lag": 4}, **account, **seen), 1.0)
+    view.role_gone("dead")
     return view
 
 
@@ -52,9 +48,7 @@ def test_a_new_view_begins_where_the_old_one_ended() -> None:
 
 def test_an_actor_that_is_heard_again_has_its_steps_in_flight_again() -> None:
     view = _next_view(_first_view())
-    view.observe_heartbeat(
-        "actor", "actor-1", "alive", _heartbeat([], env_steps=80, episodes=0), 11.0
-    )
+    view.observe_heartbeat("actor", "alive", _heartbeat([], env_steps=80, episodes=0), 11.0)
     line = view.line(11.0)
     assert (line["env_steps"], line["in_flight_steps"]) == (210, 6 + 30)
     assert line["dropped_steps"] == {"lag": 4, "actor_lost": 30}
@@ -63,7 +57,7 @@ def test_an_actor_that_is_heard_again_has_its_steps_in_flight_again() -> None:
 def test_a_trainer_that_went_back_to_its_checkpoint_takes_no_step_away() -> None:
     view = _next_view(_first_view())
     account = {"env_steps": 60, "learned_steps": 60, "in_flight_steps": 0, "updates": 4}
-    view.observe_heartbeat("trainer", "t", "t2", _heartbeat([], **account, seen_dead=60), 11.0)
+    view.observe_heartbeat("trainer", "t2", _heartbeat([], **account, seen_dead=60), 11.0)
     line = view.line(11.0)
     assert line["env_steps"] == 200
     assert line["dropped_steps"] == {"actor_lost": (130 - 60) + 70}

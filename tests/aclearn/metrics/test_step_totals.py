@@ -39,13 +39,13 @@ def test_unseen_steps_of_a_dead_actor_are_lost_until_the_trainer_counts_them_its
     view = MetricsAggregator(0.0)
     trainer_heartbeat(view, "t", 1.0, env_steps=100, learned_steps=100, seen_a=100)
     actor_heartbeat(view, "a", 1.0, env_steps=130)
-    view.role_gone("a", 2.0)
+    view.role_gone("a")
     line = view.line(2.0)
     assert (line["env_steps"], line["dropped_steps"]) == (130, {"actor_lost": 30})
     assert identity_holds(line)
 
     closed = {"env_steps": 130, "learned_steps": 100, "seen.a": 130}
-    view.observe_heartbeat("trainer", "t", "t", Heartbeat(closed, dropped={"actor_lost": 30}), 3.0)
+    view.observe_heartbeat("trainer", "t", Heartbeat(closed, dropped={"actor_lost": 30}), 3.0)
     line = view.line(3.0)
     assert (line["env_steps"], line["dropped_steps"]) == (130, {"actor_lost": 30})
 
@@ -55,7 +55,7 @@ def test_what_a_trainer_no_longer_names_stays_counted() -> None:
     view = MetricsAggregator(0.0)
     actor_heartbeat(view, "gone", 1.0, env_steps=130)
     actor_heartbeat(view, "alive", 1.0, env_steps=50)
-    view.role_gone("gone", 2.0)
+    view.role_gone("gone")
     # It closed "gone" without knowing of its last 30 steps.
     trainer_heartbeat(
         view, "t", 3.0, env_steps=150, learned_steps=150, seen_gone=100, seen_alive=50
@@ -90,7 +90,7 @@ def test_steps_that_only_a_dead_trainer_saw_stay_counted(dies) -> None:
         view, "t", 1.0, env_steps=100, learned_steps=90, in_flight_steps=10, seen_a=100
     )
     if dies:
-        view.role_gone("a", 2.0)
+        view.role_gone("a")
     trainer_heartbeat(view, "t2", 3.0, env_steps=50, learned_steps=50, seen_a=50)
     line = view.line(3.0)
     assert line["env_steps"] == 100
@@ -107,7 +107,7 @@ def test_steps_that_only_a_dead_trainer_saw_stay_counted(dies) -> None:
 def test_an_unroll_of_an_actor_that_was_taken_for_gone_stays_counted() -> None:
     view = MetricsAggregator(0.0)
     actor_heartbeat(view, "a", 0.0, env_steps=80)
-    view.role_gone("a", 1.0)
+    view.role_gone("a")
     trainer_heartbeat(view, "t", 2.0, env_steps=100, learned_steps=100, seen_a=100)
     trainer_heartbeat(view, "t2", 3.0, env_steps=50, learned_steps=50, seen_a=50)
     line = view.line(3.0)
@@ -180,9 +180,7 @@ class WholeRun(RuleBasedStateMachine):
         self.now += 0.25
         counters = self.ledger.heartbeat_counters()
         heartbeat = Heartbeat(counters, dropped=self.ledger.dropped_steps)
-        self.view.observe_heartbeat(
-            "trainer", "trainer", f"trainer{self.trainer}", heartbeat, self.now
-        )
+        self.view.observe_heartbeat("trainer", f"trainer{self.trainer}", heartbeat, self.now)
         self.trainer_said = {
             name.removeprefix("seen."): value
             for name, value in counters.items()
@@ -196,7 +194,7 @@ class WholeRun(RuleBasedStateMachine):
         name = self._name(index)
         if name is not None:
             self.dead.add(name)
-            self.view.role_gone(name, self.now)
+            self.view.role_gone(name)
             self.ledger.close(name, self.said.get(name, 0) if told else None)
 
     @rule()
@@ -205,7 +203,7 @@ class WholeRun(RuleBasedStateMachine):
 
     @rule()
     def trainer_restarts(self) -> None:
-        self.view.role_gone(f"trainer{self.trainer}", self.now)
+        self.view.role_gone(f"trainer{self.trainer}")
         self.trainer += 1
         self.ledger = StepLedger.from_state(self.saved)
         for name in self.dead:
