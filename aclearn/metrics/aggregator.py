@@ -6,14 +6,16 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aclearn.metrics.names import EPISODES_FOR_TARGET, METRIC_NAMES, PART_SECONDS
 from aclearn.metrics.step_totals import StepTotals
 from aclearn.telemetry import add_up, shares
 from aclearn.telemetry.labels import TOTAL
 from aclearn.telemetry.rates import CounterRate, SlidingRate
-from aclearn.wire import Heartbeat
+
+if TYPE_CHECKING:  # the wire brings sockets
+    from aclearn.wire import Heartbeat
 
 _PART_DIGITS: Final = 4
 _TRAINER_COUNTS: Final = (
