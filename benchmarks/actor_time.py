@@ -32,18 +32,17 @@ from aclearn.config import config_from_yaml
 from aclearn.distributions import distribution_of
 from aclearn.launch.resources import keep_freed_memory
 from aclearn.policies import Architecture
-from aclearn.rollout import UnrollCounter
+from aclearn.rollout import PolicySnapshot, UnrollCounter
 from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion, Unroll
 from aclearn.wire import Envelope, UnrollReply, encode
-from compress import ArtifactPolicy, Context, PolicyRuntime, parse_chain, parse_words
+from compress import ArtifactRuntime, Context, parse_chain, parse_words
 from services.actor.action_sources import LocalActions
 from services.actor.core import Actor
 from services.actor.env_groups import make_groups
 from services.actor.unroll_sender import UnrollSender
 from services.runtime.policy_client import PolicyClient
 from services.runtime.policy_factory import make_runtime
-from services.runtime.policy_sources import PolicySnapshot
 
 EAGER = "eager fp32"
 RUNTIMES = {EAGER: "torch", "ONNX fp32": "onnx"}
@@ -65,8 +64,8 @@ class Always:
 
     silent, compressed = True, False
 
-    def __init__(self, swap: Callable[[int], PolicySnapshot]) -> None:
-        self._swap = swap
+    def __init__(self, load: Callable[[int], PolicySnapshot]) -> None:
+        self._load = load
 
     def follow(self, peer: Any) -> None:
         """It is everybody's."""
@@ -75,15 +74,15 @@ class Always:
         """The next version."""
         return PolicyVersion(0, known.version + 1), known.version + 1
 
-    def question(self, known: PolicyVersion, *, plain: bool) -> Any:
+    def question(self, known: PolicyVersion, *, uncompressed: bool) -> Any:
         """Nobody has to be asked."""
 
     def version(self, message: Any) -> None:
         """Nobody answers."""
 
-    def take(self, at: PolicyVersion, found: int) -> PolicySnapshot:
-        """Swap it in."""
-        return self._swap(found)
+    def load(self, at: PolicyVersion, found: int) -> PolicySnapshot:
+        """Make it ready to act."""
+        return self._load(found)
 
 
 class Sink:
@@ -109,24 +108,21 @@ class Sink:
         return self._answers.popleft() if self._answers else None
 
 
-def of_weights(
-    architecture: Architecture, kind: str, envs: int
-) -> tuple[PolicyRuntime, Callable[[int], PolicySnapshot]]:
-    """A runtime of the uncompressed policy, and what puts a version's weights into it."""
+def of_weights(architecture: Architecture, kind: str, envs: int) -> Callable[[int], PolicySnapshot]:
+    """Makes versions of the uncompressed policy ready to act."""
     runtime = make_runtime(architecture, kind, device="cpu", max_batch=envs)
     weights = [policy_of(architecture, version).tensors for version in (0, 1)]
 
-    def swap(version: int) -> PolicySnapshot:
-        runtime.swap(weights[version % 2])
-        return PolicySnapshot(runtime.executable, PolicyVersion(0, version))
+    def load(version: int) -> PolicySnapshot:
+        return PolicySnapshot(runtime.load(weights[version % 2]), PolicyVersion(0, version))
 
-    return runtime, swap
+    return load
 
 
 def of_artifacts(
     architecture: Architecture, words: str, known: Any, most: int
-) -> tuple[ArtifactPolicy, Callable[[int], PolicySnapshot]]:
-    """A runtime of a chain's artifacts, and what checks and swaps in a version's.
+) -> Callable[[int], PolicySnapshot]:
+    """Checks a chain's artifacts and makes them ready to act.
 
     Args:
         architecture: of the uncompressed policy.
@@ -140,28 +136,25 @@ def of_artifacts(
     for version in range(most):
         next_one = replace(made, at=PolicyVersion(0, version), digest="")
         versions.append(replace(next_one, digest=next_one.computed_digest()))
-    runtime = ArtifactPolicy(architecture)
+    runtime = ArtifactRuntime(architecture)
 
-    def swap(version: int) -> PolicySnapshot:
-        runtime.swap(versions[version])
-        return PolicySnapshot(runtime.executable, PolicyVersion(0, version), made.chain)
+    def load(version: int) -> PolicySnapshot:
+        executable = runtime.load(versions[version])
+        return PolicySnapshot(executable, PolicyVersion(0, version), made.chain)
 
-    return runtime, swap
+    return load
 
 
 class Measured:
     """An actor that runs for a while, and again.
 
     Args:
-        runtime: its policy.
-        swap: puts a version into it.
+        load: makes a version ready to act.
         envs: its environments.
         index: its number among the actors.
     """
 
-    def __init__(
-        self, runtime: Any, swap: Callable[[int], PolicySnapshot], *, envs: int, index: int
-    ) -> None:
+    def __init__(self, load: Callable[[int], PolicySnapshot], *, envs: int, index: int) -> None:
         config = config_from_yaml(_CONFIG.format(envs=envs))
         self._meter, self._seconds = WaitMeter(), 0.0
         self._begun: tuple[float, int, dict[str, float]] | None = None
@@ -169,11 +162,10 @@ class Measured:
         trainer: Any = Sink()
         policies: Any = Sink()  # which nobody has to ask
         membership: Any = None  # nobody comes or goes
-        client = self._client = PolicyClient(policies, Always(swap))
+        client = self._client = PolicyClient(policies, Always(load))
         self.actor = Actor(
             [self._group],
             actions=LocalActions(
-                runtime,
                 client,
                 distribution_of(self._group.env.spec.action),
                 np.random.default_rng(index),
@@ -227,13 +219,13 @@ def main() -> None:
     architecture, known = architecture_of(options.network), visited(256)
     # as often as it may be looked for, every hundredth of a second, in all rounds
     most = 100 * (2 + round((1 + _ROUNDS) * options.seconds))
-    found: dict[str, tuple[Any, Callable[[int], PolicySnapshot]]] = {
+    found: dict[str, Callable[[int], PolicySnapshot]] = {
         **{name: of_weights(architecture, kind, options.envs) for name, kind in RUNTIMES.items()},
         **{words: of_artifacts(architecture, words, known, most) for words in CHAINS},
     }
     actors = {
-        name: Measured(runtime, swap, envs=options.envs, index=index)
-        for index, (name, (runtime, swap)) in enumerate(found.items())
+        name: Measured(load, envs=options.envs, index=index)
+        for index, (name, load) in enumerate(found.items())
     }
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in actors}
     for _ in range(1 + _ROUNDS):

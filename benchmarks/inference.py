@@ -28,11 +28,11 @@ from aclearn.config import EnvConfig
 from aclearn.envs import make_vector_env
 from aclearn.launch.resources import keep_freed_memory
 from aclearn.policies import Architecture, describe_architecture
-from aclearn.types import PolicyVersion
-from aclearn.types.observation_spec import OBSERVATION
+from aclearn.rollout import Executable
+from aclearn.types import OBSERVATION, PolicyVersion
 from aclearn.wire import decode, encode
 from compress import (
-    ArtifactPolicy,
+    ArtifactRuntime,
     ChainError,
     CompressorChain,
     Context,
@@ -41,7 +41,6 @@ from compress import (
     parse_words,
 )
 from compress.runtimes.graph_cache import GraphCache
-from compress.runtimes.protocols import Executable
 from services.runtime.artifact_messages import artifact_of, reply_of
 from services.runtime.policy_factory import warn_of_idle_links
 
@@ -117,12 +116,13 @@ def variants(architecture: Architecture, observations: Any) -> dict[str, tuple[E
 def measure_calls(executables: dict[str, Executable], batch: Any, rounds: int) -> dict[str, float]:
     """Milliseconds of a call by name: the median over rounds in which all take turns."""
     times: dict[str, list[float]] = {name: [] for name in executables}
+    observations = {OBSERVATION: batch}
     for _ in range(rounds):
         for name, executable in executables.items():
-            executable.logits(batch)
+            executable.step(observations)
             started = time.perf_counter()
             for _ in range(_CALLS):
-                executable.logits(batch)
+                executable.step(observations)
             times[name].append(1000 * (time.perf_counter() - started) / _CALLS)
     return {name: statistics.median(found) for name, found in times.items()}
 
@@ -150,7 +150,7 @@ def measure_refresh(name: str, words: str, observations: Any, rounds: int) -> No
     chain: CompressorChain = parse_chain(
         parse_words(words), batch_sizes=(1,), fidelity_observations=32, fidelity_every=10
     )
-    context, actor = Context(observations), ArtifactPolicy(architecture)
+    context, actor = Context(observations), ArtifactRuntime(architecture)
     parts: dict[str, list[float]] = {}
     totals, with_comparison = [], []
     rng = np.random.default_rng(0)
@@ -165,7 +165,7 @@ def measure_refresh(name: str, words: str, observations: Any, rounds: int) -> No
         frames = encode(reply_of(artifact), run="r", sender="s", sequence=1)
         received = artifact_of(decode([bytes(frame) for frame in frames]).message)  # type: ignore[arg-type]
         carried = time.perf_counter()
-        actor.swap(received)
+        actor.load(received)
         done = time.perf_counter()
         if version < 4:
             continue  # calibration, latency, first session

@@ -28,8 +28,7 @@ from aclearn.envs import VectorEnv, make_vector_env
 from aclearn.launch.resources import keep_freed_memory
 from aclearn.policies import Architecture
 from aclearn.rollout import UnrollBuilder, UnrollCounter
-from aclearn.types import ActionBatch, PolicyVersion, UnrollSpec
-from aclearn.types.observation_spec import OBSERVATION
+from aclearn.types import OBSERVATION, ActionBatch, PolicyVersion, UnrollSpec
 from services.runtime.policy_factory import architecture_of, make_runtime
 
 if TYPE_CHECKING:
@@ -108,12 +107,12 @@ def inference_cost(config: Config, seconds: float) -> Cost:
     device = "auto" if local else config.predictor.device
     architecture = architecture_of(config, env.spec)
     runtime = make_runtime(architecture, kind, threads=1, device=device, max_batch=env.num_envs)
-    runtime.swap(random_weights(architecture))
+    policy = runtime.load(random_weights(architecture))
     distribution = distribution_of(architecture.action_spec)
 
     def run(times: int) -> None:
         for _ in range(times):
-            distribution.sample(runtime.logits(observations), rng)
+            distribution.sample(policy.step({OBSERVATION: observations}).parameters, rng)
 
     cost = _cost_of(run, steps_each=env.num_envs, seconds=seconds)
     env.close()

@@ -99,11 +99,11 @@ def predictor() -> None:
     from compress.runtimes.onnx_runtime import OnnxExecutable
     from services.cli import main as cli
 
-    compute = OnnxExecutable.logits
+    compute = OnnxExecutable.step
 
-    def logits(self: Any, observations: Any) -> Any:
+    def step(self: Any, observations: Any, state: Any = ()) -> Any:
         time.sleep(_PREDICTION_S)
-        return compute(self, observations)
+        return compute(self, observations, state)
 
-    OnnxExecutable.logits = logits  # type: ignore[method-assign]
+    OnnxExecutable.step = step  # type: ignore[method-assign]
     cli()

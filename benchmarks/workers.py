@@ -33,6 +33,7 @@ from parts import collect_unrolls, make_env, random_weights
 from aclearn.config import Config, load_config
 from aclearn.distributions import distribution_of
 from aclearn.launch.resources import keep_freed_memory
+from aclearn.rollout import PolicySnapshot
 from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion
 from aclearn.types.observation_spec import OBSERVATION
@@ -41,7 +42,6 @@ from services.predictor.core import make_step
 from services.predictor.outbox import Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
 from services.runtime.policy_factory import architecture_of, make_runtime
-from services.runtime.policy_sources import PolicySnapshot
 from services.runtime.worker_pool import Step, WorkerPool
 
 _CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pong.yaml"
@@ -106,9 +106,8 @@ def predictor_workers(config: Config, count: int) -> Iterator[Done]:
     architecture = architecture_of(config, env.spec)
     env.close()
     runtime = make_runtime(architecture, config.predictor.runtime, device="cpu")
-    runtime.swap(random_weights(architecture))
     distribution = distribution_of(architecture.action_spec)
-    acting = PolicySnapshot(runtime.executable, PolicyVersion(0, 0))
+    acting = PolicySnapshot(runtime.load(random_weights(architecture)), PolicyVersion(0, 0))
     size = len(observations)
     requests = [
         Pending(b"actor", ActRequest(number, observations), came_at=0.0, deadline=math.inf)

@@ -2,9 +2,8 @@
 
     chain = CompressorChain().add(Pruning(0.5)).add(Quantizer("INT8")).add(ONNX())
     artifact = chain.compress(Policy.of(architecture, tensors), Context(observations))
-    runtime = ArtifactPolicy(architecture)
-    runtime.swap(artifact)
-    logits = runtime.logits(observations)
+    policy = ArtifactRuntime(architecture).load(artifact)
+    logits = policy.step({"observation": observations}).parameters
 
 Torch is imported by the first link that computes with it: who runs ONNX artifacts never pays.
 """
@@ -27,15 +26,15 @@ from compress.methods.static_graph import ONNX, TorchScript
 from compress.modules.fusion import fold_batch_norm, fold_normalisation, fuse_module
 from compress.parse import LINKS, parse_chain, parse_words
 from compress.policy import Context, Policy
-from compress.runtimes.artifact_policy import ArtifactPolicy, check_probe
-from compress.runtimes.onnx_runtime import OnnxPolicy
+from compress.runtimes.artifact_runtime import ArtifactRuntime, check_probe
+from compress.runtimes.onnx_runtime import OnnxRuntime
 from compress.runtimes.protocols import PolicyRuntime
 
 __all__ = [
     "LINKS",
     "ONNX",
     "Artifact",
-    "ArtifactPolicy",
+    "ArtifactRuntime",
     "ChainError",
     "CompressorChain",
     "Context",
@@ -45,7 +44,7 @@ __all__ = [
     "Link",
     "LowRank",
     "NeedsObservations",
-    "OnnxPolicy",
+    "OnnxRuntime",
     "Policy",
     "PolicyGraph",
     "PolicyRuntime",

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from aclearn.distributions import distribution_of
 from aclearn.policies import Architecture
+from aclearn.rollout import Executable
+from aclearn.types import OBSERVATION
 from compress.artifact import Artifact, Fidelity
 from compress.errors import ChainError, RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph, check_tensors
 from compress.link import MOST_NAME_BYTES, Link, is_id
 from compress.policy import Context, Policy
 from compress.runtimes.graph_cache import GraphCache
-from compress.runtimes.protocols import Executable
 
 #: Observations that travel with an artifact, for the check before a swap.
 _PROBES = 2
@@ -191,7 +192,7 @@ class CompressorChain:
             graph=graph,
             tensors=tensors,
             probe_observations=probe,
-            probe_logits=_finite(executable.logits(probe), "the compressed policy"),
+            probe_logits=_answers(executable, probe),
             fidelity=fidelity,
             latency_ms=self._latency(graph, executable, context, rng),
             min_action_prob=self._min_action_prob,
@@ -230,7 +231,7 @@ class CompressorChain:
             _finite(original_logits(context, observations), "the policy"),
             # of what acts: the floor is mixed in
             distribution.with_min_action_prob(
-                _finite(executable.logits(observations), "the compressed policy"),
+                _answers(executable, observations),
                 self._min_action_prob,
             ),
             original.at.version,
@@ -283,6 +284,12 @@ def _one_thread(graph: PolicyGraph) -> AbstractContextManager[None]:
     return one_thread()
 
 
+def _answers(executable: Executable, observations: NDArray[np.generic]) -> NDArray[np.float32]:
+    """The compressed policy's parameters `[N, P]`."""
+    parameters = executable.step({OBSERVATION: observations}).parameters
+    return _finite(parameters, "the compressed policy")
+
+
 def _finite(logits: NDArray[np.float32], whose: str) -> NDArray[np.float32]:
     """The logits; weights may be finite and what they give overflow all the same."""
     if not np.isfinite(logits).all():
@@ -297,6 +304,6 @@ def median_ms(
     times = []
     for _ in range(calls + 2):
         started = perf_counter()
-        executable.logits(observations)
+        executable.step({OBSERVATION: observations})
         times.append(1000 * (perf_counter() - started))
     return float(np.median(times[2:]))

@@ -11,6 +11,7 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
+from aclearn.types import OBSERVATION
 from compress.artifact import Artifact
 from compress.errors import ChainError
 from compress.graphs.onnx_graph import build_onnx, onnx_tensors
@@ -18,7 +19,7 @@ from compress.graphs.policy_graph import stored_as_float32
 
 
 def export_onnx(artifact: Artifact, metadata: Mapping[str, str] | None = None) -> bytes:
-    """A serialised ONNX model `observations [N, *shape] → logits [N, A]` that needs nothing else.
+    """A serialised, whole ONNX model `observation [N, *shape] → parameters [N, P]`.
 
     It computes what the artifact's graph says; uint8 observations go in raw. Its metadata has the
     artifact's version, generation, chain, digest and fidelity beside what is given.
@@ -55,9 +56,9 @@ def export_onnx(artifact: Artifact, metadata: Mapping[str, str] | None = None) -
 
 
 def run_onnx(model: bytes, observations: NDArray[Any]) -> NDArray[np.float32]:
-    """What a fresh session of a self-contained model answers: logits `[N, A]`."""
+    """What a fresh session of a self-contained model answers: parameters `[N, P]`."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    result: NDArray[np.float32] = session.run(None, {"observations": observations})[0]
+    result: NDArray[np.float32] = session.run(None, {OBSERVATION: observations})[0]
     return result

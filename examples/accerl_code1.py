@@ -18,7 +18,7 @@ from aclearn.policies import describe_architecture
 from aclearn.policies.network import PolicyNetwork, tensors_of
 from compress import (
     ONNX,
-    ArtifactPolicy,
+    ArtifactRuntime,
     CompressorChain,
     Context,
     Distiller,
@@ -60,11 +60,11 @@ def main() -> None:
     artifact = chain.compress(policy, context)
 
     # Actors collect data by using the compressed policy network.
-    actor = ArtifactPolicy(architecture)
-    actor.swap(artifact)
+    actor = ArtifactRuntime(architecture).load(artifact)
     distribution = distribution_of(architecture.action_spec)
     for _ in range(20):
-        actions, _ = distribution.sample(actor.logits(visited[-1]), rng)
+        output = actor.step({"observation": visited[-1]})
+        actions, _ = distribution.sample(output.parameters, rng)
         env.send(actions)
         visited.append(env.recv().observations["observation"])
     env.close()

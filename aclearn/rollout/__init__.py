@@ -1,14 +1,18 @@
-"""Unrolls in the making, and the actor's account of its steps; free of torch."""
+"""Acting, unrolls in the making, and the actor's account of its steps; free of torch."""
 
 from __future__ import annotations
 
+from aclearn.rollout.acting import Executable, PolicySnapshot, act
 from aclearn.rollout.episode_statistics import EpisodeTracker, FinishedEpisode
 from aclearn.rollout.unroll_builder import UnrollBuilder
 from aclearn.rollout.unroll_counter import UnrollCounter
 
 __all__ = [
     "EpisodeTracker",
+    "Executable",
     "FinishedEpisode",
+    "PolicySnapshot",
     "UnrollBuilder",
     "UnrollCounter",
+    "act",
 ]

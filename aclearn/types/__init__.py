@@ -7,13 +7,14 @@ from aclearn.types.action_spec import ActionSpec
 from aclearn.types.architecture_names import ARCHITECTURES, refuse_recurrence
 from aclearn.types.env_spec import EnvSpec, EnvStep
 from aclearn.types.flat_parameters import Shapes, flat_size, split_flat
-from aclearn.types.observation_spec import LeafSpec, ObservationSpec
+from aclearn.types.observation_spec import OBSERVATION, LeafSpec, ObservationSpec
 from aclearn.types.policy_output import PolicyOutput, State, zeroed
 from aclearn.types.policy_version import PolicyVersion
 from aclearn.types.unroll import Unroll, UnrollSpec
 
 __all__ = [
     "ARCHITECTURES",
+    "OBSERVATION",
     "ActionBatch",
     "ActionSpec",
     "EnvSpec",

@@ -21,6 +21,7 @@ class ActionBatch(NamedTuple):
         parameters: `[B, P]` float32 that were sampled from, where the run asks for them.
         state: float32 `[B, …]` each, the policy's memory before the step.
         masks: `[B, A]` bool, the actions that were allowed; None: all.
+        next_state: the same memory after the step.
     """
 
     actions: NDArray[np.int32]
@@ -30,3 +31,4 @@ class ActionBatch(NamedTuple):
     parameters: NDArray[np.float32] | None = None
     state: tuple[NDArray[np.float32], ...] = ()
     masks: NDArray[np.bool_] | None = None
+    next_state: tuple[NDArray[np.float32], ...] = ()

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper
 
 from aclearn.policies import Layer
 from aclearn.policies.layers import OBSERVATIONS
+from aclearn.types import OBSERVATION
 from compress.errors import ChainError
 from compress.graphs.policy_graph import PolicyGraph, TensorSpec
 
@@ -32,7 +33,7 @@ _ONNX_TYPES = {
 
 
 def build_onnx(graph: PolicyGraph, *, tensors_as_inputs: bool = False) -> bytes:
-    """A serialised ONNX model `observations [N, *shape] → logits [N, A]` without its weights.
+    """A serialised ONNX model `observation [N, *shape] → parameters [N, P]` without its weights.
 
     Every tensor that `onnx_tensors` lists is an initialiser that says "external", so a session can
     only be made with all of them given; or, with `tensors_as_inputs`, an input of each call.
@@ -62,14 +63,16 @@ def build_onnx(graph: PolicyGraph, *, tensors_as_inputs: bool = False) -> bytes:
             )
     architecture = graph.architecture
     observations = helper.make_tensor_value_info(
-        "observations",
+        OBSERVATION,
         _ONNX_TYPES[architecture.observation_dtype],
         ["N", *architecture.observation_shape],
     )
-    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", architecture.actions])
+    parameters = helper.make_tensor_value_info(
+        "parameters", TensorProto.FLOAT, ["N", architecture.actions]
+    )
     model = helper.make_model(
         helper.make_graph(
-            nodes.nodes, architecture.name, [observations, *inputs], [logits], initialisers
+            nodes.nodes, architecture.name, [observations, *inputs], [parameters], initialisers
         ),
         opset_imports=[helper.make_opsetid("", _OPSET), helper.make_opsetid(_MICROSOFT, 1)],
         ir_version=_IR_VERSION,
@@ -101,10 +104,10 @@ class _Nodes:
         self.graph = graph
         self.nodes: list[onnx.NodeProto] = []
         self.initialisers: list[onnx.TensorProto] = []
-        self.names = {OBSERVATIONS: OBSERVATIONS}
+        self.names = {OBSERVATIONS: OBSERVATION}
         self.scales: dict[str, str] = {}
         layers = graph.layers()
-        self._renamed = {layers[-1].name: "logits"}
+        self._renamed = {layers[-1].name: "parameters"}
         for layer in layers:
             quantised = graph.precision == "int8" and _quantised(self, layer)
             if not quantised:

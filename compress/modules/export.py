@@ -38,8 +38,8 @@ def export_module(
     Args:
         module: run in evaluation mode; stays as it is.
         example: its inputs, each `[N, …]` with one N.
-        inputs: names of the inputs; "observations" for a single one, else "input_0", …
-        outputs: names of the outputs; "logits" for a single one, else "output_0", …
+        inputs: names of the inputs; "observation" for a single one, else "input_0", …
+        outputs: names of the outputs; "parameters" for a single one, else "output_0", …
         opset: version of the operators.
         tolerance: largest difference to torch, relative to the largest output.
 
@@ -51,8 +51,8 @@ def export_module(
     _check_rows(module, given)
     module = copy.deepcopy(module).eval()
     expected = _outputs(module, given)
-    names_in = _names(inputs, len(given), "observations", "input")
-    names_out = _names(outputs, len(expected), "logits", "output")
+    names_in = _names(inputs, len(given), "observation", "input")
+    names_out = _names(outputs, len(expected), "parameters", "output")
     buffer = io.BytesIO()
     try:
         with warnings.catch_warnings():

@@ -20,16 +20,16 @@ from compress.graphs.policy_graph import PolicyGraph
 _LOGGER = logging.getLogger(__name__)
 
 #: Most threads that compute at a time; torch has 32 streams a device and would then share them,
-#: and what another lane does would be captured as well.
-_MOST_LANES = 16
-#: Longest wait of a thread for a lane, in seconds; one is free after a batch.
-_LANE_WITHIN_S = 30.0
+#: and what another runner does would be captured as well.
+_MOST_RUNNERS = 16
+#: Longest wait of a thread for a runner, in seconds; one is free after a batch.
+_RUNNER_WITHIN_S = 30.0
 
 #: One version's weights on the device, in the order of `PolicyGraph.tensors`; never written.
 DeviceWeights = tuple[Tensor, ...]
 
 
-class Place(Protocol):
+class DeviceStream(Protocol):
     """A stream of a device, and memory of the host that it reaches by itself."""
 
     @property
@@ -73,7 +73,7 @@ def padded_size(count: int, sizes: tuple[int, ...]) -> int | None:
 
 
 class Captures:
-    """Whether steps are captured: until the first that cannot be, of whichever lane.
+    """Whether steps are captured: until the first that cannot be, of whichever runner.
 
     From then on all steps run operation by operation, which gives the same answers later; it is
     logged once.
@@ -83,12 +83,14 @@ class Captures:
         self._lock = threading.Lock()
         self.work = True
 
-    def attempt(self, place: Place, step: Callable[[], None], *, size: int) -> Callable[[], object]:
+    def attempt(
+        self, stream: DeviceStream, step: Callable[[], None], *, size: int
+    ) -> Callable[[], object]:
         """`step` captured, or as it is."""
         if not self.work:
             return step
         try:
-            return place.capture(step)
+            return stream.capture(step)
         except RuntimeError as error:
             with self._lock:
                 first, self.work = self.work, False
@@ -96,7 +98,7 @@ class Captures:
                 _LOGGER.warning(
                     "event=capture_failed device=%s batch=%d reason=%r what='inference runs "
                     "operation by operation from now on, slower'",
-                    place.device,
+                    stream.device,
                     size,
                     str(error),
                 )
@@ -115,38 +117,38 @@ class _Step:
 
 
 class CudaGraphRunner:
-    """One thread's place on the device, with weights of its own that versions are copied into.
+    """One thread's stream of the device, with weights of its own that versions are copied into.
 
     Args:
         graph: fp32.
-        place: where it computes.
+        stream: where it computes.
         sizes: batch sizes that are captured, rising; a larger batch is computed as it is.
-        captures: shared by the lanes of a policy.
+        captures: shared by the runners of a policy.
         amp_dtype: torch.bfloat16 or torch.float16 for autocast, None for fp32.
     """
 
     def __init__(
         self,
         graph: PolicyGraph,
-        place: Place,
+        stream: DeviceStream,
         *,
         sizes: tuple[int, ...],
         captures: Captures,
         amp_dtype: torch.dtype | None,
     ) -> None:
-        self._architecture, self._place = graph.architecture, place
+        self._architecture, self._stream = graph.architecture, stream
         self._sizes, self._captures, self._amp_dtype = sizes, captures, amp_dtype
         self._steps: dict[int, _Step] = {}
-        with place.scope():
-            self._network = GraphNetwork(graph, with_value=False).eval().to(place.device)
+        with stream.scope():
+            self._network = GraphNetwork(graph, with_value=False).eval().to(stream.device)
             if self._architecture.convolves:
                 self._network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         named = dict(self._network.named_parameters())
         self._parameters: list[Tensor] = [named[name] for name in graph.tensors()]
         self._loaded: DeviceWeights | None = None
 
-    def logits(self, weights: DeviceWeights, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Logits `[N, A]` float32 of observations `[N, *shape]` under `weights`.
+    def parameters(self, weights: DeviceWeights, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Parameters `[N, P]` float32 of observations `[N, *shape]` under `weights`.
 
         Raises:
             ValueError: observations of another shape than the architecture's.
@@ -157,7 +159,7 @@ class CudaGraphRunner:
             raise ValueError(f"observations: expected [N, {shape}], got {observations.shape}")
         count = len(observations)
         size = padded_size(count, self._sizes)
-        with self._place.scope(), torch.inference_mode():
+        with self._stream.scope(), torch.inference_mode():
             try:
                 self._load(weights)
                 step = self._make_step(count) if size is None else self._captured_step(size)
@@ -168,7 +170,7 @@ class CudaGraphRunner:
                 step.host_out[:count].copy_(step.device_out[:count], non_blocking=True)
             finally:
                 # also after an error: the next batch writes into memory that copies may still read
-                self._place.wait()
+                self._stream.wait()
         return step.host_out[:count].numpy().copy()
 
     def _load(self, weights: DeviceWeights) -> None:
@@ -184,7 +186,7 @@ class CudaGraphRunner:
         return self._steps[size]
 
     def _make_step(self, size: int, *, captured: bool = False) -> _Step:
-        device, architecture = self._place.device, self._architecture
+        device, architecture = self._stream.device, self._architecture
         dtype = torch.uint8 if architecture.observation_dtype == "uint8" else torch.float32
         shape, actions = (size, *architecture.observation_shape), architecture.actions
         device_in = torch.zeros(shape, dtype=dtype, device=device)
@@ -194,11 +196,11 @@ class CudaGraphRunner:
             device_out.copy_(self._forward(device_in))
 
         return _Step(
-            self._place.host_memory(shape, dtype),
+            self._stream.host_memory(shape, dtype),
             device_in,
             device_out,
-            self._place.host_memory((size, actions), torch.float32),
-            self._captures.attempt(self._place, run, size=size) if captured else run,
+            self._stream.host_memory((size, actions), torch.float32),
+            self._captures.attempt(self._stream, run, size=size) if captured else run,
         )
 
     def _forward(self, observations: Tensor) -> Tensor:
@@ -206,7 +208,7 @@ class CudaGraphRunner:
             observations = observations.contiguous(memory_format=torch.channels_last)
         # without the cache, whose tensors would outlive the capture that they were made in
         with torch.autocast(
-            self._place.device.type,
+            self._stream.device.type,
             self._amp_dtype,
             enabled=self._amp_dtype is not None,
             cache_enabled=False,
@@ -216,35 +218,35 @@ class CudaGraphRunner:
 
 
 class CudaGraphRunnerPool:
-    """A policy's lanes: one for each thread that computes at the same time, made when needed.
+    """A policy's runners: one for each thread that computes at the same time, made when needed.
 
     Args:
-        make: makes a lane.
+        make: makes a runner.
         most: bound of their number; who comes when all are busy waits for one.
     """
 
-    def __init__(self, make: Callable[[], CudaGraphRunner], *, most: int = _MOST_LANES) -> None:
+    def __init__(self, make: Callable[[], CudaGraphRunner], *, most: int = _MOST_RUNNERS) -> None:
         self._make = make
         self._free = threading.BoundedSemaphore(most)
         self._idle: list[CudaGraphRunner] = []
 
     @contextmanager
     def borrow(self) -> Iterator[CudaGraphRunner]:
-        """A lane that nobody else has meanwhile.
+        """A runner that nobody else has meanwhile.
 
         Raises:
             TimeoutError: none became free.
         """
-        if not self._free.acquire(timeout=_LANE_WITHIN_S):
-            raise TimeoutError(f"inference: no lane became free within {_LANE_WITHIN_S} s")
+        if not self._free.acquire(timeout=_RUNNER_WITHIN_S):
+            raise TimeoutError(f"inference: no runner became free within {_RUNNER_WITHIN_S} s")
         try:
             try:
-                lane = self._idle.pop()  # the last one: its steps are captured already
+                runner = self._idle.pop()  # the last one: its steps are captured already
             except IndexError:
-                lane = self._make()
+                runner = self._make()
             try:
-                yield lane
+                yield runner
             finally:
-                self._idle.append(lane)
+                self._idle.append(runner)
         finally:
             self._free.release()

@@ -1,4 +1,4 @@
-"""A lane's place on a CUDA device: a stream, pinned memory, and steps as CUDA graphs."""
+"""A stream of a CUDA device with pinned memory, and steps captured as CUDA graphs."""
 
 from __future__ import annotations
 

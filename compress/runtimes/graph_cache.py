@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
-from numpy.typing import NDArray
+import onnxruntime
 
-from compress.graphs.policy_graph import PolicyGraph
-from compress.runtimes.onnx_runtime import BriefSession, OnnxExecutable
+from aclearn.rollout import Executable
+from compress.graphs.policy_graph import PolicyGraph, Tensors
+from compress.runtimes.onnx_runtime import (
+    OnnxExecutable,
+    given_tensors,
+    load_session,
+    shared_session,
+)
 from compress.runtimes.optimised_onnx import Skeleton, skeleton_of
-from compress.runtimes.protocols import Executable
 
 _Made = TypeVar("_Made")
 
@@ -28,11 +33,11 @@ class GraphCache:
     def __init__(self, *, threads: int = 1) -> None:
         self._threads = threads
         self._skeletons: dict[str, Skeleton] = {}
-        self._brief: dict[str, BriefSession] = {}
+        self._shared: dict[str, onnxruntime.InferenceSession] = {}
         self._traced: dict[str, bytes] = {}
 
     def executable(
-        self, graph: PolicyGraph, tensors: Mapping[str, NDArray[Any]], *, brief: bool = False
+        self, graph: PolicyGraph, tensors: Tensors, *, brief: bool = False
     ) -> Executable:
         """The graph with these tensors, ready to run; they must fit (see `check_tensors`).
 
@@ -52,11 +57,11 @@ class GraphCache:
             return TorchExecutable(graph, tensors, traced=traced)
         if brief:
             session = self._kept(
-                self._brief, graph, lambda: BriefSession(graph, threads=self._threads)
+                self._shared, graph, lambda: shared_session(graph, threads=self._threads)
             )
-            return session.executable(tensors)
+            return OnnxExecutable(session, given_tensors(graph, tensors))
         skeleton = self._kept(self._skeletons, graph, lambda: skeleton_of(graph))
-        return OnnxExecutable(skeleton, graph, tensors, threads=self._threads)
+        return load_session(skeleton, graph, tensors, threads=self._threads)
 
     @staticmethod
     def _kept(made: dict[str, _Made], graph: PolicyGraph, make: Callable[[], _Made]) -> _Made:

@@ -1,38 +1,19 @@
-"""What every runtime offers: weights in, action parameters and values out."""
+"""What makes a version of a policy ready to run."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from aclearn.rollout import Executable
 from compress.graphs.policy_graph import Tensors
 
 
-class Executable(Protocol):
-    """One version of a policy, ready to run: never changes, any number of threads may use it."""
-
-    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Logits `[N, A]` float32 of observations `[N, *shape]`."""
-
-
 class PolicyRuntime(Protocol):
-    """What acts: logits of the policy version that it holds."""
+    """Makes executables of the uncompressed policy's weights."""
 
-    @property
-    def executable(self) -> Executable:
-        """The version that it holds now, which later swaps leave as it is; needs a `swap` before.
-
-        For whoever runs a policy in one thread and swaps it in another.
-        """
-
-    def swap(self, tensors: Tensors) -> None:
-        """Run these weights from the next call on, whole or not at all.
+    def load(self, tensors: Tensors) -> Executable:
+        """The version with these weights, those of the value included.
 
         Raises:
-            RefusedTensors: they do not fit or are not finite; the old ones go on.
+            RefusedTensors: they do not fit or are not finite.
         """
-
-    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Logits `[N, A]` of observations `[N, *shape]`."""

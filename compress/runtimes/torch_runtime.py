@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from aclearn.policies import Architecture
 from aclearn.policies.devices import cpu_has
 from aclearn.policies.network import load_tensors
+from aclearn.types import OBSERVATION, PolicyOutput, State
 from compress.graphs.graph_network import GraphNetwork
 from compress.graphs.policy_graph import (
     PolicyGraph,
@@ -53,10 +54,12 @@ class TorchExecutable:
         else:
             self._module = _frozen(traced, graph, tensors)
 
-    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Logits `[N, A]` float32 of observations `[N, *shape]`."""
+    def step(
+        self, observations: Mapping[str, NDArray[Any]], state: State = ()
+    ) -> PolicyOutput[NDArray[np.float32]]:
+        """What the policy says of observations `[B, *shape]`; it has no state."""
         # a copy: torch refuses to promise not to write into the read-only views of a message
-        x = torch.from_numpy(np.array(observations))
+        x = torch.from_numpy(np.array(observations[OBSERVATION]))
         if self._convolutional:
             x = x.contiguous(memory_format=torch.channels_last)
         with (
@@ -65,8 +68,7 @@ class TorchExecutable:
         ):
             logits = self._module(x)
         logits = logits[0] if isinstance(logits, tuple) else logits
-        result: NDArray[np.float32] = logits.float().numpy()
-        return result
+        return PolicyOutput(logits.float().numpy())
 
 
 def dtype_of(precision: Precision) -> torch.dtype:
@@ -158,8 +160,8 @@ def _torchscript_chosen() -> Iterator[None]:
         yield
 
 
-class TorchPolicy:
-    """A policy in torch: channels-last, under bf16 autocast where `amp_dtype` says so.
+class TorchRuntime:
+    """Makes executables of the uncompressed policy's weights, under autocast where asked.
 
     Args:
         architecture: what the weights must fit, those of the value included.
@@ -168,24 +170,12 @@ class TorchPolicy:
 
     def __init__(self, architecture: Architecture, *, amp_dtype: torch.dtype | None = None) -> None:
         self._graph, self._amp_dtype = PolicyGraph(architecture), amp_dtype
-        self._executable: TorchExecutable | None = None
 
-    def swap(self, tensors: Tensors) -> None:
-        """Replace the network by one with these weights, in one reference assignment.
+    def load(self, tensors: Tensors) -> TorchExecutable:
+        """A network with these weights.
 
         Raises:
-            RefusedTensors: they do not fit or are not finite; the old network goes on.
+            RefusedTensors: they do not fit or are not finite.
         """
         check_tensors(self._graph, tensors, with_value=True)
-        self._executable = TorchExecutable(self._graph, tensors, amp_dtype=self._amp_dtype)
-
-    @property
-    def executable(self) -> TorchExecutable:
-        """The network with the weights of the last swap; needs a `swap` before."""
-        if self._executable is None:
-            raise RuntimeError("no weights yet: call swap first")
-        return self._executable
-
-    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Logits `[N, A]` float32 of observations `[N, *shape]`; needs a `swap` before."""
-        return self.executable.logits(observations)
+        return TorchExecutable(self._graph, tensors, amp_dtype=self._amp_dtype)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aclearn.distributions import Distribution
+from aclearn.rollout import act
 from aclearn.telemetry import WaitMeter
-from aclearn.types import ActionBatch
-from compress import ArtifactPolicy, PolicyRuntime
+from aclearn.types import ActionBatch, State
+from aclearn.types.env_spec import Observations
 from services.runtime.policy_client import PolicyClient
 
 #: Longest wait between two looks at everything else.
@@ -27,8 +27,8 @@ class ActionSource(Protocol):
     def poll(self) -> None:
         """Do what is due; never blocks."""
 
-    def request(self, group: int, observations: NDArray[Any]) -> None:
-        """Ask for actions for `observations` `[B, *shape]` of a group."""
+    def request(self, group: int, observations: Observations, state: State) -> None:
+        """Ask for actions for a group's observations, leaf → `[B, *shape]`, and state."""
 
     def collect(self, group: int, proceed: Callable[[], bool]) -> ActionBatch | None:
         """The actions of the group's last request; None when `proceed` said to stop."""
@@ -44,8 +44,7 @@ class LocalActions:
     """IMPALA and AcceRL: the actor runs the policy itself, on its newest weights.
 
     Args:
-        runtime: runs the policy.
-        client: keeps `runtime` up to date.
+        client: has the policy.
         distribution: of the actions.
         rng: samples the actions.
         poll_weights: lets `client` ask and take answers.
@@ -54,17 +53,16 @@ class LocalActions:
 
     def __init__(
         self,
-        runtime: PolicyRuntime | ArtifactPolicy,
         client: PolicyClient,
         distribution: Distribution,
         rng: np.random.Generator,
         poll_weights: Callable[[], None],
         meter: WaitMeter,
     ) -> None:
-        self._runtime, self._client, self._rng = runtime, client, rng
+        self._client, self._rng = client, rng
         self._distribution = distribution
         self._poll_weights, self._meter = poll_weights, meter
-        self._waiting: dict[int, NDArray[Any]] = {}
+        self._waiting: dict[int, tuple[Observations, State]] = {}
         self.predictions = 0
 
     def poll(self) -> None:
@@ -72,25 +70,30 @@ class LocalActions:
         with self._meter.part("swap"):
             self._poll_weights()
 
-    def request(self, group: int, observations: NDArray[Any]) -> None:
+    def request(self, group: int, observations: Observations, state: State) -> None:
         """Keep the observations until `collect`, when the newest weights act on them."""
-        self._waiting[group] = observations
+        self._waiting[group] = observations, state
 
     def collect(self, group: int, proceed: Callable[[], bool]) -> ActionBatch | None:
         """Run the policy; waits only for the very first weights."""
-        while self._client.at.version < 0:
+        while self._client.acting is None:
             if not proceed():
                 return None
             self.poll()
-            if self._client.at.version < 0:
+            if self._client.acting is None:
                 with self._meter.waiting("weights"):
                     time.sleep(_LOOK_EVERY_S)
-        observations = self._waiting.pop(group)
+        observations, state = self._waiting.pop(group)
         with self._meter.part("inference"):
-            logits = self._runtime.logits(observations)
-            actions, log_probs = self._distribution.sample(logits, self._rng)
-        self.predictions += len(observations)
-        return ActionBatch(actions, log_probs, self._client.at, self._client.chain)
+            chosen = act(
+                self._client.acting,
+                self._distribution,
+                observations,
+                state,
+                self._rng,
+            )
+        self.predictions += len(chosen.actions)
+        return chosen
 
     def gauges(self) -> dict[str, float]:
         """What became of the policies that came."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from aclearn.rollout import UnrollCounter
 from aclearn.telemetry import WaitMeter
-from aclearn.types.observation_spec import OBSERVATION
+from aclearn.types import zeroed
 from aclearn.wire import Heartbeat
 from services.actor.action_sources import ActionSource, LocalActions
 from services.actor.env_groups import Group
@@ -60,7 +60,7 @@ class Actor:
         for index, group in enumerate(self._groups):
             observations = group.env.reset()
             group.builder.begin(observations)
-            self._actions.request(index, observations[OBSERVATION])
+            self._actions.request(index, observations, ())
         while True:
             for index, group in enumerate(self._groups):
                 if not (self._step(index, group) and self._look_around()):
@@ -95,8 +95,8 @@ class Actor:
             return True
         with self._meter.waiting("emulator"):
             step = group.env.recv()
-        self._actions.request(index, step.observations[OBSERVATION])
         choice, group.choice = group.choice, None
+        self._actions.request(index, step.observations, zeroed(choice.next_state, step.reset))
         with self._meter.part("encode"):
             group.builder.add(choice, step)
             for episode in group.episodes.update(step):

@@ -17,7 +17,7 @@ from services.actor.predictor_client import PredictorClient
 from services.actor.unroll_sender import UnrollSender
 from services.runtime.monitor_client import MonitorClient
 from services.runtime.peer_link import PeerLink
-from services.runtime.policy_client import make_policy
+from services.runtime.policy_client import make_policy_client
 from services.runtime.policy_factory import architecture_of
 from services.runtime.role_context import RoleContext
 
@@ -35,12 +35,12 @@ def make_actions(
         return PredictorClient(link, lambda: link.follow(monitor), meter)
     # on the processor: a GPU is for predictors, which share it; each actor would take its own
     # half gigabyte of it and wait for the others
-    runtime, client = make_policy(
+    client = make_policy_client(
         context, architecture, actors.runtime, max_batch=actors.envs_per_group, device="cpu"
     )
     rng = np.random.default_rng((context.config.run.seed, context.index, 1, context.restarts))
     distribution = distribution_of(architecture.action_spec)
-    return LocalActions(runtime, client, distribution, rng, lambda: client.poll(monitor), meter)
+    return LocalActions(client, distribution, rng, lambda: client.poll(monitor), meter)
 
 
 def run_actor(context: RoleContext) -> int:

@@ -6,12 +6,10 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-from numpy.typing import NDArray
 
 from aclearn.telemetry import WaitMeter
-from aclearn.types import ActionBatch, PolicyVersion
+from aclearn.types import OBSERVATION, ActionBatch, PolicyVersion, State
+from aclearn.types.env_spec import Observations
 from aclearn.wire import REPLY_WITHIN_S, ActCancel, ActReply, ActRequest, ErrorReply
 from services.runtime.peer_link import PeerLink
 from services.runtime.refusal_log import say_refusal
@@ -42,7 +40,8 @@ class _Request:
     """
 
     number: int
-    observations: NDArray[Any]
+    observations: Observations
+    state: State
     since: float
     sent: bool = False
     again_at: float = -math.inf
@@ -95,13 +94,13 @@ class PredictorClient:
             if now > request.again_at:
                 self._send(request)
 
-    def request(self, group: int, observations: NDArray[Any]) -> None:
-        """Send the observations; they must not change until the reply."""
+    def request(self, group: int, observations: Observations, state: State) -> None:
+        """Send the observations and the state; they must not change until the reply."""
         self._number += 1
         self._replies.pop(group, None)
         if group in self._requests:
             self._cancel(self._requests[group])
-        self._requests[group] = _Request(self._number, observations, self._clock())
+        self._requests[group] = _Request(self._number, observations, state, self._clock())
         with self._meter.part("wire"):
             self._send(self._requests[group])
 
@@ -135,7 +134,7 @@ class PredictorClient:
 
     def _send(self, request: _Request) -> None:
         client = self._link.client
-        asked = ActRequest(request.number, request.observations, REPLY_WITHIN_S)
+        asked = ActRequest(request.number, request.observations[OBSERVATION], REPLY_WITHIN_S)
         if client is not None and client.send(asked):
             self.asked_again += request.sent
             request.sent, request.again_at = True, self._clock() + REPLY_WITHIN_S
@@ -156,10 +155,14 @@ class PredictorClient:
                 continue
             for group, request in self._requests.items():
                 fits = reply.request == request.number
-                if fits and len(reply.actions) == len(request.observations):
+                if fits and len(reply.actions) == len(request.observations[OBSERVATION]):
                     at = PolicyVersion(reply.generation, reply.version)
                     self._replies[group] = ActionBatch(
-                        reply.actions, reply.log_probs, at, reply.chain
+                        reply.actions,
+                        reply.log_probs,
+                        at,
+                        reply.chain,
+                        state=request.state,
                     )
                     self.predictions += len(reply.actions)
                     del self._requests[group]

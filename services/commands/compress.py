@@ -68,10 +68,10 @@ def compress_run(
     ways = []
     plain = {"eager torch fp32": chain_of_words([]), "ONNX fp32": chain_of_words(["onnx"])}
     for name, each in {**plain, chain.id: chain}.items():
-        artifact, runtime = compress_with(saved, each, visited, passes if each is chain else 1)
+        artifact, executable = compress_with(saved, each, visited, passes if each is chain else 1)
         returns: Sequence[float] = ()
         if episodes:
-            returns, _ = play(saved, runtime, episodes=episodes, greedy=True, seed=SEED)
+            returns, _ = play(saved, executable, episodes=episodes, greedy=True, seed=SEED)
         ways.append(WayToAct(name, artifact, returns))
     return ways
 

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aclearn.rollout import Executable
 from aclearn.runs import check_file, write_file
+from aclearn.types import OBSERVATION
 from compress import (
     Artifact,
-    ArtifactPolicy,
     ChainError,
     RefusedArtifact,
 )
@@ -62,16 +63,16 @@ def export_run(
         raise ChainError(f"{chain.id}: a model to export ends in onnx")
     warn_of_idle_links(chain)
     visited = visit_run(saved)
-    artifact, runtime = compress_with(saved, chain, visited, passes)
+    artifact, executable = compress_with(saved, chain, visited, passes)
     metadata = {"run": str(saved.config.run.name), "environment": saved.config.env.id}
     model = export_onnx(artifact, metadata)
-    _check_model(model, artifact, runtime, visited.others)
+    _check_model(model, artifact, executable, visited.others)
     write_file(to, model, "--to")
     return artifact
 
 
 def _check_model(
-    model: bytes, artifact: Artifact, runtime: ArtifactPolicy, observations: NDArray[Any]
+    model: bytes, artifact: Artifact, executable: Executable, observations: NDArray[Any]
 ) -> None:
     """Raise `RefusedArtifact` unless the model computes what its graph and tensors say."""
     graph, tensors = artifact.graph, artifact.tensors
@@ -81,7 +82,8 @@ def _check_model(
     else:
         expected, share = torch_logits(graph, tensors, observations), _TOLERANCE
     answers = run_onnx(model, observations)
-    for others, tolerance in ((expected, share), (runtime.logits(observations), _TOLERANCE)):
+    acting = executable.step({OBSERVATION: observations}).parameters
+    for others, tolerance in ((expected, share), (acting, _TOLERANCE)):
         allowed = tolerance * max(LEAST_SCALE, float(np.abs(others).max()))
         if not np.allclose(answers, others, rtol=0.0, atol=allowed):
             worst = float(np.abs(answers - others).max())

@@ -12,14 +12,16 @@ import torch
 from numpy.typing import NDArray
 
 from aclearn.distributions import distribution_of
+from aclearn.rollout import Executable
+from aclearn.types import OBSERVATION
 from compress import (
     Artifact,
-    ArtifactPolicy,
+    ArtifactRuntime,
     CompressorChain,
     Context,
     Distiller,
     Fidelity,
-    OnnxPolicy,
+    OnnxRuntime,
     Policy,
     PolicyGraph,
     parse_chain,
@@ -48,7 +50,7 @@ def chain_of_words(items: Sequence[Any], *, any_processor: bool = False) -> Comp
 
 def compress_with(
     saved: SavedPolicy, chain: CompressorChain, visited: _Visited, passes: int
-) -> tuple[Artifact, ArtifactPolicy]:
+) -> tuple[Artifact, Executable]:
     """The artifact, with its distance to the policy on other observations, and what runs it."""
     context = Context(visited.for_links, seed=SEED)
     policy = Policy.of(saved.architecture, saved.tensors, saved.at)
@@ -56,16 +58,15 @@ def compress_with(
         artifact = chain.compress(policy, context)
     if passes == 1:
         _warn_of_new_students(chain, context)
-    runtime = ArtifactPolicy(saved.architecture)
-    runtime.swap(artifact)
+    executable = ArtifactRuntime(saved.architecture).load(artifact)
     fidelity = Fidelity.of(
         distribution_of(saved.architecture.action_spec),
         torch_logits(policy.graph, policy.tensors, visited.others),
-        runtime.logits(visited.others),
+        executable.step({OBSERVATION: visited.others}).parameters,
         saved.at.version,
     )
     compared = replace(artifact, fidelity=fidelity)
-    return replace(compared, digest=compared.computed_digest()), runtime
+    return replace(compared, digest=compared.computed_digest()), executable
 
 
 def _warn_of_new_students(chain: CompressorChain, context: Context) -> None:
@@ -88,8 +89,7 @@ class _Visited(NamedTuple):
 
 def visit_run(saved: SavedPolicy) -> _Visited:
     """Observations that the policy itself visits: some for the links, others for the comparison."""
-    policy = OnnxPolicy(saved.architecture)
-    policy.swap(saved.tensors)
+    policy = OnnxRuntime(saved.architecture).load(saved.tensors)
     visited = visit(saved, policy, count=2 * _OBSERVATIONS, seed=SEED)
     # environments take turns, and there is an even number of them
     return _Visited(visited[::2], visited[1::2])

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.distributions import distribution_of
 from aclearn.envs import VectorEnv, make_vector_env
-from aclearn.rollout import EpisodeTracker
-from aclearn.types.observation_spec import OBSERVATION
+from aclearn.rollout import EpisodeTracker, Executable
+from aclearn.types import OBSERVATION, EnvStep, State, zeroed
+from aclearn.types.env_spec import Observations
 from services.evaluator.saved_policy import SavedPolicy
 
 _MOST_ENVS = 16
 
 
-class Acts(Protocol):
-    """Whatever gives logits."""
-
-    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Logits `[N, A]` of observations `[N, *shape]`."""
-
-
 def play(
-    saved: SavedPolicy, policy: Acts, *, episodes: int, greedy: bool, seed: int
+    saved: SavedPolicy, policy: Executable, *, episodes: int, greedy: bool, seed: int
 ) -> tuple[list[float], list[int]]:
     """True returns and lengths (agent steps) of `episodes` whole episodes, in order of their ends.
 
@@ -47,24 +42,21 @@ def play(
     returns: list[float] = []
     lengths: list[int] = []
     try:
-        observations = env.reset()[OBSERVATION]
-        while quota.any():
-            actions = _choose(saved, policy, observations, greedy, rng)
-            env.send(actions)
-            step = env.recv()
-            observations = step.observations[OBSERVATION]
+        for _, step in _steps(saved, policy, env, greedy, rng):
             ended = np.flatnonzero(step.terminated | step.truncated)
             for b, episode in zip(ended, tracker.update(step), strict=True):
                 if quota[b] > 0:
                     quota[b] -= 1
                     returns.append(episode.return_)
                     lengths.append(episode.length)
+            if not quota.any():
+                break
     finally:
         env.close()
     return returns, lengths
 
 
-def visit(saved: SavedPolicy, policy: Acts, *, count: int, seed: int) -> NDArray[Any]:
+def visit(saved: SavedPolicy, policy: Executable, *, count: int, seed: int) -> NDArray[Any]:
     """`count` observations `[N, *shape]` that the sampling policy visits, spread over its games.
 
     They are in order of time, one of each of 16 games after the other.
@@ -74,27 +66,33 @@ def visit(saved: SavedPolicy, policy: Acts, *, count: int, seed: int) -> NDArray
     every = 5  # neighbouring frames say the same
     kept = []
     try:
-        observations = env.reset()[OBSERVATION]
-        for step in range(every * -(-count // _MOST_ENVS)):
-            if step % every == 0:
-                kept.append(observations.copy())
-            env.send(_choose(saved, policy, observations, False, rng))
-            observations = env.recv().observations[OBSERVATION]
+        turns = range(every * -(-count // _MOST_ENVS))
+        for turn, (observations, _) in zip(
+            turns, _steps(saved, policy, env, False, rng), strict=False
+        ):
+            if turn % every == 0:
+                kept.append(observations[OBSERVATION].copy())
     finally:
         env.close()
     return np.concatenate(kept)[:count]
 
 
-def _choose(
-    saved: SavedPolicy,
-    policy: Acts,
-    observations: NDArray[Any],
-    greedy: bool,
-    rng: np.random.Generator,
-) -> NDArray[np.integer]:
+def _steps(
+    saved: SavedPolicy, policy: Executable, env: VectorEnv, greedy: bool, rng: np.random.Generator
+) -> Iterator[tuple[Observations, EnvStep]]:
+    """Observations with what followed when the policy acted on them; without end."""
     distribution = distribution_of(saved.architecture.action_spec)
-    logits = policy.logits(observations)
-    return distribution.mode(logits) if greedy else distribution.sample(logits, rng)[0]
+    observations, state = env.reset(), State()
+    while True:
+        output = policy.step(observations, state)
+        if greedy:
+            actions = distribution.mode(output.parameters)
+        else:
+            actions, _ = distribution.sample(output.parameters, rng)
+        env.send(actions)
+        step = env.recv()
+        yield observations, step
+        observations, state = step.observations, zeroed(output.state, step.reset)
 
 
 def _make(saved: SavedPolicy, num_envs: int, seed: int) -> VectorEnv:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aclearn.config import Config
 from aclearn.distributions import distribution_of
 from aclearn.learning import PublishedWeights, RecentObservations
 from aclearn.policies import Architecture
-from aclearn.rollout import UnrollCounter
-from aclearn.types import ActionBatch, PolicyVersion, Unroll
-from aclearn.types.observation_spec import OBSERVATION
+from aclearn.rollout import PolicySnapshot, UnrollCounter, act
+from aclearn.types import OBSERVATION, PolicyVersion, State, Unroll, zeroed
 from aclearn.wire import Heartbeat
-from compress import ArtifactPolicy, PolicyRuntime, RefusedArtifact
+from compress import ArtifactRuntime, PolicyRuntime, RefusedArtifact
 from services.actor.env_groups import Group, make_groups
 from services.compressor.core import Compressor
 from services.runtime.policy_factory import make_chain, make_runtime
@@ -36,21 +33,20 @@ class LockstepPolicy:
         architecture: of the uncompressed policy.
 
     Attributes:
-        at: the version that acts.
-        chain: id of the chain behind it; "none" for the uncompressed policy.
+        acting: the policy that acts; None before the first.
+        distribution: of its actions.
         swaps: how often it was replaced.
         refused: how often an artifact was refused.
     """
 
     def __init__(self, config: Config, architecture: Architecture) -> None:
-        self.at = PolicyVersion()
-        self.chain = "none"
+        self.acting: PolicySnapshot | None = None
+        self.distribution = distribution_of(architecture.action_spec)
         self.swaps = 0
         self.refused = 0
         self._runtime: PolicyRuntime | None = None
         self._compressor: Compressor | None = None
-        self._compressed = ArtifactPolicy(architecture)
-        self.distribution = distribution_of(architecture.action_spec)
+        self._compressed = ArtifactRuntime(architecture)
         if config.compressor.chain:
             self._compressor = Compressor(
                 make_chain(config, architecture),
@@ -62,11 +58,15 @@ class LockstepPolicy:
         else:
             self._runtime = make_runtime(architecture, config.actors.runtime, device="cpu")
 
+    @property
+    def at(self) -> PolicyVersion:
+        """The version that acts."""
+        return PolicyVersion() if self.acting is None else self.acting.at
+
     def take(self, newest: PublishedWeights, recent: RecentObservations) -> None:
         """Act on newer weights from now on."""
         if self._runtime is not None:
-            self._runtime.swap(newest.tensors)
-            self.at = newest.at
+            self.acting = PolicySnapshot(self._runtime.load(newest.tensors), newest.at)
             self.swaps += 1
         elif self._compressor is not None:
             observations = recent.sample(_OBSERVATIONS)
@@ -89,19 +89,16 @@ class LockstepPolicy:
             if artifact is None:
                 return
             try:
-                self._compressed.swap(artifact)
+                executable = self._compressed.load(artifact)
             except RefusedArtifact as error:
                 self.refused += 1
                 _LOGGER.error("event=policy_refused version=%s reason=%r", artifact.at, str(error))
                 continue
-            self.at, self.chain = artifact.at, artifact.chain
+            self.acting = PolicySnapshot(
+                executable, artifact.at, artifact.chain, artifact.min_action_prob
+            )
             self.swaps += 1
             return
-
-    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Logits `[N, A]` of observations `[N, *shape]`."""
-        runtime = self._runtime or self._compressed
-        return runtime.logits(observations)
 
 
 @dataclass
@@ -126,6 +123,7 @@ class LockstepActor:
         for index in range(self.config.actors.processes):
             self.groups += make_groups(self.config, actor_index=index)
         self._observations = [group.env.reset() for group in self.groups]
+        self._states = [State() for _ in self.groups]
         for group, observations in zip(self.groups, self._observations, strict=True):
             group.builder.begin(observations)
         self._turn = 0
@@ -136,15 +134,20 @@ class LockstepActor:
         self._turn = (index + 1) % len(self.groups)
         group = self.groups[index]
         while not group.builder.full:
-            observations = self._observations[index]
-            logits = self.policy.logits(observations[OBSERVATION])
-            actions, log_probs = self.policy.distribution.sample(logits, self._rng)
-            group.env.send(actions)
+            assert self.policy.acting is not None  # lock-step publishes before it acts
+            choice = act(
+                self.policy.acting,
+                self.policy.distribution,
+                self._observations[index],
+                self._states[index],
+                self._rng,
+            )
+            group.env.send(choice.actions)
             step = group.env.recv()
-            choice = ActionBatch(actions, log_probs, self.policy.at, self.policy.chain)
             group.builder.add(choice, step)
-            self.predictions += len(actions)
+            self.predictions += len(choice.actions)
             self._observations[index] = step.observations
+            self._states[index] = zeroed(choice.next_state, step.reset)
             for episode in group.episodes.update(step):
                 self.returns.append(episode.return_)
                 self.episodes += 1

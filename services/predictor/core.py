@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.distributions import Distribution
+from aclearn.rollout import PolicySnapshot, act
 from aclearn.telemetry import WaitMeter, part
+from aclearn.types import OBSERVATION
 from aclearn.wire import ActReply
 from services.predictor.outbox import Answered, Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
-from services.runtime.policy_sources import PolicySnapshot
 from services.runtime.worker_pool import Step
 
 #: Longest wait of a worker for a batch, or for room in the outbox, before it looks whether it is
@@ -32,7 +33,7 @@ def answer_batch(
     with part("batch"):
         observations = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
     with part("inference"):
-        actions, log_probs = distribution.sample(acting.logits(observations), rng)
+        chosen = act(acting, distribution, {OBSERVATION: observations}, (), rng)
     answered = []
     start = 0
     for pending in batch:
@@ -42,8 +43,8 @@ def answer_batch(
             pending.request.request,
             acting.at.generation,
             acting.at.version,
-            actions[rows],
-            log_probs[rows],
+            chosen.actions[rows],
+            chosen.log_prob[rows],
             acting.chain,
         )
         answered.append((pending, reply))

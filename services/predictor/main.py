@@ -6,7 +6,7 @@ import time
 
 from aclearn.wire import ActCancel, ActRequest
 from services.predictor.server import PredictorServer, make_queue
-from services.runtime.policy_client import make_policy
+from services.runtime.policy_client import make_policy_client
 from services.runtime.policy_factory import architecture_of
 from services.runtime.role_context import RoleContext
 
@@ -18,7 +18,7 @@ def run_predictor(context: RoleContext) -> int:
     """Run one predictor until it is told to stop; its exit status."""
     config = context.config
     architecture = architecture_of(config, context.env_spec)
-    _, policy = make_policy(
+    policy = make_policy_client(
         context,
         architecture,
         config.predictor.runtime,

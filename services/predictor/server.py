@@ -19,13 +19,13 @@ from aclearn.config import Config
 from aclearn.distributions import distribution_of
 from aclearn.errors import WireError
 from aclearn.policies import Architecture
+from aclearn.rollout import PolicySnapshot
 from aclearn.telemetry import WaitMeter
 from aclearn.wire import ActCancel, ActRequest, Envelope, Heartbeat, Server
 from services.predictor.core import make_step
 from services.predictor.outbox import Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
 from services.roles import ACTOR
-from services.runtime.policy_sources import PolicySnapshot
 from services.runtime.role_metrics import RoleMetrics
 from services.runtime.worker_pool import Step, WantedWorkers, WorkerPool
 

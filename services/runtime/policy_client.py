@@ -9,18 +9,14 @@ from typing import Any
 
 from aclearn.errors import AclearnError
 from aclearn.policies import Architecture
+from aclearn.rollout import PolicySnapshot
 from aclearn.types import PolicyVersion
 from aclearn.wire import ErrorReply, NoNewerWeights
-from compress import ArtifactPolicy, PolicyRuntime, RefusedArtifact, RefusedTensors
+from compress import ArtifactRuntime, RefusedArtifact, RefusedTensors
 from services.runtime.monitor_client import MonitorClient
 from services.runtime.peer_link import PeerLink
 from services.runtime.policy_factory import make_runtime
-from services.runtime.policy_sources import (
-    ArtifactSource,
-    PolicySnapshot,
-    PolicySource,
-    make_weights_source,
-)
+from services.runtime.policy_sources import ArtifactSource, PolicySource, make_weights_source
 from services.runtime.role_context import RoleContext
 
 _LOGGER = logging.getLogger(__name__)
@@ -39,7 +35,7 @@ _ASK_AT_LATEST_S = 1.0
 
 
 class PolicyClient:
-    """Keeps a runtime at the newest version of its source.
+    """Keeps the policy that acts at the newest version of its source.
 
     `poll` waits for nobody, but for a fifth of a second at the door of a trainer that is new.
 
@@ -48,8 +44,8 @@ class PolicyClient:
     before somebody acts on this one.
 
     Attributes:
-        acting: the policy that the runtime holds, None before the first; replaced in one
-            assignment, so another thread that reads it once has one policy whole.
+        acting: the policy that acts, None before the first; replaced in one assignment, so another
+            thread that reads it once has one policy whole.
         swaps: how often it was replaced.
         refused: how often a policy was refused.
     """
@@ -73,13 +69,8 @@ class PolicyClient:
 
     @property
     def at(self) -> PolicyVersion:
-        """The version that the runtime holds."""
+        """The version that acts."""
         return PolicyVersion() if self.acting is None else self.acting.at
-
-    @property
-    def chain(self) -> str:
-        """Id of the compressor chain behind the policy that acts; "none" for the uncompressed."""
-        return "none" if self.acting is None else self.acting.chain
 
     def gauges(self) -> dict[str, float]:
         """For the role's heartbeat: policies swapped in and refused since its start."""
@@ -136,7 +127,7 @@ class PolicyClient:
         if at <= self.at:
             return  # an answer that was overtaken
         try:
-            self.acting = self._source.take(at, found)
+            self.acting = self._source.load(at, found)
         except (RefusedTensors, RefusedArtifact) as error:
             self._refuse(at, error)
             return
@@ -157,7 +148,7 @@ class PolicyClient:
         _LOGGER.error("event=policy_refused version=%s reason=%r", at, str(error))
 
 
-def make_policy(
+def make_policy_client(
     context: RoleContext,
     architecture: Architecture,
     kind: str,
@@ -165,8 +156,8 @@ def make_policy(
     max_batch: int,
     threads: int = 1,
     device: str = "auto",
-) -> tuple[PolicyRuntime | ArtifactPolicy, PolicyClient]:
-    """A runtime and what keeps it up to date: from a compressor if there is one, else the trainer.
+) -> PolicyClient:
+    """A client of the compressor if there is one, else of the trainer, with its runtime.
 
     Args:
         context: of the role that acts.
@@ -180,9 +171,8 @@ def make_policy(
         ConfigError: the named GPU is not there.
     """
     if context.config.compressor.chain:
-        compressed = ArtifactPolicy(architecture, threads=threads)
-        link = PeerLink(context, "compressor", "artifacts", context.index)
-        return compressed, PolicyClient(link, ArtifactSource(compressed))
+        source = ArtifactSource(ArtifactRuntime(architecture, threads=threads))
+        return PolicyClient(PeerLink(context, "compressor", "artifacts", context.index), source)
     runtime = make_runtime(architecture, kind, threads=threads, device=device, max_batch=max_batch)
-    source = make_weights_source(context.config, architecture, runtime, kind)
-    return runtime, PolicyClient(PeerLink(context, "trainer", "weights"), source)
+    weights = make_weights_source(context.config, architecture, runtime, kind)
+    return PolicyClient(PeerLink(context, "trainer", "weights"), weights)

@@ -12,7 +12,7 @@ from aclearn.envs import read_spec
 from aclearn.policies import Architecture, describe_architecture
 from aclearn.types import EnvSpec
 from aclearn.wire import Endpoint
-from compress import ChainError, CompressorChain, OnnxPolicy, PolicyRuntime, parse_chain
+from compress import ChainError, CompressorChain, OnnxRuntime, PolicyRuntime, parse_chain
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ def make_runtime(
         ConfigError: the named GPU is not there.
     """
     if kind == "onnx":
-        return OnnxPolicy(architecture, threads=threads)
+        return OnnxRuntime(architecture, threads=threads)
     # imported here: who runs ONNX never pays for torch
     import torch
 
@@ -136,16 +136,16 @@ def make_runtime(
     chosen = choose_device(device, key="predictor.device")
     amp_dtype = choose_amp("auto" if kind == "torch-amp" else "off", chosen)
     if chosen.type == "cuda":
-        from compress.runtimes.cuda_policy import CudaGraphPolicy
+        from compress.runtimes.cuda_runtime import CudaGraphRuntime
         from compress.runtimes.cuda_stream import CudaStream
 
-        return CudaGraphPolicy(
+        return CudaGraphRuntime(
             architecture,
             partial(CudaStream, chosen),
             device=chosen,
             max_batch=max_batch,
             amp_dtype=amp_dtype,
         )
-    from compress.runtimes.torch_runtime import TorchPolicy
+    from compress.runtimes.torch_runtime import TorchRuntime
 
-    return TorchPolicy(architecture, amp_dtype=amp_dtype)
+    return TorchRuntime(architecture, amp_dtype=amp_dtype)

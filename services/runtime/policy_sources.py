@@ -3,41 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from aclearn.config import Config
 from aclearn.policies import Architecture
+from aclearn.rollout import Executable, PolicySnapshot
 from aclearn.shared_weights import HostMemory
 from aclearn.types import PolicyVersion
 from aclearn.wire import ArtifactReply, ArtifactRequest, Message, Peer, Weights, WeightsRequest
-from compress import ArtifactPolicy, PolicyRuntime
-from compress.runtimes.protocols import Executable
+from compress import ArtifactRuntime, PolicyRuntime
 from services.runtime.artifact_messages import artifact_of
 from services.runtime.shared_weights import SharedWeightsClient
-
-
-@dataclass(frozen=True, eq=False)
-class PolicySnapshot:
-    """One policy that acts: never changes, so that what it computes is by what it names.
-
-    Attributes:
-        executable: computes its logits.
-        at: its version.
-        chain: id of the compressor chain behind it; "none" for the uncompressed policy.
-    """
-
-    executable: Executable
-    at: PolicyVersion
-    chain: str = "none"
-
-    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Logits `[N, A]` float32 of observations `[N, *shape]`; in any thread."""
-        return self.executable.logits(observations)
 
 
 class PolicySource(Protocol):
@@ -63,11 +40,11 @@ class PolicySource(Protocol):
     def version(self, message: Message) -> PolicyVersion | None:
         """The version that an answer brings; None when it brings none."""
 
-    def take(self, at: PolicyVersion, found: Any) -> PolicySnapshot:
-        """Swap in what a look has found or an answer brings, which is of version `at`.
+    def load(self, at: PolicyVersion, found: Any) -> PolicySnapshot:
+        """What a look has found or an answer brings, which is of version `at`, ready to act.
 
         Raises:
-            RefusedTensors, RefusedArtifact: it is not what it says; the old policy goes on.
+            RefusedTensors, RefusedArtifact: it is not what it says.
         """
 
 
@@ -77,7 +54,7 @@ class WeightsSource:
     Args:
         runtime: that they are for.
         buffer: where they may be found without asking.
-        swap: puts what the buffer has into the runtime; None takes the runtime's own.
+        load_found: makes what the buffer has ready to run; None takes the runtime's own.
     """
 
     compressed = False
@@ -86,10 +63,10 @@ class WeightsSource:
         self,
         runtime: PolicyRuntime,
         buffer: SharedWeightsClient | None = None,
-        swap: Callable[[Mapping[str, Any]], None] | None = None,
+        load_found: Callable[[Mapping[str, Any]], Executable] | None = None,
     ) -> None:
         self._runtime, self._buffer = runtime, buffer
-        self._swap_found = swap or runtime.swap
+        self._load_found = load_found or runtime.load
 
     @property
     def silent(self) -> bool:
@@ -115,13 +92,11 @@ class WeightsSource:
             return PolicyVersion(message.generation, message.version)
         return None
 
-    def take(self, at: PolicyVersion, found: Any) -> PolicySnapshot:
-        """Swap the weights in."""
+    def load(self, at: PolicyVersion, found: Any) -> PolicySnapshot:
+        """The weights, ready to act."""
         if isinstance(found, Weights):
-            self._runtime.swap(found.tensors)
-        else:
-            self._swap_found(found)
-        return PolicySnapshot(self._runtime.executable, at)
+            return PolicySnapshot(self._runtime.load(found.tensors), at)
+        return PolicySnapshot(self._load_found(found), at)
 
 
 class ArtifactSource:
@@ -130,7 +105,7 @@ class ArtifactSource:
     silent = False
     compressed = True
 
-    def __init__(self, runtime: ArtifactPolicy) -> None:
+    def __init__(self, runtime: ArtifactRuntime) -> None:
         self._runtime = runtime
 
     def follow(self, peer: Peer) -> None:
@@ -149,12 +124,12 @@ class ArtifactSource:
             return PolicyVersion(message.generation, message.version)
         return None
 
-    def take(self, at: PolicyVersion, found: Any) -> PolicySnapshot:
-        """Check the artifact and swap it in."""
-        assert isinstance(found, ArtifactReply)  # only what has a version is taken
+    def load(self, at: PolicyVersion, found: Any) -> PolicySnapshot:
+        """The artifact, checked and ready to act."""
+        assert isinstance(found, ArtifactReply)  # only what has a version is loaded
         artifact = artifact_of(found)
-        self._runtime.swap(artifact)
-        return PolicySnapshot(self._runtime.executable, at, artifact.chain)
+        executable = self._runtime.load(artifact)
+        return PolicySnapshot(executable, at, artifact.chain, artifact.min_action_prob)
 
 
 def make_weights_source(
@@ -166,12 +141,12 @@ def make_weights_source(
         return WeightsSource(runtime, SharedWeightsClient(architecture, "host", HostMemory))
     if share == "auto" and kind != "onnx":
         # imported here: who runs ONNX never pays for torch
-        from compress.runtimes.cuda_policy import CudaGraphPolicy
+        from compress.runtimes.cuda_runtime import CudaGraphRuntime
 
-        if isinstance(runtime, CudaGraphPolicy):
+        if isinstance(runtime, CudaGraphRuntime):
             from aclearn.shared_weights.cuda_memory import CudaMemory, place_of
 
             open_memory = partial(CudaMemory.open, device=runtime.device)
             buffer = SharedWeightsClient(architecture, place_of(runtime.device), open_memory)
-            return WeightsSource(runtime, buffer, swap=runtime.swap_on_device)
+            return WeightsSource(runtime, buffer, runtime.load_on_device)
     return WeightsSource(runtime)

@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 
 from aclearn.distributions import distribution_of
-from aclearn.types import ActionSpec, PolicyVersion
+from aclearn.rollout import PolicySnapshot, act
+from aclearn.types import OBSERVATION, ActionSpec, PolicyVersion
 from compress import (
     ONNX,
     Artifact,
-    ArtifactPolicy,
+    ArtifactRuntime,
     CompressorChain,
     Context,
     Fidelity,
     Link,
-    OnnxPolicy,
+    OnnxRuntime,
     RefusedArtifact,
     TorchScript,
     check_artifact,
@@ -26,6 +27,7 @@ from compress import (
 )
 from compress.methods.quantizer import Quantizer, has_vnni
 from compress.runtimes.graph_cache import GraphCache
+from tests.support.acting import Acting, logits_of
 from tests.support.architectures import altered
 
 _SOME = distribution_of(ActionSpec(4))
@@ -229,24 +231,17 @@ _SPOILS = {
 
 @pytest.mark.parametrize("spoil", _SPOILS, ids=lambda spoil: spoil.__name__.strip("_"))
 def test_what_is_refused_leaves_the_old_policy_acting(small, spoil) -> None:
-    runtime = ArtifactPolicy(small.images)
-    runtime.swap(make_artifact(small, "fp16", min_action_prob=0.05))
+    runtime = Acting(ArtifactRuntime(small.images))
+    runtime.load(make_artifact(small, "fp16", min_action_prob=0.05))
     observations = small.observations(small.images, 5, seed=3)
     before = runtime.logits(observations)
     spoilt = spoil(make_artifact(small, seed=2), small)
     with pytest.raises(RefusedArtifact, match=_SPOILS[spoil]):
-        runtime.swap(spoilt)
+        runtime.load(spoilt)
     np.testing.assert_allclose(runtime.logits(observations), before, rtol=1e-5, atol=1e-6)
-    assert runtime.chain == "fp16>onnx"
     # and the next good one is taken
-    runtime.swap(good := make_artifact(small, "int8"))
-    assert runtime.chain == good.chain == f"{Quantizer().id}>onnx"
-
-
-def test_before_the_first_artifact_there_is_nothing_to_act_with(small) -> None:
-    runtime = ArtifactPolicy(small.images)
-    with pytest.raises(RuntimeError, match="call swap first"):
-        runtime.logits(small.observations(small.images, 1))
+    runtime.load(make_artifact(small, "int8"))
+    assert np.abs(runtime.logits(observations) - before).max() > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -282,13 +277,13 @@ def test_the_probe_sees_old_weights_among_the_new_ones_of_a_policy_that_has_just
         made[seed] = make_chain(name).compress(young, context)
     new = made[2]
     assert np.abs(new.probe_logits).max() < 0.1
-    runtime = ArtifactPolicy(small.images)
-    runtime.swap(new)
+    runtime = Acting(ArtifactRuntime(small.images))
+    runtime.load(new)
     mixed = [tensor for tensor in new.tensors if tensor.endswith(".weight")]
     for tensor in mixed:
         stale = {**new.tensors, tensor: made[1].tensors[tensor]}
         with pytest.raises(RefusedArtifact, match="the probe's logits differ"):
-            runtime.swap(sealed(replace(new, tensors=stale)))
+            runtime.load(sealed(replace(new, tensors=stale)))
     assert len(mixed) == 5
 
 
@@ -297,8 +292,8 @@ def test_a_probe_is_two_visited_observations_and_what_the_runtime_said(small) ->
     artifact = make_artifact(small, "int8")
     for observation in artifact.probe_observations:
         assert any(np.array_equal(observation, other) for other in visited)
-    runtime = ArtifactPolicy(small.images)
-    runtime.swap(artifact)
+    runtime = Acting(ArtifactRuntime(small.images))
+    runtime.load(artifact)
     answer = runtime.logits(artifact.probe_observations)
     np.testing.assert_allclose(answer, artifact.probe_logits, rtol=1e-5, atol=1e-6)
     assert answer.shape == (2, 3)
@@ -346,9 +341,9 @@ def test_a_chains_fidelity_is_measured_on_what_its_artifact_answers(small) -> No
     context = Context(small.observations(small.images, 40))
     policy = small.policy(small.images, version=6)
     artifact = make_chain("int8", fidelity_observations=64).compress(policy, context)
-    runtime, original = ArtifactPolicy(small.images), OnnxPolicy(small.images)
-    runtime.swap(artifact)
-    original.swap(policy.tensors)
+    runtime, original = Acting(ArtifactRuntime(small.images)), Acting(OnnxRuntime(small.images))
+    runtime.load(artifact)
+    original.load(policy.tensors)
     kls, same = by_loops(
         original.logits(context.observations), runtime.logits(context.observations)
     )
@@ -380,28 +375,23 @@ def test_no_action_is_less_probable_than_the_floor(min_action_prob) -> None:
     assert (mixed.argmax(axis=1) == logits.argmax(axis=1)).all()
 
 
-def test_actors_act_with_the_floor_of_their_artifact(small) -> None:
+def test_actors_act_with_the_least_probability_of_their_artifact(small) -> None:
     observations = small.observations(small.images, 8)
-    plain, floored = ArtifactPolicy(small.images), ArtifactPolicy(small.images)
-    plain.swap(make_artifact(small))
-    floored.swap(make_artifact(small, min_action_prob=0.2))
-    np.testing.assert_allclose(
-        floored.logits(observations),
-        _SOME.with_min_action_prob(plain.logits(observations), 0.2),
-        rtol=1e-5,
-        atol=1e-6,
-    )
-    assert np.exp(floored.logits(observations)).min() >= 0.2 - 1e-6
-    # the probe is compared without it
-    floored.swap(make_artifact(small, seed=2))
-    np.testing.assert_allclose(
-        floored.logits(observations), make_and_run(small, 2, observations), rtol=1e-5, atol=1e-6
-    )
+    runtime = ArtifactRuntime(small.images)
+    artifact = make_artifact(small, min_action_prob=0.2)
+    executable = runtime.load(artifact)  # the probe is compared without it
+    acting = PolicySnapshot(executable, artifact.at, artifact.chain, artifact.min_action_prob)
+    choice = act(acting, _SOME, {OBSERVATION: observations}, (), np.random.default_rng(0))
+    p = np.exp(logits_of(runtime.load(make_artifact(small)), observations).astype(np.float64))
+    p = 0.4 * p / p.sum(axis=1, keepdims=True) + 0.2  # of three actions
+    np.testing.assert_allclose(np.exp(choice.parameters), p, rtol=1e-4)
+    taken = p[np.arange(8), choice.actions]
+    np.testing.assert_allclose(np.exp(choice.log_prob), taken, rtol=1e-4)
 
 
 def make_and_run(small, seed, observations):
-    runtime = OnnxPolicy(small.images)
-    runtime.swap(small.tensors(small.images, seed))
+    runtime = Acting(OnnxRuntime(small.images))
+    runtime.load(small.tensors(small.images, seed))
     return runtime.logits(observations)
 
 
@@ -436,14 +426,14 @@ class Truncating(Link):
 def test_more_graphs_than_are_kept_still_run_with_their_own_weights(small) -> None:
     link = Truncating()
     chain = CompressorChain().add(link).add(ONNX())
-    context, runtime = Context(), ArtifactPolicy(small.images)
+    context, runtime = Context(), Acting(ArtifactRuntime(small.images))
     observations = small.observations(small.images, 3)
     artifacts = [chain.compress(small.policy(small.images, seed=i), context) for i in range(6)]
     assert len({artifact.graph.digest() for artifact in artifacts}) == 6
     for artifact in (*artifacts, *artifacts):
-        runtime.swap(artifact)
-        alone = ArtifactPolicy(small.images)
-        alone.swap(artifact)
+        runtime.load(artifact)
+        alone = Acting(ArtifactRuntime(small.images))
+        alone.load(artifact)
         np.testing.assert_allclose(
             runtime.logits(observations), alone.logits(observations), rtol=1e-5, atol=1e-6
         )

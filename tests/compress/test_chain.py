@@ -10,19 +10,20 @@ import torch
 
 from compress import (
     ONNX,
-    ArtifactPolicy,
+    ArtifactRuntime,
     ChainError,
     CompressorChain,
     Context,
     Link,
     NeedsObservations,
-    OnnxPolicy,
+    OnnxRuntime,
     Pruning,
     RefusedTensors,
     TorchScript,
 )
 from compress.methods.distiller import Distiller
 from compress.methods.quantizer import Quantizer
+from tests.support.acting import Acting
 from tests.support.architectures import altered
 
 
@@ -155,9 +156,9 @@ def test_the_chain_of_no_links_is_the_policy_itself(small) -> None:
     artifact = CompressorChain().compress(policy, Context())
     for name, tensor in artifact.tensors.items():
         np.testing.assert_array_equal(tensor, policy.tensors[name])
-    runtime, plain = ArtifactPolicy(small.images), OnnxPolicy(small.images)
-    runtime.swap(artifact)
-    plain.swap(policy.tensors)
+    runtime, plain = Acting(ArtifactRuntime(small.images)), Acting(OnnxRuntime(small.images))
+    runtime.load(artifact)
+    plain.load(policy.tensors)
     observations = small.observations(small.images, 4)
     np.testing.assert_allclose(
         runtime.logits(observations), plain.logits(observations), rtol=1e-4, atol=1e-5
@@ -214,9 +215,9 @@ def test_what_a_link_of_ones_own_raises_comes_out_and_the_chain_goes_on(small) -
     later = small.policy(small.images, seed=3, version=3)
     artifact = chain.compress(later, context)
     assert context.memory(moody.owner)["versions"] == [1, 2, 3]
-    runtime, plain = ArtifactPolicy(small.images), OnnxPolicy(small.images)
-    runtime.swap(artifact)
-    plain.swap({name: tensor / np.float32(2) for name, tensor in later.tensors.items()})
+    runtime, plain = Acting(ArtifactRuntime(small.images)), Acting(OnnxRuntime(small.images))
+    runtime.load(artifact)
+    plain.load({name: tensor / np.float32(2) for name, tensor in later.tensors.items()})
     observations = small.observations(small.images, 8, seed=5)
     expected = plain.logits(observations)
     difference = np.abs(runtime.logits(observations) - expected).max()
@@ -361,7 +362,7 @@ def test_compression_leaves_the_policy_as_it_was(small) -> None:
     observations = small.observations(small.images, 16)
     observations.flags.writeable = False
     chain = chain_of(Distiller(first_steps=2), int8(), ONNX())
-    runtime = ArtifactPolicy(small.images)
-    runtime.swap(chain.compress(policy, Context(observations)))
+    runtime = Acting(ArtifactRuntime(small.images))
+    runtime.load(chain.compress(policy, Context(observations)))
     runtime.logits(observations)
     assert all(np.array_equal(policy.tensors[name], kept[name]) for name in kept)

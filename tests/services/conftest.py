@@ -14,7 +14,7 @@ import pytest
 from aclearn.config import Config, EnvConfig, MonitorConfig, RunConfig
 from aclearn.launch import StopFlag
 from aclearn.policies import Architecture, Convolution, build_architecture
-from aclearn.types import Unroll, UnrollSpec
+from aclearn.types import OBSERVATION, PolicyOutput, Unroll, UnrollSpec
 from aclearn.wire import Heartbeat, Peer
 from compress import RefusedTensors
 from services.runtime.role_context import RoleContext
@@ -54,26 +54,24 @@ class KnownPeers:
 
 
 class RecordingRuntime:
-    """Takes weights and remembers them; its logits are the first tensor, for every observation."""
+    """Remembers the weights that it loads; the first tensor is all that they answer."""
 
     def __init__(self) -> None:
         self.swapped: list[dict[str, np.ndarray]] = []
         self.refuse = False
         self.on_swap: Callable[[], None] = lambda: None
 
-    def swap(self, tensors: dict[str, np.ndarray]) -> None:
+    def load(self, tensors: dict[str, np.ndarray]) -> SimpleNamespace:
         self.on_swap()
         if self.refuse:
             raise RefusedTensors("weights['a']: not finite")
         self.swapped.append({name: np.array(tensor) for name, tensor in tensors.items()})
-
-    def logits(self, observations: np.ndarray) -> np.ndarray:
-        return self.executable.logits(observations)
-
-    @property
-    def executable(self) -> SimpleNamespace:
         [row] = self.swapped[-1].values()
-        return SimpleNamespace(logits=lambda x: np.tile(row, (len(x), 1)))
+
+        def step(observations, state=()):
+            return PolicyOutput(np.tile(row, (len(observations[OBSERVATION]), 1)), state=state)
+
+        return SimpleNamespace(step=step)
 
 
 class KeptContext(RoleContext):

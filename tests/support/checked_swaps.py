@@ -1,4 +1,4 @@
-"""After every swap: what a runtime answers is what torch computes of the new weights.
+"""Whatever a runtime loads: its answers are what torch computes of the new weights.
 
 For fixtures of whole folders: no test has to think of it, and none is left out.
 """
@@ -12,11 +12,12 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from compress import ArtifactPolicy, OnnxPolicy
+from compress import ArtifactRuntime, OnnxRuntime
 from compress.graphs.graph_network import GraphNetwork
 from compress.methods.quantizer import has_vnni
 from compress.runtimes import torch_runtime
-from compress.runtimes.torch_runtime import TorchPolicy
+from compress.runtimes.torch_runtime import TorchRuntime
+from tests.support.acting import logits_of
 from tests.support.integer_policies import integer_logits
 
 _OBSERVATIONS = 2
@@ -50,13 +51,6 @@ def torch_logits(graph, tensors, observations):
         return network(torch.from_numpy(observations))[0].numpy()
 
 
-def floored(logits, min_action_prob):
-    """Logits of (1 − A·min_action_prob) p + floor."""
-    p = np.exp(logits - logits.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
-    return np.log((1.0 - logits.shape[1] * min_action_prob) * p + min_action_prob)
-
-
 def expected_of(graph, tensors, computed_in):
     """Observations, their logits, and how far from those an answer may be."""
     observations = observations_of(graph.architecture)
@@ -75,20 +69,16 @@ def _of_artifact(artifact):
     halves = [half for half in ("fp16", "bf16") if torch_runtime.cpu_has(half)]
     in_halves = graph.runtime != "onnx" and graph.precision in halves
     computed_in = graph.precision if in_halves else "fp32"
-    observations, logits, tolerance = expected_of(graph, artifact.tensors, computed_in)
-    if artifact.min_action_prob > 0.0:
-        # these are normalised: each may move by what it and the normaliser moved
-        return observations, floored(logits, artifact.min_action_prob), 2 * tolerance
-    return observations, logits, tolerance
+    return expected_of(graph, artifact.tensors, computed_in)
 
 
-#: What each kind of runtime has to answer after a swap to what it was given.
+#: What each kind of runtime has to answer once it has loaded what it was given.
 _KINDS = {
-    OnnxPolicy: lambda runtime, tensors: expected_of(runtime._given, tensors, "fp32"),
-    TorchPolicy: lambda runtime, tensors: expected_of(
+    OnnxRuntime: lambda runtime, tensors: expected_of(runtime._given, tensors, "fp32"),
+    TorchRuntime: lambda runtime, tensors: expected_of(
         runtime._graph, tensors, _AMP[runtime._amp_dtype]
     ),
-    ArtifactPolicy: lambda runtime, artifact: _of_artifact(artifact),
+    ArtifactRuntime: lambda runtime, artifact: _of_artifact(artifact),
 }
 
 
@@ -102,25 +92,26 @@ def _saturates(given) -> bool:
 
 @contextmanager
 def swaps_checked() -> Iterator[None]:
-    """Looks at every swap inside, in any thread; fails in the end if one gave other answers."""
+    """Looks at all that is loaded inside, in any thread; fails in the end if answers differ."""
     wrong: list[str] = []
 
     def checked(kind, answers_of):
-        plain = kind.swap
+        plain = kind.load
 
-        def swap(runtime, given):
-            plain(runtime, given)
+        def load(runtime, given):
+            executable = plain(runtime, given)
             if _saturates(given):
-                return
+                return executable
             observations, expected, tolerance = answers_of(runtime, given)
-            worst = float(np.abs(runtime.logits(observations) - expected).max())
+            worst = float(np.abs(logits_of(executable, observations) - expected).max())
             if not worst <= tolerance:
                 wrong.append(
-                    f"{kind.__name__}: after a swap logits are off by {worst:.3g}, allowed are "
-                    f"{tolerance:.3g}"
+                    f"{kind.__name__}: what was loaded gives logits that are off by {worst:.3g}, "
+                    f"allowed are {tolerance:.3g}"
                 )
+            return executable
 
-        return patch.object(kind, "swap", swap)
+        return patch.object(kind, "load", load)
 
     with ExitStack() as patches:
         for kind, answers_of in _KINDS.items():

@@ -9,12 +9,13 @@ from aclearn.wire import (
     ArtifactRequest,
     Peer,
 )
-from compress import ArtifactPolicy, CompressorChain, Link, parse_chain
+from compress import ArtifactRuntime, CompressorChain, Link, parse_chain
 from services.compressor.core import Compressor
 from services.compressor.server import serve_artifacts
 from services.runtime.peer_link import PeerLink
 from services.runtime.policy_client import PolicyClient
 from services.runtime.policy_sources import ArtifactSource
+from tests.support.acting import Acting
 from tests.support.architectures import parts_of
 
 
@@ -73,9 +74,9 @@ def make_moody(tools, **changes) -> tuple[Moody, Compressor]:
     return link, Compressor(chain, tools.flat, config, seed=1, clock=tools.Clock())
 
 
-def acting(artifact, architecture) -> ArtifactPolicy:
-    runtime = ArtifactPolicy(architecture)
-    runtime.swap(artifact)
+def acting(artifact, architecture) -> Acting:
+    runtime = Acting(ArtifactRuntime(architecture))
+    runtime.load(artifact)
     return runtime
 
 
@@ -88,7 +89,7 @@ class Pulling:
         self.server, endpoint = context.serve((ArtifactRequest,))
         peer = Peer("compressor", "compressor-0", context.incarnation, {"artifacts": endpoint})
         self.known.learn(peer)
-        self.runtime = ArtifactPolicy(tools.flat)
+        self.runtime = Acting(ArtifactRuntime(tools.flat))
         self.link = PeerLink(roles("actor-0"), "compressor", "artifacts")
         self.source = ArtifactSource(self.runtime)
         self.client = PolicyClient(self.link, self.source, clock=self.clock)

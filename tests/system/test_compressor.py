@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from aclearn.wire import ArtifactReply, ArtifactRequest, Weights, WeightsRequest
-from compress import Artifact, ArtifactPolicy
+from compress import Artifact, ArtifactRuntime
 from services.evaluator.saved_policy import load_policy
 from services.runtime.artifact_messages import artifact_of
+from tests.support.acting import Acting
 from tests.support.architectures import parts_of
 from tests.support.system import CARTPOLE, PONG, Run, System, Visitor
 
@@ -251,7 +252,7 @@ def test_artifacts_compute_what_torch_does_of_the_weights_of_their_version(
     run.finish()
 
     architecture = load_policy(run.folder).architecture
-    runtime, network = ArtifactPolicy(architecture), PolicyNetwork(architecture)
+    runtime, network = Acting(ArtifactRuntime(architecture)), PolicyNetwork(architecture)
     screens = np.random.default_rng(0).integers(0, 256, (4, 4, 84, 84), np.uint8)
 
     def computed(version: int) -> NDArray[Any]:
@@ -261,7 +262,7 @@ def test_artifacts_compute_what_torch_does_of_the_weights_of_their_version(
 
     versions = sorted(weights.keys() & artifacts.keys())
     for version in versions:
-        runtime.swap(artifacts[version])
+        runtime.load(artifacts[version])
         np.testing.assert_allclose(runtime.logits(screens), computed(version), atol=2e-6)
     # and those of any other version would have been told from them
     for version, other in pairwise(versions):

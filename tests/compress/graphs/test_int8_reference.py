@@ -14,6 +14,7 @@ from compress import (
 )
 from compress.graphs.int8_reference import integer_logits as torch_integers
 from compress.methods.quantizer import Quantizer, has_vnni
+from tests.support.acting import logits_of
 from tests.support.architectures import parts_of
 from tests.support.integer_policies import integer_logits
 from tests.support.quantisation import quantise, run
@@ -61,7 +62,7 @@ def test_onnx_runtime_computes_what_integers_say(small, name, reduced_range, per
     check_tensors(result.graph, result.tensors)
     observations = small.observations(architecture, 40, seed=2)
     expected = integer_logits(result.graph, result.tensors, observations)
-    logits = run(result).logits(observations)
+    logits = logits_of(run(result), observations)
     # one step of one number that enters the last layer
     last = dict(result.tensors)
     step = float(last["policy.input_scale"] * np.max(last["policy.weight_scale"])) * 127

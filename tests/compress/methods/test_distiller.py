@@ -13,7 +13,7 @@ from aclearn.policies import ResidualSection, describe_architecture
 from aclearn.types import PolicyVersion
 from compress import (
     ONNX,
-    ArtifactPolicy,
+    ArtifactRuntime,
     CompressorChain,
     Context,
     Policy,
@@ -25,6 +25,7 @@ from compress.graphs.graph_network import GraphNetwork
 from compress.methods.distiller import Distiller
 from compress.methods.quantizer import Quantizer
 from compress.methods.student import DistillationData
+from tests.support.acting import Acting
 from tests.support.architectures import altered, parts_of
 from tests.support.distillation import compress, distance, kl_by_loops, outputs, pruned, smaller
 
@@ -420,12 +421,12 @@ def test_what_actors_run_after_each_swap_is_the_student_of_the_new_version(
     chain.add(ONNX())
     assert chain.id == ">".join([*links, "onnx"])
     context = Context(observations)
-    runtime = ArtifactPolicy(architecture)
+    runtime = Acting(ArtifactRuntime(architecture))
     answers = []
     for version in (1, 2, 3):
         policy = small.policy(architecture, seed=version, version=version)
         artifact = chain.compress(policy, context)
-        runtime.swap(artifact)
+        runtime.load(artifact)
         assert artifact.at == policy.at
         expected, _ = outputs(student, context.memory(distiller.owner)["tensors"], observations)
         answers.append(runtime.logits(observations))

@@ -16,7 +16,7 @@ from aclearn.policies.network import PolicyNetwork, load_tensors
 from aclearn.types import PolicyVersion
 from compress import (
     ONNX,
-    ArtifactPolicy,
+    ArtifactRuntime,
     ChainError,
     CompressorChain,
     Context,
@@ -31,6 +31,7 @@ from compress.export import export_onnx
 from compress.graphs.graph_network import GraphNetwork
 from compress.graphs.policy_graph import PolicyGraph
 from compress.modules.fusion import fold_batch_norm, fold_normalisation, fuse_module
+from tests.support.acting import Acting
 from tests.support.architectures import altered
 from tests.support.random_policies import some_observations, some_tensors
 
@@ -172,7 +173,7 @@ def test_the_link_keeps_the_contract(architecture) -> None:
 def test_actors_see_the_new_weights_after_every_version(architecture, items, tolerance) -> None:
     chain = parse_chain(items)
     observations = some_observations(architecture, 30)
-    actor, context = ArtifactPolicy(architecture), Context(observations)
+    actor, context = Acting(ArtifactRuntime(architecture)), Context(observations)
     answers = []
     for version in range(3):
         tensors = some_tensors(architecture, version)
@@ -181,7 +182,7 @@ def test_actors_see_the_new_weights_after_every_version(architecture, items, tol
             context = Context(observations)  # other weights have other ranges
         artifact = chain.compress(policy, context)
         assert artifact.graph == chain.plan(architecture)
-        actor.swap(artifact)
+        actor.load(artifact)
         answers.append(actor.logits(observations))
         expected, _ = reference(architecture, tensors, observations)
         assert np.abs(answers[-1] - expected).max() < tolerance * np.abs(expected).max()

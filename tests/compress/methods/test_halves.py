@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from compress import ONNX, ArtifactPolicy, CompressorChain, Context, TorchScript
+from compress import ONNX, ArtifactRuntime, CompressorChain, Context, TorchScript
 from compress.graphs.policy_graph import stored_as_float32
 from compress.methods.quantizer import Quantizer, to_bfloat16, to_float16
 from compress.runtimes import torch_runtime
+from tests.support.acting import Acting
 from tests.support.random_policies import reference_logits
 
 
@@ -66,8 +67,8 @@ def test_halves_act_as_the_rounded_weights_do(small, architecture, precision) ->
     dtype = torch.float16 if precision == "fp16" else torch.bfloat16
     rounded = {n: torch.tensor(t).to(dtype).float().numpy() for n, t in policy.tensors.items()}
     observations = small.observations(architecture, 16)
-    runtime = ArtifactPolicy(architecture)
-    runtime.swap(artifact)
+    runtime = Acting(ArtifactRuntime(architecture))
+    runtime.load(artifact)
     expected = reference_logits(architecture, rounded, observations)
     np.testing.assert_allclose(runtime.logits(observations), expected, rtol=1e-4, atol=1e-5)
 
@@ -86,8 +87,8 @@ def test_torch_computes_in_halves_only_where_the_processor_has_them(
     artifact = chain.compress(policy, Context(observations))
     dtype = torch.float16 if precision == "fp16" else torch.bfloat16
     rounded = {n: torch.tensor(t).to(dtype).float().numpy() for n, t in policy.tensors.items()}
-    acting = ArtifactPolicy(small.images)
-    acting.swap(artifact)
+    acting = Acting(ArtifactRuntime(small.images))
+    acting.load(artifact)
     error = np.abs(
         acting.logits(observations) - reference_logits(small.images, rounded, observations)
     ).max()

@@ -12,7 +12,7 @@ from aclearn.policies import Convolution, ResidualSection, build_architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from aclearn.types import PolicyVersion
 from compress import (
-    ArtifactPolicy,
+    ArtifactRuntime,
     ChainError,
     Context,
     LowRank,
@@ -31,6 +31,7 @@ from compress.methods.low_rank import (
     rank_of_share,
     turned_towards,
 )
+from tests.support.acting import Acting
 from tests.support.architectures import altered
 from tests.support.random_policies import some_observations, some_tensors
 
@@ -429,14 +430,14 @@ def test_the_link_keeps_the_contract(link, name) -> None:
 def test_actors_see_the_new_weights_after_every_version(items) -> None:
     chain = parse_chain(items)
     observations = some_observations(IMAGES, 8)
-    actor, context = ArtifactPolicy(IMAGES), Context(observations)
+    actor, context = Acting(ArtifactRuntime(IMAGES)), Context(observations)
     tensors, answers = some_tensors(IMAGES, 15), []
     for version in range(3):
         tensors = moved(tensors, 0.3, version)
         artifact = chain.compress(Policy.of(IMAGES, tensors, PolicyVersion(0, version)), context)
         assert artifact.graph == chain.plan(IMAGES)
         assert len(artifact.graph.ranks) == (3 if "convolutions" in str(items) else 2)
-        actor.swap(artifact)
+        actor.load(artifact)
         answers.append(actor.logits(observations))
         multiplied = dict(tensors)
         for name, rank in artifact.graph.ranks:
@@ -458,13 +459,13 @@ def test_factored_policies_can_be_quantised_in_every_version(precision, toleranc
     exact_chain = parse_chain([{"low_rank": 4}, "onnx"])
     observations = some_observations(IMAGES, 40)
     context, exact_context = Context(observations), Context(observations)
-    actor, exact_actor = ArtifactPolicy(IMAGES), ArtifactPolicy(IMAGES)
+    actor, exact_actor = Acting(ArtifactRuntime(IMAGES)), Acting(ArtifactRuntime(IMAGES))
     tensors = some_tensors(IMAGES, 16)
     for version in range(4):  # int8 keeps the ranges that it measured in the first
         tensors = moved(tensors, 0.02, version)
         policy = Policy.of(IMAGES, tensors, PolicyVersion(0, version))
-        actor.swap(chain.compress(policy, context))
-        exact_actor.swap(exact_chain.compress(policy, exact_context))
+        actor.load(chain.compress(policy, context))
+        exact_actor.load(exact_chain.compress(policy, exact_context))
         expected = exact_actor.logits(observations)
         error = np.abs(actor.logits(observations) - expected).max() / np.abs(expected).max()
         assert 0.0 < error < tolerance
@@ -475,7 +476,7 @@ def test_a_basis_that_is_computed_afresh_is_calibrated_at_once() -> None:
     exact_chain = parse_chain([{"low_rank": 4}, "onnx"])
     observations = some_observations(IMAGES, 40)
     context, exact_context = Context(observations), Context(observations)
-    actor, exact_actor = ArtifactPolicy(IMAGES), ArtifactPolicy(IMAGES)
+    actor, exact_actor = Acting(ArtifactRuntime(IMAGES)), Acting(ArtifactRuntime(IMAGES))
     quantizer = chain.links[1]
     # hidden weights of other directions, and four times as large, from version 11 on
     later = {
@@ -486,8 +487,8 @@ def test_a_basis_that_is_computed_afresh_is_calibrated_at_once() -> None:
     for version in range(1, 16):
         tensors = some_tensors(IMAGES, 16) if version < 11 else later
         policy = Policy.of(IMAGES, tensors, PolicyVersion(0, version))
-        actor.swap(chain.compress(policy, context))
-        exact_actor.swap(exact_chain.compress(policy, exact_context))
+        actor.load(chain.compress(policy, context))
+        exact_actor.load(exact_chain.compress(policy, exact_context))
         expected = exact_actor.logits(observations)
         error = np.abs(actor.logits(observations) - expected).max() / np.abs(expected).max()
         assert error < 0.1

@@ -11,7 +11,7 @@ from aclearn.policies import Convolution, build_architecture, describe_architect
 from aclearn.types import PolicyVersion
 from compress import (
     ONNX,
-    ArtifactPolicy,
+    ArtifactRuntime,
     ChainError,
     CompressorChain,
     Context,
@@ -25,6 +25,7 @@ from compress import (
 )
 from compress.graphs.policy_graph import PolicyGraph
 from compress.graphs.units import keep_units
+from tests.support.acting import Acting
 from tests.support.architectures import altered, parts_of
 from tests.support.pruning_oracle import (
     ARCHITECTURES,
@@ -306,14 +307,14 @@ def test_the_order_of_fuse_and_prune_makes_no_difference() -> None:
 def test_actors_see_the_new_weights_after_every_version(links) -> None:
     chain = parse_chain([{"prune": {"sparsity": 0.5, "compensate": False}}, *links])
     assert chain.id == ">".join(["prune=0.5", *links])
-    actor, context = ArtifactPolicy(IMAGES), Context(some_observations(IMAGES, 20))
+    actor, context = Acting(ArtifactRuntime(IMAGES)), Context(some_observations(IMAGES, 20))
     observations = some_observations(IMAGES, 5, seed=40)
     answers, chosen = [], some_tensors(IMAGES, 1)
     for version in (1, 2, 3):
         tensors = some_tensors(IMAGES, version)
         artifact = chain.compress(Policy.of(IMAGES, tensors, PolicyVersion(0, version)), context)
         assert artifact.graph == chain.plan(IMAGES)
-        actor.swap(artifact)
+        actor.load(artifact)
         removed = least_important(IMAGES, artifact.graph.architecture, chosen)
         fixed = {layer: dict.fromkeys(units, 0.0) for layer, units in removed.items()}
         logits, _, _ = slow_forward(IMAGES, tensors, observations, fixed)
@@ -333,7 +334,7 @@ def without(architecture, tensors, removed):
 
 def test_actors_see_the_new_weights_with_corrections_measured_before_them() -> None:
     chain = parse_chain([{"prune": {"sparsity": 0.5, "measure_every": 3}}, "onnx"])
-    actor, visited = ArtifactPolicy(IMAGES), some_observations(IMAGES, 40, seed=3)
+    actor, visited = Acting(ArtifactRuntime(IMAGES)), some_observations(IMAGES, 40, seed=3)
     context, observations = Context(visited), some_observations(IMAGES, 5, seed=40)
     removed, changes = {}, {}
     # version 3 is the last that the first corrections are for; a new generation has its own
@@ -341,7 +342,7 @@ def test_actors_see_the_new_weights_with_corrections_measured_before_them() -> N
         tensors = some_tensors(IMAGES, version)
         policy = Policy.of(IMAGES, tensors, PolicyVersion(generation, version))
         artifact = chain.compress(policy, context)
-        actor.swap(artifact)
+        actor.load(artifact)
         if version in (1, 6):
             removed = least_important(IMAGES, artifact.graph.architecture, tensors)
         small, narrow = without(IMAGES, tensors, removed)
@@ -365,12 +366,12 @@ def test_a_chain_prunes_then_factors_and_quantises() -> None:
     chain = parse_chain([{"prune": 0.3}, {"low_rank": 2}, "fuse", "int8", "onnx"])
     tensors = some_tensors(IMAGES, 18)
     artifact = chain.compress(Policy.of(IMAGES, tensors), Context(visited))
-    actor = ArtifactPolicy(IMAGES)
-    actor.swap(artifact)
+    actor = Acting(ArtifactRuntime(IMAGES))
+    actor.load(artifact)
     float_chain = CompressorChain().add(Pruning(0.3)).add(LowRank(2)).add(ONNX())
     exact = float_chain.compress(Policy.of(IMAGES, tensors), Context(visited))
-    reference = ArtifactPolicy(IMAGES)
-    reference.swap(exact)
+    reference = Acting(ArtifactRuntime(IMAGES))
+    reference.load(exact)
     expected = reference.logits(visited)
     error = np.abs(actor.logits(visited) - expected).max()
     assert 0.0 < error < 0.1 * np.abs(expected).max()
@@ -403,12 +404,12 @@ def test_the_links_behind_a_global_ranking_go_on_when_widths_change(links) -> No
     chain = parse_chain([{"prune": prune}, *links])
     chain.plan(architecture)
     context = Context(some_observations(architecture, 64))
-    actor, graphs = ArtifactPolicy(architecture), []
+    actor, graphs = Acting(ArtifactRuntime(architecture)), []
     first, later = lopsided(architecture, (2, 14)), lopsided(architecture, (14, 2))
     for version, tensors in enumerate([first, later, later, later]):
         policy = Policy.of(architecture, tensors, PolicyVersion(0, version))
         artifact = chain.compress(policy, context)
-        actor.swap(artifact)  # which is compared with torch: see conftest.py
+        actor.load(artifact)  # which is compared with torch: see conftest.py
         graphs.append(artifact.graph)
     assert graphs[0] == graphs[1] and graphs[2] == graphs[3]
     # a quarter of 14 is 3, of 2 none

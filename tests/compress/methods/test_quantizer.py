@@ -30,6 +30,7 @@ from compress.methods.quantizer import (
     has_vnni,
     quantise_weight,
 )
+from tests.support.acting import logits_of
 from tests.support.architectures import altered
 from tests.support.integer_policies import integer_logits
 from tests.support.layer_walk import outputs
@@ -223,7 +224,7 @@ def test_dead_nearly_dead_and_constant_layers_keep_what_they_give(
     link = Quantizer(per_channel=per_channel, reduced_range=not has_vnni())
     result = quantise(link, policy, Context(observations))
     check_tensors(result.graph, result.tensors)
-    logits = run(result).logits(observations)
+    logits = logits_of(run(result), observations)
     expected = reference_logits(small.images, tensors, observations)
     assert np.abs(logits - expected).max() <= 0.06 * np.abs(expected).max()
     # no sum leaves the range of an int32
@@ -406,6 +407,6 @@ def test_other_networks_are_computed_too(small, changes) -> None:
     observations = small.observations(architecture, 16)
     link = Quantizer(reduced_range=not has_vnni())
     result = quantise(link, policy, Context(observations))
-    logits = run(result).logits(observations)
+    logits = logits_of(run(result), observations)
     expected = integer_logits(result.graph, result.tensors, observations)
     np.testing.assert_allclose(logits, expected, atol=0.01 * np.abs(expected).max())

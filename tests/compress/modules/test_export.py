@@ -11,13 +11,14 @@ from torch import nn
 from aclearn.policies import describe_architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from aclearn.types import ARCHITECTURES
-from compress import ChainError, OnnxPolicy, PolicyGraph, build_onnx
+from compress import ChainError, OnnxRuntime, PolicyGraph, build_onnx
 from compress.export import run_onnx
 from compress.graphs.graph_network import GraphNetwork
 from compress.modules.export import _is_near, export_module
 from compress.modules.pruning import prune_module
-from compress.runtimes.onnx_runtime import OnnxExecutable
+from compress.runtimes.onnx_runtime import load_session
 from compress.runtimes.optimised_onnx import Skeleton
+from tests.support.acting import Acting, logits_of
 
 torch.manual_seed(0)
 
@@ -63,7 +64,7 @@ def test_a_module_of_one_s_own_becomes_a_model_for_any_batch(residual) -> None:
     residual.eval()
     for count in (1, 4, 9):
         x = images(count, seed=count)
-        logits, values = run(model, observations=x.numpy())
+        logits, values = run(model, observation=x.numpy())
         with torch.no_grad():
             expected = residual(x)
         np.testing.assert_allclose(logits, expected[0].numpy(), rtol=1e-4, atol=1e-5)
@@ -85,9 +86,7 @@ def test_a_pruned_module_is_exported_too(residual) -> None:
     x = images(3, seed=7)
     with torch.no_grad():
         expected = pruned.eval()(x)[0].numpy()
-    np.testing.assert_allclose(
-        run(model, observations=x.numpy())[0], expected, rtol=1e-3, atol=1e-5
-    )
+    np.testing.assert_allclose(run(model, observation=x.numpy())[0], expected, rtol=1e-3, atol=1e-5)
 
 
 def test_a_module_that_branches_on_the_batch_size_is_found() -> None:
@@ -131,7 +130,7 @@ def test_not_a_number_is_no_small_difference_and_equal_infinities_are_none() -> 
     with pytest.raises(ChainError, match="output 0 of its model differs from torch's on 2 rows"):
         export_module(Roots(), x)
     np.testing.assert_array_equal(
-        run(export_module(Masks(), x), observations=x.numpy())[0],
+        run(export_module(Masks(), x), observation=x.numpy())[0],
         [[-np.inf, 2.0], [3.0, -np.inf]],
     )
 
@@ -211,14 +210,14 @@ def test_our_graphs_compute_what_torch_s_exporter_writes(architecture) -> None:
     x = rng.integers(0, 256, shape, np.uint8) if images_in else rng.normal(size=shape)
     x = x if images_in else x.astype(np.float32)
     oracle = export_module(network, torch.from_numpy(x), outputs=["logits", "values"])
-    expected, _ = run(oracle, observations=x)
+    expected, _ = run(oracle, observation=x)
     tensors = {n: p.detach().numpy().copy() for n, p in network.named_parameters()}
-    policy = OnnxPolicy(architecture)
-    policy.swap(tensors)
+    policy = Acting(OnnxRuntime(architecture))
+    policy.load(tensors)
     np.testing.assert_allclose(policy.logits(x), expected, rtol=1e-3, atol=1e-4)
     graph = PolicyGraph(architecture, runtime="onnx", static=True)
-    executable = OnnxExecutable(Skeleton(build_onnx(graph)), graph, tensors)
-    np.testing.assert_allclose(executable.logits(x), expected, rtol=1e-3, atol=1e-4)
+    executable = load_session(Skeleton(build_onnx(graph)), graph, tensors)
+    np.testing.assert_allclose(logits_of(executable, x), expected, rtol=1e-3, atol=1e-4)
     # and the module of the graph, exported in its turn
     module = GraphNetwork(PolicyGraph(architecture), with_value=False).eval()
     load_tensors(module, {n: tensors[n] for n, _ in module.named_parameters()})

@@ -16,9 +16,10 @@ from torch.utils._pytree import tree_map_only
 from aclearn.policies import Convolution, build_architecture
 from compress import RefusedTensors
 from compress.runtimes.cuda_graphs import CudaGraphRunnerPool, batch_sizes, padded_size
-from compress.runtimes.cuda_policy import CudaGraphPolicy
+from compress.runtimes.cuda_runtime import CudaGraphRuntime
 from compress.runtimes.cuda_stream import CudaStream
-from compress.runtimes.torch_runtime import TorchPolicy
+from compress.runtimes.torch_runtime import TorchRuntime
+from tests.support.acting import Acting, logits_of
 
 IMAGES = build_architecture("tiny", (2, 8, 8), "uint8", 3, (Convolution(4, 4, 2),), (6,))
 FLAT = build_architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True)
@@ -47,7 +48,7 @@ class Recording(TorchDispatchMode):
                 result.copy_(again)
 
 
-class CpuPlace:
+class CpuStream:
     """Stands in for a CUDA stream: what it captures knows memory only, as a CUDA graph does."""
 
     device = CPU
@@ -80,21 +81,22 @@ class CpuPlace:
 
 
 class Policy:
-    """A lane policy on the CPU and its places."""
+    """A policy of captured steps on the CPU and its streams."""
 
     def __init__(self, architecture=IMAGES, *, max_batch=8, **options) -> None:
-        self.places: list[CpuPlace] = []
+        self.streams: list[CpuStream] = []
         self.architecture = architecture
         self._options = options
-        self.runtime = CudaGraphPolicy(architecture, self._place, device=CPU, max_batch=max_batch)
+        runtime = CudaGraphRuntime(architecture, self._stream, device=CPU, max_batch=max_batch)
+        self.runtime = Acting(runtime)
 
-    def _place(self) -> CpuPlace:
-        self.places.append(CpuPlace(**self._options))
-        return self.places[-1]
+    def _stream(self) -> CpuStream:
+        self.streams.append(CpuStream(**self._options))
+        return self.streams[-1]
 
     @property
     def captured(self) -> int:
-        return sum(place.captured for place in self.places)
+        return sum(stream.captured for stream in self.streams)
 
 
 def _tensors(architecture, seed):
@@ -112,8 +114,8 @@ def _observations(architecture, count, seed=0):
 
 
 def _expected(architecture, seed, observations):
-    plain = TorchPolicy(architecture)
-    plain.swap(_tensors(architecture, seed))
+    plain = Acting(TorchRuntime(architecture))
+    plain.load(_tensors(architecture, seed))
     return plain.logits(observations)
 
 
@@ -152,15 +154,15 @@ def test_a_batch_goes_into_the_least_size_that_holds_it(count, size) -> None:
 @pytest.mark.parametrize("architecture", [IMAGES, FLAT], ids=["images", "flat"])
 def test_every_count_is_answered_row_by_row_whatever_it_is_padded_with(architecture) -> None:
     policy = Policy(architecture)
-    policy.runtime.swap(_tensors(architecture, 1))
+    policy.runtime.load(_tensors(architecture, 1))
     # large ones first: what they leave behind is the padding of the smaller ones
     for count in (8, 5, 3, 7, 1, 2, 20):
         observations = _observations(architecture, count, seed=count)
         _assert_close(policy.runtime.logits(observations), _expected(architecture, 1, observations))
-    [place] = policy.places
-    assert place.captured == 4  # 8, 4, 1 and 2
-    assert place.replayed == 6  # all but the 20, which are more than a captured step holds
-    assert place.waits == 7
+    [stream] = policy.streams
+    assert stream.captured == 4  # 8, 4, 1 and 2
+    assert stream.replayed == 6  # all but the 20, which are more than a captured step holds
+    assert stream.waits == 7
 
 
 def test_new_weights_go_into_the_steps_that_are_captured_already() -> None:
@@ -168,7 +170,7 @@ def test_new_weights_go_into_the_steps_that_are_captured_already() -> None:
     observations = _observations(IMAGES, 3)
     answers = []
     for seed in (1, 2, 3):
-        policy.runtime.swap(_tensors(IMAGES, seed))
+        policy.runtime.load(_tensors(IMAGES, seed))
         answers.append(policy.runtime.logits(observations))
         _assert_close(answers[-1], _expected(IMAGES, seed, observations))
     assert np.abs(answers[0] - answers[1]).max() > 0.05
@@ -180,12 +182,12 @@ def test_weights_that_lie_on_the_device_act_as_those_that_were_carried_there() -
     observations = _observations(IMAGES, 3)
     for seed in (1, 2):
         there = {name: torch.tensor(tensor) for name, tensor in _tensors(IMAGES, seed).items()}
-        policy.runtime.swap_on_device(there)
+        policy.runtime.executable = policy.runtime.runtime.load_on_device(there)
         _assert_close(policy.runtime.logits(observations), _expected(IMAGES, seed, observations))
     there["hidden.0.weight"] = there["hidden.0.weight"].clone()
     there["hidden.0.weight"][2, 3] = float("nan")
     with pytest.raises(RefusedTensors, match=r"not finite: hidden\.0\.weight$"):
-        policy.runtime.swap_on_device(there)
+        policy.runtime.executable = policy.runtime.runtime.load_on_device(there)
     _assert_close(policy.runtime.logits(observations), _expected(IMAGES, 2, observations))
 
 
@@ -194,17 +196,17 @@ def test_an_executable_stays_what_it_was_when_the_next_version_comes() -> None:
     observations = _observations(IMAGES, 4)
     executables = []
     for seed in (1, 2):
-        policy.runtime.swap(_tensors(IMAGES, seed))
+        policy.runtime.load(_tensors(IMAGES, seed))
         executables.append(policy.runtime.executable)
     for seed in (1, 2, 1):
         _assert_close(
-            executables[seed - 1].logits(observations), _expected(IMAGES, seed, observations)
+            logits_of(executables[seed - 1], observations), _expected(IMAGES, seed, observations)
         )
 
 
 def test_an_answer_stays_what_it_was_when_the_next_one_comes() -> None:
     policy = Policy()
-    policy.runtime.swap(_tensors(IMAGES, 1))
+    policy.runtime.load(_tensors(IMAGES, 1))
     first = policy.runtime.logits(_observations(IMAGES, 2, seed=1))
     kept = first.copy()
     policy.runtime.logits(_observations(IMAGES, 2, seed=2))
@@ -215,7 +217,7 @@ def test_threads_compute_at_the_same_time_each_with_the_version_that_it_has() ->
     policy = Policy(FLAT)
     executables, observations = [], _observations(FLAT, 5)
     for seed in range(3):
-        policy.runtime.swap(_tensors(FLAT, seed))
+        policy.runtime.load(_tensors(FLAT, seed))
         executables.append(policy.runtime.executable)
     expected = [_expected(FLAT, seed, observations) for seed in range(3)]
     at_once = threading.Barrier(4, timeout=30)
@@ -225,17 +227,19 @@ def test_threads_compute_at_the_same_time_each_with_the_version_that_it_has() ->
         for turn in range(50):
             seed = (index + turn) % 3
             count = 1 + turn % 5
-            _assert_close(executables[seed].logits(observations[:count]), expected[seed][:count])
+            _assert_close(
+                logits_of(executables[seed], observations[:count]), expected[seed][:count]
+            )
 
     with ThreadPoolExecutor(4) as pool:
         for future in [pool.submit(work, index) for index in range(4)]:
             future.result(timeout=60)
-    assert 1 <= len(policy.places) <= 4
+    assert 1 <= len(policy.streams) <= 4
 
 
 def test_a_step_that_cannot_be_captured_runs_as_it_is_and_says_so_once(caplog) -> None:
     policy = Policy(capturable=lambda: False)
-    policy.runtime.swap(_tensors(IMAGES, 1))
+    policy.runtime.load(_tensors(IMAGES, 1))
     with caplog.at_level(logging.WARNING):
         for count in (1, 3, 8, 3):
             observations = _observations(IMAGES, count)
@@ -248,70 +252,65 @@ def test_a_step_that_cannot_be_captured_runs_as_it_is_and_says_so_once(caplog) -
 def test_after_a_capture_that_failed_none_is_tried_and_those_that_there_are_go_on(caplog) -> None:
     works = [True, False]
     policy = Policy(capturable=lambda: works.pop(0))
-    policy.runtime.swap(_tensors(IMAGES, 1))
+    policy.runtime.load(_tensors(IMAGES, 1))
     for count in (2, 4, 8, 2):  # 8 would ask a third time, of an empty list
         observations = _observations(IMAGES, count)
         _assert_close(policy.runtime.logits(observations), _expected(IMAGES, 1, observations))
-    [place] = policy.places
-    assert (place.captured, place.replayed, len(caplog.records)) == (1, 2, 1)
+    [stream] = policy.streams
+    assert (stream.captured, stream.replayed, len(caplog.records)) == (1, 2, 1)
 
 
-def test_an_error_leaves_a_lane_that_goes_on_with_the_right_weights() -> None:
+def test_an_error_leaves_a_runner_that_goes_on_with_the_right_weights() -> None:
     policy = Policy()
     for seed in (1, 2):
-        policy.runtime.swap(_tensors(IMAGES, seed))
+        policy.runtime.load(_tensors(IMAGES, seed))
         with pytest.raises(TypeError):
             policy.runtime.logits(_observations(IMAGES, 2).astype(np.float64))
         observations = _observations(IMAGES, 2)
         _assert_close(policy.runtime.logits(observations), _expected(IMAGES, seed, observations))
-    [place] = policy.places
-    assert place.waits == 4  # also after the errors
+    [stream] = policy.streams
+    assert stream.waits == 4  # also after the errors
 
 
 def test_observations_of_another_shape_are_refused_and_not_stretched() -> None:
     policy = Policy()
-    policy.runtime.swap(_tensors(IMAGES, 1))
+    policy.runtime.load(_tensors(IMAGES, 1))
     with pytest.raises(ValueError, match=r"expected \[N, \(2, 8, 8\)\], got \(3, 1, 8, 8\)"):
         policy.runtime.logits(_observations(IMAGES, 3)[:, :1])
 
 
 def test_weights_that_do_not_fit_are_refused_and_the_old_ones_stay() -> None:
     policy = Policy()
-    policy.runtime.swap(_tensors(IMAGES, 1))
+    policy.runtime.load(_tensors(IMAGES, 1))
     with pytest.raises(RefusedTensors, match="missing or unknown tensors"):
-        policy.runtime.swap(_tensors(FLAT, 2))
+        policy.runtime.load(_tensors(FLAT, 2))
     observations = _observations(IMAGES, 2)
     _assert_close(policy.runtime.logits(observations), _expected(IMAGES, 1, observations))
 
 
-def test_there_are_no_answers_before_the_first_weights() -> None:
-    with pytest.raises(RuntimeError, match="call swap first"):
-        Policy().runtime.logits(_observations(IMAGES, 1))
-
-
-def test_who_finds_all_lanes_busy_waits_for_one_and_not_for_ever(monkeypatch) -> None:
+def test_who_finds_all_runners_busy_waits_for_one_and_not_for_ever(monkeypatch) -> None:
     made = []
-    lanes = CudaGraphRunnerPool(lambda: made.append(object()) or made[-1], most=2)
-    monkeypatch.setattr("compress.runtimes.cuda_graphs._LANE_WITHIN_S", 0.01)
-    with lanes.borrow() as first, lanes.borrow() as second:
+    runners = CudaGraphRunnerPool(lambda: made.append(object()) or made[-1], most=2)
+    monkeypatch.setattr("compress.runtimes.cuda_graphs._RUNNER_WITHIN_S", 0.01)
+    with runners.borrow() as first, runners.borrow() as second:
         assert first is not second
         with (
-            pytest.raises(TimeoutError, match=r"no lane became free within 0\.01 s"),
-            lanes.borrow(),
+            pytest.raises(TimeoutError, match=r"no runner became free within 0\.01 s"),
+            runners.borrow(),
         ):
             pass
-    with lanes.borrow() as again:
+    with runners.borrow() as again:
         assert again in made
     assert len(made) == 2
 
 
-def test_a_lane_that_cannot_be_made_takes_no_place() -> None:
+def test_a_runner_that_cannot_be_made_takes_no_room() -> None:
     def fail():
         raise RuntimeError("out of memory")
 
-    lanes = CudaGraphRunnerPool(fail, most=1)
+    runners = CudaGraphRunnerPool(fail, most=1)
     for _ in range(2):
-        with pytest.raises(RuntimeError, match="out of memory"), lanes.borrow():
+        with pytest.raises(RuntimeError, match="out of memory"), runners.borrow():
             pass
 
 
@@ -320,9 +319,10 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GP
 
 def _on_gpu(architecture, *, amp_dtype=None):
     device = torch.device("cuda")
-    return CudaGraphPolicy(
+    runtime = CudaGraphRuntime(
         architecture, lambda: CudaStream(device), device=device, max_batch=8, amp_dtype=amp_dtype
     )
+    return Acting(runtime)
 
 
 @pytest.fixture
@@ -339,7 +339,7 @@ def test_cuda_graphs_answer_as_the_cpu_does_for_every_count_and_version(
 ) -> None:
     policy = _on_gpu(architecture)
     for seed in (1, 2, 3):
-        policy.swap(_tensors(architecture, seed))
+        policy.load(_tensors(architecture, seed))
         for count in (8, 5, 3, 7, 1, 2, 20):
             observations = _observations(architecture, count, seed=count)
             expected = _expected(architecture, seed, observations)
@@ -350,7 +350,7 @@ def test_cuda_graphs_answer_as_the_cpu_does_for_every_count_and_version(
 @needs_gpu
 def test_bf16_on_a_gpu_is_close_to_fp32_and_captured(caplog) -> None:
     policy = _on_gpu(IMAGES, amp_dtype=torch.bfloat16)
-    policy.swap(_tensors(IMAGES, 1))
+    policy.load(_tensors(IMAGES, 1))
     observations = _observations(IMAGES, 5)
     error = np.abs(policy.logits(observations) - _expected(IMAGES, 1, observations)).max()
     assert 0 < error < 0.1
@@ -363,16 +363,18 @@ def test_threads_on_a_gpu_capture_and_compute_at_the_same_time(whole_fp32, caplo
     observations = _observations(IMAGES, 8)
     executables = []
     for seed in range(3):
-        policy.swap(_tensors(IMAGES, seed))
+        policy.load(_tensors(IMAGES, seed))
         executables.append(policy.executable)
     expected = [_expected(IMAGES, seed, observations) for seed in range(3)]
 
     def work(index: int) -> None:
         for turn in range(200):
             seed, count = (index + turn) % 3, 1 + (index + turn) % 8
-            _assert_close(executables[seed].logits(observations[:count]), expected[seed][:count])
+            _assert_close(
+                logits_of(executables[seed], observations[:count]), expected[seed][:count]
+            )
             if index == 0:
-                policy.swap(_tensors(IMAGES, 5))  # copies to the device beside the captures
+                policy.load(_tensors(IMAGES, 5))  # copies to the device beside the captures
 
     with ThreadPoolExecutor(4) as pool:
         for future in [pool.submit(work, index) for index in range(4)]:
@@ -394,7 +396,7 @@ def test_a_step_that_waits_for_the_device_cannot_be_captured_and_runs_as_it_is(
         return logits, value
 
     policy = _on_gpu(IMAGES)
-    policy.swap(_tensors(IMAGES, 1))
+    policy.load(_tensors(IMAGES, 1))
     observations = _observations(IMAGES, 3)
     expected = _expected(IMAGES, 1, observations)
     monkeypatch.setattr(GraphNetwork, "forward", forward)

@@ -15,10 +15,10 @@ from aclearn.policies import Convolution, ResidualSection, describe_architecture
 from aclearn.types import ARCHITECTURES, PolicyVersion
 from compress import (
     ONNX,
-    ArtifactPolicy,
+    ArtifactRuntime,
     CompressorChain,
     Context,
-    OnnxPolicy,
+    OnnxRuntime,
     Policy,
     PolicyGraph,
     RefusedTensors,
@@ -28,7 +28,8 @@ from compress import (
 )
 from compress.methods.quantizer import Quantizer, has_vnni
 from compress.runtimes.graph_cache import GraphCache
-from compress.runtimes.torch_runtime import TorchPolicy
+from compress.runtimes.torch_runtime import TorchRuntime
+from tests.support.acting import Acting, logits_of
 from tests.support.architectures import altered, parts_of
 from tests.support.random_policies import reference_logits, some_observations, some_tensors
 
@@ -50,7 +51,8 @@ SMALL = preset("accerl-net3")
 @pytest.fixture(params=["onnx", "torch"])
 def make(request):
     """Makes a runtime of one kind."""
-    return OnnxPolicy if request.param == "onnx" else TorchPolicy
+    kind = OnnxRuntime if request.param == "onnx" else TorchRuntime
+    return lambda architecture: Acting(kind(architecture))
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -61,7 +63,7 @@ def test_after_every_swap_the_outputs_are_those_of_the_new_weights(make, name) -
     answers = []
     for seed in (1, 2):
         tensors = some_tensors(architecture, seed)
-        runtime.swap(tensors)
+        runtime.load(tensors)
         expected = reference_logits(architecture, tensors, observations)
         answer = runtime.logits(observations)
         assert answer.dtype == np.float32
@@ -77,9 +79,9 @@ def test_a_swap_replaces_each_single_tensor(make, changed) -> None:
     tensors = some_tensors(SMALL, 3)
     observations = some_observations(SMALL, 2)
     runtime = make(SMALL)
-    runtime.swap(tensors)
+    runtime.load(tensors)
     before = runtime.logits(observations)
-    runtime.swap({**tensors, changed: tensors[changed] + np.float32(0.25)})
+    runtime.load({**tensors, changed: tensors[changed] + np.float32(0.25)})
     difference = float(np.abs(runtime.logits(observations) - before).max())
     assert (difference > 1e-3) == (not changed.startswith("value"))
 
@@ -87,7 +89,7 @@ def test_a_swap_replaces_each_single_tensor(make, changed) -> None:
 @pytest.mark.parametrize("count", [1, 2, 17])
 def test_any_number_of_observations_is_answered_row_by_row(make, count) -> None:
     runtime = make(SMALL)
-    runtime.swap(some_tensors(SMALL, 4))
+    runtime.load(some_tensors(SMALL, 4))
     observations = some_observations(SMALL, count)
     together = runtime.logits(observations)
     alone = [runtime.logits(observations[i : i + 1])[0] for i in range(count)]
@@ -99,7 +101,7 @@ def test_the_caller_may_reuse_its_arrays_after_a_swap(make) -> None:
     tensors = some_tensors(SMALL, 5)
     observations = some_observations(SMALL, 2)
     runtime = make(SMALL)
-    runtime.swap(tensors)
+    runtime.load(tensors)
     before = runtime.logits(observations)
     kept = observations.copy()
     for tensor in tensors.values():
@@ -112,7 +114,7 @@ def test_read_only_observations_of_a_message_are_accepted(make) -> None:
     runtime = make(SMALL)
     tensors = some_tensors(SMALL, 6)
     read_only = {name: np.frombuffer(t.tobytes(), np.float32) for name, t in tensors.items()}
-    runtime.swap({name: t.reshape(tensors[name].shape) for name, t in read_only.items()})
+    runtime.load({name: t.reshape(tensors[name].shape) for name, t in read_only.items()})
     observations = some_observations(SMALL, 2)
     view = np.frombuffer(observations.tobytes(), np.uint8).reshape(observations.shape)
     np.testing.assert_allclose(
@@ -123,10 +125,10 @@ def test_read_only_observations_of_a_message_are_accepted(make) -> None:
 def test_weights_that_are_not_contiguous_are_taken_as_they_read(make) -> None:
     tensors = some_tensors(SMALL, 7)
     runtime = make(SMALL)
-    runtime.swap(tensors)
+    runtime.load(tensors)
     observations = some_observations(SMALL, 2)
     before = runtime.logits(observations)
-    runtime.swap({name: np.asfortranarray(tensor) for name, tensor in tensors.items()})
+    runtime.load({name: np.asfortranarray(tensor) for name, tensor in tensors.items()})
     np.testing.assert_allclose(runtime.logits(observations), before, rtol=1e-6)
 
 
@@ -178,13 +180,13 @@ _SPOILS = {
 @pytest.mark.parametrize("spoil", _SPOILS, ids=lambda spoil: spoil.__name__.strip("_"))
 def test_weights_that_do_not_fit_are_refused_and_the_old_policy_stays(make, spoil) -> None:
     runtime = make(SMALL)
-    runtime.swap(some_tensors(SMALL, 8))
+    runtime.load(some_tensors(SMALL, 8))
     observations = some_observations(SMALL, 2)
     before = runtime.logits(observations)
     tensors = some_tensors(SMALL, 9)
     spoil(tensors)
     with pytest.raises(RefusedTensors, match=_SPOILS[spoil]):
-        runtime.swap(tensors)
+        runtime.load(tensors)
     np.testing.assert_allclose(runtime.logits(observations), before, rtol=1e-5, atol=1e-6)
 
 
@@ -196,17 +198,11 @@ def test_large_finite_weights_are_not_taken_for_infinite_ones() -> None:
     assert float(tensors["policy.weight"][0, 0]) * 192 > float(np.finfo(np.float32).max)
 
 
-def test_there_are_no_answers_before_the_first_weights(make) -> None:
-    runtime = make(SMALL)
-    with pytest.raises(RuntimeError, match="call swap first"):
-        runtime.logits(some_observations(SMALL, 1))
-
-
 def test_bf16_answers_are_close_to_those_of_fp32() -> None:
     tensors = some_tensors(SMALL, 11)
     observations = some_observations(SMALL, 4)
-    runtime = TorchPolicy(SMALL, amp_dtype=torch.bfloat16)
-    runtime.swap(tensors)
+    runtime = Acting(TorchRuntime(SMALL, amp_dtype=torch.bfloat16))
+    runtime.load(tensors)
     answer = runtime.logits(observations)
     expected = reference_logits(SMALL, tensors, observations)
     assert answer.dtype == np.float32
@@ -245,7 +241,7 @@ def test_residual_networks_give_what_the_paper_says_after_every_swap(
     runtime, observations = make(architecture), some_observations(architecture, 2)
     for seed in (1, 2):
         tensors = some_tensors(architecture, seed)
-        runtime.swap(tensors)
+        runtime.load(tensors)
         expected, _ = plain_resnet(tensors, observations)
         np.testing.assert_allclose(runtime.logits(observations), expected, rtol=1e-4, atol=1e-4)
 
@@ -264,7 +260,7 @@ def test_residual_sections_after_convolutions_and_with_other_activations_run(
     tensors = some_tensors(architecture, 12)
     observations = some_observations(architecture, 2)
     runtime = make(architecture)
-    runtime.swap(tensors)
+    runtime.load(tensors)
     expected = reference_logits(architecture, tensors, observations)
     np.testing.assert_allclose(runtime.logits(observations), expected, rtol=1e-4, atol=1e-4)
 
@@ -274,8 +270,8 @@ def test_an_architecture_without_hidden_layers_and_with_other_activations_runs()
     architecture = altered(SMALL, hidden=(), activation="tanh")
     tensors = some_tensors(architecture, 12)
     observations = some_observations(architecture, 2)
-    runtime = OnnxPolicy(architecture)
-    runtime.swap(tensors)
+    runtime = Acting(OnnxRuntime(architecture))
+    runtime.load(tensors)
     expected = reference_logits(architecture, tensors, observations)
     np.testing.assert_allclose(runtime.logits(observations), expected, rtol=1e-4, atol=1e-4)
 
@@ -327,13 +323,13 @@ def make_chain(name):
 def test_after_every_swap_of_an_artifact_the_outputs_are_those_of_the_new_weights(
     name, architecture
 ) -> None:
-    chain, runtime = make_chain(name), ArtifactPolicy(architecture)
+    chain, runtime = make_chain(name), Acting(ArtifactRuntime(architecture))
     observations = some_observations(architecture, 24)
     context = Context(some_observations(architecture, 64, seed=1))
     answers, size = [], 0.0
     for version in (1, 2, 3):
         tensors = some_tensors(architecture, version)
-        runtime.swap(
+        runtime.load(
             chain.compress(Policy.of(architecture, tensors, PolicyVersion(0, version)), context)
         )
         expected = reference_logits(architecture, tensors, observations)
@@ -363,7 +359,7 @@ def test_a_graph_is_traced_once_and_each_version_computes_with_its_own_weights(m
     ]
     assert len(traces) == 1
     # after the second one was made: the first goes on with its own
-    answers = [executable.logits(observations) for executable in executables]
+    answers = [logits_of(executable, observations) for executable in executables]
     for answer, tensors in zip(answers, versions, strict=True):
         expected = reference_logits(IMAGES, tensors, observations)
         np.testing.assert_allclose(answer, expected, rtol=1e-4, atol=1e-4)
@@ -397,7 +393,7 @@ def swap(versions):
     for version in range(versions):
         tensors = {n: np.full(s.shape, 1e-3 * version, s.dtype) for n, s in specs.items()}
         acting = graphs.executable(graph, tensors)
-        acting.logits(observations)
+        acting.step({"observation": observations})
 
 swap(10)
 before = resident_bytes()
@@ -420,7 +416,7 @@ def test_torchscript_lets_go_of_the_weights_of_earlier_versions() -> None:
 
 
 def test_swaps_between_graphs_never_mix_them() -> None:
-    runtime = ArtifactPolicy(IMAGES)
+    runtime = Acting(ArtifactRuntime(IMAGES))
     chains = {name: make_chain(name) for name in _CHAINS}
     contexts = {name: Context(some_observations(IMAGES, 64, seed=1)) for name in _CHAINS}
     observations = some_observations(IMAGES, 16)
@@ -430,8 +426,7 @@ def test_swaps_between_graphs_never_mix_them() -> None:
     for version, name in enumerate(names):
         tensors = some_tensors(IMAGES, 100 + version)
         policy = Policy.of(IMAGES, tensors, PolicyVersion(0, version))
-        runtime.swap(chains[name].compress(policy, contexts[name]))
-        assert runtime.chain == chains[name].id
+        runtime.load(chains[name].compress(policy, contexts[name]))
         expected = reference_logits(IMAGES, tensors, observations)
         tolerance = _CHAINS[name][1] * float(np.abs(expected).max())
         answer = runtime.logits(observations)
@@ -449,7 +444,7 @@ def test_an_artifact_replaces_each_single_tensor(name, architecture) -> None:
     artifact = make_chain(name).compress(policy, context)
     observations = some_observations(architecture, 8)
     graphs = GraphCache()
-    before = graphs.executable(artifact.graph, artifact.tensors).logits(observations)
+    before = logits_of(graphs.executable(artifact.graph, artifact.tensors), observations)
     for tensor, old in artifact.tensors.items():
         new = np.array(old)
         if tensor.endswith("scale"):
@@ -465,10 +460,10 @@ def test_an_artifact_replaces_each_single_tensor(name, architecture) -> None:
         else:
             new = new * 2 if old.dtype == np.int32 else new + np.float32(0.25)
         changed = {**artifact.tensors, tensor: new}
-        fresh = GraphCache().executable(artifact.graph, changed).logits(observations)
-        answer = graphs.executable(artifact.graph, changed).logits(observations)
+        fresh = logits_of(GraphCache().executable(artifact.graph, changed), observations)
+        answer = logits_of(graphs.executable(artifact.graph, changed), observations)
         np.testing.assert_allclose(answer, fresh, rtol=1e-5, atol=1e-6)
-        brief = graphs.executable(artifact.graph, changed, brief=True).logits(observations)
+        brief = logits_of(graphs.executable(artifact.graph, changed, brief=True), observations)
         np.testing.assert_allclose(brief, fresh, rtol=1e-4, atol=1e-5)
         assert np.abs(answer - before).max() > 1e-3, tensor
 
@@ -477,8 +472,8 @@ def test_an_artifact_replaces_each_single_tensor(name, architecture) -> None:
 def test_artifacts_answer_any_number_of_observations_row_by_row(name) -> None:
     context = Context(some_observations(IMAGES, 32, seed=1))
     policy = Policy.of(IMAGES, some_tensors(IMAGES, 4))
-    runtime = ArtifactPolicy(IMAGES)
-    runtime.swap(make_chain(name).compress(policy, context))
+    runtime = Acting(ArtifactRuntime(IMAGES))
+    runtime.load(make_chain(name).compress(policy, context))
     observations = some_observations(IMAGES, 17)
     together = runtime.logits(observations)
     assert together.shape == (17, 6)
@@ -498,10 +493,12 @@ def test_a_session_keeps_its_weights_when_the_artifacts_arrays_are_reused() -> N
         artifact = make_chain(name).compress(policy, context)
         tensors = {n: np.array(t) for n, t in artifact.tensors.items()}
         executable = GraphCache().executable(artifact.graph, tensors)
-        before = executable.logits(observations)
+        before = logits_of(executable, observations)
         for tensor in tensors.values():
             tensor[...] = 1
-        np.testing.assert_allclose(executable.logits(observations), before, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            logits_of(executable, observations), before, rtol=1e-5, atol=1e-6
+        )
 
 
 @pytest.mark.parametrize("per_channel", [False, True])

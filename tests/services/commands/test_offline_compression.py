@@ -19,7 +19,7 @@ from aclearn.launch import StopFlag
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from aclearn.types import ActionSpec
 from compress import (
-    ArtifactPolicy,
+    ArtifactRuntime,
     ChainError,
     Context,
     Fidelity,
@@ -34,6 +34,7 @@ from services.commands.export import export_run
 from services.evaluator.evaluate import evaluate
 from services.evaluator.saved_policy import load_policy
 from services.launcher.local_run import train
+from tests.support.acting import Acting
 
 _CONFIG = """
 run: {{name: r, dir: {folder}, deterministic: true, max_updates: 3}}
@@ -219,8 +220,8 @@ def test_a_chain_is_compared_on_other_observations_than_it_was_fitted_on(run, mo
     *_, row = compress_run(run, "int8")
     others = frames[1::2]
     assert all(np.array_equal(observations, frames[0::2]) for observations in fitted)
-    policy = ArtifactPolicy(load_policy(run).architecture)
-    policy.swap(row.artifact)
+    policy = Acting(ArtifactRuntime(load_policy(run).architecture))
+    policy.load(row.artifact)
     expected = Fidelity.of(
         distribution_of(ActionSpec(6)), torch_logits(run, others), policy.logits(others), 3
     )
@@ -339,7 +340,7 @@ def test_aclearn_export_writes_a_model_that_onnx_runtime_runs(run, no_games, tmp
     assert (about["generation"], about["version"]) == ("0", "3")
     assert about["chain"] == "int8-7bit>onnx"
     frames = some_frames(5)
-    [answers] = session.run(None, {"observations": frames})
+    [answers] = session.run(None, {"observation": frames})
     exact = torch_logits(run, frames)
     assert 0.0 < np.abs(answers - exact).max() < 0.1 * np.abs(exact).max() + 0.01
 

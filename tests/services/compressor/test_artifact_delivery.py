@@ -23,7 +23,7 @@ def test_actors_pull_artifacts_and_keep_the_old_one_when_one_is_damaged(roles, t
     compressor.compress(PolicyVersion(2, 1), some_tensors(tools.flat, 1))
     pulling.pull(compressor)
     assert pulling.client.at == PolicyVersion(2, 1)
-    assert pulling.client.chain == compressor.artifact.chain != "none"
+    assert pulling.client.acting.chain == compressor.artifact.chain != "none"
     before = pulling.runtime.logits(observations)
 
     compressor.compress(PolicyVersion(2, 2), some_tensors(tools.flat, 2))
@@ -73,7 +73,7 @@ def test_an_artifact_of_an_older_generation_changes_nothing(roles, tools, monkey
         return PolicyVersion(1, 500) in arrived
 
     tools.wait_until(has_arrived, "the artifact of the older generation has come")
-    assert (pulling.client.at, pulling.client.chain) == (PolicyVersion(2, 1), "onnx")
+    assert (pulling.client.at, pulling.client.acting.chain) == (PolicyVersion(2, 1), "onnx")
     assert (pulling.client.swaps, pulling.client.refused) == (swaps, 0)
     np.testing.assert_array_equal(pulling.runtime.logits(observations), before)
     tensors = some_tensors(tools.flat, 3)
@@ -95,7 +95,7 @@ def test_who_refuses_the_last_artifact_acts_on_the_uncompressed_policy(roles, to
     pulling.pull(compressor)
     assert (pulling.client.at, pulling.client.refused) == (PolicyVersion(), 1)
     pulling.pull(compressor)
-    assert (pulling.client.at, pulling.client.chain) == (PolicyVersion(0, 1), "fuse>onnx")
+    assert (pulling.client.at, pulling.client.acting.chain) == (PolicyVersion(0, 1), "fuse>onnx")
     np.testing.assert_allclose(
         pulling.runtime.logits(observations),
         float64_logits(tools.flat, tensors, observations),
@@ -105,11 +105,11 @@ def test_who_refuses_the_last_artifact_acts_on_the_uncompressed_policy(roles, to
     # the next version is tried as the chain makes it
     compressor.compress(PolicyVersion(0, 2), tensors)
     pulling.pull(compressor)
-    assert (pulling.client.at, pulling.client.chain) == (
+    assert (pulling.client.at, pulling.client.acting.chain) == (
         PolicyVersion(0, 2),
         compressor.artifact.chain,
     )
-    assert pulling.client.chain.startswith("int8")
+    assert pulling.client.acting.chain.startswith("int8")
 
 
 def test_an_uncompressed_policy_that_is_refused_is_asked_for_once_a_second(roles, tools) -> None:

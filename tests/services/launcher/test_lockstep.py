@@ -23,6 +23,7 @@ from aclearn.runs import RunFolder, load_newest
 from aclearn.types import PolicyVersion
 from services.launcher.local_run import train
 from services.launcher.lockstep_actor import LockstepActor, LockstepPolicy
+from tests.support.acting import logits_of
 from tests.support.compressors import float64_logits, some_observations, some_tensors
 
 
@@ -58,11 +59,11 @@ def test_in_place_of_a_refused_artifact_the_uncompressed_policy_acts(
         damaged |= kinds
         newest = PublishedWeights(PolicyVersion(0, version), some_tensors(tools.flat, version))
         policy.take(newest, recent)
-        told.append((policy.at.version, policy.chain, policy.refused))
+        told.append((policy.at.version, policy.acting.chain, policy.refused))
         # what acts is what it says
         acting = some_tensors(tools.flat, policy.at.version)
         np.testing.assert_allclose(
-            policy.logits(observations),
+            logits_of(policy.acting.executable, observations),
             float64_logits(tools.flat, acting, observations),
             rtol=1e-5,
             atol=1e-5,

@@ -15,15 +15,16 @@ import pytest
 from aclearn.config import Config
 from aclearn.distributions import distribution_of
 from aclearn.errors import WireError
+from aclearn.rollout import PolicySnapshot
 from aclearn.telemetry import WaitMeter
-from aclearn.types import ActionSpec, PolicyVersion
+from aclearn.types import OBSERVATION, ActionSpec, PolicyVersion
 from aclearn.wire import REPLY_WITHIN_S, ActCancel, ActReply, ActRequest, ErrorReply
-from compress import OnnxPolicy
+from compress import OnnxRuntime
 from services.predictor.core import answer_batch, make_step
 from services.predictor.outbox import Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
 from services.predictor.server import PredictorServer, check_request, make_queue
-from services.runtime.policy_sources import PolicySnapshot
+from tests.support.acting import Acting, logits_of
 
 _CHOICE = distribution_of(ActionSpec(2))
 
@@ -42,9 +43,9 @@ def _pending(sizes: list[int]) -> list[Pending]:
 
 def _acting(tools, at: PolicyVersion) -> PolicySnapshot:
     rng = np.random.default_rng(7)
-    runtime = OnnxPolicy(tools.flat)
+    runtime = Acting(OnnxRuntime(tools.flat))
     shapes = tools.flat.tensor_shapes().items()
-    runtime.swap({name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes})
+    runtime.load({name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes})
     return PolicySnapshot(runtime.executable, at, "some-chain")
 
 
@@ -85,7 +86,7 @@ def test_a_batch_gets_the_answers_that_each_request_would_get_alone(tools, sizes
     answered = answer_batch(pending, acting, _CHOICE, np.random.default_rng(5))
     assert [item for item, _ in answered] == pending
     for item, reply in answered:
-        logits = acting.logits(item.request.observations)  # alone
+        logits = logits_of(acting.executable, item.request.observations)  # alone
         assert reply.request == item.request.request
         assert (reply.generation, reply.version, reply.chain) == (2, 17, "some-chain")
         assert reply.actions.shape == reply.log_probs.shape == (len(logits),)
@@ -392,12 +393,12 @@ def test_a_count_that_cannot_be_is_refused_and_the_old_one_stays(serving, caplog
 def _fails_at(value: float, executable) -> SimpleNamespace:
     """An executable that raises when it sees an observation that begins with `value`."""
 
-    def logits(observations):
-        if (observations[:, 0] == value).any():
+    def step(observations, state):
+        if (observations[OBSERVATION][:, 0] == value).any():
             raise ZeroDivisionError("a kernel that does not work")
-        return executable.logits(observations)
+        return executable.step(observations, state)
 
-    return SimpleNamespace(logits=logits)
+    return SimpleNamespace(step=step)
 
 
 def _poison(number: int) -> ActRequest:
@@ -437,12 +438,12 @@ def test_a_reply_names_the_policy_that_computed_it_though_another_came_meanwhile
     began, goes_on = threading.Event(), threading.Event()
     old = serving.acting.executable
 
-    def logits(observations):
+    def step(observations, state):
         began.set()
         assert goes_on.wait(serving.tools.deadline_s)
-        return old.logits(observations)
+        return old.step(observations, state)
 
-    serving.acting = PolicySnapshot(SimpleNamespace(logits=logits), PolicyVersion(0, 1), "old")
+    serving.acting = PolicySnapshot(SimpleNamespace(step=step), PolicyVersion(0, 1), "old")
     serving.start(workers=1)
     actor = serving.actor(0)
     assert actor.send(_request(1, 1))
@@ -460,11 +461,11 @@ def test_several_workers_compute_at_the_same_time(serving) -> None:
     together = threading.Barrier(3)
     plain = serving.acting.executable
 
-    def logits(observations):
+    def step(observations, state):
         together.wait(serving.tools.deadline_s)  # passes only when three are here
-        return plain.logits(observations)
+        return plain.step(observations, state)
 
-    serving.acting = PolicySnapshot(SimpleNamespace(logits=logits), PolicyVersion(0, 1))
+    serving.acting = PolicySnapshot(SimpleNamespace(step=step), PolicyVersion(0, 1))
     serving.start(max_batch=1, workers=3)
     actor = serving.actor(0)
     for number in range(3):

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from aclearn.distributions import distribution_of
+from aclearn.rollout import PolicySnapshot
 from aclearn.types import ActionSpec, PolicyVersion
 from aclearn.wire import ActReply, ActRequest
-from compress import OnnxPolicy
+from compress import OnnxRuntime
 from services.predictor import server as predictor_module
 from services.predictor.prediction_queue import PredictionQueue
 from services.predictor.server import PredictorServer
-from services.runtime.policy_sources import PolicySnapshot
+from tests.support.acting import Acting
 
 _CLIENTS, _REQUESTS, _OUT = 12, 150, 3
 
@@ -73,13 +74,13 @@ def test_each_request_is_answered_once_by_the_policy_that_is_named(
 ) -> None:
     monkeypatch.setattr(predictor_module, "_ASKED_AGAIN_WITHIN_S", 600.0)  # nobody asks again here
     server, endpoint = roles("predictor-0").serve((ActRequest,))
-    runtime, version = OnnxPolicy(tools.flat), 0
+    runtime, version = Acting(OnnxRuntime(tools.flat)), 0
     acting: PolicySnapshot | None = None
 
     def swap() -> None:
         nonlocal acting, version
         version += 1
-        runtime.swap(_tensors(tools, version))
+        runtime.load(_tensors(tools, version))
         acting = PolicySnapshot(runtime.executable, PolicyVersion(1, version), f"chain-{version}")
 
     swap()

@@ -7,11 +7,12 @@ import pytest
 
 from aclearn.types import PolicyVersion
 from aclearn.wire import ErrorReply, NoNewerWeights, Peer, Status, Weights, WeightsRequest
-from compress import ArtifactPolicy, Context, OnnxPolicy, Policy, parse_chain
-from compress.runtimes.torch_runtime import TorchPolicy
+from compress import ArtifactRuntime, Context, OnnxRuntime, Policy, parse_chain
+from compress.runtimes.torch_runtime import TorchRuntime
 from services.runtime.peer_link import PeerLink
 from services.runtime.policy_client import PolicyClient
 from services.runtime.policy_sources import WeightsSource
+from tests.support.acting import logits_of
 
 
 class Pulling:
@@ -186,7 +187,8 @@ def test_a_policy_that_was_read_stays_what_it_was_when_the_next_one_comes(pullin
     after = pulling.client.acting
     for acting, version in ((before, 3), (after, 7)):
         assert (acting.at, acting.chain) == (PolicyVersion(0, version), "none")
-        assert acting.logits(np.zeros((1, 3))).tolist() == [[version, version]]
+        logits = logits_of(acting.executable, np.zeros((1, 3)))
+        assert logits.tolist() == [[version, version]]
 
 
 def _artifact(architecture, tensors):
@@ -195,20 +197,19 @@ def _artifact(architecture, tensors):
     return chain.compress(Policy.of(architecture, tensors), Context(observations))
 
 
-@pytest.mark.parametrize("make", [OnnxPolicy, TorchPolicy, ArtifactPolicy])
-def test_the_executable_of_every_runtime_outlives_the_next_swap(tools, make) -> None:
+@pytest.mark.parametrize("make", [OnnxRuntime, TorchRuntime, ArtifactRuntime])
+def test_the_executable_of_every_runtime_outlives_the_next_one(tools, make) -> None:
     runtime = make(tools.flat)
-    with pytest.raises(RuntimeError, match="call swap first"):
-        _ = runtime.executable
     observations = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     shapes = tools.flat.tensor_shapes().items()
     executables, logits = [], []
     for seed in (1, 2):
         rng = np.random.default_rng(seed)
         tensors = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes}
-        runtime.swap(_artifact(tools.flat, tensors) if make is ArtifactPolicy else tensors)
-        executables.append(runtime.executable)
-        logits.append(runtime.logits(observations))
+        given = _artifact(tools.flat, tensors) if make is ArtifactRuntime else tensors
+        executables.append(runtime.load(given))
+        logits.append(logits_of(executables[-1], observations))
     assert np.abs(logits[0] - logits[1]).max() > 0.05
     for executable, expected in zip(executables, logits, strict=True):
-        np.testing.assert_allclose(executable.logits(observations), expected, rtol=1e-5, atol=1e-6)
+        answer = logits_of(executable, observations)
+        np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-6)

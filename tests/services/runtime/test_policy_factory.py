@@ -23,13 +23,14 @@ from aclearn.errors import ConfigError
 from aclearn.policies import describe_architecture
 from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion
-from compress import Context, OnnxPolicy, Policy, PolicyGraph
+from compress import Context, OnnxRuntime, Policy, PolicyGraph
 from compress.methods.quantizer import Quantizer, has_vnni
-from compress.runtimes.cuda_policy import CudaGraphPolicy
-from compress.runtimes.torch_runtime import TorchPolicy
+from compress.runtimes.cuda_runtime import CudaGraphRuntime
+from compress.runtimes.torch_runtime import TorchRuntime
 from services.actor.main import make_actions
 from services.compressor.core import Compressor
 from services.runtime.policy_factory import architecture_of, make_chain, make_runtime
+from tests.support.acting import Acting, logits_of
 from tests.support.architectures import parts_of
 from tests.support.env_specs import plain_spec
 
@@ -67,7 +68,7 @@ def test_a_preset_that_does_not_fit_is_refused() -> None:
 @pytest.mark.parametrize("name", ["tiny", "impala-resnet"])
 @pytest.mark.parametrize(
     ("kind", "runtime"),
-    [("onnx", OnnxPolicy), ("torch", TorchPolicy), ("torch-amp", TorchPolicy)],
+    [("onnx", OnnxRuntime), ("torch", TorchRuntime), ("torch-amp", TorchRuntime)],
 )
 def test_all_runtimes_answer_alike(tools, kind, runtime, name) -> None:
     architecture = tools.images
@@ -82,13 +83,14 @@ def test_all_runtimes_answer_alike(tools, kind, runtime, name) -> None:
         name: (np.prod(shape[1:]) ** -0.5 * rng.normal(0.0, 0.5, shape)).astype(np.float32)
         for name, shape in architecture.tensor_shapes().items()
     }
-    made.swap(tensors)
-    other = OnnxPolicy(architecture)
-    other.swap({name: tensor.copy() for name, tensor in tensors.items()})
+    executable = made.load(tensors)
+    other = Acting(OnnxRuntime(architecture))
+    other.load({name: tensor.copy() for name, tensor in tensors.items()})
     observations = rng.integers(0, 256, (3, 2, 8, 8), np.uint8)
     # torch-amp computes in bf16 where the processor has it
     atol = 0.05 if kind == "torch-amp" else 1e-5
-    np.testing.assert_allclose(made.logits(observations), other.logits(observations), atol=atol)
+    answer = logits_of(executable, observations)
+    np.testing.assert_allclose(answer, other.logits(observations), atol=atol)
 
 
 def test_a_gpu_that_is_not_there_is_refused_with_the_predictors_key(tools, monkeypatch) -> None:
@@ -104,7 +106,7 @@ def test_an_actor_computes_on_its_processor_whatever_gpu_there_is(
 
     def record(architecture, kind, **settings):
         asked.update(settings, kind=kind)
-        return OnnxPolicy(architecture)
+        return OnnxRuntime(architecture)
 
     monkeypatch.setattr("services.runtime.policy_client.make_runtime", record)
     make_actions(ActorsConfig(runtime="torch"), roles("actor-0"), None, tools.flat, WaitMeter())
@@ -121,9 +123,8 @@ def test_a_torch_runtime_on_a_gpu_answers_as_the_one_on_the_cpu(tools, kind) -> 
     logits = []
     for device in ("cpu", "cuda"):
         made = make_runtime(tools.images, kind, device=device, max_batch=4)
-        assert isinstance(made, CudaGraphPolicy) == (device == "cuda")
-        made.swap(tensors)
-        logits.append(made.logits(observations))
+        assert isinstance(made, CudaGraphRuntime) == (device == "cuda")
+        logits.append(logits_of(made.load(tensors), observations))
     np.testing.assert_allclose(logits[1], logits[0], atol=0.05)
 
 

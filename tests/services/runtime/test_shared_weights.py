@@ -16,12 +16,13 @@ from aclearn.policies.network import PolicyNetwork, tensors_of
 from aclearn.shared_weights import HostMemory, request_fds
 from aclearn.types import PolicyVersion
 from aclearn.wire import NoNewerWeights, Peer, Weights, WeightsRequest, parse_endpoint
-from compress import OnnxPolicy
+from compress import OnnxRuntime
 from services.runtime.peer_link import PeerLink
 from services.runtime.policy_client import PolicyClient
 from services.runtime.policy_sources import WeightsSource, make_weights_source
 from services.runtime.shared_weights import SharedWeightsClient
 from services.trainer.weight_sharing import allocator_for, post_weights
+from tests.support.acting import Acting, logits_of
 
 
 class Sharing:
@@ -31,7 +32,7 @@ class Sharing:
         self.roles, self.tools = roles, tools
         self.clock, self.known = tools.Clock(), tools.KnownPeers()
         self.architecture = tools.flat
-        self.runtime = OnnxPolicy(self.architecture)
+        self.runtime = Acting(OnnxRuntime(self.architecture))
         self.link = PeerLink(roles("actor-0"), "trainer", "weights")
         buffer = SharedWeightsClient(self.architecture, "host", HostMemory, clock=self.clock)
         source = WeightsSource(self.runtime, buffer)
@@ -66,10 +67,10 @@ class Sharing:
         self.client.poll(self.known)
 
     def acts_on(self, version: int) -> bool:
-        other = OnnxPolicy(self.architecture)
-        other.swap(tensors_of(PolicyNetwork(self.architecture, seed=version)))
+        other = Acting(OnnxRuntime(self.architecture))
+        other.load(tensors_of(PolicyNetwork(self.architecture, seed=version)))
         x = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
-        return np.array_equal(self.client.acting.logits(x), other.logits(x))
+        return np.array_equal(logits_of(self.client.acting.executable, x), other.logits(x))
 
 
 @pytest.fixture

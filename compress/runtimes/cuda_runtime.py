@@ -1,0 +1,108 @@
+"""Policies executed by captured CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from aclearn.policies import Architecture
+from aclearn.types import OBSERVATION, PolicyOutput, State
+from compress.errors import RefusedTensors
+from compress.graphs.policy_graph import PolicyGraph, Tensors, check_tensors
+from compress.runtimes.cuda_graphs import (
+    Captures,
+    CudaGraphRunner,
+    CudaGraphRunnerPool,
+    DeviceStream,
+    DeviceWeights,
+    batch_sizes,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class CudaGraphExecutable:
+    """One version of a policy: its weights, and the runners of all versions."""
+
+    runners: CudaGraphRunnerPool
+    weights: DeviceWeights
+
+    def step(
+        self, observations: Mapping[str, NDArray[Any]], state: State = ()
+    ) -> PolicyOutput[NDArray[np.float32]]:
+        """What the policy says of observations `[B, *shape]`; it has no state."""
+        with self.runners.borrow() as runner:
+            return PolicyOutput(runner.parameters(self.weights, observations[OBSERVATION]))
+
+
+class CudaGraphRuntime:
+    """Makes executables on a GPU: they share runners, so that steps are captured once and for all.
+
+    A version is its weights on the device. Whoever computes with it borrows a runner, which copies
+    them into its own (from device to device, once a version) and repeats the captured step of the
+    batch size. An executable thus stays what it was when the next version comes.
+
+    Args:
+        architecture: what the weights must fit, those of the value included; captured steps are
+            of its shapes for ever, another one needs another runtime.
+        make_stream: makes the stream of a runner.
+        device: of all streams.
+        max_batch: largest batch that is captured.
+        amp_dtype: torch.bfloat16 or torch.float16 for autocast, None for fp32.
+
+    Attributes:
+        device: where it computes.
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        make_stream: Callable[[], DeviceStream],
+        *,
+        device: torch.device,
+        max_batch: int,
+        amp_dtype: torch.dtype | None = None,
+    ) -> None:
+        self._graph, self.device = PolicyGraph(architecture), device
+        sizes, captures = batch_sizes(max_batch), Captures()
+        self._runners = CudaGraphRunnerPool(
+            lambda: CudaGraphRunner(
+                self._graph, make_stream(), sizes=sizes, captures=captures, amp_dtype=amp_dtype
+            )
+        )
+
+    def load(self, tensors: Tensors) -> CudaGraphExecutable:
+        """The version with these weights.
+
+        Raises:
+            RefusedTensors: they do not fit or are not finite.
+        """
+        check_tensors(self._graph, tensors, with_value=True)
+        # Each copy is waited for, so that runners may read in streams of their own. From a copy:
+        # torch refuses to promise not to write into the read-only views of a message.
+        weights = tuple(
+            torch.from_numpy(np.array(tensors[name])).to(self.device)
+            for name in self._graph.tensors()
+        )
+        return CudaGraphExecutable(self._runners, weights)
+
+    def load_on_device(self, tensors: Mapping[str, Tensor]) -> CudaGraphExecutable:
+        """The same of weights that lie on the device, complete, and are never written again.
+
+        Args:
+            tensors: float32 of the architecture's shapes, by name; those of the value are left.
+
+        Raises:
+            RefusedTensors: they are not finite.
+        """
+        weights = {name: tensors[name] for name in self._graph.tensors()}
+        finite = torch.stack([torch.isfinite(weight).all() for weight in weights.values()])
+        if not bool(finite.all()):  # waits for the device
+            bad = [name for name, fine in zip(weights, finite.tolist(), strict=True) if not fine]
+            raise RefusedTensors(f"tensors: not finite: {', '.join(bad)}")
+        return CudaGraphExecutable(self._runners, tuple(weights.values()))

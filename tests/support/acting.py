@@ -1,0 +1,30 @@
+"""A runtime with the version that it has loaded last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.rollout import Executable
+from aclearn.types import OBSERVATION
+
+
+def logits_of(executable: Executable, observations: NDArray[Any]) -> NDArray[np.float32]:
+    """Parameters `[N, P]` of observations `[N, *shape]`."""
+    return executable.step({OBSERVATION: observations}).parameters
+
+
+class Acting:
+    """What a runtime makes of what it is given, version after version."""
+
+    def __init__(self, runtime: Any) -> None:
+        self.runtime = runtime
+
+    def load(self, given: Any) -> Executable:
+        self.executable: Executable = self.runtime.load(given)
+        return self.executable
+
+    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        return logits_of(self.executable, observations)
