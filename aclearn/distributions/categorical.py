@@ -13,8 +13,8 @@ from aclearn.types import ActionSpec
 #: Logit of a masked action: its probability is exactly 0 beside any logit that a network gives,
 #: and its log-probability still finite, so that 0 · log 0 is 0.
 MASKED = float(np.finfo(np.float32).min) / 2
-#: Where log(−log(0)) is −∞: above what is masked, below everything else.
-_LEAST_GUMBEL = np.float32(MASKED / 2)
+#: Bound of what is subtracted from a logit when sampling: no possible action falls below a masked.
+_MOST = np.float32(-MASKED / 2)
 
 
 class Categorical:
@@ -59,10 +59,12 @@ class Categorical:
             parameters: logits `[B, A]`.
             rng: consumed by B·A uniform numbers.
         """
-        # −log(−log(u)) of u in [0, 1): u = 0 gives −∞
+        # log(−log(u)) of u in [0, 1), the negative of a Gumbel number; ∞ where u = 0
+        u = rng.random(parameters.shape, dtype=np.float32)
         with np.errstate(divide="ignore"):
-            gumbel = -np.log(-np.log(rng.random(parameters.shape, dtype=np.float32)))
-        actions = (parameters + np.maximum(gumbel, _LEAST_GUMBEL)).argmax(axis=1)
+            np.log(u, out=u)
+        np.log(np.negative(u, out=u), out=u)
+        actions = (parameters - np.minimum(u, _MOST, out=u)).argmax(axis=1)
         return actions.astype(np.int32), self.log_prob(parameters, actions)
 
     def mode(self, parameters: Floats) -> NDArray[np.int32]:
@@ -75,8 +77,10 @@ class Categorical:
 
         At most 0: what rounding takes above it is cut off, since a trainer refuses it.
         """
-        result: Floats = log_softmax(parameters)[np.arange(len(actions)), actions]
-        return np.minimum(result, 0.0)
+        shifted, log_total = _shifted(parameters)
+        taken = shifted[np.arange(len(actions)), actions]
+        result: Floats = np.minimum(taken - log_total, 0.0)
+        return result
 
     def entropy(self, parameters: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         """Of each row `[B]`, in nats."""
@@ -95,6 +99,13 @@ class Categorical:
 
 def log_softmax(logits: NDArray[Any]) -> NDArray[Any]:
     """Log-probabilities `[B, A]` of logits `[B, A]`, in their dtype."""
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    result: NDArray[Any] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    shifted, log_total = _shifted(logits)
+    result: NDArray[Any] = shifted - log_total[:, None]
     return result
+
+
+def _shifted(logits: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Logits `[B, A]` with 0 as each row's largest, and log Σ exp `[B]` of those."""
+    # the ufuncs themselves: for a few rows the array's methods take twice their time
+    shifted = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
+    return shifted, np.log(np.add.reduce(np.exp(shifted), axis=1))

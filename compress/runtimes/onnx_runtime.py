@@ -34,25 +34,25 @@ class OnnxExecutable:
         given: Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
         self._session, self._given = session, given or {}
-        self._outputs = [output.name for output in session.get_outputs()]
         inputs = {tensor.name: tensor.shape[1:] for tensor in session.get_inputs()}
-        states = sum(name.startswith("state_") for name in inputs)
-        self._states = {f"state_{i}": inputs[f"state_{i}"] for i in range(states)}
+        states = [f"state_{i}" for i in range(sum(name.startswith("state_") for name in inputs))]
+        self._states = {name: inputs[name] for name in states}
+        self._has_value = any(output.name == "value" for output in session.get_outputs())
+        value = ["value"] if self._has_value else []
+        self._outputs = ["parameters", *(f"next_{name}" for name in states), *value]
 
     def step(
         self, observations: Mapping[str, NDArray[Any]], state: State = ()
     ) -> PolicyOutput[NDArray[np.float32]]:
         """What the policy says of observations `[B, *shape]` by leaf, and its state `[B, …]`."""
-        if self._states and not state:
+        inputs = {**observations, **self._given}
+        if self._states:
             width = len(next(iter(observations.values())))
-            state = tuple(np.zeros((width, *s), np.float32) for s in self._states.values())
-        inputs = {**observations, **self._given, **dict(zip(self._states, state, strict=False))}
-        found = dict(zip(self._outputs, self._session.run(None, inputs), strict=True))
-        return PolicyOutput(
-            found["parameters"],
-            found.get("value"),
-            state=tuple(found[f"next_{name}"] for name in self._states),
-        )
+            state = state or tuple(np.zeros((width, *s), np.float32) for s in self._states.values())
+            inputs.update(zip(self._states, state, strict=False))
+        parameters, *rest = self._session.run(self._outputs, inputs)
+        value = rest.pop() if self._has_value else None
+        return PolicyOutput(parameters, value, state=tuple(rest))
 
 
 def load_session(
