@@ -13,9 +13,10 @@ from aclearn.errors import ConfigError
 from aclearn.policies import Layer, describe_architecture, network
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from aclearn.types import ARCHITECTURES
-from compress import ONNX, ChainError, CompressorChain, OnnxPolicy, PolicyGraph, build_onnx
+from compress import ONNX, ChainError, CompressorChain, OnnxRuntime, PolicyGraph, build_onnx
 from compress.graphs.onnx_graph import KINDS
 from compress.graphs.units import unit_counts
+from tests.support.acting import Acting
 from tests.support.layer_walk import outputs
 from tests.support.random_policies import some_observations
 
@@ -31,9 +32,9 @@ def test_torch_onnx_and_numpy_compute_the_same_of_every_preset(name, small) -> N
     tensors = small.tensors(architecture, 3)
     observations = some_observations(architecture, 2)
     logits, values, _ = outputs(PolicyGraph(architecture), tensors, observations)
-    module, runtime = PolicyNetwork(architecture, seed=0), OnnxPolicy(architecture)
+    module, runtime = PolicyNetwork(architecture, seed=0), Acting(OnnxRuntime(architecture))
     load_tensors(module, tensors)
-    runtime.swap(tensors)
+    runtime.load(tensors)
     with torch.no_grad():
         torch_logits, torch_values = module(torch.from_numpy(observations))
     scale = np.abs(logits).max()
@@ -75,9 +76,9 @@ def test_a_kind_of_layer_is_added_in_one_place_for_torch_and_in_one_for_onnx(
 
     monkeypatch.setitem(KINDS, "leaky_relu", leaky_relu)
     tensors, observations = small.tensors(architecture, 4), small.observations(architecture, 5)
-    module, runtime = PolicyNetwork(architecture), OnnxPolicy(architecture)
+    module, runtime = PolicyNetwork(architecture), Acting(OnnxRuntime(architecture))
     load_tensors(module, tensors)
-    runtime.swap(tensors)
+    runtime.load(tensors)
     before = outputs(PolicyGraph(small.images), tensors, observations)[2]["hidden.0"]
     x = np.where(before > 0, before, 0.2 * before)
     weights = {name: tensor.astype(np.float64) for name, tensor in tensors.items()}
