@@ -12,7 +12,7 @@ import pytest
 from aclearn.distributions import distribution_of
 from aclearn.rollout import PolicySnapshot
 from aclearn.telemetry import WaitMeter
-from aclearn.types import ActionSpec, PolicyVersion
+from aclearn.types import OBSERVATION, ActionSpec, PolicyVersion
 from aclearn.wire import ActCancel, ActReply, ActRequest, ErrorReply, Peer
 from services.actor.action_sources import LocalActions
 from services.actor.predictor_client import PredictorClient
@@ -46,7 +46,7 @@ class Local:
 def test_local_actions_come_with_their_probability_and_version(tools) -> None:
     local = Local(tools)
     local.become(PolicyVersion(2, 9), [1, 3])
-    local.actions.request(0, np.zeros((400, 3), np.float32), ())
+    local.actions.request(0, {OBSERVATION: np.zeros((400, 3), np.float32)}, ())
     choice = local.actions.collect(0, lambda: True)
     assert choice.at == PolicyVersion(2, 9)
     assert choice.actions.dtype == np.int32
@@ -60,7 +60,7 @@ def test_local_actions_come_with_their_probability_and_version(tools) -> None:
 def test_the_newest_weights_act_and_not_those_of_the_request(tools) -> None:
     local = Local(tools)
     local.become(PolicyVersion(0, 1), [1, 0.0001])
-    local.actions.request(0, np.zeros((20, 3), np.float32), ())
+    local.actions.request(0, {OBSERVATION: np.zeros((20, 3), np.float32)}, ())
     local.become(PolicyVersion(0, 2), [0.0001, 1])
     choice = local.actions.collect(0, lambda: True)
     assert choice.at == PolicyVersion(0, 2)
@@ -71,21 +71,21 @@ def test_groups_keep_their_observations_apart(tools) -> None:
     local = Local(tools)
     local.become(PolicyVersion(0, 1), [1, 1])
     for group, size in [(0, 2), (1, 5)]:
-        local.actions.request(group, np.zeros((size, 3), np.float32), ())
+        local.actions.request(group, {OBSERVATION: np.zeros((size, 3), np.float32)}, ())
     assert len(local.actions.collect(1, lambda: True).actions) == 5
     assert len(local.actions.collect(0, lambda: True).actions) == 2
 
 
 def test_an_actor_waits_for_its_first_weights(tools) -> None:
     local = Local(tools, weights_at_look=3)
-    local.actions.request(0, np.zeros((1, 3), np.float32), ())
+    local.actions.request(0, {OBSERVATION: np.zeros((1, 3), np.float32)}, ())
     assert local.actions.collect(0, lambda: True).at == PolicyVersion(0, 3)
     assert local.meter.seconds()["weights"] > 0
 
 
 def test_an_actor_that_is_stopped_does_not_wait_for_weights(tools) -> None:
     local = Local(tools, weights_at_look=10**9)
-    local.actions.request(0, np.zeros((1, 3), np.float32), ())
+    local.actions.request(0, {OBSERVATION: np.zeros((1, 3), np.float32)}, ())
     asked = iter([True, True])
     assert local.actions.collect(0, lambda: next(asked, False)) is None
 
@@ -113,7 +113,7 @@ class Asking:
         self.known.learn(Peer("predictor", "predictor-0", context.incarnation, endpoints))
 
     def request(self, group: int, size: int) -> None:
-        self.actions.request(group, np.full((size, 3), group, np.float32), ())
+        self.actions.request(group, {OBSERVATION: np.full((size, 3), group, np.float32)}, ())
 
     def asked(self) -> ActRequest:
         _, envelope = self.tools.next_message(self.predictor, self.actions.poll)
