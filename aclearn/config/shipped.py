@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from pathlib import Path
 
-from aclearn.errors import ConfigError
+from aclearn.errors import ConfigError, did_you_mean
 
 # in a checkout a link to configs/; a wheel holds the files
 _FOLDER = Path(__file__).parents[1] / "configs"
@@ -26,10 +25,9 @@ def shipped_config(name: str) -> Path:
     shipped = shipped_configs()
     if name in shipped:
         return shipped[name]
-    close = difflib.get_close_matches(name, shipped, n=1)
     raise ConfigError(
         f"{name}: no configuration comes with aclearn under this name"
-        f"{f'; did you mean {close[0]}?' if close else '.'} The names are {', '.join(shipped)}; "
+        f"{did_you_mean(name, shipped) or '.'} The names are {', '.join(shipped)}; "
         f"a file of your own is named by a path or with its suffix (./{name}, {name}.yaml)"
     )
 

@@ -133,6 +133,8 @@ class GradientWorker:
             policy = self._policy(batch, parameters.view(length + 1, width, -1)[:-1])
             log_probs = policy.log_prob(batch.actions)
             correction = self._correct(batch, log_probs, values[:-1], values[1:])
+            if self._stream is not None:
+                self._stream.synchronize()  # the next `refresh` overwrites the weights
         return replace(batch, frozen=FrozenCorrection(correction, log_probs))
 
     def differentiate(self, batch: Batch) -> GradientSums:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from aclearn.config import OptimiserConfig
+from aclearn.learning.losses import ActorCritic
 from aclearn.types import ObservationSpec, Unroll
 from tests.support.unrolls import random_unroll
 
@@ -45,12 +46,21 @@ def test_a_batch_through_pinned_memory_has_the_gradient_that_the_cpu_finds(make)
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3, atol=1e-5)
 
 
-def test_parts_of_a_batch_and_several_uses_learn_what_the_cpu_learns(make) -> None:
+class _Frozen(ActorCritic):
+    recomputes_targets = False
+
+
+@pytest.mark.parametrize("loss", [ActorCritic(), _Frozen()])
+def test_parts_of_a_batch_and_several_uses_learn_what_the_cpu_learns(make, loss) -> None:
     learned = []
+    objective = make.replace(make.objective(), loss=loss)
     for device in ("cpu", "cuda"):
-        learner = make.learner(make.images, device=torch.device(device), optimiser=PLAIN)
+        learner = make.learner(
+            make.images, objective=objective, device=torch.device(device), optimiser=PLAIN
+        )
         worker = learner.make_worker()
         batch = worker.assemble([_unroll(1), _unroll(2)], OBSERVED)
+        batch = learner.prepare(batch, worker)
         for _ in range(2):
             for part in batch.cut(3):
                 learner.update(part, learned_steps=0, worker=worker)
