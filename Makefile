@@ -24,9 +24,11 @@ lint: $(STAMP)  ## ruff, mypy, the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: $(STAMP)  ## write docs/configuration.md again
+docs: $(STAMP)  ## write docs/configuration.md and docs/links.md again
 	$(BIN)/python -c 'from pathlib import Path; from aclearn.config import configuration_page; \
 	Path("docs/configuration.md").write_text(configuration_page(), encoding="utf-8")'
+	$(BIN)/python -c 'from pathlib import Path; from compress import LINKS; from compress.settings import links_page; \
+	Path("docs/links.md").write_text(links_page(LINKS), encoding="utf-8")'
 
 clean:  ## remove .venv and caches; runs/ stays
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -103,7 +103,7 @@ def blind_divergence(logits: torch.Tensor) -> float:
     return float((p * (log_p - p.mean(0).log())).sum(1).mean())
 
 
-class Lessons:
+class Distillation:
     """A distiller with what it keeps from version to version."""
 
     def __init__(self, architecture: Architecture, student: str, seed: int) -> None:
@@ -118,7 +118,7 @@ class Lessons:
         return network
 
     def teach(self, tensors: Mapping[str, NDArray[Any]], observations: NDArray[Any]) -> float:
-        """The lesson of one version; returns the mean KL during it."""
+        """The training of one version; returns the mean KL during it."""
         self._taught += 1
         self._context.observations = observations
         policy = Policy.of(self._architecture, tensors, PolicyVersion(0, self._taught))
@@ -144,7 +144,7 @@ def main() -> None:
     with torch.no_grad():
         blind = blind_divergence(network(torch.from_numpy(visits[-_VISITED:]))[0])
     for seed in arguments.seeds:
-        lessons = Lessons(loaded.architecture, arguments.student, seed)
+        lessons = Distillation(loaded.architecture, arguments.student, seed)
         quiet = tensors_of(PolicyNetwork(loaded.architecture, seed=100 + seed))
         units = []
         for done, window in enumerate(windows(random_visits, arguments.quiet)):

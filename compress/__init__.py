@@ -29,6 +29,7 @@ from compress.policy import Context, Policy
 from compress.runtimes.artifact_runtime import ArtifactRuntime, check_probe
 from compress.runtimes.onnx_runtime import OnnxRuntime
 from compress.runtimes.protocols import PolicyRuntime
+from compress.settings import ConfiguredLink
 
 __all__ = [
     "LINKS",
@@ -37,6 +38,7 @@ __all__ = [
     "ArtifactRuntime",
     "ChainError",
     "CompressorChain",
+    "ConfiguredLink",
     "Context",
     "Distiller",
     "Fidelity",

@@ -18,8 +18,9 @@ from compress.methods.low_rank import LowRank
 from compress.methods.pruning import Pruning
 from compress.methods.quantizer import Quantizer
 from compress.methods.static_graph import ONNX, TorchScript
+from compress.settings import ConfiguredLink
 
-LINKS: dict[str, Callable[..., Link]] = {
+LINKS: dict[str, type[ConfiguredLink[Any]]] = {
     "prune": Pruning,
     "distill": Distiller,
     "low_rank": LowRank,
@@ -104,7 +105,7 @@ def _link(item: Any, any_processor: bool) -> Link:
     if name in _SHORT:
         name, main = _SHORT[name]
         arguments = [main, *arguments]
-    make = LINKS.get(name) or _users_link(str(name))
+    make: Callable[..., Link] = LINKS.get(name) or _users_link(str(name))
     settings = dict(value) if isinstance(value, Mapping) else {}
     if any_processor and make is Quantizer:
         settings.setdefault("reduced_range", True)

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from aclearn.config._check import validated
-from aclearn.config.describe import ConfigKey, configuration_page, describe_config
+from aclearn.config._explain import got
+from aclearn.config._fields import Group, Whole
+from aclearn.config.describe import (
+    ConfigKey,
+    configuration_page,
+    describe_config,
+    settings_table,
+)
 from aclearn.config.env import AtariConfig, EnvConfig
 from aclearn.config.learning import OptimiserConfig, TrainerConfig
 from aclearn.config.load import config_from_yaml, load_config
@@ -31,6 +38,7 @@ __all__ = [
     "ConfigKey",
     "CorrectorConfig",
     "EnvConfig",
+    "Group",
     "LossConfig",
     "MonitorConfig",
     "NetworkConfig",
@@ -41,11 +49,14 @@ __all__ = [
     "SupervisorConfig",
     "TrainerConfig",
     "TunerConfig",
+    "Whole",
     "config_from_yaml",
     "configuration_page",
     "describe_config",
     "find_config",
+    "got",
     "load_config",
+    "settings_table",
     "shipped_config",
     "shipped_configs",
     "summary_of",

@@ -31,7 +31,8 @@ def check(
         return model.model_validate(data), []
     except ValidationError as error:
         errors = error.errors()
-    mistakes = [each for details in errors for each in _mistakes(model, data, details, prefix)]
+    found = (each for details in errors for each in _mistakes(model, data, details, prefix))
+    mistakes = list(dict.fromkeys(found))
     dot = f"{prefix}." if prefix else ""
     return None, [(f"{dot}{key}" if key else prefix, sentence) for key, sentence in mistakes]
 

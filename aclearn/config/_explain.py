@@ -86,7 +86,11 @@ def find(model: type[BaseModel], location: Sequence[str | int], data: Any) -> tu
     while names and (group := group_of(field, data := data[key.rpartition(".")[2]])) is not None:
         name = str(names.pop(0))
         key, field = f"{key}.{name}", fields_of(group)[name]
-    return key + "".join(f"[{name}]" for name in names if name != "[key]"), field
+    # of a union pydantic says as well which of its types refused
+    names = [name for name in names if not str(name).startswith(("[key]", "constrained-"))]
+    if names and get_origin(field.annotation) is dict:
+        field = FieldInfo.from_annotation(get_args(field.annotation)[1])
+    return key + "".join(f"[{name}]" for name in names), field
 
 
 def expected(field: FieldInfo) -> str:
@@ -127,7 +131,7 @@ def _type_words(kind: Any, bounds: str = "") -> str:
         return f"list of {_type_words(arguments[0])}".replace("whole number", "whole numbers")
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return str(kind.model_config.get("title"))
-    words = _PLAIN.get(origin or kind, str(kind))
+    words = _PLAIN.get(origin or kind, getattr(kind, "__name__", str(kind)))
     return f"{words} {bounds}" if bounds else words
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
@@ -55,9 +56,13 @@ def configuration_page() -> str:
             lines += [f"\n## {section}\n", *_TABLE]
         lines.append(_row(knob))
         for name, model in _PARTS.get(knob.key, {}).items():
-            lines += [f"\n### {section}: {name}\n", *_TABLE]
-            lines += [_row(_described(key, field)) for key, field in _explain.walk(model)]
+            lines += [f"\n### {section}: {name}\n", *settings_table(model)]
     return "\n".join(lines) + "\n"
+
+
+def settings_table(model: type[BaseModel]) -> list[str]:
+    """The lines of a table of a model's keys, in Markdown."""
+    return [*_TABLE, *(_row(_described(key, field)) for key, field in _explain.walk(model))]
 
 
 def _described(key: str, field: FieldInfo) -> ConfigKey:

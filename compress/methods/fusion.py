@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from compress.graphs.policy_graph import PolicyGraph
 from compress.graphs.units import fold_scale
-from compress.link import Link
 from compress.policy import Context, Policy
+from compress.settings import ConfiguredLink, NoSettings
 
 
-class Fusion(Link):
+class Fusion(ConfiguredLink[NoSettings]):
     """Folds the division of images by 255 into the first weights, of the value's too.
 
     Observations then enter the first product as the numbers they are. Policies on float32
@@ -23,6 +23,8 @@ class Fusion(Link):
     The folded weights are 255 times smaller: where float16 follows, those that were below 0.016
     lose digits, which bf16 and int8 do not.
     """
+
+    name = "fuse"
 
     @property
     def id(self) -> str:

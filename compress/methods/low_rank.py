@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, Strict
 
-from compress.errors import ChainError
+from aclearn.config import Group, Whole
 from compress.graphs.policy_graph import PolicyGraph
-from compress.link import Link
 from compress.policy import Context, Policy
+from compress.settings import ConfiguredLink
 
 Matrix = NDArray[np.float32]
 
@@ -41,7 +41,29 @@ class _State:
     factored: dict[str, _Factored] = field(default_factory=dict)
 
 
-class LowRank(Link):
+class LowRankSettings(Group):
+    """Settings of `low_rank`."""
+
+    rank: Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
+        default=0.9,
+        description="a whole number is the rank of all layers; a share is that of the squared "
+        "singular values that each layer keeps",
+    )
+    layers: Annotated[tuple[str, ...], Strict(False), Field(min_length=1)] | None = Field(
+        default=None, description="names of layers, one at least; null takes all hidden dense ones"
+    )
+    convolutions: bool = Field(
+        default=False,
+        description="the convolutions too, as one with `rank` filters and a 1 × 1 one after it",
+    )
+    decide_every: Annotated[Whole, Field(ge=1)] | None = Field(
+        default=200,
+        description="versions after which ranks that follow from a share are decided again: an "
+        "untrained layer has no small rank; null: never",
+    )
+
+
+class LowRank(ConfiguredLink[LowRankSettings]):
     """Low-rank factorisation of the layers where it saves multiplications.
 
     W [m, n] ≈ up [m, r] · down [r, n] with orthonormal columns in `up`, as the truncated singular
@@ -51,56 +73,23 @@ class LowRank(Link):
     where that basis keeps noticeably less of W. A basis turns as little as it can between versions,
     so that ranges of what is between both halves, which `quantize` measures, stay as they are;
     where it is computed afresh they are measured anew.
-
-    Args:
-        rank: an integer is the rank of all layers; a number between 0 and 1 is the share of the
-            squared singular values that each layer keeps, from which its rank follows.
-        layers: names of those to factor; without it all hidden dense layers.
-        convolutions: the convolutions too, as one with `rank` filters and a 1 × 1 one after it.
-        decide_every: versions after which ranks from a share are decided again. Ranks that change
-            make another graph; but an untrained layer has no small rank, and would keep what was
-            decided then for ever. None: never again.
-
-    Raises:
-        ChainError: a value outside of its range.
     """
 
-    def __init__(
-        self,
-        rank: int | float | None = None,
-        *,
-        layers: Sequence[str] | None = None,
-        convolutions: bool = False,
-        decide_every: int | None = 200,
-    ) -> None:
-        if rank is None:
-            rank = 0.9
-        whole = isinstance(rank, int) and not isinstance(rank, bool)
-        if not (whole and rank >= 1) and not (isinstance(rank, float) and 0.0 < rank < 1.0):
-            raise ChainError(
-                "low_rank: expected a rank (an integer of 1 or more) or the share of the squared "
-                f"singular values to keep (more than 0 and less than 1), got {rank!r}"
-            )
-        if layers is not None and (isinstance(layers, str) or not layers):
-            raise ChainError(f"low_rank: layers: expected a list of names, got {layers!r}")
-        if decide_every is not None and (
-            isinstance(decide_every, bool) or not isinstance(decide_every, int) or decide_every < 1
-        ):
-            raise ChainError(
-                f"low_rank: decide_every: expected an integer of 1 or more, got {decide_every!r}"
-            )
-        self._rank = int(rank) if whole else None
-        self._share = None if whole else float(rank)
-        self._layers = None if layers is None else tuple(str(name) for name in layers)
-        self._convolutions = bool(convolutions)
-        self._decide_every = decide_every
+    name = "low_rank"
+    model = LowRankSettings
+
+    def __init__(self, *main: Any, **settings: Any) -> None:
+        super().__init__(*main, **settings)
+        rank = self.settings.rank
+        self._rank: int | None = rank if isinstance(rank, int) else None
+        self._share: float | None = rank if isinstance(rank, float) else None
 
     @property
     def id(self) -> str:
         """E.g. "low_rank=64", "low_rank=0.9-convolutions", "low_rank=64-hidden.0"."""
         main = f"low_rank={self._rank if self._share is None else f'{self._share:g}'}"
-        marks = sorted(self._layers) if self._layers is not None else []
-        marks += ["convolutions"] * self._convolutions
+        marks = sorted(self.settings.layers) if self.settings.layers is not None else []
+        marks += ["convolutions"] * self.settings.convolutions
         return "-".join([main, *marks])
 
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
@@ -114,7 +103,7 @@ class LowRank(Link):
             raise self.refuse(f"{names} is factored already; a chain has one low_rank")
         most = self._most(graph)
         ranks = self._paying(most)
-        dear = {name: most[name] for name in self._layers or () if name not in ranks}
+        dear = {name: most[name] for name in self.settings.layers or () if name not in ranks}
         if dear or not ranks:
             limits = ", ".join(f"{name} up to {rank}" for name, rank in (dear or most).items())
             raise self.refuse(
@@ -157,17 +146,17 @@ class LowRank(Link):
 
     def _wanted(self, graph: PolicyGraph) -> list[str]:
         layers = {layer.name: layer for layer in graph.products()}
-        if self._layers is not None:
-            for name in self._layers:
+        if self.settings.layers is not None:
+            for name in self.settings.layers:
                 if name not in layers:
                     raise self.refuse(
                         f"layers: {name!r} is unknown; expected some of {', '.join(layers)}"
                     )
         wanted = []
         for name, layer in layers.items():
-            hidden = name.startswith("hidden") and self._layers is None
-            named = self._layers is not None and name in self._layers
-            if hidden or named or (layer.kind == "convolution" and self._convolutions):
+            hidden = name.startswith("hidden") and self.settings.layers is None
+            named = self.settings.layers is not None and name in self.settings.layers
+            if hidden or named or (layer.kind == "convolution" and self.settings.convolutions):
                 wanted.append(name)
         if not wanted:
             raise self.refuse(
@@ -185,7 +174,7 @@ class LowRank(Link):
             known = _State(digest, planned)
             if self._share is not None:
                 known.ranks = self._decide(policy, planned)
-        elif self._share is not None and known.age == self._decide_every:
+        elif self._share is not None and known.age == self.settings.decide_every:
             known.ranks, known.age = self._decide(policy, planned), 0
         known.age += 1
         memory["state"] = known

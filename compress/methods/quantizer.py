@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field
 
-from compress.errors import ChainError, RefusedTensors
-from compress.graphs.policy_graph import PRECISIONS, PolicyGraph, Precision
-from compress.link import Link
+from aclearn.config import Group, Whole
+from compress.errors import RefusedTensors
+from compress.graphs.policy_graph import PolicyGraph
 from compress.policy import Context, Policy
+from compress.settings import ConfiguredLink
 
 Range = tuple[float, float]
 
@@ -22,8 +24,37 @@ _BIAS_MAX = 2**30
 _BLOCK = 131_072
 
 
-class Quantizer(Link):
-    """Static post-training quantisation.
+class QuantizerSettings(Group):
+    """Settings of `quantize`."""
+
+    precision: Annotated[
+        Literal["int8", "fp16", "bf16"],
+        BeforeValidator(lambda given: given.lower() if isinstance(given, str) else given),
+    ] = Field(
+        default="int8",
+        description="int8 also computes in int8 and needs `onnx` behind it; fp16 and bf16 halve "
+        "what travels",
+    )
+    per_channel: bool = Field(
+        default=False,
+        description="a scale of the weights for each output channel: nearer, hardly slower",
+    )
+    calibrate_every: Whole = Field(
+        default=20, ge=1, description="most versions between two measurements of the ranges"
+    )
+    calibration_observations: Whole = Field(
+        default=64, ge=1, description="observations of each measurement"
+    )
+    reduced_range: bool | None = Field(
+        default=None,
+        description="weights of 7 bits, for processors without VNNI, whose multiply-add saturates "
+        "at 16 bits; null goes by this machine's processor, and is true where other machines take "
+        "part (`network.bind_host`)",
+    )
+
+
+class Quantizer(ConfiguredLink[QuantizerSettings]):
+    """Static post-training quantisation: `Quantizer("INT8")`, "FP16" or "BF16", in any case.
 
     INT8: weights are symmetric (s = max|w| / 127), activations uint8 with a zero point, ranges
     calibrated on visited observations. Ranges change slowly, so a version is quantised again with
@@ -32,66 +63,31 @@ class Quantizer(Link):
     again from the start in a new generation, for another graph, and when pruning has chosen other
     units.
     FP16 and BF16 halve what travels; on a CPU, ONNX Runtime computes them in fp32 all the same.
-
-    Args:
-        precision: "INT8", "FP16" or "BF16", in any case.
-        per_channel: one weight scale an output channel: nearer to the original, hardly slower.
-        calibrate_every: most versions between two calibrations.
-        calibration_observations: how many each looks at.
-        reduced_range: 7-bit weights; None decides by this machine's processor: without VNNI the
-            multiply-add of uint8 and int8 saturates at 16 bits. For artifacts that run elsewhere,
-            True.
-
-    Raises:
-        ChainError: an unknown precision, or a count that is no integer of 1 or more.
     """
 
-    def __init__(
-        self,
-        precision: str = "INT8",
-        *,
-        per_channel: bool = False,
-        calibrate_every: int = 20,
-        calibration_observations: int = 64,
-        reduced_range: bool | None = None,
-    ) -> None:
-        wanted = str(precision).lower()
-        choices = [p for p in PRECISIONS if p != "fp32"]
-        if wanted not in choices:
-            raise ChainError(
-                f"quantize: precision {precision!r} is unknown; expected one of "
-                f"{', '.join(choices)}"
-            )
-        for what, count in (
-            ("calibrate_every", calibrate_every),
-            ("calibration_observations", calibration_observations),
-        ):
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise ChainError(
-                    f"quantize: {what}: expected an integer of 1 or more, got {count!r}"
-                )
-        self._precision: Precision = wanted
-        self._int8 = wanted == "int8"
-        self._per_channel = per_channel and self._int8
-        self._calibrate_every = calibrate_every
-        self._calibration_observations = calibration_observations
-        if reduced_range is None:
-            reduced_range = not has_vnni()
-        self._reduced_range = reduced_range and self._int8
+    name = "quantize"
+    model = QuantizerSettings
+
+    def __init__(self, *main: Any, **settings: Any) -> None:
+        super().__init__(*main, **settings)
+        given, self._int8 = self.settings, self.settings.precision == "int8"
+        reduced = not has_vnni() if given.reduced_range is None else given.reduced_range
+        self._per_channel = given.per_channel and self._int8
+        self._reduced_range = reduced and self._int8
         self.needs_observations = self._int8
 
     @property
     def id(self) -> str:
         """E.g. "int8", "int8-channels", "int8-7bit"."""
         marks = ["channels"] * self._per_channel + ["7bit"] * self._reduced_range
-        return "-".join([self._precision, *marks])
+        return "-".join([self.settings.precision, *marks])
 
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
         """The same layers in the new precision."""
         self.require_plain(graph)
         return replace(
             graph,
-            precision=self._precision,
+            precision=self.settings.precision,
             per_channel=self._per_channel,
             reduced_range=self._reduced_range,
         )
@@ -107,7 +103,7 @@ class Quantizer(Link):
         if self._int8:
             ranges = self._ranges(policy, context)
             return policy.become(graph, int8_tensors(graph, policy.tensors, ranges))
-        store = to_bfloat16 if self._precision == "bf16" else to_float16
+        store = to_bfloat16 if self.settings.precision == "bf16" else to_float16
         return policy.become(graph, {n: store(policy.tensors[n]) for n in graph.tensors()})
 
     def _ranges(self, policy: Policy, context: Context) -> dict[str, Range]:
@@ -117,11 +113,11 @@ class Quantizer(Link):
         version = 1 if new else memory["version"] + 1
         if new or version >= memory["next"]:
             rng = np.random.default_rng((context.seed, memory.get("calibrations", 0)))
-            observations = context.sample(self.id, self._calibration_observations, rng)
+            observations = context.sample(self.id, self.settings.calibration_observations, rng)
             memory["ranges"] = activation_ranges(policy, observations)
             memory["calibrations"] = memory.get("calibrations", 0) + 1
             # after 1, 2, 4, 8, … versions, until that is the regular pace
-            memory["next"] = version + min(version, self._calibrate_every)
+            memory["next"] = version + min(version, self.settings.calibrate_every)
         memory["numbers"], memory["version"] = numbers, version
         ranges: dict[str, Range] = memory["ranges"]
         return ranges

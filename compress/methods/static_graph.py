@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 from compress.graphs.onnx_graph import unknown_kind
 from compress.graphs.policy_graph import PolicyGraph, Runtime
-from compress.link import Link
 from compress.policy import Context, Policy
+from compress.settings import ConfiguredLink, NoSettings
 
 
-class _StaticGraph(Link):
-    runtime: Runtime
+class _StaticGraph(ConfiguredLink[NoSettings]):
+    runtime: ClassVar[Runtime]
 
     @property
     def id(self) -> str:
@@ -33,7 +34,7 @@ class _StaticGraph(Link):
 class ONNX(_StaticGraph):
     """A graph for ONNX Runtime, built once; each version brings its tensors (`build_onnx`)."""
 
-    runtime: Runtime = "onnx"
+    name = runtime = "onnx"
 
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
         """The same graph, made static."""
@@ -48,7 +49,7 @@ class TorchScript(_StaticGraph):
     PyTorch has deprecated TorchScript, and each new version is frozen anew: prefer `ONNX`.
     """
 
-    runtime: Runtime = "torchscript"
+    name = runtime = "torchscript"
 
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
         """The same graph, made static."""

@@ -359,17 +359,19 @@ def test_weights_that_are_all_equal_have_rank_one() -> None:
     "rank", [0, -1, 0.0, 1.0, 64.0, 1.5, -0.5, float("nan"), float("inf"), True, "64"]
 )
 def test_ranks_that_are_neither_a_rank_nor_a_share_are_refused(rank) -> None:
-    with pytest.raises(ChainError, match="low_rank: expected a rank"):
+    with pytest.raises(
+        ChainError, match="low_rank: rank: expected whole number ≥ 1 or number > 0 and < 1, got"
+    ):
         LowRank(rank)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"layers": "hidden.0"}, "layers: expected a list of names, got 'hidden.0'"),
-        ({"layers": []}, "layers: expected a list of names"),
-        ({"decide_every": 0}, "decide_every: expected an integer of 1 or more, got 0"),
-        ({"decide_every": 2.5}, "decide_every: expected an integer"),
+        ({"layers": "hidden.0"}, "layers: expected list of text or null, got 'hidden.0'"),
+        ({"layers": []}, "layers: expected 1 or more, got a list"),
+        ({"decide_every": 0}, "decide_every: expected whole number ≥ 1 or null, got 0"),
+        ({"decide_every": 2.5}, "decide_every: expected whole number ≥ 1 or null, got 2.5"),
     ],
 )
 def test_wrong_settings_are_refused(settings, message) -> None:
@@ -413,7 +415,7 @@ def test_graphs_that_cannot_be_factored_are_refused(graph, link, message) -> Non
 def test_the_link_keeps_the_contract(link, name) -> None:
     assert link.id == name
     check_compressor(link)
-    if not link._convolutions and link.id != "low_rank=2-policy":
+    if not link.settings.convolutions and link.id != "low_rank=2-policy":
         check_compressor(link, FLAT)
 
 

@@ -222,26 +222,32 @@ def test_a_kind_of_layers_can_have_a_share_of_its_own() -> None:
     "sparsity", [0, 0.0, 1, 1.0, 1.5, -0.1, float("nan"), float("inf"), True, "0.5", None]
 )
 def test_a_share_that_removes_nothing_or_everything_is_refused(sparsity) -> None:
-    with pytest.raises(ChainError, match="prune: sparsity: expected the share of units to remove"):
+    with pytest.raises(ChainError, match="prune: sparsity: expected number > 0 and < 1, got"):
         Pruning(sparsity)
 
 
 @pytest.mark.parametrize(
     ("settings_", "message"),
     [
-        ({"importance": "taylor"}, "importance 'taylor' is unknown; expected one of magnitude"),
-        ({"scope": "all"}, "scope 'all' is unknown; expected one of layer, global"),
-        ({"round_to": 0}, "round_to: expected an integer of 1 or more, got 0"),
-        ({"reselect_every": 1.5}, "reselect_every: expected an integer"),
-        ({"measure_every": True}, "measure_every: expected an integer"),
-        ({"observations": -1}, "observations: expected an integer"),
-        ({"per_layer": {"hidden.0": 1.0}}, r"per_layer\['hidden.0'\]: expected the share"),
+        (
+            {"importance": "taylor"},
+            "importance: expected one of magnitude, activation, got 'taylor'",
+        ),
+        ({"scope": "all"}, "scope: expected one of layer, global, got 'all'"),
+        ({"round_to": 0}, "round_to: expected whole number ≥ 1, got 0"),
+        ({"reselect_every": 1.5}, "reselect_every: expected whole number ≥ 1, got"),
+        ({"measure_every": True}, "measure_every: expected whole number ≥ 1, got"),
+        ({"observations": -1}, "observations: expected whole number ≥ 1, got"),
+        (
+            {"per_layer": {"hidden.0": 1.0}},
+            r"per_layer\['hidden.0'\]: expected less than 1, got 1.0",
+        ),
         ({"per_layer": {"hidden.0": float("nan")}}, r"per_layer\['hidden.0'\]"),
-        ({"per_layer": 0.5}, "per_layer: expected 'layer: sparsity', got 0.5"),
-        ({"ridge": 0.0}, "ridge: expected a number above 0, got 0.0"),
-        ({"ridge": float("inf")}, "ridge: expected a number above 0, got inf"),
-        ({"ridge": float("nan")}, "ridge: expected a number above 0, got nan"),
-        ({"ridge": "much"}, "ridge: expected a number above 0, got 'much'"),
+        ({"per_layer": 0.5}, "per_layer: expected mapping whose keys are text, got 0.5"),
+        ({"ridge": 0.0}, "ridge: expected number > 0, got 0.0"),
+        ({"ridge": float("inf")}, "ridge: expected number > 0, got inf"),
+        ({"ridge": float("nan")}, "ridge: expected number > 0, got nan"),
+        ({"ridge": "much"}, "ridge: expected number > 0, got 'much'"),
     ],
 )
 def test_wrong_settings_are_refused(settings_, message) -> None:

@@ -366,12 +366,12 @@ def test_ids_say_what_changes_the_arithmetic() -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"precision": "int4"}, "precision 'int4' is unknown; expected one of fp16, bf16, int8"),
-        ({"precision": "fp32"}, "precision 'fp32' is unknown"),
-        ({"precision": 8}, "precision 8 is unknown"),
-        ({"calibrate_every": 0}, "calibrate_every: expected an integer of 1 or more, got 0"),
-        ({"calibrate_every": True}, "calibrate_every: expected an integer of 1 or more, got True"),
-        ({"calibrate_every": None}, "calibrate_every: expected an integer of 1 or more, got None"),
+        ({"precision": "int4"}, "precision: expected one of int8, fp16, bf16, got 'int4'"),
+        ({"precision": "fp32"}, "precision: expected .*got 'fp32'"),
+        ({"precision": 8}, "precision: expected .*got 8"),
+        ({"calibrate_every": 0}, "calibrate_every: expected whole number ≥ 1, got 0"),
+        ({"calibrate_every": True}, "calibrate_every: expected whole number ≥ 1, got true"),
+        ({"calibrate_every": None}, "calibrate_every: expected whole number ≥ 1, got null"),
         ({"calibration_observations": -1}, "calibration_observations: expected .*, got -1"),
         ({"calibration_observations": 2.5}, "calibration_observations: expected .*, got 2.5"),
         ({"calibration_observations": "64"}, "calibration_observations: expected .*, got '64'"),
