@@ -144,26 +144,26 @@ def main() -> None:
     with torch.no_grad():
         blind = blind_divergence(network(torch.from_numpy(visits[-_VISITED:]))[0])
     for seed in arguments.seeds:
-        lessons = Distillation(loaded.architecture, arguments.student, seed)
+        distillation = Distillation(loaded.architecture, arguments.student, seed)
         quiet = tensors_of(PolicyNetwork(loaded.architecture, seed=100 + seed))
         units = []
         for done, window in enumerate(windows(random_visits, arguments.quiet)):
             fallen = np.float32(_VALUES_FALL_BY * min(1.0, 2 * done / arguments.quiet))
-            lessons.teach(quiet | {"value.bias": quiet["value.bias"] - fallen}, window)
+            distillation.teach(quiet | {"value.bias": quiet["value.bias"] - fallen}, window)
             if done == 0:
-                units.append(living_units(lessons.student, visits))
-        units.append(living_units(lessons.student, visits))
+                units.append(living_units(distillation.student, visits))
+        units.append(living_units(distillation.student, visits))
         started = time.process_time()
-        kl = [lessons.teach(loaded.tensors, w) for w in windows(visits, arguments.versions)]
+        kl = [distillation.teach(loaded.tensors, w) for w in windows(visits, arguments.versions)]
         took_s = time.process_time() - started
-        units.append(living_units(lessons.student, visits))
+        units.append(living_units(distillation.student, visits))
         shown = (arguments.versions - 1) * _NEW_A_VERSION + _VISITED
         unseen = visits[shown : shown + _VISITED]
         line = {
             "seed": seed,
             "kl_first": round(float(np.mean(kl[:_AVERAGED])), 5),
             "kl_last": round(float(np.mean(kl[-_AVERAGED:])), 5),
-            "kl_unseen": round(divergence(network, lessons.student, unseen), 5),
+            "kl_unseen": round(divergence(network, distillation.student, unseen), 5),
             "version_ms": round(1000 * took_s / arguments.versions),
             "kl_blind": round(blind, 5),
             "living_units": units,

@@ -53,9 +53,13 @@ def read_settings(
 ) -> Any:
     """The settings of the link `name`; arguments and errors as of `ConfiguredLink`."""
     keys = list(model.model_fields)
-    if len(main) > len(keys[:1]) or (main and keys[0] in settings):
-        has = f"the main one is {keys[0]}, the others have names" if keys else "it has no settings"
-        raise ChainError(f"{name}: too many settings without a name; {has}")
+    if not keys and (main or settings):
+        raise ChainError(f"{name}: expected no settings, got {[*main, *settings]}")
+    if len(main) > 1 or (main and keys[0] in settings):
+        raise ChainError(
+            f"{name}: too many settings without a name; the main one is {keys[0]}, the others have "
+            "names"
+        )
     try:
         return validated(model, {**dict(zip(keys, main, strict=False)), **settings}, name)
     except ConfigError as error:

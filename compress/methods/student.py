@@ -72,7 +72,7 @@ class DistillationData:
     """Observations and what a teacher says of them, asked for once each and when first needed.
 
     Args:
-        observations: `[N, *shape]`; must not change as long as the lesson is used.
+        observations: `[N, *shape]`; must not change as long as these data are used.
         teacher: gives logits and values.
         amp_dtype: torch.bfloat16 for autocast of the teacher, None for fp32.
     """
@@ -176,7 +176,7 @@ class Student:
     def learn(
         self, x: Tensor, teacher_logits: Tensor, teacher_values: Tensor, *, renewed: bool = False
     ) -> DistillationLoss:
-        """One step of Adam on a part of a lesson (`DistillationData.part`).
+        """One step of Adam on a part of the data (`DistillationData.part`).
 
         Args:
             x: observations `[N, *shape]`.

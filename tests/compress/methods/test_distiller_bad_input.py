@@ -146,7 +146,7 @@ def test_without_observations_there_is_nothing_to_learn_from(small) -> None:
     ],
 )
 def test_wrong_settings_are_refused_with_what_was_expected(arguments, reason) -> None:
-    with pytest.raises(ChainError, match=f"distill: .*{reason}"):
+    with pytest.raises(ChainError, match=f"distill.{reason}"):
         Distiller(**arguments)
 
 

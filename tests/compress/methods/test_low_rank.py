@@ -360,7 +360,7 @@ def test_weights_that_are_all_equal_have_rank_one() -> None:
 )
 def test_ranks_that_are_neither_a_rank_nor_a_share_are_refused(rank) -> None:
     with pytest.raises(
-        ChainError, match="low_rank: rank: expected whole number ≥ 1 or number > 0 and < 1, got"
+        ChainError, match=r"low_rank\.rank: expected whole number ≥ 1 or number > 0 and < 1, got"
     ):
         LowRank(rank)
 
@@ -369,7 +369,10 @@ def test_ranks_that_are_neither_a_rank_nor_a_share_are_refused(rank) -> None:
     ("settings", "message"),
     [
         ({"layers": "hidden.0"}, "layers: expected list of text or null, got 'hidden.0'"),
-        ({"layers": []}, "layers: expected 1 or more, got a list"),
+        (
+            {"layers": []},
+            "layers: expected list of .*, got a list; .* layers, one at least",
+        ),
         ({"decide_every": 0}, "decide_every: expected whole number ≥ 1 or null, got 0"),
         ({"decide_every": 2.5}, "decide_every: expected whole number ≥ 1 or null, got 2.5"),
     ],

@@ -378,7 +378,7 @@ def test_ids_say_what_changes_the_arithmetic() -> None:
     ],
 )
 def test_wrong_settings_are_refused_with_what_was_expected(arguments, reason) -> None:
-    with pytest.raises(ChainError, match=f"quantize: .*{reason}"):
+    with pytest.raises(ChainError, match=f"quantize.{reason}"):
         Quantizer(**arguments)
 
 

@@ -100,7 +100,7 @@ def test_a_compressor_publishes_what_the_link_makes_and_tells_its_gauges(config,
 
 
 def test_a_wrong_setting_of_the_link_is_refused_like_one_of_ours(config) -> None:
-    with pytest.raises(ChainError, match=r"round: step: expected number > 0, got -1 .whole"):
+    with pytest.raises(ChainError, match=r"round.step: expected number > 0, got -1 .whole"):
         parse_chain([{"toy_links:RoundWeights": -1}])
-    with pytest.raises(ChainError, match=r"the setting 'stop' is unknown; .*did you mean step"):
+    with pytest.raises(ChainError, match=r"round.stop is not a known key; did you mean round.step"):
         parse_chain([{"toy_links:RoundWeights": {"stop": 1}}])
