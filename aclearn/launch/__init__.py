@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from aclearn.launch.environment import PARENT_PID_VARIABLE, RESTARTS_VARIABLE
 from aclearn.launch.log_tail import log_tail
 from aclearn.launch.parent_death import die_with_parent, parent_is_alive
 from aclearn.launch.resources import allow_many_connections, lower_priority
 from aclearn.launch.restart_policy import RestartPolicy
-from aclearn.launch.role_command import EXIT_GIVE_UP, RoleCommand
+from aclearn.launch.role_command import (
+    EXIT_GIVE_UP,
+    PARENT_PID_VARIABLE,
+    RESTARTS_VARIABLE,
+    RoleCommand,
+)
 from aclearn.launch.role_process import describe_exit
 from aclearn.launch.role_status import Event, RoleStatus, State
 from aclearn.launch.signals import Interrupted, StopFlag, install_stop_signals, raise_on_ctrl_c

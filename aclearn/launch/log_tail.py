@@ -1,4 +1,4 @@
-"""The end of a role's log, with its last traceback: what a person needs to see first."""
+"""The end of a role's log, with its last traceback."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _READ_BYTES = 65536
 def log_tail(path: Path, *, start: int = 0, lines: int = 20, traceback_lines: int = 80) -> str:
     """The last lines of a log, reaching back over the whole last traceback.
 
-    Reads at most 64 KiB, however long the log is; undecodable bytes are replaced.
+    Reads at most 64 KiB; undecodable bytes are replaced.
 
     Args:
         path: the log.
-        start: byte offset before which nothing is read: what earlier incarnations wrote.
+        start: byte offset at which the newest incarnation began.
         lines: how many lines from the end when there is no traceback further up.
         traceback_lines: how many lines of a traceback further up are shown.
 
@@ -44,7 +44,7 @@ def log_tail(path: Path, *, start: int = 0, lines: int = 20, traceback_lines: in
 
 
 def _last_traceback(lines: list[str]) -> int | None:
-    """Index at which the last traceback begins, with the ones that led to it."""
+    """Index of the first line of the last traceback, or of the one that led to it."""
     starts = [index for index, line in enumerate(lines) if line.startswith(_TRACEBACK)]
     if not starts:
         return None

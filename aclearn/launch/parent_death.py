@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-from aclearn.launch.environment import PARENT_PID_VARIABLE
+from aclearn.launch.role_command import PARENT_PID_VARIABLE
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
@@ -20,17 +20,16 @@ def parent_is_alive() -> bool:
     True as well for a role that was started by hand, which has no supervisor.
     """
     expected = os.environ.get(PARENT_PID_VARIABLE)
-    # An orphan is given to another parent at once, so this cannot be fooled by a pid used again.
+    # An orphan gets another parent at once, so a pid that is used again does no harm.
     return expected is None or os.getppid() == int(expected)
 
 
 def die_with_parent(*, grace_s: float = 8.0, poll_s: float = 0.5) -> None:
     """From now on this process gets SIGTERM when its supervisor dies, and SIGKILL `grace_s` later.
 
-    A role calls it once at its start. On Linux the kernel sends the SIGTERM at the moment of death;
-    elsewhere, and where that is refused, a daemon thread finds out within `poll_s`. The same thread
-    kills the whole process group when the orderly end takes too long. Does nothing in a role that
-    was started by hand.
+    On Linux the kernel sends the SIGTERM at once; elsewhere, and where that is refused, a daemon
+    thread finds out within `poll_s`. The same thread kills the whole process group when the orderly
+    end takes too long. Does nothing in a role that was started by hand.
 
     Args:
         grace_s: seconds that an orderly end may take.
@@ -39,7 +38,7 @@ def die_with_parent(*, grace_s: float = 8.0, poll_s: float = 0.5) -> None:
     if PARENT_PID_VARIABLE not in os.environ:
         return
     if sys.platform == "linux":
-        # The result is not looked at: where the kernel refuses, the thread below does the work.
+        # where the kernel refuses, the thread below does the work
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
     threading.Thread(
         target=_watch_parent, args=(grace_s, poll_s), name="parent-watch", daemon=True
@@ -47,13 +46,12 @@ def die_with_parent(*, grace_s: float = 8.0, poll_s: float = 0.5) -> None:
 
 
 def _watch_parent(grace_s: float, poll_s: float) -> None:
-    """Look at the parent until it is gone, then end this process."""
-    # The first look closes the gap: a parent that died before prctl never causes the signal.
+    # The first look is for a parent that died before prctl, which causes no signal.
     while parent_is_alive():
         time.sleep(poll_s)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(grace_s)
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)
-    else:  # somebody put this role into a group of theirs
+    else:  # the group is another process's
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""An allocator that keeps its pages."""
+"""Memory, cores, open files and priority that the system gives to a process."""
 
 from __future__ import annotations
 
@@ -14,16 +14,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+_LOGGER = logging.getLogger(__name__)
+
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
 _KEEP_BYTES = 1 << 30
+_CGROUPS = Path("/sys/fs/cgroup")
+_AUTOGROUP = Path("/proc/self/autogroup")
+#: More than 512 processes can want: the trainer has a few connections to each.
+_ENOUGH_FILES = 16_384
 
 
 def keep_freed_memory() -> bool:
     """Tell glibc to keep freed blocks up to 1 GiB instead of handing their pages back.
 
-    A training step allocates and frees the same tens of megabytes every time; without this each
-    one is mapped, faulted in page by page and unmapped again, 15–30 % of a step on a CPU. Only the
-    main arena keeps its pages, so all threads shall use it: call this before they start.
+    A training step allocates and frees the same tens of megabytes every time; mapping and faulting
+    them in takes 15–30 % of a step on a CPU. Only the main arena keeps its pages, so all threads
+    shall use it: call this before they start.
 
     Returns:
         Whether it took effect (glibc only).
@@ -37,17 +43,40 @@ def keep_freed_memory() -> bool:
     return all([libc.mallopt(option, value) for option, value in options.items()])
 
 
-_CGROUPS = Path("/sys/fs/cgroup")
+def allow_many_connections() -> None:
+    """Raise this process's own limit of open files as far as the system lets it.
+
+    The usual 1 024 are too few for a trainer with 500 actors; ZeroMQ would retry for ever in
+    silence.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _ENOUGH_FILES if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def lower_priority(nice: int) -> None:
+    """Let other processes go first by `nice` (0 to 19) where cores are scarce.
+
+    Every role has its own session. Linux with autogroup scheduling weighs sessions against each
+    other, so the group's niceness is set too, where the kernel has groups and allows it.
+    """
+    if nice == 0:
+        return
+    os.nice(nice)
+    if not _AUTOGROUP.exists():
+        return
+    try:
+        _AUTOGROUP.write_text(str(nice))
+    except OSError as error:
+        _LOGGER.warning("event=autogroup_not_set nice=%d reason=%r", nice, error.strerror)
 
 
 def usable_cores() -> int:
-    """Processor cores that this process and its children may use, at least 1.
-
-    That is the affinity, and no more than a container's limit (cgroup v2), rounded up.
-    """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    """CPU cores that this process may use: its affinity, at most a container's limit rounded up."""
+    cores = len(_affinity()) or os.cpu_count() or 1
     limit = _limit()
-    return max(1, min(cores or 1, math.ceil(limit[0]) if limit else (cores or 1)))
+    return max(1, min(cores, math.ceil(limit[0]))) if limit else cores
 
 
 @dataclass(frozen=True)
@@ -67,18 +96,16 @@ class CpuReading:
 
 def read_cpu() -> CpuReading:
     """The machine now."""
-    # imported here: only the monitor needs it
-    import psutil
+    import psutil  # only the monitor needs it
 
-    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    usable = _affinity()
     idle_s = sum(
         # waiting for a disk leaves a core to others
         cpu.idle + getattr(cpu, "iowait", 0.0)
         for index, cpu in enumerate(psutil.cpu_times(percpu=True))
-        if usable is None or index in usable
+        if not usable or index in usable
     )
-    limit = _limit()
-    return CpuReading(idle_s) if limit is None else CpuReading(idle_s, *limit)
+    return CpuReading(idle_s, *(_limit() or ()))
 
 
 class FreeCores:
@@ -115,6 +142,11 @@ class FreeCores:
         return max(0.0, free)
 
 
+def _affinity() -> set[int]:
+    """The cores that this process may use; empty where the system does not say."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+
+
 def _limit() -> tuple[float, float] | None:
     """The tightest limit of our control groups in cores, and the seconds used in that group."""
     own = PurePosixPath(_own_group())
@@ -139,43 +171,3 @@ def _own_group() -> str:
     except OSError:
         return "/"
     return next((line[3:] for line in lines if line.startswith("0::/")), "/")
-
-
-#: More than 512 processes can want: the trainer has a few connections to each.
-_ENOUGH_FILES = 16_384
-
-
-def allow_many_connections() -> None:
-    """Raise this process's own limit of open files as far as the system lets it.
-
-    The usual 1 024 are too few for a trainer with 500 actors, and who cannot connect is not told:
-    ZeroMQ tries again for ever.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _ENOUGH_FILES if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-_LOGGER = logging.getLogger(__name__)
-
-
-_AUTOGROUP = Path("/proc/self/autogroup")
-
-
-def lower_priority(nice: int) -> None:
-    """Let other processes go first by `nice` (0 to 19) where cores are scarce.
-
-    Linux with autogroup scheduling weighs sessions against each other and `nice` only within one;
-    every role has a session of its own, so the group's niceness must be set too. Where the kernel
-    knows no groups, or refuses, the process's own niceness has to do.
-    """
-    if nice == 0:
-        return
-    os.nice(nice)
-    if not _AUTOGROUP.exists():
-        return
-    try:
-        _AUTOGROUP.write_text(str(nice))
-    except OSError as error:
-        _LOGGER.warning("event=autogroup_not_set nice=%d reason=%r", nice, error.strerror)

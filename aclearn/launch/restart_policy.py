@@ -8,8 +8,8 @@ from collections import deque
 class RestartPolicy:
     """Allows a bounded number of restarts in a sliding window, each after a doubled delay.
 
-    A role that ran well for longer than the window starts again with a full budget and the first
-    delay, since both are counted from the failures inside the window.
+    Both are counted from the failures inside the window, so a role that ran well for longer has all
+    restarts and the first delay again.
 
     Args:
         max_restarts: restarts allowed within any window; 0 allows none.
@@ -37,7 +37,6 @@ class RestartPolicy:
         self._window_s = window_s
         self._backoff_first_s = backoff_first_s
         self._backoff_max_s = backoff_max_s
-        # One more than the budget is enough to know that it is spent.
         self._failures: deque[float] = deque(maxlen=max_restarts + 1)
 
     def failed(self, now: float) -> float | None:
@@ -52,6 +51,6 @@ class RestartPolicy:
         count = len(self._failures)
         if count > self._max_restarts:
             return None
-        # ldexp would overflow for thousands of failures; the exponent is cut long before.
+        # thousands of failures would overflow
         doubled = self._backoff_first_s * 2.0 ** min(count - 1, 60)
         return min(doubled, self._backoff_max_s)

@@ -6,25 +6,24 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from aclearn.launch.environment import PARENT_PID_VARIABLE, RESTARTS_VARIABLE
-
+#: Environment variables of a child: the pid of its supervisor, and how often it was started before.
+PARENT_PID_VARIABLE, RESTARTS_VARIABLE = "ACLEARN_PARENT_PID", "ACLEARN_RESTARTS"
+#: Exit status of a role that a restart cannot help: a bad configuration, an environment that fails
+#: for good. The number is EX_USAGE of sysexits.h; Python itself uses 0, 1 and 2.
 EXIT_GIVE_UP = 64
-"""A role exits with this when a restart cannot help: a bad configuration, an environment that
-fails for good. The number is EX_USAGE of sysexits.h; Python itself uses 0, 1 and 2."""
 
 
 @dataclass(frozen=True)
 class RoleCommand:
-    """How one role is started, as often as it must be.
+    """How one role is started.
 
     Attributes:
         role: the kind, e.g. actor.
         name: unique within a supervisor, e.g. "actor-3".
-        argv: program and arguments; run as they are, without a shell.
-        environment: variables set on top of the supervisor's own environment.
-        log_path: receives stdout and stderr, appended; its folder is made if it is missing.
-        optional: the others can do without it: when no restart is left it has failed, is not
-            started again, and the run goes on.
+        argv: program and arguments; no shell.
+        environment: variables on top of the supervisor's own.
+        log_path: stdout and stderr are appended to it; its folder is made if missing.
+        optional: the run goes on without it when no restart is left.
     """
 
     role: str
@@ -35,10 +34,9 @@ class RoleCommand:
     optional: bool = False
 
     def full_environment(self, restarts: int = 0) -> dict[str, str]:
-        """The child's whole environment, with the parent's pid and what makes its log complete."""
+        """The child's whole environment."""
         return {
-            # A killed process loses what it buffered, and a crash in native code leaves no
-            # traceback, unless these are on.
+            # else a killed process loses what it buffered, and a native crash leaves no traceback
             "PYTHONUNBUFFERED": "1",
             "PYTHONFAULTHANDLER": "1",
             **os.environ,

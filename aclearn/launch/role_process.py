@@ -11,7 +11,7 @@ from aclearn.launch.role_command import RoleCommand
 
 
 class RoleProcess:
-    """A running child; the constructor starts it.
+    """A child, started by the constructor.
 
     Args:
         command: what to start.
@@ -25,7 +25,7 @@ class RoleProcess:
         OSError: the program or its log cannot be opened, or the system has no process left.
     """
 
-    def __init__(self, command: RoleCommand, restarts: int = 0) -> None:
+    def __init__(self, command: RoleCommand, restarts: int) -> None:
         command.log_path.parent.mkdir(parents=True, exist_ok=True)
         with command.log_path.open("ab") as log:
             self.log_start = log.tell()
@@ -45,11 +45,11 @@ class RoleProcess:
             return True
         if not hasattr(os, "waitid"):  # macOS before Python 3.13
             return self._process.poll() is not None
-        # WNOWAIT leaves the zombie, and with it the pid: `kill` cannot meet a stranger's group.
+        # WNOWAIT keeps the zombie and its pid, so that `kill` cannot hit another group
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
         try:
             return os.waitid(os.P_PID, self.pid, options) is not None
-        except ChildProcessError:  # somebody else reaped it
+        except ChildProcessError:  # reaped elsewhere
             return True
 
     def terminate(self) -> None:
@@ -59,7 +59,7 @@ class RoleProcess:
 
     def kill(self) -> None:
         """SIGKILL the child and what is left of its process group."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left in it
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is empty
             os.killpg(self.pid, signal.SIGKILL)
 
     def reap(self, *, timeout_s: float) -> int:
@@ -78,11 +78,7 @@ class RoleProcess:
 
 
 def describe_exit(code: int) -> str:
-    """An exit status in words, e.g. "exit status 3" or "killed by SIGSEGV".
-
-    Args:
-        code: as `subprocess` gives it: negative for a signal.
-    """
+    """`subprocess`'s exit code in words, e.g. "exit status 3" or "killed by SIGSEGV"."""
     if code >= 0:
         return f"exit status {code}"
     try:

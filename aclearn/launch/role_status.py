@@ -9,19 +9,18 @@ from typing import Literal
 State = Literal["new", "running", "waiting", "ended", "done", "failed", "leaving", "stopped"]
 
 
+#: "died": a restart follows or none is left; "killed": by `kill` or too slow to leave; "done": it
+#: ended with the run.
+EventKind = Literal["started", "restarted", "died", "killed", "done", "removed"]
+
+
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a role.
-
-    Attributes:
-        kind: started, restarted, died (a restart follows or the budget is spent), killed (asked for
-            by `kill` or too slow to leave), done (it has ended with the run), removed.
-        detail: in words, e.g. "exit status 3; restart 1 in 0.5 s".
-    """
+    """Something that happened to a role; `detail` in words: "exit status 3; restart 1 in 0.5 s"."""
 
     role: str
     name: str
-    kind: Literal["started", "restarted", "died", "killed", "done", "removed"]
+    kind: EventKind
     detail: str
 
 

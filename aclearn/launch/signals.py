@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 _FORCE_AT = 2
@@ -14,9 +14,9 @@ _SIGNAL_NAMES = frozenset(signal.Signals.__members__)
 
 
 class Interrupted(BaseException):
-    """Ctrl-C in a command that has no loop to read a StopFlag; see `raise_on_ctrl_c`.
+    """Ctrl-C, see `raise_on_ctrl_c`.
 
-    No KeyboardInterrupt, which an environment's code may raise itself: that is a fault of it.
+    Not a KeyboardInterrupt: an environment that raises one of its own has a fault.
     """
 
 
@@ -33,14 +33,13 @@ def raise_on_ctrl_c() -> None:
 class StopFlag:
     """Says whether this process was asked to stop, and by what.
 
-    The handlers only assign attributes: they raise nothing, take no lock and are safe at any point
-    of the program. A loop that reads the flag between waits with deadlines stops in time.
+    The handlers only assign attributes, so they are safe at any point of the program.
 
     Attributes:
         reason: None until the first signal (or `set`), then its name, e.g. "SIGTERM".
         forced: True from the second Ctrl-C on: do not wait for an orderly end.
-        last_acts: called by the third Ctrl-C before it ends the process, for what no `finally`
-            can clean up any more. They must be short and raise nothing.
+        last_acts: called by the third Ctrl-C before it ends the process, in place of every
+            `finally`. They must be short and raise nothing.
     """
 
     def __init__(self) -> None:
@@ -56,12 +55,7 @@ class StopFlag:
     def __enter__(self) -> StopFlag:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.restore()
 
     @property
@@ -75,22 +69,19 @@ class StopFlag:
             self.reason = reason
 
     def restore(self) -> None:
-        """Put the handlers back that were there before; main thread only."""
+        """Put the earlier handlers back; main thread only."""
         while self._previous:
             number, handler = self._previous.popitem()
             signal.signal(number, handler)
 
-    def _install(self, number: int) -> None:
-        self._previous[number] = signal.signal(number, self._handle)
-
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.set(signal.Signals(number).name)
         if number != signal.SIGINT:
-            return  # a service manager may repeat SIGTERM without meaning more by it
+            return  # service managers may repeat SIGTERM
         self._interrupts += 1
         self.forced = self._interrupts >= _FORCE_AT
         if self._interrupts >= _DEFAULT_AT:
-            # Nobody reads the flag: the loop is stuck, and the person at the keyboard is right.
+            # the loop does not read the flag
             for act in self.last_acts:
                 act()
             signal.signal(number, signal.SIG_DFL)
@@ -100,15 +91,14 @@ class StopFlag:
 def install_stop_signals() -> StopFlag:
     """A flag that SIGTERM, SIGINT and a closed terminal (SIGHUP) set from now on.
 
-    The second Ctrl-C sets `forced`; the third ends the process the hard way, for a loop that does
-    not read its flag. SIGHUP stays ignored where it is (`nohup`).
+    The second Ctrl-C sets `forced`; the third ends the process at once. SIGHUP stays ignored where
+    it is (`nohup`).
 
     Raises:
         ValueError: called outside the main thread, where Python allows no handlers.
     """
     flag = StopFlag()
-    flag._install(signal.SIGTERM)
-    flag._install(signal.SIGINT)
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        flag._install(signal.SIGHUP)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            flag._previous[number] = signal.signal(number, flag._handle)
     return flag

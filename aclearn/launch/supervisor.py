@@ -17,13 +17,13 @@ from aclearn.launch.log_tail import log_tail
 from aclearn.launch.restart_policy import RestartPolicy
 from aclearn.launch.role_command import EXIT_GIVE_UP, RoleCommand
 from aclearn.launch.role_process import RoleProcess, describe_exit
-from aclearn.launch.role_status import Event, RoleStatus, State
+from aclearn.launch.role_status import Event, EventKind, RoleStatus, State
 
 _LOGGER = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.01
 _REAP_AFTER_KILL_S = 5.0
-#: With less a line of a log may not have found room.
+#: With less free a log may be empty for want of room.
 _LEAST_FREE_BYTES = 4096
 
 
@@ -44,17 +44,15 @@ class _Slot:
 class Supervisor:
     """Starts roles, restarts the dead with a doubling back-off, and leaves no process behind.
 
-    Every role runs in its own session, so a Ctrl-C at the terminal reaches the supervisor alone and
-    a kill takes the role's own children with it. When a role ends, for whatever reason, the rest of
-    its process group is killed. The budget of restarts is each role's own.
+    Every role runs in its own session: a Ctrl-C at the terminal reaches the supervisor alone. When
+    a role ends, the rest of its process group is killed. Each role has its own restarts.
 
     A role that exits while the run goes on has died, whatever its status. With status 0 it may have
-    been told that the run is over: it is "ended" until the caller says which of the two it is, with
-    `expect_end` or `count_as_death`.
+    heard that the run is over: it is "ended" until the caller decides with `expect_end` or
+    `count_as_death`.
 
-    Call all methods from one thread that lives as long as the supervisor (the main thread): the
-    kernel takes the end of the thread that started a child for the parent's death. Call `stop` in a
-    `finally`, also after `start` or `poll` raised.
+    Call all methods from the main thread: the kernel takes the end of the thread that started a
+    child for the parent's death. Call `stop` in a `finally`, also after `start` or `poll` raised.
 
     Args:
         commands: the roles, started in this order.
@@ -62,7 +60,7 @@ class Supervisor:
         restart_window_s: length of that window in seconds.
         backoff_first_s: delay before a role's first restart in the window, seconds.
         backoff_max_s: ceiling of the doubling delay, seconds.
-        clock: seconds that do not go back; for the window and the back-off only.
+        clock: monotonic seconds for the window and the back-off.
     """
 
     def __init__(
@@ -89,9 +87,9 @@ class Supervisor:
 
     @property
     def finished(self) -> bool:
-        """Whether every role is done; False when there is none.
+        """Whether there are roles and all are done, or failed where they may: see `optional`.
 
-        An optional one may also have failed, and after `expect_end` any.
+        After `expect_end` every role may fail.
         """
         return bool(self._slots) and all(
             slot.state in ("done", "stopped")
@@ -103,13 +101,9 @@ class Supervisor:
         """The table of roles in the order in which they were added."""
         return [
             RoleStatus(
-                slot.command.role,
-                name,
-                slot.state,
-                slot.restarts,
-                slot.process.pid if slot.process is not None else None,
+                s.command.role, name, s.state, s.restarts, s.process.pid if s.process else None
             )
-            for name, slot in self._slots.items()
+            for name, s in self._slots.items()
         ]
 
     def start(self) -> None:
@@ -127,12 +121,12 @@ class Supervisor:
         self._raise_failure()
 
     def poll(self) -> list[Event]:
-        """What happened since the last call; reaps the dead and starts what is due. Never blocks.
+        """The events since the last call; reaps the dead and starts what is due. Never blocks.
 
         Raises:
-            RoleFailure: a role died more often than allowed, or exited with EXIT_GIVE_UP. The text
-                has its name, its exit and the end of its log. Each failure is raised once; the
-                events of this call are told by the next.
+            RoleFailure: a role died more often than allowed, or exited with EXIT_GIVE_UP; with its
+                name, its exit and the end of its log. Each failure is raised once; the next call
+                returns the events of this one.
         """
         for slot in list(self._slots.values()):
             if slot.state in ("running", "leaving"):
@@ -145,7 +139,7 @@ class Supervisor:
         return events
 
     def expect_end(self) -> None:
-        """The run is over: from now on who exits is done, and nobody is started again."""
+        """The run is over: from now on a role that exits is done, and none is started again."""
         if self._phase != "running":
             return
         self._phase = "ending"
@@ -157,7 +151,7 @@ class Supervisor:
                 slot.state = "stopped"
 
     def count_as_death(self, name: str) -> None:
-        """A role that has exited with status 0 was not told to: `poll` restarts it as any other.
+        """Take an "ended" role for dead, so that `poll` restarts it.
 
         Raises:
             ValueError: there is no such role.
@@ -183,7 +177,7 @@ class Supervisor:
         return True
 
     def add(self, command: RoleCommand) -> None:
-        """Take a role more; it is started at once when the supervisor runs.
+        """Add a role; it is started at once when the supervisor runs.
 
         Raises:
             ValueError: the name is taken.
@@ -203,9 +197,9 @@ class Supervisor:
             self._raise_failure()
 
     def remove(self, name: str, *, grace_s: float = 10.0) -> None:
-        """Let a role go: SIGTERM now, SIGKILL by `poll` after `grace_s` seconds. Never blocks.
+        """End a role: SIGTERM now, SIGKILL by `poll` after `grace_s` seconds. Never blocks.
 
-        The name is free again when `poll` has told "removed".
+        The name is free again after the event "removed".
 
         Raises:
             ValueError: there is no such role.
@@ -218,9 +212,9 @@ class Supervisor:
             slot.process.terminate()
 
     def stop(self, timeout_s: float, *, forced: Callable[[], bool] = lambda: False) -> list[str]:
-        """End every role: SIGTERM to all, SIGKILL to what is left at the deadline. Then none lives.
+        """End every role: SIGTERM to all, SIGKILL to the rest at the deadline. May be called again.
 
-        May be called again. Waits in real time, whatever the supervisor's clock is.
+        Waits in real time, whatever the supervisor's clock is.
 
         Args:
             timeout_s: seconds that the orderly end may take.
@@ -245,7 +239,7 @@ class Supervisor:
             try:
                 code = process.reap(timeout_s=_REAP_AFTER_KILL_S)
             except subprocess.TimeoutExpired:
-                # SIGKILL waits for a device that hangs; the others must be reaped all the same.
+                # a device that hangs holds up SIGKILL; the others must still be reaped
                 _LOGGER.error("event=role_not_reaped name=%s pid=%d", name, process.pid)
                 continue
             _LOGGER.info("event=role_stopped name=%s exit=%d killed=%s", name, code, name in late)
@@ -330,12 +324,7 @@ class Supervisor:
         del self._slots[slot.command.name]
         self._tell(slot, "removed", how)
 
-    def _tell(
-        self,
-        slot: _Slot,
-        kind: Literal["started", "restarted", "died", "killed", "done", "removed"],
-        detail: str,
-    ) -> None:
+    def _tell(self, slot: _Slot, kind: EventKind, detail: str) -> None:
         _LOGGER.info('event=role_%s name=%s detail="%s"', kind, slot.command.name, detail)
         self._events.append(Event(slot.command.role, slot.command.name, kind, detail))
 
