@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import inspect
 import pkgutil
 import sys
 import sysconfig
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from aclearn.errors import AclearnError, ConfigError, did_you_mean, words_of
 
+_T = TypeVar("_T")
 _ROOT = Path(__file__).parents[1]
 #: Beginnings of the names of files that are ours or Python's own.
 _NOT_THE_USERS = (
@@ -48,6 +52,35 @@ def load_extension(name: str, *, key: str, error: type[AclearnError] = ConfigErr
             raise error(f"{where}: {module_name} has no {attributes}{near}")
         found = getattr(found, part)
     return found
+
+
+def make_extension(
+    made_by: Any, arguments: Mapping[str, Any], *, expected: type[_T], where: str
+) -> _T:
+    """What a class or function, which may be anybody's, makes of keyword arguments.
+
+    Args:
+        made_by: what `load_extension` found.
+        arguments: from a configuration.
+        expected: the class or the protocol that the result must be an instance of.
+        where: key and name, which a message begins with.
+
+    Raises:
+        ConfigError: it raises, or makes something else; one line.
+    """
+    try:
+        made = made_by(**arguments)
+    except Exception as failure:
+        takes = ""
+        with contextlib.suppress(TypeError, ValueError):  # not everything has a signature
+            takes = f"; it takes {', '.join(inspect.signature(made_by).parameters) or 'none'}"
+        raise ConfigError(f"{where}: {words_of(failure)}{takes}{users_line(failure)}") from failure
+    if not isinstance(made, expected):
+        raise ConfigError(
+            f"{where}: expected an instance of {expected.__module__}.{expected.__name__}, "
+            f"got {made!r:.200}"
+        )
+    return made
 
 
 def import_module(name: str, *, key: str, error: type[AclearnError] = ConfigError) -> Any:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from aclearn.config import CorrectorConfig, LossConfig, validated
-from aclearn.errors import ConfigError, words_of
-from aclearn.extensions import load_extension, users_line
+from aclearn.errors import ConfigError
+from aclearn.extensions import load_extension, make_extension
 from aclearn.learning.losses import LOSSES, Loss
 from correctors import Corrector, CorrectorChain, ImportanceSampling, VTrace
 
@@ -47,40 +44,22 @@ def make_objective(loss: LossConfig, correctors: Sequence[CorrectorConfig]) -> O
 def _make_loss(config: LossConfig) -> tuple[Loss, LossConfig]:
     found = LOSSES.get(config.kind) or load_extension(config.kind, key="loss.kind")
     where = f"loss.kind {config.kind!r}"
-    if not (isinstance(found, type) and issubclass(found, Loss)):
-        raise ConfigError(
-            f"{where}: expected a class derived from aclearn.learning.losses.Loss, got {found!r}"
-        )
-    if missing := found.needs - _MADE:
+    loss: Loss = make_extension(found, {}, expected=Loss, where=where)  # type: ignore[type-abstract]
+    if missing := loss.needs - _MADE:
         raise ConfigError(
             f"{where}: needs {', '.join(sorted(missing))} of a correction, which no corrector "
             f"makes; expected needs among {', '.join(sorted(_MADE))}"
         )
-    if not isinstance(config, found.config_model):
-        config = validated(found.config_model, config.model_dump(by_alias=True), "loss")
-    return _made(where, found), config
+    if not isinstance(config, loss.config_model):
+        config = validated(loss.config_model, config.model_dump(by_alias=True), "loss")
+    return loss, config
 
 
 def _with_corrector(chain: CorrectorChain, config: CorrectorConfig, key: str) -> CorrectorChain:
     found = CORRECTORS.get(config.name) or load_extension(config.name, key=key)
-    where = f"{key} {config.name!r}"
-    made = _made(where, found, **config.arguments.model_dump())
-    if not isinstance(made, Corrector):
-        raise ConfigError(
-            f"{where}: expected `needs` and `correct(batch, correction)`, as correctors.Corrector "
-            f"has them, got {made!r}"
-        )
+    where, arguments = f"{key} {config.name!r}", config.arguments.model_dump()
+    made: Corrector = make_extension(found, arguments, expected=Corrector, where=where)  # type: ignore[type-abstract]
     try:
         return chain.add(made)
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from error
-
-
-def _made(where: str, found: Any, **arguments: Any) -> Any:
-    try:
-        return found(**arguments)
-    except Exception as error:  # the class is anybody's code
-        takes = ""
-        with contextlib.suppress(TypeError, ValueError):  # what has no signature
-            takes = f"; it takes {', '.join(inspect.signature(found).parameters) or 'none'}"
-        raise ConfigError(f"{where}: {words_of(error)}{takes}{users_line(error)}") from error

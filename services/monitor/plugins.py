@@ -16,8 +16,7 @@ from aclearn.control import (
     SetWorkers,
     StopRun,
 )
-from aclearn.errors import ConfigError
-from aclearn.extensions import load_extension, users_line
+from aclearn.extensions import load_extension, make_extension
 from aclearn.runs import is_metrics_line
 from aclearn.wire import encode
 from services.monitor.directive_channel import RolePayload
@@ -108,18 +107,12 @@ def load_plugins(
     plugins: dict[str, MonitorPlugin] = {}
     for number, entry in enumerate(entries):
         [(name, arguments)] = [(entry, {})] if isinstance(entry, str) else entry.items()
-        make = load_extension(name, key="monitor.plugins")
-        try:
-            plugin = make(**arguments)
-        except Exception as error:  # anybody's code
-            raise ConfigError(
-                f"monitor.plugins: {name} cannot be made ({error!r}){users_line(error)}"
-            ) from error
-        if not isinstance(plugin, MonitorPlugin):
-            raise ConfigError(
-                f"monitor.plugins: {name} made a {type(plugin).__name__}; expected a subclass of "
-                "aclearn.control.MonitorPlugin"
-            )
+        plugin = make_extension(
+            load_extension(name, key="monitor.plugins"),
+            arguments,
+            expected=MonitorPlugin,
+            where=f"monitor.plugins {name!r}",
+        )
         plugins[name if name not in plugins else f"{name} {number}"] = plugin
     return plugins
 

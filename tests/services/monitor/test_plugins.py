@@ -215,7 +215,7 @@ def test_plugins_are_loaded_by_name_with_arguments() -> None:
         ("nowhere_at_all:X", "module 'nowhere_at_all' cannot be imported"),
         (f"{__name__}:Namd", "did you mean Named"),
         ({f"{__name__}:Named": {"size": 3}}, "unexpected keyword argument 'size'"),
-        ("collections:Counter", "expected a subclass of aclearn.control.MonitorPlugin"),
+        ("collections:Counter", "expected an instance of aclearn.control.plugin.MonitorPlugin"),
     ],
 )
 def test_a_plugin_that_cannot_be_loaded_is_named(entry, said: str) -> None:
