@@ -64,7 +64,7 @@ class UnrollBuilder:
         if t == 0:
             self._state = choice.state
         rewards = step.rewards
-        self._rewards[t] = np.clip(rewards, -1.0, 1.0) if self._clip_rewards else rewards
+        self._rewards[t] = rewards.clip(-1.0, 1.0) if self._clip_rewards else rewards
         terminated = step.terminated
         if self._life_loss_ends:
             terminated = terminated | step.life_lost

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,8 @@ class ActionSpec:
 
     count: int
     start: int = 0
-    kind: str = "discrete"
-    dtype: str = "int32"
+    kind: Literal["discrete"] = "discrete"
+    dtype: Literal["int32"] = "int32"
     shape: tuple[int, ...] = ()
 
     def to_env(self, actions: NDArray[Any]) -> NDArray[np.int64]:

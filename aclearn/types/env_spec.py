@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from aclearn.types.action_spec import ActionSpec
-from aclearn.types.observation_spec import LeafSpec, ObservationSpec
+from aclearn.types.observation_spec import ObservationSpec
 
 #: Leaf name → uint8 images or float32 vectors, in the order of the ObservationSpec.
 Observations = Mapping[str, NDArray[Any]]
@@ -32,18 +33,16 @@ class EnvSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able data; `from_dict` is its inverse."""
-        leaves = {name: asdict(leaf) for name, leaf in self.observation.items()}
-        return {"observation": leaves, "action": asdict(self.action), "warning": self.warning}
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> EnvSpec:
-        """The specification that `to_dict` described."""
-        leaves = {
-            name: LeafSpec(**{**leaf, "shape": tuple(leaf["shape"])})
-            for name, leaf in data["observation"].items()
-        }
-        action = ActionSpec(**{**data["action"], "shape": tuple(data["action"]["shape"])})
-        return cls(ObservationSpec(leaves), action, data["warning"])
+        """The specification that `to_dict` described.
+
+        Raises:
+            ValueError: it describes none.
+        """
+        return TypeAdapter(cls).validate_python(data)
 
 
 @dataclass

@@ -11,7 +11,7 @@ decoded array is a read-only view of the frame that brought it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgpack
@@ -208,72 +208,47 @@ def _decode_arrays(
             "wrong_frames",
             f"{schema.kind}: {len(entries)} arrays in the header, {len(frames) - 1} frames",
         )
-    pairs = _Cursor(zip(entries, frames[1:], strict=True))
+    names, at = [_field_of(entry) for entry in entries], 0
     for field in schema.arrays:
         where = f"{schema.kind}.{field.name}"
+        found: list[tuple[str, NDArray[Any]]] = []
+        most = len(names) if field.form in ("mapping", "tuple") else at + 1
+        while at < min(most, len(names)) and names[at] == field.name:
+            found.append(_decode_entry(where, field, entries[at], frames[at + 1]))
+            at += 1
         if field.form == "mapping":
-            tensors: dict[str, NDArray[Any]] = {}
-            while pairs.next_is(field.name):
-                key, array = _decode_mapping_entry(where, field, *pairs.take())
-                if key in tensors:
-                    raise WireError("bad_array", f"{where}: the same key twice")
-                tensors[key] = array
-            fields[field.name] = tensors
+            fields[field.name] = dict(found)
+            if len(fields[field.name]) != len(found):
+                raise WireError("bad_array", f"{where}: the same key twice")
         elif field.form == "tuple":
-            several = []
-            while pairs.next_is(field.name):
-                several.append(_decode_entry(where, field, *pairs.take()))
-            fields[field.name] = tuple(several)
-        elif pairs.next_is(field.name):
-            fields[field.name] = _decode_entry(where, field, *pairs.take())
+            fields[field.name] = tuple(array for _, array in found)
+        elif found:
+            fields[field.name] = found[0][1]
         elif field.form == "optional":
             fields[field.name] = None
         else:
             raise WireError("bad_array", f"{where}: missing, or not in its place")
-    if not pairs.finished:
+    if at < len(names):
         raise WireError("bad_array", f"{schema.kind}: an unknown array, or one not in its place")
 
 
-class _Cursor:
-    """Walks over pairs of header entry and frame, one ahead."""
-
-    def __init__(self, pairs: Iterator[tuple[Any, Part | zmq.Frame]]) -> None:
-        self._pairs = pairs
-        self._current = next(pairs, None)
-
-    @property
-    def finished(self) -> bool:
-        return self._current is None
-
-    def next_is(self, name: str) -> bool:
-        if self._current is None:
-            return False
-        entry = self._current[0]
-        if type(entry) is not list or not entry:
-            raise WireError("bad_array", "an entry of the header's arrays is no list")
-        return type(entry[0]) is str and entry[0] == name
-
-    def take(self) -> tuple[list[Any], Part | zmq.Frame]:
-        assert self._current is not None  # for the type checker: next_is was True
-        current, self._current = self._current, next(self._pairs, None)
-        return current
+def _field_of(entry: Any) -> Any:
+    """The name of the field that an entry of the header says it belongs to."""
+    if type(entry) is not list or not entry:
+        raise WireError("bad_array", "an entry of the header's arrays is no list")
+    return entry[0]
 
 
 def _decode_entry(
     where: str, field: ArrayField, entry: list[Any], frame: Part | zmq.Frame
-) -> NDArray[Any]:
-    if len(entry) != 3:
-        raise WireError("bad_array", f"{where}: expected [field, dtype, dims]")
-    return decode_array(where, field, entry[1], entry[2], _buffer(frame))
-
-
-def _decode_mapping_entry(
-    where: str, field: ArrayField, entry: list[Any], frame: Part | zmq.Frame
 ) -> tuple[str, NDArray[Any]]:
-    if len(entry) != 4:
-        raise WireError("bad_array", f"{where}: expected [field, key, dtype, dims]")
+    """The key of an array, "" where its field has none, and the array."""
+    keyed = field.form == "mapping"
+    if len(entry) != 3 + keyed:
+        form = "[field, key, dtype, dims]" if keyed else "[field, dtype, dims]"
+        raise WireError("bad_array", f"{where}: expected {form}")
     try:
-        key = SHORT_TEXT.load(entry[1])
+        key = SHORT_TEXT.load(entry[1]) if keyed else ""
     except ValueError as exc:
         raise WireError("bad_array", f"{where}: key: {exc}") from exc
-    return key, decode_array(where, field, entry[2], entry[3], _buffer(frame))
+    return key, decode_array(where, field, entry[-2], entry[-1], _buffer(frame))
