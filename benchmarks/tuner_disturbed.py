@@ -110,8 +110,8 @@ def main() -> None:
     for part, end_s in ends.items():
         rate = rate_between(folder, end_s - _LAST_S, end_s)
         parts[part] = {"kept": kept_at(end_s), "learned_steps_per_s": round(rate, 1)}
-    thawed = [round(line["time_s"]) for line in lines if line["verdict"] == "restarted"]
-    print(json.dumps({"workload": arguments.workload, **parts, "thawed_at_s": thawed}))
+    restarted = [round(line["time_s"]) for line in lines if line["verdict"] == "restarted"]
+    print(json.dumps({"workload": arguments.workload, **parts, "restarted_at_s": restarted}))
     history = read_tuner_history(folder)
     figure = draw_tuner(history, f"{arguments.workload}, one core taken away")
     _, unit_s = time_unit(history.time_s[-1])

@@ -20,13 +20,12 @@ class TunerHistory:
     """What a tuner did, one entry for each reading, and for each trial that was given up.
 
     Attributes:
-        counts: name → what was measured, also of a count in no tuner's hands; NaN while it is not
+        counts: name → what was measured, also of a count that was not tuned; NaN while it is not
             known.
         kept: name → what was kept after it; as `counts`.
-        fixed: names of the counts that no tuner had in its hands.
+        fixed: names of the counts that were not tuned.
         rates: per second; NaN for a trial that was given up.
         baselines: estimate of what was kept, NaN before there was one.
-        temperatures: after it.
         reverted: whether it read counts that were not kept in the end, or are not decided yet.
         restarted_s: when the search began anew.
     """
@@ -60,29 +59,33 @@ def read_tuner_history(run_dir: Path) -> TunerHistory:
         )
     lines = read_metrics(path)
     try:
-        readings = [
-            line for line in lines if line["rate"] is not None or line["verdict"] == "given up"
-        ]
+        readings = [x for x in lines if x["rate"] is not None or x["verdict"] == "given up"]
         if all(line["rate"] is None for line in readings):
             raise RunFolderError(
-                f"{path} has no reading yet: no window has ended "
-                "(tuner.settle_s and tuner.every_s after the first learned step, once every actor "
-                "is there)"
+                f"{path} has no reading yet: no window has ended (tuner.settle_s and tuner.every_s "
+                "after the first learned step, once every actor is there)"
             )
-        # a run that was resumed may have had other counts tuned before
-        counts = [{**line.get("fixed", {}), **line["counts"]} for line in readings]
-        kept = [{**line.get("fixed", {}), **line["kept"]} for line in readings]
-        names = [n for n in _SYMBOLS if any(n in each for each in counts)]
+
+        def numbers(key: str) -> list[float]:
+            return [math.nan if x[key] is None else float(x[key]) for x in readings]
+
+        def by_name(key: str) -> dict[str, list[float]]:
+            # a run that was resumed may have had other counts tuned before
+            each = [{**line.get("fixed", {}), **line[key]} for line in readings]
+            names = [name for name in _SYMBOLS if any(name in counts for counts in each)]
+            return {name: [float(c.get(name, math.nan)) for c in each] for name in names}
+
+        counts = by_name("counts")
         return TunerHistory(
-            time_s=[float(line["time_s"]) for line in readings],
-            counts={n: [_number(each.get(n)) for each in counts] for n in names},
-            kept={n: [_number(each.get(n)) for each in kept] for n in names},
-            fixed=[n for n in names if all(n not in line["counts"] for line in readings)],
-            rates=[_number(line["rate"]) for line in readings],
-            baselines=[_number(line["baseline"]) for line in readings],
-            temperatures=[float(line["temperature"]) for line in readings],
+            time_s=numbers("time_s"),
+            counts=counts,
+            kept=by_name("kept"),
+            fixed=[n for n in counts if all(n not in line["counts"] for line in readings)],
+            rates=numbers("rate"),
+            baselines=numbers("baseline"),
+            temperatures=numbers("temperature"),
             reverted=_reverted(readings),
-            restarted_s=[float(line["time_s"]) for line in lines if line["verdict"] == "restarted"],
+            restarted_s=[float(x["time_s"]) for x in lines if x["verdict"] == "restarted"],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise RunFolderError(
@@ -172,7 +175,3 @@ def _reverted(readings: Sequence[Mapping[str, Any]]) -> list[bool]:
         else:
             reverted.append(line["counts"] != line["kept"])
     return reverted[::-1]
-
-
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)

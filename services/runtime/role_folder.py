@@ -21,7 +21,7 @@ _LOGGER = logging.getLogger(__name__)
 
 #: Seconds that another role may take to fill the run folder that it has begun to make.
 _FILLED_WITHIN_S = 5.0
-#: What the steps in a run's books are steps of: with another of these it is another run.
+#: What a run's steps are steps of: with another of these it is another run.
 _OF_THE_RUN = ("env", "policy")
 
 

@@ -32,26 +32,20 @@ _CONFIGURED_AT = {
 }
 
 
-def workload(config: Config) -> dict[str, Any]:
+def _workload(config: Config) -> dict[str, Any]:
     """For what counts are the best: the machine, and a digest of what is computed on it.
 
     The device is the trainer's, as configured. What "auto" comes to takes torch to know, which the
     monitor does not load: a machine that gains or loses its GPU keeps its file.
     """
-    parts: dict[str, Any] = {
-        name: getattr(config, name).model_dump(mode="json") for name in _DECIDING_GROUPS
-    }
+    parts = {name: getattr(config, name).model_dump(mode="json") for name in _DECIDING_GROUPS}
     for count in config.tuner.counts:
         # what the tuner leaves alone is part of the question that it answers, this is the answer
         group, key = _CONFIGURED_AT[count]
         parts[group].pop(key, None)
     parts["tuner"] = [sorted(set(config.tuner.counts)), config.tuner.objective]
-    return {
-        "host": socket.gethostname(),
-        "cpus": usable_cores(),
-        "device": config.trainer.device,
-        "digest": _digest(parts),
-    }
+    machine = {"host": socket.gethostname(), "cpus": usable_cores()}
+    return machine | {"device": config.trainer.device, "digest": _digest(parts)}
 
 
 class RememberedCounts:
@@ -65,7 +59,7 @@ class RememberedCounts:
     """
 
     def __init__(self, config: Config) -> None:
-        self._workload = workload(config)
+        self._workload = _workload(config)
         self.path = Path(config.run.dir) / TUNED_FOLDER / f"{_digest(self._workload)}.json"
         self.warnings = 0
         self._usable = True

@@ -20,24 +20,21 @@ class Tuner(AnnealingSearch):
     """Moves one count by one at a time and keeps what pays. No thread, no file, no socket.
 
     `propose` gives the counts that should run now; `observe` takes what runs. Call both in turns,
-    several times in a window:
+    several times in a window.
 
-        for decision in tuner.observe(now, learned_steps, counts):
-            log(decision)
-        wanted = tuner.propose(bottleneck)
-
-    Nothing is measured before the counter has risen, and nothing is compared with the kept setting
-    before two windows of it agree. A trial runs until the roles have taken it over, `settle_s`
-    more, and then a window of `every_s`. Better is accepted; worse with probability
-    exp(change / temperature), and the temperature falls with each trial. Of equals the smaller
-    count is better: a worker more must pay. What is rejected is reverted at once, and the kept
-    setting is measured again before the next trial. Estimates are remembered: a neighbour that is
-    known to be worse is decided from memory, which costs nothing, and so what is known to be better
-    may be kept without a trial, however far it is. A role that dies in a trial begins its window
-    anew, and the second one ends it: it must not use up the role's restarts. With the temperature
-    below `FREEZE_AT` of the search and every neighbour known not to be better, nothing is tried any
-    more; the kept setting is only watched, and two windows in a row that deviate by more than
-    `restart_search_share` make it search anew.
+    * Nothing is measured before the counter has risen, and nothing is compared with the kept
+      setting before two windows of it agree.
+    * A trial runs until the roles have taken it over, `settle_s` more, and then a window of
+      `every_s`. Better is accepted; worse with probability exp(change / temperature), and the
+      temperature falls with each trial. Of equals the smaller count is better.
+    * What is rejected is reverted at once, and the kept setting is measured again before the next
+      trial. A neighbour that is known is decided from memory, which costs nothing; so what is known
+      to be better may be kept without a trial, however far it is.
+    * A role that dies in a trial begins its window anew, and the second one ends the trial: it must
+      not use up the role's restarts.
+    * With the temperature below `FREEZE_AT` and every neighbour known not to be better, nothing is
+      tried any more; two windows in a row of the kept setting that deviate by more than
+      `restart_search_share` make it search anew.
 
     Args:
         start: count by name; where the search begins.

@@ -178,23 +178,25 @@ def test_a_hint_is_followed_first_but_every_neighbour_stays_possible() -> None:
 
 
 @pytest.mark.parametrize("factor", [0.5, 2.5])
-def test_it_thaws_when_the_rate_changes_twice_in_a_row_and_finds_the_new_best(factor) -> None:
+def test_it_searches_again_when_the_rate_changes_twice_in_a_row_and_finds_the_new_best(
+    factor,
+) -> None:
     now_best, scale = [(3, 2)], [1.0]
     run = Run(lambda c: scale[0] * hill(now_best[0])(c), temperature=0.05)
     run.go_on(900.0)
     assert run.tuner.frozen
     now_best[0], scale[0] = (2, 1), factor
-    thawed = run.until("restarted")
+    restarted = run.until("restarted")
     assert [d.verdict for d in run.decisions[-2:]] == ["suspect", "restarted"]
-    assert thawed.temperature == 0.05
-    assert thawed.state == "searching"
+    assert restarted.temperature == 0.05
+    assert restarted.state == "searching"
     run.go_on(900.0)
     assert run.tuner.frozen
     assert run.tuner.kept == {"predictors": 2, "trainers": 1}
 
 
 @pytest.mark.parametrize("share", [0.2, 0.4])
-def test_it_thaws_from_the_stated_share_on_and_not_below(share: float) -> None:
+def test_it_searches_again_from_the_stated_share_on_and_not_below(share: float) -> None:
     scale = [1.0]
     run = Run(lambda c: scale[0] * hill()(c), restart_search_share=share)
     run.go_on(900.0)
@@ -236,7 +238,7 @@ def test_one_window_that_deviates_changes_nothing() -> None:
     assert "restarted" not in {d.verdict for d in run.decisions}
 
 
-def test_a_slow_change_adds_up_to_a_thaw() -> None:
+def test_a_slow_change_adds_up_to_a_restart() -> None:
     scale = [1.0]
     run = Run(lambda c: scale[0] * hill()(c))
     run.go_on(900.0)

@@ -79,7 +79,7 @@ def test_it_adapts_to_another_user_of_the_machine_and_comes_back(seed: int) -> N
         best = {"predictors": 1, "trainers": 1} if busy else {"predictors": 3, "trainers": 2}
         return true_rate(run.tuner.kept, busy) / true_rate(best, busy)
 
-    def thaws_in(seconds: float) -> int:
+    def restarts_in(seconds: float) -> int:
         before = len(run.decisions)
         run.go_on(seconds)
         return [d.verdict for d in run.decisions[before:]].count("restarted")
@@ -87,9 +87,9 @@ def test_it_adapts_to_another_user_of_the_machine_and_comes_back(seed: int) -> N
     run.go_on(since)
     assert run.tuner.frozen
     assert share_of_the_best(busy=False) == 1.0
-    assert share_of_the_best(busy=True) == 0.55  # what one that never thaws would stay with
-    assert thaws_in(until - since) >= 1
+    assert share_of_the_best(busy=True) == 0.55  # what one that never restarts would stay with
+    assert restarts_in(until - since) >= 1
     assert share_of_the_best(busy=True) >= 0.85
-    assert thaws_in(180.0) >= 1
+    assert restarts_in(180.0) >= 1
     assert share_of_the_best(busy=False) >= 0.85
     assert run.tuner.frozen

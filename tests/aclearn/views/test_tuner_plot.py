@@ -124,7 +124,7 @@ def test_a_panel_for_each_count_the_rate_and_the_temperature(tmp_path: Path) -> 
     assert list(kept.get_ydata()) == [1, 2, 2, 2, 2]
     assert (list(tried.get_xdata()), list(tried.get_ydata())) == ([20.0], [3])
     assert list(rate.lines[1].get_ydata()) == [90.0]
-    assert rate.lines[3].get_xdata()[0] == 50.0  # the thaw
+    assert rate.lines[3].get_xdata()[0] == 50.0  # the restart
     assert list(temperature.lines[0].get_ydata()) == [1.0, 0.5, 0.25, 0.0625, 0.03125]
 
 

@@ -52,7 +52,7 @@ _messages = st.one_of(
 )
 
 
-def _book(view: MetricsAggregator | None = None) -> MonitorState:
+def _state(view: MetricsAggregator | None = None) -> MonitorState:
     goal = StopCondition(RunConfig(max_env_steps=10_000))
     return MonitorState(Registry(silent_after_s=20.0), view or MetricsAggregator(0.0), goal)
 
@@ -75,7 +75,7 @@ def test_any_messages_leave_a_monitor_that_answers_and_books_that_a_successor_re
     sinks, said
 ) -> None:
     view = MetricsAggregator(0.0)
-    state, now = _book(view), 0.0
+    state, now = _state(view), 0.0
     state.observe_time(now)
     for sender, message in said:
         now += 1.0
@@ -87,7 +87,7 @@ def test_any_messages_leave_a_monitor_that_answers_and_books_that_a_successor_re
     assert is_metrics_line(json.loads(json.dumps(line)))
     _encode(state.take(b"cli", Envelope("r", "cli", 0, StatusRequest()), now))
     again = MetricsAggregator(now, resume_from=line, state=json.loads(json.dumps(view.state())))
-    _book(again).make_line(now + 1.0)
+    _state(again).make_line(now + 1.0)
 
 
 def _heartbeat(counters: dict[str, int], returns: list[float] = []) -> Heartbeat:  # noqa: B006
@@ -104,7 +104,7 @@ def _heartbeat(counters: dict[str, int], returns: list[float] = []) -> Heartbeat
     ],
 )
 def test_a_claim_that_cannot_be_is_refused_counted_and_said_once(heartbeat, words) -> None:
-    state = _book()
+    state = _state()
     state.observe_time(0.0)
 
     def take(message):
@@ -123,7 +123,7 @@ def test_a_claim_that_cannot_be_is_refused_counted_and_said_once(heartbeat, word
 
 
 def test_an_actors_claim_ends_no_run_but_the_trainers_account_does() -> None:
-    state = _book()
+    state = _state()
     state.observe_time(0.0)
     for sender, role in (("a", "actor"), ("t", "trainer")):
         state.take(b"x", Envelope("r", sender, 0, Hello(role, 0, "box", 1, {})), 1.0)
@@ -138,7 +138,7 @@ def test_an_actors_claim_ends_no_run_but_the_trainers_account_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "books"),
+    ("line", "state"),
     [
         ({"time_s": 1e300, "episodes": 3}, "{}"),
         ({"time_s": "soon", "episodes": {}}, "{}"),
@@ -147,10 +147,10 @@ def test_an_actors_claim_ends_no_run_but_the_trainers_account_does() -> None:
         ({"time_s": 7.0, "episodes": 3}, "[]"),
     ],
 )
-def test_what_a_predecessor_left_ends_no_successor(tmp_path, line, books, caplog) -> None:
+def test_what_a_predecessor_left_ends_no_successor(tmp_path, line, state, caplog) -> None:
     folder = RunFolder.create(tmp_path, "r", "{}\n")
     folder.metrics_path.write_text(json.dumps(line) + "\n")
-    folder.monitor_state_path.write_text(books)
+    folder.monitor_state_path.write_text(state)
     files = MonitorFiles(folder)
     view = files.open_view(0.0)
     assert any(event in caplog.text for event in ("last_line_not_read", "monitor_state_not_read"))
