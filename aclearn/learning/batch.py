@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -74,6 +75,14 @@ class Batch:
     def width(self) -> int:
         """B."""
         return self.actions.shape[1]
+
+    @property
+    def starts(self) -> Tensor:
+        """`[T+1, B]` bool, observations that begin an episode, for whoever keeps a state.
+
+        A reset is a step that is not valid. Rows that it marks beside those are not learned.
+        """
+        return torch.cat([torch.zeros_like(self.valid[:1]), ~self.valid])
 
     @property
     def steps(self) -> int:

@@ -16,9 +16,9 @@ from aclearn.learning.objective import Objective
 from aclearn.learning.staging import HOST, PinnedStaging, Staging
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork
+from aclearn.policies.policy_module import zeroed_state
 from aclearn.telemetry import part
-from aclearn.types import ObservationSpec, Unroll
-from aclearn.types.observation_spec import OBSERVATION
+from aclearn.types import ObservationSpec, PolicyOutput, Unroll
 from correctors import Correction, CorrectionInput, importance_weights
 
 #: Samples that are differentiated at a time. Larger chunks leave the cache, smaller ones pay the
@@ -124,15 +124,16 @@ class GradientWorker:
 
     def freeze(self, batch: Batch) -> Batch:
         """`batch` with its correction by the weights of now, which every update then uses."""
-        length, width = batch.actions.shape
         with torch.no_grad(), self._on_stream(), part("forward"):
-            pieces = torch.split(batch.observations[OBSERVATION].flatten(0, 1), CHUNK_SAMPLES)
-            evaluated = [self._evaluate(piece) for piece in pieces]
-            parameters, values = (torch.cat(each) for each in zip(*evaluated, strict=True))
-            values = values.view(length + 1, width)
-            policy = self._policy(batch, parameters.view(length + 1, width, -1)[:-1])
-            log_probs = policy.log_prob(batch.actions)
-            correction = self._correct(batch, log_probs, values[:-1], values[1:])
+            chunks = []
+            for chunk in self._cut(batch):
+                output, values = self._unroll(chunk)
+                chunks.append((output.parameters, values, self._next_values(chunk, output, values)))
+            parameters, values, next_values = (
+                torch.cat(each, dim=1) for each in zip(*chunks, strict=True)
+            )
+            log_probs = self._policy(batch, parameters).log_prob(batch.actions)
+            correction = self._correct(batch, log_probs, values, next_values)
             if self._stream is not None:
                 self._stream.synchronize()  # the next `refresh` overwrites the weights
         return replace(batch, frozen=FrozenCorrection(correction, log_probs))
@@ -145,10 +146,8 @@ class GradientWorker:
                 `refresh`.
         """
         self.network.zero_grad(set_to_none=True)
-        length = batch.actions.shape[0]
-        count = -(-length * batch.width // CHUNK_SAMPLES) if self._stream is None else 1
         with self._on_stream():
-            parts = [self._differentiate_chunk(chunk, batch.steps) for chunk in batch.cut(count)]
+            parts = [self._differentiate_chunk(chunk, batch.steps) for chunk in self._cut(batch)]
             with part("device"):
                 # Waits for the stream: from here on any other stream may read the gradients, and
                 # the batch and the weights may be overwritten. On a GPU, forward and backward
@@ -165,6 +164,11 @@ class GradientWorker:
     def _on_stream(self) -> contextlib.AbstractContextManager[object]:
         """Enqueue in the worker's stream, on its device; nothing on a CPU."""
         return torch.cuda.stream(self._stream) if self._stream else contextlib.nullcontext()
+
+    def _cut(self, batch: Batch) -> list[Batch]:
+        """The batch in chunks on a CPU, whole on a GPU."""
+        samples = batch.actions.shape[0] * batch.width
+        return batch.cut(-(-samples // CHUNK_SAMPLES)) if self._stream is None else [batch]
 
     def _differentiate_chunk(self, chunk: Batch, steps: int) -> tuple[list[str], Tensor]:
         """The names of the metrics, and their sums with those of `GradientSums` behind them."""
@@ -193,28 +197,41 @@ class GradientWorker:
 
     def _forward(self, batch: Batch) -> tuple[Outputs, Correction]:
         """What the policy says of the batch, and the correction: the frozen one or a new one."""
-        length, width = batch.actions.shape
-        observations = batch.observations[OBSERVATION]
-        parameters, values = self._evaluate(observations[:-1].flatten(0, 1))
-        policy = self._policy(batch, parameters.view(length, width, -1))
-        log_probs, values = policy.log_prob(batch.actions), values.view(length, width)
+        output, values = self._unroll(batch)
+        policy = self._policy(batch, output.parameters)
+        log_probs = policy.log_prob(batch.actions)
         if batch.frozen is not None:
             proximal, correction = batch.frozen.log_probs, batch.frozen.correction
         else:
-            with torch.no_grad():
-                _, last_values = self._evaluate(observations[-1])
             proximal, known = log_probs.detach(), values.detach()
-            next_values = torch.cat([known[1:], last_values.unsqueeze(0)])
+            next_values = self._next_values(batch, output, known)
             correction = self._correct(batch, proximal, known, next_values)
         return Outputs(policy, log_probs, values, proximal), correction
 
-    def _evaluate(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Parameters `[N, P]` and values `[N]` float32 of observations `[N, …]`."""
-        with torch.autocast(
+    def _unroll(self, batch: Batch) -> tuple[PolicyOutput[Tensor], Tensor]:
+        """What the network says of the batch's T steps, and its values `[T, B]` in float32."""
+        leaves = {name: leaf[:-1] for name, leaf in batch.observations.items()}
+        with self._autocast():
+            output = self.network.unroll(leaves, batch.state, batch.starts[:-1])
+        return output, _values(output)
+
+    def _next_values(self, batch: Batch, output: PolicyOutput[Tensor], values: Tensor) -> Tensor:
+        """`[T, B]` values of the observations that the steps reached, no gradient.
+
+        Args:
+            batch: has the last of them.
+            output: of its T steps.
+            values: of those, no gradient.
+        """
+        leaves = {name: leaf[-1] for name, leaf in batch.observations.items()}
+        with torch.no_grad(), self._autocast():
+            last = self.network.step(leaves, zeroed_state(output.state, batch.starts[-1]))
+        return torch.cat([values[1:], _values(last).unsqueeze(0)])
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(
             self._device.type, self._amp_dtype, enabled=self._amp_dtype is not None
-        ):
-            parameters, values = self.network(observations)
-        return parameters, values.float()
+        )
 
     def _policy(self, batch: Batch, parameters: Tensor) -> TorchDistribution:
         return self._distribution(self._distribution.mask(parameters, batch.masks))
@@ -233,6 +250,12 @@ class GradientWorker:
             )
         )
         return replace(correction, advantage_scale=self._advantage_scale)
+
+
+def _values(output: PolicyOutput[Tensor]) -> Tensor:
+    """V in float32, of a network that learns."""
+    assert output.value is not None
+    return output.value.float()
 
 
 def place(network: PolicyNetwork, device: torch.device, channels_last: bool) -> PolicyNetwork:

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from aclearn.errors import ConfigError
 from aclearn.policies.architecture import POLICY, VALUE, Architecture
 from aclearn.policies.layers import OBSERVATIONS, Layer, Shape, output_shapes
+from aclearn.policies.policy_module import PolicyModule
+from aclearn.types import OBSERVATION, PolicyOutput
 
 _Compute = Callable[..., Tensor]
 
@@ -112,7 +114,7 @@ class LayerNetwork(nn.Module):
         return values
 
 
-class PolicyNetwork(LayerNetwork):
+class PolicyNetwork(LayerNetwork, PolicyModule):
     """A policy and a value function over one body, as an `Architecture` describes them.
 
     Weights start orthogonal, with the gains of their layers, biases at zero.
@@ -141,6 +143,19 @@ class PolicyNetwork(LayerNetwork):
         """Logits `[N, A]`, values `[N]` of observations `[N, *shape]`; fp32 under autocast too."""
         given = self.outputs(observations)
         return given[POLICY], given[VALUE].squeeze(1)
+
+    def step(
+        self, observations: Mapping[str, Tensor], state: tuple[Tensor, ...] = ()
+    ) -> PolicyOutput[Tensor]:
+        """As `PolicyModule.step`; there is no state."""
+        return PolicyOutput(*self(observations[OBSERVATION]))
+
+    def unroll(
+        self, observations: Mapping[str, Tensor], state: tuple[Tensor, ...], starts: Tensor
+    ) -> PolicyOutput[Tensor]:
+        """As `PolicyModule.unroll`, all steps in one pass."""
+        parameters, values = self(observations[OBSERVATION].flatten(0, 1))
+        return PolicyOutput(parameters.unflatten(0, starts.shape), values.view(starts.shape))
 
 
 def _place(root: nn.Module, dotted: str, module: nn.Module) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -100,3 +102,10 @@ def test_a_batch_is_cut_into_neighbouring_environments(count: int, widths: list[
     for part in parts:
         assert part.steps == int(part.valid.sum())
         np.testing.assert_array_equal(part.valid_on_host, part.valid)
+
+
+def test_an_episode_starts_after_each_step_that_was_a_reset(make) -> None:
+    batch = make.batch(make.flat, 3, 2)
+    valid = torch.tensor([[True, False], [True, True], [False, True]])
+    starts = replace(batch, valid=valid).starts
+    assert starts.tolist() == [[False, False], [False, True], [False, False], [True, False]]
