@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-from aclearn.telemetry.active_clock import ActiveClock
+from aclearn.telemetry import ActiveClock
 
 #: Exit status of a process that hung: the supervisor starts it again.
 EXIT_HUNG = 75

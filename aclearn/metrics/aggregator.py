@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aclearn.metrics.names import EPISODES_FOR_TARGET, METRIC_NAMES, PART_SECONDS
 from aclearn.metrics.step_totals import StepTotals
-from aclearn.telemetry import add_up, shares
-from aclearn.telemetry.labels import TOTAL
-from aclearn.telemetry.rates import CounterRate, SlidingRate
+from aclearn.telemetry import TOTAL, CounterRate, SlidingRate, add_up, shares
 
 if TYPE_CHECKING:  # the wire brings sockets
     from aclearn.wire import Heartbeat

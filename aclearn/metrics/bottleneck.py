@@ -20,8 +20,7 @@ from aclearn.metrics.names import (
     WAIT_SHARE,
     WEIGHTS,
 )
-from aclearn.telemetry import OTHER_WORKERS
-from aclearn.telemetry.labels import WORKING
+from aclearn.telemetry import OTHER_WORKERS, WORKING
 
 # Below this share a wait is the small change of any program that talks to others.
 _NOTICEABLE = 0.15

@@ -1,8 +1,7 @@
 """Memory of a GPU that processes map together, by CUDA's virtual memory management.
 
-An allocation of that kind is handed over as a file descriptor and counted by the driver: it lives
-until the last process that has it mapped is gone, also when the one that made it was killed. (The
-older IPC handles want the process that made them to live until every reader is done.)
+Such an allocation is handed over as a file descriptor and lives until the last process that maps it
+is gone. (Older IPC handles need the process that made them to outlive every reader.)
 CUDA driver API, "Virtual Memory Management": cuMemCreate, cuMemExportToShareableHandle.
 """
 
@@ -10,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from aclearn.errors import SharingError
 
 _FLOAT_BYTES = 4
 
-#: Makes a tensor `[floats]` of a device over an address; the object that says so is kept by it.
+#: Makes a tensor `[floats]` of a device over an address.
 MakeTensor = Callable[[int, int, torch.device], Tensor]
 
 
@@ -43,23 +42,17 @@ def load_driver() -> ModuleType:
     return module
 
 
-class _Address:
-    """What torch reads an address from."""
-
-    def __init__(self, address: int, floats: int) -> None:
-        # data: (address, read-only); torch takes no read-only ones
-        self.__cuda_array_interface__ = {
-            "shape": (floats,),
-            "typestr": "<f4",
-            "data": (address, False),
-            "strides": None,
-            "version": 3,
-        }
-
-
 def tensor_at(address: int, floats: int, device: torch.device) -> Tensor:
-    """Float32 `[floats]` of the device's memory at `address`; nobody frees it with the tensor."""
-    return torch.as_tensor(_Address(address, floats), device=device)
+    """Float32 `[floats]` of the device's memory at `address`, which the tensor does not free."""
+    # data: (address, read-only); torch takes no read-only memory
+    said = {
+        "shape": (floats,),
+        "typestr": "<f4",
+        "data": (address, False),
+        "strides": None,
+        "version": 3,
+    }
+    return torch.as_tensor(SimpleNamespace(__cuda_array_interface__=said), device=device)
 
 
 class CudaMemory:
@@ -68,11 +61,11 @@ class CudaMemory:
     Copies go through the current stream of the calling thread and are waited for.
 
     Args:
-        handle: of the allocation, which is the object's from now on.
+        handle: of the allocation, which the object owns from now on.
         floats: how many numbers are used of it.
-        device: which GPU.
+        device: the GPU.
         driver: NVIDIA's binding.
-        writable: whether this process writes; a reader's writes would be faults of its own.
+        writable: whether this process may write.
         make_tensor: makes a tensor over the address.
 
     Raises:
@@ -128,13 +121,13 @@ class CudaMemory:
         driver: ModuleType | None = None,
         make_tensor: MakeTensor = tensor_at,
     ) -> CudaMemory:
-        """New memory for `floats` numbers, which nobody has written yet.
+        """New memory for `floats` numbers, not initialised.
 
         Raises:
             SharingError: the driver has none of that kind, or not so much.
         """
         driver = driver or load_driver()
-        _begin(device)
+        _synchronise(device)  # makes torch's context, before the driver is asked for anything
         properties = _properties(driver, device)
         size, _ = _rounded(driver, properties, floats)
         handle = _call(driver, "cuMemCreate", size, properties, 0)
@@ -150,13 +143,13 @@ class CudaMemory:
         driver: ModuleType | None = None,
         make_tensor: MakeTensor = tensor_at,
     ) -> CudaMemory:
-        """The memory behind a file descriptor, which stays the caller's.
+        """The memory behind a file descriptor, which the caller still closes.
 
         Raises:
             SharingError: it is no such memory, or of another size or GPU.
         """
         driver = driver or load_driver()
-        _begin(device)
+        _synchronise(device)  # as in `create`
         kind = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
         handle = _call(driver, "cuMemImportFromShareableHandle", fd, kind)
         return cls(handle, floats, device, driver, writable=False, make_tensor=make_tensor)
@@ -182,12 +175,12 @@ class CudaMemory:
             targets.append(self.tensor[offset:stop].view(tensor.shape))
             offset = stop
         torch._foreach_copy_(targets, list(tensors))
-        self._wait()
+        _synchronise(self._device)
 
     def read(self, offset: int, count: int) -> Tensor:
         """A copy `[count]` float32 on the same GPU."""
         copy = self.tensor[offset : offset + count].clone()
-        self._wait()
+        _synchronise(self._device)
         return copy
 
     def share(self) -> int:
@@ -198,18 +191,14 @@ class CudaMemory:
         return fd
 
     def close(self) -> None:
-        """Unmap it; nobody may use tensors over it any more."""
+        """Unmap it; tensors over it are invalid from now on."""
         if self._tensor is not None:
             self._tensor = None
-            self._wait()
+            _synchronise(self._device)
             self._release()
 
-    def _wait(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.current_stream(self._device).synchronize()
-
     def _release(self) -> None:
-        """Give back what was taken, in reverse; errors here would hide the first one."""
+        """Undo the constructor; an error here would hide the first one."""
         if self._mapped:
             self._driver.cuMemUnmap(self._address, self._size)
         if self._address is not None:
@@ -217,8 +206,7 @@ class CudaMemory:
         self._driver.cuMemRelease(self._handle)
 
 
-def _begin(device: torch.device) -> None:
-    """Have torch make its context of the device before the driver is asked for anything."""
+def _synchronise(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.current_stream(device).synchronize()
 
@@ -244,10 +232,10 @@ def _rounded(driver: ModuleType, properties: Any, floats: int) -> tuple[int, int
 
 
 def _call(driver: ModuleType, name: str, *arguments: Any) -> Any:
-    """What a function of the driver gives beside its error.
+    """The first result of a function of the driver.
 
     Raises:
-        SharingError: it gave an error, or there is no driver.
+        SharingError: it returned an error, or there is no driver.
     """
     try:
         error, *values = getattr(driver, name)(*arguments)

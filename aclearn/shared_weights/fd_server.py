@@ -1,4 +1,4 @@
-"""A server that hands file descriptors to other processes of the machine."""
+"""A server that gives file descriptors to other processes of the machine."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ _LENGTH = struct.Struct("!I")
 #: Most bytes of a description; that of `impala-resnet` has 3 000.
 _MOST_BYTES = 64 * 1024
 _MOST_FDS = 8
-#: Longest wait of the server thread before it looks whether it is closed.
 _LOOK_EVERY_S = 0.2
-#: Longest time that a client may take.
+#: Longest time for one client.
 _SERVE_WITHIN_S = 1.0
 _BACKLOG = 64
 
 
 class FileDescriptorServer:
-    """Hands a description and file descriptors to everybody who connects.
+    """Sends a description and file descriptors to every client that connects.
 
     Args:
-        path: of the socket file, in a directory that is only ours.
+        path: of the socket file, in a private directory.
         describe: the description.
-        share: makes the file descriptors for one who connects; closed when they are sent.
+        share: makes the file descriptors for one client; they are closed when sent.
 
     Raises:
         SharingError: nothing can be bound there.
@@ -55,7 +54,7 @@ class FileDescriptorServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Hand out nothing any more."""
+        """Stop serving and remove the socket file."""
         self._closing.set()
         self._thread.join(2 * _SERVE_WITHIN_S)
         self._socket.close()
@@ -67,7 +66,7 @@ class FileDescriptorServer:
                 connection, _ = self._socket.accept()
             except TimeoutError:
                 continue
-            except OSError as error:  # too many open files, say: it passes
+            except OSError as error:  # such as too many open files, which passes
                 _LOGGER.warning("event=fd_server_failed reason=%r", str(error))
                 self._closing.wait(_LOOK_EVERY_S)
                 continue

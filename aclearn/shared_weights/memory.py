@@ -1,7 +1,6 @@
-"""Memory that processes of one machine map together, and that outlives each of them.
+"""Memory that processes of one machine map together.
 
-Whoever has it mapped keeps it: the kernel frees it when the last of them is gone, however that one
-ended. No process has to tell the others that it leaves.
+The kernel frees it when the last process that maps it is gone, however that one ended.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _FLOAT_BYTES = 4
-#: Processors that show stores to others in the order in which they were made, and load in order:
-#: what readers conclude from the head of a buffer stands on it.
+#: CPUs that keep the order of stores and of loads, which `SeqlockBuffer` relies on.
 _MACHINES = ("x86_64", "AMD64")
 
 
@@ -32,25 +30,22 @@ class SharedMemory(Protocol):
 
     @property
     def place(self) -> str:
-        """Where it lies; only who computes there can use it: "host", or "cuda:" and a GPU's id."""
+        """The device that can use it: "host", or "cuda:" and a GPU's id."""
 
     def write(self, offset: int, tensors: Sequence[Tensor]) -> None:
         """Write float32 tensors one behind the other from float `offset` on; done on return."""
 
     def read(self, offset: int, count: int) -> Any:
-        """A copy `[count]` float32 from float `offset` on, as an array or a tensor of the place.
-
-        Complete on return.
-        """
+        """A copy `[count]` float32 from float `offset` on, an array or tensor; done on return."""
 
     def share(self) -> int:
         """A new file descriptor of it, to hand to another process; the caller closes it."""
 
     def close(self) -> None:
-        """Use it no more; other processes still may."""
+        """Unmap it here; other processes keep it."""
 
 
-#: Maps the memory behind a file descriptor of `floats` numbers; leaves the descriptor open.
+#: Maps the memory behind (file descriptor, number of floats); leaves the descriptor open.
 OpenMemory = Callable[[int, int], SharedMemory]
 
 
@@ -60,7 +55,7 @@ class HostMemory:
     Args:
         fd: of the memory; a duplicate is kept.
         floats: how many numbers it has.
-        writable: whether this process writes; a reader's writes would be faults of its own.
+        writable: whether this process may write.
 
     Raises:
         SharingError: it has another size, or cannot be mapped.
@@ -79,7 +74,7 @@ class HostMemory:
             self._fd = os.dup(fd)
         except OSError as error:
             raise SharingError(f"shared memory of {size_bytes} bytes: {error.strerror}") from error
-        # the arrays keep the mapping: it goes with the last of them
+        # the mapping ends with the last array over it
         self._floats: NDArray[np.float32] | None = np.frombuffer(mapped, np.float32)
 
     @classmethod
@@ -101,7 +96,7 @@ class HostMemory:
         try:
             os.posix_fallocate(fd, 0, _FLOAT_BYTES * floats)  # taken now, not at the first write
             memory = cls(fd, floats, writable=True)
-            # who maps it must never be killed because somebody has made it shorter
+            # a process that maps it would be killed if it became shorter
             seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
             return memory
@@ -118,7 +113,7 @@ class HostMemory:
         return self._floats
 
     def write(self, offset: int, tensors: Sequence[Tensor]) -> None:
-        """Write float32 tensors one behind the other from float `offset` on."""
+        """Write float32 tensors in a row from float `offset` on."""
         for tensor in tensors:
             stop = offset + tensor.numel()
             # reshaped first: a channels-last weight is written in the plain order of its axes

@@ -1,9 +1,8 @@
-"""A buffer of weights: one process posts versions on it, any number of others copy the newest.
+"""A buffer of weights: one process posts versions, any number of others copy the newest.
 
-The buffer has a few slots, each for all weights of one version. The writer fills them in turn; a
-reader copies the newest and then looks whether the slot was written meanwhile: a sequence lock
-(as Linux has them; Lameter, "Effective synchronization on Linux/NUMA systems", 2005). Nobody waits
-for anybody, and nobody is missed who dies.
+The writer fills a few slots in turn, each with all weights of one version. A reader copies the
+newest and then checks that the slot was not written meanwhile: a sequence lock (Lameter, "Effective
+synchronization on Linux/NUMA systems", 2005). No process waits for another.
 """
 
 from __future__ import annotations
@@ -23,12 +22,11 @@ from aclearn.types import PolicyVersion, Shapes, flat_size, split_flat
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: One is being written, one is the newest, and who still copies the one before is not disturbed.
+#: One is being written, one is the newest, and one may still be copied.
 SLOTS = 3
-#: What the head says of each slot, as int64: a number that grows with each post (0 while the slot
-#: is written), generation, version.
+#: The head has for each slot, as int64: a number that grows with each post (0 while the slot is
+#: written), generation, version.
 _FIELDS = 3
-#: A copy that was overtaken so often in a row is left for the next time.
 _ATTEMPTS = 3
 
 
@@ -61,8 +59,7 @@ class SeqlockBuffer:
 
         Args:
             at: newer than everything posted before.
-            tensors: float32, in the order and of the shapes of the buffer; nobody may write to them
-                now.
+            tensors: float32, in the order and of the shapes of the buffer; not written meanwhile.
         """
         slot = self._posts % SLOTS
         self._head[slot, 0] = 0
@@ -72,7 +69,7 @@ class SeqlockBuffer:
         self._head[slot, 0] = self._posts
 
     def describe(self) -> bytes:
-        """What a reader must know of the memory."""
+        """Place, slots and shapes, for `SeqlockReader`."""
         shapes = {name: list(shape) for name, shape in self._shapes.items()}
         said = {"place": self._memory.place, "slots": SLOTS, "shapes": shapes}
         return json.dumps(said).encode()
@@ -87,7 +84,7 @@ class SeqlockBuffer:
             raise
 
     def close(self) -> None:
-        """Post no more; readers keep what they have mapped."""
+        """Unmap the buffer; readers keep it."""
         self._head = self._head.copy()  # the view would keep the mapping
         self._head_memory.close()
         self._memory.close()
@@ -97,10 +94,10 @@ class SeqlockReader:
     """A reader's end, of another process.
 
     Args:
-        description: what `SeqlockBuffer.describe` gave; checked, it comes from outside.
-        fds: what `SeqlockBuffer.share` gave; closed, whatever happens.
-        shapes: of the weights that are expected, by name.
-        place: where the reader can use memory.
+        description: of `SeqlockBuffer.describe`; checked, since another process sent it.
+        fds: of `SeqlockBuffer.share`; closed in any case.
+        shapes: of the expected weights, by name.
+        place: see `SharedMemory.place`.
         open_memory: maps memory of that place.
 
     Raises:
@@ -133,9 +130,9 @@ class SeqlockReader:
         self._head_memory, self._head = head, _head_view(head, slots)
 
     def newer_than(self, known: PolicyVersion) -> tuple[PolicyVersion, dict[str, Any]] | None:
-        """A copy of the newest weights if they are newer than `known`, else None.
+        """A copy of the newest weights by name, or None.
 
-        None also when they were overwritten again and again while they were copied: ask later.
+        None: they are not newer than `known`, or were overwritten during every attempt to copy.
         """
         for _ in range(_ATTEMPTS):
             slot = int(self._head[:, 0].argmax())

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from aclearn.telemetry.labels import OTHER_WORKERS
+from aclearn.telemetry.active_clock import ActiveClock
+from aclearn.telemetry.rates import CounterRate, SlidingRate
 from aclearn.telemetry.thread_meters import ThreadMeters, add_up, measure_here, part, waiting
-from aclearn.telemetry.wait_meter import BusyShare, WaitMeter, shares
+from aclearn.telemetry.wait_meter import (
+    OTHER_WORKERS,
+    TOTAL,
+    WAITING_FOR,
+    WORKING,
+    BusyShare,
+    WaitMeter,
+    shares,
+)
 
 __all__ = [
     "OTHER_WORKERS",
+    "TOTAL",
+    "WAITING_FOR",
+    "WORKING",
+    "ActiveClock",
     "BusyShare",
+    "CounterRate",
+    "SlidingRate",
     "ThreadMeters",
     "WaitMeter",
     "add_up",

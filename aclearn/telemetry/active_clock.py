@@ -1,16 +1,16 @@
-"""Time that counts only while somebody looks."""
+"""A clock that leaves out the time in which the process stood still."""
 
 from __future__ import annotations
 
 
 class ActiveClock:
-    """Seconds that passed while somebody looked: the clock by which others are silent, or hang.
+    """Seconds in which the process ran: the clock for the silence of others, and for hangs.
 
-    A process that stood still — stopped, paused with its container, held up by a disk — has heard
-    nothing meanwhile, and finds the clock far ahead. Nobody is to blame for that time.
+    A process that was stopped, or paused with its container, has heard nothing meanwhile. That time
+    must not count as another's silence.
 
     Args:
-        most_s: of the time between two looks no more than that counts.
+        most_s: the time between two looks counts up to this.
     """
 
     def __init__(self, most_s: float) -> None:
@@ -20,9 +20,9 @@ class ActiveClock:
         self.seconds = 0.0
 
     def look(self, now: float) -> float:
-        """Look at the clock; returns how long nobody had looked when that was too long, else 0."""
+        """Count the time since the last look; that time in seconds where it was cut, else 0."""
         away_s = 0.0 if self._looked_at is None else now - self._looked_at
-        # in this order: a thread that asks in between gets a later time, not an earlier one
+        # in this order: another thread that asks in between gets a later time, not an earlier one
         self.seconds += min(away_s, self._most_s)
         self._looked_at = now
         return away_s if away_s > self._most_s else 0.0

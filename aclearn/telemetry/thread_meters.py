@@ -1,4 +1,4 @@
-"""The time of a role whose work is done by several threads: one meter a thread, added up."""
+"""One meter for each thread of a role, added up."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def waiting(label: str) -> Span | contextlib.nullcontext[None]:
 
 
 class ThreadMeters:
-    """Makes a meter for each thread and adds up what they say. Any thread may call it.
+    """Makes a meter for each thread and adds up their seconds. Any thread may call it.
 
         meter = meters.meter()      # in the worker
         with meter.part("forward"):
@@ -63,7 +63,7 @@ class ThreadMeters:
         return meter
 
     def retire(self, meter: WaitMeter) -> None:
-        """The meter's thread has ended; a meter that is no longer here is left alone."""
+        """Take the meter of a thread that has ended; does nothing for one that was taken before."""
         with self._lock:
             if meter not in self._meters:
                 return

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
+from typing import Final
 
-from aclearn.telemetry.labels import TOTAL, WAITING_FOR, WORK_OF_OTHERS, WORKING
-
-# After so many the owner is changing all the time; the last reading is off by one span at most.
+TOTAL: Final = "total"
+WORKING: Final = "working"
+#: A wait for the lock that another worker of the same process holds.
+OTHER_WORKERS: Final = "the other workers"
+#: A wait's name among the parts of a meter: "waiting for unrolls".
+WAITING_FOR: Final = "waiting for "
+#: Labels that are waits to the thread but work to the process, whose emulator threads do it.
+_WORK_OF_OTHERS: Final = frozenset({"emulator"})
+#: After so many attempts the last reading counts; it is off by one span at most.
 _MOST_READS = 1000
 
 
@@ -30,12 +36,7 @@ class Span:
         meter._open.append(self)
         meter._changes += 1
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         meter = self._meter
         meter._changes += 1
         now = meter._clock()
@@ -64,8 +65,8 @@ class WaitMeter:
         self._open = [Span(self)]
         self._began = self._since = clock()
         self._ended: float | None = None
-        # Odd while the owner changes something: a reader reads again when it moved meanwhile. A
-        # lock would cost the owner as much as the measuring itself.
+        # A sequence lock: odd while the owner changes something. A lock would cost the owner as
+        # much as the measuring itself.
         self._changes = 0
 
     def waiting(self, label: str) -> Span:
@@ -77,21 +78,17 @@ class WaitMeter:
         return self._waits.get(label) or self._new(self._waits, label)
 
     def part(self, label: str) -> Span:
-        """A context whose duration counts as the part `label` of the work.
-
-        Raises:
-            ValueError: `label` is "total" or "working", which the meter fills itself.
-        """
+        """A context whose duration counts as the part `label` of the work; raises as `waiting`."""
         return self._parts.get(label) or self._new(self._parts, label)
 
     def end(self) -> None:
-        """Stop the clock: the thread has ended, its seconds stay."""
+        """Stop the clock: the thread has ended."""
         self._ended = self._clock()
 
     def seconds(self) -> dict[str, float]:
         """Cumulative seconds waited by label, and under "total" those since the meter was made.
 
-        A wait that goes on counts up to now. This is what goes into a heartbeat's `waits`.
+        An open wait counts up to now. For a heartbeat's `waits`.
         """
         waits, _, total = self._read()
         return {**waits, TOTAL: total}
@@ -99,11 +96,11 @@ class WaitMeter:
     def parts(self) -> dict[str, float]:
         """Cumulative seconds by part of the work, by "waiting for …", and under "total" all.
 
-        What is missing to the total has no label. This is what goes into a heartbeat's `parts`.
+        Time without a label is in the total only. For a heartbeat's `parts`.
         """
         waits, parts, total = self._read()
         for label, seconds in waits.items():
-            name = label if label in WORK_OF_OTHERS else WAITING_FOR + label
+            name = label if label in _WORK_OF_OTHERS else WAITING_FOR + label
             parts[name] = parts.get(name, 0.0) + seconds
         return {**parts, TOTAL: total}
 
@@ -133,7 +130,7 @@ class WaitMeter:
 
 
 class BusyShare:
-    """How busy a meter's thread was from one look to the next. One reader's."""
+    """How busy a meter's thread was between two calls of its only reader."""
 
     def __init__(self, meter: WaitMeter) -> None:
         self._meter = meter
@@ -146,10 +143,10 @@ class BusyShare:
 
 
 def shares(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-    """What part of the time between two `WaitMeter.seconds()` went to each label.
+    """The share of each label in the time between two `WaitMeter.seconds()`.
 
-    The parts add up to 1; "working" is what no label explains. `before` may be empty: then from the
-    meter's start. Where no time has passed, everything is "working".
+    The shares add up to 1; "working" is the rest, or all where no time has passed. An empty
+    `before` stands for the meter's start.
 
     Raises:
         ValueError: `after` has no "total".

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from aclearn.metrics import queue_fills
 from aclearn.metrics.formatting import amount, percent, printable, score
-from aclearn.telemetry.labels import WORKING
+from aclearn.telemetry import WORKING
 
 _WIDE: Final = 100  # cells; narrower pictures have shorter bars
 _BAR_CELLS: Final = 24

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from aclearn.errors import AclearnError
 from aclearn.metrics import PART_SECONDS
-from aclearn.telemetry.labels import TOTAL, WAITING_FOR
+from aclearn.telemetry import TOTAL, WAITING_FOR
 from services.roles import ROLES
 
 #: The way of a step, in the order in which the parts are shown; others follow by name.

@@ -21,7 +21,7 @@ from aclearn.launch import StopFlag
 from aclearn.metrics import PART_SECONDS
 from aclearn.metrics.formatting import duration, percent
 from aclearn.runs import MetricsTail, RunFolder, is_metrics_line
-from aclearn.telemetry.labels import TOTAL, WAITING_FOR
+from aclearn.telemetry import TOTAL, WAITING_FOR
 from aclearn.views.live_console import Layout, LiveConsole
 
 #: Time between two views, and between two looks at the stop flag.

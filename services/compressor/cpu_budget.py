@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from aclearn.telemetry.rates import SlidingRate
+from aclearn.telemetry import SlidingRate
 
 #: Most times as long as by itself that a compression is put off for what the process does beside:
 #: answers to many actors may take all of the share, and there must be newer artifacts all the same.

@@ -12,7 +12,7 @@ from typing import Any
 from aclearn.config import Config
 from aclearn.errors import RoleFailure
 from aclearn.launch import RoleCommand, RoleStatus, State, StopFlag, Supervisor
-from aclearn.telemetry.active_clock import ActiveClock
+from aclearn.telemetry import ActiveClock
 from aclearn.views import RunConsole
 from services.launcher.status_client import STATUS_EVERY_S, StatusClient
 from services.roles import ACTOR, MONITOR, ROLES

@@ -7,7 +7,7 @@ from typing import Any
 
 from aclearn.control import Directive, Note, StopCondition
 from aclearn.metrics import MetricsAggregator
-from aclearn.telemetry.active_clock import ActiveClock
+from aclearn.telemetry import ActiveClock
 from aclearn.wire import (
     DirectiveAck,
     Envelope,

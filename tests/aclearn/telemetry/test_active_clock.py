@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aclearn.telemetry.active_clock import ActiveClock
+from aclearn.telemetry import ActiveClock
 
 
 def test_what_passed_without_a_look_counts_up_to_the_bound() -> None:
