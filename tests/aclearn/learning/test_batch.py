@@ -105,7 +105,7 @@ def test_a_batch_is_cut_into_neighbouring_environments(count: int, widths: list[
 
 
 def test_an_episode_starts_after_each_step_that_was_a_reset(make) -> None:
-    batch = make.batch(make.flat, 3, 2)
+    batch = make.batch(make.flat, 3, 2, seed=0)
     valid = torch.tensor([[True, False], [True, True], [False, True]])
     starts = replace(batch, valid=valid).starts
     assert starts.tolist() == [[False, False], [False, True], [False, False], [True, False]]
