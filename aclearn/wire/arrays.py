@@ -1,7 +1,8 @@
-"""One array: what the header says of it, and its bytes. Nothing is copied or believed."""
+"""One array of a message: its entry in the header, and its bytes, checked and not copied."""
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any
 
@@ -62,27 +63,17 @@ def decode_array(
     if type(dtype_name) is not str or dtype_name not in field.dtypes:
         raise WireError("bad_array", f"{where}: expected dtype {' or '.join(sorted(field.dtypes))}")
     if type(dims) is not list or not field.min_ndim <= len(dims) <= field.max_ndim:
-        raise WireError(
-            "bad_array", f"{where}: expected {field.min_ndim} to {field.max_ndim} dimensions"
-        )
-    elements, extent = 1, 1
-    for dim in dims:
-        if type(dim) is not int or dim < 0:
-            raise WireError(
-                "bad_array", f"{where}: expected dimensions that are ints of at least 0"
-            )
-        elements *= dim
-        extent *= dim or 1
-    dtype = _DTYPES[dtype_name]
-    if extent > _MAX_ELEMENTS:
+        expected = f"{field.min_ndim} to {field.max_ndim} dimensions"
+        raise WireError("bad_array", f"{where}: expected {expected}")
+    if not all(type(dim) is int and dim >= 0 for dim in dims):
+        raise WireError("bad_array", f"{where}: expected dimensions that are ints of at least 0")
+    if math.prod(dim or 1 for dim in dims) > _MAX_ELEMENTS:
         raise WireError("bad_array", f"{where}: more than {_MAX_ELEMENTS} elements")
-    size = len(data)
-    if elements * dtype.itemsize != size:
-        raise WireError(
-            "wrong_size",
-            f"{where}: {dtype_name} {dims} is {elements * dtype.itemsize} bytes, "
-            f"the frame has {size}",
-        )
+    dtype, elements = _DTYPES[dtype_name], math.prod(dims)
+    expected_bytes = elements * dtype.itemsize
+    if expected_bytes != len(data):
+        words = f"{dtype_name} {dims} is {expected_bytes} bytes, the frame has {len(data)}"
+        raise WireError("wrong_size", f"{where}: {words}")
     if elements == 0:
         array: NDArray[Any] = np.empty(dims, dtype)
         array.flags.writeable = False

@@ -18,7 +18,7 @@ import zmq
 from aclearn.errors import WireError
 from aclearn.wire.arrays import Part
 from aclearn.wire.codec import MAX_FRAMES, decode, encode
-from aclearn.wire.handshakes import RefusedConnections
+from aclearn.wire.keys import RefusedConnections
 from aclearn.wire.messages import Envelope, ErrorReply, Message
 
 _LOGGER = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Addresses: what they say, whether they may be used, whether somebody uses them already."""
+"""Addresses: their parts, and whether one may be bound or connected to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aclearn.errors import EndpointError
 #: Bytes of a unix socket's path, without the final NUL (sun_path: 104 on BSD and macOS, 108 on
 #: Linux).
 IPC_PATH_MAX_BYTES = 103 if sys.platform == "darwin" else 107
-#: How long a plain connect may take that asks whether somebody listens at a path.
+#: Of a connect that finds out whether a process listens at a path.
 _PROBE_TIMEOUT_S = 1.0
 
 _WILDCARD_HOSTS = ("*", "0.0.0.0", "::")
@@ -23,7 +23,7 @@ _FORMS = "expected ipc:///absolute/path, tcp://host:port or tcp://host:*"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An address, taken apart.
+    """The parts of an address.
 
     Attributes:
         transport: "ipc" or "tcp".
@@ -56,12 +56,12 @@ class Endpoint:
 
     @property
     def is_wildcard(self) -> bool:
-        """Whether it stands for every interface of this machine: to bind, not to connect to."""
+        """Whether it stands for every interface of this machine: only to bind."""
         return self.host in _WILDCARD_HOSTS
 
 
 def tcp_endpoint(host: str, port: int = 0) -> Endpoint:
-    """The TCP address of a host, which may be an IPv6 address with or without its brackets.
+    """The TCP address of a host; an IPv6 address may have brackets.
 
     Raises:
         EndpointError: that is no host.
@@ -116,14 +116,13 @@ def _parse_tcp(rest: str) -> Endpoint:
 
 
 def claim_ipc_path(path: str) -> None:
-    """Makes sure that nobody listens at a path, and removes the socket file of a process that died.
+    """Checks that no process listens at a path, and removes the socket file of one that died.
 
-    libzmq removes whatever lies at the path when it binds, a living listener's socket included:
-    that listener goes on without ever hearing from anybody again.
+    libzmq removes any file at the path when it binds, also a living listener's socket.
 
     Raises:
-        EndpointError: somebody listens there, something else than a socket lies there, or the
-            directory is missing or closed to us.
+        EndpointError: a process listens there, the file is no socket, or the directory is missing
+            or may not be written.
     """
     file = Path(path)
     if not file.parent.is_dir():
@@ -136,7 +135,7 @@ def claim_ipc_path(path: str) -> None:
         raise EndpointError(f"cannot bind ipc://{path}: {exc.strerror}") from exc
     if not stat.S_ISSOCK(mode):
         raise EndpointError(f"cannot bind ipc://{path}: a file lies there that is no socket")
-    if _somebody_listens(path):
+    if _has_listener(path):
         raise EndpointError(
             f"cannot bind ipc://{path}: another process listens there; stop it or use another path"
         )
@@ -146,14 +145,13 @@ def claim_ipc_path(path: str) -> None:
         raise EndpointError(f"cannot remove the stale socket {path}: {exc.strerror}") from exc
 
 
-def _somebody_listens(path: str) -> bool:
+def _has_listener(path: str) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(_PROBE_TIMEOUT_S)
         try:
             probe.connect(path)
         except (ConnectionRefusedError, FileNotFoundError):
             return False
-        except OSError:
-            # A full backlog, no permission: whoever owns it, it is not ours to take.
-            return True
+        except OSError:  # a full backlog, no permission: another process owns it
+            pass
         return True

@@ -1,7 +1,7 @@
-"""CURVE keys: one pair for a whole cluster, and the guard that admits nobody without it.
+"""CURVE keys: one pair for a whole cluster; connections without it are refused and counted.
 
-Every role of a run holds the same key pair, so a connection proves that both ends were given the
-key file. Keys are used on tcp only: an ipc socket is protected by the permissions of its file.
+Every role of a run holds the same key pair. Keys are used on tcp only: the permissions of its file
+protect an ipc socket.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import zmq
 from zmq.utils import z85
+from zmq.utils.monitor import parse_monitor_message
 
 from aclearn.errors import EndpointError
 
@@ -22,6 +24,8 @@ KEY_FILE = "cluster.key"
 _LOG = logging.getLogger(__name__)
 _ZAP_ADDRESS = "inproc://zeromq.zap.01"  # fixed by ZeroMQ RFC 27
 _KEY_CHARACTERS = 40
+# NO_DETAIL is left out: it is also how a peer that merely hangs up looks.
+_REFUSED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +102,10 @@ def apply_server_keys(
 ) -> None:
     """Lets only holders of the cluster's keys connect to `socket`; call before bind.
 
-    Without a living guard every handshake is refused, never let through. The guard's thread ends
-    with the context.
+    A thread answers the handshakes until the context ends; without it all are refused.
     """
     _start_guard(context)
-    # The guard compares the client's key with the domain, so that it needs no state.
+    # the guard compares the client's key with the domain
     socket.zap_domain = keys.public
     socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
     socket.curve_publickey = keys.public
@@ -118,10 +121,7 @@ def apply_client_keys(socket: zmq.Socket[Any], keys: ClusterKeys) -> None:
 
 
 def _start_guard(context: zmq.Context[Any]) -> None:
-    # A shadow context: closing the sockets of `context` from its own thread leaves the guard's
-    # alone.
-    socket: zmq.Socket[bytes] = zmq.Context.shadow(context).socket(zmq.REP)
-    socket.linger = 0
+    socket = _own_socket(context, zmq.REP)
     try:
         socket.bind(_ZAP_ADDRESS)
     except zmq.ZMQError as exc:
@@ -141,15 +141,13 @@ def _guard(socket: zmq.Socket[bytes]) -> None:
             admitted = _holds_cluster_key(request)
             if not admitted:
                 denied += 1
-                if (
-                    denied & (denied - 1) == 0
-                ):  # a peer that tries again and again must not fill the log
+                if _is_power_of_two(denied):
                     _LOG.warning("event=key_denied count=%d", denied)
             request_id = request[1] if len(request) > 1 else b""
             status = (b"200", b"OK", b"cluster") if admitted else (b"400", b"not on the list", b"")
             socket.send_multipart([b"1.0", request_id, *status, b""])
     except zmq.ContextTerminated:
-        pass  # how a guard is told to end
+        pass
     finally:
         socket.close(linger=0)
 
@@ -159,3 +157,55 @@ def _holds_cluster_key(request: list[bytes]) -> bool:
     if len(request) != 7 or request[0] != b"1.0" or request[5] != b"CURVE":
         return False
     return bool(z85.encode(request[6]) == request[2])
+
+
+class RefusedConnections:
+    """Counts connections that a CURVE socket refused: no keys, or those of another cluster.
+
+    A refused peer tries again several times a second; each try counts. A thread reads the socket's
+    events and ends with the socket.
+
+    Attributes:
+        count: refused connections so far; may be read from any thread.
+    """
+
+    def __init__(self, socket: zmq.Socket[Any]) -> None:
+        self.count = 0
+        address = f"inproc://refused-{uuid.uuid4().hex}"
+        socket.monitor(address, _REFUSED | zmq.EVENT_MONITOR_STOPPED)
+        events = _own_socket(socket.context, zmq.PAIR)
+        events.connect(address)
+        threading.Thread(
+            target=self._read, args=(events,), name="aclearn-handshakes", daemon=True
+        ).start()
+
+    def _read(self, events: zmq.Socket[bytes]) -> None:
+        try:
+            while True:
+                event = parse_monitor_message(events.recv_multipart())
+                if event["event"] == zmq.EVENT_MONITOR_STOPPED:
+                    return
+                self.count += 1
+                if _is_power_of_two(self.count):
+                    _LOG.warning(
+                        "event=connection_refused endpoint=%s count=%d detail='a peer has other "
+                        "keys than this cluster (network.keys_dir), or none'",
+                        event["endpoint"].decode(errors="replace"),
+                        self.count,
+                    )
+        except zmq.ContextTerminated:
+            pass  # the socket has ended with its context
+        finally:
+            events.close(linger=0)
+
+
+def _own_socket(context: zmq.Context[Any], kind: int) -> zmq.Socket[bytes]:
+    # in a shadow context, whose sockets are not closed with those of `context` by another thread
+    socket: zmq.Socket[bytes] = zmq.Context.shadow(context).socket(kind)
+    socket.linger = 0
+    return socket
+
+
+def _is_power_of_two(count: int) -> bool:
+    """Whether to log an event that a peer may repeat for ever."""
+    return count & (count - 1) == 0

@@ -39,7 +39,6 @@ def bind_router(
     context: zmq.Context[Any],
     address: str,
     *,
-    host: str = "127.0.0.1",
     directory: str | Path | None = None,
     keys: ClusterKeys | None = None,
     max_frame_bytes: int = MAX_FRAME_BYTES,
@@ -49,26 +48,25 @@ def bind_router(
 
     Args:
         context: the process's context.
-        address: an `ipc://` or `tcp://` address, or only "ipc" (a new file in `directory`) or "tcp"
-            (a free port on `host`).
-        host: where "tcp" binds; every interface ("*") is announced as the machine's name.
+        address: an `ipc://` or `tcp://` address ("*" for every interface, announced as the
+            machine's name), or only "ipc" (a new file in `directory`) or "tcp" (a free port on
+            loopback).
         directory: where "ipc" makes its file.
-        keys: makes a tcp socket talk to holders of the same keys only; needed off loopback.
-        max_frame_bytes: longer frames end the connection that brings them.
+        keys: the cluster's keys; needed off loopback.
+        max_frame_bytes: longer frames end their connection.
         queue_messages: messages that wait per peer and direction before the sender is held up.
 
     Raises:
         EndpointError: the address is malformed, in use, or off loopback without keys.
     """
-    endpoint = _resolve(address, host, directory)
+    endpoint = _resolve(address, directory)
     _require_keys(endpoint, keys)
     socket: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
     try:
         _set_common(socket, endpoint, max_frame_bytes, queue_messages)
         socket.router_mandatory = True
-        # Routing ids are random per incarnation, so a newcomer with a known id is the same process
-        # on a new connection: let it in at once, the old connection may take seconds to be found
-        # dead.
+        # a known routing id comes from the same process on a new connection; the old one may take
+        # seconds to be found dead
         socket.router_handover = True
         if keys is not None and endpoint.transport == "tcp":
             apply_server_keys(context, socket, keys)
@@ -100,14 +98,14 @@ def connect_dealer(
 ) -> zmq.Socket[bytes]:
     """A DEALER that connects, and connects again, to a router's address.
 
-    It comes back at once, whether or not the peer lives; while it does not, sending is refused.
+    Returns at once; while the peer does not live, sending is refused.
 
     Args:
         context: the process's context.
         endpoint: the router's address.
         identity: the incarnation's bytes, 1 to 255, not beginning with a zero byte.
         keys: the cluster's keys; needed off loopback.
-        max_frame_bytes: longer frames end the connection that brings them.
+        max_frame_bytes: longer frames end their connection.
         queue_messages: messages that wait per direction.
 
     Raises:
@@ -136,9 +134,9 @@ def connect_dealer(
     return socket
 
 
-def _resolve(address: str, host: str, directory: str | Path | None) -> Endpoint:
+def _resolve(address: str, directory: str | Path | None) -> Endpoint:
     if address == "tcp":
-        return tcp_endpoint(host)
+        return tcp_endpoint("127.0.0.1")
     if address == "ipc":
         if directory is None:
             raise EndpointError('the address "ipc" needs a directory for its socket file')
@@ -157,7 +155,7 @@ def _require_keys(endpoint: Endpoint, keys: ClusterKeys | None) -> None:
 def _set_common(
     socket: zmq.Socket[Any], endpoint: Endpoint, max_frame_bytes: int, queue_messages: int
 ) -> None:
-    """Sets what both ends need; libzmq applies most options to later binds and connects only."""
+    """Sets the options of both ends; call before bind and connect."""
     socket.linger = 0
     socket.sndhwm = queue_messages
     socket.rcvhwm = queue_messages
