@@ -7,16 +7,10 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-_BOUND_SIGNS = {
-    annotated_types.Ge: ("≥", "ge"),
-    annotated_types.Gt: (">", "gt"),
-    annotated_types.Le: ("≤", "le"),
-    annotated_types.Lt: ("<", "lt"),
-}
+_BOUND_SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 _PLAIN = {
     bool: "true or false",
     int: "whole number",
@@ -26,18 +20,13 @@ _PLAIN = {
     list: "list",
     type(None): "null",
 }
-_GOT = {bool: "true or false", int: "whole number", float: "number", str: "text"}
 _GOT_LIMIT = 80
-
-
-def key_of(name: str, field: FieldInfo) -> str:
-    """The name that YAML uses for a field."""
-    return str(field.validation_alias or name)
 
 
 def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """The fields of a model by their YAML key."""
-    return {key_of(name, field): field for name, field in model.model_fields.items()}
+    fields = model.model_fields.items()
+    return {str(field.validation_alias or name): field for name, field in fields}
 
 
 def group_of(field: FieldInfo, value: Any = None) -> type[BaseModel] | None:
@@ -101,16 +90,12 @@ def expected(field: FieldInfo) -> str:
 def _bounds(metadata: Sequence[Any]) -> str:
     parts = []
     for item in metadata:
-        for kind, (sign, attribute) in _BOUND_SIGNS.items():
-            if isinstance(item, kind):
-                parts.append(f"{sign} {_number(getattr(item, attribute))}")
+        for attribute, sign in _BOUND_SIGNS.items():
+            if (bound := getattr(item, attribute, None)) is not None:
+                parts.append(f"{sign} {bound:g}" if isinstance(bound, float) else f"{sign} {bound}")
         if getattr(item, "pattern", None):
             parts.append(f"that matches {item.pattern}")
     return " and ".join(parts)
-
-
-def _number(value: float) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _type_words(kind: Any, bounds: str = "") -> str:
@@ -148,7 +133,7 @@ def got(value: Any) -> str:
     shown = repr(value)
     if len(shown) > _GOT_LIMIT:
         shown = f"{shown[:_GOT_LIMIT]}…"
-    return f"{shown} ({_GOT.get(type(value), type(value).__name__)})"
+    return f"{shown} ({_PLAIN.get(type(value), type(value).__name__)})"
 
 
 def nearest(model: type[BaseModel], dotted: str, siblings: Sequence[str]) -> str | None:

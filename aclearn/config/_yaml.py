@@ -83,10 +83,6 @@ class _Loader(yaml.SafeLoader):
             self._around.pop()
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        self._refuse_duplicates(node)
-        return super().construct_mapping(node, deep=deep)
-
-    def _refuse_duplicates(self, node: yaml.MappingNode) -> None:
         first_line: dict[Hashable, int] = {}
         for key_node, _ in node.value:
             if key_node.tag == _MERGE or not isinstance(key_node, yaml.ScalarNode):
@@ -98,6 +94,7 @@ class _Loader(yaml.SafeLoader):
                     f"{first_line[key]}; remove one of them"
                 )
             first_line[key] = line
+        return super().construct_mapping(node, deep=deep)
 
     def construct_int(self, node: yaml.ScalarNode) -> int:
         return int(self.construct_scalar(node).replace("_", ""))  # 012 is 12, not octal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -71,11 +71,8 @@ def _described(key: str, field: FieldInfo) -> ConfigKey:
 
 def _row(knob: ConfigKey) -> str:
     cells = (f"`{knob.key}`", knob.type, f"`{knob.default}`", knob.description)
-    return "| " + " | ".join(map(_cell, cells)) + " |"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    escaped = (cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells)
+    return f"| {' | '.join(escaped)} |"
 
 
 def _default(field: FieldInfo) -> str:
@@ -83,6 +80,9 @@ def _default(field: FieldInfo) -> str:
     if value is PydanticUndefined:
         return "required"
     if isinstance(value, list | tuple):
-        items = [getattr(item, "name", item) for item in value]
-        return "[" + ", ".join(dump_yaml([item]).removeprefix("- ").strip() for item in items) + "]"
+        return f"[{', '.join(_yaml(getattr(item, 'name', item)) for item in value)}]"
+    return _yaml(value)
+
+
+def _yaml(value: Any) -> str:
     return dump_yaml([value]).removeprefix("- ").strip()

@@ -1,4 +1,4 @@
-"""From a file and overrides to a `Config`, or one `ConfigError` that lists all there is to mend."""
+"""From a file and overrides to a `Config`, or one `ConfigError` that lists every mistake."""
 
 from __future__ import annotations
 
@@ -28,13 +28,9 @@ _OF_A_RUN = ("checkpoints", "logs")
 
 @dataclass(frozen=True)
 class _Override:
-    text: str
+    source: str
     key: str
     value: Any
-
-    @property
-    def source(self) -> str:
-        return _override(self.text)
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,7 @@ class _Origins:
     overrides: Sequence[_Override] = ()
 
     def of(self, key: str) -> str:
-        """The place to mend, as a message begins with it."""
+        """The place to mend."""
         plain = key.partition("[")[0]
         for override in reversed(self.overrides):
             if f"{plain}.".startswith(f"{override.key}."):
@@ -62,13 +58,10 @@ class _Origins:
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     """The configuration in a YAML file, with `overrides` like "trainer.amp=off" put on top.
 
-    The text "pong", without a slash and without a suffix, is the shipped configuration of that
-    name.
-
-    The value of an override is read as YAML; a later one wins over an earlier one. A run without a
-    name is called `<name of the file>-<seed>`. Folders become absolute, so that no later change of
-    the working directory moves them. In the `config.yaml` of a run, `run.dir` and `run.name` are
-    those of the folder that it lies in, which may have been moved since.
+    `path` is as in `find_config`. The value of an override is read as YAML; a later one wins. A run
+    without a name is called `<name of the file>-<seed>`. Folders become absolute. In the
+    `config.yaml` of a run, which may have been moved, `run.dir` and `run.name` are those of its
+    folder.
 
     Raises:
         ConfigError: a file that cannot be read, a key or a value that cannot be used. The message
@@ -84,7 +77,11 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     written = document.value["env"]["id"]
     if config.env.id != written:
         _LOGGER.warning("env.id: %s is taken as %s, prepared by env.atari", written, config.env.id)
-    config = _with_absolute_folders(config)
+    keys_dir = config.network.keys_dir
+    if keys_dir is not None:
+        network = config.network.model_copy(update={"keys_dir": str(Path(keys_dir).absolute())})
+        config = config.model_copy(update={"network": network})
+    config = config.with_run(dir=str(Path(config.run.dir).absolute()))
     if config.run.name is not None:
         return config
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip("._-")[:80] or "run"
@@ -97,16 +94,7 @@ def _place_of_run(path: Path) -> list[_Override]:
     if path.name != "config.yaml" or not all((folder / name).is_dir() for name in _OF_A_RUN):
         return []
     place = {"run.dir": str(folder.parent), "run.name": folder.name}
-    return [_Override(f"{key}={value}", key, value) for key, value in place.items()]
-
-
-def _with_absolute_folders(config: Config) -> Config:
-    keys_dir = config.network.keys_dir
-    if keys_dir is not None:
-        keys_dir = str(Path(keys_dir).absolute())
-    network = config.network.model_copy(update={"keys_dir": keys_dir})
-    absolute = config.with_run(dir=str(Path(config.run.dir).absolute()))
-    return absolute.model_copy(update={"network": network})
+    return [_Override(str(path), key, value) for key, value in place.items()]
 
 
 def config_from_yaml(text: str, *, source: str = "configuration") -> Config:
@@ -149,27 +137,22 @@ def _mapping(text: str, source: str) -> Document:
 
 
 def _parse_override(text: str) -> _Override:
+    source = f'override "{text if len(text) <= 200 else text[:200] + "…"}"'
     key, equals, value = text.partition("=")
     key = key.strip()
     if not equals or not all(key.split(".")):
-        raise ConfigError(f"{_override(text)}: expected section.key=value, for instance run.seed=3")
+        raise ConfigError(f"{source}: expected section.key=value, for instance run.seed=3")
     if key.count(".") >= DEEPEST:
-        raise ConfigError(f"{_override(text)}: nested more than {DEEPEST} deep")
+        raise ConfigError(f"{source}: nested more than {DEEPEST} deep")
     if key in _KEYS.sections:
         first, _ = next(_explain.walk(_explain.sections(Config)[key], f"{key}."))
         raise ConfigError(
-            f"{_override(text)}: {key} is a section, whose keys are set one by one, for instance "
-            f"{first}=…"
+            f"{source}: {key} is a section, whose keys are set one by one, for instance {first}=…"
         )
     try:
-        return _Override(text, key, parse_yaml(value, keys=_KEYS, at=key).value)
+        return _Override(source, key, parse_yaml(value, keys=_KEYS, at=key).value)
     except YamlError as exc:
-        raise ConfigError(f"{_override(text)}: the value is wrong: {exc}") from exc
-
-
-def _override(text: str) -> str:
-    """The name of an override in a message, short enough for one line."""
-    return f'override "{text if len(text) <= 200 else text[:200] + "…"}"'
+        raise ConfigError(f"{source}: the value is wrong: {exc}") from exc
 
 
 def _put(data: dict[str, Any], override: _Override) -> None:
@@ -192,7 +175,5 @@ def _validate(data: dict[str, Any], origins: _Origins) -> Config:
     config, mistakes = check(Config, data)
     if config is None:
         # one line a mistake: where the key was set, the key, the sentence
-        raise ConfigError(
-            "\n".join(f"{origins.of(key)}: {key}{sentence}" for key, sentence in mistakes)
-        )
+        raise ConfigError("\n".join(f"{origins.of(k)}: {k}{sentence}" for k, sentence in mistakes))
     return config
