@@ -16,6 +16,7 @@ from aclearn.control.tuner.setting_stats import (
     Estimate,
     Setting,
     SettingStats,
+    steps_between,
 )
 
 #: Below this temperature a loss that can be measured is hardly ever accepted.
@@ -29,11 +30,6 @@ _MOST_SETBACKS = 2
 _MOST_RECALLED = 64
 #: Windows of the kept setting before anything is compared with it.
 _BASELINE_WINDOWS = 2
-#: How much more likely a neighbour is tried first that the waits suggest, or that goes on in the
-#: direction that has just paid.
-_FAVOUR = 4.0
-#: Which count to raise when this role is the bottleneck.
-_COUNT_OF_ROLE = {"predictor": "predictors", "trainer": "trainers", "actor": "actors"}
 
 
 class AnnealingSearch:
@@ -41,7 +37,7 @@ class AnnealingSearch:
 
     Args:
         start: count by name; where the search begins.
-        most: upper bound by name, for the same names; the lower bound is 1.
+        most: upper bound by name; the lower bound is 1.
         every_s: length of a window, in seconds.
         temperature: relative loss accepted with probability 1/e at the start; 0 accepts none.
         cooling: factor of the temperature with each trial.
@@ -114,54 +110,16 @@ class AnnealingSearch:
         known = self._known.measured(_BASELINE_WINDOWS) or self._known.measured(_LEAST_WINDOW)
         if not known:
             return None
-        frozen_at = self.frozen and self._kept in known
-        best = self._kept if frozen_at else max(known, key=self._known.rate)
+        best = self._kept if self.frozen and self._kept in known else known[0]
         return self._named(best), self._known.rate(best)
 
     def _named(self, setting: Setting) -> dict[str, int]:
         return dict(zip(self._names, setting, strict=True))
 
-    def _begin_trial(self, bottleneck: str | None) -> None:
-        """Try a neighbour of the kept setting; every one that is worth it is possible."""
-        self._wants_trial, self._setbacks = False, 0
-        favoured = _COUNT_OF_ROLE.get(bottleneck or "")
-        fresh = self._known.fresh(self._kept)
-        weights = []
-        for setting in fresh:
-            [(i, step)] = _steps(self._kept, setting)
-            weight = _FAVOUR if self._names[i] == favoured and step > 0 else 1.0
-            weights.append(weight * (_FAVOUR if self._paid == (i, step) else 1.0))
-        self._trial = self._rng.choices(fresh, weights)[0]
-
     def _set_back(self, times: int) -> bool:
         """Count setbacks of the trial; True ends it."""
         self._setbacks += times
         return self._setbacks >= _MOST_SETBACKS
-
-    def _give_up(self, trial: Setting, why: str) -> Decision:
-        """End the trial, which cannot be measured, and never try it again."""
-        self._trial = None
-        self._known.unreachable.add(trial)
-        return self._decide("given up", f"{why}; reverted", trial)
-
-    def _adopt(self, running: Setting, why: str) -> Decision:
-        """Keep what runs, since what was kept does not."""
-        measured = self._kept
-        self._kept, self._suspect, self._paid = running, None, None
-        self.frozen, self.temperature = False, self._hot
-        return self._decide("adopted", why, measured)
-
-    def _judge(self, reading: Reading, *, silence_s: float) -> list[Decision]:
-        """What the window of what runs says so far; most say nothing before it is whole.
-
-        Args:
-            reading: the window.
-            silence_s: as many seconds at the end of a trial's do not count.
-        """
-        if self._trial is not None:
-            early = reading.window_s - silence_s < self._every_s
-            return self._judge_trial(self._trial, reading, early=early)
-        return self._judge_kept(reading) if reading.window_s >= self._every_s else []
 
     def _decide(
         self,
@@ -174,9 +132,8 @@ class AnnealingSearch:
         baseline: float | None = None,
     ) -> Decision:
         """A decision on what was measured, with what is known now."""
-        estimate = self.kept_estimate
-        if baseline is None and estimate.windows:
-            baseline = estimate.mean
+        if baseline is None and self.kept_estimate.windows:
+            baseline = self.kept_estimate.mean
         return Decision(
             verdict=verdict,
             reason=reason,
@@ -192,6 +149,8 @@ class AnnealingSearch:
         )
 
     def _judge_kept(self, reading: Reading) -> list[Decision]:
+        if reading.window_s < self._every_s:
+            return []
         kept, estimate = self._kept, self.kept_estimate
         weight = reading.window_s / self._every_s
         self.rate = reading.rate
@@ -236,7 +195,9 @@ class AnnealingSearch:
         reason = f"{words}, twice in a row: the machine's load changed, everything is tried anew"
         return self._decide("restarted", reason, self._kept, reading, baseline=baseline)
 
-    def _judge_trial(self, trial: Setting, reading: Reading, *, early: bool) -> list[Decision]:
+    def _judge_trial(self, trial: Setting, reading: Reading, silence_s: float) -> list[Decision]:
+        """What a trial's window says so far, but for as many seconds at its end."""
+        early = reading.window_s - silence_s < self._every_s
         kept, noise = self.kept_estimate, self._known.noise
         weight = reading.window_s / self._every_s
         if early:
@@ -263,7 +224,7 @@ class AnnealingSearch:
         self.temperature *= self._cooling
         self._trial = None
         if not accepted:
-            reason = f"{words} is worse" + (", seen early" if early else "") + "; reverted"
+            reason = f"{words} is worse{', seen early' if early else ''}; reverted"
             return [self._decide("rejected", reason, trial, reading, change=change)]
         baseline, decided = kept.mean, list[Decision]()
         self._move(trial)
@@ -282,14 +243,14 @@ class AnnealingSearch:
         The second time it is not kept at any temperature, nor tried again: whatever is kept is what
         others are compared with, and nothing can be compared with zero.
         """
-        if not self._set_back(1):
-            reason = "nothing was counted; measured again"
-            return self._decide("repeat", reason, trial, reading, change=-1.0)
-        self._known.unreachable.add(trial)
-        self.temperature *= self._cooling
-        self._trial = None
-        reason = "nothing was counted; reverted"
-        return self._decide("rejected", reason, trial, reading, change=-1.0)
+        verdict: Verdict = "rejected" if self._set_back(1) else "repeat"
+        next_step = "measured again"
+        if verdict == "rejected":
+            self._known.unreachable.add(trial)
+            self.temperature *= self._cooling
+            self._trial, next_step = None, "reverted"
+        reason = f"nothing was counted; {next_step}"
+        return self._decide(verdict, reason, trial, reading, change=-1.0)
 
     def _go_on(self, decided: list[Decision]) -> str:
         """What to do next, once the kept setting is known: a trial, a move from memory, nothing.
@@ -317,7 +278,7 @@ class AnnealingSearch:
             del decided[:-_MOST_RECALLED]
             if self._cooling >= 1.0:
                 return ""
-        best = max(known.measured(0.0), key=known.rate)
+        best = known.measured(0.0)[0]
         change, sd = known.compare(self._kept, best) if best != self._kept else (0.0, 0.0)
         if change > CLEAR * sd and best not in known.unreachable:
             return self._move_from_memory(best, "was the best")
@@ -331,7 +292,7 @@ class AnnealingSearch:
 
     def _move(self, to: Setting) -> None:
         """Keep another setting."""
-        steps = _steps(self._kept, to)
+        steps = steps_between(self._kept, to)
         self._paid = steps[0] if len(steps) == 1 else None
         self._kept, self._suspect = to, None
 
@@ -340,8 +301,3 @@ class AnnealingSearch:
         if gain >= 0.0:
             return 1.0
         return math.exp(gain / self.temperature) if self.temperature > 0.0 else 0.0
-
-
-def _steps(before: Setting, after: Setting) -> list[tuple[int, int]]:
-    """Index and step of each count that differs."""
-    return [(i, b - a) for i, (a, b) in enumerate(zip(before, after, strict=True)) if b != a]

@@ -100,8 +100,9 @@ class SettingStats:
         return self._estimates[setting].mean
 
     def measured(self, windows: float) -> list[Setting]:
-        """The settings measured for at least so many windows."""
-        return [s for s, estimate in self._estimates.items() if estimate.windows >= windows]
+        """The settings measured for at least so many windows, the best first."""
+        known = [s for s, estimate in self._estimates.items() if estimate.windows >= windows]
+        return sorted(known, key=self.rate, reverse=True)
 
     def learn(self, setting: Setting, rate: float, weight: float) -> None:
         """Take a window's rate; `weight` is its length in full windows."""
@@ -151,3 +152,8 @@ class SettingStats:
         change, sd = self.compare(kept, other)
         known = self._estimates[other].windows >= self.enough_windows or sd <= PRECISE
         return known or change < -CLEAR * sd
+
+
+def steps_between(before: Setting, after: Setting) -> list[tuple[int, int]]:
+    """Index and step of each count that differs."""
+    return [(i, b - a) for i, (a, b) in enumerate(zip(before, after, strict=True)) if b != a]

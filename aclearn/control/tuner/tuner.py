@@ -13,7 +13,13 @@ from typing import Any
 from aclearn.control.tuner.annealing_search import AnnealingSearch
 from aclearn.control.tuner.decision import Decision
 from aclearn.control.tuner.rate_window import Discarded, RateWindow
-from aclearn.control.tuner.setting_stats import Setting
+from aclearn.control.tuner.setting_stats import Setting, steps_between
+
+#: How much more likely a neighbour is tried first that the waits suggest, or that goes on in the
+#: direction that has just paid.
+_FAVOUR = 4.0
+#: Which count to raise when this role is the bottleneck.
+_COUNT_OF_ROLE = {"predictor": "predictors", "trainer": "trainers", "actor": "actors"}
 
 
 class Tuner(AnnealingSearch):
@@ -37,12 +43,10 @@ class Tuner(AnnealingSearch):
       `restart_search_share` make it search anew.
 
     Args:
-        start: count by name; where the search begins.
-        most: upper bound by name, for the same names; the lower bound is 1.
+        start, most, search: as of `AnnealingSearch`.
         settle_s: pause before a window, in seconds.
         longest_gap_s: between two samples; a longer one discards the window.
         takeover_s: longest wait for the roles to take counts over, in seconds.
-        search: as of `AnnealingSearch`.
     """
 
     def __init__(
@@ -116,7 +120,11 @@ class Tuner(AnnealingSearch):
             # the window has begun again
             return [self._decide("discarded", f"{reading.reason}; measured again", measured)]
         elif reading is not None:
-            decided = self._judge(reading, silence_s=silence_s)
+            decided = (
+                self._judge_kept(reading)
+                if trial is None
+                else self._judge_trial(trial, reading, silence_s)
+            )
         elif self._window.waited_s(now) > self._takeover_s:
             decided = [self._not_taken_over(measured, running)]
         else:
@@ -126,6 +134,30 @@ class Tuner(AnnealingSearch):
             runs_on = (self._trial or self._kept) == measured
             self._window.begin(settled=reading is not None and runs_on)
         return decided
+
+    def _begin_trial(self, bottleneck: str | None) -> None:
+        """Try a neighbour of the kept setting; every one that is worth it is possible."""
+        self._wants_trial, self._setbacks = False, 0
+        suggested, fresh = _COUNT_OF_ROLE.get(bottleneck or ""), self._known.fresh(self._kept)
+        weights = []
+        for setting in fresh:
+            [(i, step)] = steps_between(self._kept, setting)
+            reasons = [self._names[i] == suggested and step > 0, self._paid == (i, step)]
+            weights.append(_FAVOUR ** sum(reasons))
+        self._trial = self._rng.choices(fresh, weights)[0]
+
+    def _give_up(self, trial: Setting, why: str) -> Decision:
+        """End the trial, which cannot be measured, and never try it again."""
+        self._trial = None
+        self._known.unreachable.add(trial)
+        return self._decide("given up", f"{why}; reverted", trial)
+
+    def _adopt(self, running: Setting, why: str) -> Decision:
+        """Keep what runs, since what was kept does not."""
+        measured = self._kept
+        self._kept, self._suspect, self._paid = running, None, None
+        self.frozen, self.temperature = False, self._hot
+        return self._decide("adopted", why, measured)
 
     def _not_taken_over(self, measured: Setting, running: Setting) -> Decision:
         waited = f"the roles run {self._named(running)} after {self._takeover_s:.3g} s"
