@@ -127,7 +127,9 @@ def ask(asking: Asking, results: Connection) -> None:
             nonlocal number
             number += 1
             began = time.perf_counter()
-            if not client.send(ActRequest(number, observations), timeout_s=_REPLY_WITHIN_S):
+            if not client.send(
+                ActRequest(number, {"observation": observations}), timeout_s=_REPLY_WITHIN_S
+            ):
                 raise RuntimeError("the predictor cannot be reached")
             envelope = client.receive(_REPLY_WITHIN_S)
             took_s = time.perf_counter() - began

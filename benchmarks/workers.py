@@ -110,7 +110,12 @@ def predictor_workers(config: Config, count: int) -> Iterator[Done]:
     acting = PolicySnapshot(runtime.load(random_weights(architecture)), PolicyVersion(0, 0))
     size = len(observations)
     requests = [
-        Pending(b"actor", ActRequest(number, observations), came_at=0.0, deadline=math.inf)
+        Pending(
+            b"actor",
+            ActRequest(number, {"observation": observations}),
+            came_at=0.0,
+            deadline=math.inf,
+        )
         for number in range(_REQUESTS_A_WORKER * count)
     ]
     queue = PredictionQueue(max_requests=len(requests), max_batch=size)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from aclearn.distributions import Distribution
 from aclearn.policies import Architecture
-from aclearn.types import PolicyVersion
+from aclearn.types import OBSERVATION, PolicyVersion
 from compress.errors import RefusedArtifact, RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph, check_tensors
 
@@ -71,7 +71,7 @@ class Artifact:
         original: digest of the uncompressed architecture.
         graph: how it is computed.
         tensors: by the names of `graph.tensors()`.
-        probe_observations: `[P, *shape]`.
+        probe_observations: leaf → `[P, *shape]`.
         probe_logits: `[P, A]` float32 that the compressor's runtime gave for them.
         fidelity: to the original, on visited observations, floor included; measured at
             `fidelity.version`, since not every version is compared.
@@ -85,7 +85,7 @@ class Artifact:
     original: str
     graph: PolicyGraph
     tensors: Mapping[str, NDArray[Any]]
-    probe_observations: NDArray[Any]
+    probe_observations: Mapping[str, NDArray[Any]]
     probe_logits: NDArray[np.float32]
     fidelity: Fidelity
     latency_ms: Mapping[int, float]
@@ -108,7 +108,8 @@ class Artifact:
             "latency_ms": {str(size): ms for size, ms in sorted(self.latency_ms.items())},
             "min_action_prob": self.min_action_prob,
         }
-        arrays = {**self.tensors, "probe": self.probe_observations, "logits": self.probe_logits}
+        arrays = {**self.tensors, "logits": self.probe_logits}
+        arrays |= {f"probe.{name}": leaf for name, leaf in self.probe_observations.items()}
         # A checksum of each array: it is accidents that are looked for (sockets have keys against
         # anything else), and SHA-256 of all weights would take longer than to quantise them; CRC-32
         # took a tenth of a refresh.
@@ -140,6 +141,11 @@ def check_artifact(artifact: Artifact, architecture: Architecture) -> None:
             f"artifact {artifact.chain}: {its.observation_dtype} {its.observation_shape} → "
             f"{its.actions} actions, expected {mine.observation_dtype} {mine.observation_shape} → "
             f"{mine.actions}"
+        )
+    if list(artifact.probe_observations) != [OBSERVATION]:
+        raise RefusedArtifact(
+            f"artifact {artifact.chain}: {len(artifact.probe_observations)} leaves in its probe, "
+            f"expected {OBSERVATION}"
         )
     if artifact.computed_digest() != artifact.digest:
         raise RefusedArtifact(f"artifact {artifact.chain}: damaged, its digest differs")

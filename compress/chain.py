@@ -191,7 +191,7 @@ class CompressorChain:
             original=original.graph.architecture.digest(),
             graph=graph,
             tensors=tensors,
-            probe_observations=probe,
+            probe_observations={OBSERVATION: probe},
             probe_logits=_answers(executable, probe),
             fidelity=fidelity,
             latency_ms=self._latency(graph, executable, context, rng),

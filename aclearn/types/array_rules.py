@@ -44,7 +44,7 @@ BoolMatrix = Annotated[NDArray[np.bool_], ArrayRule(("bool",), 2, 2)]
 
 BoolCube = Annotated[NDArray[np.bool_], ArrayRule(("bool",), 3, 3)]
 
-State = Annotated[NDArray[np.float32], ArrayRule(("float32",), 1, 5)]
+StateArray = Annotated[NDArray[np.float32], ArrayRule(("float32",), 1, 5)]
 
 Tensor = Annotated[NDArray[np.float32], ArrayRule(("float32",), 0, 6)]
 

@@ -20,7 +20,7 @@ from aclearn.types.array_rules import (
     Int32Vector,
     Int64Vector,
     Observations,
-    State,
+    StateArray,
 )
 from aclearn.types.env_spec import EnvSpec
 
@@ -97,7 +97,7 @@ class Unroll:
     chains: list[str]
     chain_index: Int32Vector | None = None
     behaviour_parameters: Float32Cube | None = None
-    state: tuple[State, ...] = ()
+    state: tuple[StateArray, ...] = ()
     masks: BoolCube | None = None
 
     def arrays(self) -> Iterator[tuple[str, NDArray[Any]]]:

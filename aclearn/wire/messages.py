@@ -22,6 +22,7 @@ from aclearn.types.array_rules import (
     Int32Vector,
     IntRule,
     Observations,
+    StateArray,
     StoredTensor,
     Tensor,
 )
@@ -268,6 +269,7 @@ class ArtifactReply:
     Attributes:
         graph: `PolicyGraph.to_dict()` as JSON.
         fidelity: field → value.
+        probe_observations: leaf → [P, ...].
         latency_ms: batch size → milliseconds a call.
     """
 
@@ -277,7 +279,7 @@ class ArtifactReply:
     original: str
     graph: Text
     tensors: dict[str, StoredTensor]
-    probe_observations: Observations
+    probe_observations: dict[str, Observations]
     probe_logits: Float32Matrix
     fidelity: dict[str, float]
     latency_ms: dict[str, float]
@@ -290,15 +292,21 @@ class ArtifactReply:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ActRequest:
-    """An actor asks for actions for `observations` [B, ...].
+    """An actor asks for actions for observations, leaf → [B, ...], and the policy's state [B, ...].
 
     `within_s` is its deadline: so many seconds after the request has come, it asks again. A span,
     since clocks of two machines have nothing in common.
     """
 
     request: Count
-    observations: Observations
+    observations: dict[str, Observations]
     within_s: float = REPLY_WITHIN_S
+    state: tuple[StateArray, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """B; 0 without a leaf."""
+        return len(next(iter(self.observations.values()), ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,14 +318,18 @@ class ActCancel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ActReply:
-    """Sampled `actions` [B], the log-probabilities [B] they were sampled with, and by what."""
+    """Sampled `actions` [B], the log-probabilities [B] they were sampled with, and by what.
+
+    `next_state` is the policy's state after the step, to be asked with at the next one.
+    """
 
     request: Count
     generation: Count
     version: Count
     actions: Int32Vector
-    log_probs: Float32Vector
+    log_prob: Float32Vector
     chain: str = "none"
+    next_state: tuple[StateArray, ...] = ()
 
 
 # ---- any service --------------------------------------------------------------------------------

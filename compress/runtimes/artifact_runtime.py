@@ -6,7 +6,6 @@ import numpy as np
 
 from aclearn.policies import Architecture
 from aclearn.rollout import Executable
-from aclearn.types import OBSERVATION
 from compress.artifact import LEAST_SCALE, Artifact, check_artifact
 from compress.errors import RefusedArtifact
 from compress.runtimes.graph_cache import GraphCache
@@ -28,7 +27,7 @@ def check_probe(artifact: Artifact, executable: Executable) -> None:
             f"artifact {artifact.chain}: its probe says nothing; expected finite logits of one "
             f"observation at least, got shape {expected.shape}"
         )
-    logits = executable.step({OBSERVATION: artifact.probe_observations}).parameters
+    logits = executable.step(artifact.probe_observations).parameters
     tolerance = _TOLERANCES[artifact.graph.precision] * max(LEAST_SCALE, np.abs(expected).max())
     if logits.shape != expected.shape or not np.allclose(
         logits, expected, rtol=0.0, atol=tolerance

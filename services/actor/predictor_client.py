@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aclearn.telemetry import WaitMeter
-from aclearn.types import OBSERVATION, ActionBatch, PolicyVersion, State
+from aclearn.types import ActionBatch, PolicyVersion, State
 from aclearn.types.env_spec import Observations
 from aclearn.wire import REPLY_WITHIN_S, ActCancel, ActReply, ActRequest, ErrorReply
 from services.runtime.peer_link import PeerLink
@@ -39,9 +39,7 @@ class _Request:
         again_at: when to send it (again).
     """
 
-    number: int
-    observations: Observations
-    state: State
+    message: ActRequest
     since: float
     sent: bool = False
     again_at: float = -math.inf
@@ -100,7 +98,8 @@ class PredictorClient:
         self._replies.pop(group, None)
         if group in self._requests:
             self._cancel(self._requests[group])
-        self._requests[group] = _Request(self._number, observations, state, self._clock())
+        asked = ActRequest(self._number, dict(observations), REPLY_WITHIN_S, state)
+        self._requests[group] = _Request(asked, self._clock())
         with self._meter.part("wire"):
             self._send(self._requests[group])
 
@@ -130,12 +129,11 @@ class PredictorClient:
     def _cancel(self, request: _Request) -> None:
         if self._link.client is not None and request.sent:
             # should it not leave: what is not cancelled is answered, and the answer ignored
-            self._link.client.send(ActCancel(request.number))
+            self._link.client.send(ActCancel(request.message.request))
 
     def _send(self, request: _Request) -> None:
         client = self._link.client
-        asked = ActRequest(request.number, request.observations[OBSERVATION], REPLY_WITHIN_S)
-        if client is not None and client.send(asked):
+        if client is not None and client.send(request.message):
             self.asked_again += request.sent
             request.sent, request.again_at = True, self._clock() + REPLY_WITHIN_S
 
@@ -154,15 +152,16 @@ class PredictorClient:
             if not isinstance(reply, ActReply):
                 continue
             for group, request in self._requests.items():
-                fits = reply.request == request.number
-                if fits and len(reply.actions) == len(request.observations[OBSERVATION]):
+                asked = request.message
+                if reply.request == asked.request and len(reply.actions) == asked.size:
                     at = PolicyVersion(reply.generation, reply.version)
                     self._replies[group] = ActionBatch(
                         reply.actions,
-                        reply.log_probs,
+                        reply.log_prob,
                         at,
                         reply.chain,
-                        state=request.state,
+                        state=asked.state,
+                        next_state=reply.next_state,
                     )
                     self.predictions += len(reply.actions)
                     del self._requests[group]

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from aclearn.distributions import Distribution
 from aclearn.rollout import PolicySnapshot, act
 from aclearn.telemetry import WaitMeter, part
-from aclearn.types import OBSERVATION
 from aclearn.wire import ActReply
 from services.predictor.outbox import Answered, Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
@@ -29,11 +28,15 @@ def answer_batch(
     rng: np.random.Generator,
 ) -> Answered:
     """The replies to a batch, in its order, all by one policy."""
-    arrays: list[NDArray[Any]] = [pending.request.observations for pending in batch]
+    requests = [pending.request for pending in batch]
     with part("batch"):
-        observations = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+        observations = {
+            name: _rows([request.observations[name] for request in requests])
+            for name in requests[0].observations
+        }
+        state = tuple(_rows(each) for each in zip(*(r.state for r in requests), strict=True))
     with part("inference"):
-        chosen = act(acting, distribution, {OBSERVATION: observations}, (), rng)
+        chosen = act(acting, distribution, observations, state, rng)
     answered = []
     start = 0
     for pending in batch:
@@ -46,9 +49,15 @@ def answer_batch(
             chosen.actions[rows],
             chosen.log_prob[rows],
             acting.chain,
+            tuple(each[rows] for each in chosen.next_state),
         )
         answered.append((pending, reply))
     return answered
+
+
+def _rows(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """The arrays one after the other; one alone is not copied."""
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def make_step(

@@ -35,7 +35,7 @@ class Pending:
     @property
     def size(self) -> int:
         """Its number of observations."""
-        return len(self.request.observations)
+        return self.request.size
 
 
 class PredictionQueue:

@@ -21,6 +21,7 @@ from aclearn.errors import WireError
 from aclearn.policies import Architecture
 from aclearn.rollout import PolicySnapshot
 from aclearn.telemetry import WaitMeter
+from aclearn.types import ObservationSpec
 from aclearn.wire import ActCancel, ActRequest, Envelope, Heartbeat, Server
 from services.predictor.core import make_step
 from services.predictor.outbox import Outbox
@@ -46,31 +47,39 @@ _RECENT = 1000
 _LAST_BATCH_WITHIN_S = 3.0
 
 
-def check_request(request: ActRequest, architecture: Architecture) -> None:
-    """Raise `WireError` unless the observations fit the policy and there is time to answer."""
+def check_request(request: ActRequest, spec: ObservationSpec) -> None:
+    """Raise `WireError` unless the request fits the policy and there is time to answer."""
     if not 0.0 < request.within_s <= _MOST_WITHIN_S:
         raise WireError(
             "bad_request",
             f"within_s: expected more than 0 and at most {_MOST_WITHIN_S:g} seconds, got "
             f"{request.within_s:g}",
         )
-    observations = request.observations
-    shape, dtype = architecture.observation_shape, architecture.observation_dtype
-    # a dtype's name takes 3 µs to make
-    if observations.shape[1:] != shape or observations.dtype != np.dtype(dtype):
+    if list(request.observations) != list(spec):
         raise WireError(
             "bad_request",
-            f"observations: expected {dtype} [B, {', '.join(map(str, shape))}], got "
-            f"{observations.dtype} {list(observations.shape)}",
+            f"observations: expected the leaves {', '.join(spec)}, in this order, "
+            f"got {len(request.observations)}",
         )
-    if len(observations) == 0:
+    if request.state:
+        raise WireError("bad_request", "state: expected none, the policy has no memory")
+    if request.size == 0:
         raise WireError("bad_request", "observations: expected at least one")
-    if dtype == "uint8":
-        return
-    with np.errstate(invalid="ignore"):  # ∞ − ∞ is one of the sums that are refused
-        finite = np.isfinite(observations.sum(dtype=np.float64))
-    if not finite:
-        raise WireError("bad_request", "observations: not finite")
+    for name, leaf in spec.items():
+        array = request.observations[name]
+        # a dtype's name takes 3 µs to make
+        if array.shape != (request.size, *leaf.shape) or array.dtype != np.dtype(leaf.dtype):
+            raise WireError(
+                "bad_request",
+                f"observations.{name}: expected {leaf.dtype} [B, {', '.join(map(str, leaf.shape))}]"
+                f", got {array.dtype} {list(array.shape)}",
+            )
+        if leaf.dtype == "uint8":
+            continue
+        with np.errstate(invalid="ignore"):  # ∞ − ∞ is one of the sums that are refused
+            finite = np.isfinite(array.sum(dtype=np.float64))
+        if not finite:
+            raise WireError("bad_request", f"observations.{name}: not finite")
 
 
 def make_queue(config: Config, clock: Callable[[], float] = time.monotonic) -> PredictionQueue:
@@ -114,7 +123,10 @@ class PredictorServer:
         seed: tuple[int, ...],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._server, self._queue, self._architecture = server, queue, architecture
+        self._server, self._queue = server, queue
+        self._spec = ObservationSpec.plain(
+            architecture.observation_shape, architecture.observation_dtype
+        )
         self._clock = clock
         self._outbox = Outbox()
         made = itertools.count()
@@ -158,7 +170,7 @@ class PredictorServer:
                 continue
             assert isinstance(request, ActRequest)  # the server accepts nothing else
             try:
-                check_request(request, self._architecture)
+                check_request(request, self._spec)
             except WireError as error:
                 self._server.refuse(identity, error)
                 continue

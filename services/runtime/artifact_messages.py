@@ -30,7 +30,7 @@ def reply_of(artifact: Artifact) -> ArtifactReply:
         original=artifact.original,
         graph=_text_of(artifact.graph),
         tensors=dict(artifact.tensors),
-        probe_observations=artifact.probe_observations,
+        probe_observations=dict(artifact.probe_observations),
         probe_logits=artifact.probe_logits,
         fidelity={name: float(value) for name, value in vars(artifact.fidelity).items()},
         latency_ms={str(size): ms for size, ms in artifact.latency_ms.items()},

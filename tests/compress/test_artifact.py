@@ -91,7 +91,10 @@ def test_every_other_field_is_in_the_digest_too(small) -> None:
         "original": ["0" * 16],
         "graph": [replace(artifact.graph, runtime="torch")],
         "tensors": [{n: t for n, t in artifact.tensors.items() if n != "policy.bias"}],
-        "probe_observations": [flipped(artifact.probe_observations)],
+        "probe_observations": [
+            {OBSERVATION: flipped(artifact.probe_observations[OBSERVATION])},
+            {"other": artifact.probe_observations[OBSERVATION]},
+        ],
         "probe_logits": [flipped(artifact.probe_logits)],
         "fidelity": [
             replace(artifact.fidelity, **{f.name: getattr(artifact.fidelity, f.name) + 1})
@@ -166,11 +169,16 @@ def _infinite_probe(artifact, small):
     return sealed(replace(artifact, probe_logits=spoilt))
 
 
+def _probe_of_another_leaf(artifact, small):
+    probes = artifact.probe_observations[OBSERVATION]
+    return sealed(replace(artifact, probe_observations={"other": probes}))
+
+
 def _empty_probe(artifact, small):
     return sealed(
         replace(
             artifact,
-            probe_observations=artifact.probe_observations[:0],
+            probe_observations={OBSERVATION: artifact.probe_observations[OBSERVATION][:0]},
             probe_logits=artifact.probe_logits[:0],
         )
     )
@@ -219,6 +227,7 @@ _SPOILS = {
     _another_probe: "the probe's logits differ .* by more than 0.00",
     _nan_probe: "its probe says nothing",
     _infinite_probe: "its probe says nothing",
+    _probe_of_another_leaf: "1 leaves in its probe, expected observation",
     _empty_probe: "its probe says nothing",
     _too_few_logits: "the probe's logits differ",
     _weights_of_another_version: "the probe's logits differ",
@@ -290,11 +299,12 @@ def test_the_probe_sees_old_weights_among_the_new_ones_of_a_policy_that_has_just
 def test_a_probe_is_two_visited_observations_and_what_the_runtime_said(small) -> None:
     visited = small.observations(small.images, 32)
     artifact = make_artifact(small, "int8")
-    for observation in artifact.probe_observations:
+    probes = artifact.probe_observations[OBSERVATION]
+    for observation in probes:
         assert any(np.array_equal(observation, other) for other in visited)
     runtime = Acting(ArtifactRuntime(small.images))
     runtime.load(artifact)
-    answer = runtime.logits(artifact.probe_observations)
+    answer = runtime.logits(probes)
     np.testing.assert_allclose(answer, artifact.probe_logits, rtol=1e-5, atol=1e-6)
     assert answer.shape == (2, 3)
 

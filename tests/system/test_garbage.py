@@ -122,7 +122,7 @@ def _spoil(run: Run, visitor: Visitor, sockets: dict[str, str]) -> None:
         assert _answers_to_junk(visitor, endpoint) == expected, service
     weights = visitor.ask(visitor.connect(sockets["weights"]), WeightsRequest(-1, -1), Weights)
     assert weights.generation == 0 and all(np.isfinite(t).all() for t in weights.tensors.values())
-    request = ActRequest(7, np.zeros((3, 4), np.float32))
+    request = ActRequest(7, {"observation": np.zeros((3, 4), np.float32)})
     actions = visitor.ask(visitor.connect(sockets["predictions"]), request, ActReply)
     assert actions.request == 7 and actions.actions.shape == (3,)
     visitor.ask(visitor.control, StatusRequest(), Status)

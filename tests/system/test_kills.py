@@ -132,7 +132,7 @@ def test_of_two_predictors_for_two_actors_one_is_killed_and_comes_back(system: S
     visitor = Visitor(run.monitor_address())
     try:
         [new] = [peer for peer in visitor.peers().peers if peer.name == "predictor-0"]
-        request = ActRequest(1, np.zeros((3, 4), np.float32))
+        request = ActRequest(1, {"observation": np.zeros((3, 4), np.float32)})
         reply = visitor.ask(visitor.connect(new.endpoints["predictions"]), request, ActReply)
     finally:
         visitor.close()

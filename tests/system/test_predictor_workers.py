@@ -67,7 +67,10 @@ class Asking:
             self._number += 1
             size = int(self._rng.integers(1, 4))
             observations = self._rng.normal(size=(size, 4)).astype(np.float32)
-            self._out[self._number] = (-math.inf, ActRequest(self._number, observations))
+            self._out[self._number] = (
+                -math.inf,
+                ActRequest(self._number, {"observation": observations}),
+            )
         for number, (sent_at, request) in self._out.items():
             if now - sent_at > _ASK_AGAIN_S and self._client.send(request):
                 self._out[number] = (now, request)
@@ -76,7 +79,7 @@ class Asking:
             reply = envelope.message
             assert isinstance(reply, ActReply), reply
             _, request = self._out.pop(reply.request, (0.0, None))
-            self.answers.append((-1 if request is None else len(request.observations), reply))
+            self.answers.append((-1 if request is None else request.size, reply))
 
 
 class Surroundings:
@@ -215,7 +218,7 @@ def test_counts_change_while_requests_and_weights_come_and_nothing_is_lost(surro
             assert 1 <= reply.version <= around.version
             offset = _offset(reply.version)
             expected = -np.log1p(np.exp(np.where(reply.actions == 1, -offset, offset)))
-            assert reply.log_probs == pytest.approx(expected, abs=2e-6)
+            assert reply.log_prob == pytest.approx(expected, abs=2e-6)
     assert len(versions) > 1
 
     around.tell(StopRole("enough"))

@@ -130,9 +130,9 @@ def test_arrays_outlive_the_frames_and_the_sockets_that_brought_them(server, ope
     client = open_client(server)
     sent = np.random.default_rng(0).integers(0, 256, (40, 10_000), np.uint8)
 
-    assert client.send(ActRequest(1, sent))
+    assert client.send(ActRequest(1, {"observation": sent}))
     [(_, envelope)] = receive_all(server, 1)
-    received = envelope.message.observations
+    received = envelope.message.observations["observation"]
     del envelope
     client.close()
     server.close()
@@ -264,10 +264,10 @@ def test_a_frame_over_the_limit_cuts_the_connection_and_only_that(open_server, o
     bystander = open_client(server)
     client = open_client(server, identity=b"talker")
 
-    assert client.send(ActRequest(1, np.zeros((1, 10_001), np.uint8)))
+    assert client.send(ActRequest(1, {"observation": np.zeros((1, 10_001), np.uint8)}))
     # It waits behind the oversize frame and is lost with the connection, or that is cut already and
     # it is not handed over, or sent on the next one.
-    client.send(ActRequest(2, np.zeros((1, 10_000), np.uint8)))
+    client.send(ActRequest(2, {"observation": np.zeros((1, 10_000), np.uint8)}))
     assert bystander.send(StatusRequest())
     deadline = time.monotonic() + DEADLINE_S
     heard: dict[bytes, list[int | None]] = {}
@@ -284,7 +284,7 @@ def test_a_frame_over_the_limit_cuts_the_connection_and_only_that(open_server, o
     assert server.send(other, Status("{}"))
     assert bystander.receive(DEADLINE_S).message == Status("{}")
     while 3 not in heard.get(b"talker", []):
-        client.send(ActRequest(3, np.zeros((1, 10_000), np.uint8)), timeout_s=0.05)
+        client.send(ActRequest(3, {"observation": np.zeros((1, 10_000), np.uint8)}), timeout_s=0.05)
         listen()
     assert 1 not in heard[b"talker"]
 

@@ -66,6 +66,10 @@ def assert_same(left, right):
         assert left == right
 
 
+def asked(array):
+    return ActRequest(1, {"observation": array})
+
+
 def round_trip(message):
     return decode(as_bytes(encode(message, **HEADER))).message
 
@@ -168,7 +172,7 @@ def test_weights_of_any_shape_come_back_bit_for_bit(tensors):
     )
 )
 def test_observations_come_back_bit_for_bit(observations):
-    message = ActRequest(1, observations)
+    message = asked(observations)
 
     assert_same(round_trip(message), message)
 
@@ -184,35 +188,40 @@ def test_arrays_are_sent_from_their_own_memory(samples):
 def test_a_strided_array_is_sent_in_the_order_of_its_indices():
     strided = np.arange(12, dtype=np.float32).reshape(3, 4).T
 
-    decoded = round_trip(ActRequest(1, strided))
+    decoded = round_trip(asked(strided))
 
-    assert decoded.observations.tolist() == [[0, 4, 8], [1, 5, 9], [2, 6, 10], [3, 7, 11]]
+    assert decoded.observations["observation"].tolist() == [
+        [0, 4, 8],
+        [1, 5, 9],
+        [2, 6, 10],
+        [3, 7, 11],
+    ]
 
 
 def test_decoded_arrays_are_read_only_views_of_their_frames():
-    parts = as_bytes(encode(ActRequest(1, np.ones((2, 3), np.float32)), **HEADER))
+    parts = as_bytes(encode(asked(np.ones((2, 3), np.float32)), **HEADER))
 
-    decoded = decode([zmq.Frame(part) for part in parts]).message.observations
+    decoded = decode([zmq.Frame(part) for part in parts]).message.observations["observation"]
 
     assert decoded.tolist() == [[1, 1, 1], [1, 1, 1]]  # the frames live on in the array
     with pytest.raises(ValueError, match="read-only"):
         decoded[0, 0] = 2
-    view = decode(parts).message.observations
+    view = decode(parts).message.observations["observation"]
     assert np.shares_memory(view, np.frombuffer(parts[1], np.uint8))
 
 
 def test_a_decoded_array_without_elements_is_read_only_too():
-    decoded = round_trip(ActRequest(1, np.ones((0, 3), np.float32))).observations
+    decoded = round_trip(asked(np.ones((0, 3), np.float32))).observations["observation"]
 
     assert decoded.shape == (0, 3)
     assert not decoded.flags.writeable
 
 
 def test_an_array_at_an_odd_address_is_moved_to_an_aligned_one():
-    header, data = as_bytes(encode(ActRequest(1, np.ones((2, 3), np.float32)), **HEADER))
+    header, data = as_bytes(encode(asked(np.ones((2, 3), np.float32)), **HEADER))
     padded = bytes(1) + data
 
-    decoded = decode([header, memoryview(padded)[1:]]).message.observations
+    decoded = decode([header, memoryview(padded)[1:]]).message.observations["observation"]
 
     assert decoded.flags.aligned
     assert not decoded.flags.writeable
@@ -249,13 +258,13 @@ def test_numpy_scalars_and_ints_for_floats_are_converted_by_the_sender():
         (Hello("é" * 513, 0, "", 1, {}), "Hello.role: expected at most 1024 bytes"),
         (Peers(1, [{"role": "actor"}]), "Peers.peers: expected a Peer, got dict"),
         (Peers(1, [Peer("actor", "a", 7, {})]), "Peers.peers: expected a str, got int"),
-        (ActRequest(1, [[1.0]]), "ActRequest.observations: expected an array, got list"),
-        (ActRequest(1, None), "ActRequest.observations: expected an array, got NoneType"),
-        (ActRequest(1, np.ones((2, 2), np.int32)), "expected dtype float32 or uint8, got int32"),
-        (ActRequest(1, np.ones((1,) * 6, np.uint8)), "expected 2 to 5 dimensions, got shape"),
-        (ActRequest(1, np.ones((2, 2))), "expected dtype float32 or uint8, got float64"),
-        (ActRequest(1, np.ones((2, 2), ">f4")), "expected dtype float32 or uint8, got >f4"),
-        (ActRequest(1, np.ones(2, np.float32)), "expected 2 to 5 dimensions, got shape"),
+        (asked([[1.0]]), "ActRequest.observations: expected an array, got list"),
+        (asked(None), "ActRequest.observations: expected an array, got NoneType"),
+        (asked(np.ones((2, 2), np.int32)), "expected dtype float32 or uint8, got int32"),
+        (asked(np.ones((1,) * 6, np.uint8)), "expected 2 to 5 dimensions, got shape"),
+        (asked(np.ones((2, 2))), "expected dtype float32 or uint8, got float64"),
+        (asked(np.ones((2, 2), ">f4")), "expected dtype float32 or uint8, got >f4"),
+        (asked(np.ones(2, np.float32)), "expected 2 to 5 dimensions, got shape"),
         (Weights(0, 0, {"a\nb": np.zeros(1, np.float32)}), "expected one line"),
         (Weights(0, 0, {str(i): np.zeros(1, np.float32) for i in range(256)}), "257 frames"),
     ],

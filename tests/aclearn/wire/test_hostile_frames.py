@@ -216,49 +216,53 @@ def test_a_peer_that_is_not_quite_one_is_refused(samples, peer):
     assert outcome(with_header(frames_of(samples["Peers"]), fields=fields)) == "bad_field"
 
 
-OBSERVATIONS = "observations"  # the sample has 24 bytes: float32 [2, 3]
+OBSERVATIONS = "observations", "joints"  # the sample has 24 bytes: float32 [2, 3]
 
 
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
-        ([OBSERVATIONS, "float32", [3, 2]], None),
-        ([OBSERVATIONS, "uint8", [4, 6]], None),
-        ([OBSERVATIONS, "float32", [2, 4]], "wrong_size"),
-        ([OBSERVATIONS, "float32", [2, 0]], "wrong_size"),
-        ([OBSERVATIONS, "float32", [2**62, 2**62]], "bad_array"),
+        ([*OBSERVATIONS, "float32", [3, 2]], None),
+        ([*OBSERVATIONS, "uint8", [4, 6]], None),
+        ([*OBSERVATIONS, "float32", [2, 4]], "wrong_size"),
+        ([*OBSERVATIONS, "float32", [2, 0]], "wrong_size"),
+        ([*OBSERVATIONS, "float32", [2**62, 2**62]], "bad_array"),
         # 2^63 * 2^63 is 0 and 2^63 * 2 + 6 is 6 in 64 bits
-        ([OBSERVATIONS, "float32", [2**63, 2**63]], "bad_array"),
-        ([OBSERVATIONS, "float32", [0, 2**62]], "bad_array"),
-        ([OBSERVATIONS, "float32", [2**20, 2**20]], "wrong_size"),
-        ([OBSERVATIONS, "float32", [-2, -3]], "bad_array"),
-        ([OBSERVATIONS, "float32", [2, 3.0]], "bad_array"),
-        ([OBSERVATIONS, "float32", [True, 6]], "bad_array"),
-        ([OBSERVATIONS, "float32", [6]], "bad_array"),
-        ([OBSERVATIONS, "float32", [2, 3, 1, 1, 1, 1]], "bad_array"),
-        ([OBSERVATIONS, "float32", [1] * 33], "bad_array"),
-        ([OBSERVATIONS, "float32", {}], "bad_array"),
-        ([OBSERVATIONS, "float32", None], "bad_array"),
-        ([OBSERVATIONS, "int64", [1, 3]], "bad_array"),
-        ([OBSERVATIONS, "object", [1, 3]], "bad_array"),
-        ([OBSERVATIONS, "O8", [1, 3]], "bad_array"),
-        ([OBSERVATIONS, ">f4", [2, 3]], "bad_array"),
-        ([OBSERVATIONS, "V1", [4, 6]], "bad_array"),
-        ([OBSERVATIONS, [["a", "<f4"]], [2, 3]], "bad_array"),
-        ([OBSERVATIONS, None, [2, 3]], "bad_array"),
-        ([OBSERVATIONS, "float32"], "bad_array"),
-        ([OBSERVATIONS, "float32", [2, 3], None], "bad_array"),
-        ([OBSERVATIONS, "key", "float32", [2, 3]], "bad_array"),
+        ([*OBSERVATIONS, "float32", [2**63, 2**63]], "bad_array"),
+        ([*OBSERVATIONS, "float32", [0, 2**62]], "bad_array"),
+        ([*OBSERVATIONS, "float32", [2**20, 2**20]], "wrong_size"),
+        ([*OBSERVATIONS, "float32", [-2, -3]], "bad_array"),
+        ([*OBSERVATIONS, "float32", [2, 3.0]], "bad_array"),
+        ([*OBSERVATIONS, "float32", [True, 6]], "bad_array"),
+        ([*OBSERVATIONS, "float32", [6]], "bad_array"),
+        ([*OBSERVATIONS, "float32", [2, 3, 1, 1, 1, 1]], "bad_array"),
+        ([*OBSERVATIONS, "float32", [1] * 33], "bad_array"),
+        ([*OBSERVATIONS, "float32", {}], "bad_array"),
+        ([*OBSERVATIONS, "float32", None], "bad_array"),
+        ([*OBSERVATIONS, "int64", [1, 3]], "bad_array"),
+        ([*OBSERVATIONS, "object", [1, 3]], "bad_array"),
+        ([*OBSERVATIONS, "O8", [1, 3]], "bad_array"),
+        ([*OBSERVATIONS, ">f4", [2, 3]], "bad_array"),
+        ([*OBSERVATIONS, "V1", [4, 6]], "bad_array"),
+        ([*OBSERVATIONS, [["a", "<f4"]], [2, 3]], "bad_array"),
+        ([*OBSERVATIONS, None, [2, 3]], "bad_array"),
+        ([*OBSERVATIONS, "float32"], "bad_array"),
+        ([*OBSERVATIONS, "float32", [2, 3], None], "bad_array"),
+        ([*OBSERVATIONS, "key", "float32", [2, 3]], "bad_array"),
         ([SECRET, "float32", [2, 3]], "bad_array"),
         ([], "bad_array"),
         (None, "bad_array"),
         (1, "bad_array"),
         ({}, "bad_array"),
-        ([[OBSERVATIONS], "float32", [2, 3]], "bad_array"),
+        ([["observations"], "joints", "float32", [2, 3]], "bad_array"),
+        (["observations", "float32", [2, 3]], "bad_array"),
+        (["observations", 1, "float32", [2, 3]], "bad_array"),
     ],
 )
 def test_what_the_header_says_of_an_array_must_be_true(samples, entry, reason):
-    assert outcome(with_array(frames_of(samples["ActRequest"]), entry)) == reason
+    header, observations, _ = frames_of(samples["ActRequest"])
+
+    assert outcome(with_array([header, observations], entry)) == reason
 
 
 @pytest.mark.parametrize(

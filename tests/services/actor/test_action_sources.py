@@ -156,8 +156,10 @@ def test_the_answers_of_several_groups_find_their_way(asking) -> None:
     asking.request(0, 2)
     asking.request(1, 3)
     requests = asking.asked_twice()
-    assert [len(request.observations) for request in requests] == [2, 3]
-    np.testing.assert_array_equal(requests[1].observations, np.ones((3, 3), np.float32))
+    assert [request.size for request in requests] == [2, 3]
+    np.testing.assert_array_equal(
+        requests[1].observations["observation"], np.ones((3, 3), np.float32)
+    )
     asking.answer(requests[1].request, 3, version=8)  # in any order
     asking.answer(requests[0].request, 2, version=7)
     first, second = asking.collect(0), asking.collect(1)
@@ -243,7 +245,8 @@ def test_a_request_without_an_answer_is_asked_again_and_answered_once(asking) ->
     asking.clock.now += 0.2
     again = asking.asked()
     assert again.request == first.request
-    np.testing.assert_array_equal(again.observations, first.observations)
+    shown, before = again.observations["observation"], first.observations["observation"]
+    np.testing.assert_array_equal(shown, before)
     assert asking.actions.asked_again == 1
     asking.answer(first.request, 2, version=3)
     asking.answer(again.request, 2, version=4)
@@ -333,7 +336,7 @@ def test_a_request_waits_for_a_predictor_that_comes_later(roles, tools) -> None:
     asking.request(0, 2)
     assert asking.collect(0) is None
     asking.known.learn(*later)
-    assert asking.asked().observations.shape == (2, 3)
+    assert asking.asked().observations["observation"].shape == (2, 3)
 
 
 def test_an_error_is_no_answer(asking) -> None:

@@ -25,7 +25,7 @@ def _pending(
     deadline: float = 1e12,
 ) -> Pending:
     """A request of `size` observations; nothing looks into them here."""
-    request = SimpleNamespace(request=number, observations=[None] * size)
+    request = SimpleNamespace(request=number, size=size)
     return Pending(identity, request, came_at, deadline)
 
 

@@ -17,7 +17,7 @@ from aclearn.distributions import distribution_of
 from aclearn.errors import WireError
 from aclearn.rollout import PolicySnapshot
 from aclearn.telemetry import WaitMeter
-from aclearn.types import OBSERVATION, ActionSpec, PolicyVersion
+from aclearn.types import OBSERVATION, ActionSpec, LeafSpec, ObservationSpec, PolicyVersion
 from aclearn.wire import REPLY_WITHIN_S, ActCancel, ActReply, ActRequest, ErrorReply
 from compress import OnnxRuntime
 from services.predictor.core import answer_batch, make_step
@@ -27,11 +27,12 @@ from services.predictor.server import PredictorServer, check_request, make_queue
 from tests.support.acting import Acting, logits_of
 
 _CHOICE = distribution_of(ActionSpec(2))
+_FLAT = ObservationSpec.plain((3,), "float32")
 
 
 def _request(size: int, number: int = 1, seed: int = 0) -> ActRequest:
     rng = np.random.default_rng(seed)
-    return ActRequest(number, rng.normal(size=(size, 3)).astype(np.float32))
+    return ActRequest(number, {OBSERVATION: rng.normal(size=(size, 3)).astype(np.float32)})
 
 
 def _pending(sizes: list[int]) -> list[Pending]:
@@ -49,10 +50,25 @@ def _acting(tools, at: PolicyVersion) -> PolicySnapshot:
     return PolicySnapshot(runtime.executable, at, "some-chain")
 
 
-def test_requests_that_fit_the_policy_pass(tools) -> None:
-    assert check_request(_request(5), tools.flat) is None
-    pixels = np.zeros((2, 2, 8, 8), np.uint8)
-    assert check_request(ActRequest(1, pixels), tools.images) is None
+def test_requests_that_fit_the_policy_pass() -> None:
+    assert check_request(_request(5), _FLAT) is None
+    both = ObservationSpec({**_FLAT, "screen": LeafSpec((2, 8, 8), "uint8", 2)})
+    pixels = np.zeros((5, 2, 8, 8), np.uint8)
+    request = ActRequest(1, {**_request(5).observations, "screen": pixels})
+    assert check_request(request, both) is None
+    turned = dict(reversed(request.observations.items()))
+    for observations in ({}, {"screen": pixels}, turned, {**turned, "smell": pixels}):
+        with pytest.raises(WireError, match="expected the leaves observation, screen, in this"):
+            check_request(ActRequest(1, observations), both)
+    fewer = ActRequest(1, {**request.observations, "screen": pixels[:4]})
+    with pytest.raises(WireError, match=r"observations\.screen: expected uint8 \[B, 2, 8, 8\]"):
+        check_request(fewer, both)
+
+
+def test_a_state_for_a_policy_without_memory_is_refused() -> None:
+    request = replace(_request(2), state=(np.zeros((2, 4), np.float32),))
+    with pytest.raises(WireError, match="state: expected none"):
+        check_request(request, _FLAT)
 
 
 @pytest.mark.parametrize(
@@ -67,9 +83,9 @@ def test_requests_that_fit_the_policy_pass(tools) -> None:
         (np.array([[np.inf, -np.inf, 0]], np.float32), "not finite"),
     ],
 )
-def test_requests_that_do_not_fit_are_refused(tools, observations, message) -> None:
+def test_requests_that_do_not_fit_are_refused(observations, message) -> None:
     with pytest.raises(WireError, match=message) as error:
-        check_request(ActRequest(1, observations), tools.flat)
+        check_request(ActRequest(1, {OBSERVATION: observations}), _FLAT)
     assert error.value.reason == "bad_request"
 
 
@@ -86,12 +102,12 @@ def test_a_batch_gets_the_answers_that_each_request_would_get_alone(tools, sizes
     answered = answer_batch(pending, acting, _CHOICE, np.random.default_rng(5))
     assert [item for item, _ in answered] == pending
     for item, reply in answered:
-        logits = logits_of(acting.executable, item.request.observations)  # alone
+        logits = logits_of(acting.executable, item.request.observations[OBSERVATION])  # alone
         assert reply.request == item.request.request
         assert (reply.generation, reply.version, reply.chain) == (2, 17, "some-chain")
-        assert reply.actions.shape == reply.log_probs.shape == (len(logits),)
+        assert reply.actions.shape == reply.log_prob.shape == (len(logits),)
         np.testing.assert_allclose(
-            reply.log_probs, _CHOICE.log_prob(logits, reply.actions), rtol=1e-5, atol=1e-6
+            reply.log_prob, _CHOICE.log_prob(logits, reply.actions), rtol=1e-5, atol=1e-6
         )
 
 
@@ -177,7 +193,7 @@ def serving(roles, tools) -> Iterator[Serving]:
 def test_one_bad_request_is_refused_alone(serving) -> None:
     serving.start()
     actors = [serving.actor(number) for number in range(3)]
-    bad = ActRequest(7, np.full((2, 3), np.nan, np.float32))
+    bad = ActRequest(7, {OBSERVATION: np.full((2, 3), np.nan, np.float32)})
     for actor, request in zip(actors, [_request(2, 5), bad, _request(1, 6)], strict=True):
         assert actor.send(request)
     first, refusal, last = (serving.reply_to(actor) for actor in actors)
@@ -213,7 +229,8 @@ def test_a_request_that_is_taken_back_is_not_computed(serving) -> None:
 def test_a_request_of_another_shape_fails_alone_in_the_batch_that_it_came_with(serving) -> None:
     serving.start(workers=0)  # so that all are in one batch
     actor = serving.actor(0)
-    for request in (_request(2, 1), ActRequest(2, np.zeros((2, 4), np.float32)), _request(3, 3)):
+    bad = ActRequest(2, {OBSERVATION: np.zeros((2, 4), np.float32)})
+    for request in (_request(2, 1), bad, _request(3, 3)):
         assert actor.send(request)
     refusal = serving.reply_to(actor)
     assert isinstance(refusal, ErrorReply)
@@ -402,7 +419,7 @@ def _fails_at(value: float, executable) -> SimpleNamespace:
 
 
 def _poison(number: int) -> ActRequest:
-    return ActRequest(number, np.full((1, 3), 666.0, np.float32))
+    return ActRequest(number, {OBSERVATION: np.full((1, 3), 666.0, np.float32)})
 
 
 def test_a_batch_that_fails_is_counted_and_the_worker_goes_on(serving, caplog) -> None:

@@ -60,7 +60,9 @@ class Asking:
                 number = len(self.sizes)
                 self.sizes[number] = int(rng.integers(1, 5))
                 observations = rng.normal(size=(self.sizes[number], 3)).astype(np.float32)
-                assert self._client.send(ActRequest(number, observations), timeout_s=10.0)
+                assert self._client.send(
+                    ActRequest(number, {"observation": observations}), timeout_s=10.0
+                )
             envelope = self._client.receive(0.1)
             if envelope is not None:
                 self.answers.append(envelope.message)
@@ -115,6 +117,6 @@ def test_each_request_is_answered_once_by_the_policy_that_is_named(
             logits = np.zeros((len(reply.actions), 4), np.float32)
             logits[:, 1] = _offset(reply.version)
             expected = distribution_of(ActionSpec(4)).log_prob(logits, reply.actions)
-            assert reply.log_probs == pytest.approx(expected, abs=2e-6)
+            assert reply.log_prob == pytest.approx(expected, abs=2e-6)
     # the neighbouring version would have been seen, and there were many
     assert len(versions) > 10
