@@ -38,23 +38,20 @@ class StopCondition:
             "reached_target_at_s": self.reached_target_at_s,
         }
 
-    def observe(self, line: Mapping[str, Any], *, episodes_in_mean: int) -> str | None:
-        """Why the run is over by this line, None while it is not: the first of `reached`."""
-        return next(iter(self.reached(line, episodes_in_mean=episodes_in_mean)), None)
+    def observe(self, line: Mapping[str, Any]) -> str | None:
+        """Why the run is over by this metrics line, None while it is not: the first `reached`."""
+        return next(iter(self.reached(line)), None)
 
-    def reached(self, line: Mapping[str, Any], *, episodes_in_mean: int) -> dict[str, float]:
-        """All that ends the run by this line: "target_reached" and names of bounds.
+    def reached(self, line: Mapping[str, Any]) -> dict[str, float]:
+        """All that ends the run by this metrics line: "target_reached" and names of bounds.
 
-        Each with how far the run is: when it met the target in seconds, or the bounded count.
-
-        Args:
-            line: a metrics line.
-            episodes_in_mean: episodes behind its `return_mean_100`; fewer than 100 meet no target.
+        Each with how far the run is: when it met the target in seconds, or the bounded count. A
+        mean of fewer than 100 episodes meets no target.
         """
         run = self._run
         mean = line["return_mean_100"]
         if run.target_return is not None and self.reached_target_at_s is None:
-            enough = episodes_in_mean >= EPISODES_FOR_TARGET
+            enough = line["episodes_in_mean"] >= EPISODES_FOR_TARGET
             if mean is not None and enough and mean >= run.target_return:
                 self.reached_target_at_s = float(line["time_s"])
         reasons: dict[str, float] = {}

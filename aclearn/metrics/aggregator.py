@@ -131,11 +131,6 @@ class MetricsAggregator:
     def _return_mean(self) -> float | None:
         return math.fsum(self._returns) / len(self._returns) if self._returns else None
 
-    @property
-    def returns_in_mean(self) -> int:
-        """Episodes behind `return_mean_100`: 100 once that many have ended."""
-        return len(self._returns)
-
     def state(self) -> dict[str, Any]:
         """What a later view needs beside the last line to go on exactly; JSON-able."""
         return {"totals": self._totals.state(), "returns": list(self._returns)}

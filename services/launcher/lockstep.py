@@ -65,7 +65,7 @@ def run_lockstep(config: Config, folder: RunFolder, spec: EnvSpec, *, stop: Stop
             view.observe_heartbeat(role, incarnation, each, at)
         if view.mean_of_100 is not None:
             checkpoints.offer_best(view.mean_of_100)
-        return goal.observe(view.line(at), episodes_in_mean=view.returns_in_mean)
+        return goal.observe(view.line(at))
 
     def make_line() -> dict[str, Any]:
         line = view.line(time.monotonic())

@@ -151,7 +151,7 @@ class MonitorState:
         """The metrics line of this moment; notices when the run is over."""
         self.line = self._view.line(now)
         self._best_due = True
-        reason = self._goal.observe(self.line, episodes_in_mean=self._view.returns_in_mean)
+        reason = self._goal.observe(self.line)
         self.line |= self._goal.fields() | self._channel.gauges()
         self._plugins.add_gauges(self.line)
         if self.phase is Phase.RUNNING:

@@ -46,7 +46,7 @@ def why_over(config: Config) -> str | None:
     _check(summary, folder.summary_path)
     goal = StopCondition.resumed(config.run, summary)
     seen, keys, bounds = [], [], []
-    reached = goal.reached(summary, episodes_in_mean=summary["episodes_in_mean"])
+    reached = goal.reached(summary)
     for reason, value in reached.items():
         if reason == "target_reached":
             seen.append(

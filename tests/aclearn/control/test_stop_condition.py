@@ -11,15 +11,15 @@ from aclearn.control import StopCondition
 from aclearn.metrics import EPISODES_FOR_TARGET
 
 
-def _line(**changes: Any) -> dict[str, Any]:
+def _line(episodes_in_mean: int = 100, **changes: Any) -> dict[str, Any]:
     line = {"time_s": 10.0, "accounted_env_steps": 500, "updates": 7, "return_mean_100": None}
-    return {**line, **changes}
+    return {**line, "episodes_in_mean": episodes_in_mean, **changes}
 
 
 def test_a_run_without_target_and_bounds_is_never_over() -> None:
     goal = StopCondition(RunConfig())
     line = _line(time_s=1e9, accounted_env_steps=10**15, updates=10**9, return_mean_100=1e9)
-    assert goal.observe(line, episodes_in_mean=100) is None
+    assert goal.observe(line) is None
     assert goal.reached_target_at_s is None
 
 
@@ -33,51 +33,51 @@ def test_a_run_without_target_and_bounds_is_never_over() -> None:
 )
 def test_a_bound_ends_the_run_when_it_is_reached(key, bound, name, below, at) -> None:
     goal = StopCondition(RunConfig(**{key: bound}))
-    assert goal.observe(_line(**{name: below}), episodes_in_mean=0) is None
-    assert goal.observe(_line(**{name: at}), episodes_in_mean=0) == key
+    assert goal.observe(_line(0, **{name: below})) is None
+    assert goal.observe(_line(0, **{name: at})) == key
 
 
 def test_the_target_counts_from_a_hundred_episodes_on() -> None:
     assert EPISODES_FOR_TARGET == 100
     goal = StopCondition(RunConfig(target_return=18.0))
     good = _line(return_mean_100=20.0)
-    assert goal.observe(good, episodes_in_mean=99) is None
-    assert goal.observe(_line(return_mean_100=17.99), episodes_in_mean=100) is None
-    assert goal.observe(_line(return_mean_100=None), episodes_in_mean=100) is None
+    assert goal.observe(good | {"episodes_in_mean": 99}) is None
+    assert goal.observe(_line(return_mean_100=17.99)) is None
+    assert goal.observe(_line(return_mean_100=None)) is None
     assert goal.reached_target_at_s is None
     at = _line(return_mean_100=18.0, time_s=123.5)
-    assert goal.observe(at, episodes_in_mean=100) == "target_reached"
+    assert goal.observe(at) == "target_reached"
     assert goal.reached_target_at_s == 123.5
 
 
 def test_a_negative_target_is_one_too() -> None:
     goal = StopCondition(RunConfig(target_return=0.0))
-    assert goal.observe(_line(return_mean_100=-0.1), episodes_in_mean=100) is None
-    assert goal.observe(_line(return_mean_100=0.0), episodes_in_mean=100) == "target_reached"
+    assert goal.observe(_line(return_mean_100=-0.1)) is None
+    assert goal.observe(_line(return_mean_100=0.0)) == "target_reached"
 
 
 def test_the_first_time_at_the_target_stays_when_the_run_goes_on() -> None:
     goal = StopCondition(RunConfig(target_return=18.0, stop_at_target=False, max_updates=100))
     reached = _line(return_mean_100=19.0, time_s=50.0)
-    assert goal.observe(reached, episodes_in_mean=100) is None
+    assert goal.observe(reached) is None
     worse = _line(return_mean_100=3.0, time_s=60.0)
-    assert goal.observe(worse, episodes_in_mean=100) is None
+    assert goal.observe(worse) is None
     again = _line(return_mean_100=20.0, time_s=70.0, updates=100)
-    assert goal.observe(again, episodes_in_mean=100) == "max_updates"
+    assert goal.observe(again) == "max_updates"
     assert goal.reached_target_at_s == 50.0
 
 
 def test_a_run_that_reached_its_target_before_it_was_resumed_is_over_at_once() -> None:
     goal = StopCondition(RunConfig(target_return=18.0), reached_target_at_s=33.0)
     line = _line(return_mean_100=None)
-    assert goal.observe(line, episodes_in_mean=0) == "target_reached"
+    assert goal.observe(line | {"episodes_in_mean": 0}) == "target_reached"
     assert goal.reached_target_at_s == 33.0
 
 
 def test_the_target_comes_before_a_bound_that_is_reached_in_the_same_line() -> None:
     goal = StopCondition(RunConfig(target_return=18.0, max_updates=7))
     line = _line(return_mean_100=18.0)
-    assert goal.observe(line, episodes_in_mean=100) == "target_reached"
+    assert goal.observe(line) == "target_reached"
 
 
 @pytest.mark.parametrize(

@@ -164,11 +164,11 @@ def test_the_return_is_the_mean_of_the_last_hundred_episodes() -> None:
         view.observe_heartbeat("actor", "a", heartbeat, 1.0)
         if number == 3:
             assert view.line(1.0)["return_mean_100"] == 1.5
-            assert view.returns_in_mean == 4
+            assert view.line(1.0)["episodes_in_mean"] == 4
     line = view.line(2.0)
     assert line["return_mean_100"] == sum(range(30, 130)) / 100
     assert line["episodes"] == 130
-    assert view.returns_in_mean == 100
+    assert view.line(1.0)["episodes_in_mean"] == 100
 
 
 def test_episodes_whose_heartbeat_went_missing_are_counted_by_the_counter() -> None:
