@@ -37,7 +37,6 @@ def open_console(
     *,
     name: str,
     stream: TextIO | None = None,
-    plain_every_s: float = 10.0,
 ) -> RunConsole:
     """The live view where the stream is a terminal that can show it, else plain lines.
 
@@ -45,19 +44,18 @@ def open_console(
         goal: see `ProgressEstimate`.
         name: of the run.
         stream: where to write; standard output by default.
-        plain_every_s: least time between two plain lines, in seconds of the run.
     """
     stream = sys.stdout if stream is None else stream
     if stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", ""):
-        # rich costs 0.1 s and 10 MB, which an actor that imports this package must not pay.
+        # rich costs 0.1 s and 10 MB: not for every role that imports this package
         from aclearn.views.live_console import LiveConsole
 
         return LiveConsole(goal, name=name, stream=stream)
-    return PlainConsole(goal, name=name, stream=stream, every_s=plain_every_s)
+    return PlainConsole(goal, name=name, stream=stream)
 
 
 class PlainConsole:
-    """One line of `key=value` an interval, without escape codes; events at once."""
+    """One line of `key=value` every `every_s` seconds of the run; events at once."""
 
     def __init__(
         self,
@@ -67,12 +65,9 @@ class PlainConsole:
         stream: TextIO,
         every_s: float = 10.0,
     ) -> None:
-        self._estimate = ProgressEstimate(goal)
-        self._bottleneck = SteadyBottleneck()
-        self._name = name
-        self._stream = stream
-        self._every_s = every_s
-        self._due_s = 0.0
+        self._estimate, self._bottleneck = ProgressEstimate(goal), SteadyBottleneck()
+        self._name, self._stream = name, stream
+        self._every_s, self._due_s = every_s, 0.0
         self._unwritten: tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]] | None = None
 
     def __enter__(self) -> PlainConsole:
@@ -80,7 +75,7 @@ class PlainConsole:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._unwritten is not None:  # how it ended is what people look for
+        if self._unwritten is not None:  # the end of the run must be shown
             self._write(self._words(*self._unwritten))
             self._unwritten = None
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from aclearn.errors import AclearnError, RunFolderError
 
+#: A line that marks a value.
+DASHED: Final[Mapping[str, Any]] = {"color": "0.35", "linestyle": "--", "linewidth": 1.0}
 PICTURE_FORMATS = (".png", ".pdf", ".svg")
 _RETURN = "return_mean_100"
 # (name of the time unit, its seconds, used from this many seconds on)
@@ -41,18 +43,12 @@ def read_curve(run_dir: Path) -> Curve:
     Raises:
         RunFolderError: it is no run folder, or has no metrics yet.
     """
-    # Imported here: `runs` brings what reads checkpoints, which the roles that import this package
-    # for its meters do not need.
-    from aclearn.runs import read_metrics
-
-    if not run_dir.is_dir():
-        raise RunFolderError(f"there is no run folder {run_dir}; expected runs/<name>")
-    lines = read_metrics(run_dir / "metrics.jsonl")
+    lines = read_lines(run_dir, "metrics.jsonl")
     points = [line for line in lines if isinstance(line.get(_RETURN), int | float)]
     if not lines:
         raise RunFolderError(
-            f"{run_dir / 'metrics.jsonl'} is empty: the run has written no metrics yet; "
-            "wait a few seconds, or look into its logs"
+            f"{run_dir / 'metrics.jsonl'} is empty: the run has written no metrics yet; wait a few "
+            "seconds, or look into its logs"
         )
     try:
         return Curve(
@@ -63,10 +59,28 @@ def read_curve(run_dir: Path) -> Curve:
             target=_target(run_dir / "config.yaml"),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise RunFolderError(
-            f"{run_dir / 'metrics.jsonl'} has a line without a usable {error}; expected a file "
-            "that aclearn wrote"
-        ) from error
+        raise unusable_line(run_dir / "metrics.jsonl", error) from error
+
+
+def read_lines(run_dir: Path, name: str) -> list[dict[str, Any]]:
+    """The whole lines of a file of JSON lines in a run's folder.
+
+    Raises:
+        RunFolderError: there is no such folder, or the file cannot be read.
+    """
+    # imported here for roles that import this package and read no run
+    from aclearn.runs import read_metrics
+
+    if not run_dir.is_dir():
+        raise RunFolderError(f"there is no run folder {run_dir}; expected runs/<name>")
+    return read_metrics(run_dir / name)
+
+
+def unusable_line(path: Path, error: Exception) -> RunFolderError:
+    """The error of a file in which a line lacks a value."""
+    return RunFolderError(
+        f"{path} has a line without a usable {error}; expected a file that aclearn wrote"
+    )
 
 
 def plot_runs(run_dirs: Sequence[Path], out: Path) -> None:
@@ -74,8 +88,7 @@ def plot_runs(run_dirs: Sequence[Path], out: Path) -> None:
 
     Args:
         run_dirs: run folders, drawn in this order.
-        out: the picture; its ending decides the format: .png, .pdf or .svg. An older one is
-            replaced.
+        out: the picture, a .png, .pdf or .svg; replaced where it exists.
 
     Raises:
         RunFolderError: a run is missing or has no metrics, or no run has ended an episode yet.
@@ -114,13 +127,12 @@ def write_picture(figure: Any, out: Path) -> None:
 
 
 def time_unit(longest_s: float) -> tuple[str, float]:
-    """Name and seconds of the unit in which an axis that long is read most easily."""
+    """Name and seconds of the unit for an axis that is so long."""
     return next((n, s) for n, s, since_s in _TIME_UNITS if longest_s >= since_s)
 
 
 def _draw(curves: Sequence[Curve], labels: Sequence[str]) -> Any:
-    # Imported here for its 0.3 s. A Figure by itself has no window and no global state, and saves
-    # through Agg; pyplot would look for a display and keep every figure.
+    # Imported here for its 0.3 s. pyplot would look for a display and keep every figure.
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
@@ -136,20 +148,25 @@ def _draw(curves: Sequence[Curve], labels: Sequence[str]) -> Any:
         over_steps.plot(curve.env_steps, curve.returns, **style)
     for target in sorted({c.target for c in curves if c.target is not None}):
         for axes in (over_time, over_steps):
-            line = {"color": "0.35", "linestyle": "--", "linewidth": 1.0, "zorder": 1}
-            axes.axhline(target, label=f"target {target:g}", **line)
+            label = f"target {target:g}"
+            axes.axhline(target, label=label, zorder=1, **DASHED)
     over_time.set_xlabel(f"wall time ({unit})")
     over_time.set_ylabel("mean return of the last 100 episodes")
     over_steps.set_xlabel("environment steps (agent steps)")
     over_steps.xaxis.set_major_formatter(EngFormatter(sep=" "))
     for axes in (over_time, over_steps):
-        axes.grid(visible=True, alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
+        draw_grid(axes)
         axes.set_xlim(left=0.0)
     handles, texts = over_time.get_legend_handles_labels()
     columns = min(len(texts), 4)
     figure.legend(handles, texts, loc="outside upper center", ncols=columns, frameon=False)
     return figure
+
+
+def draw_grid(axes: Any) -> None:
+    """A light grid, and no frame at the top and at the right."""
+    axes.grid(visible=True, alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _labels(run_dirs: Sequence[Path], curves: Sequence[Curve]) -> list[str]:
@@ -163,10 +180,7 @@ def _labels(run_dirs: Sequence[Path], curves: Sequence[Curve]) -> list[str]:
 
 
 def _target(config: Path) -> float | None:
-    """`run.target_return` of a run's configuration; None where it cannot be read.
-
-    Read as bare YAML, so that a run of an older version, whose keys may differ, can be drawn.
-    """
+    """`run.target_return` of a run's configuration, of any version; None where it is not there."""
     import yaml
 
     try:

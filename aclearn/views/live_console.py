@@ -28,11 +28,11 @@ class Layout:
     """How much room a picture takes.
 
     Attributes:
-        blanks: whether its parts are set apart.
+        blanks: whether there are blank lines between its parts.
         events: how many of the newest events are shown.
         roles: rows of the table of roles; 0 for a sentence instead.
-        reasons: how many reasons for dropped steps have a number of their own; 0 for none.
-        below: whether what a view adds below the panel is shown.
+        reasons: how many reasons for dropped steps are shown; 0 for none.
+        below: whether a view may add rows below the panel.
     """
 
     blanks: bool
@@ -71,7 +71,7 @@ class Picture:
 
 
 class LiveConsole:
-    """Draws the whole view anew at each update, in the calling thread; there is no other.
+    """Draws the whole view at each update, in the calling thread.
 
     Args:
         goal: see `ProgressEstimate`.
@@ -88,8 +88,7 @@ class LiveConsole:
         stream: TextIO | None = None,
         console: Console | None = None,
     ) -> None:
-        self._estimate = ProgressEstimate(goal)
-        self._bottleneck = SteadyBottleneck()
+        self._estimate, self._bottleneck = ProgressEstimate(goal), SteadyBottleneck()
         self._found = self._bottleneck.observe({})
         self._name = name
         self._events: deque[str] = deque(maxlen=_LAYOUTS[0].events)
@@ -113,11 +112,11 @@ class LiveConsole:
     def update(self, line: Mapping[str, Any], roles: Sequence[Mapping[str, Any]]) -> None:
         """Draw this metrics line and these roles."""
         self._roles = roles
-        self.take_in(line)
+        self.observe(line)
         self._live.refresh()
 
-    def take_in(self, line: Mapping[str, Any]) -> None:
-        """Take a metrics line without drawing it, as those from before the view."""
+    def observe(self, line: Mapping[str, Any]) -> None:
+        """Take a metrics line without drawing it."""
         self._line = line
         self._progress = self._estimate.observe(line)
         self._found = self._bottleneck.observe(line)
@@ -129,13 +128,13 @@ class LiveConsole:
         self._live.refresh()
 
     def view(self, *, fitted: bool = False) -> RenderableType:
-        """The picture of what was last told; `fitted` to the height of the terminal, or whole."""
+        """The newest picture, `fitted` to the height of the terminal, or whole."""
         return Picture(self.draw, fitted)
 
     def draw(self, layout: Layout, width: int) -> RenderableType:
         """The picture in one layout, `width` cells wide."""
         blank = [Text()] if layout.blanks else []
-        # what matters most comes first: the end is what a very low terminal cuts off
+        # the most important first: a very low terminal cuts off the end
         parts: list[RenderableType] = [
             self._progress_rows(),
             *blank,
@@ -162,7 +161,7 @@ class LiveConsole:
             total=1.0,
             completed=progress.fraction or 0.0,
             pulse=progress.fraction is None,
-            animation_time=0.0,  # a pulse that stands still: the view moves with its figures only
+            animation_time=0.0,  # the pulse stands still
         )
         row.add_row(Text(progress.label, style="bold"), bar)
         gone = duration(self._line.get("time_s") or 0.0)

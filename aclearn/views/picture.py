@@ -18,7 +18,7 @@ _WIDE: Final = 100  # cells; narrower pictures have shorter bars
 _BAR_CELLS: Final = 24
 _WAIT_COLOURS: Final = ("yellow", "magenta", "cyan", "red", "blue")
 _STATE_COLOURS: Final = {"running": "green", "done": "dim", "waiting": "yellow", "failed": "red"}
-# The monitor waits for messages whatever happens; it is shown where it works this much.
+# The monitor is shown only where it works this share of its time.
 _MONITOR_BUSY: Final = 0.5
 
 
@@ -44,9 +44,7 @@ def figures(line: Mapping[str, Any]) -> Table:
     table = Table.grid(padding=(0, 2), expand=True)
     for ratio in (None, 1, None, 1):
         table.add_column(ratio=ratio, no_wrap=True)
-    cells: list[Text] = [
-        text for name, value in rows for text in (Text(name, style="dim"), Text(value))
-    ]
+    cells = [text for name, value in rows for text in (Text(name, style="dim"), Text(value))]
     for index in range(0, len(cells), 4):
         table.add_row(*cells[index : index + 4])
     return table
@@ -64,10 +62,7 @@ def queues(line: Mapping[str, Any]) -> Text | None:
 
 
 def dropped(line: Mapping[str, Any], reasons: int) -> Text | None:
-    """How many steps were dropped for which reason, most first; None where there are none.
-
-    More than so many `reasons`: the others are one number. None of them: None.
-    """
+    """Dropped steps by reason, most first, beyond so many `reasons` in one number; None: none."""
     by_reason = sorted((line.get("dropped_steps") or {}).items(), key=lambda item: -item[1])
     shown = [(name, steps) for name, steps in by_reason if steps]
     if len(shown) > reasons + 1:
@@ -78,12 +73,16 @@ def dropped(line: Mapping[str, Any], reasons: int) -> Text | None:
 
 
 def time_shares(wait_share: Mapping[str, Mapping[str, float]], width: int) -> Table:
-    """A bar a role: what part of its time it works, and for what it waits the rest.
+    """A bar for each role: the shares of its time that it works and waits.
 
     The words name the largest waits, as many as a row of `width` cells holds.
     """
     cells = _BAR_CELLS if width >= _WIDE else _BAR_CELLS // 2
-    roles = [role for role in sorted(wait_share) if _tells(role, wait_share[role])]
+    roles = [
+        role
+        for role, shares in sorted(wait_share.items())
+        if role != "monitor" or shares.get(WORKING, 0.0) >= _MONITOR_BUSY
+    ]
     room = width - cells - max((len(role) for role in roles), default=0) - 4
     table = Table.grid(padding=(0, 2), expand=True)
     for ratio in (None, None, 1):
@@ -155,10 +154,6 @@ def _in_trouble(role: Mapping[str, Any]) -> bool:
 
 def _name(role: Mapping[str, Any]) -> str:
     return printable(str(role.get("name", role.get("role", "?"))))
-
-
-def _tells(role: str, shares: Mapping[str, float]) -> bool:
-    return role != "monitor" or shares.get(WORKING, 0.0) >= _MONITOR_BUSY
 
 
 def _bar(segments: Sequence[tuple[float, str]], cells: int) -> Text:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import linear_regression
 from typing import Any
 
 from aclearn.metrics.formatting import amount, duration
 
-_POINTS = 1024  # at a line every 2 s the last half hour: enough for a trend, bounded for any run
+_POINTS = 1024  # the last half hour at a line every 2 s
 _LEAST_SPAN_S = 10.0
-# A trend is not drawn out further than this many times the time it was seen for.
+# A trend is extended to at most this many times its own time span.
 _FORESIGHT = 10.0
 
 
@@ -22,7 +23,7 @@ class Progress:
     Attributes:
         label: the goal in words, e.g. "return 12.3 of 18".
         fraction: between 0 and 1; None when no end is set.
-        remaining_s: estimated seconds to the goal; None when nobody can say.
+        remaining_s: estimated seconds to the goal; None when not known.
         latest_s: seconds after which another bound of the run ends it; None without one.
     """
 
@@ -44,12 +45,12 @@ class Progress:
 
 
 class ProgressEstimate:
-    """Turns metrics lines into progress towards a goal. Pure; its clock is the lines' `time_s`.
+    """Turns metrics lines into progress towards a goal. Its clock is the lines' `time_s`.
 
     Args:
         goal: any of `target_return`, `stop_at_target`, `max_env_steps`, `max_updates` and
-            `max_wall_s`, as in the configuration's `run`; None or missing means not set. The
-            progress is told towards the first that is set; the others bound the remaining time.
+            `max_wall_s`, as in the configuration's `run`; None or missing means not set. Progress
+            is towards the first that is set; the others bound the remaining time.
     """
 
     def __init__(self, goal: Mapping[str, float | None]) -> None:
@@ -70,7 +71,7 @@ class ProgressEstimate:
         target = self._goal.get("target_return")
         if target is not None:
             reached = value is not None and value >= target
-            # A run that goes on beyond its target is on the way to its bound.
+            # a run that goes on beyond its target heads for its bound
             if not (reached and bounds and self._goal.get("stop_at_target") == 0):
                 return self._towards_return(float(target), value, latest_s)
         if not bounds:
@@ -97,10 +98,7 @@ class ProgressEstimate:
         span_s = now - points[0][0]
         if span_s < _LEAST_SPAN_S:
             return None
-        mean_t = sum(t for t, _ in points) / len(points)
-        mean_v = sum(v for _, v in points) / len(points)
-        spread = sum((t - mean_t) ** 2 for t, _ in points)
-        slope = sum((t - mean_t) * (v - mean_v) for t, v in points) / spread
+        slope, _ = linear_regression(*zip(*points, strict=True))
         if slope <= 0.0:
             return None
         remaining_s = (target - value) / slope
@@ -113,22 +111,19 @@ class ProgressEstimate:
         steps, updates = float(line.get("env_steps") or 0), float(line.get("updates") or 0)
         if self._first is None:
             self._first = (time_s, updates)
+        elapsed_s = time_s - self._first[0]
+        updates_per_s = (updates - self._first[1]) / elapsed_s if elapsed_s > 0 else 0.0
+        steps_per_s = float(line.get("env_steps_per_s") or 0.0)
         bounds: list[tuple[str, float, float | None]] = []
-        most = self._goal.get("max_env_steps")
-        if most is not None:
-            rate = float(line.get("env_steps_per_s") or 0.0)
-            label = f"{amount(steps)} of {amount(most)} steps"
-            bounds.append((label, *_part(steps, float(most), rate)))
-        most = self._goal.get("max_updates")
-        if most is not None:
-            elapsed_s = time_s - self._first[0]
-            rate = (updates - self._first[1]) / elapsed_s if elapsed_s > 0 else 0.0
-            label = f"{amount(updates)} of {amount(most)} updates"
-            bounds.append((label, *_part(updates, float(most), rate)))
-        most = self._goal.get("max_wall_s")
-        if most is not None:
-            label = f"{duration(time_s)} of {duration(most)}"
-            bounds.append((label, *_part(time_s, float(most), 1.0)))
+        for key, done, rate, words, unit in (
+            ("max_env_steps", steps, steps_per_s, amount, " steps"),
+            ("max_updates", updates, updates_per_s, amount, " updates"),
+            ("max_wall_s", time_s, 1.0, duration, ""),
+        ):
+            most = self._goal.get(key)
+            if most is not None:
+                label = f"{words(done)} of {words(most)}{unit}"
+                bounds.append((label, *_part(done, float(most), rate)))
         return bounds
 
 

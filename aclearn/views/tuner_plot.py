@@ -9,24 +9,31 @@ from pathlib import Path
 from typing import Any
 
 from aclearn.errors import RunFolderError
-from aclearn.views.learning_curves import check_picture, time_unit, write_picture
+from aclearn.views.learning_curves import (
+    DASHED,
+    check_picture,
+    draw_grid,
+    read_lines,
+    time_unit,
+    unusable_line,
+    write_picture,
+)
 
-_NOT_KEPT = "tried, not kept"
+_NOT_KEPT = {"label": "tried, not kept", "color": "tab:red"}
 _SYMBOLS = {"predictors": "N_P", "trainers": "N_T", "actors": "N_A"}
 
 
 @dataclass(frozen=True)
 class TunerHistory:
-    """What a tuner did, one entry for each reading, and for each trial that was given up.
+    """A tuner's decisions, one entry for each reading and for each trial that was given up.
 
     Attributes:
-        counts: name → what was measured, also of a count that was not tuned; NaN while it is not
-            known.
-        kept: name → what was kept after it; as `counts`.
+        counts: name → counts that were read, also where they were not tuned; NaN if not known.
+        kept: name → counts that were kept afterwards; as `counts`.
         fixed: names of the counts that were not tuned.
         rates: per second; NaN for a trial that was given up.
-        baselines: estimate of what was kept, NaN before there was one.
-        reverted: whether it read counts that were not kept in the end, or are not decided yet.
+        baselines: estimated rates of the kept counts, NaN before there was one.
+        reverted: whether its counts were not kept in the end, or are not decided yet.
         restarted_s: when the search began anew.
     """
 
@@ -47,17 +54,14 @@ def read_tuner_history(run_dir: Path) -> TunerHistory:
     Raises:
         RunFolderError: it has none, or is not what a tuner wrote.
     """
-    # Imported here for the same reason as in `read_curve`.
-    from aclearn.runs import TUNER_FILE, read_metrics
+    from aclearn.runs import TUNER_FILE  # here as in `read_lines`
 
     path = run_dir / TUNER_FILE
-    if not run_dir.is_dir():
-        raise RunFolderError(f"there is no run folder {run_dir}; expected runs/<name>")
-    if not path.exists():
+    if run_dir.is_dir() and not path.exists():
         raise RunFolderError(
             f"there is no {path}: the tuner of this run was off; start one with tuner.enabled=true"
         )
-    lines = read_metrics(path)
+    lines = read_lines(run_dir, TUNER_FILE)
     try:
         readings = [x for x in lines if x["rate"] is not None or x["verdict"] == "given up"]
         if all(line["rate"] is None for line in readings):
@@ -88,9 +92,7 @@ def read_tuner_history(run_dir: Path) -> TunerHistory:
             restarted_s=[float(x["time_s"]) for x in lines if x["verdict"] == "restarted"],
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise RunFolderError(
-            f"{path} has a line without a usable {error}; expected a file that aclearn wrote"
-        ) from error
+        raise unusable_line(path, error) from error
 
 
 def plot_tuner(run_dir: Path, out: Path) -> None:
@@ -98,7 +100,7 @@ def plot_tuner(run_dir: Path, out: Path) -> None:
 
     Args:
         run_dir: the run's folder.
-        out: the picture; its ending decides the format: .png, .pdf or .svg.
+        out: the picture, a .png, .pdf or .svg.
 
     Raises:
         RunFolderError: the run has no readings of a tuner.
@@ -119,19 +121,24 @@ def draw_tuner(history: TunerHistory, title: str) -> Any:
     figure = Figure(figsize=(9.0, 3.4 + 1.5 * len(names)), layout="constrained")
     heights = [*(1.0 for _ in names), 1.6, 0.8]
     panels = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights)
-    away = [i for i, reverted in enumerate(history.reverted) if reverted]
-    stays = [i for i, reverted in enumerate(history.reverted) if not reverted]
+
+    def points(axes: Any, values: Sequence[float], *, kept: bool) -> None:
+        which = [i for i, reverted in enumerate(history.reverted) if reverted is not kept]
+        style: dict[str, Any] = {"label": "kept"} if kept else _NOT_KEPT
+        marker = "." if kept else "x"
+        axes.plot([times[i] for i in which], [values[i] for i in which], marker, **style)
+
     for name, axes in zip(names, panels, strict=False):
         axes.step(times, history.kept[name], where="post", linewidth=1.8, label="kept")
         if name in history.fixed:
             axes.set_ylabel(f"${_SYMBOLS[name]}$\n{name}\n(fixed)")
         else:
-            _points(axes, times, history.counts[name], away, "x", _NOT_KEPT)
+            points(axes, history.counts[name], kept=False)
             axes.set_ylabel(f"${_SYMBOLS[name]}$\n{name}")
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     rate, temperature = panels[-2:]
-    _points(rate, times, history.rates, stays, ".", "kept")
-    _points(rate, times, history.rates, away, "x", _NOT_KEPT)
+    points(rate, history.rates, kept=True)
+    points(rate, history.rates, kept=False)
     rate.plot(times, history.baselines, linewidth=1.4, label="estimate")
     rate.set_ylabel("rate per second")
     rate.set_ylim(bottom=0.0)
@@ -141,24 +148,11 @@ def draw_tuner(history: TunerHistory, title: str) -> Any:
     temperature.set_xlabel(f"wall time ({unit})")
     for axes in panels:
         for at_s in history.restarted_s:
-            axes.axvline(at_s / unit_s, color="0.35", linestyle="--", linewidth=1.0)
-        axes.grid(visible=True, alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
+            axes.axvline(at_s / unit_s, **DASHED)
+        draw_grid(axes)
     rate.legend(loc="lower right", ncols=3, frameon=False)
     figure.suptitle(f"{title}: what the tuner tried and kept")
     return figure
-
-
-def _points(
-    axes: Any,
-    times: Sequence[float],
-    values: Sequence[float],
-    which: Sequence[int],
-    marker: str,
-    label: str,
-) -> None:
-    color = {"color": "tab:red"} if label == _NOT_KEPT else {}
-    axes.plot([times[i] for i in which], [values[i] for i in which], marker, label=label, **color)
 
 
 def _reverted(readings: Sequence[Mapping[str, Any]]) -> list[bool]:

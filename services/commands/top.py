@@ -46,9 +46,9 @@ class TopView(LiveConsole):
         self._recent: deque[Mapping[str, Any]] = deque()
         super().__init__(goal, name=name, console=console)
 
-    def take_in(self, line: Mapping[str, Any]) -> None:
+    def observe(self, line: Mapping[str, Any]) -> None:
         """Take a metrics line without drawing it."""
-        super().take_in(line)
+        super().observe(line)
         self._recent.append(line)
         newest_s = float(line.get("time_s") or 0.0)
         # the newest line at or before the window's beginning stays
@@ -103,7 +103,7 @@ def top(run_dir: Path, *, once: bool, stream: TextIO, stop: StopFlag) -> None:
     console = Console(file=stream)
     view = TopView(goal, name=folder.name, console=console)
     for line in lines:
-        view.take_in(line)
+        view.observe(line)
     live = stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "")
     if once or not live or how_it_ended(folder, lines[-1]) is not None:
         console.print(view.view())
@@ -156,7 +156,7 @@ def _follow(
         if new:
             *earlier, newest = new
             for line in earlier:
-                view.take_in(line)
+                view.observe(line)
             view.update(newest, [])
             told = False
         elif how_it_ended(folder, newest) is not None:

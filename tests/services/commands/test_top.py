@@ -167,7 +167,7 @@ def test_the_parts_look_back_ten_seconds() -> None:
     for second in range(0, 31):
         seconds = float(max(0, second - 20))
         parts = {"actor": {"encode": 0.5 * seconds, "total": float(second)}}
-        view.take_in(_line(float(second), part_seconds=parts))
+        view.observe(_line(float(second), part_seconds=parts))
     assert part_shares(view._recent[0], view._recent[-1]) == {"actor": {"encode": 0.5}}
 
 
