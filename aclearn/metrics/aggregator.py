@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from aclearn.metrics.names import EPISODES_FOR_TARGET, METRIC_NAMES, PART_SECONDS
+from aclearn.metrics.names import EPISODES_FOR_TARGET, METRIC_NAMES, PART_SECONDS, TRAINER_COUNTS
 from aclearn.metrics.step_totals import StepTotals
 from aclearn.telemetry import TOTAL, CounterRate, SlidingRate, add_up, shares
 
@@ -16,14 +16,6 @@ if TYPE_CHECKING:  # the wire brings sockets
     from aclearn.wire import Heartbeat
 
 _PART_DIGITS: Final = 4
-_TRAINER_COUNTS: Final = (
-    "updates",
-    "generation",
-    "policy_version",
-    "checkpoint_failures",
-    "unsaved_updates",
-    "unsaved_steps",
-)
 #: Characters of a note that a line takes over.
 _MOST_NOTE: Final = 400
 #: A sum of returns up to it is finite.
@@ -91,7 +83,7 @@ class MetricsAggregator:
         self._superseded: set[str] = set()
         # A trainer takes seconds to load; until its first heartbeat the run is where it was.
         self._trainer_counters: dict[str, int] = {
-            name: int(previous[name]) for name in _TRAINER_COUNTS if name in previous
+            name: int(previous[name]) for name in TRAINER_COUNTS if name in previous
         }
         self._trainer_gauges: dict[str, float] = {}
         self._checkpoint_error: str | None = None
@@ -190,7 +182,7 @@ class MetricsAggregator:
             "learned_steps": totals.learned_steps,
             "dropped_steps": totals.dropped_steps,
             "in_flight_steps": totals.in_flight_steps,
-            **{name: counters.get(name, 0) for name in _TRAINER_COUNTS},
+            **{name: counters.get(name, 0) for name in TRAINER_COUNTS},
             "checkpoint_error": self._checkpoint_error,
             "env_steps_per_s": self._env_steps_rate.per_s(now),
             "learned_steps_per_s": self._rates["learned_steps"].per_s(now),

@@ -7,6 +7,16 @@ from typing import Final
 #: `return_mean_100` counts as the run's once so many episodes have ended.
 EPISODES_FOR_TARGET = 100
 
+#: Counts that a trainer reports and a line has under their names.
+TRAINER_COUNTS: Final = (
+    "updates",
+    "generation",
+    "policy_version",
+    "checkpoint_failures",
+    "unsaved_updates",
+    "unsaved_steps",
+)
+
 METRIC_NAMES: Final = (
     "time_s",
     "env_steps",
@@ -14,12 +24,7 @@ METRIC_NAMES: Final = (
     "learned_steps",
     "dropped_steps",
     "in_flight_steps",
-    "updates",
-    "generation",
-    "policy_version",
-    "checkpoint_failures",
-    "unsaved_updates",
-    "unsaved_steps",
+    *TRAINER_COUNTS,
     "checkpoint_error",
     "env_steps_per_s",
     "learned_steps_per_s",

@@ -39,9 +39,8 @@ from services.monitor.claims import (
 from services.monitor.directive_channel import DirectiveChannel
 from services.monitor.ending import Ending, Phase
 from services.monitor.indicator_collector import IndicatorCollector
-from services.monitor.outgoing_message import OutgoingMessage
 from services.monitor.plugins import Plugins
-from services.monitor.registry import Member, Registry
+from services.monitor.registry import Member, OutgoingMessage, Registry
 from services.monitor.status_report import MOST_EVENT, StatusReport, status_text
 from services.roles import ROLES, TRAINER
 

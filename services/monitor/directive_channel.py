@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from aclearn.control import Directive
 from aclearn.wire import SaveBest, SetActors, SetWorkers, StopRole
-from services.monitor.outgoing_message import OutgoingMessage
-from services.monitor.registry import Member
+from services.monitor.registry import Member, OutgoingMessage
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -32,9 +32,8 @@ from aclearn.wire import (
 from services.monitor.core import MonitorState
 from services.monitor.ending import Phase
 from services.monitor.files import MonitorFiles
-from services.monitor.outgoing_message import OutgoingMessage
 from services.monitor.plugins import TUNER, Plugins, load_plugins
-from services.monitor.registry import Registry
+from services.monitor.registry import OutgoingMessage, Registry
 from services.roles import MONITOR, ROLES
 from services.runtime.health import missing_role
 from services.runtime.role_context import RoleContext

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from aclearn.config import MAX_PROCESSES
+from aclearn.wire import Message
 from services.monitor.role_numbers import HandedOutNumbers
 
 #: Most bytes of the list of the roles that serve others: it travels in one header, of 64 KiB.
@@ -51,6 +52,14 @@ class Member:
             + _ENDPOINT_BYTES * len(self.endpoints)
             + sum(len(text.encode()) for text in texts)
         )
+
+
+@dataclass(frozen=True)
+class OutgoingMessage:
+    """A message to a member, by its routing id."""
+
+    address: bytes
+    message: Message
 
 
 class Registry:

@@ -12,8 +12,7 @@ from aclearn.control.tuner.remembered_counts import RememberedCounts
 from aclearn.runs import TUNER_FILE, RunFolder
 from services.monitor.directive_channel import DirectiveChannel
 from services.monitor.indicator_collector import IndicatorCollector
-from services.monitor.outgoing_message import OutgoingMessage
-from services.monitor.registry import Member
+from services.monitor.registry import Member, OutgoingMessage
 
 _YAML = """
 run: {{name: r, dir: {dir}}}

@@ -27,8 +27,7 @@ from aclearn.wire import (
 )
 from services.monitor.core import MonitorState
 from services.monitor.ending import Phase
-from services.monitor.outgoing_message import OutgoingMessage
-from services.monitor.registry import Registry
+from services.monitor.registry import OutgoingMessage, Registry
 
 
 class Monitor:

@@ -25,8 +25,7 @@ from aclearn.wire import (
 from services.monitor.core import MonitorState
 from services.monitor.ending import Phase
 from services.monitor.files import MonitorFiles
-from services.monitor.outgoing_message import OutgoingMessage
-from services.monitor.registry import Registry
+from services.monitor.registry import OutgoingMessage, Registry
 from services.roles import ROLES
 
 _ids = st.sampled_from(["a", "b", "c", "ä" * 40])
