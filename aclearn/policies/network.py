@@ -93,10 +93,10 @@ class LayerNetwork(nn.Module):
             self._steps.append(_Step(layer, compute, unneeded))
         self._scaled = any(layer.kind == "scale" and layer.factor != 1.0 for layer in layers)
 
-    def outputs(self, observations: Tensor) -> dict[str, Tensor]:
-        """What the heads give of observations `[N, *shape]`, by name.
+    def outputs(self, observations: Tensor, *, every_layer: bool = False) -> dict[str, Tensor]:
+        """The outputs of the heads, or of all layers, by name, for observations `[N, *shape]`.
 
-        Under autocast too heads compute in the weights' dtype: they are no work, and bf16 knows no
+        Under autocast too heads compute in the weights' dtype: they are no work, and bf16 has no
         value between 100 and 100.5.
         """
         dtype, device = next(self.parameters()).dtype, observations.device.type
@@ -109,7 +109,7 @@ class LayerNetwork(nn.Module):
                     values[layer.name] = compute(*(x.to(dtype) for x in given))
             else:
                 values[layer.name] = compute(*given)
-            for name in unneeded:
+            for name in () if every_layer else unneeded:
                 del values[name]
         return values
 

@@ -136,31 +136,21 @@ def activation_ranges(policy: Policy, observations: NDArray[Any]) -> dict[str, R
 
     from compress.graphs.graph_network import GraphNetwork
 
-    network = GraphNetwork(policy.graph, with_value=False).load(policy.tensors)
-    ranges: dict[str, Range] = {}
-
-    def note(name: str, numbers: Any) -> None:
-        least, largest = torch.aminmax(numbers)
-        ranges[name] = float(least), float(largest)
-
-    def enters(name: str) -> Any:
-        return lambda _module, inputs: note(name, inputs[0])
-
-    def leaves(name: str) -> Any:
-        return lambda _module, _inputs, output: note(f"{name}.output", output)
-
-    for layer in policy.graph.products():
-        module = network.get_submodule(layer.name)
-        module.register_forward_pre_hook(enters(layer.name))
-        if policy.graph.has_output_scale(layer):
-            module.register_forward_hook(leaves(layer.name))
+    graph = policy.graph
+    network = GraphNetwork(graph, with_value=False).load(policy.tensors)
     with torch.inference_mode():
-        network(torch.from_numpy(np.array(observations)))
-    for name, found in ranges.items():
-        if not np.isfinite(found).all():
-            what = name.removesuffix(".output")
-            verb = "enters" if what == name else "leaves"
-            raise RefusedTensors(f"int8: what {verb} {what} is not finite")
+        outputs = network.outputs(torch.from_numpy(np.array(observations)), every_layer=True)
+    ranges: dict[str, Range] = {}
+    for layer in graph.products():
+        measured = {layer.name: outputs[layer.reads[0]]}
+        if graph.has_output_scale(layer):
+            measured[f"{layer.name}.output"] = outputs[layer.name]
+        for name, numbers in measured.items():
+            least, largest = map(float, torch.aminmax(numbers))
+            if not np.isfinite((least, largest)).all():
+                verb = "enters" if name == layer.name else "leaves"
+                raise RefusedTensors(f"int8: what {verb} {layer.name} is not finite")
+            ranges[name] = least, largest
     return ranges
 
 

@@ -53,39 +53,33 @@ def reconstruction(
     narrow_architecture, tensors = keep_units(graph.architecture, policy.tensors, kept)
     whole = GraphNetwork(graph).load(policy.tensors)
     narrow = GraphNetwork(graph.with_architecture(narrow_architecture)).load(tensors)
-    wanted: dict[str, Tensor] = {}
+    given = torch.from_numpy(np.array(observations))
     changes: dict[str, NDArray[np.float32]] = {}
+    with torch.inference_mode():
+        outputs = whole.outputs(given, every_layer=True)
     for layer, source in sources(graph.architecture.layers).items():
         if source is None or source not in kept or len(kept[source]) == counts[source]:
             continue
-        units = torch.from_numpy(kept[layer]) if layer in kept else None
-        whole.get_submodule(layer).register_forward_hook(_note(layer, units, wanted))
+        wanted = outputs[layer]
+        if layer in kept:
+            wanted = wanted[:, torch.from_numpy(kept[layer])]
         narrow.get_submodule(layer).register_forward_pre_hook(
             _correct(layer, wanted, changes, ridge, rng)
         )
     with torch.inference_mode():
-        given = torch.from_numpy(np.array(observations))
-        whole(given)
         narrow(given)
     return changes
 
 
-def _note(layer: str, units: Tensor | None, wanted: dict[str, Tensor]) -> Callable[..., None]:
-    def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        wanted[layer] = output if units is None else output[:, units]
-
-    return hook
-
-
 def _correct(
     layer: str,
-    wanted: dict[str, Tensor],
+    wanted: Tensor,
     changes: dict[str, NDArray[np.float32]],
     ridge: float,
     rng: np.random.Generator,
 ) -> Callable[..., None]:
     def hook(module: nn.Conv2d | nn.Linear, inputs: tuple[Tensor, ...]) -> None:
-        read, given = inputs[0], wanted.pop(layer)
+        read, given = inputs[0], wanted
         if isinstance(module, nn.Conv2d):
             read, given = _some_rows(module, read, given, rng)
         weight, bias = module.weight, module.bias

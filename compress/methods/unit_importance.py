@@ -77,20 +77,13 @@ def activations(policy: Policy, observations: NDArray[Any]) -> dict[str, NDArray
 
     from compress.graphs.graph_network import GraphNetwork
 
-    architecture = policy.graph.architecture
-    counts = unit_counts(architecture.layers)
+    layers = policy.graph.layers(with_value=True)
+    counts, reads = unit_counts(layers), sources(layers)
     network = GraphNetwork(policy.graph).load(policy.tensors)
-    given: dict[str, NDArray[np.float32]] = {}
-
-    def note(source: str) -> Any:
-        def hook(_: Any, inputs: tuple[Any, ...]) -> None:
-            given[source] = inputs[0].numpy().reshape(len(observations), counts[source], -1)
-
-        return hook
-
-    for layer, source in sources(architecture.layers).items():
-        if source is not None and source in counts:
-            network.get_submodule(layer).register_forward_pre_hook(note(source))
     with torch.inference_mode():
-        network(torch.from_numpy(np.array(observations)))
-    return given
+        outputs = network.outputs(torch.from_numpy(np.array(observations)), every_layer=True)
+    return {
+        source: outputs[layer.reads[0]].numpy().reshape(len(observations), counts[source], -1)
+        for layer in layers
+        if (source := reads.get(layer.name)) in counts and source is not None
+    }
