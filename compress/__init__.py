@@ -5,7 +5,7 @@
     policy = ArtifactRuntime(architecture).load(artifact)
     logits = policy.step({"observation": observations}).parameters
 
-Torch is imported by the first link that computes with it: who runs ONNX artifacts never pays.
+The first link that computes with torch imports it; ONNX artifacts run without it.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Artifact:
         tensors: by the names of `graph.tensors()`.
         probe_observations: leaf → `[P, *shape]`.
         probe_logits: `[P, A]` float32 that the compressor's runtime gave for them.
-        fidelity: to the original, on visited observations, floor included; measured at
+        fidelity: to the original, on visited observations, with `min_action_prob`; measured at
             `fidelity.version`, since not every version is compared.
         latency_ms: milliseconds a call by batch size, one thread, where it was made.
         min_action_prob: least probability that every action keeps.
@@ -132,16 +132,8 @@ def check_artifact(artifact: Artifact, architecture: Architecture) -> None:
             f"artifact {artifact.chain}: of architecture {artifact.original}, expected "
             f"{mine.digest()}"
         )
-    if (its.observation_shape, its.observation_dtype, its.actions) != (
-        mine.observation_shape,
-        mine.observation_dtype,
-        mine.actions,
-    ):
-        raise RefusedArtifact(
-            f"artifact {artifact.chain}: {its.observation_dtype} {its.observation_shape} → "
-            f"{its.actions} actions, expected {mine.observation_dtype} {mine.observation_shape} → "
-            f"{mine.actions}"
-        )
+    if its.spaces != mine.spaces:
+        raise RefusedArtifact(f"artifact {artifact.chain}: {its.spaces}, expected {mine.spaces}")
     if list(artifact.probe_observations) != [OBSERVATION]:
         raise RefusedArtifact(
             f"artifact {artifact.chain}: {len(artifact.probe_observations)} leaves in its probe, "

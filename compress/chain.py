@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from time import perf_counter
 
@@ -40,7 +40,7 @@ class CompressorChain:
         fidelity_every: versions between two such comparisons; in between the last one stands.
 
     Raises:
-        ChainError: a floor that is no probability.
+        ChainError: a `min_action_prob` that is none.
     """
 
     def __init__(
@@ -138,9 +138,7 @@ class CompressorChain:
         return found
 
     def compress(self, policy: Policy, context: Context) -> Artifact:
-        """The artifact of this version.
-
-        `seconds` then says how long each link took, and "artifact" for what comes after them.
+        """The artifact of this version; `seconds` then has the time of each step and link.
 
         Args:
             policy: uncompressed, with its value.
@@ -151,40 +149,45 @@ class CompressorChain:
             NeedsObservations: a link needs observations and there are none yet.
             DivergedTraining: a student's training gave numbers that are not finite.
             DeadStudent: a student can learn no more; the next version begins another one.
-            Exception: whatever a link of somebody's own raises.
+            Exception: any error of a user's own link.
         """
-        started = perf_counter()
-        check_tensors(policy.graph, policy.tensors, with_value=True)
+        self.seconds = {}
+        with self._timed("check"):
+            check_tensors(policy.graph, policy.tensors, with_value=True)
         context.begin(policy)
         for link in self._working:
             if link.needs_observations:
                 # before the first link works in vain
                 context.need_observations(link.id)
-        self.seconds = {"check": perf_counter() - started}
         current = policy
         for link in self._working:
-            started = perf_counter()
-            current = link.compress(current, context)
-            self.seconds[link.id] = self.seconds.get(link.id, 0.0) + perf_counter() - started
+            with self._timed(link.id):
+                current = link.compress(current, context)
         return self._artifact(policy, current, context)
 
-    def _artifact(self, original: Policy, compressed: Policy, context: Context) -> Artifact:
+    @contextmanager
+    def _timed(self, step: str) -> Iterator[None]:
         started = perf_counter()
-        graph = compressed.graph
-        given = compressed.tensors
+        yield
+        self.seconds[step] = self.seconds.get(step, 0.0) + perf_counter() - started
+
+    def _artifact(self, original: Policy, compressed: Policy, context: Context) -> Artifact:
+        graph, given = compressed.graph, compressed.tensors
         tensors = {name: given[name] for name in graph.tensors() if name in given}
-        check_tensors(graph, tensors)
         self._versions += 1
         compared = self._comparison_is_due(context)
         timed = self._measured is None or self._measured[0] != graph.digest()
-        # to answer the probe alone, no session of its own is worth its making
-        brief = not (compared or timed)
-        executable = self._graphs.executable(graph, tensors, brief=brief)
-        self.seconds["session"], started = perf_counter() - started, perf_counter()
+        with self._timed("session"):
+            check_tensors(graph, tensors)
+            # a session of its own is not worth its making for the probe alone
+            executable = self._graphs.executable(graph, tensors, brief=not (compared or timed))
         rng = np.random.default_rng((context.seed, self._versions))
         probe = self._observations(graph.architecture, context, _PROBES, rng)
-        fidelity = self._compare(original, executable, context, rng)
-        self.seconds["fidelity"], started = perf_counter() - started, perf_counter()
+        if compared:
+            with self._timed("fidelity"):
+                self._fidelity = (self.id, self._compare(original, executable, context, rng))
+        with self._timed("probe"):
+            answers = _answers(executable, probe)
         artifact = Artifact(
             at=original.at,
             chain=self.id,
@@ -192,15 +195,13 @@ class CompressorChain:
             graph=graph,
             tensors=tensors,
             probe_observations={OBSERVATION: probe},
-            probe_logits=_answers(executable, probe),
-            fidelity=fidelity,
+            probe_logits=answers,
+            fidelity=self._fidelity[1] if self._fidelity else Fidelity(version=original.at.version),
             latency_ms=self._latency(graph, executable, context, rng),
             min_action_prob=self._min_action_prob,
         )
-        self.seconds["probe"], started = perf_counter() - started, perf_counter()
-        artifact = replace(artifact, digest=artifact.computed_digest())
-        self.seconds["digest"] = perf_counter() - started
-        return artifact
+        with self._timed("digest"):
+            return replace(artifact, digest=artifact.computed_digest())
 
     def _observations(
         self, architecture: Architecture, context: Context, count: int, rng: np.random.Generator
@@ -215,29 +216,19 @@ class CompressorChain:
         return rng.normal(size=shape).astype(np.float32)
 
     def _compare(
-        self,
-        original: Policy,
-        executable: Executable,
-        context: Context,
-        rng: np.random.Generator,
+        self, original: Policy, executable: Executable, context: Context, rng: np.random.Generator
     ) -> Fidelity:
-        if not self._comparison_is_due(context):
-            known = self._fidelity
-            return known[1] if known is not None else Fidelity(version=original.at.version)
         observations = context.sample_to_compare(self._fidelity_observations, rng)
         distribution = distribution_of(original.graph.architecture.action_spec)
-        fidelity = Fidelity.of(
+        return Fidelity.of(
             distribution,
             _finite(original_logits(context, observations), "the policy"),
-            # of what acts: the floor is mixed in
+            # as actors sample
             distribution.with_min_action_prob(
-                _answers(executable, observations),
-                self._min_action_prob,
+                _answers(executable, observations), self._min_action_prob
             ),
             original.at.version,
         )
-        self._fidelity = (self.id, fidelity)
-        return fidelity
 
     def _comparison_is_due(self, context: Context) -> bool:
         """Whether this version is compared with its original: not without observations."""
@@ -266,7 +257,7 @@ class CompressorChain:
 
 def original_logits(context: Context, observations: NDArray[np.generic]) -> NDArray[np.float32]:
     """The uncompressed policy's fp32 logits `[N, A]`."""
-    import torch  # imported here: whoever only runs artifacts never pays for it
+    import torch  # imported here: to run ONNX artifacts needs no torch
 
     with torch.inference_mode():
         logits, _ = context.network(torch.from_numpy(np.array(observations)))
@@ -278,7 +269,7 @@ def _one_thread(graph: PolicyGraph) -> AbstractContextManager[None]:
     """In this block the graph's runtime has one thread; sessions of ONNX Runtime have no more."""
     if graph.runtime == "onnx":
         return nullcontext()
-    # imported here: who runs ONNX never pays for torch
+    # imported here: to run ONNX artifacts needs no torch
     from compress.runtimes.torch_runtime import one_thread
 
     return one_thread()

@@ -18,11 +18,11 @@ class Link(ABC):
     """One method of compression: takes a policy and a context, hands on a policy.
 
     A link of your own is one class: an `id`, a `plan` and a `compress`. Try it with
-    `check_compressor`. What it wants to remember from version to version (masks, a student, ranges
+    `check_compressor`. State that it keeps from version to version (masks, a student, ranges
     of activations) belongs in `context.memory(self.owner)`.
 
     Attributes:
-        needs_observations: it cannot work before actors have visited some, and is not asked to.
+        needs_observations: it cannot work before actors have visited some, and is not run then.
         ignores_input: its result does not depend on what the links before made; a chain does not
             run those.
         widths_from_weights: the widths follow from the weights; those of `plan` are an estimate.
@@ -57,7 +57,7 @@ class Link(ABC):
         """
 
     def gauges(self, memory: Mapping[str, Any]) -> dict[str, float]:
-        """What is worth seeing of the last version, by name; none unless a link says otherwise.
+        """Numbers about the last version for the metrics, by name; none by default.
 
         Args:
             memory: the link's own, `context.memory(self.owner)`.

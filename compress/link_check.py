@@ -1,11 +1,11 @@
-"""`check_compressor`: tells the author of a link what is wrong with it."""
+"""`check_compressor`: finds what is wrong with a link."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from numbers import Real
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,8 +54,7 @@ def check_compressor(link: Link, architecture: Architecture | None = None) -> No
             made.append(_copied(results[-1]))
             _check_gauges(link, context.memory(link.owner))
     for policy, before in zip(policies, kept, strict=True):
-        if (tensor := _changed(policy, before)) is not None:
-            _fail(f"{name}: compress changed the tensor {tensor!r} of the policy it was given")
+        _require_same(policy, before, f"{name}: compress changed {{}} of the policy it was given")
     _require(
         np.array_equal(observations, visited),
         f"{name}: compress changed context.observations, which the other links read too",
@@ -63,43 +62,34 @@ def check_compressor(link: Link, architecture: Architecture | None = None) -> No
     for i, result in enumerate(results):
         _check_result(link, architecture, planned, result, policies[i % 2].at)
     for result, before in zip(results, made, strict=True):
-        if (tensor := _changed(result, before)) is not None:
-            _fail(
-                f"{name}: compress changed the tensor {tensor!r} of a policy that it had handed on "
-                "before; make new arrays for each version"
-            )
+        breach = (
+            f"{name}: compress changed {{}} of a policy that it had handed on before; make new "
+        )
+        _require_same(result, before, breach + "arrays for each version")
     for first, again in zip(results[:2], results[2:], strict=True):
-        if (tensor := _changed(again, first.tensors)) is not None:
-            _fail(
-                f"{name}: two runs with one seed gave different {tensor!r}; draw what is random "
-                "from context.seed"
-            )
+        breach = f"{name}: two runs with one seed gave different {{}}; draw what is random from "
+        _require_same(again, first.tensors, breach + "context.seed")
     if not link.needs_observations:
         result = _without_observations(link, policies[0])
         _check_result(link, architecture, planned, result, policies[0].at)
 
 
-def _fail(breach: str) -> NoReturn:
-    # not by `assert`, which `python -O` takes out
-    raise AssertionError(breach)
-
-
 def _require(kept: bool, breach: str) -> None:
-    if not kept:
-        _fail(breach)
+    if not kept:  # not by `assert`, which `python -O` takes out
+        raise AssertionError(breach)
 
 
 def _copied(policy: Policy) -> dict[str, NDArray[Any]]:
     return {name: np.array(tensor) for name, tensor in policy.tensors.items()}
 
 
-def _changed(policy: Policy, before: Tensors) -> str | None:
-    """The name of a tensor that is not as it was; None when all are."""
+def _require_same(policy: Policy, before: Tensors, breach: str) -> None:
+    """Fail with the name of the first tensor that is not as it was."""
     for name, old in before.items():
         now = policy.tensors.get(name)
-        if now is None or not np.array_equal(now, old):
-            return name
-    return None
+        _require(
+            now is not None and np.array_equal(now, old), breach.format(f"the tensor {name!r}")
+        )
 
 
 def _check_gauges(link: Link, memory: Mapping[str, Any]) -> None:
@@ -155,15 +145,11 @@ def _check_result(
         not broken,
         f"{link.id}: plan promised another graph than compress made: {'; '.join(broken.values())}",
     )
-    same = (
-        made.architecture.observation_shape == architecture.observation_shape
-        and made.architecture.observation_dtype == architecture.observation_dtype
-        and made.architecture.actions == architecture.actions
-    )
-    _require(same, f"{link.id}: observations and actions must stay as they are")
+    spaces = (made.architecture.spaces, architecture.spaces)
+    _require(spaces[0] == spaces[1], f"{link.id}: observations and actions must stay as they are")
     _require(result.at == at, f"{link.id}: expected version {at}, got {result.at}")
     try:
-        # who acts needs no value: quantised and static graphs leave it out
+        # quantised and static graphs leave the value out
         with_value = made.precision == "fp32" and not made.static
         check_tensors(made, result.tensors, with_value=with_value)
     except RefusedTensors as error:

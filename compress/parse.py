@@ -1,4 +1,4 @@
-"""From what a configuration or a command line says to a compressor chain."""
+"""A compressor chain from a configuration or a command line."""
 
 from __future__ import annotations
 
@@ -44,8 +44,7 @@ def parse_chain(
 
     Args:
         items: in order.
-        any_processor: artifacts run on processors that nobody knows here: int8 in 7 bits, unless
-            an item says otherwise.
+        any_processor: artifacts run on other CPUs than this one: int8 in 7 bits by default.
         options: of `CompressorChain`.
 
     Raises:
@@ -132,6 +131,6 @@ def _users_link(name: str) -> Callable[..., Link]:
 
 
 def _words_of(error: Exception) -> str:
-    """What an error says, and its class where the words alone may say nothing."""
+    """An error's message, with its class where the message alone may be unclear."""
     telling = (AclearnError, ImportError, AttributeError, SyntaxError, TypeError, ValueError)
     return str(error) if isinstance(error, telling) and str(error) else repr(error)

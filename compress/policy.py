@@ -1,4 +1,4 @@
-"""What travels along a compressor chain: a policy, and the context that its links may look at."""
+"""The input of links: a policy, and the context of its chain."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Policy:
 
 @dataclass
 class Context:
-    """What links may look at beside the policy; one context serves a chain for its whole life.
+    """The data of links beside the policy; one context serves a chain for its whole life.
 
     Attributes:
         observations: `[N, *shape]` that actors visited lately, newest last; None before there are
@@ -79,23 +79,23 @@ class Context:
         """A new version enters the chain."""
         self.original, self._network = original, None
 
-    def need_observations(self, who: str) -> NDArray[Any]:
+    def need_observations(self, link: str) -> NDArray[Any]:
         """The visited observations.
 
         Raises:
             NeedsObservations: there are none yet.
         """
         if self.observations is None or len(self.observations) == 0:
-            raise NeedsObservations(f"{who} needs observations that actors visited")
+            raise NeedsObservations(f"{link} needs observations that actors visited")
         return self.observations
 
-    def sample(self, who: str, count: int, rng: np.random.Generator) -> NDArray[Any]:
+    def sample(self, link: str, count: int, rng: np.random.Generator) -> NDArray[Any]:
         """`count` of the visited observations, drawn without repetition where there are enough.
 
         Raises:
             NeedsObservations: there are none yet.
         """
-        return _drawn(self.need_observations(who), count, rng)
+        return _drawn(self.need_observations(link), count, rng)
 
     def sample_to_compare(self, count: int, rng: np.random.Generator) -> NDArray[Any]:
         """`count` of those on which an artifact is compared with its policy.

@@ -1,4 +1,4 @@
-"""Settings of links: pydantic models, what is said of wrong ones, and their table in the docs."""
+"""Settings of links: pydantic models, which also give messages and docs."""
 
 from __future__ import annotations
 

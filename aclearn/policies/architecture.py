@@ -61,6 +61,11 @@ class Architecture:
         return ActionSpec(self.actions)
 
     @property
+    def spaces(self) -> str:
+        """Its observations and actions, in words."""
+        return f"{self.observation_dtype} {self.observation_shape} → {self.actions} actions"
+
+    @property
     def convolves(self) -> bool:
         """Whether it has convolutions."""
         return any(layer.kind == "convolution" for layer in self.layers)

@@ -39,7 +39,7 @@ def build_onnx(graph: PolicyGraph, *, tensors_as_inputs: bool = False) -> bytes:
     only be made with all of them given; or, with `tensors_as_inputs`, an input of each call.
 
     uint8 observations go in raw: an fp32 graph casts and scales them itself, an int8 graph computes
-    with them as they are. The value head is left out, since who acts does not need it.
+    with them as they are. The value head is left out, since acting does not need it.
 
     Raises:
         ChainError: a layer is of a kind that `KINDS` has not.
@@ -82,7 +82,7 @@ def build_onnx(graph: PolicyGraph, *, tensors_as_inputs: bool = False) -> bytes:
 
 
 def onnx_tensors(graph: PolicyGraph) -> dict[str, TensorSpec]:
-    """The tensors that a session of `build_onnx(graph)` wants.
+    """The tensors of a session of `build_onnx(graph)`.
 
     ONNX Runtime computes fp16 and bf16 on a CPU in fp32 anyhow, so they are widened before.
     """

@@ -1,7 +1,6 @@
-"""Policy graphs: plain data that says how a policy's arithmetic is written.
+"""Policy graphs: plain data that describes how a policy is computed.
 
-An `Architecture` says which layers there are; a `PolicyGraph` adds what compression changes beside
-their widths. From it follow the names, shapes and dtypes of all tensors, so that an actor can check
+An `Architecture` has the layers; a `PolicyGraph` adds what compression changes beside their widths. From it follow the names, shapes and dtypes of all tensors, so that an actor can check
 an artifact, and build what runs it, without torch.
 """
 
@@ -51,7 +50,7 @@ class PolicyGraph:
         scale_folded: images are not divided by 255; the first layer's weights have it in them.
         precision: of the stored tensors; int8 also computes in int8.
         per_channel: int8 scales of the weights are one an output channel, not one a tensor.
-        reduced_range: int8 weights use 7 bits, for processors whose multiply-add saturates.
+        reduced_range: int8 weights use 7 bits, for CPUs whose multiply-add saturates.
         runtime: what executes it.
         static: a link has made a static graph of it; nothing can change it any more.
     """

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: How much more a new student may train in its first call: the first artifact is no random policy.
 _FIRST = 10
+#: Settings that `Student` has too.
+_TRAINING = {"learning_rate", "value_cost", "entropy_cost", "max_grad_norm"}
 
 
 def _known_student(student: Any) -> Any:
@@ -58,7 +60,7 @@ class DistillerSettings(Group):
         default=256,
         ge=1,
         description="drawn from what was visited lately, for each version; ten times as many for a "
-        "new student. The teacher is asked once of each, which costs more than a step of the "
+        "new student. The teacher computes each once, which costs more than a step of the "
         "student; where they are fewer than `steps` × `batch` it learns from each more than once",
     )
     learning_rate: float = Field(default=1e-3, gt=0.0, description="of Adam")
@@ -74,7 +76,7 @@ class DistillerSettings(Group):
         default=1,
         ge=1,
         description="versions that the observations serve, fewer while there are few; a young "
-        "policy moves within seconds, and with it what the teacher says",
+        "policy moves within seconds, and with it the teacher's answers",
     )
     first_steps: Annotated[Whole, Field(ge=1)] | None = Field(
         default=None,
@@ -93,8 +95,7 @@ class DistillerSettings(Group):
     )
     amp: Literal["auto", "bf16", "off"] = Field(
         default="auto",
-        description="auto computes in bf16 where the processor has it, bf16 everywhere, off in "
-        "fp32",
+        description="auto computes in bf16 where the CPU has it, bf16 everywhere, off in fp32",
     )
 
     @model_validator(mode="after")
@@ -109,9 +110,8 @@ class Distiller(ConfiguredLink[DistillerSettings]):
 
         KL(π_original ‖ π_smaller) + ½ (v_original − v_smaller)² − β H(π_smaller)
 
-    The teacher is the uncompressed policy, whatever links come before. It is asked once of each of
-    some observations that were visited lately, since to ask the large network costs more than to
-    teach the small one. A young policy moves as a whole within seconds, so that every version has
+    The teacher is the uncompressed policy, whatever links come before. It computes some recently
+    visited observations once each, since the large network costs more than a step of the small one. A young policy moves as a whole within seconds, so that every version has
     observations of its own unless `renew_every` says otherwise. The student is a smaller preset,
     or, without one, the policy that the links before made: pruning and distillation in pairs. It
     starts from its last result in every version; network and Adam live in the context's memory,
@@ -159,9 +159,9 @@ class Distiller(ConfiguredLink[DistillerSettings]):
                 )
             except ConfigError as error:
                 raise self.refuse(str(error)) from error
-        if _spaces(student) != _spaces(mine):
+        if student.spaces != mine.spaces:
             raise self.refuse(
-                f"the student has {_spaces(student)}, expected those of the policy, {_spaces(mine)}"
+                f"the student has {student.spaces}, expected those of the policy, {mine.spaces}"
             )
         return PolicyGraph(student)
 
@@ -204,9 +204,7 @@ class Distiller(ConfiguredLink[DistillerSettings]):
                 alive |= student.alive
                 losses.append(loss.total.item())
                 divergences.append(loss.kl.item())
-                if len(losses) >= steps:
-                    break
-                if context.clock() >= until:
+                if len(losses) >= steps or context.clock() >= until:
                     break
             tensors = student.tensors()
             check_tensors(graph, tensors, with_value=True)
@@ -237,10 +235,9 @@ class Distiller(ConfiguredLink[DistillerSettings]):
     def _distillation_data(
         self, most: int, context: Context, memory: dict[str, Any], rng: np.random.Generator
     ) -> DistillationData:
-        """The kept one, or from time to time one by this version on at most so many visited."""
-        from compress.methods.student import (
-            DistillationData,  # as below: to read and plan needs no torch
-        )
+        """The stored data, or new data of this version where they are due; `most` observations."""
+        # imported here, as below: to read and plan a chain needs no torch
+        from compress.methods.student import DistillationData
 
         count = min(most, len(context.need_observations(self.id)))
         data: DistillationData | None = memory.get("data")
@@ -266,16 +263,8 @@ class Distiller(ConfiguredLink[DistillerSettings]):
     def _make(self, graph: PolicyGraph, tensors: Tensors) -> Student:
         from compress.methods.student import Student
 
-        given = self.settings
-        return Student(
-            graph,
-            tensors,
-            learning_rate=given.learning_rate,
-            value_cost=given.value_cost,
-            entropy_cost=given.entropy_cost,
-            max_grad_norm=given.max_grad_norm,
-            amp_dtype=self._amp_dtype(),
-        )
+        how = self.settings.model_dump(include=_TRAINING)
+        return Student(graph, tensors, **how, amp_dtype=self._amp_dtype())
 
     def _amp_dtype(self) -> torch.dtype | None:
         from aclearn.policies.devices import choose_amp, choose_device
@@ -289,8 +278,3 @@ class Distiller(ConfiguredLink[DistillerSettings]):
             memory.pop("graph")
         else:
             memory["student"] = self._make(graph, memory["tensors"])
-
-
-def _spaces(architecture: Architecture) -> str:
-    shape, dtype = architecture.observation_shape, architecture.observation_dtype
-    return f"{dtype} observations {shape} and {architecture.actions} actions"

@@ -103,9 +103,9 @@ class LowRank(ConfiguredLink[LowRankSettings]):
             raise self.refuse(f"{names} is factored already; a chain has one low_rank")
         most = self._most(graph)
         ranks = self._paying(most)
-        dear = {name: most[name] for name in self.settings.layers or () if name not in ranks}
-        if dear or not ranks:
-            limits = ", ".join(f"{name} up to {rank}" for name, rank in (dear or most).items())
+        costly = {name: most[name] for name in self.settings.layers or () if name not in ranks}
+        if costly or not ranks:
+            limits = ", ".join(f"{name} up to {rank}" for name, rank in (costly or most).items())
             raise self.refuse(
                 f"two layers of rank {self._rank or 1} would cost no less than the one they "
                 f"replace; ranks that pay: {limits}"
@@ -116,7 +116,7 @@ class LowRank(ConfiguredLink[LowRankSettings]):
         """The policy with factored layers; a value's own layers stay as they are.
 
         So does a layer that pruning by all layers' weights has left too narrow for its rank to pay,
-        which nobody knew when the chain was planned.
+        which was unknown when the chain was planned.
         """
         state = self._state(policy, self._paying(self._most(policy.graph)), context)
         graph = _with_ranks(policy.graph, state.ranks)
@@ -182,7 +182,7 @@ class LowRank(ConfiguredLink[LowRankSettings]):
 
     def _decide(self, policy: Policy, planned: dict[str, int]) -> dict[str, int]:
         """The ranks that keep the wanted share, of the layers where they pay."""
-        assert self._share is not None  # who has a rank decides nothing
+        assert self._share is not None  # a given rank is not decided
         ranks = {}
         for name, largest in planned.items():
             weight = policy.tensors[f"{name}.weight"]

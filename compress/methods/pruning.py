@@ -34,7 +34,7 @@ class _Choice:
         generation: of the weights that it was made for.
         kept: the units that each layer keeps; chosen again now and then.
         age: versions since they were chosen.
-        changes: what `reconstruction` said for these units; None before there are observations.
+        changes: `reconstruction` for these units; None before there are observations.
         changes_age: versions since then.
         seen: how many observations were drawn last; 0 before any were.
         looks: how often they were drawn.
@@ -191,14 +191,14 @@ class Pruning(ConfiguredLink[PruningSettings]):
             known = None
         before = known
         available = 0 if context.observations is None else len(context.observations)
-        # what the first few said of hundreds of units must not act until the next one is due
+        # a measurement on few observations is not kept until the next one is due
         found = min(available, self.settings.observations)
         many_more = (known is not None and 0 < known.seen < found) and (
             found >= 2 * known.seen or found == self.settings.observations
         )
         by_activation = self.settings.importance == "activation"
-        # weights of a new generation are those of a checkpoint, or new ones: nobody knows how far
-        # they are from those that the units were chosen for and the corrections measured on
+        # weights of a new generation are those of a checkpoint, or new ones, and may be far
+        # from those that the units were chosen for and the corrections measured on
         chosen = (
             known is None
             or known.age >= self.settings.reselect_every

@@ -47,8 +47,8 @@ class QuantizerSettings(Group):
     )
     reduced_range: bool | None = Field(
         default=None,
-        description="weights of 7 bits, for processors without VNNI, whose multiply-add saturates "
-        "at 16 bits; null goes by this machine's processor, and is true where other machines take "
+        description="weights of 7 bits, for CPUs without VNNI, whose multiply-add saturates "
+        "at 16 bits; null goes by this machine's CPU, and is true where other machines take "
         "part (`network.bind_host`)",
     )
 
@@ -93,7 +93,7 @@ class Quantizer(ConfiguredLink[QuantizerSettings]):
         )
 
     def compress(self, policy: Policy, context: Context) -> Policy:
-        """The quantised policy; the value is left out, since who acts does not need it.
+        """The quantised policy; the value is left out, since acting does not need it.
 
         Raises:
             NeedsObservations: int8 has to be calibrated and there are none yet.
@@ -239,7 +239,7 @@ def quantise_weight(weight: NDArray[np.float32], scale: NDArray[np.float32]) -> 
 
 
 def to_float16(tensor: NDArray[np.float32]) -> NDArray[np.float16]:
-    """As float16; numbers beyond its range become its largest, infinite ones stay infinite."""
+    """As float16; numbers outside of its range become its largest, infinite ones stay infinite."""
     largest = np.finfo(np.float16).max
     clipped = np.clip(tensor, -largest, largest)
     return np.where(np.isinf(tensor), tensor, clipped).astype(np.float16)
@@ -255,7 +255,7 @@ def to_bfloat16(tensor: NDArray[np.float32]) -> NDArray[np.uint16]:
 
 
 def has_vnni() -> bool:
-    """Whether this processor multiplies uint8 by int8 without saturation at 16 bits."""
+    """Whether this CPU multiplies uint8 by int8 without saturation at 16 bits."""
     info = Path("/proc/cpuinfo")
     if not info.exists():
         return False

@@ -131,7 +131,7 @@ def _fit(read: Tensor, missing: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
     primal = width <= rows
     gram = (read.T @ read if primal else read @ read.T).double()
     variance = max(float(gram.trace()), _LEAST_VARIANCE * squares) / min(rows, width)
-    # an input that is zero throughout says nothing, and must not make the system singular
+    # an input that is zero throughout must not make the system singular
     gram.diagonal().add_(ridge * variance or 1.0)
     if primal:
         weight = torch.linalg.solve(gram, (read.T @ missing).double()).T.float()

@@ -26,7 +26,7 @@ class _StaticGraph(ConfiguredLink[NoSettings]):
         return replace(graph, runtime=self.runtime, static=True)
 
     def compress(self, policy: Policy, context: Context) -> Policy:
-        """The same tensors: the graph is built once by whoever runs it."""
+        """The same tensors: the runtime builds the graph once."""
         graph = self.plan(policy.graph)
         return policy.become(graph, {name: policy.tensors[name] for name in graph.tensors()})
 

@@ -69,7 +69,7 @@ def one_signed_layers(graph: PolicyGraph) -> list[str]:
 
 
 class DistillationData:
-    """Observations and what a teacher says of them, asked for once each and when first needed.
+    """Observations and a teacher's answers, computed once each when first needed.
 
     Args:
         observations: `[N, *shape]`; must not change as long as these data are used.
@@ -125,7 +125,7 @@ class Student:
 
     Two things keep a student's ReLUs alive. Where inputs have one sign, what all weights of a unit
     do together moves it in all states alike, and Adam's steps, as large for small gradients as for
-    large ones, add up in that direction until the unit is silent everywhere, and learns no more:
+    large ones, add up in that direction until the unit is zero everywhere, and learns no more:
     there gradients are centred (Yong et al. 2020, Gradient Centralization, eq. 1). And a teacher
     whose values rise or fall as a whole is followed by the value's bias at once, not by all weights
     little by little.
@@ -180,7 +180,7 @@ class Student:
 
         Args:
             x: observations `[N, *shape]`.
-            teacher_logits: `[N, A]`, what is to be said of them.
+            teacher_logits: `[N, A]`, the teacher's.
             teacher_values: `[N]`.
             renewed: the teacher is another than in the step before, if there was one; its mean
                 value on these observations becomes the student's first.
@@ -203,7 +203,7 @@ class Student:
         )
         self.optimiser.zero_grad(set_to_none=True)
         loss.total.backward()  # type: ignore[no-untyped-call]
-        # where nothing differs, a black screen say, living units may all be silent
+        # where nothing differs, as in black screens, all units may be zero and still learn later
         reached = bool(_gradient(self._first).any()) or not bool((x != x[:1]).any())
         for weight in self._centred:
             gradient = _gradient(weight)

@@ -1,4 +1,4 @@
-"""Structured pruning of modules that are no plain chain: residuals, branches, an LSTM."""
+"""Structured pruning of modules with residuals, branches, an LSTM."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ def compress_run(
     warn_of_idle_links(chain)
     visited = visit_run(saved)
     ways = []
-    plain = {"eager torch fp32": chain_of_words([]), "ONNX fp32": chain_of_words(["onnx"])}
-    for name, each in {**plain, chain.id: chain}.items():
+    uncompressed = {"eager torch fp32": chain_of_words([]), "ONNX fp32": chain_of_words(["onnx"])}
+    for name, each in {**uncompressed, chain.id: chain}.items():
         artifact, executable = compress_with(saved, each, visited, passes if each is chain else 1)
         returns: Sequence[float] = ()
         if episodes:

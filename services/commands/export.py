@@ -47,8 +47,8 @@ def export_run(
 
     Before it is written the model is run: its logits must be those that torch computes of the same
     graph and tensors, for int8 in exact integers, and those of the runtime that actors have. How
-    far they are from the policy's is in the metadata. Nobody knows where the file will be run: int8
-    weights have 7 bits, unless the chain says otherwise.
+    far they are from the policy's is in the metadata. The file may run on any CPU: int8
+    weights have 7 bits by default.
 
     Raises:
         AclearnError: the file, the run or the chain cannot be used, or the model does not answer as

@@ -1,4 +1,4 @@
-"""What a compressor makes of each new policy, and what of it is told: no socket."""
+"""The compressor's steps: artifacts of new policies, and its metrics; no socket."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LOGGER = logging.getLogger(__name__)
 #: Failures in a row after which the uncompressed policy is published: with an artifact that stays
 #: for ever, actors would fall behind until nothing of theirs is learned.
 _MOST_FAILURES = 5
-#: Newest intervals between two artifacts that the cadence is the mean of.
+#: Newest intervals between two artifacts that their mean is taken of.
 _INTERVALS = 16
 
 
@@ -48,7 +48,7 @@ class Compressor:
         architecture: of the uncompressed policy.
         config: the configuration's group.
         seed: of everything random.
-        clock: seconds, for the budgets of links and the cadence.
+        clock: seconds, for time limits of links and the intervals.
 
     Attributes:
         artifact: the newest one, None before the first.
@@ -110,7 +110,7 @@ class Compressor:
 
         `known` then stays too, so that these weights, or newer ones, are tried again. The
         uncompressed policy is published where the chain needs observations and there are none yet,
-        where the artifact is further away than `compressor.max_kl` or nobody knows how far, and
+        where the artifact is further away than `compressor.max_kl` or was not compared, and
         where a link fails before there is any artifact or several times in a row.
         """
         policy = Policy.of(self._architecture, tensors, at)

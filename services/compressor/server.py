@@ -1,4 +1,4 @@
-"""Artifacts for those who ask."""
+"""Replies to requests for artifacts."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ import pytest
 
 from aclearn.config import load_config
 from aclearn.types import PolicyVersion
-from compress import ArtifactPolicy, ChainError, Context, Policy, PolicyGraph, parse_chain
+from compress import ChainError, Context, Policy, PolicyGraph, parse_chain
 from services.compressor.core import Compressor
 from services.runtime.policy_factory import make_chain
-from tests.support.compressors import some_observations, some_tensors
+from tests.support.compressors import acting, some_observations, some_tensors
 from tests.support.layer_walk import outputs
 
 _FILE = """
@@ -78,8 +78,7 @@ def test_a_policy_goes_through_a_chain_with_the_link(config, tools) -> None:
     assert artifact.chain == "round=0.25>onnx"
     for name, tensor in artifact.tensors.items():
         np.testing.assert_array_equal(tensor, quarters(tensors)[name])
-    runtime = ArtifactPolicy(tools.flat)
-    runtime.swap(artifact)
+    runtime = acting(artifact, tools.flat)
     expected, _, _ = outputs(PolicyGraph(tools.flat), quarters(tensors), observations)
     np.testing.assert_allclose(runtime.logits(observations), expected, rtol=1e-5, atol=1e-6)
 
