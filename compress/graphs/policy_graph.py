@@ -1,7 +1,8 @@
 """Policy graphs: plain data that describes how a policy is computed.
 
-An `Architecture` has the layers; a `PolicyGraph` adds what compression changes beside their widths. From it follow the names, shapes and dtypes of all tensors, so that an actor can check
-an artifact, and build what runs it, without torch.
+An `Architecture` has the layers; a `PolicyGraph` adds what compression changes beside their widths.
+From it follow the names, shapes and dtypes of all tensors, so that an actor can check an artifact,
+and build what runs it, without torch.
 """
 
 from __future__ import annotations

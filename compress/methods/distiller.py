@@ -111,12 +111,13 @@ class Distiller(ConfiguredLink[DistillerSettings]):
         KL(π_original ‖ π_smaller) + ½ (v_original − v_smaller)² − β H(π_smaller)
 
     The teacher is the uncompressed policy, whatever links come before. It computes some recently
-    visited observations once each, since the large network costs more than a step of the small one. A young policy moves as a whole within seconds, so that every version has
-    observations of its own unless `renew_every` says otherwise. The student is a smaller preset,
-    or, without one, the policy that the links before made: pruning and distillation in pairs. It
-    starts from its last result in every version; network and Adam live in the context's memory,
-    where `loss` and `kl` are the last call's means, `steps` the student's steps so far and `deaths`
-    the students before it.
+    visited observations once each, since the large network costs more than a step of the small one.
+    A young policy moves as a whole within seconds, so that every version has observations of its
+    own unless `renew_every` says otherwise. The student is a smaller preset, or, without one, the
+    policy that the links before made: pruning and distillation in pairs. It starts from its last
+    result in every version; network and Adam live in the context's memory, where `loss` and `kl`
+    are the last call's means, `steps` the student's steps so far and `deaths` the students before
+    it.
     """
 
     name = "distill"
