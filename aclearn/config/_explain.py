@@ -53,18 +53,10 @@ def walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldI
             yield from walk(group, f"{prefix}{key}.")
 
 
-def sections(model: type[BaseModel], prefix: str = "") -> dict[str, type[BaseModel]]:
-    """The sections below a model by their dotted key."""
-    found: dict[str, type[BaseModel]] = {}
-    for key, field in fields_of(model).items():
-        if group := group_of(field):
-            found |= {f"{prefix}{key}": group, **sections(group, f"{prefix}{key}.")}
-    return found
-
-
-def holds_text(field: FieldInfo) -> bool:
-    """Whether a field takes any text that fits its pattern, and nothing else but null."""
-    return field.annotation in (str, str | None)
+def sections(model: type[BaseModel]) -> frozenset[str]:
+    """The sections below a model by their dotted key, "" for itself."""
+    keys = [key.split(".") for key, _ in walk(model)]
+    return frozenset(".".join(key[:depth]) for key in keys for depth in range(len(key)))
 
 
 def find(model: type[BaseModel], location: Sequence[str | int], data: Any) -> tuple[str, FieldInfo]:

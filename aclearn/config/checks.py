@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from aclearn.config.roles import MAX_PROCESSES
@@ -11,98 +12,85 @@ if TYPE_CHECKING:
     from aclearn.config.model import Config
 
 
-def contradictions(config: Config) -> list[str]:
-    """One sentence for each pair of values that cannot both hold; empty when all agree.
+def contradictions(config: Config) -> Iterator[str]:
+    """One sentence for each pair of values that cannot both hold.
 
     Each sentence starts with the dotted key to look at and says how to mend it.
     """
-    return [
-        *_env(config),
-        *_learning(config),
-        *_deterministic(config),
-        *_roles(config),
-        *_compressor(config),
-        *_tuner(config),
-        *_network(config),
-    ]
+    for check in (_env, _learning, _deterministic, _roles, _compressor, _tuner, _network):
+        yield from check(config)
 
 
-def _env(config: Config) -> list[str]:
-    env, found = config.env, []
+def _env(config: Config) -> Iterator[str]:
+    env = config.env
     if env.is_atari and env.frame_stack != 1:
-        found.append(
+        yield (
             f"env.frame_stack: {env.id} stacks its frames in the emulator; leave this at 1 and set "
             f"env.atari.frame_stack to {env.frame_stack}"
         )
     if not env.is_atari and env.life_loss_ends:
-        found.append(
+        yield (
             f"env.life_loss_ends: {env.id} is not an Atari game (their ids start with ALE/), and "
             "only those tell of lives; remove it"
         )
     if not env.is_atari and env.atari != type(env.atari)():
-        found.append(
+        yield (
             f"env.atari: {env.id} is not an Atari game (their ids start with ALE/), so these keys "
             "would have no effect; remove them"
         )
-    return found
 
 
-def _learning(config: Config) -> list[str]:
-    optimiser, trainer, found = config.optimiser, config.trainer, []
+def _learning(config: Config) -> Iterator[str]:
+    optimiser, trainer = config.optimiser, config.trainer
     if optimiser.schedule == "linear" and optimiser.schedule_steps is None:
-        found.append(
+        yield (
             "optimiser.schedule_steps: a linear schedule needs its length in learned agent steps, "
             "for instance 10_000_000; or set optimiser.schedule to constant"
         )
     if trainer.amp == "fp16" and trainer.device == "cpu":
-        found.append(
-            "trainer.amp: fp16 needs a GPU, and trainer.device is cpu; use bf16, auto or off"
-        )
-    return found
+        yield "trainer.amp: fp16 needs a GPU, and trainer.device is cpu; use bf16, auto or off"
 
 
-def _deterministic(config: Config) -> list[str]:
+def _deterministic(config: Config) -> Iterator[str]:
     if not config.run.deterministic:
-        return []
-    found = []
+        return
     if config.trainer.device not in ("auto", "cpu"):
-        found.append(
+        yield (
             "trainer.device: run.deterministic is bit-reproducible on the processor only; "
             f"set it to cpu or auto instead of {config.trainer.device}"
         )
     if config.trainer.workers != 1:
-        found.append(
+        yield (
             "trainer.workers: run.deterministic has one worker at a time; set it to 1 instead of "
             f"{config.trainer.workers}"
         )
     if config.actors.inference != "local":
-        found.append(
+        yield (
             "actors.inference: the batches of a predictor depend on timing, which "
             "run.deterministic rules out; set it to local"
         )
-    return found
 
 
-def _roles(config: Config) -> list[str]:
-    actors, predictor, found = config.actors, config.predictor, []
+def _roles(config: Config) -> Iterator[str]:
+    actors, predictor = config.actors, config.predictor
     if actors.inference == "predictor" and predictor.max_batch < actors.envs_per_group:
-        found.append(
+        yield (
             f"predictor.max_batch: {predictor.max_batch} observations do not hold one request of "
             f"an actor, which asks for actors.envs_per_group = {actors.envs_per_group} at once; "
             f"set it to {actors.envs_per_group} or more"
         )
     if predictor.min_batch > predictor.max_batch:
-        found.append(
+        yield (
             f"predictor.min_batch: {predictor.min_batch} is above predictor.max_batch, which is "
             f"{predictor.max_batch}; lower it to that or less"
         )
     if predictor.runtime == "onnx" and predictor.device.startswith("cuda"):
-        found.append(
+        yield (
             f"predictor.device: {predictor.device} needs a torch runtime, and predictor.runtime is "
             "onnx, which computes on the processor; set that to torch or torch-amp"
         )
     elif predictor.device.startswith("cuda") and config.compressor.chain:
-        found.append(
+        yield (
             f"predictor.device: {predictor.device} would have no effect, since what "
             "compressor.chain makes runs on the processor; set it to cpu or auto, or empty that"
         )
@@ -115,60 +103,58 @@ def _roles(config: Config) -> list[str]:
         processes["compressor.processes"] = config.compressor.processes
     if (together := sum(processes.values())) > MAX_PROCESSES:
         words = ", ".join(f"{key} {count}" for key, count in processes.items())
-        found.append(
+        yield (
             f"{most}: the run could have {together} processes ({words}), at most "
             f"{MAX_PROCESSES} are possible; lower it, and raise actors.envs_per_group instead"
         )
     supervisor, monitor = config.supervisor, config.monitor
     if supervisor.backoff_max_s < supervisor.backoff_first_s:
-        found.append(
+        yield (
             f"supervisor.backoff_max_s: {supervisor.backoff_max_s} s is shorter than "
             f"supervisor.backoff_first_s = {supervisor.backoff_first_s} s; set it to that or more"
         )
     if monitor.silent_after_s < 2 * monitor.heartbeat_every_s:
-        found.append(
+        yield (
             f"monitor.silent_after_s: {monitor.silent_after_s} s would call a role gone after one "
             f"late heartbeat; set it to {2 * monitor.heartbeat_every_s} s or more, twice "
             "monitor.heartbeat_every_s"
         )
     elif monitor.silent_after_s <= actors.step_timeout_s:
-        found.append(
+        yield (
             f"monitor.silent_after_s: {monitor.silent_after_s} s would have an actor killed for a "
             f"step that may take actors.step_timeout_s = {actors.step_timeout_s} s; set it to more"
         )
-    return found
 
 
-def _compressor(config: Config) -> list[str]:
+def _compressor(config: Config) -> Iterator[str]:
     compressor = config.compressor
     if compressor.max_kl is not None and compressor.fidelity_observations == 0:
-        return [
+        yield (
             f"compressor.max_kl: {compressor.max_kl} nats cannot be held, since "
             "compressor.fidelity_observations is 0, which compares nothing; set that to 32 or so, "
             "or max_kl to null"
-        ]
-    return []
+        )
 
 
-def _tuner(config: Config) -> list[str]:
-    tuner, found = config.tuner, []
+def _tuner(config: Config) -> Iterator[str]:
+    tuner = config.tuner
     if config.monitor.plugins and config.run.deterministic:
-        found.append(
+        yield (
             "monitor.plugins: run.deterministic has no monitor that would ask them; empty this "
             "list, or turn that off"
         )
     if not tuner.enabled:
-        return found
+        return
     if config.run.deterministic:
-        found.append(
+        yield (
             "tuner.enabled: a tuner decides by the clock, so run.deterministic cannot hold; "
             "turn one of them off"
         )
     if not tuner.counts:
-        found.append("tuner.counts: expected predictors, trainers or actors; it may change nothing")
+        yield "tuner.counts: expected predictors, trainers or actors; it may change nothing"
     heartbeat_s = config.monitor.heartbeat_every_s
     if 2 * heartbeat_s > tuner.longest_gap_s:
-        found.append(
+        yield (
             f"monitor.heartbeat_every_s: {heartbeat_s:g} s is too slow for windows of "
             f"tuner.every_s = {tuner.every_s:g} s, since one late heartbeat throws a window away; "
             f"lower it to {tuner.longest_gap_s / 2:g} s or less, "
@@ -185,21 +171,18 @@ def _tuner(config: Config) -> list[str]:
             continue
         most = getattr(tuner, bound.removeprefix("tuner."))
         if count > most:
-            found.append(
-                f"{key}: {count} is above {bound}, which is {most}; raise that or lower it"
-            )
-    return found
+            yield (f"{key}: {count} is above {bound}, which is {most}; raise that or lower it")
 
 
-def _network(config: Config) -> list[str]:
-    network, found = config.network, []
+def _network(config: Config) -> Iterator[str]:
+    network = config.network
     if network.keys_dir is None and not _is_loopback(network.bind_host):
-        found.append(
+        yield (
             f"network.bind_host: {network.bind_host} can be reached from other machines, so "
             "network.keys_dir must name a folder with keys; or set it to 127.0.0.1"
         )
     if network.announce_host in ("*", "0.0.0.0", "::"):
-        found.append(
+        yield (
             f"network.announce_host: nobody can connect to {network.announce_host}; set it to "
             "this machine's address, as others reach it"
         )
@@ -213,15 +196,14 @@ def _network(config: Config) -> list[str]:
         ):
             listeners[f"network.ports.{key}"] = port
             if port is not None and processes > 1:
-                found.append(
+                yield (
                     f"network.ports.{key}: {processes} processes of this machine cannot listen "
                     f"at one port, {port}; leave it null"
                 )
     taken: dict[int, str] = {}
     for key, port in listeners.items():
         if port is not None and (other := taken.setdefault(port, key)) != key:
-            found.append(f"{key}: {port} is the port of {other} too; set it to another one")
-    return found
+            yield f"{key}: {port} is the port of {other} too; set it to another one"
 
 
 def _is_loopback(host: str) -> bool:

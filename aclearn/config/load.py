@@ -19,8 +19,10 @@ from aclearn.errors import ConfigError
 _LOGGER = logging.getLogger(__name__)
 #: What the reader of YAML must know of the configuration.
 _KEYS = Keys(
-    sections=frozenset(["", *_explain.sections(Config)]),
-    texts=frozenset(key for key, field in _explain.walk(Config) if _explain.holds_text(field)),
+    sections=_explain.sections(Config),
+    texts=frozenset(
+        key for key, field in _explain.walk(Config) if field.annotation in (str, str | None)
+    ),
 )
 #: Folders beside the config.yaml of a run.
 _OF_A_RUN = ("checkpoints", "logs")
@@ -145,7 +147,7 @@ def _parse_override(text: str) -> _Override:
     if key.count(".") >= DEEPEST:
         raise ConfigError(f"{source}: nested more than {DEEPEST} deep")
     if key in _KEYS.sections:
-        first, _ = next(_explain.walk(_explain.sections(Config)[key], f"{key}."))
+        first = next(each for each, _ in _explain.walk(Config) if each.startswith(f"{key}."))
         raise ConfigError(
             f"{source}: {key} is a section, whose keys are set one by one, for instance {first}=…"
         )

@@ -115,7 +115,7 @@ class Config(Group):
 
     @model_validator(mode="after")
     def _groups_agree(self) -> Config:
-        found = contradictions(self)
+        found = list(contradictions(self))
         if found:
             raise ValueError("\n".join(found))
         return self
