@@ -20,6 +20,7 @@ from aclearn.extensions import load_extension, make_extension
 from aclearn.runs import is_metrics_line
 from aclearn.wire import encode
 from services.monitor.directive_channel import RolePayload
+from services.roles import ROLES
 from services.runtime.worker_pool import MOST_WORKERS
 
 _LOGGER = logging.getLogger(__name__)
@@ -136,6 +137,8 @@ def _check(directive: Directive) -> None:
         if not isinstance(payload, StopRun | Note):
             raise ValueError(f"the monitor takes StopRun and Note, got {payload!r:.200}")
         return
+    if directive.to not in ("all", "supervisor") and directive.to.split("-")[0] not in ROLES:
+        raise ValueError(f"expected a role, a name, all, supervisor or monitor: {directive.to!r}")
     if not isinstance(payload, RolePayload):
         raise ValueError(f"{directive.to} takes no {type(payload).__name__}")
     encode(payload, run="", sender="", sequence=0)

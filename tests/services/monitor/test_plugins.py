@@ -167,6 +167,7 @@ def test_a_plugin_that_raises_is_counted_told_once_and_the_others_go_on(tools, c
     [
         "stop",
         Directive("monitor", SetWorkers(2)),
+        Directive("trainr", SetWorkers(2)),
         Directive("trainer", Note("x")),
         Directive("trainer", StopRun("x")),
         Directive("trainer", SetWorkers(-1)),
