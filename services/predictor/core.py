@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from aclearn.distributions import Distribution
 from aclearn.rollout import PolicySnapshot, act
 from aclearn.telemetry import WaitMeter, part
-from aclearn.wire import ActReply
+from aclearn.types import State
+from aclearn.wire import ActReply, ActRequest
 from services.predictor.outbox import Answered, Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
 from services.runtime.worker_pool import Step
@@ -34,7 +35,7 @@ def answer_batch(
             name: _rows([request.observations[name] for request in requests])
             for name in requests[0].observations
         }
-        state = tuple(_rows(each) for each in zip(*(r.state for r in requests), strict=True))
+        state = _states_of(requests)
     with part("inference"):
         chosen = act(acting, distribution, observations, state, rng)
     answered = []
@@ -58,6 +59,17 @@ def answer_batch(
 def _rows(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """The arrays one after the other; one alone is not copied."""
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _states_of(requests: Sequence[ActRequest]) -> State:
+    """The states of all requests in one; zeros where a request has none yet."""
+    known = next((request.state for request in requests if request.state), ())
+    states = [
+        request.state
+        or tuple(np.zeros((request.size, *like.shape[1:]), np.float32) for like in known)
+        for request in requests
+    ]
+    return tuple(_rows(parts) for parts in zip(*states, strict=True))
 
 
 def make_step(

@@ -17,7 +17,14 @@ from aclearn.distributions import distribution_of
 from aclearn.errors import WireError
 from aclearn.rollout import PolicySnapshot
 from aclearn.telemetry import WaitMeter
-from aclearn.types import OBSERVATION, ActionSpec, LeafSpec, ObservationSpec, PolicyVersion
+from aclearn.types import (
+    OBSERVATION,
+    ActionSpec,
+    LeafSpec,
+    ObservationSpec,
+    PolicyOutput,
+    PolicyVersion,
+)
 from aclearn.wire import REPLY_WITHIN_S, ActCancel, ActReply, ActRequest, ErrorReply
 from compress import OnnxRuntime
 from services.predictor.core import answer_batch, make_step
@@ -109,6 +116,26 @@ def test_a_batch_gets_the_answers_that_each_request_would_get_alone(tools, sizes
         np.testing.assert_allclose(
             reply.log_prob, _CHOICE.log_prob(logits, reply.actions), rtol=1e-5, atol=1e-6
         )
+
+
+def test_a_policy_with_a_memory_gets_each_requests_state_and_gives_the_next_one_back() -> None:
+    def step(observations, state):
+        # it adds up what it sees
+        (memory,) = state or (np.zeros((len(observations[OBSERVATION]), 1), np.float32),)
+        memory = memory + observations[OBSERVATION].sum(1, keepdims=True)
+        return PolicyOutput(np.zeros((len(memory), 2), np.float32), state=(memory,))
+
+    acting = PolicySnapshot(SimpleNamespace(step=step), PolicyVersion(0, 1))
+    expected, stated = {}, []
+    # the one without a state has just begun
+    for item, first in zip(_pending([2, 1, 3]), [(10, 20), None, (-1, -2, -3)], strict=True):
+        state = () if first is None else (np.float32(first)[:, None],)
+        stated.append(replace(item, request=replace(item.request, state=state)))
+        seen = item.request.observations[OBSERVATION].sum(1)
+        expected[item.request.request] = seen + (np.zeros(1) if first is None else first)
+    for item, reply in answer_batch(stated, acting, _CHOICE, np.random.default_rng(5)):
+        (memory,) = reply.next_state
+        np.testing.assert_allclose(memory[:, 0], expected[item.request.request], rtol=1e-5)
 
 
 def test_a_worker_s_step_tells_whether_there_was_a_batch(tools) -> None:
