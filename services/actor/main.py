@@ -31,8 +31,8 @@ def make_actions(
 ) -> ActionSource:
     """The action source that `actors.inference` names."""
     if actors.inference == "predictor":
-        link = PeerLink(context, "predictor", "predictions", context.index)
-        return PredictorClient(link, lambda: link.follow(monitor), meter)
+        link = PeerLink(context, "predictions", context.index)
+        return PredictorClient(link, monitor, meter)
     # on the processor: a GPU is for predictors, which share it; each actor would take its own
     # half gigabyte of it and wait for the others
     client = make_policy_client(
@@ -60,7 +60,7 @@ def run_actor(context: RoleContext) -> int:
             actions=make_actions(config.actors, context, monitor, architecture, meter),
             counter=UnrollCounter(),
             sender=UnrollSender(
-                PeerLink(context, "trainer", "unrolls"),
+                PeerLink(context, "unrolls"),
                 monitor,
                 most_unacknowledged=config.actors.max_in_flight_unrolls,
                 meter=meter,

@@ -67,7 +67,7 @@ def run_compressor(context: RoleContext) -> int:
     server, endpoint = context.serve((ArtifactRequest,), config.network.ports.artifacts)
     kept = config.compressor.observations + config.compressor.fidelity_observations
     line = TrainerClient(
-        PeerLink(context, "trainer", "weights"),
+        PeerLink(context, "weights"),
         observations=max(1, round(kept * _OBSERVATIONS_SHARE)),
         observations_every_s=config.compressor.observations_every_s,
     )

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from aclearn.types import PolicyVersion
 from aclearn.wire import (
+    ErrorReply,
+    Message,
     NoNewerWeights,
     ObservationsRequest,
     RecentObservations,
@@ -19,13 +21,15 @@ from aclearn.wire import (
 )
 from services.runtime.monitor_client import MonitorClient
 from services.runtime.peer_link import PeerLink
+from services.runtime.request_client import RequestClient
+from services.runtime.requests import RetryPolicy
 
 _LOGGER = logging.getLogger(__name__)
 
-#: A question that got no answer for so long is asked again.
-_ANSWER_WITHIN_S = 5.0
 #: Least time between two questions for weights.
 _ASK_EVERY_S = 0.02
+_RETRY = RetryPolicy(answer_within_s=5.0)
+_WEIGHTS, _OBSERVATIONS = "weights", "observations"
 
 
 class TrainerClient:
@@ -39,45 +43,44 @@ class TrainerClient:
         observations_every_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._link, self._clock = link, clock
+        self._client = RequestClient[str](link, _RETRY, self._take, clock)
+        self._clock = clock
         self._count, self._every_s = observations, observations_every_s
         self._asked_weights = self._asked_observations = float("-inf")
-        self._waits_for_weights = False
+        self._weights: Weights | None = None
+        self._observations: dict[str, NDArray[Any]] | None = None
 
     def poll(
-        self, membership: MonitorClient, known: PolicyVersion, *, wanted: bool
+        self, monitor: MonitorClient, known: PolicyVersion, *, wanted: bool
     ) -> tuple[Weights | None, dict[str, NDArray[Any]] | None]:
         """Weights newer than `known` and observations, where they have come; asks for more.
 
         Args:
-            membership: names the trainer.
+            monitor: names the trainer.
             known: the newest version that is here.
             wanted: whether newer weights are wanted now.
         """
-        if self._link.follow(membership):
-            self._waits_for_weights = False
-        client, weights, observations = self._link.client, None, None
-        if client is None:
-            return None, None
-        while (envelope := client.receive(0.0)) is not None:
-            message = envelope.message
-            if isinstance(message, RecentObservations):
-                observations = message.observations
-                continue
-            self._waits_for_weights = False
-            if isinstance(message, Weights):
-                if PolicyVersion(message.generation, message.version) > known:
-                    weights = message
-            elif not isinstance(message, NoNewerWeights):
-                _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
-        now = self._clock()
-        late = now - self._asked_weights > _ANSWER_WITHIN_S
+        self._client.poll(monitor)
+        weights, self._weights = self._weights, None
+        observations, self._observations = self._observations, None
+        if weights is not None and PolicyVersion(weights.generation, weights.version) <= known:
+            weights = None
+        now, waiting = self._clock(), self._client.requests
         pause = now - self._asked_weights > _ASK_EVERY_S
-        if wanted and weights is None and pause and (late or not self._waits_for_weights):
-            request = WeightsRequest(known.generation, known.version)
-            self._waits_for_weights = client.send(request)
+        if wanted and weights is None and pause and _WEIGHTS not in waiting:
             self._asked_weights = now
-        due = now - self._asked_observations >= self._every_s
-        if due and client.send(ObservationsRequest(self._count)):
+            self._client.ask(_WEIGHTS, WeightsRequest(known.generation, known.version))
+        if now - self._asked_observations >= self._every_s and _OBSERVATIONS not in waiting:
             self._asked_observations = now
+            self._client.ask(_OBSERVATIONS, ObservationsRequest(self._count))
         return weights, observations
+
+    def _take(self, message: Message) -> str | None:
+        if isinstance(message, RecentObservations):
+            self._observations = message.observations
+            return _OBSERVATIONS
+        if isinstance(message, Weights):
+            self._weights = message
+        elif not isinstance(message, NoNewerWeights | ErrorReply):
+            _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
+        return _WEIGHTS

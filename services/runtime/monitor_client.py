@@ -29,12 +29,14 @@ from aclearn.wire import (
 )
 from services.runtime.health import WAITS_FOR_MONITOR, HealthFile, missing_role
 from services.runtime.refusal_log import say_refusal
+from services.runtime.requests import Requests, RetryPolicy
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Seconds between two questions to a monitor that has not answered: hellos, for instance.
-ASK_EVERY_S = 0.5
+#: A monitor that has not answered is asked again every half a second.
+ASKING = RetryPolicy(answer_within_s=0.5, retry_first_s=0.5, retry_most_s=0.5)
 
+_HELLO = "hello"
 #: Seconds without an answer after which a role says so in its log, once until it is answered.
 _SAY_UNANSWERED_AFTER_S = 5.0
 
@@ -117,8 +119,9 @@ class MonitorClient:
         self._heartbeat_every_s, self._health, self._clock = heartbeat_every_s, health, clock
         self._number_given = number_given
         self._answered_at = float("-inf")
-        self._known = False
-        self._next_hello = self._next_heartbeat = clock()
+        self._requests = Requests[str](ASKING)
+        self._next_heartbeat = clock()
+        self._say_hello()
         self._unanswered = UnansweredWarning(clock)
         self._waits = False
         self._refusals: set[str] = set()
@@ -142,12 +145,11 @@ class MonitorClient:
         while (envelope := self._client.receive(0.0)) is not None:
             self._take(envelope.message)
         now = self._clock()
-        if not self._known and now >= self._next_hello:
-            self._client.send(self._hello)
-            self._next_hello = now + ASK_EVERY_S
-        if not self._known:
+        for key, hello in self._requests.due(now):
+            self._requests.tried(key, now, sent=self._client.send(hello))
+        if _HELLO in self._requests:
             self._unanswered.look(now)
-        if self._known and now >= self._next_heartbeat:
+        elif now >= self._next_heartbeat:
             self._next_heartbeat = now + self._heartbeat_every_s
             self._send_heartbeat()
         if self._health is not None:
@@ -157,10 +159,6 @@ class MonitorClient:
     def socket(self) -> zmq.Socket[bytes]:
         """For pollers."""
         return self._client.socket
-
-    def of_role(self, role: str) -> list[Peer]:
-        """The living peers of one role, in order of their names."""
-        return sorted((p for p in self.peers if p.role == role), key=lambda peer: peer.name)
 
     def take_best_mean(self) -> float | None:
         """The highest mean return that the monitor has told a trainer of since the last call."""
@@ -216,6 +214,9 @@ class MonitorClient:
             return WAITS_FOR_MONITOR
         return missing_role(self._health.needs, {peer.role for peer in self.peers})
 
+    def _say_hello(self) -> None:
+        self._requests.add(_HELLO, self._hello, self._clock())
+
     def _stop(self, reason: str) -> None:
         if self.stop_reason is None:
             _LOGGER.info("event=told_to_stop reason=%r", reason)
@@ -242,12 +243,12 @@ class MonitorClient:
     def _take(self, message: Message) -> None:
         self._answered_at = self._clock()
         if isinstance(message, Peers):
-            self._known = True
+            self._requests.answered(_HELLO)
             self._unanswered.answered()
             self.peers, self.revision = tuple(message.peers), message.revision
         elif isinstance(message, HeartbeatReply):
-            if message.revision != self.revision:
-                self._known = False  # the monitor knows more: ask again
+            if message.revision != self.revision and _HELLO not in self._requests:
+                self._say_hello()  # the monitor knows more
         elif isinstance(message, MembershipReply):
             if message.action in ("stop", "leave"):
                 self.run_is_over |= message.action == "stop"
@@ -255,8 +256,7 @@ class MonitorClient:
             elif message.action == "wait":
                 self._wait(message.reason)
             elif message.action == "hello":
-                self._known = False
-                self._next_hello = self._clock()
+                self._say_hello()
         elif isinstance(message, SaveBest | SetWorkers | StopRole):
             # one that is lost is sent again, and so is an acknowledgement that is
             self._client.send(DirectiveAck(message.id))

@@ -19,17 +19,16 @@ class PeerLink:
 
     Args:
         context: of the role.
-        role: the peer's role.
-        endpoint: the name of the peer's endpoint.
-        index: which of several peers of that role, modulo their number.
+        endpoint: the name of the peer's endpoint, e.g. weights.
+        index: which of several peers that serve it, modulo their number.
 
     Attributes:
         client: of the peer's endpoint; None before there was a peer.
         peer: as the monitor named it when the client connected.
     """
 
-    def __init__(self, context: RoleContext, role: str, endpoint: str, index: int = 0) -> None:
-        self._context, self._role, self._endpoint, self._index = context, role, endpoint, index
+    def __init__(self, context: RoleContext, endpoint: str, index: int = 0) -> None:
+        self._context, self._endpoint, self._index = context, endpoint, index
         self._incarnation: str | None = None
         self._told: tuple[Peer, ...] | None = None
         self._there: list[str] = []
@@ -37,13 +36,19 @@ class PeerLink:
         self.client: Client | None = None
         self.peer: Peer | None = None
 
-    def follow(self, membership: MonitorClient) -> bool:
+    @property
+    def role(self) -> str:
+        """The peer's role; empty before there was a peer."""
+        return "" if self.peer is None else self.peer.role
+
+    def follow(self, monitor: MonitorClient) -> bool:
         """Connect to the peer that the monitor names now; True when it is another one."""
         # by identity, not by revision: a monitor that was started again counts from 0 again
-        if membership.peers is self._told:
+        if monitor.peers is self._told:
             return False
-        self._told = membership.peers
-        peers = [p for p in membership.of_role(self._role) if self._endpoint in p.endpoints]
+        self._told = monitor.peers
+        serving = (peer for peer in monitor.peers if self._endpoint in peer.endpoints)
+        peers = sorted(serving, key=lambda peer: peer.name)
         if not peers:
             return False  # keep the old connection: the peer may live although the monitor is new
         there = [p.incarnation for p in peers]
@@ -58,10 +63,10 @@ class PeerLink:
         self._incarnation = peer.incarnation
         self.peer = peer
         self.client = self._context.connect(peer.endpoints[self._endpoint])
-        _LOGGER.info("event=connected role=%s name=%s", self._role, peer.name)
+        _LOGGER.info("event=connected endpoint=%s name=%s", self._endpoint, peer.name)
         return True
 
     def pass_over(self) -> None:
-        """Let `follow` take the next peer of the role, until others of them are there."""
+        """Let `follow` take the next peer that serves the endpoint, until others do."""
         self._passed_over += 1
         self._told = None

@@ -11,12 +11,14 @@ from aclearn.errors import AclearnError
 from aclearn.policies import Architecture
 from aclearn.rollout import PolicySnapshot
 from aclearn.types import PolicyVersion
-from aclearn.wire import ErrorReply, NoNewerWeights
+from aclearn.wire import ErrorReply, Message, NoNewerWeights
 from compress import ArtifactRuntime, RefusedArtifact, RefusedTensors
 from services.runtime.monitor_client import MonitorClient
 from services.runtime.peer_link import PeerLink
 from services.runtime.policy_factory import make_runtime
 from services.runtime.policy_sources import ArtifactSource, PolicySource, make_weights_source
+from services.runtime.request_client import RequestClient
+from services.runtime.requests import RetryPolicy
 from services.runtime.role_context import RoleContext
 
 _LOGGER = logging.getLogger(__name__)
@@ -24,7 +26,15 @@ _LOGGER = logging.getLogger(__name__)
 #: After so many seconds without a connection, or with a request without an answer, the next peer is
 #: asked if there is one: a peer that died is listed until it has been silent for long. A compressor
 #: does not answer while it compresses, and the first time takes longest.
-_REACHED_WITHIN_S, _ANSWER_WITHIN_S = 5.0, 10.0
+_RETRY = RetryPolicy(
+    answer_within_s=10.0,
+    once=True,  # what is known may have changed: a new question takes its place
+    silent_after_s=10.0,
+    reached_within_s=5.0,
+    retry_first_s=0.05,
+    retry_most_s=0.4,
+)
+_NEWER = "a newer policy"
 #: Least time between two questions, and between two looks where nobody has to be asked.
 _ASK_EVERY_S, _LOOK_EVERY_S = 0.05, 0.01
 #: Swapping policies may take this share of a role's time; with costly swaps it asks less often.
@@ -57,9 +67,8 @@ class PolicyClient:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._link, self._source, self._clock = link, source, clock
-        self._asked_at: float | None = None
-        self._waits_since: float | None = None
+        self._client = RequestClient[str](link, _RETRY, self._take_message, clock)
+        self._source, self._clock = source, clock
         self._next_ask = clock()
         self._refused_at: PolicyVersion | None = None
         self._wants_uncompressed = False
@@ -76,51 +85,34 @@ class PolicyClient:
         """For the role's heartbeat: policies swapped in and refused since its start."""
         return {"policy_swaps": float(self.swaps), "policy_refused": float(self.refused)}
 
-    def poll(self, membership: MonitorClient) -> None:
+    def poll(self, monitor: MonitorClient) -> None:
         """Take an answer if there is one, and look or ask when it is time."""
-        if self._link.follow(membership):
-            self._asked_at = self._waits_since = None
-            if self._link.peer is not None:
-                self._source.follow(self._link.peer)
-        client = self._link.client
-        if client is None:
-            return
-        while (envelope := client.receive(0.0)) is not None:
-            self._asked_at = self._waits_since = None
-            self._next_ask = self._clock() + _ASK_EVERY_S
-            message = envelope.message
-            at = self._source.version(message)
-            if at is not None:
-                self._take(at, message, since=self._clock())
-            elif not isinstance(message, NoNewerWeights | ErrorReply):
-                _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
+        link = self._client.link
+        if self._client.poll(monitor) and link.peer is not None:
+            self._source.follow(link.peer)
         now = self._clock()
-        within_s = _REACHED_WITHIN_S if self._asked_at is None else _ANSWER_WITHIN_S
-        if self._waits_since is not None and now - self._waits_since > within_s:
-            self._asked_at = self._waits_since = None
-            self._link.pass_over()
-        if self._asked_at is None and now >= self._next_ask:
-            known = max(self.at, self._refused_at or self.at)
-            found = self._source.look(known)
-            if found is not None:
-                self._take(*found, since=now)
-            elif self._source.silent:
-                self._next_ask = self._clock() + _LOOK_EVERY_S
-            else:
-                self._ask(
-                    now,
-                    client.send(
-                        self._source.question(known, uncompressed=self._wants_uncompressed)
-                    ),
-                )
+        if link.client is None or self._client.requests.sent(_NEWER) or now < self._next_ask:
+            return
+        known = max(self.at, self._refused_at or self.at)
+        found = self._source.look(known)
+        if found is not None:
+            self._client.cancel(_NEWER)
+            self._take(*found, since=now)
+        elif self._source.silent:
+            self._next_ask = self._clock() + _LOOK_EVERY_S
+        elif _NEWER not in self._client.requests:
+            uncompressed = self._wants_uncompressed
+            self._client.ask(_NEWER, self._source.question(known, uncompressed=uncompressed))
 
-    def _ask(self, now: float, sent: bool) -> None:
-        """A question was sent, or could not be: nobody is connected."""
-        self._waits_since = now if self._waits_since is None else self._waits_since
-        if sent:
-            self._asked_at = now
-        else:
-            self._next_ask = now + _ASK_EVERY_S
+    def _take_message(self, message: Message) -> str:
+        """Whatever the peer says, the next question follows after a pause."""
+        self._next_ask = self._clock() + _ASK_EVERY_S
+        at = self._source.version(message)
+        if at is not None:
+            self._take(at, message, since=self._clock())
+        elif not isinstance(message, NoNewerWeights | ErrorReply):
+            _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
+        return _NEWER
 
     def _take(self, at: PolicyVersion, found: Any, *, since: float) -> None:
         """Swap it in; the next one comes after a pause for all that was done `since`."""
@@ -172,7 +164,7 @@ def make_policy_client(
     """
     if context.config.compressor.chain:
         source = ArtifactSource(ArtifactRuntime(architecture, threads=threads))
-        return PolicyClient(PeerLink(context, "compressor", "artifacts", context.index), source)
+        return PolicyClient(PeerLink(context, "artifacts", context.index), source)
     runtime = make_runtime(architecture, kind, threads=threads, device=device, max_batch=max_batch)
     weights = make_weights_source(context.config, architecture, runtime, kind)
-    return PolicyClient(PeerLink(context, "trainer", "weights"), weights)
+    return PolicyClient(PeerLink(context, "weights"), weights)

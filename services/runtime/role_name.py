@@ -11,8 +11,9 @@ from typing import Final
 from aclearn.errors import ConfigError
 from aclearn.wire import ErrorReply, MembershipReply, Number, NumberRequest
 from services.roles import RoleSpec
-from services.runtime.monitor_client import ASK_EVERY_S, UnansweredWarning
+from services.runtime.monitor_client import ASKING, UnansweredWarning
 from services.runtime.refusal_log import say_refusal
+from services.runtime.requests import Requests
 from services.runtime.role_context import RoleContext
 
 _LOGGER = logging.getLogger(__name__)
@@ -56,13 +57,13 @@ def ask_number(context: RoleContext, *, clock: Callable[[], float] = time.monoto
     """
     client = context.connect(context.monitor)
     unanswered, refusals = UnansweredWarning(clock), set[str]()
-    next_request = clock()
+    requests = Requests[str](ASKING)
+    requests.add(context.role, NumberRequest(context.role), clock())
     try:
         while not context.stop:
             now = clock()
-            if now >= next_request:
-                client.send(NumberRequest(context.role))
-                next_request = now + ASK_EVERY_S
+            for key, request in requests.due(now):
+                requests.tried(key, now, sent=client.send(request))
             unanswered.look(now)
             if context.health is not None:
                 context.health.say(lambda: "the monitor")

@@ -49,9 +49,6 @@ class KnownPeers:
         self.peers = tuple(peers)
         self.revision = self.revision + 1 if revision is None else revision
 
-    def of_role(self, role: str) -> list[Peer]:
-        return sorted((p for p in self.peers if p.role == role), key=lambda peer: peer.name)
-
 
 class RecordingRuntime:
     """Remembers the weights that it loads; the first tensor is all that they answer."""

@@ -90,7 +90,7 @@ class Pulling:
         peer = Peer("compressor", "compressor-0", context.incarnation, {"artifacts": endpoint})
         self.known.learn(peer)
         self.runtime = Acting(ArtifactRuntime(tools.flat))
-        self.link = PeerLink(roles("actor-0"), "compressor", "artifacts")
+        self.link = PeerLink(roles("actor-0"), "artifacts")
         self.source = ArtifactSource(self.runtime)
         self.client = PolicyClient(self.link, self.source, clock=self.clock)
 

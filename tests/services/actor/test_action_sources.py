@@ -100,10 +100,8 @@ class Asking:
         self.roles, self.tools = roles, tools
         self.clock, self.known = tools.Clock(), tools.KnownPeers()
         self.actor = roles("actor-0")
-        self.link = PeerLink(self.actor, "predictor", "predictions")
-        self.actions = PredictorClient(
-            self.link, lambda: self.link.follow(self.known), WaitMeter(), clock=self.clock
-        )
+        self.link = PeerLink(self.actor, "predictions")
+        self.actions = PredictorClient(self.link, self.known, WaitMeter(), clock=self.clock)
         self.start_predictor()
 
     def start_predictor(self) -> None:

@@ -18,7 +18,7 @@ class Shipping:
     def __init__(self, roles, tools, most: int = 2) -> None:
         self.roles, self.tools, self.known = roles, tools, tools.KnownPeers()
         self.actor = roles("actor-0")
-        self.link = PeerLink(self.actor, "trainer", "unrolls")
+        self.link = PeerLink(self.actor, "unrolls")
         self.sender = UnrollSender(self.link, self.known, most_unacknowledged=most)
         self.unroll = tools.make_unroll()
         self.start_trainer()
@@ -140,7 +140,7 @@ def test_a_waiting_sender_goes_on_with_the_trainer_that_was_started_again(shippi
 
 def test_without_a_trainer_the_sender_waits_without_spinning(roles, tools) -> None:
     sender = UnrollSender(
-        PeerLink(roles("actor-0"), "trainer", "unrolls"), tools.KnownPeers(), most_unacknowledged=2
+        PeerLink(roles("actor-0"), "unrolls"), tools.KnownPeers(), most_unacknowledged=2
     )
     looks = []
 

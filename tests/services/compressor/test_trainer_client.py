@@ -26,7 +26,7 @@ def _line(roles, tools, clock, *, observations_every_s: float):
     server, endpoint = trainer.serve((WeightsRequest, ObservationsRequest))
     known.learn(Peer("trainer", "trainer-0", trainer.incarnation, {"weights": endpoint}))
     line = TrainerClient(
-        PeerLink(roles("compressor-0"), "trainer", "weights"),
+        PeerLink(roles("compressor-0"), "weights"),
         observations=7,
         observations_every_s=observations_every_s,
         clock=clock,

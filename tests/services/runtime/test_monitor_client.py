@@ -87,7 +87,7 @@ def test_hello_is_said_at_once_and_again_every_half_second_until_it_is_answered(
     line.say(Peers(4, [Peer("trainer", "trainer-0", "t", {"unrolls": "ipc:///u"})]))
     assert line.next() == line.heartbeats[0]
     assert line.membership.revision == 4
-    assert [peer.incarnation for peer in line.membership.of_role("trainer")] == ["t"]
+    assert [peer.incarnation for peer in line.membership.peers] == ["t"]
     line.clock.now += 1.0
     assert line.quiet()
 

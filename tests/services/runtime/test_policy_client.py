@@ -22,7 +22,7 @@ class Pulling:
         self.roles, self.tools = roles, tools
         self.clock, self.known = tools.Clock(), tools.KnownPeers()
         self.runtime = tools.RecordingRuntime()
-        self.link = PeerLink(roles("actor-0"), "trainer", "weights")
+        self.link = PeerLink(roles("actor-0"), "weights")
         self.client = PolicyClient(self.link, WeightsSource(self.runtime), clock=self.clock)
         self.start_trainer()
 
@@ -171,7 +171,7 @@ def test_an_answer_without_weights_leaves_everything_as_it_was(pulling, answer) 
 
 def test_without_a_trainer_polling_does_nothing(roles, tools) -> None:
     runtime = tools.RecordingRuntime()
-    client = PolicyClient(PeerLink(roles("actor-0"), "trainer", "weights"), WeightsSource(runtime))
+    client = PolicyClient(PeerLink(roles("actor-0"), "weights"), WeightsSource(runtime))
     for _ in range(3):
         client.poll(tools.KnownPeers())
     assert (client.at, client.swaps, runtime.swapped) == (PolicyVersion(), 0, [])

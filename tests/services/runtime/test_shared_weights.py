@@ -33,7 +33,7 @@ class Sharing:
         self.clock, self.known = tools.Clock(), tools.KnownPeers()
         self.architecture = tools.flat
         self.runtime = Acting(OnnxRuntime(self.architecture))
-        self.link = PeerLink(roles("actor-0"), "trainer", "weights")
+        self.link = PeerLink(roles("actor-0"), "weights")
         buffer = SharedWeightsClient(self.architecture, "host", HostMemory, clock=self.clock)
         source = WeightsSource(self.runtime, buffer)
         self.client = PolicyClient(self.link, source, clock=self.clock)
