@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -15,8 +14,6 @@ from services.actor.env_groups import Group
 from services.actor.unroll_sender import UnrollSender
 from services.runtime.monitor_client import MOST_EPISODES
 from services.runtime.role_metrics import RoleMetrics
-
-_LOGGER = logging.getLogger(__name__)
 
 
 class Actor:

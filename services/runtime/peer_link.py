@@ -63,7 +63,7 @@ class PeerLink:
         self._incarnation = peer.incarnation
         self.peer = peer
         self.client = self._context.connect(peer.endpoints[self._endpoint])
-        _LOGGER.info("event=connected endpoint=%s name=%s", self._endpoint, peer.name)
+        _LOGGER.info("event=connected role=%s name=%s", peer.role, peer.name)
         return True
 
     def pass_over(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -33,8 +32,6 @@ from aclearn.wire import (
 )
 from services.runtime.health import HealthFile
 from services.runtime.monitor_client import MonitorClient
-
-_LOGGER = logging.getLogger(__name__)
 
 
 def cluster_keys(config: Config) -> ClusterKeys | None:

@@ -5,7 +5,6 @@ The learner's thread is busy for a whole update at a time; this one answers at o
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -33,8 +32,6 @@ from services.runtime.role_metrics import RoleMetrics
 from services.runtime.shared_weights import SHARED_WEIGHTS
 from services.runtime.worker_pool import WantedWorkers
 from services.trainer.admission import UnrollAdmission
-
-_LOGGER = logging.getLogger(__name__)
 
 #: Most observations that one request gets: about 14 MB of 84 × 84 × 4 images.
 _MOST_OBSERVATIONS = 512
@@ -91,7 +88,7 @@ class TrainerServer:
         self._endpoints = {"unrolls": unrolls, "weights": weights}
         if buffer is not None:
             self._endpoints[SHARED_WEIGHTS] = buffer
-        self._thread = threading.Thread(target=self._run, name="trainer-front", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="trainer-sockets", daemon=True)
         self._meter = WaitMeter()
         self._metrics = RoleMetrics(self._meter, [self._unrolls, self._weights], workers)
         self.stop_reason: str | None = None
