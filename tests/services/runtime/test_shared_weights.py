@@ -12,6 +12,7 @@ import torch
 from aclearn.config import Config, EnvConfig, RunConfig
 from aclearn.errors import SharingError
 from aclearn.learning import Learner
+from aclearn.learning.objective import make_objective
 from aclearn.policies.network import PolicyNetwork, tensors_of
 from aclearn.shared_weights import HostMemory, request_fds
 from aclearn.types import PolicyVersion
@@ -274,7 +275,7 @@ def test_on_the_cpu_only_host_memory_is_read(sharing, share, reads) -> None:
 def test_a_learner_posts_its_weights_in_the_order_of_the_buffer(sharing, tools) -> None:
     learner = Learner(
         tools.flat,
-        loss=_config().loss,
+        objective=make_objective(_config().loss, _config().correctors),
         optimiser=_config().optimiser,
         device=torch.device("cpu"),
         seed=11,
