@@ -5,13 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Any, Final
 
 from aclearn.wire import Heartbeat, Hello
 from services.roles import ROLES
 from services.runtime.role_name import MOST_NUMBER
-
-_Value = TypeVar("_Value", int, float)
 
 #: Most bytes of an incarnation and of a label, most endpoints of a role and bytes of each, most
 #: gauges and most labels of a heartbeat: one peer must not fill the messages that tell of all.
@@ -64,17 +62,13 @@ def number_fault(role: str) -> str | None:
 
 def without_too_much(heartbeat: Heartbeat) -> Heartbeat:
     """The heartbeat without gauges and labels beyond a status; a user's link may have many."""
-    gauges = _bounded(heartbeat.gauges, MOST_GAUGES)
-    waits, parts = _bounded(heartbeat.waits, MOST_LABELS), _bounded(heartbeat.parts, MOST_LABELS)
-    dropped = _bounded(heartbeat.dropped, MOST_LABELS)
-    if (gauges, waits, parts, dropped) == (
-        heartbeat.gauges,
-        heartbeat.waits,
-        heartbeat.parts,
-        heartbeat.dropped,
-    ):
+    most = {"gauges": MOST_GAUGES} | dict.fromkeys(("waits", "parts", "dropped"), MOST_LABELS)
+    bounded: dict[str, Any] = {
+        name: _bounded(getattr(heartbeat, name), count) for name, count in most.items()
+    }
+    if all(getattr(heartbeat, name) == values for name, values in bounded.items()):
         return heartbeat
-    return replace(heartbeat, gauges=gauges, waits=waits, parts=parts, dropped=dropped)
+    return replace(heartbeat, **bounded)
 
 
 class HeartbeatClaims:
@@ -111,6 +105,6 @@ class HeartbeatClaims:
         self._before.pop(incarnation, None)
 
 
-def _bounded(values: Mapping[str, _Value], most: int) -> dict[str, _Value]:
+def _bounded(values: Mapping[str, Any], most: int) -> dict[str, Any]:
     fitting = (item for item in values.items() if len(item[0].encode()) <= MOST_LABEL_BYTES)
     return dict(itertools.islice(fitting, most))
