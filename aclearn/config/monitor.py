@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
+from aclearn.config._explain import got
 from aclearn.config._fields import Group, Whole
 
-#: `module:Name` of a class.
-_Name = Annotated[str, Field(pattern=r"^[\w.]+:[\w.]+$")]
-#: A class, or with arguments `module:Name: {argument: value}`.
-PluginEntry = _Name | Annotated[dict[_Name, dict[str, Any]], Field(min_length=1, max_length=1)]
+
+def _plugin(entry: Any) -> dict[str, dict[str, Any]]:
+    """`module:Name` → arguments, of an entry with or without them."""
+    named = {entry: None} if isinstance(entry, str) else entry
+    if isinstance(named, Mapping) and len(named) == 1:
+        [(name, arguments)] = named.items()
+        arguments = {} if arguments is None else arguments
+        if ":" in str(name) and isinstance(arguments, Mapping):
+            return {str(name): dict(arguments)}
+    raise ValueError(
+        f"expected module:Name or one `module:Name: {{argument: value}}`, got {got(entry)}"
+    )
 
 
 class MonitorConfig(Group):
@@ -36,7 +46,7 @@ class MonitorConfig(Group):
         description="TCP port at which roles find the monitor; null stays on this machine and "
         "uses a socket file",
     )
-    plugins: list[PluginEntry] = Field(
+    plugins: list[Annotated[dict[str, dict[str, Any]], BeforeValidator(_plugin)]] = Field(
         default_factory=list,
         description="what of yours decides from the run's metrics: module:Name of a subclass of "
         "aclearn.control.MonitorPlugin each, or with arguments one `module:Name: {argument: "

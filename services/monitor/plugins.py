@@ -95,19 +95,19 @@ class Plugins:
 
 
 def load_plugins(
-    entries: Sequence[str | Mapping[str, Mapping[str, Any]]],
+    entries: Sequence[Mapping[str, Mapping[str, Any]]],
 ) -> dict[str, MonitorPlugin]:
     """The plug-ins of `monitor.plugins`, by name; the second of a name gets a number.
 
     Args:
-        entries: `module:Name` each, or one `module:Name: {argument: value}`.
+        entries: `module:Name` → arguments, one each.
 
     Raises:
         ConfigError: one cannot be imported or made, or is no `MonitorPlugin`.
     """
     plugins: dict[str, MonitorPlugin] = {}
     for number, entry in enumerate(entries):
-        [(name, arguments)] = [(entry, {})] if isinstance(entry, str) else entry.items()
+        [(name, arguments)] = entry.items()
         plugin = make_extension(
             load_extension(name, key="monitor.plugins"),
             arguments,

@@ -41,6 +41,17 @@ def refusal(text: str) -> str:
             "turn one of them off",
         ),
         (
+            "env: {id: a}\nrun: {deterministic: true}\n"
+            "monitor: {plugins: ['a:B', {'c:D': {x: 1}}]}",
+            "monitor.plugins: run.deterministic has no monitor that would ask them; empty this "
+            "list, or turn that off",
+        ),
+        (
+            "env: {id: a}\nmonitor: {plugins: [tuner]}",
+            "monitor.plugins[0]: expected module:Name or one `module:Name: {argument: value}`, got "
+            "'tuner' (text)",
+        ),
+        (
             "env: {id: a}\ntuner: {enabled: true, counts: []}",
             "tuner.counts: expected predictors, trainers or actors; it may change nothing",
         ),

@@ -206,17 +206,20 @@ def test_gauges_are_in_the_line_and_what_is_no_number_is_not(tools) -> None:
 
 def test_plugins_are_loaded_by_name_with_arguments() -> None:
     name = f"{__name__}:Named"
-    plugins = load_plugins([name, {name: {"text": "b"}}])
+    plugins = load_plugins([{name: {}}, {name: {"text": "b"}}])
     assert [plugin.text for plugin in plugins.values()] == ["", "b"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ("nowhere_at_all:X", "module 'nowhere_at_all' cannot be imported"),
-        (f"{__name__}:Namd", "did you mean Named"),
+        ({"nowhere_at_all:X": {}}, "module 'nowhere_at_all' cannot be imported"),
+        ({f"{__name__}:Namd": {}}, "did you mean Named"),
         ({f"{__name__}:Named": {"size": 3}}, "unexpected keyword argument 'size'"),
-        ("collections:Counter", "expected an instance of aclearn.control.plugin.MonitorPlugin"),
+        (
+            {"collections:Counter": {}},
+            "expected an instance of aclearn.control.plugin.",
+        ),
     ],
 )
 def test_a_plugin_that_cannot_be_loaded_is_named(entry, said: str) -> None:
