@@ -22,6 +22,6 @@ def refuse_recurrence(name: str) -> str | None:
     if not any(word in name.lower() for word in _RECURRENT):
         return None
     return (
-        f"{name!r} is recurrent, and recurrent policies are not supported: unrolls carry no state; "
+        f"{name!r} is recurrent, and recurrent policies are not supported: no layer keeps a state; "
         f"expected one of {', '.join(ARCHITECTURES)}"
     )

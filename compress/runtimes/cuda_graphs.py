@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from compress.graphs.graph_network import GraphNetwork
 from compress.graphs.policy_graph import PolicyGraph
+from compress.runtimes.cuda_stream import CudaStream
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -27,30 +28,6 @@ _RUNNER_WITHIN_S = 30.0
 
 #: One version's weights on the device, in the order of `PolicyGraph.tensors`; never written.
 DeviceWeights = tuple[Tensor, ...]
-
-
-class DeviceStream(Protocol):
-    """A stream of a device, and memory of the host that it reaches by itself."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where it is."""
-
-    def scope(self) -> AbstractContextManager[object]:
-        """What is enqueued within goes into the stream."""
-
-    def host_memory(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Memory of the host that copies need not wait for."""
-
-    def capture(self, step: Callable[[], None]) -> Callable[[], object]:
-        """What repeats `step` on the same memory, at less cost; called within the scope.
-
-        Raises:
-            RuntimeError: the step cannot be captured.
-        """
-
-    def wait(self) -> None:
-        """Until everything in the stream has ended."""
 
 
 def batch_sizes(most: int) -> tuple[int, ...]:
@@ -84,7 +61,7 @@ class Captures:
         self.work = True
 
     def attempt(
-        self, stream: DeviceStream, step: Callable[[], None], *, size: int
+        self, stream: CudaStream, step: Callable[[], None], *, size: int
     ) -> Callable[[], object]:
         """`step` captured, or as it is."""
         if not self.work:
@@ -130,7 +107,7 @@ class CudaGraphRunner:
     def __init__(
         self,
         graph: PolicyGraph,
-        stream: DeviceStream,
+        stream: CudaStream,
         *,
         sizes: tuple[int, ...],
         captures: Captures,

@@ -19,10 +19,10 @@ from compress.runtimes.cuda_graphs import (
     Captures,
     CudaGraphRunner,
     CudaGraphRunnerPool,
-    DeviceStream,
     DeviceWeights,
     batch_sizes,
 )
+from compress.runtimes.cuda_stream import CudaStream
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class CudaGraphRuntime:
     def __init__(
         self,
         architecture: Architecture,
-        make_stream: Callable[[], DeviceStream],
+        make_stream: Callable[[], CudaStream],
         *,
         device: torch.device,
         max_batch: int,

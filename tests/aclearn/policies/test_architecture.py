@@ -249,7 +249,7 @@ def test_an_unknown_preset_is_refused_with_the_names_that_exist() -> None:
 
 @pytest.mark.parametrize("name", ["impala-lstm", "LSTM", "nature-gru", "mlp_rnn"])
 def test_recurrent_networks_are_refused_by_name_with_the_reason(name: str) -> None:
-    reason = f"'{name}' is recurrent, .* unrolls carry no state; expected one of nature, accerl"
+    reason = f"'{name}' is recurrent, .* no layer keeps a state; expected one of nature, accerl"
     with pytest.raises(ConfigError, match=reason):
         _image(name)
     with pytest.raises(ConfigError, match=reason):

@@ -114,7 +114,7 @@ def test_without_observations_there_is_nothing_to_learn_from(small) -> None:
             "student: expected one of nature, .*got 'accerl-nett1'; did you mean accerl-net1",
         ),
         ({"student": "resnet"}, "student: expected one of nature, .*got 'resnet'"),
-        ({"student": "lstm-64"}, "student: 'lstm-64' is recurrent, .* unrolls carry no state"),
+        ({"student": "lstm-64"}, "student: 'lstm-64' is recurrent, .* no layer keeps a state"),
         ({"student": 4}, "student: expected one of nature, .*Architecture or null, got 4"),
         ({"steps": 0}, "steps: expected whole number ≥ 1, got 0"),
         ({"steps": 2.5}, r"steps: expected whole number ≥ 1, got 2\.5"),
