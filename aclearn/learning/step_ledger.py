@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pydantic import BaseModel, Field, field_serializer, field_validator
+
 from aclearn.config import MAX_PROCESSES
-from aclearn.errors import CheckpointError
+from aclearn.errors import CheckpointError, words_of
 
 _MAX_STEPS: Final = 2**53
 """Largest count that JSON readers and msgpack carry exactly; a claim beyond it is a lie."""
@@ -27,51 +28,50 @@ class LedgerError(AssertionError):
     """The account does not balance: a bug of the caller, not of a peer."""
 
 
-@dataclass
-class _Seen:
+class _Seen(BaseModel):
     """What the unrolls of one incarnation have told so far."""
 
-    sequence: int = -1
-    env_steps: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)
+    sequence: int
+    env_steps: int
+    dropped: dict[str, int]
 
 
-class StepLedger:
+_NOTHING_SEEN: Final = _Seen(sequence=-1, env_steps=0, dropped={})
+
+
+class StepLedger(BaseModel):
     """The trainer's account of agent steps, by actor incarnation.
 
     Pure and without a clock; owned by one thread. Nothing that a peer says can unbalance it: what
     does not add up is refused with a reason. A call that our own code must not make (learning more
     than is in flight) raises `LedgerError`.
+
+    Attributes:
+        env_steps: agent steps that the trainer knows to have been taken.
+        learned_steps: agent steps that entered an update.
+        in_flight_steps: agent steps admitted and neither learned nor dropped yet.
+        dropped_steps: agent steps that will never be learned, by reason.
+        opened: incarnations that have sent an unroll and are not closed.
+        closed: agent steps of the closed incarnations, the oldest first.
+        forgotten_steps: agent steps of incarnations that are not kept any more.
     """
 
-    def __init__(self) -> None:
-        self._open: dict[str, _Seen] = {}
-        self._closed: dict[str, int] = {}
-        self._forgotten_steps = 0
-        self._env_steps = 0
-        self._learned_steps = 0
-        self._in_flight_steps = 0
-        self._dropped_steps: dict[str, int] = {}
+    env_steps: int = 0
+    learned_steps: int = 0
+    in_flight_steps: int = 0
+    dropped_steps: dict[str, int] = Field(default_factory=dict)
+    opened: dict[str, _Seen] = Field(default_factory=dict)
+    closed: dict[str, int] = Field(default_factory=dict)
+    forgotten_steps: int = 0
 
-    @property
-    def env_steps(self) -> int:
-        """Agent steps that the trainer knows to have been taken."""
-        return self._env_steps
+    @field_validator("closed", mode="before")
+    @classmethod
+    def _of_pairs(cls, closed: Any) -> Any:
+        return dict(closed) if isinstance(closed, list) else closed
 
-    @property
-    def learned_steps(self) -> int:
-        """Agent steps that entered an update."""
-        return self._learned_steps
-
-    @property
-    def dropped_steps(self) -> dict[str, int]:
-        """Agent steps that will never be learned, by reason (a copy)."""
-        return dict(self._dropped_steps)
-
-    @property
-    def in_flight_steps(self) -> int:
-        """Agent steps admitted and neither learned nor dropped yet."""
-        return self._in_flight_steps
+    @field_serializer("closed")
+    def _as_pairs(self, closed: dict[str, int]) -> list[tuple[str, int]]:
+        return list(closed.items())  # a mapping would lose its order in a checkpoint
 
     def admit(
         self,
@@ -101,9 +101,9 @@ class StepLedger:
         Returns:
             None, "closed_incarnation", "duplicate" or "inconsistent_counter".
         """
-        if incarnation in self._closed:
+        if incarnation in self.closed:
             return "closed_incarnation"
-        seen = self._open.get(incarnation) or _Seen()
+        seen = self.opened.get(incarnation) or _NOTHING_SEEN
         if unroll_sequence <= seen.sequence:
             return "duplicate"
         gap = env_steps_before - seen.env_steps
@@ -120,17 +120,19 @@ class StepLedger:
             and all(count >= 0 for count in newly_dropped.values())
             and 0 <= dropped_in_gap <= gap
             and gap + in_unroll <= _MAX_GAP
-            and self._env_steps + gap + in_unroll <= _MAX_STEPS
+            and self.env_steps + gap + in_unroll <= _MAX_STEPS
         )
         if not consistent:
             return "inconsistent_counter"
         # put last: the first is the one that has been quiet longest
-        self._open.pop(incarnation, None)
-        self._open[incarnation] = _Seen(unroll_sequence, env_steps_after, dict(actor_dropped))
-        while len(self._open) > _OPEN_KEPT:
-            self.close(next(iter(self._open)))
-        self._env_steps += gap + in_unroll
-        self._in_flight_steps += steps
+        self.opened.pop(incarnation, None)
+        self.opened[incarnation] = _Seen(
+            sequence=unroll_sequence, env_steps=env_steps_after, dropped=dict(actor_dropped)
+        )
+        while len(self.opened) > _OPEN_KEPT:
+            self.close(next(iter(self.opened)))
+        self.env_steps += gap + in_unroll
+        self.in_flight_steps += steps
         for reason, count in newly_dropped.items():
             self._count_dropped(reason, count)
         self._count_dropped("lost", gap - dropped_in_gap)
@@ -143,7 +145,7 @@ class StepLedger:
             LedgerError: fewer are in flight.
         """
         self._leave_flight(steps, "learned")
-        self._learned_steps += steps
+        self.learned_steps += steps
 
     def dropped(self, reason: str, steps: int) -> None:
         """Move `steps` from in flight to dropped, under `reason`.
@@ -166,35 +168,31 @@ class StepLedger:
         Returns:
             The steps counted as "actor_lost" by this call.
         """
-        if incarnation in self._closed:
+        if incarnation in self.closed:
             return 0
-        seen = self._open.pop(incarnation, None) or _Seen()
+        seen = self.opened.pop(incarnation, None) or _NOTHING_SEEN
         lost = max(0, (env_steps or 0) - seen.env_steps)
-        if self._env_steps + lost > _MAX_STEPS:
+        if self.env_steps + lost > _MAX_STEPS:
             lost = 0
-        self._closed[incarnation] = seen.env_steps + lost
-        if len(self._closed) > _CLOSED_KEPT:
-            oldest = next(iter(self._closed))
-            self._forgotten_steps += self._closed.pop(oldest)
-        self._env_steps += lost
+        self.closed[incarnation] = seen.env_steps + lost
+        if len(self.closed) > _CLOSED_KEPT:
+            oldest = next(iter(self.closed))
+            self.forgotten_steps += self.closed.pop(oldest)
+        self.env_steps += lost
         self._count_dropped("actor_lost", lost)
         return lost
-
-    def open_incarnations(self) -> frozenset[str]:
-        """Incarnations that have sent an unroll and are not closed."""
-        return frozenset(self._open)
 
     def heartbeat_counters(self) -> dict[str, int]:
         """Counters of a trainer's heartbeat; `MetricsAggregator` adds those of the actors.
 
         `seen.<incarnation>` is how many agent steps of an actor are part of `env_steps`.
         """
-        closed = list(self._closed.items())[-_CLOSED_REPORTED:]
-        seen = {name: seen.env_steps for name, seen in self._open.items()} | dict(closed)
+        closed = list(self.closed.items())[-_CLOSED_REPORTED:]
+        seen = {name: seen.env_steps for name, seen in self.opened.items()} | dict(closed)
         return {
-            "env_steps": self._env_steps,
-            "learned_steps": self._learned_steps,
-            "in_flight_steps": self._in_flight_steps,
+            "env_steps": self.env_steps,
+            "learned_steps": self.learned_steps,
+            "in_flight_steps": self.in_flight_steps,
             **{f"seen.{incarnation}": env_steps for incarnation, env_steps in seen.items()},
         }
 
@@ -204,41 +202,26 @@ class StepLedger:
         Raises:
             LedgerError: with all the numbers.
         """
-        accounted = self._learned_steps + sum(self._dropped_steps.values()) + self._in_flight_steps
+        accounted = self.learned_steps + sum(self.dropped_steps.values()) + self.in_flight_steps
         by_incarnation = (
-            sum(seen.env_steps for seen in self._open.values())
-            + sum(self._closed.values())
-            + self._forgotten_steps
+            sum(seen.env_steps for seen in self.opened.values())
+            + sum(self.closed.values())
+            + self.forgotten_steps
         )
-        negative = min(self._in_flight_steps, self._learned_steps, *self._dropped_steps.values(), 0)
-        if self._env_steps != accounted or self._env_steps != by_incarnation or negative < 0:
+        negative = min(self.in_flight_steps, self.learned_steps, *self.dropped_steps.values(), 0)
+        if self.env_steps != accounted or self.env_steps != by_incarnation or negative < 0:
             raise LedgerError(
-                f"the step account does not balance: env_steps={self._env_steps} "
-                f"learned={self._learned_steps} dropped={self._dropped_steps} "
-                f"in_flight={self._in_flight_steps} (together {accounted}), "
+                f"the step account does not balance: env_steps={self.env_steps} "
+                f"learned={self.learned_steps} dropped={self.dropped_steps} "
+                f"in_flight={self.in_flight_steps} (together {accounted}), "
                 f"by incarnation {by_incarnation}: open="
-                f"{ {name: seen.env_steps for name, seen in self._open.items()} } "
-                f"closed={sum(self._closed.values())} forgotten={self._forgotten_steps}"
+                f"{ {name: seen.env_steps for name, seen in self.opened.items()} } "
+                f"closed={sum(self.closed.values())} forgotten={self.forgotten_steps}"
             )
 
     def state(self) -> dict[str, Any]:
         """The account as JSON-able values, for a checkpoint."""
-        return {
-            "open": {
-                name: {
-                    "sequence": seen.sequence,
-                    "env_steps": seen.env_steps,
-                    "dropped": dict(seen.dropped),
-                }
-                for name, seen in self._open.items()
-            },
-            "closed": [[name, env_steps] for name, env_steps in self._closed.items()],
-            "forgotten_steps": self._forgotten_steps,
-            "env_steps": self._env_steps,
-            "learned_steps": self._learned_steps,
-            "in_flight_steps": self._in_flight_steps,
-            "dropped_steps": dict(self._dropped_steps),
-        }
+        return self.model_dump()
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> StepLedger:
@@ -250,40 +233,31 @@ class StepLedger:
         Raises:
             CheckpointError: `state` is not what `state()` gives, or does not balance.
         """
-        ledger = cls()
         try:
-            for name, seen in state["open"].items():
-                dropped = {str(reason): int(count) for reason, count in seen["dropped"].items()}
-                ledger._open[name] = _Seen(int(seen["sequence"]), int(seen["env_steps"]), dropped)
-            ledger._closed = {str(name): int(env_steps) for name, env_steps in state["closed"]}
-            ledger._forgotten_steps = int(state["forgotten_steps"])
-            ledger._env_steps = int(state["env_steps"])
-            ledger._learned_steps = int(state["learned_steps"])
-            ledger._in_flight_steps = int(state["in_flight_steps"])
-            ledger._dropped_steps = {
-                str(reason): int(count) for reason, count in state["dropped_steps"].items()
-            }
+            if missing := cls.model_fields.keys() - state.keys():
+                raise KeyError(*sorted(missing))
+            ledger = cls.model_validate(state, strict=True)
             ledger.check()
-        except (KeyError, TypeError, ValueError, AttributeError, LedgerError) as exc:
+        except (KeyError, TypeError, ValueError, AttributeError, LedgerError) as error:
             raise CheckpointError(
-                f"the step account in the checkpoint cannot be used ({type(exc).__name__}: {exc}); "
-                "start again from an older checkpoint or under another run.name"
-            ) from exc
-        ledger.dropped("trainer_restart", ledger._in_flight_steps)
+                f"the step account in the checkpoint cannot be used ({words_of(error)}); start "
+                "again from an older checkpoint or under another run.name"
+            ) from error
+        ledger.dropped("trainer_restart", ledger.in_flight_steps)
         return ledger
 
     def _leave_flight(self, steps: int, how: str) -> None:
-        if not 0 <= steps <= self._in_flight_steps:
+        if not 0 <= steps <= self.in_flight_steps:
             raise LedgerError(
-                f"{steps} steps cannot be {how}: {self._in_flight_steps} are in flight "
-                f"(env_steps={self._env_steps} learned={self._learned_steps} "
-                f"dropped={self._dropped_steps})"
+                f"{steps} steps cannot be {how}: {self.in_flight_steps} are in flight "
+                f"(env_steps={self.env_steps} learned={self.learned_steps} "
+                f"dropped={self.dropped_steps})"
             )
-        self._in_flight_steps -= steps
+        self.in_flight_steps -= steps
 
     def _count_dropped(self, reason: str, steps: int) -> None:
         if steps == 0:
             return
-        if reason not in self._dropped_steps and len(self._dropped_steps) >= _MAX_REASONS:
+        if reason not in self.dropped_steps and len(self.dropped_steps) >= _MAX_REASONS:
             reason = "other"
-        self._dropped_steps[reason] = self._dropped_steps.get(reason, 0) + steps
+        self.dropped_steps[reason] = self.dropped_steps.get(reason, 0) + steps

@@ -102,7 +102,7 @@ class UnrollAdmission:
         """The counters of a heartbeat and the dropped steps by reason, of one moment."""
         with self._lock:
             self._ledger.check()
-            return self._ledger.heartbeat_counters(), self._ledger.dropped_steps
+            return self._ledger.heartbeat_counters(), dict(self._ledger.dropped_steps)
 
     def state(self) -> Mapping[str, Any]:
         """For a checkpoint."""

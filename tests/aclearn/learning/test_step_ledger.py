@@ -121,7 +121,7 @@ def test_a_closed_incarnation_is_fenced_and_its_unseen_steps_are_lost_once() -> 
     assert ledger.close("a", 200) == 0
     assert ledger.admit("a", 1, 40, 80, {}, 40) == "closed_incarnation"
     assert _numbers(ledger) == (95, 0, {"actor_lost": 55}, 40)
-    assert ledger.open_incarnations() == frozenset()
+    assert ledger.opened == {}
 
 
 def test_closing_what_was_never_seen_or_with_an_old_count_fences_it_too() -> None:
@@ -161,7 +161,8 @@ def test_a_closed_incarnation_stays_fenced_after_a_restart() -> None:
     [
         {"env_steps": 41},
         {"in_flight_steps": "many"},
-        {"open": []},
+        {"opened": []},
+        {"opened": {"a": {"sequence": 0, "env_steps": 40}}},
         {"closed": [["x", 1]]},
         {"dropped_steps": {"lag": -5}, "learned_steps": 5},
     ],
@@ -188,7 +189,7 @@ def test_learning_more_than_is_in_flight_is_a_bug_told_with_the_numbers() -> Non
 def test_check_tells_all_numbers_of_a_broken_account() -> None:
     ledger = StepLedger()
     ledger.admit("a", 0, 0, 40, {"env_fault": 3}, 37)
-    ledger._learned_steps += 1
+    ledger.learned_steps += 1
     with pytest.raises(LedgerError) as caught:
         ledger.check()
     text = str(caught.value)
@@ -228,8 +229,8 @@ def test_actors_that_come_and_go_for_ever_leave_the_account_exact_and_the_heartb
     for number in range(2000):
         assert ledger.admit(f"{number:032x}", 0, 5, 25, {}, 20) is None
         assert ledger.admit("stays", number + 1, number + 1, number + 2, {}, 1) is None
-    assert len(ledger.open_incarnations()) == 512
-    assert "stays" in ledger.open_incarnations()
+    assert len(ledger.opened) == 512
+    assert "stays" in ledger.opened
     # the one that was quiet longest is closed: the newest 511 and the one that went on are open
     assert ledger.admit(f"{1489:032x}", 1, 25, 45, {}, 20) is None
     assert ledger.admit(f"{1488:032x}", 1, 25, 45, {}, 20) == "closed_incarnation"
