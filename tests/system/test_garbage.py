@@ -55,7 +55,7 @@ def _junk() -> dict[str, list[bytes]]:
         "bad_header  ": [b"\x91" * 60_000],
         "header_too_large": [b"\xc1" * 70_000],
         "too_many_frames": [b"x"] * 300,
-        "wrong_version": [header.replace(b"protocol\x03", b"protocol\x63")],
+        "wrong_version": [header.replace(b"protocol\x04", b"protocol\x63")],
         "wrong_run": [bytes(encode(StatusRequest(), run="other", sender="x", sequence=1)[0])],
         "unexpected_kind": [bytes(encode(NoNewerWeights(), run="r", sender="x", sequence=1)[0])],
         "wrong_frames": [*unroll, b"one more"],
@@ -143,7 +143,7 @@ def _bad_unrolls_are_refused(run: Run, visitor: Visitor, endpoint: str) -> None:
     client = visitor.connect(endpoint)
     bad = {
         "rewards": np.full((5, 4), np.nan, np.float32),
-        "frames": np.zeros((6, 4, 3), np.float32),
+        "observations": {"observation": np.zeros((6, 4, 3), np.float32)},
         "actions": np.full((5, 4), 2, np.int32),
         "valid": np.ones((4, 4), np.bool_),
     }
