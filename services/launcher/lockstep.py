@@ -50,7 +50,7 @@ def run_lockstep(config: Config, folder: RunFolder, spec: EnvSpec, *, stop: Stop
     files = MonitorFiles(folder)
     now = time.monotonic()
     begun = now - started_seconds_ago(None, moment(now))
-    view = files.open_view(begun)
+    view = files.open_metrics(begun)
     last_line = files.last_line
     goal = StopCondition.resumed(config.run, last_line)
     reason: str | None = None

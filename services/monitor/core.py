@@ -57,7 +57,7 @@ class MonitorState:
 
     Args:
         registry: the members.
-        view: what the run does.
+        metrics: what the run does.
         goal: when it is over.
         plugins: decide from what the run does.
         expected: role → how many processes are configured.
@@ -72,14 +72,14 @@ class MonitorState:
     def __init__(
         self,
         registry: Registry,
-        view: MetricsAggregator,
+        metrics: MetricsAggregator,
         goal: StopCondition,
         *,
         plugins: Plugins | None = None,
         expected: Mapping[str, int] | None = None,
         numbers_from: float = float("-inf"),
     ) -> None:
-        self._registry, self._view, self._goal = registry, view, goal
+        self._registry, self._metrics, self._goal = registry, metrics, goal
         self._plugins, self._numbers_from = plugins or Plugins({}), numbers_from
         self._indicators = IndicatorCollector(expected or {})
         self._channel, self._ending = DirectiveChannel(), Ending()
@@ -88,7 +88,7 @@ class MonitorState:
         #: The process that asks for the status, as a receiver of directives.
         self._supervisor: Member | None = None
         self._sent_revision = 0
-        self._attended = ActiveClock(_AWAY_SHARE * registry.silent_after_s)
+        self._active_clock = ActiveClock(_AWAY_SHARE * registry.silent_after_s)
         self._claims = HeartbeatClaims()
         self.refused_heartbeats = 0
         self._wait_share: dict[str, Any] = {}
@@ -121,7 +121,7 @@ class MonitorState:
             self.stop(message.reason, now)
         elif isinstance(message, StatusRequest):
             self._supervisor = Member(
-                "supervisor", 0, sender, address, {}, heard_at=self._attended.seconds
+                "supervisor", 0, sender, address, {}, heard_at=self._active_clock.seconds
             )
             answers = [Status(status_text(self.status() | {"answers": envelope.sequence}))]
         return [OutgoingMessage(address, answer) for answer in answers]
@@ -129,9 +129,9 @@ class MonitorState:
     def observe_time(self, now: float) -> list[OutgoingMessage]:
         """Notice silence, ask the plug-ins, send what is due, go on with the end."""
         messages: list[OutgoingMessage] = []
-        if away_s := self._attended.look(now):
+        if away_s := self._active_clock.look(now):
             self.report.event(f"the monitor itself stood still for {away_s:.1f} s")
-        for member in self._registry.take_out_silent(self._attended.seconds):
+        for member in self._registry.take_out_silent(self._active_clock.seconds):
             self._leave(member)
             self.report.silent(member)
         if self._registry.revision != self._sent_revision:
@@ -148,7 +148,7 @@ class MonitorState:
 
     def make_line(self, now: float) -> dict[str, Any]:
         """The metrics line of this moment; notices when the run is over."""
-        self.line = self._view.line(now)
+        self.line = self._metrics.line(now)
         self._best_due = True
         reason = self._goal.observe(self.line)
         self.line |= self._goal.fields() | self._channel.gauges()
@@ -182,7 +182,7 @@ class MonitorState:
             return [MembershipReply("leave", fault)]
         if now < self._numbers_from:
             return []  # it asks again
-        return [Number(self._registry.hand_out(sender, role, self._attended.seconds))]
+        return [Number(self._registry.hand_out(sender, role, self._active_clock.seconds))]
 
     def _hello(self, address: bytes, sender: str, hello: Hello) -> Message:
         member = Member(
@@ -191,7 +191,7 @@ class MonitorState:
             sender,
             address,
             dict(hello.endpoints),
-            heard_at=self._attended.seconds,
+            heard_at=self._active_clock.seconds,
             host=hello.host,
             pid=hello.pid,
         )
@@ -212,7 +212,7 @@ class MonitorState:
         return self._peers()
 
     def _heartbeat(self, sender: str, heartbeat: Heartbeat, now: float) -> list[Message]:
-        member = self._registry.heard(sender, self._attended.seconds)
+        member = self._registry.heard(sender, self._active_clock.seconds)
         if member is None:
             return [MembershipReply("hello", "the monitor does not know you")]
         answers: list[Message] = [HeartbeatReply(self._registry.revision)]
@@ -225,23 +225,23 @@ class MonitorState:
                 f"{MOST_LABELS} labels of {MOST_LABEL_BYTES} bytes are taken",
             )
         if (fault := self._claims.fault(sender, fitting)) is None:
-            self._view.observe_heartbeat(member.role, sender, fitting, now)
+            self._metrics.observe_heartbeat(member.role, sender, fitting, now)
             if self._plugins:
-                self._indicators.take(member, fitting, self._view.time_s(now))
+                self._indicators.take(member, fitting, self._metrics.time_s(now))
         else:
             self.refused_heartbeats += 1
             words = f"{member.name} reports what cannot be: {fault}"
             self.report.event_once(sender, "cannot be", words)
             answers.append(ErrorReply("bad_heartbeat", fault))
         if heartbeat.final:
-            self._leave(member, keep_view=member.role == TRAINER.name)
+            self._leave(member, keep_metrics=member.role == TRAINER.name)
         return answers
 
-    def _leave(self, member: Member, *, keep_view: bool = False) -> None:
+    def _leave(self, member: Member, *, keep_metrics: bool = False) -> None:
         self._registry.leave(member.incarnation)
         self._claims.forget(member.incarnation)
-        if not keep_view:
-            self._view.role_gone(member.incarnation)
+        if not keep_metrics:
+            self._metrics.role_gone(member.incarnation)
 
     def _peers(self) -> Peers:
         peers = [
@@ -253,14 +253,14 @@ class MonitorState:
 
     def _receivers(self) -> list[Member]:
         supervisor, silent_after_s = self._supervisor, self._registry.silent_after_s
-        if supervisor and self._attended.seconds - supervisor.heard_at > silent_after_s:
+        if supervisor and self._active_clock.seconds - supervisor.heard_at > silent_after_s:
             self._supervisor = supervisor = None
         return [*self._registry.members, *([supervisor] if supervisor else [])]
 
     def _ask_plugins(self, now: float) -> None:
         if not self._plugins:
             return
-        seen = self._indicators.look(self._registry.members, self.line, self._view.time_s(now))
+        seen = self._indicators.look(self._registry.members, self.line, self._metrics.time_s(now))
         for rank, name, directive in self._plugins.observe(seen):
             if isinstance(directive.payload, Note):
                 self.report.note(directive.payload.text)
@@ -272,7 +272,7 @@ class MonitorState:
     def _offer_best(self) -> None:
         """Tell the trainer of the mean of 100 returns, where it is above its best checkpoint's."""
         self._best_due = False
-        mean, best = self._view.mean_of_100, self._view.best_return
+        mean, best = self._metrics.mean_of_100, self._metrics.best_return
         if mean is not None and (best is None or mean > best):
             cause = {"return_mean_100": mean, "best_return": best}
             offer = Directive(TRAINER.name, SaveBest(mean), cause, once=True)

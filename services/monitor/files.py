@@ -42,8 +42,8 @@ class MonitorFiles:
         self._failures = 0
         self._reserve()
 
-    def open_view(self, begun: float) -> MetricsAggregator:
-        """A view that goes on where the one that wrote these files ended."""
+    def open_metrics(self, begun: float) -> MetricsAggregator:
+        """An aggregator that goes on where the one that wrote these files ended."""
         last = self.last_line or None
         try:
             state = json.loads(self._folder.monitor_state_path.read_bytes()) if last else None
@@ -71,12 +71,12 @@ class MonitorFiles:
         _LOGGER.error("event=last_line_not_read file=%s", self._folder.metrics_path)
         return {}
 
-    def write_line(self, line: dict[str, Any], view: MetricsAggregator) -> list[str]:
+    def write_line(self, line: dict[str, Any], metrics: MetricsAggregator) -> list[str]:
         """One line everywhere; a disk that refuses is reported and the run goes on.
 
         Args:
             line: gets `metrics_failures` and `metrics_error`, from the first failure on.
-            view: that made it.
+            metrics: that made it.
 
         Returns:
             What a person should be told: that files begin to fail, or are written again.
@@ -84,7 +84,7 @@ class MonitorFiles:
         if self._failures:
             line |= {"metrics_failures": self._failures, "metrics_error": None}
         try:
-            state = view.state() | {"written": str(moment(time.monotonic()))}
+            state = metrics.state() | {"written": str(moment(time.monotonic()))}
             # the state first: it must never be older than the line that it belongs to
             write_atomically(self._folder.monitor_state_path, json.dumps(state).encode())
             self.metrics.write(line)
@@ -101,7 +101,7 @@ class MonitorFiles:
         return notes
 
     def close(
-        self, line: dict[str, Any], view: MetricsAggregator, goal: StopCondition, reason: str
+        self, line: dict[str, Any], metrics: MetricsAggregator, goal: StopCondition, reason: str
     ) -> bool:
         """The last line and the summary, in the room that was kept for them; then close.
 
@@ -112,7 +112,7 @@ class MonitorFiles:
             self._folder.release()
         except OSError as error:
             _LOGGER.error("event=room_not_released reason=%r", str(error))
-        self.write_line(line, view)
+        self.write_line(line, metrics)
         written = self._write_summary(line, goal, reason)
         self.metrics.close()
         self.tensorboard.close()

@@ -68,7 +68,7 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
     server = context.serve_at(context.monitor, accepts)
     files = MonitorFiles(folder)
     plugins = Plugins(_open_plugins(config, folder, files))
-    view = files.open_view(clock() - started_seconds_ago(files.last_written, moment(clock())))
+    metrics = files.open_metrics(clock() - started_seconds_ago(files.last_written, moment(clock())))
     if last_line := files.last_line:
         _LOGGER.info(
             "event=run_continued folder=%s time_s=%s", folder.path, last_line.get("time_s")
@@ -77,7 +77,7 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
     registry = _open_registry(config)
     state = MonitorState(
         registry,
-        view,
+        metrics,
         goal,
         plugins=plugins,
         expected={spec.name: spec.processes(config) for spec in ROLES.values()},
@@ -88,7 +88,7 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
     next_line = clock()  # at once: who looks at a run that starts sees that it does
 
     def make_line() -> dict[str, Any]:
-        view.observe_own_waits(MONITOR.name, meter.seconds(), clock())
+        metrics.observe_own_waits(MONITOR.name, meter.seconds(), clock())
         line = state.make_line(clock())
         line["monitor_refused_messages"] = sum(server.refused.values()) + state.refused_heartbeats
         line["monitor_refused_connections"] = server.refused_connections
@@ -124,11 +124,11 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
         if now >= next_line:
             next_line = now + config.run.metrics_every_s
             line = make_line()
-            for text in files.write_line(line, view):
+            for text in files.write_line(line, metrics):
                 state.report.note(text)
             if console is not None:
                 console.update(line, [])
-    written = files.close(make_line(), view, goal, state.reason or "stopped")
+    written = files.close(make_line(), metrics, goal, state.reason or "stopped")
     plugins.close()
     server.close(linger_s=0.5)
     if by_hand and not written:

@@ -43,7 +43,7 @@ class Plugins:
 
     def __init__(self, named: Mapping[str, MonitorPlugin]) -> None:
         self._named = dict(named)
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self.failures = 0
 
     def __bool__(self) -> bool:
@@ -89,8 +89,8 @@ class Plugins:
         self.failures += 1
         # the traceback once for each plug-in and class of error: it may come ten times a second
         seen = f"{name} {type(error).__name__}"
-        if seen not in self._told:
-            self._told.add(seen)
+        if seen not in self._reported:
+            self._reported.add(seen)
             _LOGGER.error("event=plugin_failed plugin=%s", name, exc_info=error)
 
 

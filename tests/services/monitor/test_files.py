@@ -39,7 +39,7 @@ def test_the_summary_is_tried_again_for_a_moment_on_a_full_disk(
 
     with RunFolder.create(tmp_path, "r", "x\n") as folder:
         files = MonitorFiles(folder)
-        view = files.open_view(0.0)
+        view = files.open_metrics(0.0)
         if attempts is None:
             monkeypatch.setattr("services.monitor.files._SUMMARY_WITHIN_S", 0.05)
         monkeypatch.setattr("aclearn.runs.summary.write_atomically", refusing)

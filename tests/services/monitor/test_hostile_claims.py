@@ -151,7 +151,7 @@ def test_what_a_predecessor_left_ends_no_successor(tmp_path, line, state, caplog
     folder.metrics_path.write_text(json.dumps(line) + "\n")
     folder.monitor_state_path.write_text(state)
     files = MonitorFiles(folder)
-    view = files.open_view(0.0)
+    view = files.open_metrics(0.0)
     assert any(event in caplog.text for event in ("last_line_not_read", "monitor_state_not_read"))
     made = view.line(1.0)
     assert made["episodes"] == (3 if line["time_s"] == 7.0 else 0)

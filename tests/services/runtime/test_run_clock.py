@@ -53,12 +53,12 @@ def test_a_step_of_the_wall_clock_does_not_enter_the_run(tmp_path, monkeypatch, 
     monkeypatch.setenv(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
     folder = RunFolder.create(tmp_path, "r", "{}\n")
     files = MonitorFiles(folder)
-    view = files.open_view(0.0)
+    view = files.open_metrics(0.0)
     assert files.write_line(view.line(7.0), view) == []
     monkeypatch.setattr(time, "time", lambda real=time.time: real() + 3600.0 * hours)
     files.metrics.close(), files.tensorboard.close()
     again = MonitorFiles(folder)
     ago_s = started_seconds_ago(again.last_written, moment(time.monotonic()))
     assert 0.0 <= ago_s < 60.0
-    assert 7.0 <= again.open_view(-ago_s).line(0.0)["time_s"] < 67.0
+    assert 7.0 <= again.open_metrics(-ago_s).line(0.0)["time_s"] < 67.0
     again.metrics.close(), again.tensorboard.close()
