@@ -8,7 +8,7 @@ CUDA driver API, "Virtual Memory Management": cuMemCreate, cuMemExportToShareabl
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -18,9 +18,6 @@ from torch import Tensor
 from aclearn.errors import SharingError
 
 _FLOAT_BYTES = 4
-
-#: Makes a tensor `[floats]` of a device over an address.
-MakeTensor = Callable[[int, int, torch.device], Tensor]
 
 
 def place_of(device: torch.device) -> str:
@@ -66,7 +63,6 @@ class CudaMemory:
         device: the GPU.
         driver: NVIDIA's binding.
         writable: whether this process may write.
-        make_tensor: makes a tensor over the address.
 
     Raises:
         SharingError: it cannot be mapped.
@@ -80,7 +76,6 @@ class CudaMemory:
         driver: ModuleType,
         *,
         writable: bool,
-        make_tensor: MakeTensor = tensor_at,
     ) -> None:
         self._handle, self._device, self._driver = handle, device, driver
         self._mapped = False
@@ -103,7 +98,7 @@ class CudaMemory:
             )
             _call(driver, "cuMemSetAccess", self._address, self._size, [access], 1)
             try:
-                self._tensor: Tensor | None = make_tensor(int(self._address), floats, device)
+                self._tensor: Tensor | None = tensor_at(int(self._address), floats, device)
             except (RuntimeError, TypeError, ValueError) as error:
                 raise SharingError(f"torch takes no memory of another process: {error}") from error
             if self._tensor.data_ptr() != int(self._address):
@@ -113,46 +108,30 @@ class CudaMemory:
             raise
 
     @classmethod
-    def create(
-        cls,
-        floats: int,
-        device: torch.device,
-        *,
-        driver: ModuleType | None = None,
-        make_tensor: MakeTensor = tensor_at,
-    ) -> CudaMemory:
+    def create(cls, floats: int, device: torch.device) -> CudaMemory:
         """New memory for `floats` numbers, not initialised.
 
         Raises:
             SharingError: the driver has none of that kind, or not so much.
         """
-        driver = driver or load_driver()
+        driver = load_driver()
         _synchronise(device)  # makes torch's context, before the driver is asked for anything
         properties = _properties(driver, device)
         size, _ = _rounded(driver, properties, floats)
         handle = _call(driver, "cuMemCreate", size, properties, 0)
-        return cls(handle, floats, device, driver, writable=True, make_tensor=make_tensor)
+        return cls(handle, floats, device, driver, writable=True)
 
     @classmethod
-    def open(
-        cls,
-        fd: int,
-        floats: int,
-        device: torch.device,
-        *,
-        driver: ModuleType | None = None,
-        make_tensor: MakeTensor = tensor_at,
-    ) -> CudaMemory:
+    def open(cls, fd: int, floats: int, device: torch.device) -> CudaMemory:
         """The memory behind a file descriptor, which the caller still closes.
 
         Raises:
             SharingError: it is no such memory, or of another size or GPU.
         """
-        driver = driver or load_driver()
+        driver = load_driver()
         _synchronise(device)  # as in `create`
-        kind = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-        handle = _call(driver, "cuMemImportFromShareableHandle", fd, kind)
-        return cls(handle, floats, device, driver, writable=False, make_tensor=make_tensor)
+        handle = _call(driver, "cuMemImportFromShareableHandle", fd, _fd_kind(driver))
+        return cls(handle, floats, device, driver, writable=False)
 
     @property
     def place(self) -> str:
@@ -185,7 +164,7 @@ class CudaMemory:
 
     def share(self) -> int:
         """A new file descriptor of it; the caller closes it."""
-        kind = self._driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+        kind = _fd_kind(self._driver)
         fd = int(_call(self._driver, "cuMemExportToShareableHandle", self._handle, kind, 0))
         os.set_inheritable(fd, False)
         return fd
@@ -218,10 +197,12 @@ def _properties(driver: ModuleType, device: torch.device) -> Any:
     location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
     location.id = device.index if device.index is not None else torch.cuda.current_device()
     properties.location = location
-    properties.requestedHandleTypes = (
-        driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-    )
+    properties.requestedHandleTypes = _fd_kind(driver)
     return properties
+
+
+def _fd_kind(driver: ModuleType) -> Any:
+    return driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
 
 def _rounded(driver: ModuleType, properties: Any, floats: int) -> tuple[int, int]:

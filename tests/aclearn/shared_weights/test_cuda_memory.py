@@ -14,6 +14,7 @@ import sys
 import textwrap
 from enum import IntEnum
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -143,12 +144,14 @@ def _tensor_at(address: int, floats: int, device: torch.device) -> torch.Tensor:
     return torch.frombuffer(memory, dtype=torch.float32)
 
 
-def _create(driver: StandInDriver, floats: int) -> CudaMemory:
-    return CudaMemory.create(floats, CPU, driver=driver, make_tensor=_tensor_at)
+def _create(driver: StandInDriver, floats: int, tensor_at=_tensor_at) -> CudaMemory:
+    with patch.multiple(cuda_memory, load_driver=lambda: driver, tensor_at=tensor_at):
+        return CudaMemory.create(floats, CPU)
 
 
 def _open(driver: StandInDriver, fd: int, floats: int) -> CudaMemory:
-    return CudaMemory.open(fd, floats, CPU, driver=driver, make_tensor=_tensor_at)
+    with patch.multiple(cuda_memory, load_driver=lambda: driver, tensor_at=_tensor_at):
+        return CudaMemory.open(fd, floats, CPU)
 
 
 def test_what_one_writes_another_reads_and_keeps_when_the_writer_has_gone() -> None:
@@ -202,7 +205,7 @@ def test_memory_that_torch_does_not_take_is_given_back() -> None:
         raise RuntimeError("invalid device pointer")
 
     with pytest.raises(SharingError, match=r"torch takes no memory .*: invalid device pointer"):
-        CudaMemory.create(10, CPU, driver=driver, make_tensor=refuse)
+        _create(driver, 10, refuse)
     assert driver.taken == 0
 
 
@@ -213,7 +216,7 @@ def test_memory_that_torch_would_only_copy_is_refused() -> None:
         return _tensor_at(address, floats, device).clone()
 
     with pytest.raises(SharingError, match="makes a copy"):
-        CudaMemory.create(10, CPU, driver=driver, make_tensor=copy)
+        _create(driver, 10, copy)
     assert driver.taken == 0
 
 
