@@ -44,23 +44,27 @@ class FolderLock:
     """The locks that a process holds on a run folder, until `close` or its own end.
 
     Child processes do not inherit them.
+
+    Args:
+        folder: the run folder.
+        wanted: of each lock: the name of its file; an exclusive holder, for the message to others,
+            or None to share it; seconds to wait for another holder.
+
+    Raises:
+        RunFolderError: another process holds one of them, or the disk refuses.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *wanted: tuple[str, str | None, float]) -> None:
         self._folder = folder
         self._descriptors: dict[str, int] = {}
+        try:
+            for name, holder, within_s in wanted:
+                self._take(name, holder, within_s)
+        except RunFolderError:
+            self.close()
+            raise
 
-    def take(self, name: str, holder: str | None, *, within_s: float) -> None:
-        """Lock one file.
-
-        Args:
-            name: of the file.
-            holder: who holds it alone, for the message to others; None to share it.
-            within_s: how long another process may still hold it, in seconds.
-
-        Raises:
-            RunFolderError: another process holds it, or the disk refuses.
-        """
+    def _take(self, name: str, holder: str | None, within_s: float) -> None:
         path = self._folder / name
         deadline = time.monotonic() + within_s
         try:
@@ -108,15 +112,8 @@ def lock_all(folder: Path, roles: Sequence[str] = ()) -> FolderLock:
     Raises:
         RunFolderError: another process writes there, or the disk refuses.
     """
-    lock = FolderLock(folder)
-    try:
-        lock.take(_RUN, "aclearn train", within_s=_MOMENT_S)
-        for role in roles:
-            lock.take(_of(role), "aclearn train", within_s=_ORPHANS_WITHIN_S)
-    except RunFolderError:
-        lock.close()
-        raise
-    return lock
+    wanted = [(_of(role), "aclearn train", _ORPHANS_WITHIN_S) for role in roles]
+    return FolderLock(folder, (_RUN, "aclearn train", _MOMENT_S), *wanted)
 
 
 def lock_run(folder: Path, roles: Sequence[str] = ()) -> FolderLock:
@@ -138,15 +135,8 @@ def lock_role(folder: Path, role: str, *, by_hand: bool) -> FolderLock:
     Raises:
         RunFolderError: another process has this role or the whole run, or the disk refuses.
     """
-    lock = FolderLock(folder)
-    try:
-        if by_hand:
-            lock.take(_RUN, None, within_s=_MOMENT_S)
-        lock.take(_of(role), f"the {role}", within_s=_PREDECESSOR_WITHIN_S)
-    except RunFolderError:
-        lock.close()
-        raise
-    return lock
+    run = [(_RUN, None, _MOMENT_S)] if by_hand else []
+    return FolderLock(folder, *run, (_of(role), f"the {role}", _PREDECESSOR_WITHIN_S))
 
 
 def _of(role: str) -> str:
