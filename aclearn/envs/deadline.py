@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 
 class StepHungError(BaseException):
@@ -16,26 +16,28 @@ class StepHungError(BaseException):
     """
 
 
-#: Each of these, raised by an environment's code, is a fault of that environment. SystemExit and
-#: KeyboardInterrupt too: pygame environments exit when their window closes, and a Ctrl-C of the
-#: user's is none of these, since every command of ours takes SIGINT itself.
+_MAIN_THREAD = threading.main_thread()
+#: Each of these, raised by an environment's code, is a fault of that environment: pygame exits when
+#: its window closes, and a user's Ctrl-C is no KeyboardInterrupt, since all commands handle SIGINT.
 ENVIRONMENT_FAULTS = (Exception, StepHungError, SystemExit, KeyboardInterrupt)
 
 
 class StepDeadline:
     """A context that raises StepHungError in its body once `timeout_s` seconds have passed.
 
-    What it can interrupt: Python code in the main thread, and waits that Python itself makes
-    (locks, sleep, sockets). What it cannot: a call stuck inside native code, and any thread but
-    the main one, where it does nothing at all. There the silence is what tells: the monitor misses
-    the role's heartbeat, and the supervisor kills the actor.
+    It interrupts Python code in the main thread, and waits that Python itself makes (locks, sleep,
+    sockets). It cannot interrupt native code, and does nothing in another thread; then the monitor
+    misses the role's heartbeat and the supervisor kills the role.
 
     SIGALRM belongs to the deadlines of the process from the first use of one to the close of the
     last, since changing the handler costs more than a step of a small environment. An alarm that
-    somebody else had set before (a test runner's) still goes off, at their handler. Our alarm
-    repeats, so that code that swallowed the first one gets another; never faster than each
-    second, so that it does not run into the cleaning up after the first.
+    was set before (a test runner's) still goes off at its own handler. Our alarm repeats, for code
+    that swallowed the first one; at most once a second, for the cleaning up after the first.
     """
+
+    _users: ClassVar[set[StepDeadline]] = set()
+    _armed: ClassVar[StepDeadline | None] = None
+    _outer_handler: ClassVar[Any] = None
 
     def __init__(self, timeout_s: float) -> None:
         if timeout_s <= 0:
@@ -47,10 +49,12 @@ class StepDeadline:
     def __enter__(self) -> None:
         if threading.current_thread() is not _MAIN_THREAD:
             return
-        if self not in _alarm.users:
-            _alarm.acquire(self)
+        if self not in self._users:
+            if signal.getsignal(signal.SIGALRM) != _on_alarm:
+                StepDeadline._outer_handler = signal.signal(signal.SIGALRM, _on_alarm)
+            self._users.add(self)
         self._armed_at_s = time.monotonic()
-        _alarm.armed = self
+        StepDeadline._armed = self
         self._outer_timer = signal.setitimer(
             signal.ITIMER_REAL, self.timeout_s, max(self.timeout_s, 1.0)
         )
@@ -61,14 +65,14 @@ class StepDeadline:
     def disarm(self) -> None:
         """Stop the alarm; does nothing when it is stopped already.
 
-        Whoever catches StepHungError calls this first: an alarm that comes in the very moment in
-        which the context is left can cut short the context's own call.
+        After catching StepHungError call this first: an alarm in the moment in which the context is
+        left can cut short the context's own call.
         """
-        if _alarm.armed is not self:
+        if StepDeadline._armed is not self:
             return
         # In this order: an alarm that comes just before is still ours and must not be passed on.
         signal.setitimer(signal.ITIMER_REAL, 0.0)
-        _alarm.armed = None
+        StepDeadline._armed = None
         remaining_s, interval_s = self._outer_timer
         if remaining_s > 0.0:
             remaining_s -= time.monotonic() - self._armed_at_s
@@ -76,37 +80,17 @@ class StepDeadline:
 
     def close(self) -> None:
         """Give SIGALRM back, if this is the last deadline; the deadline may be used again."""
-        if threading.current_thread() is _MAIN_THREAD and self in _alarm.users:
-            self.disarm()
-            _alarm.release(self)
+        if threading.current_thread() is not _MAIN_THREAD or self not in self._users:
+            return
+        self.disarm()
+        self._users.discard(self)
+        if not self._users and signal.getsignal(signal.SIGALRM) == _on_alarm:
+            signal.signal(signal.SIGALRM, StepDeadline._outer_handler or signal.SIG_DFL)
 
 
-class _Alarm:
-    """Who owns SIGALRM in this process: one handler for all deadlines, one of them armed."""
-
-    def __init__(self) -> None:
-        self.users: set[StepDeadline] = set()
-        self.armed: StepDeadline | None = None
-        self._outer_handler: Any = None
-
-    def acquire(self, user: StepDeadline) -> None:
-        if signal.getsignal(signal.SIGALRM) != self._on_alarm:
-            self._outer_handler = signal.signal(signal.SIGALRM, self._on_alarm)
-        self.users.add(user)
-
-    def release(self, user: StepDeadline) -> None:
-        self.users.discard(user)
-        if not self.users and signal.getsignal(signal.SIGALRM) == self._on_alarm:
-            signal.signal(signal.SIGALRM, self._outer_handler or signal.SIG_DFL)
-
-    def _on_alarm(self, signum: int, frame: FrameType | None) -> None:
-        if self.armed is not None:
-            raise StepHungError(
-                f"no answer within {self.armed.timeout_s:g} s (actors.step_timeout_s)"
-            )
-        if callable(self._outer_handler):
-            self._outer_handler(signum, frame)
-
-
-_MAIN_THREAD = threading.main_thread()
-_alarm = _Alarm()
+def _on_alarm(signum: int, frame: FrameType | None) -> None:
+    armed, outer = StepDeadline._armed, StepDeadline._outer_handler
+    if armed is not None:
+        raise StepHungError(f"no answer within {armed.timeout_s:g} s (actors.step_timeout_s)")
+    if callable(outer):
+        outer(signum, frame)

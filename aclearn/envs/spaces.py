@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -22,28 +23,6 @@ class ObservationError(Exception):
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
         self.reason = reason
-
-
-class Layout(Protocol):
-    """Fills one batch of observations after another."""
-
-    leaf: LeafSpec
-
-    def begin(self) -> NDArray[Any]:
-        """A fresh batch [B, *shape] for the coming step."""
-        ...
-
-    def write(self, b: int, observation: Any) -> None:
-        """Put what environment b has reached into the batch; raises ObservationError."""
-        ...
-
-    def write_first(self, b: int, observation: Any) -> None:
-        """Put the first observation of an episode into the batch; raises ObservationError."""
-        ...
-
-    def not_finite(self) -> list[int]:
-        """The environments whose observation in the batch holds NaN or infinity."""
-        ...
 
 
 def read_actions(space: Any, name: str) -> ActionSpec:
@@ -87,70 +66,89 @@ def read_layout(space: Any, name: str, *, num_envs: int, frame_stack: int) -> La
     return FlatLayout(space.shape, space.dtype, num_envs=num_envs)
 
 
-def _as_promised(observation: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The observation as an array, when its shape is right and its dtype loses no kind.
+class Layout(ABC):
+    """Fills one batch [B, *leaf.shape] of observations after another.
 
-    float64 for float32 passes, for an environment that is careless there still means the same
-    numbers; float for uint8 does not, since the cast would turn [0, 1] into black.
+    Args:
+        shape: of an observation in the environment's space.
+        dtype: likewise.
+        leaf: of an observation in the batch; any dtype that may be cast to its dtype is taken.
     """
-    array = np.asarray(observation)
-    if array.shape != shape:
-        raise ObservationError(
-            "observation_shape", f"observation has shape {array.shape}, its space says {shape}"
-        )
-    if not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise ObservationError(
-            "observation_dtype", f"observation has dtype {array.dtype}, its space says {dtype}"
-        )
-    return array
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any, leaf: LeafSpec) -> None:
+        self._shape, self._dtype, self.leaf = shape, np.dtype(dtype), leaf
+
+    @abstractmethod
+    def begin(self) -> NDArray[Any]:
+        """A fresh batch for the coming step."""
+
+    @abstractmethod
+    def write(self, b: int, observation: Any) -> None:
+        """Put what environment b has reached into the batch; raises ObservationError."""
+
+    def write_first(self, b: int, observation: Any) -> None:
+        """Put the first observation of an episode into the batch; raises ObservationError."""
+        self.write(b, observation)
+
+    def not_finite(self) -> list[int]:
+        """The environments whose observation in the batch holds NaN or infinity."""
+        return []
+
+    def _checked(self, observation: Any) -> NDArray[Any]:
+        """The observation as an array, when its shape is right and its dtype loses no kind.
+
+        float64 for float32 passes: careless environments mean the same numbers. float for uint8
+        does not: the cast would turn [0, 1] into black.
+        """
+        array = np.asarray(observation)
+        # Assigned to the batch, a wrong shape would be broadcast in silence.
+        if array.shape != self._shape:
+            raise ObservationError(
+                "observation_shape",
+                f"observation has shape {array.shape}, its space says {self._shape}",
+            )
+        if array.dtype != self._dtype and not np.can_cast(
+            array.dtype, self.leaf.dtype, "same_kind"
+        ):
+            raise ObservationError(
+                "observation_dtype",
+                f"observation has dtype {array.dtype}, its space says {self.leaf.dtype}",
+            )
+        return array
 
 
-class FlatLayout:
+class FlatLayout(Layout):
     """Observations of any numeric kind and shape as float32 vectors [B, D]."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], *, num_envs: int) -> None:
-        self._shape = shape
-        self._dtype = dtype
-        self._num_envs = num_envs
+    def __init__(self, shape: tuple[int, ...], dtype: Any, *, num_envs: int) -> None:
+        super().__init__(shape, dtype, LeafSpec((int(np.prod(shape)),), "float32"))
         self._batch = np.zeros((num_envs, *shape), np.float32)
-        self.leaf = LeafSpec((int(np.prod(shape)),), "float32")
 
     def begin(self) -> NDArray[Any]:
         """A fresh batch [B, D] float32."""
-        self._batch = np.zeros((self._num_envs, *self._shape), np.float32)
-        return self._batch.reshape(self._num_envs, -1)
+        self._batch = np.zeros_like(self._batch)
+        return self._batch.reshape(len(self._batch), -1)
 
     def write(self, b: int, observation: Any) -> None:
         """Put an observation into row b."""
-        # Checked by hand, since the assignment below would broadcast a wrong shape in silence.
-        if (
-            type(observation) is not np.ndarray
-            or observation.shape != self._shape
-            or observation.dtype != self._dtype
-        ):
-            # Everything numeric may become float32, also the float64 that an int Box shows.
-            observation = _as_promised(observation, self._shape, np.dtype(np.float32))
-        self._batch[b] = observation
-
-    write_first = write
+        self._batch[b] = self._checked(observation)
 
     def not_finite(self) -> list[int]:
         """Rows with a number that is not finite; one vectorised look in the usual case."""
         finite = np.isfinite(self._batch)
         if finite.all():
             return []
-        rows = finite.reshape(self._num_envs, -1).all(axis=1)
+        rows = finite.reshape(len(finite), -1).all(axis=1)
         return [int(b) for b in np.flatnonzero(~rows)]
 
 
-class ImageLayout:
+class ImageLayout(Layout):
     """uint8 images channels-first, the newest S frames stacked, [B, S*C, H, W].
 
     An episode's first observation fills the whole stack.
     """
 
     def __init__(self, shape: tuple[int, ...], *, num_envs: int, frame_stack: int) -> None:
-        self._shape = shape
         self._axes: tuple[int, ...] | None = None
         if len(shape) == 2:
             channels, height, width = 1, *shape
@@ -160,8 +158,9 @@ class ImageLayout:
             height, width, channels = shape
             self._axes = (2, 0, 1)
         self._channels = channels
-        self.leaf = LeafSpec((frame_stack * channels, height, width), "uint8", frame_stack)
-        self._batch = np.zeros((num_envs, *self.leaf.shape), np.uint8)
+        leaf = LeafSpec((frame_stack * channels, height, width), "uint8", frame_stack)
+        super().__init__(shape, np.uint8, leaf)
+        self._batch = np.zeros((num_envs, *leaf.shape), np.uint8)
 
     def begin(self) -> NDArray[Any]:
         """A fresh batch that already holds the older frames in their new places."""
@@ -176,21 +175,10 @@ class ImageLayout:
 
     def write_first(self, b: int, observation: Any) -> None:
         """Fill the stack of environment b with one frame."""
-        frame = self._frame(observation)
         frames = self.leaf.frame_stack, self._channels
         stack = self._batch[b].reshape(*frames, *self.leaf.shape[1:])
-        stack[:] = frame
-
-    def not_finite(self) -> list[int]:
-        """Always empty: bytes are finite."""
-        return []
+        stack[:] = self._frame(observation)
 
     def _frame(self, observation: Any) -> NDArray[Any]:
-        if (
-            type(observation) is not np.ndarray
-            or observation.shape != self._shape
-            or observation.dtype != np.uint8
-        ):
-            observation = _as_promised(observation, self._shape, np.dtype(np.uint8))
-        frame: NDArray[Any] = observation
+        frame = self._checked(observation)
         return frame if self._axes is None else frame.transpose(self._axes)

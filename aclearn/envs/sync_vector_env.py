@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,13 @@ class SyncVectorEnv:
         self._steps: list[Any] = []
         try:
             for _ in range(num_envs):
-                self._envs.append(self._construct())
+                fault = self._fault_of(lambda: self._envs.append(make()))
+                if isinstance(fault, EnvironmentFailure):
+                    raise fault
+                if fault is not None:
+                    raise EnvironmentFailure(
+                        f"environment {name} cannot be made ({words_of(fault)})\n{trace_of(fault)}"
+                    ) from fault
             action = read_actions(self._envs[0].action_space, name)
             self._layout = read_layout(
                 self._envs[0].observation_space, name, num_envs=num_envs, frame_stack=frame_stack
@@ -92,12 +99,9 @@ class SyncVectorEnv:
         observations = self._layout.begin()
         for b in range(self.num_envs):
             seed = None if self._seeded else self._seed + b
-            try:
-                with self._deadline:
-                    self._begin_episode(b, seed)
-            except ENVIRONMENT_FAULTS as error:
-                self._deadline.disarm()
-                self._replace(b, error)
+            fault = self._fault_of(partial(self._begin_episode, b, seed))
+            if fault is not None:
+                self._replace(b, fault)
             self.between_attempts()
         for b in self._layout.not_finite():
             said = f"observation is {observations[b]}"
@@ -178,17 +182,15 @@ class SyncVectorEnv:
             self._close_one(b, env)
         self._deadline.close()
 
-    def _construct(self) -> Any:
+    def _fault_of(self, act: Callable[[], object]) -> BaseException | None:
+        """Call an environment's code; its fault, None where it ends well and in time."""
         try:
             with self._deadline:
-                return self._make()
-        except EnvironmentFailure:
-            raise
+                act()
         except ENVIRONMENT_FAULTS as error:
             self._deadline.disarm()
-            raise EnvironmentFailure(
-                f"environment {self._name} cannot be made ({words_of(error)})\n{trace_of(error)}"
-            ) from error
+            return error
+        return None
 
     def _begin_episode(self, b: int, seed: int | None) -> None:
         shown, _ = self._envs[b].reset(seed=seed)
@@ -208,20 +210,20 @@ class SyncVectorEnv:
             self._close_one(b, self._envs[b])
             self.between_attempts()
             seeds = np.random.SeedSequence([self._seed, b, sum(self.faults.values())])
-            try:
-                with self._deadline:
-                    self._envs[b] = self._make()
-                    self._steps[b] = self._envs[b].step
-                    self._begin_episode(b, int(seeds.generate_state(1)[0]))
-            except ENVIRONMENT_FAULTS as next_error:
-                self._deadline.disarm()
-                error = next_error
+            fault = self._fault_of(partial(self._make_again, b, seeds))
+            if fault is not None:
+                error = fault
                 continue
             if b not in self._layout.not_finite():
                 self.between_attempts()
                 return
             said = "at the first observation of an episode"
             error = ObservationError("observation_not_finite", said)
+
+    def _make_again(self, b: int, seeds: np.random.SeedSequence) -> None:
+        self._envs[b] = self._make()
+        self._steps[b] = self._envs[b].step
+        self._begin_episode(b, int(seeds.generate_state(1)[0]))
 
     def _forget_old_faults(self) -> None:
         recent, oldest = self._recent_faults, self._clock() - _FAULTS_COUNT_FOR_S
@@ -248,11 +250,8 @@ class SyncVectorEnv:
             ) from error
 
     def _close_one(self, b: int, env: Any) -> None:
-        try:
-            with self._deadline:
-                env.close()
-        except ENVIRONMENT_FAULTS as error:
-            self._deadline.disarm()
+        error = self._fault_of(env.close)
+        if error is not None:
             _LOGGER.warning(
                 "event=environment_close_failed name=%s env=%d error=%r", self._name, b, error
             )
