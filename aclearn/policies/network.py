@@ -58,8 +58,10 @@ gets the layer's name."""
 
 
 class _Step(NamedTuple):
-    layer: Layer
+    name: str
     compute: _Compute
+    reads: tuple[str, ...]
+    head: bool
     unneeded: tuple[str, ...]  # afterwards, so that their memory is free
 
 
@@ -90,7 +92,8 @@ class LayerNetwork(nn.Module):
             if isinstance(compute, nn.Module):
                 _place(self, layer.name, compute)
             unneeded = tuple(name for name in layer.reads if last_reader[name] == layer.name)
-            self._steps.append(_Step(layer, compute, unneeded))
+            self._steps.append(_Step(layer.name, compute, layer.reads, layer.head, unneeded))
+        self._product = next(i for i, layer in enumerate(layers) if layer.is_product)
         self._scaled = any(layer.kind == "scale" and layer.factor != 1.0 for layer in layers)
 
     def outputs(self, observations: Tensor, *, every_layer: bool = False) -> dict[str, Tensor]:
@@ -99,18 +102,20 @@ class LayerNetwork(nn.Module):
         Under autocast too heads compute in the weights' dtype: they are no work, and bf16 has no
         value between 100 and 100.5.
         """
-        dtype, device = next(self.parameters()).dtype, observations.device.type
+        # found in 3 µs, where `parameters` takes 12
+        weight: Tensor = self._steps[self._product].compute.weight  # type: ignore[attr-defined]
+        dtype, device = weight.dtype, observations.device.type
         autocast = torch.is_autocast_enabled(device)
         values = {OBSERVATIONS: observations.to(dtype, copy=self._scaled)}
-        for layer, compute, unneeded in self._steps:
-            given = [values[name] for name in layer.reads]
-            if layer.head and autocast:
+        for name, compute, reads, head, unneeded in self._steps:
+            given = [values[read] for read in reads]
+            if head and autocast:
                 with torch.autocast(device, enabled=False):
-                    values[layer.name] = compute(*(x.to(dtype) for x in given))
+                    values[name] = compute(*(x.to(dtype) for x in given))
             else:
-                values[layer.name] = compute(*given)
-            for name in () if every_layer else unneeded:
-                del values[name]
+                values[name] = compute(*given)
+            for read in () if every_layer else unneeded:
+                del values[read]
         return values
 
 
