@@ -11,7 +11,7 @@ from aclearn.distributions.categorical import Categorical
 from aclearn.distributions.distribution import Distribution, TorchDistribution
 from aclearn.types import ActionSpec
 
-#: By `ActionSpec.kind`: the class for those who act; module and class for those who learn.
+#: By `ActionSpec.kind`: the class in numpy; module and class in torch.
 _DISTRIBUTIONS: dict[str, tuple[type[Distribution], str, str]] = {
     "discrete": (Categorical, "torch_categorical", "TorchCategorical"),
 }

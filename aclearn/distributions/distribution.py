@@ -1,4 +1,4 @@
-"""What every distribution of actions offers, in numpy for those who act and in torch."""
+"""The interface of a distribution of actions, in numpy for actors and in torch for learners."""
 
 from __future__ import annotations
 

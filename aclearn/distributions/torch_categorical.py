@@ -1,4 +1,4 @@
-"""The categorical distribution in torch, for those who learn."""
+"""The categorical distribution in torch, for learners."""
 
 from __future__ import annotations
 

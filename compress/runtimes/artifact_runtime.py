@@ -51,7 +51,7 @@ class ArtifactRuntime:
         self._graphs = GraphCache(threads=threads)
 
     def load(self, artifact: Artifact) -> Executable:
-        """The artifact, ready to run; its `min_action_prob` is for whoever draws actions.
+        """The artifact, ready to run; its `min_action_prob` is applied in `act`.
 
         Raises:
             RefusedArtifact: it is damaged, of another policy, cannot be run, or its probe fails.

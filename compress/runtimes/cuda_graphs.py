@@ -199,7 +199,7 @@ class CudaGraphRunnerPool:
 
     Args:
         make: makes a runner.
-        most: bound of their number; who comes when all are busy waits for one.
+        most: bound of their number; when all are busy, a thread waits for one.
     """
 
     def __init__(self, make: Callable[[], CudaGraphRunner], *, most: int = _MOST_RUNNERS) -> None:

@@ -48,7 +48,7 @@ class GraphCache:
                 be written any more.
         """
         if graph.runtime != "onnx":
-            # imported here: who runs ONNX never pays for torch
+            # imported here: a process that runs ONNX only never loads torch
             from compress.runtimes.torch_runtime import TorchExecutable, trace
 
             if graph.runtime == "torch":

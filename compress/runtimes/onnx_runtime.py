@@ -81,8 +81,8 @@ def shared_session(graph: PolicyGraph, *, threads: int = 1) -> onnxruntime.Infer
     """One session for all versions of a graph: an `OnnxExecutable` of it is `given` its tensors.
 
     A version is ready at once, where a session of its own takes milliseconds; each call takes
-    several times longer, since weights that may change are not laid out for the kernels. For
-    whoever asks a version a few questions only.
+    several times longer, since weights that may change are not laid out for the kernels. It is
+    for versions that are run a few times only.
     """
     return _session(build_onnx(graph, tensors_as_inputs=True), _session_options(threads))
 

@@ -155,7 +155,7 @@ def _empty_network(graph: PolicyGraph) -> GraphNetwork:
 def _torchscript_chosen() -> Iterator[None]:
     """In this block TorchScript, deprecated upstream, is not warned of, and nothing is learned."""
     with warnings.catch_warnings(), torch.no_grad():
-        # who chose this runtime has chosen it
+        # the configuration asked for this runtime
         warnings.simplefilter("ignore", DeprecationWarning)
         yield
 

@@ -47,7 +47,7 @@ def run_predictor(context: RoleContext) -> int:
                 if policy.acting is not None:
                     predictor.serve()
                 else:
-                    # requests wait in the socket: whoever asked has no policy to act with anyway
+                    # requests wait in the socket: no policy can answer them yet
                     with predictor.meter.waiting("weights"):
                         time.sleep(_LOOK_EVERY_S)
         finally:

@@ -53,7 +53,7 @@ class Outbox:
 
     def take(self) -> list[Answered]:
         """Everything that is there."""
-        if not self._rung:  # without the lock: who rings a moment later ends the next wait
+        if not self._rung:  # without the lock: a bell a moment later ends the next wait
             return []
         with self._changed:
             self._bell.recv(1)

@@ -34,8 +34,8 @@ _LOGGER = logging.getLogger(__name__)
 
 #: Longest wait for a request before the predictor looks at everything else.
 _LOOK_EVERY_S = 0.02
-#: A request waits so many seconds more than its actor does before it asks again: who asks again
-#: keeps his place, and only who has left is dropped.
+#: A request waits so many seconds longer than its actor does before it asks again: a repeated
+#: request keeps its place, and only those of actors that have left are dropped.
 _ASKED_AGAIN_WITHIN_S = 1.0
 #: Longest that a request may give for its answer: what waits takes room in the queue.
 _MOST_WITHIN_S = 60.0

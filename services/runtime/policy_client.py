@@ -47,7 +47,7 @@ _ASK_AT_LATEST_S = 1.0
 class PolicyClient:
     """Keeps the policy that acts at the newest version of its source.
 
-    `poll` waits for nobody, but for a fifth of a second at the door of a trainer that is new.
+    `poll` does not wait, except for a fifth of a second when it opens a new trainer's buffer.
 
     What does not fit, is damaged or not finite is refused and counted; the old policy goes on. In
     place of a refused artifact the uncompressed policy is asked for: there may be no newer version

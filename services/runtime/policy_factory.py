@@ -127,7 +127,7 @@ def make_runtime(
     """
     if kind == "onnx":
         return OnnxRuntime(architecture, threads=threads)
-    # imported here: who runs ONNX never pays for torch
+    # imported here: a process that runs ONNX only never loads torch
     import torch
 
     from aclearn.policies.devices import choose_amp, choose_device

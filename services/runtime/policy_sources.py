@@ -140,7 +140,7 @@ def make_weights_source(
     if share == "host":
         return WeightsSource(runtime, SharedWeightsClient(architecture, "host", HostMemory))
     if share == "auto" and kind != "onnx":
-        # imported here: who runs ONNX never pays for torch
+        # imported here: a process that runs ONNX only never loads torch
         from compress.runtimes.cuda_runtime import CudaGraphRuntime
 
         if isinstance(runtime, CudaGraphRuntime):
