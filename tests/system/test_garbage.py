@@ -138,9 +138,9 @@ def _refusals_are_counted(run: Run) -> None:
         )
 
 
-def _bad_unrolls_are_refused(run: Run, visitor: Visitor, endpoint: str) -> None:
+def _bad_unrolls_are_refused(run: Run, visitor: Visitor, sockets: dict[str, str]) -> None:
     """A fake actor's unrolls over the real socket: each is answered with its reason."""
-    client = visitor.connect(endpoint)
+    client = visitor.connect(sockets["unrolls"])
     bad = {
         "rewards": np.full((5, 4), np.nan, np.float32),
         "observations": {"observation": np.zeros((6, 4, 3), np.float32)},
@@ -169,17 +169,15 @@ def _bad_unrolls_are_refused(run: Run, visitor: Visitor, endpoint: str) -> None:
     assert visitor.ask(client, lie, UnrollReply, sequence=20).reason == "inconsistent_counter"
     old = visitor.ask(client, _unroll(generation=7), UnrollReply, sequence=21)
     assert (old.accepted, old.reason) == (False, "old_generation")
-    good = _unroll(env_steps_before=20, env_steps_after=40, versions=_now(old))
+    newest = visitor.ask(visitor.connect(sockets["weights"]), WeightsRequest(-1, -1), Weights)
+    versions = np.full(5, newest.version, np.int64)
+    good = _unroll(env_steps_before=20, env_steps_after=40, versions=versions)
     assert visitor.ask(client, good, UnrollReply, sequence=22).accepted
     assert visitor.ask(client, good, UnrollReply, sequence=22).reason == "duplicate"
     run.wait_for(
         lambda: run.last()["dropped_steps"].get("old_generation") == 20,
         "the old generation is counted",
     )
-
-
-def _now(reply: UnrollReply) -> np.ndarray[Any, Any]:
-    return np.full(5, reply.version, np.int64)
 
 
 @pytest.mark.timeout(120)
@@ -193,7 +191,7 @@ def test_garbage_on_every_socket_file_is_refused_and_the_run_goes_on(
     sockets = _sockets(run, visitor)
     assert sockets.keys() == SERVICES
     _spoil(run, visitor, sockets)
-    _bad_unrolls_are_refused(run, visitor, sockets["unrolls"])
+    _bad_unrolls_are_refused(run, visitor, sockets)
     _refusals_are_counted(run)
     # a heartbeat of somebody who never said hello, and a hello that takes an actor's name
     stranger = visit(run.monitor_address())
