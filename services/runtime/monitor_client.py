@@ -66,11 +66,13 @@ class NumberTaken(Exception):
 class UnansweredWarning:
     """Says once in the log that the monitor has not answered for five seconds."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._due_at = clock() + _SAY_UNANSWERED_AFTER_S
+    def __init__(self) -> None:
+        self._due_at: float | None = None
 
     def look(self, now: float) -> None:
-        """Say it when it is time."""
+        """Say it when it is time; the first look is when the monitor was asked first."""
+        if self._due_at is None:
+            self._due_at = now + _SAY_UNANSWERED_AFTER_S
         if now >= self._due_at:
             self.answered()
             _LOGGER.warning(
@@ -122,7 +124,7 @@ class MonitorClient:
         self._requests = Requests[str](ASKING)
         self._next_heartbeat = clock()
         self._say_hello()
-        self._unanswered = UnansweredWarning(clock)
+        self._unanswered = UnansweredWarning()
         self._waits = False
         self._refusals: set[str] = set()
         self._unsent_returns: list[float] = []

@@ -56,7 +56,7 @@ def ask_number(context: RoleContext, *, clock: Callable[[], float] = time.monoto
         The number; None where the process was asked to stop meanwhile.
     """
     client = context.connect(context.monitor)
-    unanswered, refusals = UnansweredWarning(clock), set[str]()
+    unanswered, refusals = UnansweredWarning(), set[str]()
     requests = Requests[str](ASKING)
     requests.add(context.role, NumberRequest(context.role), clock())
     try:

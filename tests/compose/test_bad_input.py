@@ -9,8 +9,11 @@ import pytest
 import yaml
 
 from tests.support.compose import ROLES, Cluster
+from tests.support.system import PATIENCE
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(300 * PATIENCE)
+#: The four containers of a small cluster: an `up` of six takes half as long again.
+FEW = ("monitor", "trainer", "actor")
 
 
 def refused(cluster: Cluster, *arguments: str, **environment: str) -> str:
@@ -33,32 +36,29 @@ def override(cluster: Cluster, **services: dict[str, object]) -> None:
 
 def test_a_configuration_that_cannot_be_used_ends_every_container(clone) -> None:
     cluster = clone()
-    output = refused(cluster, CONFIG="configs/pongg.yaml")
-    assert output.count("configs/pongg.yaml: there is no such configuration file") == 6
-
     secret = cluster.folder / "configs" / "cartpole.yaml"
     secret.chmod(0o600)
     os.chown(secret, cluster.owner + 1, -1)
     output = refused(cluster, CONFIG="configs/cartpole.yaml")
     assert output.count("configs/cartpole.yaml: cannot be read: Permission denied") == 6
 
-    output = refused(cluster, ARGS="run.sed=2")
+    output = refused(cluster, *FEW, ARGS="run.sed=2")
     assert 'override "run.sed=2": run.sed is not a known key; did you mean run.seed?' in output
     assert not cluster.run().exists()
 
 
-def test_keys_that_others_could_read_or_that_are_missing(clone) -> None:
+def test_keys_are_made_where_they_are_missing_and_refused_where_others_could_read_them(
+    clone,
+) -> None:
     cluster = clone()
     keys = cluster.folder / "keys"
-    refused_output = refused(cluster, KEYS="./keys", CONFIG="configs/nothing.yaml")
-    assert "wrote /keys/cluster.key" in refused_output
+    output = refused(cluster, *FEW, KEYS="./keys", CONFIG="configs/pongg.yaml")
+    assert "wrote /keys/cluster.key" in output
+    assert output.count("configs/pongg.yaml: there is no such configuration file") == 4
     (keys / "cluster.key").chmod(0o644)
-    output = refused(cluster, KEYS="./keys")
+    output = refused(cluster, *FEW, KEYS="./keys")
     assert "can be read by other users; mend it with `chmod 600 /keys/cluster.key`" in output
     assert (keys / "cluster.key").stat().st_mode & 0o777 == 0o644
-    (keys / "cluster.key").write_text("no keys")
-    (keys / "cluster.key").chmod(0o600)
-    assert "/keys/cluster.key is no key file of aclearn" in refused(cluster, KEYS="./keys")
 
 
 def test_a_run_folder_of_another_environment_or_that_cannot_be_written(clone) -> None:
@@ -68,31 +68,33 @@ def test_a_run_folder_of_another_environment_or_that_cannot_be_written(clone) ->
     (folder / "config.yaml").write_text("env: {id: Acrobot-v1}\n")
     (folder / "metrics.jsonl").write_text('{"learned_steps": 1}\n')
     cluster.give(cluster.folder / "runs")
-    output = refused(cluster)
-    assert output.count("env.id is 'Acrobot-v1' there, 'CartPole-v1' here") == 6
+    output = refused(cluster, *FEW)
+    assert output.count("env.id is 'Acrobot-v1' there, 'CartPole-v1' here") == 4
     assert sorted(path.name for path in folder.iterdir()) == ["config.yaml", "metrics.jsonl"]
 
     override(cluster, **{role: {"volumes": ["./runs:/work/runs:ro"]} for role in ROLES})
-    output = refused(cluster, ARGS="run.name=other")
-    assert output.count("cannot write /work/runs; give it to that user: sudo chown -R") == 6
+    output = refused(cluster, *FEW, ARGS="run.name=other")
+    assert output.count("cannot write /work/runs; give it to that user: sudo chown -R") == 4
 
 
 def test_a_role_that_the_configuration_has_no_use_for_says_so_and_ends(clone) -> None:
     cluster = clone()
-    output = refused(cluster, CONFIG="configs/cartpole.yaml", ARGS="run.max_updates=50 run.seed=3")
+    given = "run.seed=2 run.max_updates=4 actors.envs_per_group=2"
+    output = refused(cluster, CONFIG="configs/pong.yaml", ARGS=given)
     assert "no predictor is needed: actors choose their actions" in output
     assert "no compressor is needed: actors run the policy itself" in output
-    assert cluster.last("updates", "cartpole-3") >= 50
+    assert cluster.last("updates", "pong-2") >= 4
     # and what one role alone finds out ends them all
-    output = refused(cluster, CONFIG="configs/cartpole.yaml", ARGS="env.id=No-v1 run.name=no")
+    no = "env.id=No-v1 run.name=no"
+    output = refused(cluster, *FEW, CONFIG="configs/cartpole.yaml", ARGS=no)
     assert "No-v1" in output and "role failed: " in output
 
 
 def test_a_role_ends_with_a_monitor_that_it_has_never_heard(clone) -> None:
     cluster = clone()
     override(cluster, monitor={"entrypoint": ["true"]})
-    output = refused(cluster)
-    assert output.count("the monitor has ended before it was ever heard") == 5
+    output = refused(cluster, *FEW)
+    assert output.count("the monitor has ended before it was ever heard") == 3
 
 
 def test_the_gpu_override_gives_trainer_and_predictor_a_device_and_a_cuda_build(clone) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 
 from aclearn.config import load_config
 from aclearn.runs import RunFolder
-from tests.support.system import CARTPOLE, Command, System
+from aclearn.wire import PROTOCOL_VERSION
+from tests.support.system import CARTPOLE, Command, System, free_port
 
 _WRONG = {
     "unknown key": (
@@ -160,3 +162,26 @@ def test_a_monitor_port_in_use_is_told(system: System) -> None:
         port = listener.getsockname()[1]
         run = system.train(system.config(CARTPOLE, monitor={"port": port}))
         _refused(system, run, ["monitor.port", f"127.0.0.1:{port}", "in use"])
+
+
+def test_roles_of_two_versions_both_name_the_protocols_that_they_speak(system: System) -> None:
+    config = system.config(CARTPOLE)
+    monitor = f"tcp://127.0.0.1:{free_port()}"
+    newer = system.role("monitor", config, monitor)
+    # as in an older image: the same but for its protocol
+    image = system.folder / "older"
+    image.mkdir()
+    (image / "sitecustomize.py").write_text(
+        "import aclearn.wire.codec as codec\n\ncodec.PROTOCOL_VERSION -= 1\n"
+    )
+    system.environment["PYTHONPATH"] += f":{image}"
+    older = system.role("actor", config, monitor)
+    here, there = PROTOCOL_VERSION, PROTOCOL_VERSION - 1
+    for role, peer, own in ((newer, there, here), (older, here, there)):
+        words = f"the peer speaks protocol {peer}, this end speaks protocol {own}; all roles of a"
+        role.wait_for(lambda r=role, w=words: w in r.output, "it names both versions")
+        assert role.output.count("reason=wrong_version") == 1
+        assert "need the same aclearn (the same image, built again)" in role.output
+    for role in (older, newer):
+        role.signal(signal.SIGTERM)
+        role.wait()

@@ -9,6 +9,7 @@ import pytest
 
 from aclearn.config import Config, load_config
 from aclearn.errors import ConfigError
+from aclearn.launch import StopFlag
 from services.roles import ROLES
 from services.runtime import container
 from services.runtime.health import FAILED, HealthReport
@@ -76,3 +77,26 @@ def test_what_became_of_the_process_before_is_told_with_its_memory(monkeypatch) 
     assert container.words_of(died) == "its process before was killed"
     failed = HealthReport("actor-1", 7, 100.0, 60.0, FAILED, 0, 396 * 2**20)
     assert container.words_of(failed).startswith("its process before failed; ")
+
+
+@pytest.mark.parametrize(
+    ("path", "override", "words"),
+    [
+        ("configs/pongg.yaml", "run.seed=2", "configs/pongg.yaml: there is no such configuration"),
+        ("cartpole.yaml", "run.sed=2", "run.sed is not a known key; did you mean run.seed?"),
+        ("cartpole.yaml", "run.deterministic=true", "there is nothing for containers to do"),
+    ],
+)
+def test_what_a_restart_cannot_mend_is_one_line_and_a_status_that_starts_nothing_again(
+    path: str, override: str, words: str, load, tmp_path, monkeypatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(container, "become_owner", lambda work: None)  # for good, of this process
+    monkeypatch.setattr(container, "_end_run", lambda *_: None)
+    load()
+    stop, run_role = StopFlag(), lambda *_, **__: pytest.fail("no role can be run")
+    status = container.run_contained(
+        ROLES["actor"], path, "tcp://monitor:5555", [override], stop, run_role
+    )
+    [line] = capsys.readouterr().err.splitlines()
+    assert (status, words in line) == (0, True), line

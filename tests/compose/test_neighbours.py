@@ -1,0 +1,81 @@
+"""What clusters of one machine have in common: the machine, its memory, perhaps a folder."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import yaml
+
+from tests.support.system import PATIENCE, wait_for
+
+pytestmark = pytest.mark.timeout(300 * PATIENCE)
+#: Services that make a run of configs/cartpole.yaml.
+FEW = ("monitor", "trainer", "actor")
+ENDLESS = "run.target_return=null run.metrics_every_s=0.25"
+#: An environment that takes more memory than its container may have, the first time.
+HUNGRY = """
+from pathlib import Path
+
+import gymnasium
+
+
+class Hungry(gymnasium.Wrapper):
+    def __init__(self):
+        super().__init__(gymnasium.make("CartPole-v1"))
+        self.steps = 0
+
+    def step(self, action):
+        self.steps += 1
+        eaten = Path("runs/eaten")
+        if self.steps == 300 and not eaten.exists():
+            eaten.touch()
+            self.food = b"x" * 2**30
+        return super().step(action)
+"""
+
+
+def test_a_second_cluster_is_refused_the_run_of_the_first_and_trains_beside_it(clone) -> None:
+    cluster = clone()
+    given = {"CONFIG": "configs/cartpole.yaml", "ARGS": f"{ENDLESS} run.name=r"}
+    cluster.compose("up", "--detach", *FEW, **given)
+    cluster.wait_until_learned(name="r")
+    second = given | {"COMPOSE_PROJECT_NAME": f"{cluster.project}-b"}
+    try:
+        output = cluster.compose("up", "monitor", "trainer", **second)
+        words = r"/work/runs/r is being written by the monitor \(process 1 on host \w+, since "
+        assert re.search(words, output), output
+        assert output.count("exited with code 0") == 3, output
+
+        # a run of its own, whose roles say the same names to a monitor of the same name
+        second["ARGS"] = "run.name=b run.max_updates=50"
+        output = cluster.compose("up", *FEW, **second)
+        assert output.count("exited with code 0") == 5, output
+        summary = json.loads((cluster.run("b") / "summary.json").read_text())
+        assert (summary["reason"], summary["generation"]) == ("max_updates", 0)
+    finally:
+        cluster.compose("down", "--volumes", **second)
+    cluster.wait_until_learned(cluster.last("env_steps", "r") + 1000, name="r")
+    assert cluster.last("generation", "r") == 0
+
+
+def test_the_monitor_says_which_role_was_killed_by_its_memory_limit(clone) -> None:
+    cluster = clone()
+    (cluster.folder / "hungry.py").write_text(HUNGRY)
+    limits = {"services": {"actor": {"mem_limit": "400m", "memswap_limit": "400m"}}}
+    (cluster.folder / "docker-compose.override.yml").write_text(yaml.safe_dump(limits))
+    given = f"{ENDLESS} run.name=r env.id=hungry:Hungry"
+    cluster.compose(
+        "up", "--detach", "--scale", "actor=1", *FEW, CONFIG="configs/cartpole.yaml", ARGS=given
+    )
+    words = (
+        r"monitor_1 .*text='actor-0 comes back: its process before was killed, at most a second "
+        r"after it used \d+ of the 400 MiB that its container may have'"
+    )
+    wait_for(
+        lambda: re.search(words, cluster.logs()),
+        "the monitor says that the actor was killed",
+        context=cluster.logs,
+    )
+    cluster.wait_until_learned(cluster.last("env_steps", "r") + 1000, name="r")
