@@ -53,7 +53,6 @@ def test_keys_are_made_where_they_are_missing_and_refused_where_others_could_rea
     cluster = clone()
     keys = cluster.folder / "keys"
     output = refused(cluster, *FEW, KEYS="./keys", CONFIG="configs/pongg.yaml")
-    assert "wrote /keys/cluster.key" in output
     assert output.count("configs/pongg.yaml: there is no such configuration file") == 4
     (keys / "cluster.key").chmod(0o644)
     output = refused(cluster, *FEW, KEYS="./keys")
