@@ -49,13 +49,13 @@ def configuration_page() -> str:
     """The text of docs/configuration.md."""
     lines = [_HEAD]
     section = ""
-    for knob in describe_config():
-        own_section = knob.key.rpartition(".")[0] or knob.key
+    for entry in describe_config():
+        own_section = entry.key.rpartition(".")[0] or entry.key
         if own_section != section:
             section = own_section
             lines += [f"\n## {section}\n", *_TABLE]
-        lines.append(_row(knob))
-        for name, model in _PARTS.get(knob.key, {}).items():
+        lines.append(_row(entry))
+        for name, model in _PARTS.get(entry.key, {}).items():
             lines += [f"\n### {section}: {name}\n", *settings_table(model)]
     return "\n".join(lines) + "\n"
 
@@ -69,8 +69,8 @@ def _described(key: str, field: FieldInfo) -> ConfigKey:
     return ConfigKey(key, _explain.expected(field), _default(field), field.description or "")
 
 
-def _row(knob: ConfigKey) -> str:
-    cells = (f"`{knob.key}`", knob.type, f"`{knob.default}`", knob.description)
+def _row(entry: ConfigKey) -> str:
+    cells = (f"`{entry.key}`", entry.type, f"`{entry.default}`", entry.description)
     escaped = (cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells)
     return f"| {' | '.join(escaped)} |"
 

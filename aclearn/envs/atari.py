@@ -11,7 +11,7 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv  # its package registers the ALE/ ids too
 from numpy.typing import NDArray
 
-from aclearn.envs.vector_env import env_actions, nothing
+from aclearn.envs.vector_env import env_actions
 from aclearn.envs.watchdog import Watchdog
 from aclearn.errors import EnvironmentFailure, did_you_mean, trace_of, words_of
 from aclearn.types import ActionSpec, EnvSpec, EnvStep, ObservationSpec
@@ -81,12 +81,12 @@ class AtariEnvs:
         self.num_envs = num_envs
         self._watch = Watchdog(step_timeout_s, f"environment {env.id}: a step")
         self.faults: dict[str, int] = {}
-        self.between_attempts: Callable[[], None] = nothing  # never called
+        self.between_attempts: Callable[[], None] = lambda: None  # never called
         self._seeds: NDArray[Any] | None = (seed + np.arange(num_envs)) % 2**31
         self._lives = np.zeros(num_envs, np.int32)
         self._ended = np.zeros(num_envs, np.bool_)
-        self._nobody = np.zeros(num_envs, np.bool_)
-        self._nobody.flags.writeable = False
+        self._none = np.zeros(num_envs, np.bool_)
+        self._none.flags.writeable = False
 
     def reset(self) -> Observations:
         """First screens [B, S, H, W] uint8; only the first call seeds the games."""
@@ -94,7 +94,7 @@ class AtariEnvs:
             observations, info = self._envs.reset(seed=self._seeds)
         self._seeds = None
         self._lives = info["lives"]
-        self._ended = self._nobody
+        self._ended = self._none
         return {OBSERVATION: observations}
 
     def send(self, actions: NDArray[Any]) -> None:
@@ -126,7 +126,7 @@ class AtariEnvs:
             truncated=truncated,
             life_lost=life_lost,
             reset=reset,
-            faulted=self._nobody,
+            faulted=self._none,
         )
 
     def close(self) -> None:

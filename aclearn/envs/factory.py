@@ -1,4 +1,4 @@
-"""The two doors of the room: a group of environments, or only what they look like."""
+"""Makes a group of environments, or reads their specification."""
 
 from __future__ import annotations
 
@@ -34,10 +34,8 @@ def make_vector_env(
         num_envs: size B of the group.
         seed: environment b starts from seed + b.
         step_timeout_s: longest time of one step of the group, of making one environment and of
-            resetting one. Kept where Python can: see StepDeadline. An Atari game that hangs ends
-            the process: see Watchdog.
-        max_faults: how many faults the group survives within an hour; not of Atari games, which
-            are not mended.
+            resetting one; see StepDeadline, and Watchdog for Atari games.
+        max_faults: faults that the group survives within an hour; an Atari game survives none.
         threads: worker threads of the emulator; Atari only.
 
     Raises:

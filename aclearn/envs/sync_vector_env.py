@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from aclearn.envs.deadline import ENVIRONMENT_FAULTS, StepDeadline, StepHungError
 from aclearn.envs.spaces import ObservationError, read_actions, read_layout
-from aclearn.envs.vector_env import env_actions, nothing
+from aclearn.envs.vector_env import env_actions
 from aclearn.errors import EnvironmentFailure, trace_of, words_of
 from aclearn.types import EnvSpec, EnvStep, ObservationSpec
 from aclearn.types.env_spec import Observations
@@ -88,7 +88,7 @@ class SyncVectorEnv:
         self.spec = EnvSpec(ObservationSpec({OBSERVATION: leaf}), action, warning)
         self.num_envs = num_envs
         self.faults: dict[str, int] = {}
-        self.between_attempts: Callable[[], None] = nothing
+        self.between_attempts: Callable[[], None] = lambda: None
         self._recent_faults: deque[tuple[float, str]] = deque()
         self._seeded = False
         self._ended = np.zeros(num_envs, np.bool_)

@@ -1,4 +1,4 @@
-"""What every group of environments gives: its shape, its steps, and their protocol."""
+"""The protocol of a group of environments."""
 
 from __future__ import annotations
 
@@ -12,10 +12,6 @@ from aclearn.types import ActionSpec, EnvSpec, EnvStep
 from aclearn.types.env_spec import Observations
 
 
-def nothing() -> None:
-    """What `VectorEnv.between_attempts` does until somebody wants a sign of life."""
-
-
 class VectorEnv(Protocol):
     """B environments that step together; order and number never change.
 
@@ -26,9 +22,8 @@ class VectorEnv(Protocol):
         spec: of its observations and actions.
         num_envs: B.
         faults: how often an environment failed and was made again, by reason.
-        between_attempts: called between any two things that may each take the time-out of a step,
-            the resets of single environments and what makes a failed one again, so that the caller
-            can give a sign of life.
+        between_attempts: called between any two calls that may each take the time-out of a step,
+            for a sign of life; does nothing until the caller sets it.
     """
 
     spec: EnvSpec

@@ -65,7 +65,7 @@ class RoleProcess:
     def reap(self, *, timeout_s: float) -> int:
         """The exit status of a child that has exited, or is killed now with its whole group.
 
-        Call it once: afterwards the pid may belong to somebody else.
+        Call it once: afterwards another process may have the pid.
 
         Returns:
             The status, or minus the number of the signal that ended it.

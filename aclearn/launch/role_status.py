@@ -1,11 +1,11 @@
-"""What a supervisor says of its roles: their states and the events between them."""
+"""The states of a supervisor's roles and the events between them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-#: "ended": it has exited with status 0, and nobody has said yet whether the run is over.
+#: "ended": it has exited with status 0, and the caller has not decided yet whether the run is over.
 State = Literal["new", "running", "waiting", "ended", "done", "failed", "leaving", "stopped"]
 
 

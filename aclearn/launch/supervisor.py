@@ -76,7 +76,7 @@ class Supervisor:
         self._new_restart_policy: Callable[[], RestartPolicy] = partial(
             RestartPolicy, max_restarts, restart_window_s, backoff_first_s, backoff_max_s
         )
-        self._new_restart_policy()  # bad numbers are told here, not with the first role
+        self._new_restart_policy()  # raises for bad numbers here, not with the first role
         self._clock = clock
         self._slots: dict[str, _Slot] = {}
         self._events: list[Event] = []
@@ -107,7 +107,7 @@ class Supervisor:
         ]
 
     def start(self) -> None:
-        """Start every role. The events are told by the next `poll`.
+        """Start every role. The next `poll` returns the events.
 
         Raises:
             RoleFailure: a role's program cannot be started.

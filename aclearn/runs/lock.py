@@ -2,7 +2,7 @@
 
 `.lock` is the run's: `aclearn train` holds it alone, roles that are started by hand share it.
 `.lock-<role>` is held by the process that writes that role's files, however it was started. The
-kernel ends a lock with its holder; each file says in words who that is, for the message only.
+kernel ends a lock with its holder; each file names the holder, for the message only.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _try_lock(path: Path, *, shared: bool) -> int | None:
 def _write_holder(descriptor: int, holder: str) -> None:
     since = time.strftime("%Y-%m-%d %H:%M:%S")
     words = f"{holder} (process {os.getpid()} on host {socket.gethostname()}, since {since})"
-    # where the disk is full the lock holds all the same, and the message names nobody
+    # on a full disk the lock still holds, and the message names no holder
     with suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, words.encode()[:_MOST_WORDS_BYTES], 0)

@@ -1,4 +1,4 @@
-"""The folder of a run: where everything lies, and who writes there."""
+"""The folder of a run: its files and its locks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights in memory that several processes map: nobody sends them, readers copy them."""
+"""Weights in memory that several processes map: readers copy them, no message carries them."""
 
 from __future__ import annotations
 

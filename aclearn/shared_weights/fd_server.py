@@ -101,7 +101,7 @@ def request_fds(path: Path, *, timeout_s: float = 1.0) -> tuple[bytes, list[int]
             connection.connect(str(path))
             head, fds, _, _ = socket.recv_fds(connection, _LENGTH.size, _MOST_FDS)
             if len(head) != _LENGTH.size:
-                raise SharingError(f"{path}: nobody hands anything over")
+                raise SharingError(f"{path}: the server sent no file descriptors")
             (length,) = _LENGTH.unpack(head)
             if length > _MOST_BYTES:
                 raise SharingError(f"{path}: a description of {length} bytes")

@@ -159,11 +159,11 @@ def _checked(description: bytes, shapes: Shapes, place: str) -> tuple[Shapes, in
         there = {str(name): tuple(shape) for name, shape in said["shapes"].items()}
         slots, lies = said["slots"], said["place"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SharingError(f"a buffer with a description that nobody wrote: {error!r}") from error
+        raise SharingError(f"a buffer with a broken description: {error!r}") from error
     if lies != place:
         raise SharingError(f"the buffer lies in {str(lies)[:100]!r}, this role computes in {place}")
     if there != {name: tuple(shape) for name, shape in shapes.items()}:
         raise SharingError("the buffer has weights of another architecture")
     if not (isinstance(slots, int) and 1 <= slots <= 64):
-        raise SharingError("a buffer with a description that nobody wrote: slots")
+        raise SharingError("a buffer with a broken description: slots")
     return there, slots

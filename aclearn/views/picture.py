@@ -51,7 +51,7 @@ def figures(line: Mapping[str, Any]) -> Table:
 
 
 def queues(line: Mapping[str, Any]) -> Text | None:
-    """How full the queues are; None where nobody has said."""
+    """How full the queues are; None where that is not known."""
     words = Text("Queues", style="dim")
     fills = queue_fills(line)
     for queue, fill in fills.items():

@@ -108,8 +108,8 @@ def test_a_place_that_cannot_be_bound_is_refused(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        (b"", "nobody hands anything over"),
-        (b"\0\0", "nobody hands anything over"),
+        (b"", "the server sent no file descriptors"),
+        (b"\0\0", "the server sent no file descriptors"),
         (b"\xff\xff\xff\xff", "a description of 4294967295 bytes"),
         (b"\0\0\0\5abc", "the description ended early"),
     ],
@@ -165,7 +165,7 @@ def test_a_fd_server_whose_files_cannot_be_made_goes_on(tmp_path, memory, caplog
 
     fd_server = FileDescriptorServer(tmp_path / "x.fds", lambda: b"d", share)
     try:
-        with pytest.raises(SharingError, match="nobody hands anything over"):
+        with pytest.raises(SharingError, match="the server sent no file descriptors"):
             request_fds(tmp_path / "x.fds", timeout_s=DEADLINE_S)
         description, fds = request_fds(tmp_path / "x.fds", timeout_s=DEADLINE_S)
         assert (description, len(fds)) == (b"d", 1)

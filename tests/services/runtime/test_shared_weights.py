@@ -145,7 +145,7 @@ def test_a_trainer_whose_buffer_cannot_be_read_is_asked(sharing, tools, why, cap
 def test_a_fd_server_that_is_late_is_knocked_at_again_and_weights_are_asked_for_meanwhile(
     sharing, tools, monkeypatch, caplog
 ) -> None:
-    failures = [SharingError("nobody hands anything over")] * 2
+    failures = [SharingError("the server sent no file descriptors")] * 2
 
     def late(path, *, timeout_s):
         if failures:
