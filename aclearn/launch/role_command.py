@@ -33,7 +33,7 @@ class RoleCommand:
     log_path: Path
     optional: bool = False
 
-    def full_environment(self, restarts: int = 0) -> dict[str, str]:
+    def full_environment(self, restarts: int) -> dict[str, str]:
         """The child's whole environment."""
         return {
             # else a killed process loses what it buffered, and a native crash leaves no traceback

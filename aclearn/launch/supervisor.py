@@ -51,8 +51,9 @@ class Supervisor:
     heard that the run is over: it is "ended" until the caller decides with `expect_end` or
     `count_as_death`.
 
-    Call all methods from the main thread: the kernel takes the end of the thread that started a
-    child for the parent's death. Call `stop` in a `finally`, also after `start` or `poll` raised.
+    A name that no role has raises ValueError. Call all methods from the main thread: the kernel
+    takes the end of the thread that started a child for the parent's death. Call `stop` in a
+    `finally`, also after `start` or `poll` raised.
 
     Args:
         commands: the roles, started in this order.
@@ -151,11 +152,7 @@ class Supervisor:
                 slot.state = "stopped"
 
     def count_as_death(self, name: str) -> None:
-        """Take an "ended" role for dead, so that `poll` restarts it.
-
-        Raises:
-            ValueError: there is no such role.
-        """
+        """Take an "ended" role for dead, so that `poll` restarts it."""
         slot = self._slot(name)
         if slot.state == "ended":
             self._died(slot, describe_exit(0))
@@ -165,9 +162,6 @@ class Supervisor:
 
         Returns:
             Whether there was a process to kill.
-
-        Raises:
-            ValueError: there is no such role.
         """
         slot = self._slot(name)
         if slot.process is None:
@@ -200,9 +194,6 @@ class Supervisor:
         """End a role: SIGTERM now, SIGKILL by `poll` after `grace_s` seconds. Never blocks.
 
         The name is free again after the event "removed".
-
-        Raises:
-            ValueError: there is no such role.
         """
         slot = self._slot(name)
         if slot.process is None:

@@ -120,8 +120,7 @@ def load_newest(dir: Path, *, expect_architecture: str | None = None) -> Checkpo
 def load_best(dir: Path, *, expect_architecture: str | None = None) -> Checkpoint | None:
     """The last checkpoint that was saved as best; None where there is none.
 
-    Raises:
-        CheckpointError: as `load_newest`.
+    Arguments and errors are those of `load_newest`.
     """
     best = [path for path in list_checkpoints(dir) if path.stem.endswith("-best")]
     return _load_first_whole(dir, best, expect_architecture)

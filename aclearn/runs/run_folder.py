@@ -214,18 +214,14 @@ class RunFolder:
         """Keep room on the disk for the last metrics line and the summary, until `release`.
 
         Raises:
-            OSError: the disk is full, or refuses.
+            OSError: of the disk; `release` likewise.
         """
         if not self._reserved.exists():
             # no zeros: a file system that compresses would keep no room for them
             write_atomically(self._reserved, os.urandom(_RESERVED_BYTES))
 
     def release(self) -> None:
-        """Give the reserved room back.
-
-        Raises:
-            OSError: the disk refuses.
-        """
+        """Give the reserved room back."""
         self._reserved.unlink(missing_ok=True)
 
     def read_summary(self) -> dict[str, Any] | None:
