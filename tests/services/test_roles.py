@@ -1,0 +1,74 @@
+"""The table of roles: what it says of a configuration, and that it is the only one."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pkgutil
+from pathlib import Path
+
+import pytest
+
+import services
+from aclearn.config import config_from_yaml
+from services.roles import ROLES, WRITERS
+
+_CHAIN = "compressor: {chain: [int8, onnx], processes: 2}\n"
+_ASKS = "actors: {inference: predictor, processes: 3}\npredictor: {processes: 2, threads: 4}\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "processes", "without_torch"),
+    [
+        ("", [1, 1, 0, 0, 8], {"monitor", "predictor", "actor"}),
+        (_ASKS, [1, 1, 2, 0, 3], {"monitor", "predictor", "actor"}),
+        (_CHAIN, [1, 1, 0, 2, 8], {"monitor", "predictor", "actor"}),
+        ("actors: {runtime: torch}\n", [1, 1, 0, 0, 8], {"monitor", "predictor"}),
+        ("compressor: {chain: [int8, torchscript]}\n", [1, 1, 0, 1, 8], {"monitor"}),
+    ],
+)
+def test_how_many_processes_a_configuration_needs_and_which_of_them_are_small(
+    settings, processes, without_torch
+) -> None:
+    config = config_from_yaml("env: {id: CartPole-v1}\n" + settings)
+    default = config_from_yaml("env: {id: CartPole-v1}").actors.processes
+    expected = [default if count == 8 else count for count in processes]
+    assert [spec.processes(config) for spec in ROLES.values()] == expected
+    for spec in ROLES.values():
+        assert (spec.processes(config) == 0) == (spec.unused(config) is not None)
+    small = {name for name, spec in ROLES.items() if not spec.imports_torch(config)}
+    assert small == without_torch
+
+
+def test_names_of_a_tuned_role_are_free_for_others_beyond_the_most_that_the_tuner_may_start() -> (
+    None
+):
+    config = config_from_yaml(
+        "env: {id: CartPole-v1}\nactors: {processes: 2}\n"
+        "tuner: {enabled: true, counts: [actors], max_actors: 5}\n"
+    )
+    assert ROLES["actor"].most_processes(config) == 5
+    assert ROLES["actor"].processes(config) == 2
+    assert ROLES["predictor"].most_processes(config) == config.predictor.processes
+
+
+def test_every_entry_point_and_check_takes_a_context() -> None:
+    for spec in ROLES.values():
+        for name in (spec.entry_point, spec.check):
+            if name:
+                assert next(iter(inspect.signature(pkgutil.resolve_name(name)).parameters)) == (
+                    "context"
+                )
+    assert WRITERS == ("monitor", "trainer")
+
+
+def test_no_other_module_of_the_services_lists_the_roles() -> None:
+    [folder] = map(Path, services.__path__)
+    found = []
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            items = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", ())
+            named = {item.value for item in items or () if isinstance(item, ast.Constant)}
+            if len(named & ROLES.keys()) > 2:
+                found.append(f"{path.relative_to(folder)}:{node.lineno}")
+    assert found == []
