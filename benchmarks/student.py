@@ -31,8 +31,7 @@ from aclearn.config import Config
 from aclearn.distributions import distribution_of
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
-from aclearn.types import ActionSpec, PolicyVersion
-from aclearn.types.observation_spec import OBSERVATION
+from aclearn.types import OBSERVATION, ActionSpec, PolicyVersion
 from compress import Context, Policy
 from compress.methods.distiller import Distiller
 from services.evaluator.saved_policy import load_policy

@@ -35,8 +35,7 @@ from aclearn.distributions import distribution_of
 from aclearn.launch.resources import keep_freed_memory
 from aclearn.rollout import PolicySnapshot
 from aclearn.telemetry import WaitMeter
-from aclearn.types import PolicyVersion
-from aclearn.types.observation_spec import OBSERVATION
+from aclearn.types import OBSERVATION, PolicyVersion
 from aclearn.wire import ActRequest
 from services.predictor.core import make_step
 from services.predictor.outbox import Outbox

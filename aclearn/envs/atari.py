@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from aclearn.envs.vector_env import env_actions
 from aclearn.envs.watchdog import Watchdog
 from aclearn.errors import EnvironmentFailure, did_you_mean, trace_of, words_of
-from aclearn.types import ActionSpec, EnvSpec, EnvStep, ObservationSpec
+from aclearn.types import OBSERVATION, ActionSpec, EnvSpec, EnvStep, ObservationSpec
 from aclearn.types.env_spec import Observations
-from aclearn.types.observation_spec import OBSERVATION
 
 if TYPE_CHECKING:
     from aclearn.config import EnvConfig

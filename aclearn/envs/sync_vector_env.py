@@ -16,9 +16,8 @@ from aclearn.envs.deadline import ENVIRONMENT_FAULTS, StepDeadline, StepHungErro
 from aclearn.envs.spaces import ObservationError, read_actions, read_layout
 from aclearn.envs.vector_env import env_actions
 from aclearn.errors import EnvironmentFailure, trace_of, words_of
-from aclearn.types import EnvSpec, EnvStep, ObservationSpec
+from aclearn.types import OBSERVATION, EnvSpec, EnvStep, ObservationSpec
 from aclearn.types.env_spec import Observations
-from aclearn.types.observation_spec import OBSERVATION
 
 _LOGGER = logging.getLogger(__name__)
 #: So long a fault counts towards `max_faults`: an environment that is broken fails more often, and

@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable
 
 from aclearn.launch import lower_priority
-from aclearn.types import PolicyVersion
-from aclearn.types.observation_spec import OBSERVATION
+from aclearn.types import OBSERVATION, PolicyVersion
 from aclearn.wire import (
     ArtifactRequest,
     Heartbeat,

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from aclearn.types import Unroll
-from aclearn.types.observation_spec import OBSERVATION
+from aclearn.types import OBSERVATION, Unroll
 
 
 def quiet_unroll(frames: np.ndarray, **changes: Any) -> Unroll:

@@ -13,7 +13,7 @@ from aclearn.config import EnvConfig
 from aclearn.envs import read_spec
 from aclearn.errors import EnvironmentFailure
 from aclearn.rollout import EpisodeTracker
-from aclearn.types.observation_spec import OBSERVATION
+from aclearn.types import OBSERVATION
 from tests.support.env_specs import plain_spec
 
 

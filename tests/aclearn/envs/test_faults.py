@@ -9,7 +9,7 @@ import pytest
 
 from aclearn.errors import EnvironmentFailure
 from aclearn.launch import Interrupted
-from aclearn.types.observation_spec import OBSERVATION
+from aclearn.types import OBSERVATION
 
 ZEROS = np.zeros(2, np.int64)
 KINDS = [

@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from aclearn.types.observation_spec import OBSERVATION
+from aclearn.types import OBSERVATION
 
 ZEROS = np.zeros(2, np.int64)
 

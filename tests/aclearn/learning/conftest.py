@@ -11,7 +11,7 @@ import torch
 from aclearn.config import ActorCriticConfig, CorrectorConfig, LossConfig, OptimiserConfig
 from aclearn.learning import Batch, Learner, Objective, make_objective
 from aclearn.policies import Architecture, Convolution, ResidualSection, build_architecture
-from aclearn.types.observation_spec import OBSERVATION
+from aclearn.types import OBSERVATION
 from tests.support.architectures import altered
 
 CPU = torch.device("cpu")

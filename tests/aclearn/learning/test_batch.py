@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from aclearn.learning import assemble_batch
-from aclearn.types import ObservationSpec, Unroll
-from aclearn.types.observation_spec import OBSERVATION
+from aclearn.types import OBSERVATION, ObservationSpec, Unroll
 from tests.support.unrolls import random_unroll
 
 

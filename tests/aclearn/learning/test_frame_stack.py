@@ -13,8 +13,15 @@ from numpy.typing import NDArray
 
 from aclearn.learning import chosen_observations, rebuild_observations
 from aclearn.rollout import UnrollBuilder, UnrollCounter
-from aclearn.types import ActionBatch, EnvStep, LeafSpec, PolicyVersion, Unroll, UnrollSpec
-from aclearn.types.observation_spec import OBSERVATION
+from aclearn.types import (
+    OBSERVATION,
+    ActionBatch,
+    EnvStep,
+    LeafSpec,
+    PolicyVersion,
+    Unroll,
+    UnrollSpec,
+)
 from tests.support.env_specs import plain_spec
 from tests.support.unrolls import quiet_unroll
 

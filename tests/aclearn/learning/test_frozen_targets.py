@@ -11,7 +11,7 @@ from aclearn.config import OptimiserConfig
 from aclearn.learning import Batch, Objective
 from aclearn.learning import gradient_worker as gradient_module
 from aclearn.learning.losses import ActorCritic, Loss, LossSums, Outputs
-from aclearn.types.observation_spec import OBSERVATION
+from aclearn.types import OBSERVATION
 from correctors import Correction, importance_weights, vtrace
 
 OPTIMISER = OptimiserConfig(learning_rate=0.05, max_grad_norm=0.0)

@@ -16,7 +16,7 @@ from aclearn.learning import Batch, Learner, make_objective
 from aclearn.learning import gradient_worker as gradient_module
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors
-from aclearn.types.observation_spec import OBSERVATION
+from aclearn.types import OBSERVATION
 from correctors import vtrace
 
 

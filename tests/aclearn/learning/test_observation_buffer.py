@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from aclearn.learning import RecentObservations
-from aclearn.types import ObservationSpec, Unroll
-from aclearn.types.observation_spec import OBSERVATION
+from aclearn.types import OBSERVATION, ObservationSpec, Unroll
 from tests.support.unrolls import quiet_unroll
 
 T, B, S = 3, 2, 2

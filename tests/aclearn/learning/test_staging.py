@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from aclearn.learning import PinnedStaging, Staging, assemble_batch
-from aclearn.types import ObservationSpec
-from aclearn.types.observation_spec import OBSERVATION
+from aclearn.types import OBSERVATION, ObservationSpec
 from tests.support.unrolls import random_unroll
 
 T, B = 4, 3

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aclearn.types import EnvSpec, EnvStep
-from aclearn.types.observation_spec import OBSERVATION
+from aclearn.types import OBSERVATION, EnvSpec, EnvStep
 from tests.support.env_specs import plain_spec
 
 #: What may happen to one environment in one step.

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from aclearn.rollout import UnrollBuilder, UnrollCounter
-from aclearn.types import ActionBatch, EnvStep, PolicyVersion, UnrollSpec
-from aclearn.types.observation_spec import OBSERVATION
+from aclearn.types import OBSERVATION, ActionBatch, EnvStep, PolicyVersion, UnrollSpec
 from tests.support.env_specs import plain_spec
 
 _NEWEST = PolicyVersion(2, 30)

@@ -9,8 +9,7 @@ import pytest
 
 from aclearn import wire
 from aclearn.learning import ParameterStore, RecentObservations, StepLedger, TrainingQueue
-from aclearn.types import PolicyVersion
-from aclearn.types.observation_spec import OBSERVATION
+from aclearn.types import OBSERVATION, PolicyVersion
 from aclearn.wire import (
     DirectiveAck,
     ErrorReply,
