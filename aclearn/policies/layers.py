@@ -11,10 +11,9 @@ from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import Any
 
-Shape = tuple[int, ...]
+from aclearn.types import OBSERVATION
 
-#: What a layer reads that reads no other one.
-OBSERVATIONS = "observations"
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Layer:
     Attributes:
         name: of the layer; its tensors are called `<name>.weight` and `<name>.bias`.
         kind: what it computes.
-        reads: names of layers before it, or "observations".
+        reads: names of layers before it, or the leaf "observation".
         units: filters of a convolution, outputs of a dense layer.
         kernel: height and width, in pixels of what it reads.
         stride: in the same pixels.
@@ -100,7 +99,7 @@ def output_shapes(layers: Iterable[Layer], observation_shape: Shape) -> dict[str
     Raises:
         ValueError: a name is there twice, or a layer reads something that is not before it.
     """
-    shapes = {OBSERVATIONS: observation_shape}
+    shapes = {OBSERVATION: observation_shape}
     for layer in layers:
         unknown = [name for name in layer.reads if name not in shapes]
         if unknown or not layer.reads:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from aclearn.errors import ConfigError
 from aclearn.policies.architecture import POLICY, VALUE, Architecture
-from aclearn.policies.layers import OBSERVATIONS, Layer, Shape, output_shapes
+from aclearn.policies.layers import Layer, Shape, output_shapes
 from aclearn.policies.policy_module import PolicyModule
 from aclearn.types import OBSERVATION, PolicyOutput
 
@@ -106,7 +106,7 @@ class LayerNetwork(nn.Module):
         weight: Tensor = self._steps[self._product].compute.weight  # type: ignore[attr-defined]
         dtype, device = weight.dtype, observations.device.type
         autocast = torch.is_autocast_enabled(device)
-        values = {OBSERVATIONS: observations.to(dtype, copy=self._scaled)}
+        values = {OBSERVATION: observations.to(dtype, copy=self._scaled)}
         for name, compute, reads, head, unneeded in self._steps:
             given = [values[read] for read in reads]
             if head and autocast:

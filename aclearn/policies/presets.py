@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from aclearn.errors import ConfigError
 from aclearn.policies.architecture import POLICY, VALUE, Architecture
-from aclearn.policies.layers import OBSERVATIONS, Layer, output_shapes
-from aclearn.types import ARCHITECTURES, refuse_recurrence
+from aclearn.policies.layers import Layer, output_shapes
+from aclearn.types import ARCHITECTURES, OBSERVATION, refuse_recurrence
 
 
 class Convolution(NamedTuple):
@@ -89,7 +89,7 @@ def build_architecture(
         sections: residual ones, applied in order after the convolutions.
     """
     factor = 1.0 / 255.0 if observation_dtype == "uint8" else 1.0
-    layers = [Layer("input", "scale", (OBSERVATIONS,), factor=factor)]
+    layers = [Layer("input", "scale", (OBSERVATION,), factor=factor)]
 
     def add(name: str, kind: str, *reads: str, **settings: Any) -> str:
         """A layer that reads the one before it, unless others are named; its name."""

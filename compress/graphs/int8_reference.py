@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from aclearn.policies import Layer
-from aclearn.policies.layers import OBSERVATIONS, output_shapes
+from aclearn.policies.layers import output_shapes
 from aclearn.policies.network import KINDS
+from aclearn.types import OBSERVATION
 from compress.graphs.policy_graph import PolicyGraph, Tensors
 
 
@@ -30,7 +31,7 @@ def integer_logits(
     """
     given = {name: torch.from_numpy(np.array(t, np.float64)) for name, t in tensors.items()}
     shapes = output_shapes(graph.layers(), graph.architecture.observation_shape)
-    values = {OBSERVATIONS: torch.from_numpy(observations.astype(np.float64))}
+    values = {OBSERVATION: torch.from_numpy(observations.astype(np.float64))}
     for layer in graph.layers():
         read = [values[name] for name in layer.reads]
         if layer.is_product:

@@ -15,7 +15,6 @@ import onnx
 from onnx import TensorProto, helper
 
 from aclearn.policies import Layer
-from aclearn.policies.layers import OBSERVATIONS
 from aclearn.types import OBSERVATION
 from compress.errors import ChainError
 from compress.graphs.policy_graph import PolicyGraph, TensorSpec
@@ -104,7 +103,7 @@ class _Nodes:
         self.graph = graph
         self.nodes: list[onnx.NodeProto] = []
         self.initialisers: list[onnx.TensorProto] = []
-        self.names = {OBSERVATIONS: OBSERVATION}
+        self.names = {OBSERVATION: OBSERVATION}
         self.scales: dict[str, str] = {}
         layers = graph.layers()
         self._renamed = {layers[-1].name: "parameters"}

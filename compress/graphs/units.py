@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.policies import Architecture, Layer
-from aclearn.policies.layers import OBSERVATIONS
+from aclearn.types import OBSERVATION
 from compress.graphs.policy_graph import PolicyGraph, Tensors
 
 Units = Mapping[str, NDArray[np.intp]]
@@ -47,7 +47,7 @@ def unit_counts(layers: Iterable[Layer]) -> dict[str, int]:
 
 def _walk(layers: Iterable[Layer]) -> tuple[dict[str, str | None], set[str | None]]:
     """Whose units each product reads, and whose units something else than products needs whole."""
-    gives: dict[str, str | None] = {OBSERVATIONS: None}
+    gives: dict[str, str | None] = {OBSERVATION: None}
     found: dict[str, str | None] = {}
     tied: set[str | None] = set()
     for layer in layers:

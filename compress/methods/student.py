@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from aclearn.distributions import TorchDistribution, torch_distribution_of
-from aclearn.policies.layers import OBSERVATIONS
 from aclearn.policies.network import tensors_of
+from aclearn.types import OBSERVATION
 from compress.errors import DivergedTraining
 from compress.graphs.graph_network import GraphNetwork
 from compress.graphs.policy_graph import PolicyGraph, Tensors
@@ -57,7 +57,7 @@ def distillation_loss(
 
 def one_signed_layers(graph: PolicyGraph) -> list[str]:
     """Names of the hidden products that read nothing negative: pixels, or what passed a ReLU."""
-    signed = {OBSERVATIONS: graph.architecture.observation_dtype != "uint8"}
+    signed = {OBSERVATION: graph.architecture.observation_dtype != "uint8"}
     names = []
     for layer in graph.layers(with_value=True):
         read = any(signed[name] for name in layer.reads)

@@ -8,7 +8,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 def walk(layers, observations, product):
     """What each layer gives, by name; `product(layer, x)` computes those that have weights."""
-    values = {"observations": observations.astype(np.float64)}
+    values = {"observation": observations.astype(np.float64)}
     for layer in layers:
         x, *others = (values[name] for name in layer.reads)
         if layer.is_product:

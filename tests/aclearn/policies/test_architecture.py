@@ -227,7 +227,7 @@ def test_a_digest_is_the_same_in_every_process_and_release() -> None:
     root, heads = 2**0.5, '"head": true, "kind": "dense"'
     text = (
         '{"actions": 2, "layers": ['
-        '{"kind": "scale", "name": "input", "reads": ["observations"]}, '
+        '{"kind": "scale", "name": "input", "reads": ["observation"]}, '
         '{"kind": "flatten", "name": "flatten", "reads": ["input"]}, '
         f'{{"gain": {root}, "kind": "dense", "name": "hidden.0", "reads": ["flatten"], '
         '"units": 3}, '

@@ -55,7 +55,7 @@ def described(layers):
 def test_layers_come_in_order_of_execution(small) -> None:
     graph = PolicyGraph(small.images)
     assert described(graph.layers()) == [
-        ("input", "scale", "observations"),
+        ("input", "scale", "observation"),
         ("convolutions.0", "convolution", "input"),
         ("convolutions.0.relu", "relu", "convolutions.0"),
         ("convolutions.1", "convolution", "convolutions.0.relu"),
