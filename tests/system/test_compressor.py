@@ -285,7 +285,7 @@ def test_predictors_answer_with_artifacts_too(system: System) -> None:
     [
         (["onnx", {"prune": 0.5}], "prune=0.5: comes after onnx"),
         (["onyx"], "the link 'onyx' is unknown; expected one of"),
-        ([{"quantize": "int4"}, "onnx"], "precision 'int4' is unknown"),
+        ([{"quantize": "int4"}, "onnx"], "precision: expected one of int8, fp16, bf16, got 'int4'"),
         (["int8"], "int8 computes in ONNX Runtime only"),
         ([{"prune": 1.0}, "onnx"], "prune"),
         ([{"distill": "accerl-net1"}, "onnx"], "accerl-net1"),
