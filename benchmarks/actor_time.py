@@ -98,7 +98,7 @@ class Sink:
 
     def send(self, unroll: Unroll, *, sequence: int) -> bool:
         """Encode it, and answer."""
-        encode(unroll, run="benchmark", sender="actor-0", sequence=sequence)
+        encode(unroll, run="benchmark", incarnation="actor-0", sequence=sequence)
         answer = UnrollReply(sequence, True, "")
         self._answers.append(Envelope("benchmark", "trainer-0", sequence, answer))
         return True
@@ -176,7 +176,7 @@ class Measured:
             sender=UnrollSender(
                 trainer,
                 membership,
-                most_unacknowledged=config.actors.max_in_flight_unrolls,
+                max_in_flight=config.actors.max_in_flight_unrolls,
                 meter=self._meter,
             ),
             proceed=self._proceed,

@@ -162,7 +162,7 @@ def measure_refresh(name: str, words: str, observations: Any, rounds: int) -> No
         started = time.perf_counter()
         artifact = chain.compress(policy, context)
         compressed = time.perf_counter()
-        frames = encode(reply_of(artifact), run="r", sender="s", sequence=1)
+        frames = encode(reply_of(artifact), run="r", incarnation="s", sequence=1)
         received = artifact_of(decode([bytes(frame) for frame in frames]).message)  # type: ignore[arg-type]
         carried = time.perf_counter()
         actor.load(received)

@@ -8,7 +8,7 @@ learns for `--quiet` versions from a network with random weights whose values fa
 whole, on what random actions show; then for `--versions` versions from the run's policy, on what
 that visits. Prints one JSON line a seed: KL of the run's policy to the student, in nats, over the
 first and the last 25 versions; that of the last student on what is visited next, which it never
-saw; that to the best policy that sees nothing; the processor time of a version, in ms; and how
+saw; that to the best policy that sees nothing; the CPU time of a version, in ms; and how
 many units of each layer are not silent on everything visited: after the first version, after the
 quiet time, at the end.
 """
@@ -108,7 +108,7 @@ class Distillation:
     def __init__(self, architecture: Architecture, student: str, seed: int) -> None:
         self._architecture, self._distiller = architecture, Distiller(student)
         self._context, self._taught = Context(seed=seed), 0
-        self._memory = self._context.memory(self._distiller.owner)
+        self._memory = self._context.memory(self._distiller.state_key)
 
     @property
     def student(self) -> torch.nn.Module:

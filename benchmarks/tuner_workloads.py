@@ -3,7 +3,7 @@
 * `predictors`: eight actors of one environment each, whose emulator only sleeps (2 ms a step), and
   one observation an answer; the network answers one at a time four times as slowly as it learns one
   in a batch.
-* `accelerator`: a prediction waits 5 ms for something else than the processor, as for a device that
+* `accelerator`: a prediction waits 5 ms for something else than the CPU, as for a device that
   has several under way at once, so that each worker adds to them (what GA3C's predictors are for);
   four actors ask.
 * `trainers`: learning takes several times as long as everything else, with a wide network and each
@@ -95,7 +95,7 @@ def slow_screens() -> gymnasium.Env[Any, Any]:
 
 
 def predictor() -> None:
-    """A predictor's process whose calls wait for something else than the processor first."""
+    """A predictor's process whose calls wait for something else than the CPU first."""
     from compress.runtimes.onnx_runtime import OnnxExecutable
     from services.cli import main as cli
 

@@ -75,7 +75,7 @@ def receive(address: str) -> None:
         if taken == _WARM_UP:
             watch.seconds.clear()
         reply = UnrollReply(envelope.sequence, True, "")
-        answer = encode(reply, run=_RUN, sender=me, sequence=taken)
+        answer = encode(reply, run=_RUN, incarnation=me, sequence=taken)
         router.send_multipart([identity.bytes, *answer], copy=False)
     context.destroy(linger=0)
     sys.stdout.write(json.dumps({k: s / (taken - _WARM_UP) for k, s in watch.seconds.items()}))
@@ -84,13 +84,13 @@ def receive(address: str) -> None:
 def send(address: str, unroll: Unroll, seconds: float) -> dict[str, float]:
     """The actor's end for `seconds`: seconds an unroll of each piece, and of all together."""
     context: zmq.Context[Any] = zmq.Context()
-    dealer = connect_dealer(context, address, identity=new_incarnation().encode())
+    dealer = connect_dealer(context, address, routing_id=new_incarnation().encode())
     dealer.setsockopt(zmq.SNDTIMEO, _ANSWER_WITHIN_MS)
     watch, sent, on_the_way = Stopwatch(), 0, 0
     started = 0.0
     while sent < 2 * _WARM_UP or time.perf_counter() - started < seconds:
         watch.start()
-        parts = encode(unroll, run=_RUN, sender="benchmark", sequence=sent)
+        parts = encode(unroll, run=_RUN, incarnation="benchmark", sequence=sent)
         watch.lap("encode")
         dealer.send_multipart(parts, copy=False)
         watch.lap("send")
@@ -123,7 +123,7 @@ def memcpy_seconds(size: int, seconds: float = 0.5) -> float:
 
 def unroll_bytes(unroll: Unroll) -> int:
     """Bytes of an unroll's message."""
-    parts = encode(unroll, run=_RUN, sender="benchmark", sequence=0)
+    parts = encode(unroll, run=_RUN, incarnation="benchmark", sequence=0)
     return sum(memoryview(part).nbytes for part in parts)
 
 

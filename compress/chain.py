@@ -67,7 +67,7 @@ class CompressorChain:
 
     def add(self, link: Link) -> CompressorChain:
         """The chain itself, longer by one link."""
-        link.owner = f"{len(self._links)}:{link.id}"
+        link.state_key = f"{len(self._links)}:{link.id}"
         self._links.append(link)
         return self
 
@@ -133,7 +133,7 @@ class CompressorChain:
         found = {}
         for link in self._working:
             method = link.id.split("=")[0]
-            for name, value in link.gauges(context.memory(link.owner)).items():
+            for name, value in link.gauges(context.memory(link.state_key)).items():
                 found[f"{method}_{name}"] = value
         return found
 

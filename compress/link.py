@@ -19,20 +19,20 @@ class Link(ABC):
 
     A link of your own is one class: an `id`, a `plan` and a `compress`. Try it with
     `check_compressor`. State that it keeps from version to version (masks, a student, ranges
-    of activations) belongs in `context.memory(self.owner)`.
+    of activations) belongs in `context.memory(self.state_key)`.
 
     Attributes:
         needs_observations: it cannot work before actors have visited some, and is not run then.
         ignores_input: its result does not depend on what the links before made; a chain does not
             run those.
         widths_from_weights: the widths follow from the weights; those of `plan` are an estimate.
-        owner: names the link's memory; the chain sets it to the link's place and id.
+        state_key: names the link's memory; the chain sets it to the link's place and id.
     """
 
     needs_observations: bool = False
     ignores_input: bool = False
     widths_from_weights: bool = False
-    owner: str = "link"
+    state_key: str = "link"
 
     @property
     @abstractmethod
@@ -60,7 +60,7 @@ class Link(ABC):
         """Numbers about the last version for the metrics, by name; none by default.
 
         Args:
-            memory: the link's own, `context.memory(self.owner)`.
+            memory: the link's own, `context.memory(self.state_key)`.
         """
         return {}
 
@@ -68,7 +68,7 @@ class Link(ABC):
         """The error for `plan` to raise."""
         return ChainError(f"{self.id}: {reason}")
 
-    def require_plain(self, graph: PolicyGraph) -> None:
+    def require_fp32(self, graph: PolicyGraph) -> None:
         """Raise `ChainError` unless the graph is fp32 and not yet static."""
         if graph.static:
             raise self.refuse(

@@ -52,7 +52,7 @@ def check_compressor(link: Link, architecture: Architecture | None = None) -> No
             context.begin(policy)
             results.append(link.compress(policy, context))
             made.append(_copied(results[-1]))
-            _check_gauges(link, context.memory(link.owner))
+            _check_gauges(link, context.memory(link.state_key))
     for policy, before in zip(policies, kept, strict=True):
         _require_same(policy, before, f"{name}: compress changed {{}} of the policy it was given")
     _require(

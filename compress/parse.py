@@ -33,9 +33,7 @@ LINKS: dict[str, type[ConfiguredLink[Any]]] = {
 _SHORT = {"int8": ("quantize", "int8"), "fp16": ("quantize", "fp16"), "bf16": ("quantize", "bf16")}
 
 
-def parse_chain(
-    items: Sequence[Any], *, any_processor: bool = False, **options: Any
-) -> CompressorChain:
+def parse_chain(items: Sequence[Any], *, any_cpu: bool = False, **options: Any) -> CompressorChain:
     """The chain that a configuration describes.
 
     An item is a name ("onnx", "int8"), a name with its main setting ({"prune": 0.5}), or a name
@@ -44,7 +42,7 @@ def parse_chain(
 
     Args:
         items: in order.
-        any_processor: artifacts run on other CPUs than this one: int8 in 7 bits by default.
+        any_cpu: artifacts run on other CPUs than this one: int8 in 7 bits by default.
         options: of `CompressorChain`.
 
     Raises:
@@ -52,7 +50,7 @@ def parse_chain(
     """
     chain = CompressorChain(**options)
     for item in items:
-        chain.add(_link(item, any_processor))
+        chain.add(_link(item, any_cpu))
     return chain
 
 
@@ -91,7 +89,7 @@ def _number(text: str) -> Any:
     return text
 
 
-def _link(item: Any, any_processor: bool) -> Link:
+def _link(item: Any, any_cpu: bool) -> Link:
     if isinstance(item, str):
         name, value = item, None
     elif isinstance(item, Mapping) and len(item) == 1:
@@ -106,7 +104,7 @@ def _link(item: Any, any_processor: bool) -> Link:
         arguments = [main, *arguments]
     make: Callable[..., Link] = LINKS.get(name) or _users_link(str(name))
     settings = dict(value) if isinstance(value, Mapping) else {}
-    if any_processor and make is Quantizer:
+    if any_cpu and make is Quantizer:
         settings.setdefault("reduced_range", True)
     try:
         link = make(*arguments, **settings)

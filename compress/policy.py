@@ -71,9 +71,9 @@ class Context:
     _memory: dict[str, dict[str, Any]] = field(default_factory=dict)
     _network: GraphNetwork | None = None
 
-    def memory(self, owner: str) -> dict[str, Any]:
-        """What `owner` (a link at its place in the chain) keeps from one version to the next."""
-        return self._memory.setdefault(owner, {})
+    def memory(self, state_key: str) -> dict[str, Any]:
+        """What the link with this key keeps from one version to the next."""
+        return self._memory.setdefault(state_key, {})
 
     def begin(self, original: Policy) -> None:
         """A new version enters the chain."""

@@ -56,7 +56,7 @@ def _deterministic(config: Config) -> Iterator[str]:
         return
     if config.trainer.device not in ("auto", "cpu"):
         yield (
-            "trainer.device: run.deterministic is bit-reproducible on the processor only; "
+            "trainer.device: run.deterministic is bit-reproducible on the CPU only; "
             f"set it to cpu or auto instead of {config.trainer.device}"
         )
     if config.trainer.workers != 1:
@@ -87,12 +87,12 @@ def _roles(config: Config) -> Iterator[str]:
     if predictor.runtime == "onnx" and predictor.device.startswith("cuda"):
         yield (
             f"predictor.device: {predictor.device} needs a torch runtime, and predictor.runtime is "
-            "onnx, which computes on the processor; set that to torch or torch-amp"
+            "onnx, which computes on the CPU; set that to torch or torch-amp"
         )
     elif predictor.device.startswith("cuda") and config.compressor.chain:
         yield (
             f"predictor.device: {predictor.device} would have no effect, since what "
-            "compressor.chain makes runs on the processor; set it to cpu or auto, or empty that"
+            "compressor.chain makes runs on the CPU; set it to cpu or auto, or empty that"
         )
     tuned = config.tuner.enabled and "actors" in config.tuner.counts
     most = "tuner.max_actors" if tuned else "actors.processes"

@@ -20,7 +20,7 @@ class TrainerConfig(Group):
     amp: Literal["auto", "off", "bf16", "fp16"] = Field(
         default="auto",
         description="number format of the forward and backward pass; auto takes bf16 where the "
-        "device computes it natively, elsewhere fp16 on a GPU and off (fp32) on the processor",
+        "device computes it natively, elsewhere fp16 on a GPU and off (fp32) on the CPU",
     )
     channels_last: bool = Field(
         default=True, description="lay images out channels-last, which convolutions read faster"

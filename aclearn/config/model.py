@@ -63,7 +63,7 @@ class RunConfig(Group):
     )
     deterministic: bool = Field(
         default=False,
-        description="take turns in one process, on the processor, so that the same seed gives the "
+        description="take turns in one process, on the CPU, so that the same seed gives the "
         "same weights, bit for bit; slower",
     )
     checkpoint_every_s: float = Field(

@@ -40,7 +40,7 @@ class ActorsConfig(Group):
     )
     runtime: Literal["onnx", "torch", "torch-amp"] = Field(
         default="onnx",
-        description="what executes the policy, on the actor's processor, when inference is local "
+        description="what executes the policy, on the actor's CPU, when inference is local "
         "and there is no compressor.chain: ONNX Runtime, torch in fp32, or torch in bf16 where the "
         "processor has it",
     )
@@ -57,8 +57,9 @@ class ActorsConfig(Group):
         default=5,
         ge=0,
         le=19,
-        description="how far actors and compressors stand back for the trainer where cores are "
-        "scarce: added to their scheduling niceness; shortens the training queue and so the lag",
+        description="how far actors and compressors lower their priority for the trainer where "
+        "cores are scarce: added to their scheduling niceness; shortens the training queue and "
+        "so the lag",
     )
     step_timeout_s: float = Field(
         default=30.0,

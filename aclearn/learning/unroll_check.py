@@ -11,6 +11,9 @@ from aclearn.types import Unroll, UnrollSpec
 
 #: A log-probability above 0 by rounding in float32.
 _LOG_PROB_SLACK = 1e-5
+#: Largest size of a reward: the squares of sums of such rewards are finite in float32, so that one
+#: actor cannot spoil the batches that it shares with others.
+_LARGEST_REWARD = 1e12
 
 
 def check_unroll(unroll: Unroll, spec: UnrollSpec) -> None:
@@ -110,6 +113,8 @@ def _check_values(unroll: Unroll, spec: UnrollSpec) -> None:
         _refuse("versions: expected values of at least 0")
     if unroll.behaviour_log_prob.max() > _LOG_PROB_SLACK:
         _refuse("behaviour_log_prob: a probability above 1")
+    if np.abs(unroll.rewards).max() > _LARGEST_REWARD:
+        _refuse(f"rewards: beyond {_LARGEST_REWARD:g}; scale them in the environment")
     if unroll.actions.min() < 0 or unroll.actions.max() >= count:
         _refuse(f"actions: expected values from 0 to {count - 1}")
     if unroll.masks is not None:

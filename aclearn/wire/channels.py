@@ -41,12 +41,12 @@ class _Channel:
             connected).
     """
 
-    def __init__(self, socket: zmq.Socket[bytes], run: str, sender: str) -> None:
+    def __init__(self, socket: zmq.Socket[bytes], run: str, incarnation: str) -> None:
         self.socket = socket
         self.refused: Counter[str] = Counter()
         self.unsent: Counter[str] = Counter()
         self._run = run
-        self._sender = sender
+        self._incarnation = incarnation
         self._sequence = 0
         self._owner: int | None = None
 
@@ -69,7 +69,7 @@ class _Channel:
 
     def _encode(self, message: Message, sequence: int | None) -> list[Part]:
         number = self._sequence if sequence is None else sequence
-        return encode(message, run=self._run, sender=self._sender, sequence=number)
+        return encode(message, run=self._run, incarnation=self._incarnation, sequence=number)
 
     def _transmit(self, parts: Sequence[Part]) -> bool:
         """Hands a whole message to ZeroMQ without waiting.
@@ -124,7 +124,7 @@ class Server(_Channel):
     Args:
         socket: from `bind_router`.
         run: messages of other runs are refused.
-        sender: the incarnation that signs what is sent.
+        incarnation: the incarnation that signs what is sent.
         accepts: the message types that this service answers; None for all.
     """
 
@@ -132,11 +132,11 @@ class Server(_Channel):
         self,
         socket: zmq.Socket[bytes],
         run: str,
-        sender: str,
+        incarnation: str,
         *,
         accepts: Collection[type[Message]] | None = None,
     ) -> None:
-        super().__init__(socket, run, sender)
+        super().__init__(socket, run, incarnation)
         self._accepts = None if accepts is None else frozenset(accepts)
         self._pollers: dict[int | None, zmq.Poller] = {}
         has_keys = bool(socket.getsockopt(zmq.CURVE_SERVER))
@@ -166,19 +166,19 @@ class Server(_Channel):
             frames = self._take()
             if frames is None:
                 break
-            identity = frames[0].bytes
+            routing_id = frames[0].bytes
             try:
-                received.append((identity, self._open(frames[1:])))
+                received.append((routing_id, self._open(frames[1:])))
             except WireError as exc:
-                self.refuse(identity, exc)
+                self.refuse(routing_id, exc)
         return received
 
-    def refuse(self, identity: bytes, error: WireError) -> None:
+    def refuse(self, routing_id: bytes, error: WireError) -> None:
         """Counts a refusal and answers it; also for checks that come after the decoder's."""
         self._count(error)
-        self.send(identity, ErrorReply(error.reason, error.detail))
+        self.send(routing_id, ErrorReply(error.reason, error.detail))
 
-    def send(self, identity: bytes, message: Message, *, sequence: int | None = None) -> bool:
+    def send(self, routing_id: bytes, message: Message, *, sequence: int | None = None) -> bool:
         """Whether the message was handed over; False (counted in `unsent`): peer gone or full.
 
         Arrays of the message must not change any more. Without `sequence` the channel numbers what
@@ -188,7 +188,7 @@ class Server(_Channel):
             ValueError: the receiver would refuse the message; as `encode`.
         """
         self._check_owner()
-        return self._transmit([identity, *self._encode(message, sequence)])
+        return self._transmit([routing_id, *self._encode(message, sequence)])
 
     def _poller(self, wake: int | None) -> zmq.Poller:
         poller = self._pollers.get(wake)
@@ -212,11 +212,11 @@ class Client(_Channel):
     Args:
         socket: from `connect_dealer`.
         run: messages of other runs are refused.
-        sender: the incarnation that signs what is sent.
+        incarnation: the incarnation that signs what is sent.
     """
 
-    def __init__(self, socket: zmq.Socket[bytes], run: str, sender: str) -> None:
-        super().__init__(socket, run, sender)
+    def __init__(self, socket: zmq.Socket[bytes], run: str, incarnation: str) -> None:
+        super().__init__(socket, run, incarnation)
         # once: `Socket.poll` makes one for each call
         self._readable, self._writable = zmq.Poller(), zmq.Poller()
         self._readable.register(socket, zmq.POLLIN)

@@ -1,9 +1,9 @@
 """Messages to frames and back: one msgpack header frame, then one raw frame per array.
 
-The header is a map with exactly the keys `protocol`, `kind`, `run`, `sender`, `sequence`, `fields`
-and `arrays`; `arrays` has one entry per array frame, `[field, dtype, dims]`, or `[field, key,
-dtype, dims]` for the arrays of a mapping, in the order in which the message declares its fields.
-Arrays are C-contiguous and little-endian.
+The header is a map with exactly the keys `protocol`, `kind`, `run`, `incarnation`, `sequence`,
+`fields` and `arrays`; `arrays` has one entry per array frame, `[field, dtype, dims]`, or
+`[field, key, dtype, dims]` for the arrays of a mapping, in the order in which the message
+declares its fields. Arrays are C-contiguous and little-endian.
 
 Neither direction copies an array, and nothing is allocated because a header claims a size: a
 decoded array is a read-only view of the frame that brought it.
@@ -51,12 +51,12 @@ REASONS = frozenset(
 )
 """Every reason for which a message is refused: what `WireError.reason` can be."""
 
-_HEADER_KEYS = {"protocol", "kind", "run", "sender", "sequence", "fields", "arrays"}
+_HEADER_KEYS = {"protocol", "kind", "run", "incarnation", "sequence", "fields", "arrays"}
 # msgpack builds an object for each byte of a hostile header; these keep that to some MiB.
 _MAX_LIST, _MAX_MAP = 8192, 1024
 
 
-def encode(message: Message, *, run: str, sender: str, sequence: int) -> list[Part]:
+def encode(message: Message, *, run: str, incarnation: str, sequence: int) -> list[Part]:
     """The frames of a message: the header as bytes, each array as a memoryview of its own memory.
 
     The arrays must not change until the frames are sent. Arrays that are not C-contiguous are
@@ -69,7 +69,7 @@ def encode(message: Message, *, run: str, sender: str, sequence: int) -> list[Pa
     fields = {}
     field_name = "header"
     try:
-        envelope = (SHORT_TEXT.dump(run), SHORT_TEXT.dump(sender), COUNT.dump(sequence))
+        envelope = (SHORT_TEXT.dump(run), SHORT_TEXT.dump(incarnation), COUNT.dump(sequence))
         for name, _, dump in schema.fields:
             field_name = name
             fields[name] = dump(getattr(message, name))
@@ -87,7 +87,7 @@ def encode(message: Message, *, run: str, sender: str, sequence: int) -> list[Pa
             "protocol": PROTOCOL_VERSION,
             "kind": schema.kind,
             "run": envelope[0],
-            "sender": envelope[1],
+            "incarnation": envelope[1],
             "sequence": envelope[2],
             "fields": fields,
             "arrays": entries,
@@ -141,7 +141,7 @@ def decode(frames: Sequence[Part | zmq.Frame]) -> Envelope:
         raise WireError("wrong_fields", f"{kind} has exactly the fields {sorted(schema.names)}")
     try:
         run = SHORT_TEXT.load(header["run"])
-        sender = SHORT_TEXT.load(header["sender"])
+        incarnation = SHORT_TEXT.load(header["incarnation"])
         sequence = COUNT.load(header["sequence"])
         for name, load, _ in schema.fields:
             field_name = name
@@ -153,7 +153,7 @@ def decode(frames: Sequence[Part | zmq.Frame]) -> Envelope:
         raise WireError("bad_array", "the header's arrays are no list")
     if schema.arrays or entries or len(frames) != 1:
         _decode_arrays(schema, entries, frames, fields)
-    return Envelope(run, sender, sequence, schema.type(**fields))
+    return Envelope(run, incarnation, sequence, schema.type(**fields))
 
 
 def _buffer(frame: Part | zmq.Frame) -> Part:

@@ -380,6 +380,6 @@ class Envelope:
     """A decoded message with what its header says about it."""
 
     run: str
-    sender: str
+    incarnation: str
     sequence: int
     message: Message

@@ -91,7 +91,7 @@ def connect_dealer(
     context: zmq.Context[Any],
     endpoint: str,
     *,
-    identity: bytes,
+    routing_id: bytes,
     keys: ClusterKeys | None = None,
     max_frame_bytes: int = MAX_FRAME_BYTES,
     queue_messages: int = DEFAULT_QUEUE_MESSAGES,
@@ -103,25 +103,25 @@ def connect_dealer(
     Args:
         context: the process's context.
         endpoint: the router's address.
-        identity: the incarnation's bytes, 1 to 255, not beginning with a zero byte.
+        routing_id: the incarnation's bytes, 1 to 255, not beginning with a zero byte.
         keys: the cluster's keys; needed off loopback.
         max_frame_bytes: longer frames end their connection.
         queue_messages: messages that wait per direction.
 
     Raises:
         EndpointError: the address is malformed, has no port, or is off loopback without keys.
-        ValueError: an identity that ZeroMQ does not take.
+        ValueError: an routing_id that ZeroMQ does not take.
     """
     parsed = parse_endpoint(endpoint)
     if parsed.transport == "tcp" and (parsed.port == 0 or parsed.is_wildcard):
         raise EndpointError(f"cannot connect to {endpoint}: it names no single host and port")
     _require_keys(parsed, keys)
-    if not 1 <= len(identity) <= 255 or identity[0] == 0:
-        raise ValueError("identity: expected 1 to 255 bytes that do not begin with a zero byte")
+    if not 1 <= len(routing_id) <= 255 or routing_id[0] == 0:
+        raise ValueError("routing_id: expected 1 to 255 bytes that do not begin with a zero byte")
     socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
     try:
         _set_common(socket, parsed, max_frame_bytes, queue_messages)
-        socket.setsockopt(zmq.ROUTING_ID, identity)
+        socket.setsockopt(zmq.ROUTING_ID, routing_id)
         if keys is not None and parsed.transport == "tcp":
             apply_client_keys(socket, keys)
         socket.connect(str(parsed))

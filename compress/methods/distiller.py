@@ -139,7 +139,7 @@ class Distiller(ConfiguredLink[DistillerSettings]):
 
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
         """The student's graph."""
-        self.require_plain(graph)
+        self.require_fp32(graph)
         if graph.scale_folded:
             raise self.refuse(
                 "comes after fuse, which folds 1/255 into weights: Adam's steps would be 255 times "
@@ -178,7 +178,7 @@ class Distiller(ConfiguredLink[DistillerSettings]):
         """
         started = context.clock()
         graph = self.plan(policy.graph)
-        memory = context.memory(self.owner)
+        memory = context.memory(self.state_key)
         new = memory.get("graph") != graph.digest()
         factor = _FIRST if new else 1
         calls = memory.get("calls", 0) + 1

@@ -33,7 +33,7 @@ class Fusion(ConfiguredLink[NoSettings]):
 
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
         """The same graph, `scale_folded` where observations are images."""
-        self.require_plain(graph)
+        self.require_fp32(graph)
         images = graph.architecture.observation_dtype == "uint8"
         return replace(graph, scale_folded=True) if images else graph
 

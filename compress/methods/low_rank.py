@@ -97,7 +97,7 @@ class LowRank(ConfiguredLink[LowRankSettings]):
 
         For a share the ranks are the largest that pay: the weights decide them.
         """
-        self.require_plain(graph)
+        self.require_fp32(graph)
         if graph.ranks:
             names = ", ".join(name for name, _ in graph.ranks)
             raise self.refuse(f"{names} is factored already; a chain has one low_rank")
@@ -167,7 +167,7 @@ class LowRank(ConfiguredLink[LowRankSettings]):
 
     def _state(self, policy: Policy, planned: dict[str, int], context: Context) -> _State:
         """Ranks for this graph, decided where they are not known or due."""
-        memory = context.memory(self.owner)
+        memory = context.memory(self.state_key)
         digest = policy.graph.digest()
         known: _State | None = memory.get("state")
         if known is None or known.graph != digest:

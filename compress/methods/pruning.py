@@ -144,7 +144,7 @@ class Pruning(ConfiguredLink[PruningSettings]):
 
         For the scope "global" the widths are an estimate: the weights decide them.
         """
-        self.require_plain(graph)
+        self.require_fp32(graph)
         if graph.ranks:
             names = ", ".join(name for name, _ in graph.ranks)
             raise self.refuse(
@@ -184,7 +184,7 @@ class Pruning(ConfiguredLink[PruningSettings]):
 
     def _choice(self, policy: Policy, context: Context) -> _Choice:
         """What to keep of this version, and how to correct the rest; measured where that is due."""
-        memory = context.memory(self.owner)
+        memory = context.memory(self.state_key)
         graph = policy.graph.digest()
         known: _Choice | None = memory.get("choice")
         if known is not None and known.graph != graph:

@@ -84,7 +84,7 @@ class Quantizer(ConfiguredLink[QuantizerSettings]):
 
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
         """The same layers in the new precision."""
-        self.require_plain(graph)
+        self.require_fp32(graph)
         return replace(
             graph,
             precision=self.settings.precision,
@@ -107,7 +107,7 @@ class Quantizer(ConfiguredLink[QuantizerSettings]):
         return policy.become(graph, {n: store(policy.tensors[n]) for n in graph.tensors()})
 
     def _ranges(self, policy: Policy, context: Context) -> dict[str, Range]:
-        memory = context.memory(self.owner)
+        memory = context.memory(self.state_key)
         numbers = policy.graph.digest(), policy.at.generation, context.breaks
         new = memory.get("numbers") != numbers
         version = 1 if new else memory["version"] + 1

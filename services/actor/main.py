@@ -33,7 +33,7 @@ def make_actions(
     if actors.inference == "predictor":
         link = PeerLink(context, "predictions", context.index)
         return PredictorClient(link, monitor, meter)
-    # on the processor: a GPU is for predictors, which share it; each actor would take its own
+    # on the CPU: a GPU is for predictors, which share it; each actor would take its own
     # half gigabyte of it and wait for the others
     client = make_policy_client(
         context, architecture, actors.runtime, max_batch=actors.envs_per_group, device="cpu"
@@ -62,7 +62,7 @@ def run_actor(context: RoleContext) -> int:
             sender=UnrollSender(
                 PeerLink(context, "unrolls"),
                 monitor,
-                most_unacknowledged=config.actors.max_in_flight_unrolls,
+                max_in_flight=config.actors.max_in_flight_unrolls,
                 meter=meter,
             ),
             proceed=monitor.goes_on,

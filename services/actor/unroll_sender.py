@@ -31,7 +31,7 @@ class UnrollSender:
     Args:
         link: to the trainer.
         membership: tells of the trainer's restarts.
-        most_unacknowledged: unrolls on the way before it waits.
+        max_in_flight: unrolls on the way before it waits.
         meter: counts the wait for room.
         clock: monotonic seconds.
 
@@ -44,24 +44,24 @@ class UnrollSender:
         link: PeerLink,
         membership: MonitorClient,
         *,
-        most_unacknowledged: int,
+        max_in_flight: int,
         meter: WaitMeter | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = RequestClient[int](link, _RETRY, self._take, clock)
-        self._membership, self._most = membership, most_unacknowledged
+        self._membership, self._most = membership, max_in_flight
         self._meter = WaitMeter() if meter is None else meter
         self.refused: Counter[str] = Counter()
 
     @property
-    def unacknowledged(self) -> int:
+    def in_flight(self) -> int:
         """Unrolls sent whose fate is not known yet."""
         return len(self._client.requests)
 
     def gauges(self) -> dict[str, float]:
         """What is on the way, and what has gone wrong since the start."""
         return {
-            "unacknowledged_unrolls": float(self.unacknowledged),
+            "in_flight_unrolls": float(self.in_flight),
             "refused_unrolls": float(sum(self.refused.values())),
             "unanswered_unrolls": float(self._client.requests.given_up),
         }
@@ -79,7 +79,7 @@ class UnrollSender:
 
     def has_room(self) -> bool:
         """Whether an unroll may be sent now."""
-        return self._client.link.client is not None and self.unacknowledged < self._most
+        return self._client.link.client is not None and self.in_flight < self._most
 
     def send(self, sequence: int, unroll: Unroll, proceed: Callable[[], bool]) -> bool:
         """Send as soon as there is room; False when `proceed` said to stop before that."""

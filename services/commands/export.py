@@ -58,7 +58,7 @@ def export_run(
     to = to.absolute()  # an environment may change the working directory
     saved = load_policy(path, best=best)
     items = with_runtime(words) or ["onnx"]
-    chain = chain_of_words(items, any_processor=True)
+    chain = chain_of_words(items, any_cpu=True)
     if chain.plan(saved.architecture).runtime != "onnx":
         raise ChainError(f"{chain.id}: a model to export ends in onnx")
     warn_of_idle_links(chain)

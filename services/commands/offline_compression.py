@@ -40,12 +40,10 @@ BATCH_SIZES = (1, 8, 32)
 SEED = 1_000_003
 
 
-def chain_of_words(items: Sequence[Any], *, any_processor: bool = False) -> CompressorChain:
+def chain_of_words(items: Sequence[Any], *, any_cpu: bool = False) -> CompressorChain:
     """The chain that these items of a configuration describe."""
     # compared in the end, on other observations than those that links are fitted on
-    return parse_chain(
-        items, any_processor=any_processor, batch_sizes=BATCH_SIZES, fidelity_observations=0
-    )
+    return parse_chain(items, any_cpu=any_cpu, batch_sizes=BATCH_SIZES, fidelity_observations=0)
 
 
 def compress_with(
@@ -72,7 +70,7 @@ def compress_with(
 def _warn_of_new_students(chain: CompressorChain, context: Context) -> None:
     """Say how little students have learned that went through the chain once."""
     for link in chain.links:
-        if isinstance(link, Distiller) and (steps := context.memory(link.owner).get("steps")):
+        if isinstance(link, Distiller) and (steps := context.memory(link.state_key).get("steps")):
             _LOGGER.warning(
                 "event=student_is_new chain=%s steps=%d detail='%s has learned in one pass; in a "
                 "run it learns in every version, and --passes 100 is as much as 100 of them'",

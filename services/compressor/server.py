@@ -29,15 +29,15 @@ def _answer(
 ) -> int:
     sent = 0
     replies: dict[str, ArtifactReply] = {}
-    for identity, envelope in received:
+    for routing_id, envelope in received:
         request = envelope.message
         assert isinstance(request, ArtifactRequest)  # the server accepts nothing else
         known = PolicyVersion(request.generation, request.version)
         newer = compressor.newer_than(known, uncompressed=request.uncompressed)
         if newer is None:
-            server.send(identity, NoNewerWeights())
+            server.send(routing_id, NoNewerWeights())
             continue
         reply = replies.get(newer.digest) or reply_of(newer)
         replies[newer.digest] = reply
-        sent += server.send(identity, reply)
+        sent += server.send(routing_id, reply)
     return sent

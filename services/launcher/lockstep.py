@@ -87,10 +87,10 @@ def run_lockstep(config: Config, folder: RunFolder, spec: EnvSpec, *, stop: Stop
                     policy.take(newest, recent)
                 unrolls = []
                 for _ in range(config.trainer.unrolls_per_batch):
-                    if trainer.intake.reached is not None:
+                    if trainer.admission.reached is not None:
                         break  # the last batch may be a short one
                     sequence, unroll = actor.collect()
-                    refusal = trainer.intake.admit(incarnations[1], sequence, unroll, store.at)
+                    refusal = trainer.admission.admit(incarnations[1], sequence, unroll, store.at)
                     if refusal is None:
                         unrolls.append(unroll)
                         recent.add(unroll)

@@ -69,7 +69,7 @@ class RunParent:
         self._killed = 0
         self._noted = 0
         self._actor_command = actor_command
-        self._attended = ActiveClock(_LOOK_COUNTS_S)
+        self._active_clock = ActiveClock(_LOOK_COUNTS_S)
         self._answered_at = 0.0
         self._answered_pid: int | None = None
         #: Processes that run and that the monitor does not know → since when.
@@ -175,9 +175,9 @@ class RunParent:
 
         Who has said hello and is silent is the monitor's to notice: see `_show`.
         """
-        self._attended.look(now)
+        self._active_clock.look(now)
         if status is not None:
-            self._answered_at = self._attended.seconds
+            self._answered_at = self._active_clock.seconds
             running = status["phase"] == "running"
             self._members = frozenset(status["members"]) if running else None
         living = [role for role in self._supervisor.roles() if role.state == "running"]
@@ -207,12 +207,12 @@ class RunParent:
         starts = self._answered_pid is None or monitor.pid != self._answered_pid
         silence_s = max(self._config.monitor.silent_after_s, _LEAST_UNANSWERED * STATUS_EVERY_S)
         limit_s = hello_within_s(self._config, MONITOR.name) if starts else silence_s
-        if self._attended.seconds - self._answered_at > limit_s:
-            self._answered_at = self._attended.seconds
+        if self._active_clock.seconds - self._answered_at > limit_s:
+            self._answered_at = self._active_clock.seconds
             self._supervisor.kill(monitor.name, f"no answer for {limit_s:g} s")
 
     def _end_unknown(self, living: list[RoleStatus]) -> None:
-        members, now = self._members, self._attended.seconds
+        members, now = self._members, self._active_clock.seconds
         unknown = [r for r in living if members is not None and r.name not in members]
         before, self._unknown_since = self._unknown_since, {}
         for role in unknown:

@@ -43,6 +43,9 @@ def hello_fault(incarnation: str, hello: Hello) -> str | None:
             f"it names {len(endpoints)} endpoints, at most {_MOST_ENDPOINTS} of at most "
             f"{_MOST_ENDPOINT_BYTES} bytes are possible"
         )
+    # a process that named another role's endpoints would be asked in that role's place
+    if foreign := endpoints.keys() - set(ROLES[hello.role].endpoints):
+        return f"a process of role {hello.role} serves no {min(foreign)}"
     return None
 
 

@@ -107,21 +107,21 @@ class MonitorState:
 
     def take(self, address: bytes, envelope: Envelope, now: float) -> list[OutgoingMessage]:
         """Take one message; returns the answers."""
-        message, sender = envelope.message, envelope.sender
+        message, incarnation = envelope.message, envelope.incarnation
         answers: list[Message] = []
         if isinstance(message, NumberRequest):
-            answers = self._number(sender, message.role, now)
+            answers = self._number(incarnation, message.role, now)
         elif isinstance(message, Hello):
-            answers = [self._hello(address, sender, message)]
+            answers = [self._hello(address, incarnation, message)]
         elif isinstance(message, Heartbeat):
-            answers = self._heartbeat(sender, message, now)
+            answers = self._heartbeat(incarnation, message, now)
         elif isinstance(message, DirectiveAck):
-            self._channel.acknowledge(sender, message.id)
+            self._channel.acknowledge(incarnation, message.id)
         elif isinstance(message, StopRun):
             self.stop(message.reason, now)
         elif isinstance(message, StatusRequest):
             self._supervisor = Member(
-                "supervisor", 0, sender, address, {}, heard_at=self._active_clock.seconds
+                "supervisor", 0, incarnation, address, {}, heard_at=self._active_clock.seconds
             )
             answers = [Status(status_text(self.status() | {"answers": envelope.sequence}))]
         return [OutgoingMessage(address, answer) for answer in answers]
@@ -177,61 +177,61 @@ class MonitorState:
         fixed = {"phase": self.phase.value, "reason": self.reason, "line": self.line}
         return fixed | self.report.fields(self._registry.members)
 
-    def _number(self, sender: str, role: str, now: float) -> list[Message]:
+    def _number(self, incarnation: str, role: str, now: float) -> list[Message]:
         if (fault := number_fault(role)) is not None:
             return [MembershipReply("leave", fault)]
         if now < self._numbers_from:
             return []  # it asks again
-        return [Number(self._registry.hand_out(sender, role, self._active_clock.seconds))]
+        return [Number(self._registry.hand_out(incarnation, role, self._active_clock.seconds))]
 
-    def _hello(self, address: bytes, sender: str, hello: Hello) -> Message:
+    def _hello(self, address: bytes, incarnation: str, hello: Hello) -> Message:
         member = Member(
             hello.role,
             hello.number,
-            sender,
+            incarnation,
             address,
             dict(hello.endpoints),
             heard_at=self._active_clock.seconds,
             host=hello.host,
             pid=hello.pid,
         )
-        refusal = hello_fault(sender, hello) or self._registry.refusal(member)
+        refusal = hello_fault(incarnation, hello) or self._registry.refusal(member)
         if refusal is not None:
             process = f"{member.name} at {hello.host} (process {hello.pid})"
-            self.report.event_once(sender, refusal, f"{process} is refused: {refusal}")
+            self.report.event_once(incarnation, refusal, f"{process} is refused: {refusal}")
             return MembershipReply("leave", refusal)
         if (holder := self._registry.taken_by(member)) is not None:
             if self.phase is not Phase.RUNNING:
                 return MembershipReply("stop", self.reason or "")
             return MembershipReply("wait", holder)
-        if hello.note and self._registry.get(sender) is None:
+        if hello.note and self._registry.get(incarnation) is None:
             self.report.event(f"{member.name} comes back: {hello.note}")
         if (replaced := self._registry.hello(member)) is not None:
             self._leave(replaced)
             self.report.event(f"{replaced.name} was started again")
         return self._peers()
 
-    def _heartbeat(self, sender: str, heartbeat: Heartbeat, now: float) -> list[Message]:
-        member = self._registry.heard(sender, self._active_clock.seconds)
+    def _heartbeat(self, incarnation: str, heartbeat: Heartbeat, now: float) -> list[Message]:
+        member = self._registry.heard(incarnation, self._active_clock.seconds)
         if member is None:
             return [MembershipReply("hello", "the monitor does not know you")]
         answers: list[Message] = [HeartbeatReply(self._registry.revision)]
         fitting = without_too_much(heartbeat)
         if fitting is not heartbeat:
             self.report.event_once(
-                sender,
+                incarnation,
                 "too much",
                 f"{member.name} reports too much: at most {MOST_GAUGES} gauges and "
                 f"{MOST_LABELS} labels of {MOST_LABEL_BYTES} bytes are taken",
             )
-        if (fault := self._claims.fault(sender, fitting)) is None:
-            self._metrics.observe_heartbeat(member.role, sender, fitting, now)
+        if (fault := self._claims.fault(incarnation, fitting)) is None:
+            self._metrics.observe_heartbeat(member.role, incarnation, fitting, now)
             if self._plugins:
                 self._indicators.take(member, fitting, self._metrics.time_s(now))
         else:
             self.refused_heartbeats += 1
             words = f"{member.name} reports what cannot be: {fault}"
-            self.report.event_once(sender, "cannot be", words)
+            self.report.event_once(incarnation, "cannot be", words)
             answers.append(ErrorReply("bad_heartbeat", fault))
         if heartbeat.final:
             self._leave(member, keep_metrics=member.role == TRAINER.name)
@@ -263,7 +263,7 @@ class MonitorState:
         seen = self._indicators.look(self._registry.members, self.line, self._metrics.time_s(now))
         for rank, name, directive in self._plugins.observe(seen):
             if isinstance(directive.payload, Note):
-                self.report.note(directive.payload.text)
+                self.report.note(directive.payload.text[:MOST_EVENT])
             elif isinstance(directive.payload, StopRun):
                 self.stop(directive.payload.reason, now)
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from aclearn.control import Directive
 from aclearn.wire import SaveBest, SetActors, SetWorkers, StopRole
@@ -23,9 +24,8 @@ _AGAIN_AFTER_S, _OFTEN, _RARELY_S = 0.5, 6, 8.0
 _Key = tuple[str, type]
 
 
-@dataclass
-class _Standing:
-    """A directive that is in force."""
+class _Standing(NamedTuple):
+    """A numbered directive that is in force."""
 
     payload: RolePayload
     #: Of one that is only for the processes that lived when it was issued: their incarnations.
@@ -51,8 +51,9 @@ class _Delivery:
 class DirectiveChannel:
     """The one way from the monitor to the roles. Pure: time is given, nothing is sent here.
 
-    Of plug-ins that contradict each other, the one of the highest rank is followed. One directive
-    of each kind stands for a receiver; a process that comes later gets it as well.
+    Of plug-ins that contradict each other, the one of the highest rank is followed; of one rank,
+    the newest directive. One of each kind is in force for a receiver; a process that comes later
+    gets it as well.
 
     Attributes:
         issued: directives so far; the id of the newest.
@@ -61,8 +62,7 @@ class DirectiveChannel:
 
     issued: int = 0
     overruled: int = 0
-    _wishes: dict[_Key, dict[int, RolePayload]] = field(default_factory=dict)
-    _standing: dict[_Key, _Standing] = field(default_factory=dict)
+    _standing: dict[_Key, dict[int, _Standing]] = field(default_factory=dict)  # by rank
     _deliveries: dict[tuple[str, type], _Delivery] = field(default_factory=dict)
     _receivers: list[Member] = field(default_factory=list)
 
@@ -71,15 +71,20 @@ class DirectiveChannel:
         self._receivers = list(receivers)
         there = {receiver.incarnation for receiver in receivers}
         self._deliveries = {key: d for key, d in self._deliveries.items() if key[0] in there}
-        for (to, kind), standing in list(self._standing.items()):
-            if standing.only is not None:
-                have_it = {
-                    incarnation
-                    for (incarnation, of), delivery in self._deliveries.items()
-                    if of is kind and delivery.id == standing.payload.id and delivery.acknowledged
-                }
-                if not (standing.only & there) - have_it:
-                    del self._standing[to, kind], self._wishes[to, kind]
+        have = {
+            (incarnation, delivery.id)
+            for (incarnation, _), delivery in self._deliveries.items()
+            if delivery.acknowledged
+        }
+        for key, by_rank in list(self._standing.items()):
+            for rank, standing in list(by_rank.items()):
+                if standing.only is not None and all(
+                    (incarnation, standing.payload.id) in have
+                    for incarnation in standing.only & there
+                ):
+                    del by_rank[rank]
+            if not by_rank:
+                del self._standing[key]
 
     def issue(self, directive: Directive, *, by: str, rank: int = MONITOR_RANK) -> None:
         """Take a directive; one that stands already changes nothing.
@@ -91,30 +96,25 @@ class DirectiveChannel:
         """
         payload = directive.payload
         assert isinstance(payload, RolePayload)  # the monitor keeps what is for itself
-        key = (directive.to, type(payload))
-        wishes = self._wishes.setdefault(key, {})
-        before, wishes[rank] = wishes.get(rank), payload
-        followed = wishes[max(wishes)]
-        if followed != payload:
-            if before != payload:
-                self.overruled += 1
-                _LOGGER.warning(
-                    "event=directive_overruled by=%s to=%s payload=%r followed=%r",
-                    *(by, directive.to, payload, followed),
-                )
-            return
-        standing = self._standing.get(key)
-        if standing is not None and replace(standing.payload, id=0) == payload:
+        by_rank = self._standing.setdefault((directive.to, type(payload)), {})
+        before = by_rank.get(rank)
+        if before is not None and replace(payload, id=before.payload.id) == before.payload:
             return
         self.issued += 1
+        payload = replace(payload, id=self.issued)
         receivers = (r.incarnation for r in self._receivers if _is_for(directive.to, r))
-        only = set(receivers) if directive.once else None
-        numbered = replace(payload, id=self.issued)
-        self._standing[key] = _Standing(numbered, only)
+        by_rank[rank] = _Standing(payload, set(receivers) if directive.once else None)
         _LOGGER.info(
             "event=directive by=%s to=%s payload=%r cause=%r",
-            *(by, directive.to, numbered, dict(directive.cause)),
+            *(by, directive.to, payload, dict(directive.cause)),
         )
+        followed = by_rank[max(by_rank)].payload
+        if replace(followed, id=payload.id) != payload:
+            self.overruled += 1
+            _LOGGER.warning(
+                "event=directive_overruled by=%s to=%s payload=%r followed=%r",
+                *(by, directive.to, payload, followed),
+            )
 
     def acknowledge(self, incarnation: str, directive_id: int) -> None:
         """A process has taken a directive; of one that it was not sent, nothing is noted."""
@@ -151,15 +151,15 @@ class DirectiveChannel:
         }
 
     def _standing_for(self, receiver: Member) -> Iterator[RolePayload]:
-        """The newest directive of each kind that is for this process."""
-        newest: dict[type, RolePayload] = {}
-        for (to, kind), standing in self._standing.items():
-            only = standing.only
-            if _is_for(to, receiver) and (only is None or receiver.incarnation in only):
-                known = newest.get(kind)
-                if known is None or standing.payload.id > known.id:
-                    newest[kind] = standing.payload
-        return iter(newest.values())
+        """What is in force for this process: of each kind the newest of the highest rank."""
+        followed: dict[type, tuple[int, int, RolePayload]] = {}
+        for (to, kind), by_rank in self._standing.items():
+            for rank, (payload, only) in by_rank.items():
+                if _is_for(to, receiver) and (only is None or receiver.incarnation in only):
+                    best = followed.get(kind)
+                    if best is None or (rank, payload.id) > best[:2]:
+                        followed[kind] = (rank, payload.id, payload)
+        return (payload for _, _, payload in followed.values())
 
 
 def _is_for(to: str, receiver: Member) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from aclearn.config import MAX_PROCESSES
 from aclearn.control import Indicators, MemberIndicators
 from aclearn.wire import Heartbeat
 from services.monitor.registry import Member
@@ -27,7 +28,7 @@ class IndicatorCollector:
         self._heartbeats: deque[MemberIndicators] = deque(maxlen=_MOST_HEARTBEATS)
         #: By incarnation.
         self._newest: dict[str, MemberIndicators] = {}
-        #: Name → incarnation that has not sent its last heartbeat; as many as there are names.
+        #: Name → incarnation that has not sent its last heartbeat; bounded in `look`.
         self._incarnations: dict[str, str] = {}
         self.deaths = 0
 
@@ -52,6 +53,9 @@ class IndicatorCollector:
         self._newest = {i: newest for i, newest in self._newest.items() if i in alive}
         for member in members:
             self._meet(member, time_s)
+        if len(self._incarnations) > 2 * MAX_PROCESSES:  # a name may be left for ever
+            living = {member.name for member in members}
+            self._incarnations = {n: i for n, i in self._incarnations.items() if n in living}
         heartbeats = tuple(self._heartbeats)
         self._heartbeats.clear()
         return Indicators(

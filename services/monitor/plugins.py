@@ -18,8 +18,7 @@ from aclearn.control import (
 )
 from aclearn.extensions import load_extension, make_extension
 from aclearn.runs import is_metrics_line
-from aclearn.wire import encode
-from services.monitor.directive_channel import RolePayload
+from aclearn.wire import SaveBest, encode
 from services.roles import ROLES
 from services.runtime.worker_pool import MOST_WORKERS
 
@@ -29,6 +28,10 @@ _LOGGER = logging.getLogger(__name__)
 TUNER = "tuner"
 #: Counts that no role could have.
 _MOST: dict[type, int] = {SetWorkers: MOST_WORKERS, SetActors: MAX_PROCESSES}
+#: What a plug-in may say to whom. `StopRole` is not among it: to roles it is the end of the run,
+#: which a plug-in asks for with `StopRun`.
+_TAKEN: dict[str, tuple[type, ...]] = {"monitor": (StopRun, Note), "supervisor": (SetActors,)}
+_TAKEN_BY_ROLES: tuple[type, ...] = (SaveBest, SetWorkers)
 
 
 class Plugins:
@@ -132,16 +135,20 @@ def _check(directive: Directive) -> None:
     """
     if not isinstance(directive, Directive):
         raise ValueError(f"expected a Directive, got {type(directive).__name__}")
-    payload = directive.payload
-    if directive.to == "monitor":
-        if not isinstance(payload, StopRun | Note):
-            raise ValueError(f"the monitor takes StopRun and Note, got {payload!r:.200}")
+    if not isinstance(directive.cause, Mapping):
+        raise ValueError(f"cause: expected a mapping, got {type(directive.cause).__name__}")
+    to, payload = directive.to, directive.payload
+    if to not in ("all", *_TAKEN) and to.split("-")[0] not in ROLES:
+        raise ValueError(f"expected a role, a name, all, supervisor or monitor: {to!r}")
+    kinds = _TAKEN.get(to, _TAKEN_BY_ROLES)
+    if not isinstance(payload, kinds):
+        names = ", ".join(kind.__name__ for kind in kinds)
+        raise ValueError(f"{to}: expected a payload among {names}; got {payload!r:.200}")
+    if isinstance(payload, Note):
+        if not isinstance(payload.text, str):
+            raise ValueError(f"Note: expected text, got {type(payload.text).__name__}")
         return
-    if directive.to not in ("all", "supervisor") and directive.to.split("-")[0] not in ROLES:
-        raise ValueError(f"expected a role, a name, all, supervisor or monitor: {directive.to!r}")
-    if not isinstance(payload, RolePayload):
-        raise ValueError(f"{directive.to} takes no {type(payload).__name__}")
-    encode(payload, run="", sender="", sequence=0)
+    encode(payload, run="", incarnation="", sequence=0)
     if (
         isinstance(payload, SetWorkers | SetActors)
         and not 1 <= payload.count <= _MOST[type(payload)]

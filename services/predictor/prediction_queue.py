@@ -16,13 +16,13 @@ class Pending:
     """A request that waits for its answer.
 
     Attributes:
-        identity: its sender's routing id.
+        routing_id: its sender's routing id.
         request: what is asked.
         came_at: when it came, in seconds of the queue's clock.
         deadline: until when an answer is worth computing, by the same clock.
     """
 
-    identity: bytes
+    routing_id: bytes
     request: ActRequest
     came_at: float
     deadline: float
@@ -30,7 +30,7 @@ class Pending:
     @property
     def key(self) -> tuple[bytes, int]:
         """What tells it from every other request."""
-        return self.identity, self.request.request
+        return self.routing_id, self.request.request
 
     @property
     def size(self) -> int:
@@ -96,10 +96,10 @@ class PredictionQueue:
             self._wake_another()
         return refused
 
-    def cancel(self, identity: bytes, number: int) -> bool:
+    def cancel(self, routing_id: bytes, number: int) -> bool:
         """Take a request out; False when it is not there (any more)."""
         with self._changed:
-            return self._remove((identity, number))
+            return self._remove((routing_id, number))
 
     def take(self, *, timeout_s: float) -> list[Pending]:
         """The next batch; [] when there is none within `timeout_s`, or on close."""

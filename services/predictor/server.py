@@ -161,26 +161,26 @@ class PredictorServer:
     def _let_in(self, received: list[tuple[bytes, Envelope]]) -> None:
         now = self._clock()
         requests: list[Pending] = []
-        for identity, envelope in received:
+        for routing_id, envelope in received:
             request = envelope.message
             if isinstance(request, ActCancel):
-                requests = [p for p in requests if p.key != (identity, request.request)]
-                self._queue.cancel(identity, request.request)
+                requests = [p for p in requests if p.key != (routing_id, request.request)]
+                self._queue.cancel(routing_id, request.request)
                 self._cancelled += 1
                 continue
             assert isinstance(request, ActRequest)  # the server accepts nothing else
             try:
                 check_request(request, self._spec)
             except WireError as error:
-                self._server.refuse(identity, error)
+                self._server.refuse(routing_id, error)
                 continue
             deadline = now + request.within_s + _ASKED_AGAIN_WITHIN_S
-            requests.append(Pending(identity, request, now, deadline))
+            requests.append(Pending(routing_id, request, now, deadline))
         if requests:
             for pending in self._queue.offer_all(requests):
                 self._queue_full += 1
                 full = f"the prediction queue is full, {len(self._queue)} requests wait"
-                self._server.refuse(pending.identity, WireError("queue_full", full))
+                self._server.refuse(pending.routing_id, WireError("queue_full", full))
 
     def want(self, count: int | None) -> None:
         """Have `count` workers, where that is a new wish; what cannot be is refused and counted."""
@@ -218,7 +218,7 @@ class PredictorServer:
     def _send(self) -> None:
         for answered in self._outbox.take():
             for pending, reply in answered:
-                self._server.send(pending.identity, reply)
+                self._server.send(pending.routing_id, reply)
                 self._waits_s.append(self._clock() - pending.came_at)
                 self._predictions += pending.size
             self._batches += 1

@@ -244,7 +244,7 @@ def _end_run(config: Config, monitor: str, reason: str) -> None:
     with zmq.Context() as context:
         try:
             keys = load_keys(Path(keys_dir)) if keys_dir else None
-            socket_ = connect_dealer(context, monitor, identity=incarnation.encode(), keys=keys)
+            socket_ = connect_dealer(context, monitor, routing_id=incarnation.encode(), keys=keys)
         except EndpointError:
             return  # the role has failed of the same, and has said so
         client = Client(socket_, str(config.run.name), incarnation)

@@ -51,7 +51,7 @@ def make_chain(config: Config, architecture: Architecture) -> CompressorChain:
     try:
         chain = parse_chain(
             compressor.chain,
-            any_processor=not reached_at.is_loopback,  # actors may be on other machines
+            any_cpu=not reached_at.is_loopback,  # actors may be on other machines
             min_action_prob=compressor.min_action_prob,
             batch_sizes=_batch_sizes(config),
             fidelity_observations=compressor.fidelity_observations,
@@ -77,7 +77,7 @@ def warn_of_idle_links(chain: CompressorChain) -> None:
 
 
 def _warn_of_min_action_prob(compressor: CompressorConfig, actions: int) -> None:
-    """Say so where the floor alone takes the artifacts of a certain policy beyond the bound.
+    """Warn where min_action_prob alone takes the artifacts of a certain policy beyond the bound.
 
     Of a policy that is certain of one of its A actions an exact copy takes that one with
     probability 1 − (A − 1)·min_action_prob, so that KL(π ‖ μ) = −ln(1 − (A − 1)·min_action_prob).
@@ -92,7 +92,7 @@ def _warn_of_min_action_prob(compressor: CompressorConfig, actions: int) -> None
         "%d actions puts an exact copy of a policy "
         "that is certain of its actions %.3g nats away from it, and "
         "compressor.max_kl allows %s: a policy that becomes so certain acts itself, without a "
-        "floor; set min_action_prob to less than %.3g, or max_kl to more than %.3g'",
+        "min_action_prob; set min_action_prob to less than %.3g, or max_kl to more than %.3g'",
         min_action_prob, actions, distance, most, largest, distance,
     )  # fmt: skip
 

@@ -140,7 +140,7 @@ class RoleContext:
     def connect(self, endpoint: str) -> Client:
         """A client of the server at `endpoint`."""
         socket_ = connect_dealer(
-            self.zmq_context, endpoint, identity=self.incarnation.encode(), keys=self.keys
+            self.zmq_context, endpoint, routing_id=self.incarnation.encode(), keys=self.keys
         )
         return Client(socket_, self.run, self.incarnation)
 

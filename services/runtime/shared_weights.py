@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 
-#: How often a role knocks for a trainer's buffer before it asks for weights for good, with what
-#: pause between, and how long it may wait each time.
+#: How often a role asks for a trainer's file descriptors before it asks for weights for good, with
+#: the pause between, and how long it may wait each time.
 _REQUESTS, _REQUEST_EVERY_S, _REQUEST_WITHIN_S = 5, 1.0, 0.2
 #: Name of the buffer's address among a trainer's endpoints.
 SHARED_WEIGHTS = "shared_weights"
@@ -57,7 +57,7 @@ class SharedWeightsClient:
         self._shapes, self._place = architecture.tensor_shapes(), place
         self._open_memory, self._clock = open_memory, clock
         self._reader: SeqlockReader | None = None
-        self._fd_server: Path | None = None  # where to knock next
+        self._fd_server: Path | None = None  # where to ask next
         self._requests, self._next_request = 0, 0.0
 
     @property
@@ -66,7 +66,7 @@ class SharedWeightsClient:
         return self._reader is not None
 
     def follow(self, trainer: Peer) -> None:
-        """Leave the buffer of an earlier trainer, and knock for this one's at the next look."""
+        """Leave the buffer of an earlier trainer, and ask for this one's at the next look."""
         self.close()
         endpoint = trainer.endpoints.get(SHARED_WEIGHTS)
         if endpoint is not None:

@@ -52,7 +52,7 @@ class UnrollAdmission:
     def check(self, unroll: Unroll, incarnation: str) -> None:
         """Raise `WireError` unless the unroll is well-formed and finite; nothing is counted."""
         if len(incarnation.encode()) > _MOST_ID_BYTES:
-            raise WireError("bad_unroll", f"sender: expected at most {_MOST_ID_BYTES} bytes")
+            raise WireError("bad_unroll", f"incarnation: expected at most {_MOST_ID_BYTES} bytes")
         long = any(len(reason.encode()) > _MOST_REASON_BYTES for reason in unroll.dropped)
         if long or len(unroll.dropped) > _MOST_REASONS:
             raise WireError(

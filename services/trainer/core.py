@@ -93,7 +93,7 @@ class Trainer:
         )
         self.generation = 0
         self.counters = TrainerCounters()
-        self.intake = self._make_intake(StepLedger())
+        self.admission = self._make_admission(StepLedger())
         self._refused_in_a_row = 0
         self._gauges: dict[str, float] = {}
 
@@ -109,7 +109,7 @@ class Trainer:
         self.counters = TrainerCounters(**state["counters"])
         torch.set_rng_state(torch.from_numpy(tensors["random/torch"].copy()))
         self.learner.load_state_tensors(dict(tensors))
-        self.intake = self._make_intake(StepLedger.from_state(state["ledger"]))
+        self.admission = self._make_admission(StepLedger.from_state(state["ledger"]))
         self._look_at_bound()
 
     def snapshot(self, return_mean: float | None = None) -> Snapshot:
@@ -157,10 +157,10 @@ class Trainer:
                 unaccounted -= steps
         except BaseException:
             if unaccounted > 0:
-                self.intake.dropped("worker_failed", unaccounted)
+                self.admission.dropped("worker_failed", unaccounted)
             raise
         if unaccounted > 0:
-            self.intake.dropped("max_updates", unaccounted)
+            self.admission.dropped("max_updates", unaccounted)
 
     def _learn(self, unrolls: list[Unroll], worker: GradientWorker | None) -> Iterator[int]:
         """Yields the number of steps each time some are accounted for, learned or dropped."""
@@ -217,21 +217,21 @@ class Trainer:
         with learner.turn(), part("optimiser"):
             if self._finished:  # another worker may have made the last one meanwhile
                 return None
-            learned_steps = self.intake.learned_steps
+            learned_steps = self.admission.learned_steps
             report = learner.apply(worker, sums, learned_steps=learned_steps)
             if report.applied:
                 self._refused_in_a_row = 0
                 self.counters.updates += 1
                 self._look_at_bound()
             if first_pass and report.applied:
-                self.intake.learned(batch.steps)
+                self.admission.learned(batch.steps)
             elif first_pass:
-                self.intake.dropped("nonfinite_gradient", batch.steps)
+                self.admission.dropped("nonfinite_gradient", batch.steps)
         return report
 
     def _look_at_bound(self) -> None:
         if self._finished:
-            self.intake.reached = "max_updates"
+            self.admission.reached = "max_updates"
 
     def _refuse(self, report: UpdateReport) -> None:
         _LOGGER.error("event=update_refused gradient_norm=%s", report.metrics["gradient_norm"])
@@ -247,7 +247,7 @@ class Trainer:
     def heartbeat_fields(self) -> dict[str, Any]:
         """Counters, dropped steps and gauges of a heartbeat, of one moment."""
         # not under the lock: a heartbeat must not wait for an update. `updates` may be one ahead.
-        counters, dropped = self.intake.counters()
+        counters, dropped = self.admission.counters()
         counters |= vars(self.counters)
         counters |= {"generation": self.generation}
         return {"counters": counters, "dropped": dropped, "gauges": dict(self._gauges)}
@@ -258,10 +258,10 @@ class Trainer:
             "architecture_spec": self.architecture.to_dict(),
             "generation": self.generation,
             "counters": dict(vars(self.counters)),
-            "ledger": self.intake.state(),
+            "ledger": self.admission.state(),
         }
 
-    def _make_intake(self, ledger: StepLedger) -> UnrollAdmission:
+    def _make_admission(self, ledger: StepLedger) -> UnrollAdmission:
         return UnrollAdmission(
             ledger,
             spec=UnrollSpec(self._spec, self._config.actors.unroll_length),

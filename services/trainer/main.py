@@ -72,7 +72,7 @@ def run_trainer(context: RoleContext) -> int:
 
     front = TrainerServer(
         context,
-        intake=trainer.intake,
+        admission=trainer.admission,
         queue=queue,
         store=store,
         recent=RecentObservations(spec.observation, seed=config.run.seed),
@@ -92,12 +92,12 @@ def run_trainer(context: RoleContext) -> int:
             for mean in front.take_best_means():
                 checkpoints.offer_best(mean)
             checkpoints.write_if_due()
-            if by_hand and not told and trainer.intake.reached is not None:
+            if by_hand and not told and trainer.admission.reached is not None:
                 told = True
                 _LOGGER.info(
                     "event=bound_reached bound=run.%s detail='waits for the monitor to end the "
                     "run; a monitor that was started without this bound does not'",
-                    trainer.intake.reached,
+                    trainer.admission.reached,
                 )
         if failures:
             raise RuntimeError("the thread of the trainer's sockets died") from failures[0]
@@ -105,7 +105,7 @@ def run_trainer(context: RoleContext) -> int:
         left = queue.close()
         ended = pool.close(_LAST_UPDATE_WITHIN_S)
         for unroll in left:
-            trainer.intake.dropped("shutdown", int(unroll.valid.sum()))
+            trainer.admission.dropped("shutdown", int(unroll.valid.sum()))
         for mean in front.take_best_means() if ended else ():  # who hangs may have the weights
             checkpoints.offer_best(mean)
         checkpoints.write()

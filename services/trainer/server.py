@@ -51,7 +51,7 @@ class TrainerServer:
 
     Args:
         context: of the trainer.
-        intake: counts.
+        admission: counts.
         queue: of the admitted unrolls.
         store: of the published weights.
         recent: what actors visited lately, for compressors.
@@ -66,7 +66,7 @@ class TrainerServer:
         self,
         context: RoleContext,
         *,
-        intake: UnrollAdmission,
+        admission: UnrollAdmission,
         queue: TrainingQueue[Unroll],
         store: ParameterStore,
         recent: RecentObservations,
@@ -75,7 +75,7 @@ class TrainerServer:
         workers: WantedWorkers,
         buffer: str | None = None,
     ) -> None:
-        self._context, self._intake, self._queue, self._store = context, intake, queue, store
+        self._context, self._admission, self._queue, self._store = context, admission, queue, store
         self._recent = recent
         self._heartbeat_fields, self._on_failure = heartbeat_fields, on_failure
         self._workers = workers
@@ -144,13 +144,13 @@ class TrainerServer:
             with self._meter.waiting("messages"):
                 poller.poll(_LOOK_EVERY_MS if reading else _LOOK_EVERY_WHILE_FULL_MS)
             with self._meter.part("wire"):
-                for identity, envelope in self._weights.receive(0.0):
-                    self._answer_weights(identity, envelope)
+                for routing_id, envelope in self._weights.receive(0.0):
+                    self._answer_weights(routing_id, envelope)
             while not self._queue.full:
                 with self._meter.part("decode"):
                     received = self._unrolls.receive(0.0, limit=1)
-                    for identity, envelope in received:
-                        self._take_unroll(identity, envelope)
+                    for routing_id, envelope in received:
+                        self._take_unroll(routing_id, envelope)
                 if not received:
                     break
             with self._meter.part("wire"):
@@ -161,40 +161,42 @@ class TrainerServer:
             self.stop_reason = monitor.stop_reason
             self._workers.follow(monitor.workers)
 
-    def _answer_weights(self, identity: bytes, envelope: Envelope) -> None:
+    def _answer_weights(self, routing_id: bytes, envelope: Envelope) -> None:
         request = envelope.message
         if isinstance(request, ObservationsRequest):
             observations = self._recent.sample(min(request.count, _MOST_OBSERVATIONS))
-            self._weights.send(identity, wire.RecentObservations(observations))
+            self._weights.send(routing_id, wire.RecentObservations(observations))
             return
         assert isinstance(request, WeightsRequest)  # the server accepts nothing else
         known = PolicyVersion(request.generation, request.version)
         newer = self._store.newer_than(known)
         if newer is None:
-            self._weights.send(identity, NoNewerWeights())
+            self._weights.send(routing_id, NoNewerWeights())
         else:
             message = Weights(newer.at.generation, newer.at.version, dict(newer.tensors))
-            self._weights.send(identity, message)
+            self._weights.send(routing_id, message)
 
-    def _take_unroll(self, identity: bytes, envelope: Envelope) -> None:
+    def _take_unroll(self, routing_id: bytes, envelope: Envelope) -> None:
         unroll = envelope.message
         assert isinstance(unroll, Unroll)  # the server accepts nothing else
         try:
-            self._intake.check(unroll, envelope.sender)
+            self._admission.check(unroll, envelope.incarnation)
         except WireError as error:
-            self._unrolls.refuse(identity, error)
+            self._unrolls.refuse(routing_id, error)
             # acknowledged all the same: the actor must not wait for it
-            self._reply(identity, envelope.sequence, error.reason)
+            self._reply(routing_id, envelope.sequence, error.reason)
             return
-        reason = self._intake.admit(envelope.sender, envelope.sequence, unroll, self._store.at)
+        reason = self._admission.admit(
+            envelope.incarnation, envelope.sequence, unroll, self._store.at
+        )
         if reason is None and not self._queue.offer(unroll, unroll.nbytes):
             reason = "shutdown"
-            self._intake.dropped(reason, int(unroll.valid.sum()))
-        if reason is not None and reason == self._intake.reached:
+            self._admission.dropped(reason, int(unroll.valid.sum()))
+        if reason is not None and reason == self._admission.reached:
             return  # without an acknowledgement the actor waits for the end instead of acting on
         if reason is None:
             self._recent.add(unroll)
-        self._reply(identity, envelope.sequence, reason)
+        self._reply(routing_id, envelope.sequence, reason)
 
-    def _reply(self, identity: bytes, sequence: int, reason: str | None) -> None:
-        self._unrolls.send(identity, UnrollReply(sequence, reason is None, reason or ""))
+    def _reply(self, routing_id: bytes, sequence: int, reason: str | None) -> None:
+        self._unrolls.send(routing_id, UnrollReply(sequence, reason is None, reason or ""))

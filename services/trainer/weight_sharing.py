@@ -29,7 +29,7 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PostedWeights:
-    """A buffer and the door at which others get it.
+    """A buffer and the server of its file descriptors.
 
     Attributes:
         buffer: where the trainer posts.
@@ -76,7 +76,7 @@ def _asks_a_gpu(config: Config) -> bool:
 def post_weights(
     allocate: Callable[[int], SharedMemory] | None, architecture: Architecture, monitor: str
 ) -> PostedWeights | None:
-    """A buffer for a trainer, and its door beside the run's other sockets; None where none can be.
+    """A trainer's buffer, and its server beside the run's other sockets; None where none can be.
 
     Args:
         allocate: makes memory of so many numbers; None where no buffer is wanted.

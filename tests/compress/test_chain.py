@@ -51,7 +51,7 @@ class Moody(Link):
         return graph
 
     def compress(self, policy, context):
-        memory = context.memory(self.owner)
+        memory = context.memory(self.state_key)
         memory["versions"] = [*memory.get("versions", []), policy.at.version]
         if self.error is not None:
             raise self.error
@@ -171,7 +171,7 @@ def test_a_link_that_needs_observations_waits_for_them(small) -> None:
     policy = small.policy(small.images)
     with pytest.raises(NeedsObservations, match="int8 needs observations that actors visited"):
         chain.compress(policy, context)
-    assert context.memory(moody.owner) == {}  # nor did the link before it work in vain
+    assert context.memory(moody.state_key) == {}  # nor did the link before it work in vain
     context.observations = small.observations(small.images, 8)
     assert chain.compress(policy, context).fidelity.observations == 8
 
@@ -183,7 +183,7 @@ def test_links_before_a_named_student_are_not_run_since_they_have_no_effect(smal
         context = Context(small.observations(small.flat, 64), seed=2)
         artifact = chain.compress(small.policy(small.flat), context)
         assert chain.without_effect == tuple(before)
-        assert all(context.memory(link.owner) == {} for link in before)
+        assert all(context.memory(link.state_key) == {} for link in before)
         made.append(artifact.tensors)
         gauges = {f"distill_{name}" for name in ("loss", "kl", "steps", "deaths")}
         assert set(chain.gauges(context)) == gauges
@@ -200,7 +200,7 @@ def test_weights_that_are_not_finite_enter_no_link(small) -> None:
     policy.tensors["value.weight"][0, 0] = np.nan
     with pytest.raises(RefusedTensors, match=r"'value.weight'.: not finite"):
         chain.compress(policy, context)
-    assert context.memory(moody.owner) == {}
+    assert context.memory(moody.state_key) == {}
 
 
 def test_what_a_link_of_ones_own_raises_comes_out_and_the_chain_goes_on(small) -> None:
@@ -214,7 +214,7 @@ def test_what_a_link_of_ones_own_raises_comes_out_and_the_chain_goes_on(small) -
     moody.error = None
     later = small.policy(small.images, seed=3, version=3)
     artifact = chain.compress(later, context)
-    assert context.memory(moody.owner)["versions"] == [1, 2, 3]
+    assert context.memory(moody.state_key)["versions"] == [1, 2, 3]
     runtime, plain = Acting(ArtifactRuntime(small.images)), Acting(OnnxRuntime(small.images))
     runtime.load(artifact)
     plain.load({name: tensor / np.float32(2) for name, tensor in later.tensors.items()})
@@ -237,9 +237,9 @@ def test_a_link_that_makes_no_sense_of_its_tensors_is_found_before_it_travels(sm
 def test_the_same_link_twice_remembers_apart_and_its_seconds_add_up(small) -> None:
     first, second = Moody(), Moody()
     chain, context = chain_of(first, second, ONNX()), Context()
-    assert (first.owner, second.owner) == ("0:moody", "1:moody")
+    assert (first.state_key, second.state_key) == ("0:moody", "1:moody")
     chain.compress(small.policy(small.images), context)
-    assert context.memory(first.owner) is not context.memory(second.owner)
+    assert context.memory(first.state_key) is not context.memory(second.state_key)
     assert set(chain.seconds) >= {"moody", "onnx"}
 
 

@@ -35,7 +35,7 @@ class Noisy(Scale):
     needs_observations = True
 
     def compress(self, policy, context):
-        memory = context.memory(self.owner)
+        memory = context.memory(self.state_key)
         memory["calls"] = memory.get("calls", 0) + 1
         rng = np.random.default_rng((context.seed, memory["calls"]))
         observations = context.need_observations(self.id)
@@ -59,7 +59,7 @@ class Measured(Scale):
     """Has gauges once it has made something; without observations too."""
 
     def compress(self, policy, context):
-        context.memory(self.owner)["mean"] = np.float32(policy.tensors["policy.weight"].mean())
+        context.memory(self.state_key)["mean"] = np.float32(policy.tensors["policy.weight"].mean())
         return super().compress(policy, context)
 
     def gauges(self, memory):

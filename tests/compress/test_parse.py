@@ -218,7 +218,7 @@ def test_a_chain_in_words_is_the_chain_in_python() -> None:
     written = parse_chain(parse_words("distill=accerl-net2,int8,onnx"))
     built = CompressorChain().add(Distiller("accerl-net2")).add(Quantizer("INT8")).add(ONNX())
     assert written.id == built.id
-    assert [link.owner for link in written.links] == [link.owner for link in built.links]
+    assert [link.state_key for link in written.links] == [link.state_key for link in built.links]
 
 
 @pytest.mark.parametrize("text", [",", " , ,", "int8,", ",int8", "prune=0.5,,int8"])

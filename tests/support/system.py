@@ -287,9 +287,9 @@ class Run(Command):
         """End the run by a signal within the promised time and check all of its books."""
         self.signal(number)
         assert self.wait(within_s=within_s) == 128 + number, self.diagnosis()
-        return self.check_books()
+        return self.check_account()
 
-    def check_books(self) -> dict[str, Any]:
+    def check_account(self) -> dict[str, Any]:
         """Every line, the summary, and a checkpoint that is there; returns the summary."""
         lines, summary = self.lines(), self.summary()
         check_lines(lines)
@@ -423,7 +423,7 @@ class Visitor:
 
     def connect(self, endpoint: str) -> Client:
         """A well-behaved client."""
-        socket_ = connect_dealer(self.context, endpoint, identity=self.incarnation.encode())
+        socket_ = connect_dealer(self.context, endpoint, routing_id=self.incarnation.encode())
         self._sockets.append(socket_)
         return Client(socket_, self.run, self.incarnation)
 

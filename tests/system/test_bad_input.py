@@ -138,7 +138,7 @@ def test_a_run_that_failed_at_its_start_makes_way_for_the_one_that_is_mended(
     assert failed.wait(within_s=40.0) == 1, failed.diagnosis()
     run = system.train(system.config(CARTPOLE, run={"max_updates": 3}))
     assert run.wait() == 0, run.diagnosis()
-    assert run.check_books()["reason"] == "max_updates"
+    assert run.check_account()["reason"] == "max_updates"
     assert f"{run.folder} had learned nothing; it is begun anew" in run.output
     assert [path.name for path in run.folder.parent.iterdir()] == [run.folder.name]
 
@@ -154,7 +154,7 @@ def test_a_folder_that_has_the_name_of_a_package_of_ours_is_in_nobodys_way(syste
     config = system.config(CARTPOLE, env={"id": "own:make"}, run={"max_updates": 3})
     run = system.train(config)
     assert run.wait() == 0, run.diagnosis()
-    assert run.check_books()["reason"] == "max_updates"
+    assert run.check_account()["reason"] == "max_updates"
 
 
 def test_a_monitor_port_in_use_is_told(system: System) -> None:

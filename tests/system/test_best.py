@@ -15,7 +15,7 @@ def test_the_best_checkpoint_has_the_highest_mean_of_the_whole_run(system: Syste
     for arguments in ((), ("run.max_updates=400", "--resume")):
         run = system.train(config, *arguments)
         assert run.wait() == 0, run.diagnosis()
-        summary = run.check_books()
+        summary = run.check_account()
         # the last line too: the final policy may be the best
         highest = max(n["return_mean_100"] for n in run.lines() if n["episodes"] >= 100)
         assert summary["best_return"] == highest
@@ -36,7 +36,7 @@ def test_the_best_checkpoint_has_the_highest_mean_of_the_whole_run(system: Syste
 def test_a_run_of_fewer_than_a_hundred_episodes_has_no_best(system: System) -> None:
     run = system.train(system.config(CARTPOLE, run={"max_updates": 3}))
     assert run.wait() == 0, run.diagnosis()
-    assert run.check_books()["best_return"] is None
+    assert run.check_account()["best_return"] is None
     play = system.command("evaluate", run.folder, "--best")
     assert play.wait() == 64
     assert "100 episodes; leave out --best for the newest" in play.output

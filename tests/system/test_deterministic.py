@@ -15,7 +15,7 @@ _MODE = {"deterministic": True, "max_updates": 50}
 
 def _finished(run: Run) -> Checkpoint:
     assert run.wait(within_s=90.0) == 0, run.diagnosis()
-    assert run.check_books()["updates"] == 50
+    assert run.check_account()["updates"] == 50
     checkpoint = load_newest(run.folder / "checkpoints")
     assert checkpoint is not None
     return checkpoint
@@ -63,7 +63,7 @@ def test_the_best_checkpoint_is_decided_by_the_seed_and_can_be_played(system: Sy
             system.config(CARTPOLE, name, run=mode | {"name": name, "checkpoint_every_s": every_s})
         )
         assert run.wait(within_s=90.0) == 0, run.diagnosis()
-        summary, best = run.check_books(), load_best(run.folder / "checkpoints")
+        summary, best = run.check_account(), load_best(run.folder / "checkpoints")
         assert best is not None
         assert 0 < best.label <= 200 and summary["episodes"] >= 100
         # each step gives 1: the returns of a hundred episodes are no more than the steps so far

@@ -62,7 +62,7 @@ def test_an_environment_of_ones_own_is_found_in_the_current_folder_and_learned(
         "run.max_updates=40",
     )
     assert run.wait() == 0, run.diagnosis()
-    summary = run.check_books()
+    summary = run.check_account()
     assert summary["reason"] in ("max_updates", "target_reached")
     assert summary["updates"] >= 40 or summary["reason"] == "target_reached"
     assert "env_fault" not in summary["dropped_steps"]

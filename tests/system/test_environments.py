@@ -150,7 +150,7 @@ def test_an_environment_that_always_fails_ends_the_run_with_the_reason(system: S
     assert "failing_envs:always failed 4 times" in run.output
     assert "actors.max_env_faults allows 3" in run.output
     assert "RuntimeError: the pole is lost" in run.output
-    run.check_books()
+    run.check_account()
 
 
 @pytest.mark.usefixtures("module")

@@ -37,7 +37,7 @@ def test_it_learns_a_few_updates(system: System, base: dict[str, Any], inference
     )
     run = system.train(config)
     assert run.wait(within_s=80.0) == 0, run.diagnosis()
-    summary = run.check_books()
+    summary = run.check_account()
     assert summary["reason"] == "max_updates"
     assert summary["updates"] >= 6
     assert summary["learned_steps"] > 0

@@ -105,7 +105,7 @@ def test_lockstep_and_evaluation_outlive_an_environment_that_exits(system: Syste
     )
     run: Run = system.train(config)
     assert run.wait() == 0, run.diagnosis()
-    assert run.check_books()["dropped_steps"]["env_fault"] > 0
+    assert run.check_account()["dropped_steps"]["env_fault"] > 0
     # an episode of a policy that has learned nothing has some 20 steps
     played = system.command("evaluate", run.folder, "--episodes", "20")
     assert played.wait() == 0, played.output

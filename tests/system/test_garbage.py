@@ -46,9 +46,9 @@ def _sockets(run: Run, visitor: Visitor) -> dict[str, str]:
 
 def _junk() -> dict[str, list[bytes]]:
     """Messages that no service can take, and the reasons for which they are refused."""
-    stop = encode(WeightsRequest(0, 0), run="r", sender="x", sequence=1)[0]
+    stop = encode(WeightsRequest(0, 0), run="r", incarnation="x", sequence=1)[0]
     header = bytes(stop)
-    unroll = [bytes(part) for part in encode(_unroll(), run="r", sender="x", sequence=1)]
+    unroll = [bytes(part) for part in encode(_unroll(), run="r", incarnation="x", sequence=1)]
     return {
         "bad_header": [os.urandom(500)],
         "bad_header ": [header[: len(header) // 2]],
@@ -56,8 +56,10 @@ def _junk() -> dict[str, list[bytes]]:
         "header_too_large": [b"\xc1" * 70_000],
         "too_many_frames": [b"x"] * 300,
         "wrong_version": [header.replace(b"protocol\x04", b"protocol\x63")],
-        "wrong_run": [bytes(encode(StatusRequest(), run="other", sender="x", sequence=1)[0])],
-        "unexpected_kind": [bytes(encode(NoNewerWeights(), run="r", sender="x", sequence=1)[0])],
+        "wrong_run": [bytes(encode(StatusRequest(), run="other", incarnation="x", sequence=1)[0])],
+        "unexpected_kind": [
+            bytes(encode(NoNewerWeights(), run="r", incarnation="x", sequence=1)[0])
+        ],
         "wrong_frames": [*unroll, b"one more"],
         "wrong_size": [unroll[0], unroll[1][:-4], *unroll[2:]],
     }
@@ -229,6 +231,6 @@ def test_four_roles_by_hand_over_tcp_make_the_same_run_in_any_order(
     assert visitor.control.send(StopRun("the visitor asked for it"))
     statuses = {name: role.wait(within_s=10.0) for name, role in roles.items()}
     assert statuses == dict.fromkeys(roles, 0), "\n".join(r.output for r in roles.values())
-    summary = run.check_books()
+    summary = run.check_account()
     assert summary["reason"] == "the visitor asked for it"
     assert summary["generation"] == 0

@@ -180,7 +180,7 @@ def test_a_role_that_dies_too_often_ends_the_run_with_its_last_traceback(system:
     # it was started three times, and only the last one's words are told
     assert run.log("actor-0").count("Traceback (most recent call last)") == 3
     assert told.count("Traceback (most recent call last)") == 1
-    run.check_books()
+    run.check_account()
 
 
 def _kill_monitor(run: Run) -> None:

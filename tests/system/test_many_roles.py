@@ -21,11 +21,13 @@ def test_after_2000_hellos_over_few_connections_good_roles_are_still_answered(
         endpoints = {f"e{i}": "tcp://" + "h" * 240 for i in range(8)}
         for connection in range(4):
             socket: zmq.Socket[bytes] = connect_dealer(
-                visitor.context, address, identity=b"c%d" % connection
+                visitor.context, address, routing_id=b"c%d" % connection
             )
             for number in range(500):
                 hello = Hello("predictor", number + 500 * connection, "box", 1, endpoints)
-                frames = encode(hello, run="r", sender=f"{connection}-{number}", sequence=number)
+                frames = encode(
+                    hello, run="r", incarnation=f"{connection}-{number}", sequence=number
+                )
                 assert socket.poll(30_000, zmq.POLLOUT)
                 socket.send_multipart(frames)
                 while socket.poll(0, zmq.POLLIN):

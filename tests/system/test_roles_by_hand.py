@@ -51,7 +51,7 @@ def test_roles_with_local_inference_leave_on_a_signal_and_come_back(system: Syst
     for name in ("actor", "trainer"):
         assert roles[name].wait(within_s=10.0) == 0, roles[name].output
     assert roles["trainer"].output.count(told) == 1
-    summary = run.check_books()
+    summary = run.check_account()
     assert summary["reason"] == "SIGINT"
     assert summary["in_flight_steps"] == 0
     # nobody else shows the run
@@ -122,4 +122,4 @@ def test_a_role_refuses_the_folder_of_another_run_and_tells_what_has_changed(
     assert "event=config_differs" in again.output
     assert "keys=optimiser.learning_rate\n" in again.output
     assert "event=run_continued" in again.output
-    again.check_books()
+    again.check_account()

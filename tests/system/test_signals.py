@@ -103,5 +103,5 @@ def test_roles_end_within_ten_seconds_when_the_parent_is_killed(system: System) 
     run.process.kill()
     run.process.wait(timeout=5 * PATIENCE)
     system.wait_until_nothing_lives(within_s=10.0)
-    summary = run.check_books()
+    summary = run.check_account()
     assert _learned_in_checkpoint(run.folder) == summary["learned_steps"] >= learned

@@ -1,4 +1,4 @@
-"""A run on three hosts with CURVE: a host dies, a host is cut off, a stranger knocks."""
+"""A run on three hosts with CURVE: a host dies, a host is cut off, a stranger connects."""
 
 from __future__ import annotations
 
@@ -118,4 +118,4 @@ def test_a_run_on_three_hosts_outlives_a_host_and_a_partition_and_admits_no_stra
 
     # every step of it all is accounted for: learned, in flight, or dropped for a reason
     cluster.end()
-    cluster.monitor.check_books()
+    cluster.monitor.check_account()

@@ -47,7 +47,7 @@ def test_profile_tells_the_budget_of_a_step_and_leaves_nothing(
     figures = tmp_path / "budget.json"
     config = system.config(CARTPOLE, run={"target_return": 1}, actors={"inference": inference})
     profile = system.command("profile", config, "--seconds", "3", "--json", figures)
-    _check_books_while_it_measures(system, profile)
+    _check_account_while_it_measures(system, profile)
     assert profile.wait(within_s=100.0) == 0, profile.output
     budget = json.loads(figures.read_text())
     assert budget["seconds"] >= 3.0 and budget["learned_steps"] > 0
@@ -71,14 +71,14 @@ def test_profile_tells_the_budget_of_a_step_and_leaves_nothing(
 
 def test_a_profile_that_is_interrupted_ends_its_run_and_prints_nothing(system: System) -> None:
     profile = system.command("profile", system.config(CARTPOLE), "--seconds", "3000")
-    _check_books_while_it_measures(system, profile)
+    _check_account_while_it_measures(system, profile)
     profile.signal(signal.SIGINT)
     assert profile.wait(within_s=20.0) == 130, profile.output
     assert "Budget" not in profile.output
     assert list(system.sockets.glob("aclearn-profile-*")) == []
 
 
-def _check_books_while_it_measures(system: System, profile: Command) -> None:
+def _check_account_while_it_measures(system: System, profile: Command) -> None:
     """The run is a real one, in a folder that goes with the profile."""
     wait_for(
         lambda: "learning; measuring" in profile.output,

@@ -50,7 +50,7 @@ def test_a_run_ends_at_its_bound_with_summary_checkpoint_and_events(
     finished: tuple[System, Path, Run],
 ) -> None:
     run = finished[2]
-    summary, lines = run.check_books(), run.lines()
+    summary, lines = run.check_account(), run.lines()
     assert summary["reason"] == "max_env_steps"
     # beyond it are the unroll that reached it, and of each of two actors one on its way and one
     # that waits for it, of 5 steps of 4 games each
@@ -85,7 +85,7 @@ def test_a_run_ends_at_its_target_and_says_when_it_was_reached(system: System) -
     config = system.config(CARTPOLE, run={"target_return": 12})
     run = system.train(config)
     assert run.wait() == 0, run.diagnosis()
-    summary = run.check_books()
+    summary = run.check_account()
     assert summary["reason"] == "target_reached"
     assert summary["return_mean_100"] >= 12
     assert summary["episodes"] >= 100
@@ -100,7 +100,7 @@ def test_a_run_ends_at_its_target_and_says_when_it_was_reached(system: System) -
     target = summary["return_mean_100"] + 2
     again = system.train(config, f"run.target_return={target}", "--resume")
     assert again.wait() == 0, again.diagnosis()
-    summary = again.check_books()
+    summary = again.check_account()
     assert summary["reason"] == "target_reached"
     assert summary["return_mean_100"] >= target
     assert reached < summary["reached_target_at_s"] <= summary["wall_s"]
@@ -113,7 +113,7 @@ def test_a_run_makes_exactly_its_updates_and_goes_on_to_a_higher_bound(system: S
     for arguments, updates in ((first, 7), (again, 21)):
         run = system.train(config, *arguments)
         assert run.wait() == 0, run.diagnosis()
-        summary = run.check_books()
+        summary = run.check_account()
         assert (summary["reason"], summary["updates"]) == ("max_updates", updates)
         checkpoint = load_newest(run.folder / "checkpoints")
         assert checkpoint is not None and checkpoint.label == updates
@@ -124,7 +124,7 @@ def test_many_updates_from_one_batch_do_not_make_the_next_batch_too_old(system: 
     trainer = {"minibatches": 8, "epochs": 4, "max_lag_versions": 20}
     run = system.train(system.config(CARTPOLE, run={"max_env_steps": 2000}, trainer=trainer))
     assert run.wait() == 0, run.diagnosis()
-    summary = run.check_books()
+    summary = run.check_account()
     assert summary["dropped_steps"].get("lag", 0) == 0, summary["dropped_steps"]
     assert summary["policy_version"] * 32 == summary["updates"] > 0
     assert summary["lag_max"] <= 20
@@ -135,7 +135,7 @@ def test_pong_learns_a_few_updates(system: System, inference: str) -> None:
     config = system.config(PONG, run={"max_updates": 5}, actors={"inference": inference})
     run = system.train(config)
     assert run.wait(within_s=80.0) == 0, run.diagnosis()
-    summary = run.check_books()
+    summary = run.check_account()
     assert summary["reason"] == "max_updates"
     assert summary["updates"] >= 5
     # 2 unrolls of 5 steps of 4 games; no step is masked, since no game of Pong ends so soon
@@ -179,7 +179,7 @@ def test_a_resumed_run_goes_on_with_the_same_counters(
         finished[1], "--resume", f"run.dir={folder}", "run.name=r", f"run.max_env_steps={bound}"
     )
     assert run.wait() == 0, run.diagnosis()
-    summary = run.check_books()
+    summary = run.check_account()
     lines = run.lines()
     assert lines[: len(before)] == before
     for name in (*NEVER_FALL, *WITHIN_A_GENERATION):
@@ -259,7 +259,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_if_all_are_the_run_ends(
         assert status == 0, run.diagnosis()
         assert newest_first[0].stem in run.log("trainer-0")
         assert f"event=resumed checkpoint={newest_first[1].stem}" in run.log("trainer-0")
-        run.check_books()
+        run.check_account()
 
 
 def test_another_policy_than_the_runs_own_is_refused_and_changes_nothing(

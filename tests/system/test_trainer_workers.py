@@ -68,7 +68,7 @@ class PlayedMonitor:
             if isinstance(message, Hello):
                 self._addresses[message.role] = address
                 endpoints = dict(message.endpoints)
-                peer = Peer(message.role, f"{message.role}-0", envelope.sender, endpoints)
+                peer = Peer(message.role, f"{message.role}-0", envelope.incarnation, endpoints)
                 self._peers[message.role] = peer
                 for each in self._addresses.values():
                     self._server.send(each, Peers(len(self._peers), list(self._peers.values())))

@@ -182,7 +182,7 @@ def test_a_run_too_short_for_a_window_remembers_nothing_and_its_plot_says_why(
     tuner = {"enabled": True, "counts": ["trainers"], "every_s": 600.0}
     run = system.train(system.config(CARTPOLE, tuner=tuner, run={"max_env_steps": 2000}))
     assert run.wait() == 0, run.diagnosis()
-    assert run.check_books()["reason"] == "max_env_steps"
+    assert run.check_account()["reason"] == "max_env_steps"
     assert _decisions(run) == []
     assert not (run.folder.parent / ".tuned").exists()
     drawn = system.command("plot", run.folder, "--tuner", "--out", system.folder / "t.png")
@@ -194,7 +194,7 @@ def test_a_run_too_short_for_a_window_remembers_nothing_and_its_plot_says_why(
 def test_a_run_without_a_tuner_has_none_to_draw(system: System) -> None:
     run = system.train(system.config(CARTPOLE, run={"max_env_steps": 500}))
     assert run.wait() == 0, run.diagnosis()
-    run.check_books()
+    run.check_account()
     assert not (run.folder / "tuner.jsonl").exists()
     drawn = system.command("plot", run.folder, "--tuner", "--out", system.folder / "t.png")
     assert drawn.wait() != 0

@@ -89,7 +89,7 @@ def refusal(text: str) -> str:
         ),
         (
             "env: {id: a}\nrun: {deterministic: true}\ntrainer: {device: 'cuda:0'}",
-            "trainer.device: run.deterministic is bit-reproducible on the processor only; set it "
+            "trainer.device: run.deterministic is bit-reproducible on the CPU only; set it "
             "to cpu or auto instead of cuda:0",
         ),
         (
@@ -110,12 +110,12 @@ def refusal(text: str) -> str:
         (
             "env: {id: a}\npredictor: {device: 'cuda:1'}",
             "predictor.device: cuda:1 needs a torch runtime, and predictor.runtime is onnx, which "
-            "computes on the processor; set that to torch or torch-amp",
+            "computes on the CPU; set that to torch or torch-amp",
         ),
         (
             "env: {id: a}\npredictor: {runtime: torch, device: cuda}\ncompressor: {chain: [onnx]}",
             "predictor.device: cuda would have no effect, since what compressor.chain makes runs "
-            "on the processor; set it to cpu or auto, or empty that",
+            "on the CPU; set it to cpu or auto, or empty that",
         ),
         (
             "env: {id: a}\ncompressor: {max_kl: 0.1, fidelity_observations: 0}",

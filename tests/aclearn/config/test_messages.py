@@ -143,8 +143,8 @@ def test_the_misspelt_beginning_of_a_long_key_is_enough(path: Path) -> None:
         (
             "policy.architecture",
             "impala-lstm",
-            "'impala-lstm' is recurrent, and recurrent policies are not supported: unrolls carry "
-            "no state; expected one of nature, ",
+            "'impala-lstm' is recurrent, and recurrent policies are not supported: no layer "
+            "keeps a state; expected one of nature, ",
         ),
         ("policy.architecture", "resnet", "expected one of nature, accerl-original, "),
         ("monitor.port", "70000", "expected whole number ≥ 1 and ≤ 65535 or null, got 70000 "),

@@ -238,7 +238,7 @@ def test_actors_that_come_and_go_for_ever_leave_the_account_exact_and_the_heartb
     assert ledger.env_steps == 2000 * 25 + 2001 + 20
     assert ledger.dropped_steps == {"lost": 2000 * 5}
     heartbeat = Heartbeat(ledger.heartbeat_counters(), dropped=ledger.dropped_steps)
-    decode(encode(heartbeat, run="r" * 100, sender="s" * 32, sequence=1))
+    decode(encode(heartbeat, run="r" * 100, incarnation="s" * 32, sequence=1))
     again = StepLedger.from_state(ledger.state())
     assert again.heartbeat_counters()["seen.stays"] == 2001
 

@@ -234,6 +234,7 @@ def test_the_same_reset_twice_and_more_resets_than_observations_are_refused(unro
         ("behaviour_log_prob", 2e-5, "behaviour_log_prob: a probability above 1"),
         ("rewards", np.nan, "rewards: NaN or infinity"),
         ("rewards", np.inf, "rewards: NaN or infinity"),
+        ("rewards", -2e12, "rewards: beyond 1e+12; scale them in the environment"),
         ("behaviour_parameters", np.inf, "behaviour_parameters: NaN or infinity"),
     ],
 )

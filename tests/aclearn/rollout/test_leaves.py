@@ -74,7 +74,7 @@ def test_leaves_come_bit_equal_through_builder_wire_check_and_batch() -> None:
         builder.add(choice, EnvStep(observations, rewards[step], no, no, no, reset, no))
         if builder.full:
             sent = builder.take(counter)
-            frames = encode(sent, run="r", sender="a", sequence=counter.sequence)
+            frames = encode(sent, run="r", incarnation="a", sequence=counter.sequence)
             unroll = decode([bytes(frame) for frame in frames]).message
             check_unroll(unroll, SPEC)
             assert unroll.nbytes == sent.nbytes

@@ -1,4 +1,4 @@
-"""The door at which file descriptors are handed over, with those who misbehave at it."""
+"""The server of file descriptors, with clients that misbehave."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def fd_server(tmp_path, memory):
     fd_server.close()
 
 
-def test_who_knocks_gets_the_description_and_files_of_the_same_memory(
+def test_a_request_gets_the_description_and_files_of_the_same_memory(
     tmp_path, fd_server, memory
 ) -> None:
     description, [fd] = request_fds(tmp_path / "x.fds")
@@ -52,21 +52,21 @@ def test_who_knocks_gets_the_description_and_files_of_the_same_memory(
     mine.close()
 
 
-def test_nothing_stays_open_however_often_somebody_knocks(tmp_path, fd_server) -> None:
-    knock_and_close = lambda: [os.close(fd) for fd in request_fds(tmp_path / "x.fds")[1]]  # noqa: E731
-    knock_and_close()
+def test_nothing_stays_open_however_many_requests_come(tmp_path, fd_server) -> None:
+    request_and_close = lambda: [os.close(fd) for fd in request_fds(tmp_path / "x.fds")[1]]  # noqa: E731
+    request_and_close()
     before = _open_files()
     for _ in range(50):
-        knock_and_close()
+        request_and_close()
     end = time.monotonic() + DEADLINE_S
-    while _open_files() > before:  # the door's side of the last connection may still be closing
+    while _open_files() > before:  # the server's side of the last connection may still be closing
         assert time.monotonic() < end, _open_files() - before
 
 
 def test_somebody_who_never_takes_what_is_handed_over_keeps_nobody_else_waiting_long(
     tmp_path, memory
 ) -> None:
-    # first a description that no socket buffer holds: the door waits until it is taken, but not
+    # first a description that no socket buffer holds: the server waits until it is taken, but not
     # for ever
     descriptions = [b"x" * 50_000_000]
 

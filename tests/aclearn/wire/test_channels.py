@@ -62,9 +62,9 @@ def open_client(context):
     """Makes connected clients and closes them in the end."""
     clients = []
 
-    def open_client(server, *, run=RUN, identity=None, **options):
-        identity = identity or new_incarnation().encode()
-        socket = connect_dealer(context, server.endpoint, identity=identity, **options)
+    def open_client(server, *, run=RUN, routing_id=None, **options):
+        routing_id = routing_id or new_incarnation().encode()
+        socket = connect_dealer(context, server.endpoint, routing_id=routing_id, **options)
         client = Client(socket, run, "client")
         clients.append(client)
         assert socket.poll(DEADLINE_S * 1000, zmq.POLLOUT)
@@ -97,11 +97,11 @@ def assert_answers(server, client):
     assert server.send(identity, Status("{}"))
     answer = client.receive(DEADLINE_S)
     assert answer is not None
-    assert (answer.sender, answer.message) == ("server", Status("{}"))
+    assert (answer.incarnation, answer.message) == ("server", Status("{}"))
 
 
 def test_a_message_reaches_the_server_and_its_answer_the_client(server, open_client, samples):
-    client = open_client(server, identity=b"incarnation-7")
+    client = open_client(server, routing_id=b"incarnation-7")
 
     assert client.send(samples["Unroll"], sequence=12)
     [(identity, envelope)] = receive_all(server, 1)
@@ -109,7 +109,7 @@ def test_a_message_reaches_the_server_and_its_answer_the_client(server, open_cli
     answer = client.receive(DEADLINE_S)
 
     assert identity == b"incarnation-7"
-    assert (envelope.run, envelope.sender, envelope.sequence) == (RUN, "client", 12)
+    assert (envelope.run, envelope.incarnation, envelope.sequence) == (RUN, "client", 12)
     came, sent = envelope.message.observations, samples["Unroll"].observations
     np.testing.assert_array_equal(came["joints"], sent["joints"])
     assert answer.message == UnrollReply(12, True, "")
@@ -158,7 +158,7 @@ def test_a_big_message_arrives_whole(server, open_client):
 
 
 def header_with(**changes):
-    header = msgpack.unpackb(encode(HeartbeatReply(3), run=RUN, sender="x", sequence=0)[0])
+    header = msgpack.unpackb(encode(HeartbeatReply(3), run=RUN, incarnation="x", sequence=0)[0])
     return msgpack.packb({**header, **changes})
 
 
@@ -229,7 +229,7 @@ def test_a_role_can_refuse_for_reasons_of_its_own(server, open_client):
 
 
 def test_a_client_counts_garbage_from_its_server_and_hears_the_next_message(server, open_client):
-    client = open_client(server, identity=b"peer")
+    client = open_client(server, routing_id=b"peer")
     assert client.send(StatusRequest())
     assert receive_all(server, 1)
 
@@ -262,7 +262,7 @@ def test_a_browser_that_speaks_http_to_the_port_is_counted_and_not_served(open_s
 def test_a_frame_over_the_limit_cuts_the_connection_and_only_that(open_server, open_client):
     server = open_server("tcp", max_frame_bytes=10_000)
     bystander = open_client(server)
-    client = open_client(server, identity=b"talker")
+    client = open_client(server, routing_id=b"talker")
 
     assert client.send(ActRequest(1, {"observation": np.zeros((1, 10_001), np.uint8)}))
     # It waits behind the oversize frame and is lost with the connection, or that is cut already and
@@ -307,7 +307,7 @@ def test_sending_to_a_peer_that_is_gone_says_so(server, open_client):
 
 def test_sending_to_a_peer_that_does_not_listen_says_so_in_the_end(open_server, open_client):
     server = open_server("ipc", queue_messages=2)
-    client = open_client(server, identity=b"deaf", queue_messages=2)
+    client = open_client(server, routing_id=b"deaf", queue_messages=2)
     assert client.send(StatusRequest())
     assert receive_all(server, 1)
     half_a_mib = Weights(0, 0, {"w": np.zeros(131_072, np.float32)})
@@ -322,7 +322,7 @@ def test_sending_to_a_peer_that_does_not_listen_says_so_in_the_end(open_server, 
 
 
 def test_a_client_without_a_server_does_not_wait_for_ever(context, tmp_path):
-    socket = connect_dealer(context, f"ipc://{tmp_path}/nobody.sock", identity=b"lonely")
+    socket = connect_dealer(context, f"ipc://{tmp_path}/nobody.sock", routing_id=b"lonely")
     client = Client(socket, RUN, "client")
     try:
         started = time.monotonic()
@@ -358,10 +358,10 @@ def test_a_client_finds_a_server_that_comes_back_to_its_address(open_server, ope
 
 def test_a_process_that_reconnects_under_its_identity_is_heard(open_server, open_client):
     server = open_server("tcp")
-    half_dead = open_client(server, identity=b"incarnation")
+    half_dead = open_client(server, routing_id=b"incarnation")
     assert_answers(server, half_dead)
 
-    newcomer = open_client(server, identity=b"incarnation")
+    newcomer = open_client(server, routing_id=b"incarnation")
 
     assert_answers(server, newcomer)
 

@@ -32,7 +32,7 @@ from aclearn.wire import (
 from aclearn.wire.schema import SCHEMAS
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "messages.json").read_text())
-HEADER = {"run": "run-1", "sender": "ab12", "sequence": 12}
+HEADER = {"run": "run-1", "incarnation": "ab12", "sequence": 12}
 
 short = st.text(st.characters(categories=["L", "N", "P", "S"]), max_size=20)
 text = st.text(max_size=200)
@@ -83,7 +83,7 @@ def test_every_kind_is_written_as_its_golden_bytes(kind, samples):
 def test_golden_bytes_of_every_kind_are_read(kind, samples):
     envelope = decode([bytes.fromhex(frame) for frame in GOLDEN[kind]])
 
-    assert (envelope.run, envelope.sender, envelope.sequence) == ("run-1", "ab12", 12)
+    assert (envelope.run, envelope.incarnation, envelope.sequence) == ("run-1", "ab12", 12)
     assert_same(envelope.message, samples[kind])
 
 
@@ -101,7 +101,7 @@ def test_a_message_written_by_hand_after_the_msgpack_specification_is_read():
     header = b"\x87" + b"".join(
         [
             *(string("protocol"), b"\x04", string("kind"), string("HeartbeatReply")),
-            *(string("run"), string("run-1"), string("sender"), string("ab12")),
+            *(string("run"), string("run-1"), string("incarnation"), string("ab12")),
             *(string("sequence"), b"\x0c", string("fields")),
             *(b"\x81", string("revision"), b"\x03", string("arrays"), b"\x90"),
         ]
@@ -291,7 +291,7 @@ def test_a_heartbeat_with_another_type_of_value_is_not_sent(samples, changes, wo
     ("changes", "words"),
     [
         ({"run": "a\nb"}, "HeartbeatReply.header: expected one line"),
-        ({"sender": "s" * 1025}, "HeartbeatReply.header: expected at most 1024 bytes"),
+        ({"incarnation": "s" * 1025}, "HeartbeatReply.header: expected at most 1024 bytes"),
         ({"sequence": -1}, "HeartbeatReply.header: expected an int from 0"),
     ],
 )

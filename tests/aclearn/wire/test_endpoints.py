@@ -90,9 +90,9 @@ def test_off_loopback_nobody_binds_or_connects_without_keys(context, address):
     with pytest.raises(EndpointError, match="aclearn keys DIR"):
         bind_router(context, address)
     with pytest.raises(EndpointError):
-        connect_dealer(context, address, identity=b"a")
+        connect_dealer(context, address, routing_id=b"a")
     with pytest.raises(EndpointError, match="aclearn keys DIR"):
-        connect_dealer(context, "tcp://10.0.0.7:5555", identity=b"a")
+        connect_dealer(context, "tcp://10.0.0.7:5555", routing_id=b"a")
 
 
 def test_a_port_in_use_is_refused(context):
@@ -120,7 +120,7 @@ def test_a_path_with_a_living_listener_is_refused_and_the_listener_lives_on(cont
         with pytest.raises(EndpointError, match=f"{path}: another process listens there"):
             bind_router(context, endpoint)
 
-        client = connect_dealer(context, endpoint, identity=b"peer")
+        client = connect_dealer(context, endpoint, routing_id=b"peer")
         try:
             assert client.poll(5000, zmq.POLLOUT)
             client.send(b"hello")
@@ -182,8 +182,8 @@ def test_ipc_without_a_directory_is_refused(context):
 
 @pytest.mark.parametrize("identity", [b"", b"\0a", b"a" * 256])
 def test_an_identity_that_zeromq_keeps_for_itself_is_refused(context, identity):
-    with pytest.raises(ValueError, match="identity: expected 1 to 255 bytes"):
-        connect_dealer(context, "tcp://127.0.0.1:5555", identity=identity)
+    with pytest.raises(ValueError, match="routing_id: expected 1 to 255 bytes"):
+        connect_dealer(context, "tcp://127.0.0.1:5555", routing_id=identity)
 
 
 def test_a_directory_too_deep_for_a_socket_says_so(context, tmp_path):

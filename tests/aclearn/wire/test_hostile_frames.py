@@ -14,7 +14,7 @@ from aclearn.errors import WireError
 from aclearn.wire import MAX_FRAMES, MAX_HEADER_BYTES, REASONS, Envelope, decode, encode
 from aclearn.wire.schema import SCHEMAS
 
-HEADER = {"run": "run-1", "sender": "ab12", "sequence": 12}
+HEADER = {"run": "run-1", "incarnation": "ab12", "sequence": 12}
 SECRET = "do-not-log-me"
 KINDS_WITH_ARRAYS = sorted(kind for kind, schema in SCHEMAS.items() if schema.arrays)
 
@@ -122,8 +122,8 @@ def test_each_field_missing_or_of_another_type_is_refused(kind, samples):
         ({"run": SECRET + "\n"}, "bad_field"),
         ({"run": "\u202egnp"}, "bad_field"),  # turns the direction of what a console shows
         ({"run": "\0"}, "bad_field"),
-        ({"sender": None}, "bad_field"),
-        ({"sender": "s" * 1025}, "bad_field"),
+        ({"incarnation": None}, "bad_field"),
+        ({"incarnation": "s" * 1025}, "bad_field"),
         ({"sequence": -1}, "bad_field"),
         ({"sequence": True}, "bad_field"),
         ({"sequence": 2**63}, "bad_field"),

@@ -42,13 +42,13 @@ def server(context, keys):
 
 def assert_a_good_peer_is_heard(context, server, keys):
     socket = connect_dealer(
-        context, server.endpoint, identity=new_incarnation().encode(), keys=keys
+        context, server.endpoint, routing_id=new_incarnation().encode(), keys=keys
     )
     client = Client(socket, "run-1", "good")
     try:
         assert client.send(StatusRequest(), timeout_s=5)
         [(_, envelope)] = server.receive(5)
-        assert (envelope.sender, envelope.message) == ("good", StatusRequest())
+        assert (envelope.incarnation, envelope.message) == ("good", StatusRequest())
     finally:
         client.close()
 
@@ -87,7 +87,7 @@ def assert_counted(server, caplog):
 
 def test_a_peer_without_keys_gets_nothing_and_is_counted(context, server, keys, caplog):
     assert server.refused_connections == 0
-    assert_not_connected(connect_dealer(context, server.endpoint, identity=b"stranger"))
+    assert_not_connected(connect_dealer(context, server.endpoint, routing_id=b"stranger"))
     assert server.receive(0) == []
     assert_counted(server, caplog)
     assert_a_good_peer_is_heard(context, server, keys)
@@ -98,7 +98,7 @@ def test_a_peer_with_keys_of_another_cluster_gets_nothing_and_is_counted(
 ):
     other = ClusterKeys(*zmq.curve_keypair())
 
-    stranger = connect_dealer(context, server.endpoint, identity=b"stranger", keys=other)
+    stranger = connect_dealer(context, server.endpoint, routing_id=b"stranger", keys=other)
 
     assert_not_connected(stranger)
     assert server.receive(0) == []
@@ -132,7 +132,7 @@ def test_a_peer_that_knows_the_public_key_only_is_refused_by_the_guard(
 def test_a_client_with_keys_refuses_a_server_without(context, keys):
     socket, endpoint = bind_router(context, "tcp")
     try:
-        assert_not_connected(connect_dealer(context, endpoint, identity=b"a", keys=keys))
+        assert_not_connected(connect_dealer(context, endpoint, routing_id=b"a", keys=keys))
     finally:
         socket.close()
 

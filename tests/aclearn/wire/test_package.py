@@ -1,4 +1,4 @@
-"""The room's door: what it names exists, and it opens without torch."""
+"""The package names what exists, and is imported without torch."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_each_version_goes_on_from_the_last_ones_student_and_adam(small) -> None
     context = Context(small.observations(small.images, 64))
     distiller = Distiller(smaller(small.images), first_steps=30, steps=2)
     versions = [small.policy(small.images, seed, version=seed) for seed in (1, 2)]
-    memory = context.memory(distiller.owner)
+    memory = context.memory(distiller.state_key)
     first = compress(distiller, versions[0], context)
     kept = {name: tensor.copy() for name, tensor in first.tensors.items()}
     adam = memory["student"].optimiser.state
@@ -136,7 +136,7 @@ def test_statistics_are_means_over_the_steps_of_the_last_call(small) -> None:
     q = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     kl = kl_by_loops(teacher, logits)
     loss = kl + 0.25 * np.mean((v - u) ** 2) + 0.1 * np.mean((q * np.log(q)).sum(1))
-    memory = context.memory(distiller.owner)
+    memory = context.memory(distiller.state_key)
     assert memory["kl"] == pytest.approx(kl, rel=1e-4)
     assert memory["loss"] == pytest.approx(loss, rel=1e-4)
     chain = CompressorChain().add(distiller)
@@ -201,7 +201,7 @@ def test_data_are_by_the_original_and_serve_until_they_are_renewed(small) -> Non
         distiller.compress(pruned(context.original, small, 1), context)
         by = 1 + (version - 1) // 3 * 3  # 1, 1, 1, 4, 4, 4, 7
         visited = small.observations(small.images, 8, seed=by)
-        x, logits, values = context.memory(distiller.owner)["data"].part(np.arange(8))
+        x, logits, values = context.memory(distiller.state_key)["data"].part(np.arange(8))
         np.testing.assert_array_equal(x, visited)
         expected = outputs(small.images, small.tensors(small.images, by), visited)
         np.testing.assert_allclose(logits, expected[0], rtol=0, atol=1e-5)
@@ -214,7 +214,7 @@ def test_data_are_some_of_all_that_was_visited_and_a_new_student_s_first_of_ten_
     distiller = Distiller(smaller(small.flat), steps=1, first_steps=1, observations=2)
     for _ in range(60):
         compress(distiller, small.policy(small.flat), context)
-        data = context.memory(distiller.owner)["data"]
+        data = context.memory(distiller.state_key)["data"]
         x, _, _ = data.part(np.arange(len(data)))
         lengths.append(len(x))
         if len(lengths) > 1:
@@ -230,7 +230,7 @@ def test_data_of_few_observations_are_renewed_when_there_are_twice_as_many(small
     for count in (4, 7, 8, 15, 16, 16):
         context.observations = small.observations(small.flat, count)
         compress(distiller, small.policy(small.flat), context)
-        taught.append(len(context.memory(distiller.owner)["data"]))
+        taught.append(len(context.memory(distiller.state_key)["data"]))
     assert taught == [4, 4, 8, 8, 16, 16]
 
 
@@ -291,7 +291,7 @@ def test_a_budget_ends_the_training_after_the_step_in_which_it_is_used_up(
     steps = []
     for version in (1, 2, 3):
         compress(distiller, small.policy(small.flat, version=version), context)
-        steps.append(context.memory(distiller.owner)["steps"])
+        steps.append(context.memory(distiller.state_key)["steps"])
     assert steps == [first, first + later, first + 2 * later]
 
 
@@ -299,7 +299,7 @@ def test_a_new_student_gets_ten_times_the_steps_by_default(small) -> None:
     context = Context(small.observations(small.flat, 8))
     distiller = Distiller(smaller(small.flat), steps=3)
     compress(distiller, small.policy(small.flat), context)
-    assert context.memory(distiller.owner)["steps"] == 30
+    assert context.memory(distiller.state_key)["steps"] == 30
 
 
 def test_every_observation_is_seen_once_before_any_is_seen_again() -> None:
@@ -333,7 +333,7 @@ def test_each_call_draws_other_observations(small) -> None:
     found = set()
     for _ in range(5):  # the student stands still, so its divergence tells the observation
         compress(distiller, small.policy(small.flat), context)
-        found.add(round(context.memory(distiller.owner)["kl"], 6))
+        found.add(round(context.memory(distiller.state_key)["kl"], 6))
     assert len(found) > 2
 
 
@@ -391,7 +391,7 @@ def test_a_teacher_whose_values_move_as_a_whole_is_followed_at_once(small) -> No
     context.begin(policy)
     resting.compress(pruned(policy, small, 3), context)
     resting.compress(policy.become(policy.graph, moved), context)
-    values = context.memory(resting.owner)["tensors"]["value.bias"]
+    values = context.memory(resting.state_key)["tensors"]["value.bias"]
     assert abs(values - policy.tensors["value.bias"]) < 2.0
     # who has no use for values does not follow them
     idle = Distiller(smaller(small.images), batch=16, first_steps=1, steps=1, value_cost=0.0)
@@ -428,7 +428,7 @@ def test_what_actors_run_after_each_swap_is_the_student_of_the_new_version(
         artifact = chain.compress(policy, context)
         runtime.load(artifact)
         assert artifact.at == policy.at
-        expected, _ = outputs(student, context.memory(distiller.owner)["tensors"], observations)
+        expected, _ = outputs(student, context.memory(distiller.state_key)["tensors"], observations)
         answers.append(runtime.logits(observations))
         assert np.abs(answers[-1] - expected).max() < share * np.abs(expected).max()
     # the students of two versions are further apart than that

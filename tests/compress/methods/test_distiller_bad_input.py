@@ -44,7 +44,7 @@ def test_a_training_that_diverges_publishes_nothing_and_the_last_student_goes_on
     chain = CompressorChain().add(distiller).add(ONNX())
     good = small.policy(architecture)
     chain.compress(good, context)
-    memory = context.memory(distiller.owner)
+    memory = context.memory(distiller.state_key)
     before = {name: tensor.copy() for name, tensor in memory["tensors"].items()}
     spoilt = overflowing(good)
     memory.pop("data")  # so that the next one is the spoilt one, whenever it is renewed
@@ -68,7 +68,7 @@ def test_when_the_first_training_diverges_the_next_one_begins_anew(small) -> Non
     with pytest.raises(DivergedTraining):
         compress(distiller, overflowing(good), context)
     result = compress(distiller, good, context)
-    assert context.memory(distiller.owner)["steps"] == 20
+    assert context.memory(distiller.state_key)["steps"] == 20
     assert all(np.isfinite(tensor).all() for tensor in result.tensors.values())
 
 
@@ -86,7 +86,7 @@ def test_a_student_that_died_is_reported_and_another_one_begins(small) -> None:
     distiller = Distiller(student, first_steps=3, steps=2)
     policy = small.policy(images)
     first = compress(distiller, policy, context)
-    memory = context.memory(distiller.owner)
+    memory = context.memory(distiller.state_key)
     memory["student"].network.load(silenced(first.tensors))
     with pytest.raises(DeadStudent, match=r"silent in all states after 5 steps; a new one begins"):
         compress(distiller, policy, context)

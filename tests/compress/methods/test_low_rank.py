@@ -497,7 +497,7 @@ def test_a_basis_that_is_computed_afresh_is_calibrated_at_once() -> None:
         expected = exact_actor.logits(observations)
         error = np.abs(actor.logits(observations) - expected).max() / np.abs(expected).max()
         assert error < 0.1
-        counts.append(context.memory(quantizer.owner)["calibrations"])
+        counts.append(context.memory(quantizer.state_key)["calibrations"])
         breaks.append(context.breaks)
     # at 1, 2, 4 and 8; then at 11, 12 and 14
     assert counts == [1, 2, 2, 3, 3, 3, 3, 4, 4, 4, 5, 6, 6, 7, 7]

@@ -259,7 +259,7 @@ def calibrated_at(link, context, policies) -> list[int]:
     counts = [0]
     for policy in policies:
         quantise(link, policy, context)
-        counts.append(context.memory(link.owner)["calibrations"])
+        counts.append(context.memory(link.state_key)["calibrations"])
     return [place for place, (old, new) in enumerate(itertools.pairwise(counts), 1) if new > old]
 
 
@@ -282,7 +282,7 @@ def test_other_units_after_pruning_are_calibrated_at_once(small) -> None:
         # other weights from version 15 on: the choice of version 21 is another one, that of 11 not
         policy = small.policy(small.images, seed=1 if version < 15 else 2, version=version)
         chain.compress(policy, context)
-        counts.append(context.memory(quantizer.owner)["calibrations"])
+        counts.append(context.memory(quantizer.state_key)["calibrations"])
     assert context.breaks == 1
     # at 1, 2, 4, 8, 16; then 21, 22, 24 and 28
     assert [counts[v - 1] for v in (1, 2, 4, 8, 16, 20, 21, 22, 24, 28, 30)] == [
@@ -298,7 +298,7 @@ def test_another_graph_is_calibrated_at_once(small) -> None:
     alone = quantise(Quantizer(), narrow, Context(context.observations))
     quantise(link, wide, context)
     result = quantise(link, narrow, context)
-    assert context.memory(link.owner)["calibrations"] == 2
+    assert context.memory(link.state_key)["calibrations"] == 2
     for name, tensor in alone.tensors.items():
         if name.endswith("input_scale"):
             np.testing.assert_allclose(result.tensors[name], tensor)

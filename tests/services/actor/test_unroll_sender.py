@@ -19,7 +19,7 @@ class Shipping:
         self.roles, self.tools, self.known = roles, tools, tools.KnownPeers()
         self.actor = roles("actor-0")
         self.link = PeerLink(self.actor, "unrolls")
-        self.sender = UnrollSender(self.link, self.known, most_unacknowledged=most)
+        self.sender = UnrollSender(self.link, self.known, max_in_flight=most)
         self.unroll = tools.make_unroll()
         self.start_trainer()
 
@@ -58,7 +58,7 @@ def test_unrolls_go_out_once_and_in_order_up_to_the_bound(shipping) -> None:
         shipping.send(sequence)
     assert not shipping.sender.has_room()
     assert not shipping.send_unless(3)
-    assert shipping.sender.unacknowledged == 2
+    assert shipping.sender.in_flight == 2
     assert [shipping.arrived(), shipping.arrived()] == [1, 2]
     assert shipping.tools.nothing_comes(shipping.trainer, shipping.sender.poll)
 
@@ -72,7 +72,7 @@ def test_an_acknowledgement_makes_room_for_one_more(shipping) -> None:
     shipping.send(3)
     assert not shipping.sender.has_room()
     assert [shipping.arrived(), shipping.arrived()] == [2, 3]
-    assert shipping.sender.unacknowledged == 2
+    assert shipping.sender.in_flight == 2
 
 
 def test_the_sender_waits_until_the_acknowledgement_comes(shipping) -> None:
@@ -98,7 +98,7 @@ def test_a_refusal_makes_room_too_and_is_counted_by_reason(shipping) -> None:
     shipping.arrived()
     shipping.answer(1, accepted=False, reason="lag")
     shipping.answer(2, accepted=False, reason="old_generation")
-    assert shipping.sender.unacknowledged == 0
+    assert shipping.sender.in_flight == 0
     assert shipping.sender.refused == {"lag": 1, "old_generation": 1}
     assert shipping.sender.gauges()["refused_unrolls"] == 2.0
 
@@ -110,7 +110,7 @@ def test_an_answer_to_nothing_and_an_error_change_nothing(shipping) -> None:
     assert shipping.trainer.send(shipping.actor.incarnation.encode(), ErrorReply("bad_header", ""))
     assert shipping.link.client.socket.poll(5000)
     shipping.sender.poll()
-    assert shipping.sender.unacknowledged == 1
+    assert shipping.sender.in_flight == 1
     assert shipping.sender.refused == {}
 
 
@@ -119,7 +119,7 @@ def test_a_trainer_that_was_started_again_owes_no_acknowledgements(shipping) -> 
     shipping.send(2)
     shipping.start_trainer()
     shipping.send(3)
-    assert shipping.sender.unacknowledged == 1
+    assert shipping.sender.in_flight == 1
     assert shipping.arrived() == 3  # what the dead one got is not sent again
 
 
@@ -140,7 +140,7 @@ def test_a_waiting_sender_goes_on_with_the_trainer_that_was_started_again(shippi
 
 def test_without_a_trainer_the_sender_waits_without_spinning(roles, tools) -> None:
     sender = UnrollSender(
-        PeerLink(roles("actor-0"), "unrolls"), tools.KnownPeers(), most_unacknowledged=2
+        PeerLink(roles("actor-0"), "unrolls"), tools.KnownPeers(), max_in_flight=2
     )
     looks = []
 
@@ -151,7 +151,7 @@ def test_without_a_trainer_the_sender_waits_without_spinning(roles, tools) -> No
     assert not sender.has_room()
     assert not sender.send(1, tools.make_unroll(), proceed_for_a_while)
     assert len(looks) <= 0.3 / 0.01
-    assert sender.unacknowledged == 0
+    assert sender.in_flight == 0
 
 
 def test_what_a_dead_trainer_cannot_take_is_not_counted_as_sent(shipping) -> None:
@@ -163,15 +163,13 @@ def test_what_a_dead_trainer_cannot_take_is_not_counted_as_sent(shipping) -> Non
         lambda: not shipping.link.client.socket.poll(10, 2), "the connection is seen to be lost"
     )
     assert not shipping.send_unless(2)
-    assert shipping.sender.unacknowledged == 0
+    assert shipping.sender.in_flight == 0
 
 
 def test_an_answer_that_never_comes_is_given_up_after_a_minute(roles, tools) -> None:
     now = [0.0]
     shipping = Shipping(roles, tools)
-    sender = UnrollSender(
-        shipping.link, shipping.known, most_unacknowledged=1, clock=lambda: now[0]
-    )
+    sender = UnrollSender(shipping.link, shipping.known, max_in_flight=1, clock=lambda: now[0])
     shipping.sender = sender
     shipping.send(1)
     now[0] = 59.0
@@ -181,5 +179,5 @@ def test_an_answer_that_never_comes_is_given_up_after_a_minute(roles, tools) -> 
     sender.poll()
     assert sender.has_room()
     assert sender.gauges() == {
-        "unacknowledged_unrolls": 0.0, "refused_unrolls": 0.0, "unanswered_unrolls": 1.0
+        "in_flight_unrolls": 0.0, "refused_unrolls": 0.0, "unanswered_unrolls": 1.0
     }  # fmt: skip

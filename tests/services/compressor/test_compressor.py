@@ -344,7 +344,7 @@ def test_artifacts_pass_over_the_wire_unchanged(tools) -> None:
     compressor.observe(some_observations(tools.flat, 40))
     compressor.compress(PolicyVersion(2, 4), some_tensors(tools.flat, 1))
     sent = compressor.artifact
-    frames = [bytes(part) for part in encode(reply_of(sent), run="r", sender="s", sequence=1)]
+    frames = [bytes(part) for part in encode(reply_of(sent), run="r", incarnation="s", sequence=1)]
     got = artifact_of(decode(frames).message)
     assert got.computed_digest() == got.digest == sent.digest
     assert (got.at, got.graph, got.fidelity) == (sent.at, sent.graph, sent.fidelity)
@@ -365,10 +365,10 @@ def test_the_longest_id_that_a_chain_may_have_travels(tools) -> None:
     chain.plan(tools.flat)
     policy = Policy.of(tools.flat, some_tensors(tools.flat, 1), PolicyVersion(0, 1))
     reply = reply_of(chain.compress(policy, Context()))
-    frames = [bytes(part) for part in encode(reply, run="r", sender="s", sequence=1)]
+    frames = [bytes(part) for part in encode(reply, run="r", incarnation="s", sequence=1)]
     assert artifact_of(decode(frames).message).chain == chain.id
     with pytest.raises(ValueError, match="at most 1024 bytes"):  # so that the bound is no other one
-        encode(replace(reply, chain=f"x{chain.id}"), run="r", sender="s", sequence=1)
+        encode(replace(reply, chain=f"x{chain.id}"), run="r", incarnation="s", sequence=1)
 
 
 @pytest.mark.parametrize(

@@ -134,4 +134,4 @@ def test_a_heartbeat_tells_work_from_waiting_for_requests(tools) -> None:
         "total": 30.0,
     }
     assert heartbeat.gauges["artifacts"] == heartbeat.counters["artifacts"] == 2
-    encode(heartbeat, run="run", sender="compressor", sequence=1)  # it can be sent
+    encode(heartbeat, run="run", incarnation="compressor", sequence=1)  # it can be sent

@@ -36,11 +36,11 @@ class RoundWeights(ConfiguredLink[Settings]):
         return f"round={self.settings.step:g}"
 
     def plan(self, graph):
-        self.require_plain(graph)
+        self.require_fp32(graph)
         return graph
 
     def compress(self, policy, context):
-        memory = context.memory(self.owner)
+        memory = context.memory(self.state_key)
         memory["versions"] = memory.get("versions", 0) + 1
         step = np.float32(self.settings.step)
         rounded = {name: np.round(t / step) * step for name, t in policy.tensors.items()}

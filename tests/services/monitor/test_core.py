@@ -41,9 +41,9 @@ class Monitor:
         )
         self.state.observe_time(self.now)
 
-    def take(self, sender: str, message) -> list[OutgoingMessage]:
-        envelope = Envelope("run-1", sender, 0, message)
-        return self.state.take(sender.encode(), envelope, self.now)
+    def take(self, incarnation: str, message) -> list[OutgoingMessage]:
+        envelope = Envelope("run-1", incarnation, 0, message)
+        return self.state.take(incarnation.encode(), envelope, self.now)
 
     def hello(
         self, name: str, incarnation: str, pid: int = 1, **endpoints: str
@@ -192,7 +192,7 @@ def test_a_monitor_that_stood_still_itself_takes_nobody_for_silent(monitor) -> N
 
 
 @pytest.mark.parametrize(
-    ("hello", "sender", "what"),
+    ("hello", "incarnation", "what"),
     [
         (Hello("visitor", 0, "box", 1, {}), "x", "its role is unknown; expected one of monitor"),
         (Hello("actor", 1_000_000, "box", 1, {}), "x", "its number is above 999999"),
@@ -201,13 +201,18 @@ def test_a_monitor_that_stood_still_itself_takes_nobody_for_silent(monitor) -> N
         (Hello("actor", 9, "box", 1, {}), "x" * 65, "its incarnation has more than 64"),
         (Hello("actor", 9, "box", 1, dict.fromkeys("abcdefghi", "")), "x", "9 endpoints"),
         (Hello("actor", 9, "box", 1, {"a": "b" * 257}), "x", "of at most 256 bytes"),
+        (
+            Hello("actor", 9, "box", 1, {"unrolls": "tcp://127.0.0.1:1"}),
+            "x",
+            "a process of role actor serves no unrolls",
+        ),
     ],
 )
 def test_a_hello_that_takes_too_much_room_in_the_list_of_all_is_refused(
-    monitor, hello, sender, what
+    monitor, hello, incarnation, what
 ) -> None:
     monitor.hello("trainer-0", "t")
-    [message] = monitor.take(sender, hello)
+    [message] = monitor.take(incarnation, hello)
     assert message.message.action == "leave"
     assert what in message.message.reason
     assert [member.name for member in monitor.registry.members] == ["trainer-0"]
@@ -215,8 +220,8 @@ def test_a_hello_that_takes_too_much_room_in_the_list_of_all_is_refused(
 
 def test_a_refusal_is_told_of_once_for_each_process_and_reason(monitor) -> None:
     for number in (1, 1, 2, 2):
-        for sender in ("a", "b"):
-            [message] = monitor.take(sender, Hello("trainer", number, "box", 7, {}))
+        for incarnation in ("a", "b"):
+            [message] = monitor.take(incarnation, Hello("trainer", number, "box", 7, {}))
             assert message.message.action == "leave"
     monitor.take("a", Hello("visitor", 0, "box", 7, {}))
     told = list(monitor.state.report.events)
@@ -253,7 +258,7 @@ def test_a_status_that_no_message_could_carry_leaves_out_what_is_only_shown(moni
     for n in range(20):
         monitor.state.report.note(f"{n} " + 3000 * "x")
     [message] = monitor.take("cli", StatusRequest())
-    assert encode(message.message, run="run-1", sender="m", sequence=1)
+    assert encode(message.message, run="run-1", incarnation="m", sequence=1)
     status = json.loads(message.message.json)
     assert len(status["members"]) == 5 and status["line"] == {}
     # with the newest notes that fit

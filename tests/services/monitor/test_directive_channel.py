@@ -126,6 +126,32 @@ def test_of_a_role_and_a_name_the_newer_directive_counts(first: str) -> None:
     assert counts["p"] == (2 if first == "predictor" else 3)
 
 
+def test_of_a_role_and_a_name_the_higher_rank_counts_whichever_is_newer() -> None:
+    line = Line(_P, _Q)
+    line.issue("predictor-0", SetWorkers(4), rank=1)
+    line.issue("predictor", SetWorkers(2), rank=0)
+    assert {address: message.count for address, message in line.sent()} == {"p": 4, "q": 2}
+
+
+def test_what_was_said_once_gives_way_to_what_another_plugin_has_said() -> None:
+    line = Line(_P)
+    line.issue("predictor", SetWorkers(4), rank=0)
+    line.issue("predictor", SetWorkers(1), rank=1, once=True)
+    assert line.sent() == [("p", SetWorkers(1, id=2))]
+    line.there = [_P, _Q]  # this one came later
+    assert line.sent(0.1) == [("q", SetWorkers(4, id=1))]
+    line.channel.acknowledge("p", 2)
+    assert line.sent(0.1) == [("p", SetWorkers(4, id=1))]
+
+
+def test_a_directive_with_a_number_of_its_own_is_no_new_one_each_time() -> None:
+    line = Line(_P)
+    for _ in range(3):
+        line.issue("predictor", SetWorkers(2, id=7))
+    assert line.sent() == [("p", SetWorkers(2, id=1))]
+    assert line.channel.issued == 1
+
+
 def test_all_are_the_roles_and_not_the_supervisor_who_gets_the_count_of_actors() -> None:
     line = Line(_TRAINER, member("supervisor-0", "s"))
     line.issue("all", StopRole("enough"))

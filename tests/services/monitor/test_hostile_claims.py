@@ -58,7 +58,7 @@ def _state(view: MetricsAggregator | None = None) -> MonitorState:
 
 def _encode(messages: list[OutgoingMessage]) -> None:
     for message in messages:
-        encode(message.message, run="r" * 100, sender="s" * 32, sequence=1)
+        encode(message.message, run="r" * 100, incarnation="s" * 32, sequence=1)
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +76,9 @@ def test_any_messages_leave_a_monitor_that_answers_and_books_that_a_successor_re
     view = MetricsAggregator(0.0)
     state, now = _state(view), 0.0
     state.observe_time(now)
-    for sender, message in said:
+    for incarnation, message in said:
         now += 1.0
-        _encode(state.take(sender.encode(), Envelope("r", sender, 0, message), now))
+        _encode(state.take(incarnation.encode(), Envelope("r", incarnation, 0, message), now))
         _encode(state.observe_time(now))
     line = state.make_line(now)
     for sink in sinks:
@@ -124,8 +124,8 @@ def test_a_claim_that_cannot_be_is_refused_counted_and_said_once(heartbeat, word
 def test_an_actors_claim_ends_no_run_but_the_trainers_account_does() -> None:
     state = _state()
     state.observe_time(0.0)
-    for sender, role in (("a", "actor"), ("t", "trainer")):
-        state.take(b"x", Envelope("r", sender, 0, Hello(role, 0, "box", 1, {})), 1.0)
+    for incarnation, role in (("a", "actor"), ("t", "trainer")):
+        state.take(b"x", Envelope("r", incarnation, 0, Hello(role, 0, "box", 1, {})), 1.0)
     state.take(b"a", Envelope("r", "a", 0, _heartbeat({"env_steps": 50_000})), 1.0)
     assert state.make_line(1.0)["env_steps"] == 50_000
     assert state.phase is Phase.RUNNING

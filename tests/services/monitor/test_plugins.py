@@ -18,6 +18,7 @@ from aclearn.wire import (
     SetActors,
     SetWorkers,
     StatusRequest,
+    StopRole,
     StopRun,
 )
 from services.monitor.core import MonitorState
@@ -69,8 +70,10 @@ class Monitor:
             expected={"trainer": 1, "actor": 2},
         )
 
-    def take(self, sender: str, message) -> list:
-        return self.state.take(sender.encode(), Envelope("r", sender, 0, message), self.now)
+    def take(self, incarnation: str, message) -> list:
+        return self.state.take(
+            incarnation.encode(), Envelope("r", incarnation, 0, message), self.now
+        )
 
     def hello(self, name: str, incarnation: str) -> None:
         role, number = name.split("-")
@@ -176,6 +179,13 @@ def test_a_plugin_that_raises_is_counted_told_once_and_the_others_go_on(tools, c
         Directive("trainer", SetWorkers(2.5)),  # type: ignore[arg-type]
         Directive("trainer", SaveBest(float("nan"))),
         Directive("supervisor", SetActors(10**6)),
+        Directive("supervisor", SetWorkers(2)),
+        Directive("trainer", SetActors(2)),
+        Directive("trainer", StopRole("enough")),
+        Directive("trainer", SetWorkers(2), None),  # type: ignore[arg-type]
+        Directive("monitor", Note(2)),  # type: ignore[arg-type]
+        Directive("monitor", StopRun(None)),  # type: ignore[arg-type]
+        Directive("monitor", StopRun("\ud800")),
     ],
 )
 def test_what_no_role_could_take_is_a_failure_of_the_plugin(tools, directive) -> None:

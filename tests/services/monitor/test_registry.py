@@ -128,14 +128,14 @@ def test_a_process_that_the_list_of_all_has_no_room_for_is_refused() -> None:
     assert registry.refusal(admitted[0]) is None
     peers = [Peer(m.role, m.name, m.incarnation, m.endpoints) for m in registry.members]
     assert len(peers) == len(admitted) > 10
-    decode(encode(Peers(1, peers), run="r" * 1024, sender="s" * 1024, sequence=2**63 - 1))
+    decode(encode(Peers(1, peers), run="r" * 1024, incarnation="s" * 1024, sequence=2**63 - 1))
 
 
 def test_the_longest_list_of_peers_can_be_sent() -> None:
     endpoints = {"actions": "tcp://node-123.cluster.example.org:54321"}
     peers = [Peer("actor", f"actor-{i}", f"{i:032x}", {}) for i in range(256)]
     peers += [Peer("predictor", f"predictor-{i}", f"{i:032x}", endpoints) for i in range(256)]
-    decode(encode(Peers(1, peers), run="r" * 100, sender="s" * 32, sequence=1))
+    decode(encode(Peers(1, peers), run="r" * 100, incarnation="s" * 32, sequence=1))
 
 
 def test_the_revision_counts_changes_of_those_who_serve_others_only() -> None:

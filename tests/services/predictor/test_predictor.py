@@ -398,7 +398,7 @@ def test_the_queue_has_room_for_as_many_actors_as_there_may_be(groups, bound) ->
     config = Config.model_validate({"env": {"id": "a"}, **groups})
     queue = make_queue(config, clock=lambda: 0.0)
     [refused] = queue.offer_all(_pending([1] * (bound + 1)))
-    assert refused.identity == b"actor-%d" % bound
+    assert refused.routing_id == b"actor-%d" % bound
 
 
 # ---- workers ------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ class Line:
     def next(self):
         """What the monitor hears next; the role ticks meanwhile."""
         identity, envelope = self.tools.next_message(self.monitor, self.membership.tick)
-        assert identity == envelope.sender.encode() == self.context.incarnation.encode()
+        assert identity == envelope.incarnation.encode() == self.context.incarnation.encode()
         return envelope.message
 
     def quiet(self) -> bool:

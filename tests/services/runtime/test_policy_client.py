@@ -41,11 +41,11 @@ class Pulling:
             self.clock.now += 0.02
             self.poll()
 
-        self.identity, envelope = self.tools.next_message(self.trainer, poll_a_little_later)
+        self.routing_id, envelope = self.tools.next_message(self.trainer, poll_a_little_later)
         return envelope.message
 
     def answer(self, message) -> None:
-        assert self.trainer.send(self.identity, message)
+        assert self.trainer.send(self.routing_id, message)
         assert self.link.client.socket.poll(5000)
         self.poll()
 

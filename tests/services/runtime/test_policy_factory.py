@@ -87,7 +87,7 @@ def test_all_runtimes_answer_alike(tools, kind, runtime, name) -> None:
     other = Acting(OnnxRuntime(architecture))
     other.load({name: tensor.copy() for name, tensor in tensors.items()})
     observations = rng.integers(0, 256, (3, 2, 8, 8), np.uint8)
-    # torch-amp computes in bf16 where the processor has it
+    # torch-amp computes in bf16 where the CPU has it
     atol = 0.05 if kind == "torch-amp" else 1e-5
     answer = logits_of(executable, observations)
     np.testing.assert_allclose(answer, other.logits(observations), atol=atol)

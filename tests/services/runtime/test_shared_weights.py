@@ -133,7 +133,7 @@ def test_a_trainer_whose_buffer_cannot_be_read_is_asked(sharing, tools, why, cap
     tools.wait_until(
         lambda: sharing.poll() or sharing.client.swaps == 1, "the weights of the answer act"
     )
-    for _ in range(5):  # as often as it knocks
+    for _ in range(5):  # as often as it asks
         identity, _ = tools.next_message(sharing.trainer, lambda: sharing.poll(1.1))
         assert sharing.trainer.send(identity, NoNewerWeights())
         assert sharing.link.client.socket.poll(5000)
@@ -142,7 +142,7 @@ def test_a_trainer_whose_buffer_cannot_be_read_is_asked(sharing, tools, why, cap
     assert not sharing.client._source.silent
 
 
-def test_a_fd_server_that_is_late_is_knocked_at_again_and_weights_are_asked_for_meanwhile(
+def test_a_fd_server_that_is_late_is_asked_again_and_weights_are_asked_for_meanwhile(
     sharing, tools, monkeypatch, caplog
 ) -> None:
     failures = [SharingError("the server sent no file descriptors")] * 2
@@ -158,7 +158,7 @@ def test_a_fd_server_that_is_late_is_knocked_at_again_and_weights_are_asked_for_
     assert envelope.message == WeightsRequest(-1, -1)
     assert sharing.trainer.send(identity, NoNewerWeights())
     tools.wait_until(
-        lambda: sharing.poll(0.1) or sharing.client.swaps == 1, "the third knock is answered"
+        lambda: sharing.poll(0.1) or sharing.client.swaps == 1, "the third request is answered"
     )
     assert sharing.client.at == PolicyVersion(0, 5)
     assert not failures and not caplog.records

@@ -14,7 +14,7 @@ from aclearn.wire import encode
 from services.trainer.admission import UnrollAdmission
 
 
-def _intake(
+def _admission(
     tools,
     ledger: StepLedger | None = None,
     *,
@@ -30,8 +30,8 @@ def _intake(
     )
 
 
-def _numbers(intake) -> tuple[int, int, dict[str, int], int]:
-    counters, dropped = intake.counters()
+def _numbers(admission) -> tuple[int, int, dict[str, int], int]:
+    counters, dropped = admission.counters()
     return (
         counters["env_steps"],
         counters["learned_steps"],
@@ -41,34 +41,34 @@ def _numbers(intake) -> tuple[int, int, dict[str, int], int]:
 
 
 def test_an_admitted_unroll_is_in_flight_until_it_is_learned_or_dropped(tools) -> None:
-    intake = _intake(tools)
+    admission = _admission(tools)
     unroll = tools.make_unroll()
-    assert intake.admit("a", 1, unroll, PolicyVersion(0, 0)) is None
-    assert _numbers(intake) == (6, 0, {}, 6)
-    intake.learned(4)
-    intake.dropped("nonfinite_gradient", 2)
-    assert _numbers(intake) == (6, 4, {"nonfinite_gradient": 2}, 0)
-    assert intake.learned_steps == 4
+    assert admission.admit("a", 1, unroll, PolicyVersion(0, 0)) is None
+    assert _numbers(admission) == (6, 0, {}, 6)
+    admission.learned(4)
+    admission.dropped("nonfinite_gradient", 2)
+    assert _numbers(admission) == (6, 4, {"nonfinite_gradient": 2}, 0)
+    assert admission.learned_steps == 4
 
 
 @pytest.mark.parametrize(("oldest", "reason"), [(20, None), (19, "lag"), (0, "lag"), (30, None)])
 def test_lag_counts_from_the_oldest_step_up_to_the_bound(tools, oldest, reason) -> None:
-    intake = _intake(tools, lag=10)
+    admission = _admission(tools, lag=10)
     versions = np.array([30, oldest, 30])
     unroll = tools.make_unroll(versions=versions)
-    assert intake.admit("a", 1, unroll, PolicyVersion(0, 30)) == reason
+    assert admission.admit("a", 1, unroll, PolicyVersion(0, 30)) == reason
     expected = (6, 0, {}, 6) if reason is None else (6, 0, {"lag": 6}, 0)
-    assert _numbers(intake) == expected
+    assert _numbers(admission) == expected
 
 
 @pytest.mark.parametrize("generation", [1, 3])
 def test_unrolls_of_another_generation_are_dropped_whatever_their_version(
     tools, generation
 ) -> None:
-    intake = _intake(tools)
+    admission = _admission(tools)
     unroll = tools.make_unroll(generation=generation, versions=np.full(3, 30))
-    assert intake.admit("a", 1, unroll, PolicyVersion(2, 30)) == "old_generation"
-    assert _numbers(intake) == (6, 0, {"old_generation": 6}, 0)
+    assert admission.admit("a", 1, unroll, PolicyVersion(2, 30)) == "old_generation"
+    assert _numbers(admission) == (6, 0, {"old_generation": 6}, 0)
 
 
 def test_only_valid_steps_are_in_flight(tools) -> None:
@@ -76,57 +76,57 @@ def test_only_valid_steps_are_in_flight(tools) -> None:
     valid[1, 0] = False  # an autoreset: no agent step
     valid[0, 1] = False  # dropped by the actor
     unroll = tools.make_unroll(valid=valid, env_steps_after=5, dropped={"env_fault": 1})
-    intake = _intake(tools)
-    assert intake.admit("a", 1, unroll, PolicyVersion(0, 0)) is None
-    assert _numbers(intake) == (5, 0, {"env_fault": 1}, 4)
+    admission = _admission(tools)
+    assert admission.admit("a", 1, unroll, PolicyVersion(0, 0)) is None
+    assert _numbers(admission) == (5, 0, {"env_fault": 1}, 4)
 
 
 def test_from_the_unroll_on_that_reaches_the_run_s_length_the_others_are_dropped(tools) -> None:
     ledger = StepLedger()
-    intake = _intake(tools, ledger, max_env_steps=7)
+    admission = _admission(tools, ledger, max_env_steps=7)
     told = []
     for n in range(4):
         if n == 3:  # a later trainer, with the account of this one
-            intake = _intake(tools, ledger, max_env_steps=7)
+            admission = _admission(tools, ledger, max_env_steps=7)
         unroll = tools.make_unroll(env_steps_before=6 * n, env_steps_after=6 * n + 6)
-        told.append((intake.admit("a", n, unroll, PolicyVersion(0, 0)), intake.reached))
+        told.append((admission.admit("a", n, unroll, PolicyVersion(0, 0)), admission.reached))
     bound = "max_env_steps"
     assert told == [(None, None), (None, bound), (bound, bound), (bound, bound)]
-    assert _numbers(intake) == (24, 0, {bound: 12}, 12)
+    assert _numbers(admission) == (24, 0, {bound: 12}, 12)
 
 
 def test_an_unroll_counts_once(tools) -> None:
-    intake = _intake(tools)
+    admission = _admission(tools)
     unroll = tools.make_unroll()
-    intake.admit("a", 1, unroll, PolicyVersion(0, 0))
-    assert intake.admit("a", 1, unroll, PolicyVersion(0, 0)) == "duplicate"
-    assert _numbers(intake) == (6, 0, {}, 6)
-    assert intake.refused == {"duplicate": 1}
-    assert intake.admit("b", 1, unroll, PolicyVersion(0, 0)) is None  # another process
-    assert _numbers(intake) == (12, 0, {}, 12)
+    admission.admit("a", 1, unroll, PolicyVersion(0, 0))
+    assert admission.admit("a", 1, unroll, PolicyVersion(0, 0)) == "duplicate"
+    assert _numbers(admission) == (6, 0, {}, 6)
+    assert admission.refused == {"duplicate": 1}
+    assert admission.admit("b", 1, unroll, PolicyVersion(0, 0)) is None  # another process
+    assert _numbers(admission) == (12, 0, {}, 12)
 
 
 def test_unrolls_that_were_lost_are_counted_from_the_gap(tools) -> None:
-    intake = _intake(tools)
-    intake.admit("a", 1, tools.make_unroll(), PolicyVersion(0, 0))
+    admission = _admission(tools)
+    admission.admit("a", 1, tools.make_unroll(), PolicyVersion(0, 0))
     later = tools.make_unroll(env_steps_before=18, env_steps_after=24)
-    assert intake.admit("a", 4, later, PolicyVersion(0, 0)) is None
-    assert _numbers(intake) == (24, 0, {"lost": 12}, 12)
+    assert admission.admit("a", 4, later, PolicyVersion(0, 0)) is None
+    assert _numbers(admission) == (24, 0, {"lost": 12}, 12)
 
 
 def test_a_lie_about_steps_is_refused_and_counted_nowhere(tools) -> None:
-    intake = _intake(tools)
+    admission = _admission(tools)
     unroll = tools.make_unroll(env_steps_after=4)  # holds six valid steps
-    assert intake.admit("a", 1, unroll, PolicyVersion(0, 0)) == "inconsistent_counter"
-    assert _numbers(intake) == (0, 0, {}, 0)
-    assert intake.refused == {"inconsistent_counter": 1}
+    assert admission.admit("a", 1, unroll, PolicyVersion(0, 0)) == "inconsistent_counter"
+    assert _numbers(admission) == (0, 0, {}, 0)
+    assert admission.refused == {"inconsistent_counter": 1}
 
 
 def test_a_well_formed_unroll_passes_the_check_and_counts_nothing(tools) -> None:
     for images in (False, True):
-        intake = _intake(tools, images=images)
-        intake.check(tools.make_unroll(tools.images if images else tools.flat), "a")
-        assert _numbers(intake) == (0, 0, {}, 0)
+        admission = _admission(tools, images=images)
+        admission.check(tools.make_unroll(tools.images if images else tools.flat), "a")
+        assert _numbers(admission) == (0, 0, {}, 0)
 
 
 _BROKEN = {
@@ -152,40 +152,40 @@ _BROKEN = {
 @pytest.mark.parametrize("what", _BROKEN)
 def test_a_malformed_unroll_is_refused_with_the_field_and_counts_nothing(tools, what) -> None:
     break_it, message = _BROKEN[what]
-    intake = _intake(tools)
+    admission = _admission(tools)
     with pytest.raises(WireError, match=message) as error:
-        intake.check(break_it(tools.make_unroll()), "a")
+        admission.check(break_it(tools.make_unroll()), "a")
     assert error.value.reason == "bad_unroll"
-    assert _numbers(intake) == (0, 0, {}, 0)
+    assert _numbers(admission) == (0, 0, {}, 0)
 
 
 @pytest.mark.parametrize(
-    ("sender", "dropped", "what"),
+    ("incarnation", "dropped", "what"),
     [
-        ("x" * 49, {}, "sender: expected at most 48 bytes"),
+        ("x" * 49, {}, "incarnation: expected at most 48 bytes"),
         ("x", {"r" * 65: 1}, "dropped: expected at most 64 reasons of at most 64 bytes"),
         ("x", {str(n): 0 for n in range(65)}, "dropped: expected at most 64 reasons"),
     ],
 )
-def test_names_that_no_heartbeat_could_carry_are_refused(tools, sender, dropped, what) -> None:
+def test_names_that_no_heartbeat_could_carry_are_refused(tools, incarnation, dropped, what) -> None:
     with pytest.raises(WireError, match=what):
-        _intake(tools).check(replace(tools.make_unroll(), dropped=dropped), sender)
+        _admission(tools).check(replace(tools.make_unroll(), dropped=dropped), incarnation)
 
 
 def test_the_longest_names_that_are_allowed_fit_into_a_heartbeat(tools) -> None:
-    intake = _intake(tools)
+    admission = _admission(tools)
     for actor in range(512 + 256):  # those that are open, and those closed lately
         reason = f"{'r' * 60}{actor % 64:03}"
         valid = np.ones((3, 2), np.bool_)
         valid[0, 0] = False
         unroll = tools.make_unroll(valid=valid, dropped={reason: 1})
         name = f"{'x' * 45}{actor:03}"
-        intake.check(unroll, name)
-        assert intake.admit(name, 1, unroll, PolicyVersion(0, 0)) is None
-    counters, dropped = intake.counters()
+        admission.check(unroll, name)
+        assert admission.admit(name, 1, unroll, PolicyVersion(0, 0)) is None
+    counters, dropped = admission.counters()
     heartbeat = tools.make_heartbeat(counters=counters, dropped=dropped)
     assert len(dropped) == 64
-    assert encode(heartbeat, run="run-1", sender="x", sequence=1)
+    assert encode(heartbeat, run="run-1", incarnation="x", sequence=1)
 
 
 @pytest.mark.parametrize("length", [2, 4])
@@ -194,13 +194,13 @@ def test_an_unroll_of_another_length_is_refused_with_the_key_that_sets_it(tools,
     with pytest.raises(
         WireError, match=rf"expected 3 steps \(actors.unroll_length\), got {length}"
     ):
-        _intake(tools).check(unroll, "a")
+        _admission(tools).check(unroll, "a")
 
 
 def test_the_account_goes_on_after_a_restart(tools) -> None:
-    intake = _intake(tools)
-    intake.admit("a", 1, tools.make_unroll(), PolicyVersion(0, 0))
-    intake.learned(2)
-    restarted = _intake(tools, StepLedger.from_state(intake.state()))
+    admission = _admission(tools)
+    admission.admit("a", 1, tools.make_unroll(), PolicyVersion(0, 0))
+    admission.learned(2)
+    restarted = _admission(tools, StepLedger.from_state(admission.state()))
     assert _numbers(restarted) == (6, 2, {"trainer_restart": 4}, 0)
     assert restarted.admit("a", 1, tools.make_unroll(), PolicyVersion(0, 0)) == "duplicate"

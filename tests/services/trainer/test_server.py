@@ -36,7 +36,7 @@ class Front:
         self.monitor = roles("monitor-0").serve_at(roles.monitor, (Hello, Heartbeat, DirectiveAck))
         self.ledger, self.store = StepLedger(), ParameterStore()
         self.queue = TrainingQueue(max_bytes=1 << 20, max_items=room)
-        self.intake = UnrollAdmission(
+        self.admission = UnrollAdmission(
             self.ledger,
             spec=tools.flat_unrolls,
             max_lag_versions=5,
@@ -48,7 +48,7 @@ class Front:
         workers.follow = self.wishes.append
         self.front = TrainerServer(
             roles("trainer-0"),
-            intake=self.intake,
+            admission=self.admission,
             queue=self.queue,
             store=self.store,
             recent=RecentObservations(tools.flat_unrolls.env.observation),
@@ -90,7 +90,7 @@ def front(roles, tools):
 
 
 def _numbers(front) -> tuple[int, int, int]:
-    counters, dropped = front.intake.counters()
+    counters, dropped = front.admission.counters()
     return counters["env_steps"], sum(dropped.values()), counters["in_flight_steps"]
 
 
@@ -140,10 +140,10 @@ def test_an_unroll_waits_unacknowledged_until_the_queue_has_room(front, tools) -
 
 
 def test_at_a_bound_of_the_run_unrolls_are_counted_and_the_actor_waits(front, tools) -> None:
-    front.intake.reached = "max_updates"
+    front.admission.reached = "max_updates"
     front.ship(tools.make_unroll())
     tools.wait_until(
-        lambda: front.intake.counters()[1] == {"max_updates": 6}, "the unroll is dropped"
+        lambda: front.admission.counters()[1] == {"max_updates": 6}, "the unroll is dropped"
     )
     assert front.unrolls.receive(0.1) is None
     assert isinstance(front.ask(WeightsRequest(-1, -1)), Weights)

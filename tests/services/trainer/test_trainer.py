@@ -67,12 +67,12 @@ def make_unroll(number: int) -> Unroll:
 
 def admit(trainer: Trainer, number: int) -> Unroll:
     unroll = make_unroll(number)
-    assert trainer.intake.admit("actor", number, unroll, PolicyVersion(0, 0)) is None
+    assert trainer.admission.admit("actor", number, unroll, PolicyVersion(0, 0)) is None
     return unroll
 
 
 def check_account(trainer: Trainer, *, admitted: int, dropped: dict[str, int]) -> None:
-    counters, reasons = trainer.intake.counters()
+    counters, reasons = trainer.admission.counters()
     assert counters["env_steps"] == admitted * T * B
     assert reasons == dropped
     in_flight = counters["in_flight_steps"]
@@ -182,7 +182,7 @@ def test_it_makes_exactly_the_updates_that_the_run_may_have(most, dropped_halves
     check_account(trainer, admitted=2, dropped={"max_updates": dropped_halves * T * B // 2})
     # its last batch is published, and nothing more is taken in
     assert trainer._store.at == PolicyVersion(0, -(-most // 4))
-    assert trainer.intake.admit("actor", 2, make_unroll(2), trainer._store.at) == "max_updates"
+    assert trainer.admission.admit("actor", 2, make_unroll(2), trainer._store.at) == "max_updates"
 
 
 def test_several_workers_together_make_exactly_the_updates_that_the_run_may_have() -> None:
@@ -198,7 +198,7 @@ def test_several_workers_together_make_exactly_the_updates_that_the_run_may_have
         for future in [pool.submit(learn, unrolls[i::3]) for i in range(3)]:
             future.result()
     assert trainer.counters.updates == 33
-    counters, dropped = trainer.intake.counters()
+    counters, dropped = trainer.admission.counters()
     assert counters["learned_steps"] + dropped["max_updates"] == 30 * T * B
 
 
