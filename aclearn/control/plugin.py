@@ -17,8 +17,9 @@ class Note:
 
 
 #: What a directive may carry. `SetWorkers` goes to predictors or to the trainer, `SetActors` to the
-#: supervisor, `SaveBest` to the trainer, `StopRole` to any role, `StopRun` and `Note` to the
-#: monitor. A new kind is a message of `aclearn.wire`, and what its role does with it.
+#: supervisor, `SaveBest` to the trainer, `StopRun` and `Note` to the monitor. `StopRole` is the
+#: monitor's alone: a plug-in asks for the end of the run with `StopRun`. A new kind is a message of
+#: `aclearn.wire`, and what its role does with it.
 Payload = SetWorkers | SetActors | SaveBest | StopRole | StopRun | Note
 
 

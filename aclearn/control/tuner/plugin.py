@@ -28,7 +28,7 @@ _ACTORS_WITHIN_S = 60.0
 #: Seconds after a wish for fewer actors in which more than are wanted still leave; as many as the
 #: supervisor gives them.
 _LEAVE_WITHIN_S = 10.0
-#: As many times the time between two heartbeats a heartbeat may take to come.
+#: A heartbeat is overdue after this many intervals.
 _HEARTBEATS_LATE = 1.5
 
 #: Takes a decision's number, from 1 on, and its numbers by name.
