@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, Strict, field_validator
 
 from aclearn.config._fields import Group, Whole
-from aclearn.types import refuse_recurrence
+from aclearn.types import ARCHITECTURES, refuse_recurrence
 
-#: Names that `policy.architecture` may have.
-Architecture = Literal[
-    "nature",
-    "accerl-original",
-    "accerl-net1",
-    "accerl-net2",
-    "accerl-net3",
-    "impala-resnet",
-    "mlp",
-]
+if TYPE_CHECKING:
+    Architecture = str
+else:
+    Architecture = Literal[tuple(ARCHITECTURES)]
 
 
 class PolicyConfig(Group):

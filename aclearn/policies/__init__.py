@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from aclearn.policies.architecture import Architecture
 from aclearn.policies.layers import Layer
-from aclearn.policies.presets import (
-    Convolution,
-    ResidualSection,
-    build_architecture,
-    describe_architecture,
-)
+from aclearn.policies.presets import build_architecture, describe_architecture
+from aclearn.types import Convolution, ResidualSection
 
 __all__ = [
     "Architecture",

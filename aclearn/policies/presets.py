@@ -1,63 +1,20 @@
-"""The named architectures, and the layer lists that they are made of."""
+"""The layer lists of the named architectures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from aclearn.errors import ConfigError
 from aclearn.policies.architecture import POLICY, VALUE, Architecture
 from aclearn.policies.layers import Layer, output_shapes
-from aclearn.types import ARCHITECTURES, OBSERVATION, refuse_recurrence
-
-
-class Convolution(NamedTuple):
-    """A square convolution without padding, followed by the activation."""
-
-    filters: int
-    kernel: int
-    stride: int
-
-
-class ResidualSection(NamedTuple):
-    """A part of IMPALA's deep network (Espeholt et al. 2018, figure 3): halves the image.
-
-    A 3 × 3 convolution, a 3 × 3 max-pool of stride 2, then residual blocks: activation, 3 × 3
-    convolution, activation, 3 × 3 convolution, and the block's input is added. Everything is padded
-    by 1 and the convolutions have stride 1, so that only the max-pool changes the size, to half of
-    it, rounded up. The activation after the last section is what the next layer reads.
-
-    Attributes:
-        filters: of the convolution and of each block's second one, which the sums tie together.
-        blocks: filters of each block's first convolution.
-    """
-
-    filters: int
-    blocks: tuple[int, ...]
-
-
-# nature: Mnih et al. 2015. accerl-*: AcceRL Table 6, which prints filters, kernels and the fully
-# connected width; the strides (4, 2, 1) are those of the Nature network that it starts from.
-# impala-resnet: Espeholt et al. 2018, figure 3 right, without its LSTM.
-_NATURE = (Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1))
-_PRESETS: dict[str, dict[str, Any]] = {
-    "nature": {"convolutions": _NATURE, "hidden": (512,)},
-    "accerl-original": {"convolutions": _NATURE, "hidden": (2048,)},
-    "accerl-net1": {
-        "convolutions": (Convolution(16, 8, 4), Convolution(32, 4, 2)),
-        "hidden": (256,),
-    },
-    "accerl-net2": {
-        "convolutions": (Convolution(8, 8, 4), Convolution(16, 4, 2)),
-        "hidden": (128,),
-    },
-    "accerl-net3": {"convolutions": (Convolution(4, 8, 4), Convolution(4, 4, 2)), "hidden": (32,)},
-    "impala-resnet": {
-        "sections": tuple(ResidualSection(n, (n, n)) for n in (16, 32, 32)),
-        "hidden": (256,),
-    },
-    "mlp": {"hidden": (64, 64), "activation": "tanh", "separate_value": True},
-}
+from aclearn.types import (
+    ARCHITECTURES,
+    OBSERVATION,
+    Convolution,
+    ResidualSection,
+    refuse_recurrence,
+)
 
 
 def build_architecture(
@@ -155,14 +112,14 @@ def describe_architecture(
         raise ConfigError(
             f"policy.architecture: {name!r} is unknown; expected one of {', '.join(ARCHITECTURES)}"
         )
-    if name != "mlp" and len(observation_shape) != 3:
+    preset = ARCHITECTURES[name] | ({} if hidden is None else {"hidden": tuple(hidden)})
+    if preset.keys() & {"convolutions", "sections"} and len(observation_shape) != 3:
         raise ConfigError(
             f"policy.architecture: {name!r} needs images (C, H, W), but the environment's "
             f"observations have shape {observation_shape}; use policy.architecture: mlp. (An image "
             "is a Box of uint8 with two or three axes; everything else is flattened. Wrap an "
             "environment that shows pixels as floats so that it shows them as uint8.)"
         )
-    preset = _PRESETS[name] | ({} if hidden is None else {"hidden": tuple(hidden)})
     architecture = build_architecture(name, observation_shape, observation_dtype, actions, **preset)
     shapes = output_shapes(architecture.layers, observation_shape)
     for layer in architecture.layers:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from aclearn.types.action_batch import ActionBatch
 from aclearn.types.action_spec import ActionSpec
-from aclearn.types.architecture_names import ARCHITECTURES, refuse_recurrence
+from aclearn.types.architectures import (
+    ARCHITECTURES,
+    Convolution,
+    ResidualSection,
+    refuse_recurrence,
+)
 from aclearn.types.env_spec import EnvSpec, EnvStep
 from aclearn.types.flat_parameters import Shapes, flat_size, split_flat
 from aclearn.types.observation_spec import OBSERVATION, LeafSpec, ObservationSpec
@@ -17,12 +22,14 @@ __all__ = [
     "OBSERVATION",
     "ActionBatch",
     "ActionSpec",
+    "Convolution",
     "EnvSpec",
     "EnvStep",
     "LeafSpec",
     "ObservationSpec",
     "PolicyOutput",
     "PolicyVersion",
+    "ResidualSection",
     "Shapes",
     "State",
     "Unroll",

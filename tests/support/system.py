@@ -65,6 +65,9 @@ FIXED_NAMES = {
 NEVER_FALL = ("time_s", "env_steps", "episodes", "generation")
 WITHIN_A_GENERATION = ("learned_steps", "updates", "policy_version")
 
+#: What tests add from outside the packages: a file each.
+TOYS = Path(__file__).parent / "toys"
+
 CARTPOLE: dict[str, Any] = {
     "run": {"name": "r", "metrics_every_s": 0.25, "checkpoint_every_s": 0.5},
     "env": {"id": "CartPole-v1"},

@@ -5,17 +5,25 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
+import torch
+import yaml
 
+from aclearn import distributions
 from aclearn.config._yaml import parse_yaml
 from aclearn.policies import describe_architecture
+from aclearn.types import ActionSpec
 from compress import ONNX, CompressorChain, Context, Policy, parse_chain
 from compress.export import export_onnx
-from tests.support.system import System
+from tests.support.system import CARTPOLE, TOYS, System
 
 _ROOT = Path(__file__).parents[2]
 #: A block whose first line is a comment with the name of a file.
@@ -116,3 +124,86 @@ def test_metrics_are_read_from_python(tmp_path: Path) -> None:
         "0 s, 0 steps, return None",
         "2 s, 640 steps, return -20.5",
     ]
+
+
+def _additions() -> tuple[list[tuple[str, str]], dict[str, Any]]:
+    """Of "How to add" in the page on the architecture: each file and its lines, and the YAML."""
+    page = (_ROOT / "docs" / "architecture.md").read_text("utf-8")
+    section = page.partition("\n## How to add\n")[2]
+    files: list[tuple[str, str]] = []
+    groups: dict[str, Any] = {}
+    for language, text in re.findall(
+        r"^ *```(\w+)\n(.*?)^ *```$", section, re.MULTILINE | re.DOTALL
+    ):
+        if language == "yaml":
+            groups |= yaml.safe_load(text)
+        else:
+            named = re.match(r"# ([\w/]+\.py)\n", text)
+            assert named, f"a block without the name of its file:\n{text}"
+            files.append((named[1], text))
+    return files, groups
+
+
+def test_all_that_the_page_on_the_architecture_adds_works_in_one_run(system: System) -> None:
+    system.cwd, ours = system.folder / "project", system.folder / "ours"
+    system.cwd.mkdir()
+    for package in ("correctors", "aclearn", "compress", "services"):
+        shutil.copytree(_ROOT / package, ours / package)
+    for toy in ("bernoulli.py", "torch_bernoulli.py"):
+        shutil.copy(TOYS / toy, ours / "aclearn" / "distributions")
+    files, groups = _additions()
+    for name, text in files:
+        # a path is that of a file of ours, which gets further lines; a bare name is the user's
+        with ((ours if "/" in name else system.cwd) / name).open("a", encoding="utf-8") as file:
+            file.write(text)
+    system.environment["PYTHONPATH"] = str(ours)
+    trainer = {"epochs": 16}  # what waits for so slow a trainer fills its queue
+    run = system.train(system.config(CARTPOLE | {"policy": {}}, trainer=trainer, **groups))
+    run.wait_until_learning()
+    run.wait_for(lambda: run.last().get("workers") == 2.0, "the plug-in saw a full queue")
+    run.wait_for(lambda: run.last().get("counter_turns", 0) > 0, "the role counts its turns")
+    run.wait_for(lambda: run.last().get("compressed_share", 0) > 0, "the link's policy acts")
+    run.wait_for(lambda: run.last()["return_mean_100"] is not None, "episodes have ended")
+    line = run.last()
+    assert line["return_mean_100"] == 1.0  # whoever comes to the end of the corridor
+    assert 0.0 <= line["clipped_advantage_share"] <= 1.0
+    assert "policy_loss" in line and "entropy" not in line  # unlike our own loss
+    assert line["wait_share"]["counter"]["the next turn"] > 0.5
+    run.signal(signal.SIGTERM)
+    assert run.wait(within_s=10.0) == 128 + signal.SIGTERM, run.diagnosis()
+    (architecture,) = {
+        json.loads(path.read_text())["architecture"]["name"]
+        for path in (run.folder / "checkpoints").glob("*.json")
+    }
+    assert architecture == "leaky-mlp"
+    assert not re.search(r"Traceback|plugin_failed|link_failed", run.diagnosis())
+
+
+def test_the_row_of_a_distribution_is_found_in_numpy_and_in_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files, _ = _additions()
+    (row,) = [text for name, text in files if name == "aclearn/distributions/__init__.py"]
+    table = dict(distributions._DISTRIBUTIONS)
+    monkeypatch.setattr(distributions, "_DISTRIBUTIONS", table)
+    monkeypatch.setattr(distributions, "__path__", [*distributions.__path__, str(TOYS)])
+    exec(row, {**vars(distributions)})
+    spec = ActionSpec(2, kind="binary")
+    in_numpy, in_torch = (
+        distributions.distribution_of(spec), distributions.torch_distribution_of(spec),
+    )  # fmt: skip
+    # probabilities of action 1: a half, three quarters, none
+    parameters = np.array([[0.0], [np.log(3.0)], [5.0]], np.float32)
+    mask = np.array([[True, True], [True, True], [True, False]])
+    masked = in_numpy.mask(parameters, mask)
+    tensor = in_torch.mask(torch.from_numpy(parameters), torch.from_numpy(mask))
+    ones, p = np.ones(3, np.int64), np.array([0.5, 0.75, 0.0])
+    assert in_numpy.parameter_count == 1
+    np.testing.assert_allclose(np.exp(in_numpy.log_prob(masked, ones)), p, rtol=1e-6)
+    made = in_torch(tensor)
+    np.testing.assert_allclose(made.log_prob(torch.from_numpy(ones)).exp(), p, rtol=1e-6)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        entropy = np.nan_to_num(-p * np.log(p)) + np.nan_to_num(-(1 - p) * np.log(1 - p))
+    np.testing.assert_allclose(in_numpy.entropy(masked), entropy, rtol=1e-6)
+    np.testing.assert_allclose(made.entropy(), entropy, rtol=1e-6)
+    assert in_numpy.sample(masked, np.random.default_rng(0))[0][2] == 0

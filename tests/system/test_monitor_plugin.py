@@ -1,51 +1,19 @@
-"""A monitor plug-in from outside our packages in a real run: one file and a line of YAML."""
+"""A monitor plug-in and a link from outside our packages in a real run: a line of YAML each."""
 
 from __future__ import annotations
 
 import re
 
-from tests.support.system import CARTPOLE, System
-
-_PLUGIN = '''
-from aclearn.control import Directive, MonitorPlugin, SetActors, SetWorkers
-
-
-class MoreWhenItLearns(MonitorPlugin):
-    """Other counts once so many steps are learned."""
-
-    def __init__(self, after_steps):
-        self.after_steps, self.learned = after_steps, 0
-
-    def observe(self, indicators):
-        for heartbeat in indicators.heartbeats:
-            if heartbeat.role == "trainer":
-                self.learned = heartbeat.counters["learned_steps"]
-        if self.learned < self.after_steps:
-            return []
-        cause = {"learned_steps": self.learned, "actors": len(indicators.of_role("actor"))}
-        return [
-            Directive("trainer", SetWorkers(2), cause),
-            Directive("supervisor", SetActors(3), cause),
-        ]
-
-    def gauges(self):
-        return {"seen_steps": float(self.learned)}
-'''
-_BROKEN = """
-from aclearn.control import MonitorPlugin
-
-
-class Broken(MonitorPlugin):
-    def observe(self, indicators):
-        return indicators.nothing_of_that_name
-"""
+from tests.support.system import CARTPOLE, TOYS, System
 
 
 def test_it_sees_heartbeats_and_its_directives_are_acknowledged(system: System) -> None:
-    (system.folder / "my_plugin.py").write_text(_PLUGIN)
-    (system.folder / "broken.py").write_text(_BROKEN)
-    named = ["broken:Broken", {"my_plugin:MoreWhenItLearns": {"after_steps": 2000}}]
-    run = system.train(system.config(CARTPOLE, monitor={**CARTPOLE["monitor"], "plugins": named}))
+    system.cwd = TOYS
+    plugins = ["toy_plugin:Broken", {"toy_plugin:MoreWhenItLearns": {"after_steps": 2000}}]
+    chain = [{"toy_link:RoundWeights": 0.0625}, "onnx"]
+    run = system.train(
+        system.config(CARTPOLE, monitor={"plugins": plugins}, compressor={"chain": chain})
+    )
     run.wait_for(lambda: run.last().get("workers") == 2.0, "the trainer has two workers")
     run.wait_for(lambda: "actor-2" in run.pids(), "a third actor runs")
     answered = run.wait_for(
@@ -58,6 +26,8 @@ def test_it_sees_heartbeats_and_its_directives_are_acknowledged(system: System) 
     )
     assert answered["plugin_seen_steps"] >= 2000
     assert answered["monitor_plugin_failures"] > 0  # of the other one; the run goes on
+    run.wait_for(lambda: run.last().get("compressor_round_versions", 0) > 0, "the link is used")
+    run.wait_for(lambda: run.last().get("compressed_share", 0) > 0, "actors act on what it makes")
     # a trainer that is started again gets what stands
     old = run.kill_role("trainer-0")
     run.wait_for_new("trainer-0", old)
@@ -67,7 +37,7 @@ def test_it_sees_heartbeats_and_its_directives_are_acknowledged(system: System) 
     log = run.log("monitor-0")
     # once each, however often it was given
     assert log.count("payload=SetWorkers(count=2, id=") == 1
-    assert log.count("by=my_plugin:MoreWhenItLearns to=supervisor payload=SetActors(count=3") == 1
+    assert log.count("by=toy_plugin:MoreWhenItLearns to=supervisor payload=SetActors(count=3") == 1
     assert re.search(r"to=trainer .* cause=\{'learned_steps': \d{4,}, 'actors': 2\}", log)
     assert log.count("event=plugin_failed") == 1
     assert "has no attribute 'nothing_of_that_name'" in log

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import yaml
 
 from aclearn.policies import describe_architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors
 from aclearn.runs import load_newest
-from tests.support.system import CARTPOLE, Run, System
+from tests.support.system import CARTPOLE, TOYS, Run, System
 
-_ROOT = Path(__file__).parents[2]
-TOYS = _ROOT / "tests" / "support" / "toys"
 OPTIMISER = {"learning_rate": 0.01}
 
 
@@ -88,22 +83,3 @@ def test_a_loss_of_ones_own_decides_what_the_policy_becomes(
     assert summary["moved"] > 0.0  # the second pass has other weights than the targets
     # pushed to one side only, the pole falls after 8 to 11 steps
     assert 8.0 <= summary["return_mean_100"] < 14.0
-
-
-def test_the_loss_and_the_corrector_of_the_documentation_learn(system: System) -> None:
-    page = (_ROOT / "docs" / "architecture.md").read_text("utf-8")
-    system.cwd = system.folder / "project"
-    system.cwd.mkdir()
-    groups: dict[str, Any] = {}
-    for title in ("A loss", "A corrector"):
-        section = page.partition(f"\n### {title}\n")[2].partition("\n### ")[0]
-        blocks = dict(re.findall(r"```(python|yaml)\n(.*?)```", section, re.DOTALL))
-        (file,) = re.findall(r"`(my_\w+\.py)`", section)
-        (system.cwd / file).write_text(blocks["python"], encoding="utf-8")
-        groups |= yaml.safe_load(blocks["yaml"])
-    run = train(system, {"deterministic": True, "max_updates": 20}, trainer={"epochs": 2}, **groups)
-    assert run.wait(within_s=90.0) == 0, run.diagnosis()
-    summary = run.summary()
-    assert summary["updates"] == 20
-    assert 0.0 <= summary["clipped_advantage_share"] <= 1.0
-    assert "policy_loss" in summary and "entropy" not in summary

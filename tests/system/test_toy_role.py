@@ -10,7 +10,7 @@ from tests.support.system import CARTPOLE, System, Visitor
 
 def test_a_role_in_the_table_is_started_counted_restarted_and_stopped(system: System) -> None:
     # read by every Python that the test starts: the command line, the launcher, the monitor
-    (system.folder / "sitecustomize.py").write_text("import tests.support.toy_role\n")
+    (system.folder / "sitecustomize.py").write_text("import tests.support.toys.toy_role\n")
     run = system.train(system.config(CARTPOLE, actors={"processes": 1}))
     run.wait_until_learning()
     run.wait_for(lambda: run.last().get("toy_number") == 0.0, "the launcher's toy is counted")

@@ -1,19 +1,14 @@
 from __future__ import annotations
 
 import logging
-import re
-from pathlib import Path
 
 import gymnasium
-import numpy as np
 import pytest
-import yaml
 
 from aclearn.config import EnvConfig
 from aclearn.envs import read_spec
 from aclearn.envs.lookup import maker
 from aclearn.errors import EnvironmentFailure
-from aclearn.types import OBSERVATION
 
 
 class Room(gymnasium.Env):
@@ -108,28 +103,3 @@ def test_a_module_that_exits_while_it_is_imported_is_told(tmp_path, monkeypatch,
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(EnvironmentFailure, match=r"'leaving' cannot be imported \(SystemExit"):
         maker(EnvConfig(id=env_id))
-
-
-def test_the_environment_of_the_documentation_is_played(make_group, tmp_path, monkeypatch):
-    page = (Path(__file__).parents[3] / "docs" / "architecture.md").read_text("utf-8")
-    section = page.partition("\n### An environment\n")[2].partition("\n### ")[0]
-    blocks = dict(re.findall(r"```(python|yaml)\n(.*?)```", section, re.DOTALL))
-    (tmp_path / "my_env.py").write_text(blocks["python"], encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    env = yaml.safe_load(blocks["yaml"])["env"]
-    group = make_group(env["id"], num_envs=2, **env["kwargs"])
-    group.reset()
-    told = []
-    for _ in range(5):  # the second environment never leaves its place
-        group.send(np.array([1, 0]))
-        step = group.recv()
-        shown = np.round(3 * step.observations[OBSERVATION][:, 0]).tolist()
-        told.append((shown, step.rewards.tolist(), step.terminated.tolist(), step.reset.tolist()))
-    no = [False, False]
-    assert told == [
-        ([1, 0], [0, 0], no, no),
-        ([2, 0], [0, 0], no, no),
-        ([3, 0], [1, 0], [True, False], no),
-        ([0, 0], [0, 0], no, [True, False]),
-        ([1, 0], [0, 0], no, no),
-    ]

@@ -69,7 +69,7 @@ _COUNTS = {
 
 def test_the_presets_are_those_that_the_configuration_offers() -> None:
     offered = get_args(PolicyConfig.model_fields["architecture"].annotation)
-    assert offered == ARCHITECTURES
+    assert offered == tuple(ARCHITECTURES)
     assert set(ARCHITECTURES) == {*_LAYERS, "impala-resnet", "mlp"}
 
 

@@ -14,56 +14,22 @@ from services.compressor.core import Compressor
 from services.runtime.policy_factory import make_chain
 from tests.support.compressors import acting, some_observations, some_tensors
 from tests.support.layer_walk import outputs
+from tests.support.system import TOYS
 
-_FILE = """
-import numpy as np
-from pydantic import Field
-
-from aclearn.config import Group
-from compress import ConfiguredLink
-
-
-class Settings(Group):
-    step: float = Field(default=0.5, gt=0.0, description="weights become multiples of this")
-
-
-class RoundWeights(ConfiguredLink[Settings]):
-    name = "round"
-    model = Settings
-
-    @property
-    def id(self):
-        return f"round={self.settings.step:g}"
-
-    def plan(self, graph):
-        self.require_fp32(graph)
-        return graph
-
-    def compress(self, policy, context):
-        memory = context.memory(self.state_key)
-        memory["versions"] = memory.get("versions", 0) + 1
-        step = np.float32(self.settings.step)
-        rounded = {name: np.round(t / step) * step for name, t in policy.tensors.items()}
-        return policy.become(policy.graph, rounded)
-
-    def gauges(self, memory):
-        return {"versions": float(memory.get("versions", 0))}
-"""
 _YAML = """
 env: {id: CartPole-v1}
 compressor:
-  chain: [{"toy_links:RoundWeights": 0.25}, onnx]
+  chain: [{"toy_link:RoundWeights": 0.25}, onnx]
 """
 
 
 @pytest.fixture
 def config(tmp_path, monkeypatch):
-    (tmp_path / "toy_links.py").write_text(_FILE, "utf-8")
     (tmp_path / "toy.yaml").write_text(_YAML, "utf-8")
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(TOYS)
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield load_config(tmp_path / "toy.yaml")
-    sys.modules.pop("toy_links", None)
+    sys.modules.pop("toy_link", None)
 
 
 def quarters(tensors):
@@ -100,6 +66,6 @@ def test_a_compressor_publishes_what_the_link_makes_and_tells_its_gauges(config,
 
 def test_a_wrong_setting_of_the_link_is_refused_like_one_of_ours(config) -> None:
     with pytest.raises(ChainError, match=r"round.step: expected number > 0, got -1 .whole"):
-        parse_chain([{"toy_links:RoundWeights": -1}])
+        parse_chain([{"toy_link:RoundWeights": -1}])
     with pytest.raises(ChainError, match=r"round.stop is not a known key; did you mean round.step"):
-        parse_chain([{"toy_links:RoundWeights": {"stop": 1}}])
+        parse_chain([{"toy_link:RoundWeights": {"stop": 1}}])

@@ -11,7 +11,7 @@ from services.runtime.role_metrics import RoleMetrics
 
 ROLES["toy"] = RoleSpec(
     "toy",
-    "tests.support.toy_role:run_toy",
+    "tests.support.toys.toy_role:run_toy",
     processes_key="predictor.processes",
     needs_environment=False,
 )

@@ -1,0 +1,68 @@
+"""The architectures that a configuration may ask for, by name: plain data."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Convolution(NamedTuple):
+    """A square convolution without padding, followed by the activation."""
+
+    filters: int
+    kernel: int
+    stride: int
+
+
+class ResidualSection(NamedTuple):
+    """A part of IMPALA's deep network (Espeholt et al. 2018, figure 3): halves the image.
+
+    A 3 × 3 convolution, a 3 × 3 max-pool of stride 2, then residual blocks: activation, 3 × 3
+    convolution, activation, 3 × 3 convolution, and the block's input is added. Everything is padded
+    by 1 and the convolutions have stride 1, so that only the max-pool changes the size, to half of
+    it, rounded up. The activation after the last section is what the next layer reads.
+
+    Attributes:
+        filters: of the convolution and of each block's second one, which the sums tie together.
+        blocks: filters of each block's first convolution.
+    """
+
+    filters: int
+    blocks: tuple[int, ...]
+
+
+# nature: Mnih et al. 2015. accerl-*: AcceRL Table 6, which prints filters, kernels and the fully
+# connected width; the strides (4, 2, 1) are those of the Nature network that it starts from.
+# impala-resnet: Espeholt et al. 2018, figure 3 right, without its LSTM.
+_NATURE = (Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1))
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "nature": {"convolutions": _NATURE, "hidden": (512,)},
+    "accerl-original": {"convolutions": _NATURE, "hidden": (2048,)},
+    "accerl-net1": {
+        "convolutions": (Convolution(16, 8, 4), Convolution(32, 4, 2)),
+        "hidden": (256,),
+    },
+    "accerl-net2": {
+        "convolutions": (Convolution(8, 8, 4), Convolution(16, 4, 2)),
+        "hidden": (128,),
+    },
+    "accerl-net3": {"convolutions": (Convolution(4, 8, 4), Convolution(4, 4, 2)), "hidden": (32,)},
+    "impala-resnet": {
+        "sections": tuple(ResidualSection(n, (n, n)) for n in (16, 32, 32)),
+        "hidden": (256,),
+    },
+    "mlp": {"hidden": (64, 64), "activation": "tanh", "separate_value": True},
+}
+"""What `policy.architecture` may name: what `build_architecture` takes for it."""
+
+#: What names of recurrent networks contain.
+_RECURRENT = ("lstm", "gru", "rnn")
+
+
+def refuse_recurrence(name: str) -> str | None:
+    """Why there is no network of such a name, where it asks for recurrence; None elsewhere."""
+    if not any(word in name.lower() for word in _RECURRENT):
+        return None
+    return (
+        f"{name!r} is recurrent, and recurrent policies are not supported: no layer keeps a state; "
+        f"expected one of {', '.join(ARCHITECTURES)}"
+    )
