@@ -20,6 +20,7 @@ import yaml
 from aclearn import distributions
 from aclearn.config._yaml import parse_yaml
 from aclearn.policies import describe_architecture
+from aclearn.runs import load_newest
 from aclearn.types import ActionSpec
 from compress import ONNX, CompressorChain, Context, Policy, parse_chain
 from compress.export import export_onnx
@@ -171,11 +172,10 @@ def test_all_that_the_page_on_the_architecture_adds_works_in_one_run(system: Sys
     assert line["wait_share"]["counter"]["the next turn"] > 0.5
     run.signal(signal.SIGTERM)
     assert run.wait(within_s=10.0) == 128 + signal.SIGTERM, run.diagnosis()
-    (architecture,) = {
-        json.loads(path.read_text())["architecture"]["name"]
-        for path in (run.folder / "checkpoints").glob("*.json")
-    }
-    assert architecture == "leaky-mlp"
+    checkpoint = load_newest(run.folder / "checkpoints")
+    assert checkpoint is not None
+    kinds = {layer["kind"] for layer in checkpoint.state["architecture_spec"]["layers"]}
+    assert kinds == {"scale", "flatten", "dense", "leaky_relu"}
     assert not re.search(r"Traceback|plugin_failed|link_failed", run.diagnosis())
 
 
