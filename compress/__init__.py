@@ -3,7 +3,7 @@
     chain = CompressorChain().add(Pruning(0.5)).add(Quantizer("INT8")).add(ONNX())
     artifact = chain.compress(Policy.of(architecture, tensors), Context(observations))
     policy = ArtifactRuntime(architecture).load(artifact)
-    logits = policy.step({"observation": observations}).parameters
+    parameters = policy.step({"observation": observations}).parameters
 
 The first link that computes with torch imports it; ONNX artifacts run without it.
 """

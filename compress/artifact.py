@@ -18,8 +18,8 @@ from aclearn.types import OBSERVATION, PolicyVersion
 from compress.errors import RefusedArtifact, RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph, check_tensors
 
-#: What the largest of some logits counts as at least where they are compared: a new policy's are
-#: hundredths, and its next version's too.
+#: Tolerances are shares of the largest parameter, but at least of this: a new policy's parameters
+#: are hundredths, and its next version's too.
 LEAST_SCALE = 1e-2
 
 
@@ -71,8 +71,8 @@ class Artifact:
         original: digest of the uncompressed architecture.
         graph: how it is computed.
         tensors: by the names of `graph.tensors()`.
-        probe_observations: leaf → `[P, *shape]`.
-        probe_logits: `[P, A]` float32 that the compressor's runtime gave for them.
+        probe_observations: leaf → `[N, *shape]`.
+        probe_parameters: `[N, P]` float32 that the compressor's runtime gave for them.
         fidelity: to the original, on visited observations, with `min_action_prob`; measured at
             `fidelity.version`, since not every version is compared.
         latency_ms: milliseconds a call by batch size, one thread, where it was made.
@@ -86,7 +86,7 @@ class Artifact:
     graph: PolicyGraph
     tensors: Mapping[str, NDArray[Any]]
     probe_observations: Mapping[str, NDArray[Any]]
-    probe_logits: NDArray[np.float32]
+    probe_parameters: NDArray[np.float32]
     fidelity: Fidelity
     latency_ms: Mapping[int, float]
     min_action_prob: float
@@ -108,7 +108,7 @@ class Artifact:
             "latency_ms": {str(size): ms for size, ms in sorted(self.latency_ms.items())},
             "min_action_prob": self.min_action_prob,
         }
-        arrays = {**self.tensors, "logits": self.probe_logits}
+        arrays = {**self.tensors, "probe_parameters": self.probe_parameters}
         arrays |= {f"probe.{name}": leaf for name, leaf in self.probe_observations.items()}
         # A checksum of each array: it is accidents that are looked for (sockets have keys against
         # anything else), and SHA-256 of all weights would take longer than to quantise them; CRC-32

@@ -145,7 +145,7 @@ class CompressorChain:
             context: the same one for every version: links keep their state in it.
 
         Raises:
-            RefusedTensors: the weights, or logits that they give, do not fit or are not finite.
+            RefusedTensors: the weights do not fit, or they or what they give are not finite.
             NeedsObservations: a link needs observations and there are none yet.
             DivergedTraining: a student's training gave numbers that are not finite.
             DeadStudent: a student can learn no more; the next version begins another one.
@@ -195,7 +195,7 @@ class CompressorChain:
             graph=graph,
             tensors=tensors,
             probe_observations={OBSERVATION: probe},
-            probe_logits=answers,
+            probe_parameters=answers,
             fidelity=self._fidelity[1] if self._fidelity else Fidelity(version=original.at.version),
             latency_ms=self._latency(graph, executable, context, rng),
             min_action_prob=self._min_action_prob,
@@ -222,7 +222,7 @@ class CompressorChain:
         distribution = distribution_of(original.graph.architecture.action_spec)
         return Fidelity.of(
             distribution,
-            _finite(original_logits(context, observations), "the policy"),
+            _finite(original_parameters(context, observations), "the policy"),
             # as actors sample
             distribution.with_min_action_prob(
                 _answers(executable, observations), self._min_action_prob
@@ -255,13 +255,13 @@ class CompressorChain:
         return self._measured[1]
 
 
-def original_logits(context: Context, observations: NDArray[np.generic]) -> NDArray[np.float32]:
-    """The uncompressed policy's fp32 logits `[N, A]`."""
+def original_parameters(context: Context, observations: NDArray[np.generic]) -> NDArray[np.float32]:
+    """The uncompressed policy's parameters `[N, P]`, computed in fp32."""
     import torch  # imported here: to run ONNX artifacts needs no torch
 
     with torch.inference_mode():
-        logits, _ = context.network(torch.from_numpy(np.array(observations)))
-    result: NDArray[np.float32] = logits.numpy()
+        parameters, _ = context.network(torch.from_numpy(np.array(observations)))
+    result: NDArray[np.float32] = parameters.numpy()
     return result
 
 
@@ -281,11 +281,11 @@ def _answers(executable: Executable, observations: NDArray[np.generic]) -> NDArr
     return _finite(parameters, "the compressed policy")
 
 
-def _finite(logits: NDArray[np.float32], whose: str) -> NDArray[np.float32]:
-    """The logits; weights may be finite and what they give overflow all the same."""
-    if not np.isfinite(logits).all():
-        raise RefusedTensors(f"weights: {whose} gives logits that are not finite")
-    return logits
+def _finite(parameters: NDArray[np.float32], whose: str) -> NDArray[np.float32]:
+    """The parameters, checked: finite weights may give an overflow all the same."""
+    if not np.isfinite(parameters).all():
+        raise RefusedTensors(f"weights: {whose} gives parameters that are not finite")
+    return parameters
 
 
 def median_ms(

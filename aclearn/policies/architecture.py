@@ -16,7 +16,7 @@ from typing import Any
 from aclearn.policies.layers import Layer, Shape, output_shapes, tensor_shapes
 from aclearn.types import ActionSpec, flat_size
 
-#: Names of the layers that give logits `[N, A]` and values `[N, 1]`.
+#: Names of the layers that give the distribution's parameters `[N, P]` and values `[N, 1]`.
 POLICY, VALUE = "policy", "value"
 
 
@@ -29,8 +29,8 @@ class Architecture:
         observation_shape: `(C, H, W)` for images, `(D,)` for flat observations.
         observation_dtype: "uint8" or "float32".
         actions: A, the number of discrete actions.
-        layers: in order of execution; the first scales the observations, "policy" gives the logits
-            and "value" the value.
+        layers: in order of execution; the first scales the observations, "policy" gives the
+            distribution's parameters and "value" the value.
 
     Raises:
         ValueError: a layer reads something that is not before it, or a head is missing.

@@ -43,7 +43,7 @@ class Layer:
         bias: whether a bias is added.
         factor: of "scale".
         gain: of the orthogonal matrix that the weights start as.
-        head: it gives the policy's logits or the value, in float32 under autocast too.
+        head: it gives the distribution's parameters or the value, in float32 under autocast too.
     """
 
     name: str

@@ -145,7 +145,7 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
                 nn.init.orthogonal_(parameter, gains[name], generator=generator)
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits `[N, A]`, values `[N]` of observations `[N, *shape]`; fp32 under autocast too."""
+        """The distribution's parameters `[N, P]` and values `[N]`; fp32 under autocast too."""
         given = self.outputs(observations)
         return given[POLICY], given[VALUE].squeeze(1)
 

@@ -24,7 +24,7 @@ def part(label: str) -> Span | contextlib.nullcontext[None]:
     For code too deep to be handed a meter:
 
         with part("forward"):
-            logits, values = network(observations)
+            parameters, values = network(observations)
     """
     meter: WaitMeter | None = getattr(_HERE, "meter", None)
     return _NOT_MEASURED if meter is None else meter.part(label)

@@ -54,7 +54,7 @@ class WaitMeter:
         with meter.waiting("actions"):
             reply = client.receive(timeout_s)
         with meter.part("inference"):
-            logits = runtime.logits(observations)
+            output = executable.step(observations)
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:

@@ -269,7 +269,7 @@ class ArtifactReply:
     Attributes:
         graph: `PolicyGraph.to_dict()` as JSON.
         fidelity: field → value.
-        probe_observations: leaf → [P, ...].
+        probe_observations: leaf → [N, ...].
         latency_ms: batch size → milliseconds a call.
     """
 
@@ -280,7 +280,7 @@ class ArtifactReply:
     graph: Text
     tensors: dict[str, StoredTensor]
     probe_observations: dict[str, Observations]
-    probe_logits: Float32Matrix
+    probe_parameters: Float32Matrix
     fidelity: dict[str, float]
     latency_ms: dict[str, float]
     min_action_prob: float

@@ -37,7 +37,7 @@ class GraphNetwork(LayerNetwork):
         self._policy = graph.layers()[-1].name
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Logits `[N, A]`, and values `[N]` where the network has them.
+        """The distribution's parameters `[N, P]`, and values `[N]` where the network has them.
 
         Under autocast too they have the digits that the weights are stored in.
         """

@@ -16,10 +16,10 @@ from aclearn.types import OBSERVATION
 from compress.graphs.policy_graph import PolicyGraph, Tensors
 
 
-def integer_logits(
+def integer_parameters(
     graph: PolicyGraph, tensors: Tensors, observations: NDArray[Any]
 ) -> NDArray[np.float64]:
-    """Logits `[N, A]` of an int8 graph: sums of integers without rounding, scales in float64.
+    """What an int8 graph gives, `[N, P]`: sums of integers without rounding, scales in float64.
 
     Products of integers are sums below 2⁵³ in float64, hence exact. A runtime that multiplies
     scales in float32 may round what lies on the edge between two steps to the other one.

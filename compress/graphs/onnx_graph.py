@@ -191,8 +191,8 @@ def unknown_kind(graph: PolicyGraph) -> str | None:
 def _quantised(nodes: _Nodes, layer: Layer) -> bool:
     """Add an int8 layer that computes in steps; False for one that computes in float.
 
-    What a product gives is quantised as `PolicyGraph.output_scales` says. tanh and the logits are
-    computed in float, and so are sums.
+    What a product gives is quantised as `PolicyGraph.output_scales` says. tanh, sums and the
+    graph's output are computed in float.
     """
     graph, read = nodes.graph, layer.reads[0]
     scale = nodes.scales.get(read)

@@ -43,7 +43,7 @@ class TensorSpec(NamedTuple):
 
 @dataclass(frozen=True)
 class PolicyGraph:
-    """How a policy is computed: observations → logits.
+    """How a policy is computed: observations → the distribution's parameters.
 
     Attributes:
         architecture: widths, kernels, observations and actions.
@@ -66,7 +66,7 @@ class PolicyGraph:
     static: bool = False
 
     def layers(self, *, with_value: bool = False) -> tuple[Layer, ...]:
-        """In order of execution; those of the policy alone, of which the last gives the logits.
+        """In order of execution; those of the policy alone, of which the last gives the output.
 
         Args:
             with_value: those of the value too.
@@ -89,7 +89,7 @@ class PolicyGraph:
 
         "<reader>.input" where a product reads it, perhaps through a relu, which then is the clamp
         at zero; "<layer>.output", its own, where something else reads what a convolution gives;
-        None where it stays in float: the logits, and what tanh reads.
+        None where it stays in float: the output, and what tanh reads.
         """
         return _output_scales(self)
 

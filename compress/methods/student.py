@@ -73,7 +73,7 @@ class DistillationData:
 
     Args:
         observations: `[N, *shape]`; must not change as long as these data are used.
-        teacher: gives logits and values.
+        teacher: gives parameters and values.
         amp_dtype: torch.bfloat16 for autocast of the teacher, None for fp32.
     """
 
@@ -82,7 +82,7 @@ class DistillationData:
     ) -> None:
         self._observations, self._teacher, self._amp_dtype = observations, teacher, amp_dtype
         self._answered = np.zeros(len(observations), bool)
-        self._logits = torch.zeros(0)
+        self._parameters = torch.zeros(0)
         self._values = torch.zeros(len(observations))
 
     def __len__(self) -> int:
@@ -97,15 +97,15 @@ class DistillationData:
                 yield self.part(order[start : start + size])
 
     def part(self, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor]:
-        """The observations at `indices`, and the teacher's logits `[n, A]` and values `[n]`."""
+        """The observations at `indices`, the teacher's parameters `[n, P]` and values `[n]`."""
         new = indices[~self._answered[indices]]
         if len(new):
-            logits, values = self._ask(self._look(new))
-            if not len(self._logits):
-                self._logits = logits.new_zeros(len(self), logits.shape[1])
-            self._logits[new], self._values[new] = logits, values
+            parameters, values = self._ask(self._look(new))
+            if not len(self._parameters):
+                self._parameters = parameters.new_zeros(len(self), parameters.shape[1])
+            self._parameters[new], self._values[new] = parameters, values
             self._answered[new] = True
-        return self._look(indices), self._logits[indices], self._values[indices]
+        return self._look(indices), self._parameters[indices], self._values[indices]
 
     def _look(self, indices: NDArray[np.int64]) -> Tensor:
         x = torch.from_numpy(self._observations[indices])
@@ -116,8 +116,8 @@ class DistillationData:
             torch.no_grad(),
             torch.autocast("cpu", self._amp_dtype, enabled=self._amp_dtype is not None),
         ):
-            logits, values = self._teacher(x)
-        return logits.float(), values.float()
+            parameters, values = self._teacher(x)
+        return parameters.float(), values.float()
 
 
 class Student:
@@ -174,13 +174,18 @@ class Student:
         self.alive = True
 
     def learn(
-        self, x: Tensor, teacher_logits: Tensor, teacher_values: Tensor, *, renewed: bool = False
+        self,
+        x: Tensor,
+        teacher_parameters: Tensor,
+        teacher_values: Tensor,
+        *,
+        renewed: bool = False,
     ) -> DistillationLoss:
         """One step of Adam on a part of the data (`DistillationData.part`).
 
         Args:
             x: observations `[N, *shape]`.
-            teacher_logits: `[N, A]`, the teacher's.
+            teacher_parameters: `[N, P]`, the teacher's.
             teacher_values: `[N]`.
             renewed: the teacher is another than in the step before, if there was one; its mean
                 value on these observations becomes the student's first.
@@ -189,14 +194,14 @@ class Student:
             DivergedTraining: loss or gradient is not finite; the weights stay as they were.
         """
         with torch.autocast("cpu", self._amp_dtype, enabled=self._amp_dtype is not None):
-            logits, values = self.network(x)
+            parameters, values = self.network(x)
         offset = torch.zeros(())
         if renewed and self._value_cost:
             offset = (teacher_values - values.detach().float()).mean()
         loss = distillation_loss(
-            student=self._distribution(logits),
+            student=self._distribution(parameters),
             values=values + offset,
-            teacher=self._distribution(teacher_logits),
+            teacher=self._distribution(teacher_parameters),
             teacher_values=teacher_values,
             value_cost=self._value_cost,
             entropy_cost=self._entropy_cost,

@@ -10,31 +10,31 @@ from compress.artifact import LEAST_SCALE, Artifact, check_artifact
 from compress.errors import RefusedArtifact
 from compress.runtimes.graph_cache import GraphCache
 
-#: How far a probe's logits may be from what the compressor saw, as a share of their largest: other
-#: processors round otherwise, and in int8 a rounding is a whole step.
+#: How far a probe's parameters may be from the compressor's, as a share of the largest: other CPUs
+#: round otherwise, and in int8 a rounding is a whole step.
 _TOLERANCES = {"fp32": 1e-3, "fp16": 1e-2, "bf16": 5e-2, "int8": 5e-2}
 
 
 def check_probe(artifact: Artifact, executable: Executable) -> None:
-    """Raise `RefusedArtifact` unless the executable gives the probe's logits.
+    """Raise `RefusedArtifact` unless the executable gives the probe's parameters.
 
-    The cheapest complete guard: it sees mixed weights, another processor's arithmetic and a wrong
+    The cheapest complete guard: it sees mixed weights, another CPU's arithmetic and a wrong
     graph alike.
     """
-    expected = artifact.probe_logits
+    expected = artifact.probe_parameters
     if expected.size == 0 or not np.isfinite(expected).all():
         raise RefusedArtifact(
-            f"artifact {artifact.chain}: its probe says nothing; expected finite logits of one "
-            f"observation at least, got shape {expected.shape}"
+            f"artifact {artifact.chain}: its probe is unusable; expected finite parameters for at "
+            f"least one observation, got shape {expected.shape}"
         )
-    logits = executable.step(artifact.probe_observations).parameters
+    parameters = executable.step(artifact.probe_observations).parameters
     tolerance = _TOLERANCES[artifact.graph.precision] * max(LEAST_SCALE, np.abs(expected).max())
-    if logits.shape != expected.shape or not np.allclose(
-        logits, expected, rtol=0.0, atol=tolerance
+    if parameters.shape != expected.shape or not np.allclose(
+        parameters, expected, rtol=0.0, atol=tolerance
     ):
         raise RefusedArtifact(
-            f"artifact {artifact.chain}: the probe's logits differ from those of the compressor by "
-            f"more than {tolerance:.3g}; does this processor compute int8 otherwise?"
+            f"artifact {artifact.chain}: the probe's parameters differ from the compressor's by "
+            f"more than {tolerance:.3g}; does this CPU compute int8 otherwise?"
         )
 
 

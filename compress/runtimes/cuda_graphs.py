@@ -190,8 +190,8 @@ class CudaGraphRunner:
             enabled=self._amp_dtype is not None,
             cache_enabled=False,
         ):
-            logits: Tensor = self._network(observations)[0]
-        return logits
+            output: Tensor = self._network(observations)[0]
+        return output
 
 
 class CudaGraphRunnerPool:

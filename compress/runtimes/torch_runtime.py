@@ -66,9 +66,9 @@ class TorchExecutable:
             torch.inference_mode(),
             torch.autocast("cpu", self._amp_dtype, enabled=self._amp_dtype is not None),
         ):
-            logits = self._module(x)
-        logits = logits[0] if isinstance(logits, tuple) else logits
-        return PolicyOutput(logits.float().numpy())
+            output = self._module(x)
+        parameters = output[0] if isinstance(output, tuple) else output
+        return PolicyOutput(parameters.float().numpy())
 
 
 def dtype_of(precision: Precision) -> torch.dtype:
@@ -95,7 +95,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-class _LogitsOnly(nn.Module):
+class _ParametersOnly(nn.Module):
     """What TorchScript can trace: one tensor in, one out."""
 
     def __init__(self, network: GraphNetwork) -> None:
@@ -103,8 +103,8 @@ class _LogitsOnly(nn.Module):
         self.network = network
 
     def forward(self, observations: Tensor) -> Tensor:
-        logits: Tensor = self.network(observations)[0]
-        return logits
+        parameters: Tensor = self.network(observations)[0]
+        return parameters
 
 
 def trace(graph: PolicyGraph) -> bytes:
@@ -122,7 +122,7 @@ def trace(graph: PolicyGraph) -> bytes:
         for parameter in network.parameters():
             parameter.zero_()
         traced = torch.jit.trace(  # type: ignore[no-untyped-call]
-            _LogitsOnly(network).eval(), example, check_trace=False
+            _ParametersOnly(network).eval(), example, check_trace=False
         )
         torch.jit.save(traced, serialised)
     return serialised.getvalue()

@@ -18,19 +18,19 @@ from compress import (
 )
 from compress.artifact import LEAST_SCALE
 from compress.export import export_onnx, run_onnx
-from compress.graphs.int8_reference import integer_logits
+from compress.graphs.int8_reference import integer_parameters
 from services.commands.offline_compression import (
     chain_of_words,
     compress_with,
-    torch_logits,
+    torch_parameters,
     visit_run,
     with_runtime,
 )
 from services.evaluator.saved_policy import load_policy
 from services.runtime.policy_factory import warn_of_idle_links
 
-#: A model's logits may be so far from torch's, as a share of the largest. In int8 what lies on the
-#: edge between two steps may be rounded to the other one, in every layer.
+#: A model's output may be so far from torch's, as a share of the largest number. In int8 what lies
+#: on the edge between two steps may be rounded to the other one, in every layer.
 _TOLERANCE, _INT8_TOLERANCE = 1e-4, 2e-2
 
 
@@ -45,14 +45,13 @@ def export_run(
 ) -> Artifact:
     """Write the run's policy, through a chain if one is given, as a self-contained ONNX model.
 
-    Before it is written the model is run: its logits must be those that torch computes of the same
-    graph and tensors, for int8 in exact integers, and those of the runtime that actors have. How
-    far they are from the policy's is in the metadata. The file may run on any CPU: int8
+    Before it is written the model is run: its output must be that of torch for the same graph and
+    tensors, for int8 in exact integers, and that of the runtime that actors have. Its distance to
+    the policy is in the metadata. The file may run on any CPU: int8
     weights have 7 bits by default.
 
     Raises:
-        AclearnError: the file, the run or the chain cannot be used, or the model does not answer as
-            it must.
+        AclearnError: the file, the run or the chain cannot be used, or the model's output is wrong.
     """
     check_file(to, "--to", force=force)
     to = to.absolute()  # an environment may change the working directory
@@ -78,9 +77,9 @@ def _check_model(
     graph, tensors = artifact.graph, artifact.tensors
     expected: NDArray[Any]
     if graph.precision == "int8":
-        expected, share = integer_logits(graph, tensors, observations), _INT8_TOLERANCE
+        expected, share = integer_parameters(graph, tensors, observations), _INT8_TOLERANCE
     else:
-        expected, share = torch_logits(graph, tensors, observations), _TOLERANCE
+        expected, share = torch_parameters(graph, tensors, observations), _TOLERANCE
     answers = run_onnx(model, observations)
     acting = executable.step({OBSERVATION: observations}).parameters
     for others, tolerance in ((expected, share), (acting, _TOLERANCE)):
@@ -88,6 +87,6 @@ def _check_model(
         if not np.allclose(answers, others, rtol=0.0, atol=allowed):
             worst = float(np.abs(answers - others).max())
             raise RefusedArtifact(
-                f"{artifact.chain}: the model's logits are off by {worst:.3g}, allowed are "
+                f"{artifact.chain}: the model's output is off by {worst:.3g}, allowed are "
                 f"{allowed:.3g}; it was not written"
             )

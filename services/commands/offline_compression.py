@@ -59,7 +59,7 @@ def compress_with(
     executable = ArtifactRuntime(saved.architecture).load(artifact)
     fidelity = Fidelity.of(
         distribution_of(saved.architecture.action_spec),
-        torch_logits(policy.graph, policy.tensors, visited.others),
+        torch_parameters(policy.graph, policy.tensors, visited.others),
         executable.step({OBSERVATION: visited.others}).parameters,
         saved.at.version,
     )
@@ -93,15 +93,15 @@ def visit_run(saved: SavedPolicy) -> _Visited:
     return _Visited(visited[::2], visited[1::2])
 
 
-def torch_logits(
+def torch_parameters(
     graph: PolicyGraph, tensors: Mapping[str, NDArray[Any]], observations: NDArray[Any]
 ) -> NDArray[np.float32]:
-    """Logits [B, A] of the graph with these tensors, computed by torch in fp32."""
+    """The graph's output `[N, P]` with these tensors, computed by torch in fp32."""
     # what is stored in halves is computed in fp32, as in the model
     network = GraphNetwork(graph, with_value=False).load(tensors).eval()
     with torch.inference_mode():
-        logits, _ = network(torch.from_numpy(observations.copy()))
-    result: NDArray[np.float32] = logits.numpy()
+        parameters, _ = network(torch.from_numpy(observations.copy()))
+    result: NDArray[np.float32] = parameters.numpy()
     return result
 
 

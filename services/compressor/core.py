@@ -230,7 +230,7 @@ class Compressor:
             self.uncompressed += 1
 
     def _uncompressed_of(self, policy: Policy) -> Artifact | None:
-        """The uncompressed policy as an artifact; None where nobody could act by its logits."""
+        """The uncompressed policy as an artifact; None where its parameters are not finite."""
         if self._uncompressed_made_of is not policy:
             self._uncompressed_made_of, self._uncompressed = policy, None
             try:

@@ -105,14 +105,14 @@ class MonitorState:
         """Why the run ends; None while it goes on."""
         return self._ending.reason
 
-    def take(self, address: bytes, envelope: Envelope, now: float) -> list[OutgoingMessage]:
+    def take(self, routing_id: bytes, envelope: Envelope, now: float) -> list[OutgoingMessage]:
         """Take one message; returns the answers."""
         message, incarnation = envelope.message, envelope.incarnation
         answers: list[Message] = []
         if isinstance(message, NumberRequest):
             answers = self._number(incarnation, message.role, now)
         elif isinstance(message, Hello):
-            answers = [self._hello(address, incarnation, message)]
+            answers = [self._hello(routing_id, incarnation, message)]
         elif isinstance(message, Heartbeat):
             answers = self._heartbeat(incarnation, message, now)
         elif isinstance(message, DirectiveAck):
@@ -121,10 +121,10 @@ class MonitorState:
             self.stop(message.reason, now)
         elif isinstance(message, StatusRequest):
             self._supervisor = Member(
-                "supervisor", 0, incarnation, address, {}, heard_at=self._active_clock.seconds
+                "supervisor", 0, incarnation, routing_id, {}, heard_at=self._active_clock.seconds
             )
             answers = [Status(status_text(self.status() | {"answers": envelope.sequence}))]
-        return [OutgoingMessage(address, answer) for answer in answers]
+        return [OutgoingMessage(routing_id, answer) for answer in answers]
 
     def observe_time(self, now: float) -> list[OutgoingMessage]:
         """Notice silence, ask the plug-ins, send what is due, go on with the end."""
@@ -136,7 +136,9 @@ class MonitorState:
             self.report.silent(member)
         if self._registry.revision != self._sent_revision:
             self._sent_revision = self._registry.revision
-            messages = [OutgoingMessage(m.address, self._peers()) for m in self._registry.members]
+            messages = [
+                OutgoingMessage(m.routing_id, self._peers()) for m in self._registry.members
+            ]
         self._channel.meet(self._receivers())
         if self._best_due:
             self._offer_best()
@@ -184,12 +186,12 @@ class MonitorState:
             return []  # it asks again
         return [Number(self._registry.hand_out(incarnation, role, self._active_clock.seconds))]
 
-    def _hello(self, address: bytes, incarnation: str, hello: Hello) -> Message:
+    def _hello(self, routing_id: bytes, incarnation: str, hello: Hello) -> Message:
         member = Member(
             hello.role,
             hello.number,
             incarnation,
-            address,
+            routing_id,
             dict(hello.endpoints),
             heard_at=self._active_clock.seconds,
             host=hello.host,

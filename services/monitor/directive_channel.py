@@ -138,7 +138,7 @@ class DirectiveChannel:
                             "event=directive_not_acknowledged id=%d name=%s times=%d",
                             *(delivery.id, delivery.name, delivery.times),
                         )
-                    messages.append(OutgoingMessage(receiver.address, payload))
+                    messages.append(OutgoingMessage(receiver.routing_id, payload))
         return messages
 
     def gauges(self) -> dict[str, float]:

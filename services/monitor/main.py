@@ -105,8 +105,8 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
     while state.phase is not Phase.OVER:
         with meter.waiting("messages"):
             received = server.receive(_LOOK_EVERY_S)
-        for address, envelope in received:
-            _send(server, state.take(address, envelope, clock()))
+        for routing_id, envelope in received:
+            _send(server, state.take(routing_id, envelope, clock()))
         now = clock()
         if context.stop:
             if context.contained:
@@ -168,4 +168,4 @@ def _open_registry(config: Config) -> Registry:
 
 def _send(server: Server, messages: list[OutgoingMessage]) -> None:
     for message in messages:
-        server.send(message.address, message.message)
+        server.send(message.routing_id, message.message)

@@ -21,7 +21,7 @@ class Member:
 
     Attributes:
         number: of the name, e.g. 3 of actor-3.
-        address: where to send to it: its routing id.
+        routing_id: of its socket, where messages to it go.
         heard_at: when it last said anything, in seconds of the clock that the registry is given.
         host: the machine's name.
         pid: of the process, on its own machine.
@@ -30,7 +30,7 @@ class Member:
     role: str
     number: int
     incarnation: str
-    address: bytes
+    routing_id: bytes
     endpoints: dict[str, str]
     heard_at: float
     host: str = ""
@@ -58,7 +58,7 @@ class Member:
 class OutgoingMessage:
     """A message to a member, by its routing id."""
 
-    address: bytes
+    routing_id: bytes
     message: Message
 
 

@@ -31,7 +31,7 @@ def reply_of(artifact: Artifact) -> ArtifactReply:
         graph=_text_of(artifact.graph),
         tensors=dict(artifact.tensors),
         probe_observations=dict(artifact.probe_observations),
-        probe_logits=artifact.probe_logits,
+        probe_parameters=artifact.probe_parameters,
         fidelity={name: float(value) for name, value in vars(artifact.fidelity).items()},
         latency_ms={str(size): ms for size, ms in artifact.latency_ms.items()},
         min_action_prob=artifact.min_action_prob,
@@ -55,7 +55,7 @@ def artifact_of(reply: ArtifactReply) -> Artifact:
             graph=_graph_of(reply.graph),
             tensors=reply.tensors,
             probe_observations=reply.probe_observations,
-            probe_logits=reply.probe_logits,
+            probe_parameters=reply.probe_parameters,
             fidelity=Fidelity(**fidelity, **whole),  # type: ignore[arg-type]
             latency_ms={int(size): ms for size, ms in reply.latency_ms.items()},
             min_action_prob=reply.min_action_prob,

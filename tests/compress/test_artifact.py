@@ -27,7 +27,7 @@ from compress import (
 )
 from compress.methods.quantizer import Quantizer, has_vnni
 from compress.runtimes.graph_cache import GraphCache
-from tests.support.acting import Acting, logits_of
+from tests.support.acting import Acting, parameters_of
 from tests.support.architectures import altered
 
 _SOME = distribution_of(ActionSpec(4))
@@ -95,7 +95,7 @@ def test_every_other_field_is_in_the_digest_too(small) -> None:
             {OBSERVATION: flipped(artifact.probe_observations[OBSERVATION])},
             {"other": artifact.probe_observations[OBSERVATION]},
         ],
-        "probe_logits": [flipped(artifact.probe_logits)],
+        "probe_parameters": [flipped(artifact.probe_parameters)],
         "fidelity": [
             replace(artifact.fidelity, **{f.name: getattr(artifact.fidelity, f.name) + 1})
             for f in fields(Fidelity)
@@ -156,17 +156,17 @@ def _nan(artifact, small):
 
 
 def _another_probe(artifact, small):
-    return sealed(replace(artifact, probe_logits=artifact.probe_logits + 0.05))
+    return sealed(replace(artifact, probe_parameters=artifact.probe_parameters + 0.05))
 
 
 def _nan_probe(artifact, small):
-    return sealed(replace(artifact, probe_logits=artifact.probe_logits * np.nan))
+    return sealed(replace(artifact, probe_parameters=artifact.probe_parameters * np.nan))
 
 
 def _infinite_probe(artifact, small):
-    spoilt = artifact.probe_logits.copy()
+    spoilt = artifact.probe_parameters.copy()
     spoilt[0, 0] = np.inf  # it would allow the others everything
-    return sealed(replace(artifact, probe_logits=spoilt))
+    return sealed(replace(artifact, probe_parameters=spoilt))
 
 
 def _probe_of_another_leaf(artifact, small):
@@ -179,13 +179,13 @@ def _empty_probe(artifact, small):
         replace(
             artifact,
             probe_observations={OBSERVATION: artifact.probe_observations[OBSERVATION][:0]},
-            probe_logits=artifact.probe_logits[:0],
+            probe_parameters=artifact.probe_parameters[:0],
         )
     )
 
 
-def _too_few_logits(artifact, small):
-    return sealed(replace(artifact, probe_logits=artifact.probe_logits[:1]))
+def _too_few_parameters(artifact, small):
+    return sealed(replace(artifact, probe_parameters=artifact.probe_parameters[:1]))
 
 
 def _weights_of_another_version(artifact, small):
@@ -224,13 +224,13 @@ _SPOILS = {
     _damaged: "damaged",
     _missing_tensor: "missing or unknown tensors .*hidden.0.bias",
     _nan: "weights.'hidden.0.weight'.: not finite",
-    _another_probe: "the probe's logits differ .* by more than 0.00",
-    _nan_probe: "its probe says nothing",
-    _infinite_probe: "its probe says nothing",
+    _another_probe: "the probe's parameters differ .* by more than 0.00",
+    _nan_probe: "its probe is unusable",
+    _infinite_probe: "its probe is unusable",
     _probe_of_another_leaf: "1 leaves in its probe, expected observation",
-    _empty_probe: "its probe says nothing",
-    _too_few_logits: "the probe's logits differ",
-    _weights_of_another_version: "the probe's logits differ",
+    _empty_probe: "its probe is unusable",
+    _too_few_parameters: "the probe's parameters differ",
+    _weights_of_another_version: "the probe's parameters differ",
     _no_such_runtime_for_int8: "cannot be run",
     _no_such_kernel: "cannot be run",
     _floor_that_leaves_nothing: "min_action_prob 0.4",
@@ -243,14 +243,14 @@ def test_what_is_refused_leaves_the_old_policy_acting(small, spoil) -> None:
     runtime = Acting(ArtifactRuntime(small.images))
     runtime.load(make_artifact(small, "fp16", min_action_prob=0.05))
     observations = small.observations(small.images, 5, seed=3)
-    before = runtime.logits(observations)
+    before = runtime.parameters(observations)
     spoilt = spoil(make_artifact(small, seed=2), small)
     with pytest.raises(RefusedArtifact, match=_SPOILS[spoil]):
         runtime.load(spoilt)
-    np.testing.assert_allclose(runtime.logits(observations), before, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(runtime.parameters(observations), before, rtol=1e-5, atol=1e-6)
     # and the next good one is taken
     runtime.load(make_artifact(small, "int8"))
-    assert np.abs(runtime.logits(observations) - before).max() > 1e-3
+    assert np.abs(runtime.parameters(observations) - before).max() > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -258,16 +258,16 @@ def test_what_is_refused_leaves_the_old_policy_acting(small, spoil) -> None:
     # as shares of the largest logit: half precisions and int8 may round otherwise elsewhere
     [("onnx", 1e-3), ("fp16", 1e-2), ("bf16", 5e-2), ("int8", 5e-2)],
 )
-def test_probes_may_differ_by_what_another_processor_rounds_otherwise(small, name, largest) -> None:
+def test_probes_may_differ_by_what_another_cpu_rounds_otherwise(small, name, largest) -> None:
     artifact = make_artifact(small, name)
     executable = GraphCache().executable(artifact.graph, artifact.tensors)
-    size = float(np.abs(artifact.probe_logits).max())
+    size = float(np.abs(artifact.probe_parameters).max())
     for share, refused in ((0.9, False), (1.1, True)):
-        spoilt = artifact.probe_logits.copy()
+        spoilt = artifact.probe_parameters.copy()
         spoilt[1, 2] += share * largest * size
-        changed = replace(artifact, probe_logits=spoilt)
+        changed = replace(artifact, probe_parameters=spoilt)
         if refused:
-            with pytest.raises(RefusedArtifact, match="does this processor compute int8 otherwise"):
+            with pytest.raises(RefusedArtifact, match="does this CPU compute int8 otherwise"):
                 check_probe(changed, executable)
         else:
             check_probe(changed, executable)
@@ -285,13 +285,13 @@ def test_the_probe_sees_old_weights_among_the_new_ones_of_a_policy_that_has_just
         young = policy.become(policy.graph, {**policy.tensors, **head})
         made[seed] = make_chain(name).compress(young, context)
     new = made[2]
-    assert np.abs(new.probe_logits).max() < 0.1
+    assert np.abs(new.probe_parameters).max() < 0.1
     runtime = Acting(ArtifactRuntime(small.images))
     runtime.load(new)
     mixed = [tensor for tensor in new.tensors if tensor.endswith(".weight")]
     for tensor in mixed:
         stale = {**new.tensors, tensor: made[1].tensors[tensor]}
-        with pytest.raises(RefusedArtifact, match="the probe's logits differ"):
+        with pytest.raises(RefusedArtifact, match="the probe's parameters differ"):
             runtime.load(sealed(replace(new, tensors=stale)))
     assert len(mixed) == 5
 
@@ -304,8 +304,8 @@ def test_a_probe_is_two_visited_observations_and_what_the_runtime_said(small) ->
         assert any(np.array_equal(observation, other) for other in visited)
     runtime = Acting(ArtifactRuntime(small.images))
     runtime.load(artifact)
-    answer = runtime.logits(probes)
-    np.testing.assert_allclose(answer, artifact.probe_logits, rtol=1e-5, atol=1e-6)
+    answer = runtime.parameters(probes)
+    np.testing.assert_allclose(answer, artifact.probe_parameters, rtol=1e-5, atol=1e-6)
     assert answer.shape == (2, 3)
 
 
@@ -355,7 +355,7 @@ def test_a_chains_fidelity_is_measured_on_what_its_artifact_answers(small) -> No
     runtime.load(artifact)
     original.load(policy.tensors)
     kls, same = by_loops(
-        original.logits(context.observations), runtime.logits(context.observations)
+        original.parameters(context.observations), runtime.parameters(context.observations)
     )
     fidelity = artifact.fidelity
     assert fidelity.kl_mean == pytest.approx(sum(kls) / 40, rel=1e-3, abs=1e-7)
@@ -392,7 +392,7 @@ def test_actors_act_with_the_least_probability_of_their_artifact(small) -> None:
     executable = runtime.load(artifact)  # the probe is compared without it
     acting = PolicySnapshot(executable, artifact.at, artifact.chain, artifact.min_action_prob)
     choice = act(acting, _SOME, {OBSERVATION: observations}, (), np.random.default_rng(0))
-    p = np.exp(logits_of(runtime.load(make_artifact(small)), observations).astype(np.float64))
+    p = np.exp(parameters_of(runtime.load(make_artifact(small)), observations).astype(np.float64))
     p = 0.4 * p / p.sum(axis=1, keepdims=True) + 0.2  # of three actions
     np.testing.assert_allclose(np.exp(choice.parameters), p, rtol=1e-4)
     taken = p[np.arange(8), choice.actions]
@@ -402,7 +402,7 @@ def test_actors_act_with_the_least_probability_of_their_artifact(small) -> None:
 def make_and_run(small, seed, observations):
     runtime = Acting(OnnxRuntime(small.images))
     runtime.load(small.tensors(small.images, seed))
-    return runtime.logits(observations)
+    return runtime.parameters(observations)
 
 
 def test_bytes_are_those_of_the_tensors(small) -> None:
@@ -445,5 +445,5 @@ def test_more_graphs_than_are_kept_still_run_with_their_own_weights(small) -> No
         alone = Acting(ArtifactRuntime(small.images))
         alone.load(artifact)
         np.testing.assert_allclose(
-            runtime.logits(observations), alone.logits(observations), rtol=1e-5, atol=1e-6
+            runtime.parameters(observations), alone.parameters(observations), rtol=1e-5, atol=1e-6
         )

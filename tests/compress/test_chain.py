@@ -161,7 +161,7 @@ def test_the_chain_of_no_links_is_the_policy_itself(small) -> None:
     plain.load(policy.tensors)
     observations = small.observations(small.images, 4)
     np.testing.assert_allclose(
-        runtime.logits(observations), plain.logits(observations), rtol=1e-4, atol=1e-5
+        runtime.parameters(observations), plain.parameters(observations), rtol=1e-4, atol=1e-5
     )
 
 
@@ -219,8 +219,8 @@ def test_what_a_link_of_ones_own_raises_comes_out_and_the_chain_goes_on(small) -
     runtime.load(artifact)
     plain.load({name: tensor / np.float32(2) for name, tensor in later.tensors.items()})
     observations = small.observations(small.images, 8, seed=5)
-    expected = plain.logits(observations)
-    difference = np.abs(runtime.logits(observations) - expected).max()
+    expected = plain.parameters(observations)
+    difference = np.abs(runtime.parameters(observations) - expected).max()
     assert difference < 0.06 * np.abs(expected).max()
 
 
@@ -364,5 +364,5 @@ def test_compression_leaves_the_policy_as_it_was(small) -> None:
     chain = chain_of(Distiller(first_steps=2), int8(), ONNX())
     runtime = Acting(ArtifactRuntime(small.images))
     runtime.load(chain.compress(policy, Context(observations)))
-    runtime.logits(observations)
+    runtime.parameters(observations)
     assert all(np.array_equal(policy.tensors[name], kept[name]) for name in kept)

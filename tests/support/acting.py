@@ -11,7 +11,7 @@ from aclearn.rollout import Executable
 from aclearn.types import OBSERVATION
 
 
-def logits_of(executable: Executable, observations: NDArray[Any]) -> NDArray[np.float32]:
+def parameters_of(executable: Executable, observations: NDArray[Any]) -> NDArray[np.float32]:
     """Parameters `[N, P]` of observations `[N, *shape]`."""
     return executable.step({OBSERVATION: observations}).parameters
 
@@ -26,5 +26,5 @@ class Acting:
         self.executable: Executable = self.runtime.load(given)
         return self.executable
 
-    def logits(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        return logits_of(self.executable, observations)
+    def parameters(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        return parameters_of(self.executable, observations)

@@ -17,8 +17,8 @@ from compress.graphs.graph_network import GraphNetwork
 from compress.methods.quantizer import has_vnni
 from compress.runtimes import torch_runtime
 from compress.runtimes.torch_runtime import TorchRuntime
-from tests.support.acting import logits_of
-from tests.support.integer_policies import integer_logits
+from tests.support.acting import parameters_of
+from tests.support.integer_policies import integer_parameters
 
 _OBSERVATIONS = 2
 #: How far answers may be from what float64 gives, as a share of the largest logit (or of 1), by
@@ -44,7 +44,7 @@ def observations_of(architecture):
     return np.ascontiguousarray(blocks[..., :height, :width])
 
 
-def torch_logits(graph, tensors, observations):
+def torch_parameters(graph, tensors, observations):
     """What torch's plain layers compute in float64 of the stored numbers."""
     network = GraphNetwork(graph, with_value=False).load(tensors).double()
     with torch.no_grad():
@@ -55,10 +55,10 @@ def expected_of(graph, tensors, computed_in):
     """Observations, their logits, and how far from those an answer may be."""
     observations = observations_of(graph.architecture)
     if graph.precision == "int8":
-        expected = integer_logits(graph, tensors, observations)
+        expected = integer_parameters(graph, tensors, observations)
         step = tensors["policy.input_scale"] * np.max(tensors["policy.weight_scale"])
         return observations, expected, _STEPS_APART * 127 * float(step)
-    expected = torch_logits(graph, tensors, observations)
+    expected = torch_parameters(graph, tensors, observations)
     size = max(1.0, float(np.abs(expected).max()))
     return observations, expected, _TOLERANCES[computed_in] * size
 
@@ -103,7 +103,7 @@ def swaps_checked() -> Iterator[None]:
             if _saturates(given):
                 return executable
             observations, expected, tolerance = answers_of(runtime, given)
-            worst = float(np.abs(logits_of(executable, observations) - expected).max())
+            worst = float(np.abs(parameters_of(executable, observations) - expected).max())
             if not worst <= tolerance:
                 wrong.append(
                     f"{kind.__name__}: what was loaded gives logits that are off by {worst:.3g}, "

@@ -54,7 +54,7 @@ def some_observations(architecture, count: int, seed: int = 0):
     return rng.normal(size=(count, *architecture.observation_shape)).astype(np.float32)
 
 
-def float64_logits(architecture, tensors, observations):
+def float64_parameters(architecture, tensors, observations):
     """The mlp by hand."""
     x = observations.astype(np.float64)
     for i in range(len(parts_of(architecture).hidden)):

@@ -7,7 +7,7 @@ import numpy as np
 from tests.support.layer_walk import by_unit, multiplied, walk
 
 
-def integer_logits(graph, tensors, observations):
+def integer_parameters(graph, tensors, observations):
     """The int8 network with int64 sums, float64 scales and rounding half to even."""
 
     def quantised(x, end):

@@ -126,7 +126,7 @@ def samples_of_messages() -> dict[str, Any]:
                 "bf16": np.array([0x3F80], np.uint16),
             },
             probe_observations={"screen": np.zeros((1, 1, 2, 2), np.uint8)},
-            probe_logits=np.array([[0.5, -0.5]], np.float32),
+            probe_parameters=np.array([[0.5, -0.5]], np.float32),
             fidelity={"kl_mean": 0.25},
             latency_ms={"1": 0.125},
             min_action_prob=0.0,

@@ -28,7 +28,7 @@ def some_observations(architecture, count, seed=0):
     return rng.normal(size=shape).astype(np.float32)
 
 
-def reference_logits(architecture, tensors, observations):
+def reference_parameters(architecture, tensors, observations):
     """What the torch network says, in float64: independent of kernels and memory layouts."""
     network = PolicyNetwork(architecture, seed=0)
     load_tensors(network, tensors)

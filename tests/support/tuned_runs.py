@@ -126,7 +126,7 @@ class World:
             for message in self.channel.messages(self.clock.now):
                 self.messages.append(message)
                 if not self.deaf:
-                    incarnation = message.address.decode()
+                    incarnation = message.routing_id.decode()
                     self.channel.acknowledge(incarnation, message.message.id)
                     self.workers[incarnation] = message.message.count
             wanted = self.actors_wanted
@@ -144,7 +144,7 @@ class World:
 
     def told(self) -> list[tuple[str, int]]:
         """Who was told which count of workers."""
-        return [(m.address.decode(), m.message.count) for m in self.messages]
+        return [(m.routing_id.decode(), m.message.count) for m in self.messages]
 
     def start_again(self, name: str, incarnation: str) -> None:
         """An actor's successor has said hello."""

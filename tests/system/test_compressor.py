@@ -263,7 +263,7 @@ def test_artifacts_compute_what_torch_does_of_the_weights_of_their_version(
     versions = sorted(weights.keys() & artifacts.keys())
     for version in versions:
         runtime.load(artifacts[version])
-        np.testing.assert_allclose(runtime.logits(screens), computed(version), atol=2e-6)
+        np.testing.assert_allclose(runtime.parameters(screens), computed(version), atol=2e-6)
     # and those of any other version would have been told from them
     for version, other in pairwise(versions):
         assert np.abs(computed(version) - computed(other)).max() > 2e-5

@@ -26,7 +26,7 @@ def test_a_gradient_under_bf16_is_near_that_in_fp32(make, kind) -> None:
 
 
 @pytest.mark.parametrize("kind", ["images", "flat"])
-def test_values_and_logits_keep_their_digits_under_bf16(make, kind) -> None:
+def test_values_and_parameters_keep_their_digits_under_bf16(make, kind) -> None:
     network = make.learner(getattr(make, kind)).network
     observations = torch.zeros(2, *network.architecture.observation_shape)
     if network.architecture.observation_dtype == "uint8":

@@ -11,7 +11,7 @@ from compress.graphs.graph_network import GraphNetwork
 
 
 @pytest.mark.parametrize("ranks", [(), (("policy", 1),)], ids=["whole", "factored"])
-def test_values_and_logits_keep_their_digits_under_bf16(architecture, small, ranks) -> None:
+def test_values_and_parameters_keep_their_digits_under_bf16(architecture, small, ranks) -> None:
     graph = PolicyGraph(architecture, ranks=ranks)
     tensors = {n: np.zeros(s.shape, s.dtype) for n, s in graph.tensors(with_value=True).items()}
     # nothing but the biases is left, and bf16 would make 100.5 of the first

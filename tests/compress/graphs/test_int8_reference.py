@@ -12,11 +12,11 @@ from compress import (
     Context,
     check_tensors,
 )
-from compress.graphs.int8_reference import integer_logits as torch_integers
+from compress.graphs.int8_reference import integer_parameters as torch_integers
 from compress.methods.quantizer import Quantizer, has_vnni
-from tests.support.acting import logits_of
+from tests.support.acting import parameters_of
 from tests.support.architectures import parts_of
-from tests.support.integer_policies import integer_logits
+from tests.support.integer_policies import integer_parameters
 from tests.support.quantisation import quantise, run
 
 
@@ -61,8 +61,8 @@ def test_onnx_runtime_computes_what_integers_say(small, name, reduced_range, per
     result = quantise(link, policy, context)
     check_tensors(result.graph, result.tensors)
     observations = small.observations(architecture, 40, seed=2)
-    expected = integer_logits(result.graph, result.tensors, observations)
-    logits = logits_of(run(result), observations)
+    expected = integer_parameters(result.graph, result.tensors, observations)
+    logits = parameters_of(run(result), observations)
     # one step of one number that enters the last layer
     last = dict(result.tensors)
     step = float(last["policy.input_scale"] * np.max(last["policy.weight_scale"])) * 127
@@ -90,7 +90,7 @@ def test_torch_says_what_loops_over_int64_say(small, name, per_channel) -> None:
     observations = small.observations(architecture, 40, seed=2)
     np.testing.assert_allclose(
         torch_integers(result.graph, result.tensors, observations),
-        integer_logits(result.graph, result.tensors, observations),
+        integer_parameters(result.graph, result.tensors, observations),
         rtol=1e-12,
         atol=1e-12,
     )

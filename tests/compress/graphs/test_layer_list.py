@@ -36,11 +36,11 @@ def test_torch_onnx_and_numpy_compute_the_same_of_every_preset(name, small) -> N
     load_tensors(module, tensors)
     runtime.load(tensors)
     with torch.no_grad():
-        torch_logits, torch_values = module(torch.from_numpy(observations))
+        torch_parameters, torch_values = module(torch.from_numpy(observations))
     scale = np.abs(logits).max()
-    np.testing.assert_allclose(torch_logits.numpy(), logits, rtol=0, atol=1e-5 * scale)
+    np.testing.assert_allclose(torch_parameters.numpy(), logits, rtol=0, atol=1e-5 * scale)
     np.testing.assert_allclose(torch_values.numpy(), values, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(runtime.logits(observations), logits, rtol=0, atol=1e-5 * scale)
+    np.testing.assert_allclose(runtime.parameters(observations), logits, rtol=0, atol=1e-5 * scale)
 
 
 def with_leaky_relu(architecture):
@@ -87,7 +87,7 @@ def test_a_kind_of_layer_is_added_in_one_place_for_torch_and_in_one_for_onnx(
     with torch.no_grad():
         logits, _ = module(torch.from_numpy(observations))
     np.testing.assert_allclose(logits.numpy(), expected, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(runtime.logits(observations), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(runtime.parameters(observations), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_units_that_an_unknown_layer_reads_stay(small) -> None:

@@ -429,7 +429,7 @@ def test_what_actors_run_after_each_swap_is_the_student_of_the_new_version(
         runtime.load(artifact)
         assert artifact.at == policy.at
         expected, _ = outputs(student, context.memory(distiller.state_key)["tensors"], observations)
-        answers.append(runtime.logits(observations))
+        answers.append(runtime.parameters(observations))
         assert np.abs(answers[-1] - expected).max() < share * np.abs(expected).max()
     # the students of two versions are further apart than that
     for one, other in itertools.pairwise(answers):

@@ -67,7 +67,7 @@ def compress(link, architecture, tensors):
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_raw_pixels_give_the_same_logits_and_values(name) -> None:
+def test_raw_pixels_give_the_same_parameters_and_values(name) -> None:
     architecture = ARCHITECTURES[name]
     tensors = some_tensors(architecture, 1)
     result = compress(Fusion(), architecture, tensors)
@@ -183,7 +183,7 @@ def test_actors_see_the_new_weights_after_every_version(architecture, items, tol
         artifact = chain.compress(policy, context)
         assert artifact.graph == chain.plan(architecture)
         actor.load(artifact)
-        answers.append(actor.logits(observations))
+        answers.append(actor.parameters(observations))
         expected, _ = reference(architecture, tensors, observations)
         assert np.abs(answers[-1] - expected).max() < tolerance * np.abs(expected).max()
     assert min(np.abs(answers[i] - answers[i - 1]).max() for i in (1, 2)) > 0.2

@@ -11,7 +11,7 @@ from compress.graphs.policy_graph import stored_as_float32
 from compress.methods.quantizer import Quantizer, to_bfloat16, to_float16
 from compress.runtimes import torch_runtime
 from tests.support.acting import Acting
-from tests.support.random_policies import reference_logits
+from tests.support.random_policies import reference_parameters
 
 
 def finite_floats():
@@ -69,8 +69,8 @@ def test_halves_act_as_the_rounded_weights_do(small, architecture, precision) ->
     observations = small.observations(architecture, 16)
     runtime = Acting(ArtifactRuntime(architecture))
     runtime.load(artifact)
-    expected = reference_logits(architecture, rounded, observations)
-    np.testing.assert_allclose(runtime.logits(observations), expected, rtol=1e-4, atol=1e-5)
+    expected = reference_parameters(architecture, rounded, observations)
+    np.testing.assert_allclose(runtime.parameters(observations), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("hardware", [True, False])
@@ -90,7 +90,7 @@ def test_torch_computes_in_halves_only_where_the_processor_has_them(
     acting = Acting(ArtifactRuntime(small.images))
     acting.load(artifact)
     error = np.abs(
-        acting.logits(observations) - reference_logits(small.images, rounded, observations)
+        acting.parameters(observations) - reference_parameters(small.images, rounded, observations)
     ).max()
     # in halves each activation is rounded, to 11 bits or to 8; in fp32 none is
     least, most = (1e-4, 0.05) if hardware else (0.0, 2e-5)

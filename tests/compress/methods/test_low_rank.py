@@ -443,7 +443,7 @@ def test_actors_see_the_new_weights_after_every_version(items) -> None:
         assert artifact.graph == chain.plan(IMAGES)
         assert len(artifact.graph.ranks) == (3 if "convolutions" in str(items) else 2)
         actor.load(artifact)
-        answers.append(actor.logits(observations))
+        answers.append(actor.parameters(observations))
         multiplied = dict(tensors)
         for name, rank in artifact.graph.ranks:
             weight = tensors[f"{name}.weight"]
@@ -471,8 +471,8 @@ def test_factored_policies_can_be_quantised_in_every_version(precision, toleranc
         policy = Policy.of(IMAGES, tensors, PolicyVersion(0, version))
         actor.load(chain.compress(policy, context))
         exact_actor.load(exact_chain.compress(policy, exact_context))
-        expected = exact_actor.logits(observations)
-        error = np.abs(actor.logits(observations) - expected).max() / np.abs(expected).max()
+        expected = exact_actor.parameters(observations)
+        error = np.abs(actor.parameters(observations) - expected).max() / np.abs(expected).max()
         assert 0.0 < error < tolerance
 
 
@@ -494,8 +494,8 @@ def test_a_basis_that_is_computed_afresh_is_calibrated_at_once() -> None:
         policy = Policy.of(IMAGES, tensors, PolicyVersion(0, version))
         actor.load(chain.compress(policy, context))
         exact_actor.load(exact_chain.compress(policy, exact_context))
-        expected = exact_actor.logits(observations)
-        error = np.abs(actor.logits(observations) - expected).max() / np.abs(expected).max()
+        expected = exact_actor.parameters(observations)
+        error = np.abs(actor.parameters(observations) - expected).max() / np.abs(expected).max()
         assert error < 0.1
         counts.append(context.memory(quantizer.state_key)["calibrations"])
         breaks.append(context.breaks)

@@ -324,7 +324,7 @@ def test_actors_see_the_new_weights_after_every_version(links) -> None:
         removed = least_important(IMAGES, artifact.graph.architecture, chosen)
         fixed = {layer: dict.fromkeys(units, 0.0) for layer, units in removed.items()}
         logits, _, _ = slow_forward(IMAGES, tensors, observations, fixed)
-        answers.append(actor.logits(observations))
+        answers.append(actor.parameters(observations))
         np.testing.assert_allclose(answers[-1], logits, rtol=1e-3, atol=1e-4)
     assert min(np.abs(answers[i] - answers[i - 1]).max() for i in (1, 2)) > 0.05
 
@@ -360,7 +360,7 @@ def test_actors_see_the_new_weights_with_corrections_measured_before_them() -> N
             small, {name: narrow[name] + changes[name] for name in narrow}, observations
         )
         size = np.abs(expected).max()
-        assert np.abs(actor.logits(observations) - expected).max() < 0.01 * size
+        assert np.abs(actor.parameters(observations) - expected).max() < 0.01 * size
         # other corrections could not have passed
         others, _, _ = slow_forward(small, narrow if measured else fresh, observations)
         assert np.abs(others - expected).max() > 0.05 * size
@@ -378,8 +378,8 @@ def test_a_chain_prunes_then_factors_and_quantises() -> None:
     exact = float_chain.compress(Policy.of(IMAGES, tensors), Context(visited))
     reference = Acting(ArtifactRuntime(IMAGES))
     reference.load(exact)
-    expected = reference.logits(visited)
-    error = np.abs(actor.logits(visited) - expected).max()
+    expected = reference.parameters(visited)
+    error = np.abs(actor.parameters(visited) - expected).max()
     assert 0.0 < error < 0.1 * np.abs(expected).max()
 
 

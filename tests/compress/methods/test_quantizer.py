@@ -30,12 +30,12 @@ from compress.methods.quantizer import (
     has_vnni,
     quantise_weight,
 )
-from tests.support.acting import logits_of
+from tests.support.acting import parameters_of
 from tests.support.architectures import altered
-from tests.support.integer_policies import integer_logits
+from tests.support.integer_policies import integer_parameters
 from tests.support.layer_walk import outputs
 from tests.support.quantisation import quantise, run
-from tests.support.random_policies import reference_logits
+from tests.support.random_policies import reference_parameters
 
 
 @pytest.mark.parametrize(("reduced_range", "most"), [(False, 127), (True, 63)])
@@ -224,11 +224,11 @@ def test_dead_nearly_dead_and_constant_layers_keep_what_they_give(
     link = Quantizer(per_channel=per_channel, reduced_range=not has_vnni())
     result = quantise(link, policy, Context(observations))
     check_tensors(result.graph, result.tensors)
-    logits = logits_of(run(result), observations)
-    expected = reference_logits(small.images, tensors, observations)
+    logits = parameters_of(run(result), observations)
+    expected = reference_parameters(small.images, tensors, observations)
     assert np.abs(logits - expected).max() <= 0.06 * np.abs(expected).max()
     # no sum leaves the range of an int32
-    integer_logits(result.graph, result.tensors, observations)
+    integer_parameters(result.graph, result.tensors, observations)
 
 
 def test_versions_between_calibrations_are_quantised_with_the_known_ranges(small) -> None:
@@ -407,6 +407,6 @@ def test_other_networks_are_computed_too(small, changes) -> None:
     observations = small.observations(architecture, 16)
     link = Quantizer(reduced_range=not has_vnni())
     result = quantise(link, policy, Context(observations))
-    logits = logits_of(run(result), observations)
-    expected = integer_logits(result.graph, result.tensors, observations)
+    logits = parameters_of(run(result), observations)
+    expected = integer_parameters(result.graph, result.tensors, observations)
     np.testing.assert_allclose(logits, expected, atol=0.01 * np.abs(expected).max())

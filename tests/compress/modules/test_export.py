@@ -18,7 +18,7 @@ from compress.modules.export import _is_near, export_module
 from compress.modules.pruning import prune_module
 from compress.runtimes.onnx_runtime import load_session
 from compress.runtimes.optimised_onnx import Skeleton
-from tests.support.acting import Acting, logits_of
+from tests.support.acting import Acting, parameters_of
 
 torch.manual_seed(0)
 
@@ -214,10 +214,10 @@ def test_our_graphs_compute_what_torch_s_exporter_writes(architecture) -> None:
     tensors = {n: p.detach().numpy().copy() for n, p in network.named_parameters()}
     policy = Acting(OnnxRuntime(architecture))
     policy.load(tensors)
-    np.testing.assert_allclose(policy.logits(x), expected, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(policy.parameters(x), expected, rtol=1e-3, atol=1e-4)
     graph = PolicyGraph(architecture, runtime="onnx", static=True)
     executable = load_session(Skeleton(build_onnx(graph)), graph, tensors)
-    np.testing.assert_allclose(logits_of(executable, x), expected, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(parameters_of(executable, x), expected, rtol=1e-3, atol=1e-4)
     # and the module of the graph, exported in its turn
     module = GraphNetwork(PolicyGraph(architecture), with_value=False).eval()
     load_tensors(module, {n: tensors[n] for n, _ in module.named_parameters()})

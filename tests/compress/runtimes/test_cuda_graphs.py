@@ -19,7 +19,7 @@ from compress.runtimes.cuda_graphs import CudaGraphRunnerPool, batch_sizes, padd
 from compress.runtimes.cuda_runtime import CudaGraphRuntime
 from compress.runtimes.cuda_stream import CudaStream
 from compress.runtimes.torch_runtime import TorchRuntime
-from tests.support.acting import Acting, logits_of
+from tests.support.acting import Acting, parameters_of
 
 IMAGES = build_architecture("tiny", (2, 8, 8), "uint8", 3, (Convolution(4, 4, 2),), (6,))
 FLAT = build_architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True)
@@ -116,7 +116,7 @@ def _observations(architecture, count, seed=0):
 def _expected(architecture, seed, observations):
     plain = Acting(TorchRuntime(architecture))
     plain.load(_tensors(architecture, seed))
-    return plain.logits(observations)
+    return plain.parameters(observations)
 
 
 def _assert_close(got, expected) -> None:
@@ -158,7 +158,9 @@ def test_every_count_is_answered_row_by_row_whatever_it_is_padded_with(architect
     # large ones first: what they leave behind is the padding of the smaller ones
     for count in (8, 5, 3, 7, 1, 2, 20):
         observations = _observations(architecture, count, seed=count)
-        _assert_close(policy.runtime.logits(observations), _expected(architecture, 1, observations))
+        _assert_close(
+            policy.runtime.parameters(observations), _expected(architecture, 1, observations)
+        )
     [stream] = policy.streams
     assert stream.captured == 4  # 8, 4, 1 and 2
     assert stream.replayed == 6  # all but the 20, which are more than a captured step holds
@@ -171,7 +173,7 @@ def test_new_weights_go_into_the_steps_that_are_captured_already() -> None:
     answers = []
     for seed in (1, 2, 3):
         policy.runtime.load(_tensors(IMAGES, seed))
-        answers.append(policy.runtime.logits(observations))
+        answers.append(policy.runtime.parameters(observations))
         _assert_close(answers[-1], _expected(IMAGES, seed, observations))
     assert np.abs(answers[0] - answers[1]).max() > 0.05
     assert policy.captured == 1
@@ -183,12 +185,14 @@ def test_weights_that_lie_on_the_device_act_as_those_that_were_carried_there() -
     for seed in (1, 2):
         there = {name: torch.tensor(tensor) for name, tensor in _tensors(IMAGES, seed).items()}
         policy.runtime.executable = policy.runtime.runtime.load_on_device(there)
-        _assert_close(policy.runtime.logits(observations), _expected(IMAGES, seed, observations))
+        _assert_close(
+            policy.runtime.parameters(observations), _expected(IMAGES, seed, observations)
+        )
     there["hidden.0.weight"] = there["hidden.0.weight"].clone()
     there["hidden.0.weight"][2, 3] = float("nan")
     with pytest.raises(RefusedTensors, match=r"not finite: hidden\.0\.weight$"):
         policy.runtime.executable = policy.runtime.runtime.load_on_device(there)
-    _assert_close(policy.runtime.logits(observations), _expected(IMAGES, 2, observations))
+    _assert_close(policy.runtime.parameters(observations), _expected(IMAGES, 2, observations))
 
 
 def test_an_executable_stays_what_it_was_when_the_next_version_comes() -> None:
@@ -200,16 +204,17 @@ def test_an_executable_stays_what_it_was_when_the_next_version_comes() -> None:
         executables.append(policy.runtime.executable)
     for seed in (1, 2, 1):
         _assert_close(
-            logits_of(executables[seed - 1], observations), _expected(IMAGES, seed, observations)
+            parameters_of(executables[seed - 1], observations),
+            _expected(IMAGES, seed, observations),
         )
 
 
 def test_an_answer_stays_what_it_was_when_the_next_one_comes() -> None:
     policy = Policy()
     policy.runtime.load(_tensors(IMAGES, 1))
-    first = policy.runtime.logits(_observations(IMAGES, 2, seed=1))
+    first = policy.runtime.parameters(_observations(IMAGES, 2, seed=1))
     kept = first.copy()
-    policy.runtime.logits(_observations(IMAGES, 2, seed=2))
+    policy.runtime.parameters(_observations(IMAGES, 2, seed=2))
     np.testing.assert_array_equal(first, kept)
 
 
@@ -228,7 +233,7 @@ def test_threads_compute_at_the_same_time_each_with_the_version_that_it_has() ->
             seed = (index + turn) % 3
             count = 1 + turn % 5
             _assert_close(
-                logits_of(executables[seed], observations[:count]), expected[seed][:count]
+                parameters_of(executables[seed], observations[:count]), expected[seed][:count]
             )
 
     with ThreadPoolExecutor(4) as pool:
@@ -243,7 +248,9 @@ def test_a_step_that_cannot_be_captured_runs_as_it_is_and_says_so_once(caplog) -
     with caplog.at_level(logging.WARNING):
         for count in (1, 3, 8, 3):
             observations = _observations(IMAGES, count)
-            _assert_close(policy.runtime.logits(observations), _expected(IMAGES, 1, observations))
+            _assert_close(
+                policy.runtime.parameters(observations), _expected(IMAGES, 1, observations)
+            )
     [record] = caplog.records
     assert record.getMessage().startswith("event=capture_failed device=cpu batch=1 reason=")
     assert "not permitted when stream is capturing" in record.getMessage()
@@ -255,7 +262,7 @@ def test_after_a_capture_that_failed_none_is_tried_and_those_that_there_are_go_o
     policy.runtime.load(_tensors(IMAGES, 1))
     for count in (2, 4, 8, 2):  # 8 would ask a third time, of an empty list
         observations = _observations(IMAGES, count)
-        _assert_close(policy.runtime.logits(observations), _expected(IMAGES, 1, observations))
+        _assert_close(policy.runtime.parameters(observations), _expected(IMAGES, 1, observations))
     [stream] = policy.streams
     assert (stream.captured, stream.replayed, len(caplog.records)) == (1, 2, 1)
 
@@ -265,9 +272,11 @@ def test_an_error_leaves_a_runner_that_goes_on_with_the_right_weights() -> None:
     for seed in (1, 2):
         policy.runtime.load(_tensors(IMAGES, seed))
         with pytest.raises(TypeError):
-            policy.runtime.logits(_observations(IMAGES, 2).astype(np.float64))
+            policy.runtime.parameters(_observations(IMAGES, 2).astype(np.float64))
         observations = _observations(IMAGES, 2)
-        _assert_close(policy.runtime.logits(observations), _expected(IMAGES, seed, observations))
+        _assert_close(
+            policy.runtime.parameters(observations), _expected(IMAGES, seed, observations)
+        )
     [stream] = policy.streams
     assert stream.waits == 4  # also after the errors
 
@@ -276,7 +285,7 @@ def test_observations_of_another_shape_are_refused_and_not_stretched() -> None:
     policy = Policy()
     policy.runtime.load(_tensors(IMAGES, 1))
     with pytest.raises(ValueError, match=r"expected \[N, \(2, 8, 8\)\], got \(3, 1, 8, 8\)"):
-        policy.runtime.logits(_observations(IMAGES, 3)[:, :1])
+        policy.runtime.parameters(_observations(IMAGES, 3)[:, :1])
 
 
 def test_weights_that_do_not_fit_are_refused_and_the_old_ones_stay() -> None:
@@ -285,7 +294,7 @@ def test_weights_that_do_not_fit_are_refused_and_the_old_ones_stay() -> None:
     with pytest.raises(RefusedTensors, match="missing or unknown tensors"):
         policy.runtime.load(_tensors(FLAT, 2))
     observations = _observations(IMAGES, 2)
-    _assert_close(policy.runtime.logits(observations), _expected(IMAGES, 1, observations))
+    _assert_close(policy.runtime.parameters(observations), _expected(IMAGES, 1, observations))
 
 
 def test_who_finds_all_runners_busy_waits_for_one_and_not_for_ever(monkeypatch) -> None:
@@ -343,7 +352,7 @@ def test_cuda_graphs_answer_as_the_cpu_does_for_every_count_and_version(
         for count in (8, 5, 3, 7, 1, 2, 20):
             observations = _observations(architecture, count, seed=count)
             expected = _expected(architecture, seed, observations)
-            _assert_close(policy.logits(observations), expected)
+            _assert_close(policy.parameters(observations), expected)
     assert not caplog.records  # every step was captured
 
 
@@ -352,7 +361,7 @@ def test_bf16_on_a_gpu_is_close_to_fp32_and_captured(caplog) -> None:
     policy = _on_gpu(IMAGES, amp_dtype=torch.bfloat16)
     policy.load(_tensors(IMAGES, 1))
     observations = _observations(IMAGES, 5)
-    error = np.abs(policy.logits(observations) - _expected(IMAGES, 1, observations)).max()
+    error = np.abs(policy.parameters(observations) - _expected(IMAGES, 1, observations)).max()
     assert 0 < error < 0.1
     assert not caplog.records
 
@@ -371,7 +380,7 @@ def test_threads_on_a_gpu_capture_and_compute_at_the_same_time(whole_fp32, caplo
         for turn in range(200):
             seed, count = (index + turn) % 3, 1 + (index + turn) % 8
             _assert_close(
-                logits_of(executables[seed], observations[:count]), expected[seed][:count]
+                parameters_of(executables[seed], observations[:count]), expected[seed][:count]
             )
             if index == 0:
                 policy.load(_tensors(IMAGES, 5))  # copies to the device beside the captures
@@ -401,6 +410,6 @@ def test_a_step_that_waits_for_the_device_cannot_be_captured_and_runs_as_it_is(
     expected = _expected(IMAGES, 1, observations)
     monkeypatch.setattr(GraphNetwork, "forward", forward)
     for _ in range(3):
-        _assert_close(policy.logits(observations), expected)
+        _assert_close(policy.parameters(observations), expected)
     [record] = caplog.records
     assert record.getMessage().startswith("event=capture_failed device=cuda batch=4")

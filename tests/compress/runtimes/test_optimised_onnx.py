@@ -13,7 +13,7 @@ from compress.runtimes import optimised_onnx as optimised
 from compress.runtimes.graph_cache import GraphCache
 from compress.runtimes.onnx_runtime import load_session
 from compress.runtimes.optimised_onnx import Skeleton, skeleton_of
-from tests.support.acting import logits_of
+from tests.support.acting import parameters_of
 from tests.support.architectures import altered
 from tests.support.pruning_oracle import ARCHITECTURES
 from tests.support.random_policies import some_observations, some_tensors
@@ -49,7 +49,7 @@ def test_a_rewritten_graph_answers_as_the_graph_itself_for_every_version(name, c
         skeleton = skeleton_of(artifact.graph)
         assert skeleton.finished
         plain, rewritten = (
-            logits_of(load_session(made, artifact.graph, artifact.tensors), observations)
+            parameters_of(load_session(made, artifact.graph, artifact.tensors), observations)
             for made in (Skeleton(build_onnx(artifact.graph)), skeleton)
         )
         np.testing.assert_array_equal(plain, rewritten)

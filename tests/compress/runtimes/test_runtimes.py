@@ -29,9 +29,9 @@ from compress import (
 from compress.methods.quantizer import Quantizer, has_vnni
 from compress.runtimes.graph_cache import GraphCache
 from compress.runtimes.torch_runtime import TorchRuntime
-from tests.support.acting import Acting, logits_of
+from tests.support.acting import Acting, parameters_of
 from tests.support.architectures import altered, parts_of
-from tests.support.random_policies import reference_logits, some_observations, some_tensors
+from tests.support.random_policies import reference_parameters, some_observations, some_tensors
 
 
 def preset(name):
@@ -64,8 +64,8 @@ def test_after_every_swap_the_outputs_are_those_of_the_new_weights(make, name) -
     for seed in (1, 2):
         tensors = some_tensors(architecture, seed)
         runtime.load(tensors)
-        expected = reference_logits(architecture, tensors, observations)
-        answer = runtime.logits(observations)
+        expected = reference_parameters(architecture, tensors, observations)
+        answer = runtime.parameters(observations)
         assert answer.dtype == np.float32
         np.testing.assert_allclose(answer, expected, rtol=1e-4, atol=1e-4)
         answers.append(answer)
@@ -80,9 +80,9 @@ def test_a_swap_replaces_each_single_tensor(make, changed) -> None:
     observations = some_observations(SMALL, 2)
     runtime = make(SMALL)
     runtime.load(tensors)
-    before = runtime.logits(observations)
+    before = runtime.parameters(observations)
     runtime.load({**tensors, changed: tensors[changed] + np.float32(0.25)})
-    difference = float(np.abs(runtime.logits(observations) - before).max())
+    difference = float(np.abs(runtime.parameters(observations) - before).max())
     assert (difference > 1e-3) == (not changed.startswith("value"))
 
 
@@ -91,8 +91,8 @@ def test_any_number_of_observations_is_answered_row_by_row(make, count) -> None:
     runtime = make(SMALL)
     runtime.load(some_tensors(SMALL, 4))
     observations = some_observations(SMALL, count)
-    together = runtime.logits(observations)
-    alone = [runtime.logits(observations[i : i + 1])[0] for i in range(count)]
+    together = runtime.parameters(observations)
+    alone = [runtime.parameters(observations[i : i + 1])[0] for i in range(count)]
     assert together.shape == (count, 6)
     np.testing.assert_allclose(together, alone, rtol=1e-5, atol=1e-5)
 
@@ -102,11 +102,11 @@ def test_the_caller_may_reuse_its_arrays_after_a_swap(make) -> None:
     observations = some_observations(SMALL, 2)
     runtime = make(SMALL)
     runtime.load(tensors)
-    before = runtime.logits(observations)
+    before = runtime.parameters(observations)
     kept = observations.copy()
     for tensor in tensors.values():
         tensor += 1
-    np.testing.assert_allclose(runtime.logits(observations), before, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(runtime.parameters(observations), before, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(observations, kept)
 
 
@@ -118,7 +118,7 @@ def test_read_only_observations_of_a_message_are_accepted(make) -> None:
     observations = some_observations(SMALL, 2)
     view = np.frombuffer(observations.tobytes(), np.uint8).reshape(observations.shape)
     np.testing.assert_allclose(
-        runtime.logits(view), runtime.logits(observations), rtol=1e-5, atol=1e-6
+        runtime.parameters(view), runtime.parameters(observations), rtol=1e-5, atol=1e-6
     )
 
 
@@ -127,9 +127,9 @@ def test_weights_that_are_not_contiguous_are_taken_as_they_read(make) -> None:
     runtime = make(SMALL)
     runtime.load(tensors)
     observations = some_observations(SMALL, 2)
-    before = runtime.logits(observations)
+    before = runtime.parameters(observations)
     runtime.load({name: np.asfortranarray(tensor) for name, tensor in tensors.items()})
-    np.testing.assert_allclose(runtime.logits(observations), before, rtol=1e-6)
+    np.testing.assert_allclose(runtime.parameters(observations), before, rtol=1e-6)
 
 
 def _missing(tensors):
@@ -182,12 +182,12 @@ def test_weights_that_do_not_fit_are_refused_and_the_old_policy_stays(make, spoi
     runtime = make(SMALL)
     runtime.load(some_tensors(SMALL, 8))
     observations = some_observations(SMALL, 2)
-    before = runtime.logits(observations)
+    before = runtime.parameters(observations)
     tensors = some_tensors(SMALL, 9)
     spoil(tensors)
     with pytest.raises(RefusedTensors, match=_SPOILS[spoil]):
         runtime.load(tensors)
-    np.testing.assert_allclose(runtime.logits(observations), before, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(runtime.parameters(observations), before, rtol=1e-5, atol=1e-6)
 
 
 def test_large_finite_weights_are_not_taken_for_infinite_ones() -> None:
@@ -203,8 +203,8 @@ def test_bf16_answers_are_close_to_those_of_fp32() -> None:
     observations = some_observations(SMALL, 4)
     runtime = Acting(TorchRuntime(SMALL, amp_dtype=torch.bfloat16))
     runtime.load(tensors)
-    answer = runtime.logits(observations)
-    expected = reference_logits(SMALL, tensors, observations)
+    answer = runtime.parameters(observations)
+    expected = reference_parameters(SMALL, tensors, observations)
     assert answer.dtype == np.float32
     error = np.abs(answer - expected).max()
     assert 0 < error < 0.1  # bf16 keeps 8 bits: not exact, but close
@@ -243,7 +243,7 @@ def test_residual_networks_give_what_the_paper_says_after_every_swap(
         tensors = some_tensors(architecture, seed)
         runtime.load(tensors)
         expected, _ = plain_resnet(tensors, observations)
-        np.testing.assert_allclose(runtime.logits(observations), expected, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(runtime.parameters(observations), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("hidden", [(), (9,)])
@@ -261,8 +261,8 @@ def test_residual_sections_after_convolutions_and_with_other_activations_run(
     observations = some_observations(architecture, 2)
     runtime = make(architecture)
     runtime.load(tensors)
-    expected = reference_logits(architecture, tensors, observations)
-    np.testing.assert_allclose(runtime.logits(observations), expected, rtol=1e-4, atol=1e-4)
+    expected = reference_parameters(architecture, tensors, observations)
+    np.testing.assert_allclose(runtime.parameters(observations), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_an_architecture_without_hidden_layers_and_with_other_activations_runs() -> None:
@@ -272,8 +272,8 @@ def test_an_architecture_without_hidden_layers_and_with_other_activations_runs()
     observations = some_observations(architecture, 2)
     runtime = Acting(OnnxRuntime(architecture))
     runtime.load(tensors)
-    expected = reference_logits(architecture, tensors, observations)
-    np.testing.assert_allclose(runtime.logits(observations), expected, rtol=1e-4, atol=1e-4)
+    expected = reference_parameters(architecture, tensors, observations)
+    np.testing.assert_allclose(runtime.parameters(observations), expected, rtol=1e-4, atol=1e-4)
 
 
 def _int8(**settings):
@@ -332,9 +332,9 @@ def test_after_every_swap_of_an_artifact_the_outputs_are_those_of_the_new_weight
         runtime.load(
             chain.compress(Policy.of(architecture, tensors, PolicyVersion(0, version)), context)
         )
-        expected = reference_logits(architecture, tensors, observations)
+        expected = reference_parameters(architecture, tensors, observations)
         size = max(size, float(np.abs(expected).max()))
-        answer = runtime.logits(observations)
+        answer = runtime.parameters(observations)
         assert answer.dtype == np.float32
         assert np.abs(answer - expected).max() <= _CHAINS[name][1] * size
         answers.append(answer)
@@ -359,9 +359,9 @@ def test_a_graph_is_traced_once_and_each_version_computes_with_its_own_weights(m
     ]
     assert len(traces) == 1
     # after the second one was made: the first goes on with its own
-    answers = [logits_of(executable, observations) for executable in executables]
+    answers = [parameters_of(executable, observations) for executable in executables]
     for answer, tensors in zip(answers, versions, strict=True):
-        expected = reference_logits(IMAGES, tensors, observations)
+        expected = reference_parameters(IMAGES, tensors, observations)
         np.testing.assert_allclose(answer, expected, rtol=1e-4, atol=1e-4)
     assert np.abs(answers[1] - answers[0]).max() > 0.05
     other = PolicyGraph(altered(IMAGES, hidden=(9,)), runtime="torchscript", static=True)
@@ -427,9 +427,9 @@ def test_swaps_between_graphs_never_mix_them() -> None:
         tensors = some_tensors(IMAGES, 100 + version)
         policy = Policy.of(IMAGES, tensors, PolicyVersion(0, version))
         runtime.load(chains[name].compress(policy, contexts[name]))
-        expected = reference_logits(IMAGES, tensors, observations)
+        expected = reference_parameters(IMAGES, tensors, observations)
         tolerance = _CHAINS[name][1] * float(np.abs(expected).max())
-        answer = runtime.logits(observations)
+        answer = runtime.parameters(observations)
         assert np.abs(answer - expected).max() <= tolerance
         assert before is None or np.abs(before - expected).max() > 2 * tolerance
         before = answer
@@ -444,7 +444,7 @@ def test_an_artifact_replaces_each_single_tensor(name, architecture) -> None:
     artifact = make_chain(name).compress(policy, context)
     observations = some_observations(architecture, 8)
     graphs = GraphCache()
-    before = logits_of(graphs.executable(artifact.graph, artifact.tensors), observations)
+    before = parameters_of(graphs.executable(artifact.graph, artifact.tensors), observations)
     for tensor, old in artifact.tensors.items():
         new = np.array(old)
         if tensor.endswith("scale"):
@@ -460,10 +460,10 @@ def test_an_artifact_replaces_each_single_tensor(name, architecture) -> None:
         else:
             new = new * 2 if old.dtype == np.int32 else new + np.float32(0.25)
         changed = {**artifact.tensors, tensor: new}
-        fresh = logits_of(GraphCache().executable(artifact.graph, changed), observations)
-        answer = logits_of(graphs.executable(artifact.graph, changed), observations)
+        fresh = parameters_of(GraphCache().executable(artifact.graph, changed), observations)
+        answer = parameters_of(graphs.executable(artifact.graph, changed), observations)
         np.testing.assert_allclose(answer, fresh, rtol=1e-5, atol=1e-6)
-        brief = logits_of(graphs.executable(artifact.graph, changed, brief=True), observations)
+        brief = parameters_of(graphs.executable(artifact.graph, changed, brief=True), observations)
         np.testing.assert_allclose(brief, fresh, rtol=1e-4, atol=1e-5)
         assert np.abs(answer - before).max() > 1e-3, tensor
 
@@ -475,12 +475,12 @@ def test_artifacts_answer_any_number_of_observations_row_by_row(name) -> None:
     runtime = Acting(ArtifactRuntime(IMAGES))
     runtime.load(make_chain(name).compress(policy, context))
     observations = some_observations(IMAGES, 17)
-    together = runtime.logits(observations)
+    together = runtime.parameters(observations)
     assert together.shape == (17, 6)
     # other batch sizes may sum up in another order
     tolerance = _CHAINS[name][1] * float(np.abs(together).max())
     for count in (1, 2, 5):
-        some = runtime.logits(observations[:count])
+        some = runtime.parameters(observations[:count])
         assert some.shape == (count, 6)
         np.testing.assert_allclose(some, together[:count], rtol=0, atol=tolerance)
 
@@ -493,11 +493,11 @@ def test_a_session_keeps_its_weights_when_the_artifacts_arrays_are_reused() -> N
         artifact = make_chain(name).compress(policy, context)
         tensors = {n: np.array(t) for n, t in artifact.tensors.items()}
         executable = GraphCache().executable(artifact.graph, tensors)
-        before = logits_of(executable, observations)
+        before = parameters_of(executable, observations)
         for tensor in tensors.values():
             tensor[...] = 1
         np.testing.assert_allclose(
-            logits_of(executable, observations), before, rtol=1e-5, atol=1e-6
+            parameters_of(executable, observations), before, rtol=1e-5, atol=1e-6
         )
 
 

@@ -71,7 +71,7 @@ def _run_of(architecture: str, folder: Path, frames: int = 108_000) -> Path:
     return folder / "r"
 
 
-def torch_logits(run: Path, observations: np.ndarray) -> np.ndarray:
+def torch_parameters(run: Path, observations: np.ndarray) -> np.ndarray:
     """What the module that was trained says."""
     saved = load_policy(run)
     network = PolicyNetwork(saved.architecture, seed=0)
@@ -90,7 +90,7 @@ def test_an_exported_policy_needs_nothing_else_and_answers_as_torch_does(run, tm
     assert artifact.chain == "onnx"
     frames = some_frames(5)
     np.testing.assert_allclose(
-        run_onnx(to.read_bytes(), frames), torch_logits(run, frames), rtol=1e-4, atol=1e-5
+        run_onnx(to.read_bytes(), frames), torch_parameters(run, frames), rtol=1e-4, atol=1e-5
     )
     model = onnx.load(to)
     assert all(t.data_location != onnx.TensorProto.EXTERNAL for t in model.graph.initializer)
@@ -106,7 +106,7 @@ def test_an_exported_int8_policy_is_near_and_says_how_near(run, tmp_path) -> Non
     artifact = export_run(run, to, words="int8")
     assert artifact.chain.startswith("int8") and artifact.chain.endswith(">onnx")
     frames = some_frames(5)
-    exact, answers = torch_logits(run, frames), run_onnx(to.read_bytes(), frames)
+    exact, answers = torch_parameters(run, frames), run_onnx(to.read_bytes(), frames)
     assert 0.0 < np.abs(answers - exact).max() < 0.1 * np.abs(exact).max() + 0.01
     about = {prop.key: prop.value for prop in onnx.load(to).metadata_props}
     assert float(about["fidelity.kl_mean"]) == pytest.approx(artifact.fidelity.kl_mean)
@@ -147,7 +147,7 @@ def test_a_model_that_is_not_what_torch_computes_is_not_written(
 
     for user in ("compress.export", "compress.runtimes.optimised_onnx"):
         monkeypatch.setattr(f"{user}.build_onnx", undivided)
-    with pytest.raises(RefusedArtifact, match=r"logits are off by .*it was not written"):
+    with pytest.raises(RefusedArtifact, match=r"output is off by .*it was not written"):
         export_run(run, to, words=words, force=True)
     assert to.read_bytes() == good
 
@@ -172,7 +172,7 @@ def test_an_int8_graph_that_is_wrong_wherever_it_is_built_is_not_written(
         "compress.runtimes.onnx_runtime",
     ):
         monkeypatch.setattr(f"{user}.build_onnx", bent)
-    with pytest.raises(RefusedArtifact, match=r"logits are off by .*it was not written"):
+    with pytest.raises(RefusedArtifact, match=r"output is off by .*it was not written"):
         export_run(run, to, words="int8")
     assert not to.exists()
 
@@ -186,13 +186,13 @@ def test_an_int8_model_with_other_tensors_is_not_written(
     def shifted(artifact, metadata):
         tensors = dict(artifact.tensors)
         unit = tensors["policy.input_scale"] * tensors["policy.weight_scale"].max()
-        shift = share * np.abs(artifact.probe_logits).max() / unit
+        shift = share * np.abs(artifact.probe_parameters).max() / unit
         assert shift > 1.0
         tensors["policy.bias"] = tensors["policy.bias"] + np.int32(shift)
         return export_onnx(replace(artifact, tensors=tensors), metadata)
 
     monkeypatch.setattr("services.commands.export.export_onnx", shifted)
-    with pytest.raises(RefusedArtifact, match="logits are off by"):
+    with pytest.raises(RefusedArtifact, match="output is off by"):
         export_run(run, to, words="int8")
     assert not to.exists()
 
@@ -223,7 +223,7 @@ def test_a_chain_is_compared_on_other_observations_than_it_was_fitted_on(run, mo
     policy = Acting(ArtifactRuntime(load_policy(run).architecture))
     policy.load(row.artifact)
     expected = Fidelity.of(
-        distribution_of(ActionSpec(6)), torch_logits(run, others), policy.logits(others), 3
+        distribution_of(ActionSpec(6)), torch_parameters(run, others), policy.parameters(others), 3
     )
     assert row.artifact.fidelity.observations == 512
     assert row.artifact.fidelity.kl_mean == pytest.approx(expected.kl_mean, rel=1e-3)
@@ -238,7 +238,7 @@ def test_a_run_of_a_residual_network_repeats_itself_and_is_exported_and_played(t
     assert artifact.original == saved.architecture.digest()
     frames = some_frames(3)
     answers = run_onnx((tmp_path / "policy.onnx").read_bytes(), frames)
-    np.testing.assert_allclose(answers, torch_logits(run, frames), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(answers, torch_parameters(run, frames), rtol=1e-4, atol=1e-5)
     assert evaluate(run, episodes=2).lengths == [100, 100]
 
 
@@ -341,7 +341,7 @@ def test_aclearn_export_writes_a_model_that_onnx_runtime_runs(run, no_games, tmp
     assert about["chain"] == "int8-7bit>onnx"
     frames = some_frames(5)
     [answers] = session.run(None, {"observation": frames})
-    exact = torch_logits(run, frames)
+    exact = torch_parameters(run, frames)
     assert 0.0 < np.abs(answers - exact).max() < 0.1 * np.abs(exact).max() + 0.01
 
 

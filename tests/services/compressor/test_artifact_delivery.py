@@ -13,7 +13,13 @@ from aclearn.wire import (
     NoNewerWeights,
 )
 from services.compressor.server import serve_artifacts
-from tests.support.compressors import Pulling, float64_logits, make, some_observations, some_tensors
+from tests.support.compressors import (
+    Pulling,
+    float64_parameters,
+    make,
+    some_observations,
+    some_tensors,
+)
 
 
 def test_actors_pull_artifacts_and_keep_the_old_one_when_one_is_damaged(roles, tools) -> None:
@@ -24,7 +30,7 @@ def test_actors_pull_artifacts_and_keep_the_old_one_when_one_is_damaged(roles, t
     pulling.pull(compressor)
     assert pulling.client.at == PolicyVersion(2, 1)
     assert pulling.client.acting.chain == compressor.artifact.chain != "none"
-    before = pulling.runtime.logits(observations)
+    before = pulling.runtime.parameters(observations)
 
     compressor.compress(PolicyVersion(2, 2), some_tensors(tools.flat, 2))
     whole = compressor.artifact
@@ -33,7 +39,9 @@ def test_actors_pull_artifacts_and_keep_the_old_one_when_one_is_damaged(roles, t
     compressor.artifact = replace(whole, tensors=damaged)
     pulling.pull(compressor)
     assert (pulling.client.at, pulling.client.refused) == (PolicyVersion(2, 1), 1)
-    np.testing.assert_allclose(pulling.runtime.logits(observations), before, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        pulling.runtime.parameters(observations), before, rtol=1e-5, atol=1e-6
+    )
 
     # the calibrated ranges still hold for weights that have moved a little
     old, step = some_tensors(tools.flat, 1), some_tensors(tools.flat, 3)
@@ -41,8 +49,8 @@ def test_actors_pull_artifacts_and_keep_the_old_one_when_one_is_damaged(roles, t
     compressor.compress(PolicyVersion(2, 3), tensors)
     pulling.pull(compressor)
     assert pulling.client.at == PolicyVersion(2, 3)
-    expected = float64_logits(tools.flat, tensors, observations)
-    np.testing.assert_allclose(pulling.runtime.logits(observations), expected, atol=0.05)
+    expected = float64_parameters(tools.flat, tensors, observations)
+    np.testing.assert_allclose(pulling.runtime.parameters(observations), expected, atol=0.05)
     # an artifact of an older generation or version changes nothing
     compressor.artifact = whole
     request = ArtifactRequest(2, 3)
@@ -54,7 +62,7 @@ def test_an_artifact_of_an_older_generation_changes_nothing(roles, tools, monkey
     observations = some_observations(tools.flat, 5)
     compressor.compress(PolicyVersion(2, 1), some_tensors(tools.flat, 1))
     pulling.pull(compressor)
-    swaps, before = pulling.client.swaps, pulling.runtime.logits(observations)
+    swaps, before = pulling.client.swaps, pulling.runtime.parameters(observations)
     # of a compressor that has not yet heard of the trainer's restarts, and sends what it has
     behind = make(tools, ["onnx"])
     behind.compress(PolicyVersion(1, 500), some_tensors(tools.flat, 2))
@@ -75,13 +83,15 @@ def test_an_artifact_of_an_older_generation_changes_nothing(roles, tools, monkey
     tools.wait_until(has_arrived, "the artifact of the older generation has come")
     assert (pulling.client.at, pulling.client.acting.chain) == (PolicyVersion(2, 1), "onnx")
     assert (pulling.client.swaps, pulling.client.refused) == (swaps, 0)
-    np.testing.assert_array_equal(pulling.runtime.logits(observations), before)
+    np.testing.assert_array_equal(pulling.runtime.parameters(observations), before)
     tensors = some_tensors(tools.flat, 3)
     compressor.compress(PolicyVersion(2, 2), tensors)
     pulling.pull(compressor)
     assert pulling.client.at == PolicyVersion(2, 2)
-    expected = float64_logits(tools.flat, tensors, observations)
-    np.testing.assert_allclose(pulling.runtime.logits(observations), expected, rtol=1e-5, atol=1e-5)
+    expected = float64_parameters(tools.flat, tensors, observations)
+    np.testing.assert_allclose(
+        pulling.runtime.parameters(observations), expected, rtol=1e-5, atol=1e-5
+    )
 
 
 def test_who_refuses_the_last_artifact_acts_on_the_uncompressed_policy(roles, tools) -> None:
@@ -89,16 +99,16 @@ def test_who_refuses_the_last_artifact_acts_on_the_uncompressed_policy(roles, to
     observations, tensors = some_observations(tools.flat, 40), some_tensors(tools.flat, 1)
     compressor.observe(observations)
     compressor.compress(PolicyVersion(0, 1), tensors)
-    # as on a processor that computes int8 otherwise: sealed, but its probe fails
-    other = replace(compressor.artifact, probe_logits=compressor.artifact.probe_logits + 1)
+    # as on a CPU that computes int8 otherwise: sealed, but its probe fails
+    other = replace(compressor.artifact, probe_parameters=compressor.artifact.probe_parameters + 1)
     compressor.artifact = replace(other, digest=other.computed_digest())
     pulling.pull(compressor)
     assert (pulling.client.at, pulling.client.refused) == (PolicyVersion(), 1)
     pulling.pull(compressor)
     assert (pulling.client.at, pulling.client.acting.chain) == (PolicyVersion(0, 1), "fuse>onnx")
     np.testing.assert_allclose(
-        pulling.runtime.logits(observations),
-        float64_logits(tools.flat, tensors, observations),
+        pulling.runtime.parameters(observations),
+        float64_parameters(tools.flat, tensors, observations),
         rtol=1e-5,
         atol=1e-5,
     )

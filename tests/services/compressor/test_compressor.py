@@ -22,7 +22,7 @@ from tests.support.compressors import (
     Moody,
     Pulling,
     acting,
-    float64_logits,
+    float64_parameters,
     make,
     make_moody,
     some_observations,
@@ -38,9 +38,9 @@ def test_before_there_are_observations_the_uncompressed_policy_acts(tools) -> No
     assert (uncompressed.chain, uncompressed.at) == ("fuse>onnx", PolicyVersion(0, 1))
     assert (compressor.made, compressor.uncompressed, compressor.errors) == (0, 1, {})
     observations = some_observations(tools.flat, 5)
-    expected = float64_logits(tools.flat, tensors, observations)
+    expected = float64_parameters(tools.flat, tensors, observations)
     np.testing.assert_allclose(
-        acting(uncompressed, tools.flat).logits(observations), expected, rtol=1e-5, atol=1e-5
+        acting(uncompressed, tools.flat).parameters(observations), expected, rtol=1e-5, atol=1e-5
     )
     compressor.observe(observations)
     compressor.compress(PolicyVersion(0, 2), some_tensors(tools.flat, 2))
@@ -212,7 +212,7 @@ def test_every_version_is_held_to_the_bound(tools) -> None:
     assert (compressor.artifact.at, compressor.artifact.chain) == (PolicyVersion(0, 2), "fuse>onnx")
     assert compressor.errors == {"unfaithful": 1}
     # the gauges say how far what was not published is
-    logits = float64_logits(tools.flat, tensors, visited[3::4])
+    logits = float64_parameters(tools.flat, tensors, visited[3::4])
     log_pi, log_mu = (z - np.log(np.exp(z).sum(1, keepdims=True)) for z in (logits, -logits))
     kl = (np.exp(log_pi) * (log_pi - log_mu)).sum(1)
     gauges = compressor.gauges()
@@ -228,7 +228,7 @@ def enormous(tensors):
 
 
 @pytest.mark.parametrize("observed", [0, 40])
-def test_a_link_whose_logits_are_not_finite_is_a_failing_link(roles, tools, observed) -> None:
+def test_a_link_whose_parameters_are_not_finite_is_a_failing_link(roles, tools, observed) -> None:
     link, compressor = make_moody(tools)
     link.spoil = enormous
     if observed:
@@ -241,7 +241,7 @@ def test_a_link_whose_logits_are_not_finite_is_a_failing_link(roles, tools, obse
     assert pulling.client.at == PolicyVersion(0, 1)
 
 
-def test_a_policy_whose_own_logits_are_not_finite_is_not_published_at_all(tools) -> None:
+def test_a_policy_whose_own_parameters_are_not_finite_is_not_published_at_all(tools) -> None:
     _, compressor = make_moody(tools)
     compressor.observe(some_observations(tools.flat, 40))
     compressor.compress(PolicyVersion(0, 1), enormous(some_tensors(tools.flat, 1)))
@@ -350,8 +350,8 @@ def test_artifacts_pass_over_the_wire_unchanged(tools) -> None:
     assert (got.at, got.graph, got.fidelity) == (sent.at, sent.graph, sent.fidelity)
     observations = some_observations(tools.flat, 6, seed=5)
     np.testing.assert_allclose(
-        acting(got, tools.flat).logits(observations),
-        acting(sent, tools.flat).logits(observations),
+        acting(got, tools.flat).parameters(observations),
+        acting(sent, tools.flat).parameters(observations),
         rtol=1e-5,
         atol=1e-6,
     )

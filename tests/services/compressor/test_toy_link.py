@@ -46,7 +46,7 @@ def test_a_policy_goes_through_a_chain_with_the_link(config, tools) -> None:
         np.testing.assert_array_equal(tensor, quarters(tensors)[name])
     runtime = acting(artifact, tools.flat)
     expected, _, _ = outputs(PolicyGraph(tools.flat), quarters(tensors), observations)
-    np.testing.assert_allclose(runtime.logits(observations), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(runtime.parameters(observations), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_compressor_publishes_what_the_link_makes_and_tells_its_gauges(config, tools) -> None:

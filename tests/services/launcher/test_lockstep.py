@@ -23,8 +23,8 @@ from aclearn.runs import RunFolder, load_newest
 from aclearn.types import PolicyVersion
 from services.launcher.local_run import train
 from services.launcher.lockstep_actor import LockstepActor, LockstepPolicy
-from tests.support.acting import logits_of
-from tests.support.compressors import float64_logits, some_observations, some_tensors
+from tests.support.acting import parameters_of
+from tests.support.compressors import float64_parameters, some_observations, some_tensors
 
 
 def damaging(compressor, monkeypatch) -> set[str]:
@@ -63,8 +63,8 @@ def test_in_place_of_a_refused_artifact_the_uncompressed_policy_acts(
         # what acts is what it says
         acting = some_tensors(tools.flat, policy.at.version)
         np.testing.assert_allclose(
-            logits_of(policy.acting.executable, observations),
-            float64_logits(tools.flat, acting, observations),
+            parameters_of(policy.acting.executable, observations),
+            float64_parameters(tools.flat, acting, observations),
             rtol=1e-5,
             atol=1e-5,
         )

@@ -67,7 +67,7 @@ class Monitor:
 
     def told_to_stop(self, seconds: float = 0.0) -> list[str]:
         return sorted(
-            message.address.decode()
+            message.routing_id.decode()
             for message in self.tick(seconds)
             if isinstance(message.message, StopRole)
         )
@@ -107,7 +107,7 @@ def test_a_second_trainer_waits_until_the_first_is_not_heard_which_leaves_when_i
     monitor.look(1.5)
     monitor.heartbeat("a")
     [message] = monitor.hello("trainer-0", "b")
-    assert (message.address, message.message.action) == (b"b", "wait")
+    assert (message.routing_id, message.message.action) == (b"b", "wait")
     assert "trainer-0 is process 17 on box, which lives" in message.message.reason
     assert [member.incarnation for member in monitor.registry.members] == ["a"]
     monitor.look(2.1)
@@ -117,7 +117,7 @@ def test_a_second_trainer_waits_until_the_first_is_not_heard_which_leaves_when_i
     [message] = monitor.heartbeat("a")
     assert message.message == MembershipReply("hello", "the monitor does not know you")
     [message] = monitor.hello("trainer-0", "a")
-    assert (message.address, message.message.action) == (b"a", "wait")
+    assert (message.routing_id, message.message.action) == (b"a", "wait")
     assert [member.incarnation for member in monitor.registry.members] == ["b"]
     monitor.state.stop("x", monitor.now)
     assert monitor.hello("trainer-0", "a") == [OutgoingMessage(b"a", MembershipReply("stop", "x"))]
@@ -140,7 +140,7 @@ def test_a_number_is_handed_out_once_those_who_live_have_told_theirs(tools) -> N
 
 def test_whoever_heartbeats_without_a_hello_is_asked_for_one_and_not_counted(monitor) -> None:
     [message] = monitor.heartbeat("ghost", counters={"env_steps": 120})
-    assert message.address == b"ghost"
+    assert message.routing_id == b"ghost"
     assert message.message == MembershipReply("hello", "the monitor does not know you")
     assert monitor.state.make_line(1.0)["env_steps"] == 0
 
@@ -168,7 +168,7 @@ def test_the_silent_are_taken_out_and_the_others_told(monitor) -> None:
     monitor.heartbeat("b")
     assert monitor.look(5.0) == []
     [message] = monitor.look(0.1)
-    assert message.address == b"b"
+    assert message.routing_id == b"b"
     assert [peer.incarnation for peer in message.message.peers] == ["b"]
     assert json.loads(json.dumps(monitor.state.status()))["silent"] == [["predictor-0", 17]]
     # it was only slow: it is asked for a hello and comes back
@@ -366,7 +366,7 @@ def _play_episodes(monitor, returns: list[float]) -> None:
 
 def _told_of_the_best(monitor, seconds: float = 0.0) -> list[tuple[bytes, float]]:
     return [
-        (message.address, message.message.return_mean)
+        (message.routing_id, message.message.return_mean)
         for message in monitor.tick(seconds)
         if isinstance(message.message, SaveBest)
     ]
@@ -404,7 +404,7 @@ def test_the_last_episodes_count_before_the_trainer_is_told_to_stop(monitor) -> 
     monitor.state.stop("max_updates", monitor.now)
     monitor.tick()
     monitor.heartbeat("a", episode_returns=[7.0] * 100, final=True)
-    messages = [message.message for message in monitor.tick() if message.address == b"t"]
+    messages = [message.message for message in monitor.tick() if message.routing_id == b"t"]
     assert messages[-2:] == [SaveBest(7.0, 2), StopRole("max_updates", 3)]
 
 

@@ -26,7 +26,7 @@ class Line:
     def sent(self, seconds: float = 0.0) -> list[tuple[str, object]]:
         self.now += seconds
         self.channel.meet(self.there)
-        return [(m.address.decode(), m.message) for m in self.channel.messages(self.now)]
+        return [(m.routing_id.decode(), m.message) for m in self.channel.messages(self.now)]
 
 
 def test_a_directive_is_sent_again_until_each_receiver_has_acknowledged_it(caplog) -> None:
@@ -121,7 +121,7 @@ def test_of_a_role_and_a_name_the_newer_directive_counts(first: str) -> None:
     [second] = {"predictor", "predictor-1"} - {first}
     line.issue(first, SetWorkers(2))
     line.issue(second, SetWorkers(3))
-    counts = {address: message.count for address, message in line.sent()}
+    counts = {name: message.count for name, message in line.sent()}
     assert counts["q"] == 3
     assert counts["p"] == (2 if first == "predictor" else 3)
 
@@ -130,7 +130,7 @@ def test_of_a_role_and_a_name_the_higher_rank_counts_whichever_is_newer() -> Non
     line = Line(_P, _Q)
     line.issue("predictor-0", SetWorkers(4), rank=1)
     line.issue("predictor", SetWorkers(2), rank=0)
-    assert {address: message.count for address, message in line.sent()} == {"p": 4, "q": 2}
+    assert {name: message.count for name, message in line.sent()} == {"p": 4, "q": 2}
 
 
 def test_what_was_said_once_gives_way_to_what_another_plugin_has_said() -> None:

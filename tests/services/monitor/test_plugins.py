@@ -85,7 +85,7 @@ class Monitor:
     def sent(self, seconds: float = 0.2) -> list[tuple[str, object]]:
         self.now += seconds
         messages = self.state.observe_time(self.now)
-        return [(m.address.decode(), m.message) for m in messages]
+        return [(m.routing_id.decode(), m.message) for m in messages]
 
 
 def test_a_plugin_sees_each_heartbeat_once_and_who_lives_and_who_died(tools) -> None:

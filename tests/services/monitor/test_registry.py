@@ -15,7 +15,7 @@ def _member(name: str, incarnation: str, heard_at: float = 0.0, **changes: objec
         "role": name.split("-")[0],
         "number": int(name.split("-")[1]),
         "incarnation": incarnation,
-        "address": incarnation.encode(),
+        "routing_id": incarnation.encode(),
         "endpoints": {},
         "heard_at": heard_at,
     }

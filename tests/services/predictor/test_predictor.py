@@ -31,7 +31,7 @@ from services.predictor.core import answer_batch, make_step
 from services.predictor.outbox import Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
 from services.predictor.server import PredictorServer, check_request, make_queue
-from tests.support.acting import Acting, logits_of
+from tests.support.acting import Acting, parameters_of
 
 _CHOICE = distribution_of(ActionSpec(2))
 _FLAT = ObservationSpec.plain((3,), "float32")
@@ -109,7 +109,7 @@ def test_a_batch_gets_the_answers_that_each_request_would_get_alone(tools, sizes
     answered = answer_batch(pending, acting, _CHOICE, np.random.default_rng(5))
     assert [item for item, _ in answered] == pending
     for item, reply in answered:
-        logits = logits_of(acting.executable, item.request.observations[OBSERVATION])  # alone
+        logits = parameters_of(acting.executable, item.request.observations[OBSERVATION])  # alone
         assert reply.request == item.request.request
         assert (reply.generation, reply.version, reply.chain) == (2, 17, "some-chain")
         assert reply.actions.shape == reply.log_prob.shape == (len(logits),)

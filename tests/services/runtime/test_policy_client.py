@@ -12,7 +12,7 @@ from compress.runtimes.torch_runtime import TorchRuntime
 from services.runtime.peer_link import PeerLink
 from services.runtime.policy_client import PolicyClient
 from services.runtime.policy_sources import WeightsSource
-from tests.support.acting import logits_of
+from tests.support.acting import parameters_of
 
 
 class Pulling:
@@ -187,7 +187,7 @@ def test_a_policy_that_was_read_stays_what_it_was_when_the_next_one_comes(pullin
     after = pulling.client.acting
     for acting, version in ((before, 3), (after, 7)):
         assert (acting.at, acting.chain) == (PolicyVersion(0, version), "none")
-        logits = logits_of(acting.executable, np.zeros((1, 3)))
+        logits = parameters_of(acting.executable, np.zeros((1, 3)))
         assert logits.tolist() == [[version, version]]
 
 
@@ -208,8 +208,8 @@ def test_the_executable_of_every_runtime_outlives_the_next_one(tools, make) -> N
         tensors = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes}
         given = _artifact(tools.flat, tensors) if make is ArtifactRuntime else tensors
         executables.append(runtime.load(given))
-        logits.append(logits_of(executables[-1], observations))
+        logits.append(parameters_of(executables[-1], observations))
     assert np.abs(logits[0] - logits[1]).max() > 0.05
     for executable, expected in zip(executables, logits, strict=True):
-        answer = logits_of(executable, observations)
+        answer = parameters_of(executable, observations)
         np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-6)

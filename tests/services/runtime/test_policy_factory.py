@@ -30,7 +30,7 @@ from compress.runtimes.torch_runtime import TorchRuntime
 from services.actor.main import make_actions
 from services.compressor.core import Compressor
 from services.runtime.policy_factory import architecture_of, make_chain, make_runtime
-from tests.support.acting import Acting, logits_of
+from tests.support.acting import Acting, parameters_of
 from tests.support.architectures import parts_of
 from tests.support.env_specs import plain_spec
 
@@ -89,8 +89,8 @@ def test_all_runtimes_answer_alike(tools, kind, runtime, name) -> None:
     observations = rng.integers(0, 256, (3, 2, 8, 8), np.uint8)
     # torch-amp computes in bf16 where the CPU has it
     atol = 0.05 if kind == "torch-amp" else 1e-5
-    answer = logits_of(executable, observations)
-    np.testing.assert_allclose(answer, other.logits(observations), atol=atol)
+    answer = parameters_of(executable, observations)
+    np.testing.assert_allclose(answer, other.parameters(observations), atol=atol)
 
 
 def test_a_gpu_that_is_not_there_is_refused_with_the_predictors_key(tools, monkeypatch) -> None:
@@ -124,7 +124,7 @@ def test_a_torch_runtime_on_a_gpu_answers_as_the_one_on_the_cpu(tools, kind) -> 
     for device in ("cpu", "cuda"):
         made = make_runtime(tools.images, kind, device=device, max_batch=4)
         assert isinstance(made, CudaGraphRuntime) == (device == "cuda")
-        logits.append(logits_of(made.load(tensors), observations))
+        logits.append(parameters_of(made.load(tensors), observations))
     np.testing.assert_allclose(logits[1], logits[0], atol=0.05)
 
 

@@ -23,7 +23,7 @@ from services.runtime.policy_client import PolicyClient
 from services.runtime.policy_sources import WeightsSource, make_weights_source
 from services.runtime.shared_weights import SharedWeightsClient
 from services.trainer.weight_sharing import allocator_for, post_weights
-from tests.support.acting import Acting, logits_of
+from tests.support.acting import Acting, parameters_of
 
 
 class Sharing:
@@ -71,7 +71,7 @@ class Sharing:
         other = Acting(OnnxRuntime(self.architecture))
         other.load(tensors_of(PolicyNetwork(self.architecture, seed=version)))
         x = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
-        return np.array_equal(logits_of(self.client.acting.executable, x), other.logits(x))
+        return np.array_equal(parameters_of(self.client.acting.executable, x), other.parameters(x))
 
 
 @pytest.fixture
