@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 _TRACEBACK = "Traceback (most recent call last):"
@@ -10,6 +11,17 @@ _CHAINED = (
     "The above exception was the direct cause of the following exception:",
 )
 _READ_BYTES = 65536
+#: With less free a log may be empty for want of room.
+_LEAST_FREE_BYTES = 4096
+
+
+def log_ending(log: Path, *, start: int) -> str:
+    """The tail of a log under a heading, or why it is empty; see `log_tail`."""
+    text = log_tail(log, start=start)
+    if not text:
+        full = shutil.disk_usage(log.parent).free < _LEAST_FREE_BYTES
+        text = f"(empty: no space is left in {log.parent}; free some)" if full else "(empty)"
+    return f"the end of its log {log}:\n{text}"
 
 
 def log_tail(path: Path, *, start: int = 0, lines: int = 20, traceback_lines: int = 80) -> str:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import subprocess
+import time
+from collections.abc import Callable, Mapping
 
 from aclearn.launch.role_command import RoleCommand
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Within this time the kernel lets a killed process go, unless a device hangs.
+REAP_WITHIN_S = 5.0
+_LOOK_EVERY_S = 0.01
 
 
 class RoleProcess:
@@ -75,6 +84,35 @@ class RoleProcess:
         """
         self.kill()
         return self._process.wait(timeout=timeout_s)
+
+
+def end_processes(
+    living: Mapping[str, RoleProcess], timeout_s: float, forced: Callable[[], bool]
+) -> list[str]:
+    """SIGTERM to all; SIGKILL to the rest after `timeout_s`, or once `forced` gives True.
+
+    Returns:
+        Names of the processes that had to be killed.
+    """
+    for process in living.values():
+        process.terminate()
+    deadline = time.monotonic() + timeout_s
+    while not all(process.exited() for process in living.values()):
+        if time.monotonic() >= deadline or forced():
+            break
+        time.sleep(_LOOK_EVERY_S)
+    late = [name for name, process in living.items() if not process.exited()]
+    for process in living.values():
+        process.kill()
+    for name, process in living.items():
+        try:
+            code = process.reap(timeout_s=REAP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            # a device that hangs holds up SIGKILL; the others must still be reaped
+            _LOGGER.error("event=role_not_reaped name=%s pid=%d", name, process.pid)
+            continue
+        _LOGGER.info("event=role_stopped name=%s exit=%d killed=%s", name, code, name in late)
+    return late
 
 
 def describe_exit(code: int) -> str:

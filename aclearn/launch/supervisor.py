@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import logging
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
 from aclearn.errors import RoleFailure
-from aclearn.launch.log_tail import log_tail
+from aclearn.launch.log_tail import log_ending
 from aclearn.launch.restart_policy import RestartPolicy
 from aclearn.launch.role_command import EXIT_GIVE_UP, RoleCommand
-from aclearn.launch.role_process import RoleProcess, describe_exit
+from aclearn.launch.role_process import REAP_WITHIN_S, RoleProcess, describe_exit, end_processes
 from aclearn.launch.role_status import Event, EventKind, RoleStatus, State
 
 _LOGGER = logging.getLogger(__name__)
-
-_LOOK_EVERY_S = 0.01
-_REAP_AFTER_KILL_S = 5.0
-#: With less free a log may be empty for want of room.
-_LEAST_FREE_BYTES = 4096
 
 
 @dataclass
@@ -216,24 +208,7 @@ class Supervisor:
         """
         self._phase = "stopped"
         living = {n: s.process for n, s in self._slots.items() if s.process is not None}
-        for process in living.values():
-            process.terminate()
-        deadline = time.monotonic() + timeout_s
-        while not all(process.exited() for process in living.values()):
-            if time.monotonic() >= deadline or forced():
-                break
-            time.sleep(_LOOK_EVERY_S)
-        late = [name for name, process in living.items() if not process.exited()]
-        for process in living.values():
-            process.kill()
-        for name, process in living.items():
-            try:
-                code = process.reap(timeout_s=_REAP_AFTER_KILL_S)
-            except subprocess.TimeoutExpired:
-                # a device that hangs holds up SIGKILL; the others must still be reaped
-                _LOGGER.error("event=role_not_reaped name=%s pid=%d", name, process.pid)
-                continue
-            _LOGGER.info("event=role_stopped name=%s exit=%d killed=%s", name, code, name in late)
+        late = end_processes(living, timeout_s, forced)
         for slot in self._slots.values():
             slot.process = None
             if slot.state not in ("done", "failed"):
@@ -271,7 +246,7 @@ class Supervisor:
             if slot.state == "leaving" and self._clock() >= slot.due and slot.kill_reason is None:
                 self.kill(slot.command.name, "did not leave in time")
             return
-        code = process.reap(timeout_s=_REAP_AFTER_KILL_S)
+        code = process.reap(timeout_s=REAP_WITHIN_S)
         slot.process = None
         killed, slot.kill_reason = slot.kill_reason, None
         how = f"killed: {killed}" if killed else describe_exit(code)
@@ -306,9 +281,7 @@ class Supervisor:
         self._tell(slot, "died", how)
         text = f"{slot.command.name}: {how}"
         if slot.log_start is not None:
-            tail = log_tail(slot.command.log_path, start=slot.log_start)
-            text += f"\nthe end of its log {slot.command.log_path}:\n"
-            text += tail or _why_empty(slot.command.log_path)
+            text += f"\n{log_ending(slot.command.log_path, start=slot.log_start)}"
         self._failures.append(RoleFailure(text))
 
     def _forget(self, slot: _Slot, how: str) -> None:
@@ -322,8 +295,3 @@ class Supervisor:
     def _raise_failure(self) -> None:
         if self._failures:
             raise self._failures.pop(0)
-
-
-def _why_empty(log: Path) -> str:
-    full = shutil.disk_usage(log.parent).free < _LEAST_FREE_BYTES
-    return f"(empty: no space is left in {log.parent}; free some)" if full else "(empty)"

@@ -1,4 +1,4 @@
-"""Arrays and numbers that a message may carry: dtype, dimensions, least value."""
+"""Arrays, numbers and texts of a message: dtype and dimensions, least value, size."""
 
 from __future__ import annotations
 
@@ -14,6 +14,12 @@ class IntRule(NamedTuple):
     low: int
 
 
+class TextRule(NamedTuple):
+    """The most UTF-8 bytes that a text field accepts; line breaks are allowed."""
+
+    max_bytes: int
+
+
 class ArrayRule(NamedTuple):
     """The dtypes and numbers of dimensions (both ends included) that an array field accepts."""
 
@@ -23,6 +29,8 @@ class ArrayRule(NamedTuple):
 
 
 Count = Annotated[int, IntRule(0)]
+
+Text = Annotated[str, TextRule(48 * 1024)]
 
 Observations = Annotated[NDArray[Any], ArrayRule(("uint8", "float32"), 2, 5)]
 

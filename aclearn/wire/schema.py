@@ -16,8 +16,8 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_
 
 import numpy as np
 
-from aclearn.types.array_rules import ArrayRule, IntRule
-from aclearn.wire.messages import Message, TextRule
+from aclearn.types.array_rules import ArrayRule, IntRule, TextRule
+from aclearn.wire.messages import Message
 
 MAX_STR_BYTES = 1024
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aclearn.errors import EndpointError, SharingError
 from aclearn.policies import Architecture
@@ -18,9 +18,6 @@ from aclearn.shared_weights import (
 from aclearn.types import PolicyVersion
 from aclearn.wire import Peer, parse_endpoint
 
-if TYPE_CHECKING:
-    pass
-
 _LOGGER = logging.getLogger(__name__)
 
 #: How often a role asks for a trainer's file descriptors before it asks for weights for good, with
@@ -28,12 +25,6 @@ _LOGGER = logging.getLogger(__name__)
 _REQUESTS, _REQUEST_EVERY_S, _REQUEST_WITHIN_S = 5, 1.0, 0.2
 #: Name of the buffer's address among a trainer's endpoints.
 SHARED_WEIGHTS = "shared_weights"
-
-
-# ---- the trainer's end --------------------------------------------------------------------------
-
-
-# ---- the reader's end ---------------------------------------------------------------------------
 
 
 class SharedWeightsClient:

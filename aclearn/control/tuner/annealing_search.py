@@ -161,8 +161,7 @@ class AnnealingSearch:
             deviation = reading.rate / estimate.mean - 1.0
             noise = self._known.noise.of_change(1.0, estimate.windows)
             # a window in which nothing was counted is never noise: no estimate may come to zero
-            nothing = reading.rate <= 0.0
-            if nothing or abs(deviation) > max(self._restart_share, OUTLIER * noise):
+            if reading.rate <= 0.0 or abs(deviation) > max(self._restart_share, OUTLIER * noise):
                 if known:
                     return [self._doubt(reading, deviation)]
                 self._known.restart(kept, reading.rate, weight)
@@ -176,8 +175,7 @@ class AnnealingSearch:
         words, decided = f"{self.kept_estimate.windows:.3g} windows", list[Decision]()
         if known and not self.frozen:
             words += self._go_on(decided)
-        verdict: Verdict = "kept" if known else "baseline"
-        return [*decided, self._decide(verdict, words, kept, reading)]
+        return [*decided, self._decide("kept" if known else "baseline", words, kept, reading)]
 
     def _doubt(self, reading: Reading, deviation: float) -> Decision:
         """The kept setting deviates: the first time it may be chance."""
@@ -192,7 +190,7 @@ class AnnealingSearch:
         for seen in (first, reading):
             if seen.rate > 0.0:
                 self._known.learn(self._kept, seen.rate, seen.window_s / self._every_s)
-        reason = f"{words}, twice in a row: the machine's load changed, everything is tried anew"
+        reason = f"{words}, twice in a row: the machine's load changed, everything is tried again"
         return self._decide("restarted", reason, self._kept, reading, baseline=baseline)
 
     def _judge_trial(self, trial: Setting, reading: Reading, silence_s: float) -> list[Decision]:
@@ -229,7 +227,7 @@ class AnnealingSearch:
         baseline, decided = kept.mean, list[Decision]()
         self._move(trial)
         if change > self._restart_share:
-            # may also be another user of the machine who left: what is known may hold no more
+            # or another program of the machine has ended: what is known may hold no more
             self._known.forget(but=trial)
         reason = f"{words} is better" if gain >= 0.0 else f"{words}, accepted by {chance:.0%}"
         if estimate.windows >= _BASELINE_WINDOWS:
@@ -243,14 +241,13 @@ class AnnealingSearch:
         The second time it is not kept at any temperature, nor tried again: whatever is kept is what
         others are compared with, and nothing can be compared with zero.
         """
-        verdict: Verdict = "rejected" if self._set_back(1) else "repeat"
-        next_step = "measured again"
-        if verdict == "rejected":
-            self._known.unreachable.add(trial)
-            self.temperature *= self._cooling
-            self._trial, next_step = None, "reverted"
-        reason = f"nothing was counted; {next_step}"
-        return self._decide(verdict, reason, trial, reading, change=-1.0)
+        if not self._set_back(1):
+            reason = "nothing was counted; measured again"
+            return self._decide("repeat", reason, trial, reading, change=-1.0)
+        self._known.unreachable.add(trial)
+        self.temperature *= self._cooling
+        self._trial, reason = None, "nothing was counted; reverted"
+        return self._decide("rejected", reason, trial, reading, change=-1.0)
 
     def _go_on(self, decided: list[Decision]) -> str:
         """What to do next, once the kept setting is known: a trial, a move from memory, nothing.
@@ -279,7 +276,7 @@ class AnnealingSearch:
             if self._cooling >= 1.0:
                 return ""
         best = known.measured(0.0)[0]
-        change, sd = known.compare(self._kept, best) if best != self._kept else (0.0, 0.0)
+        change, sd = known.compare(self._kept, best)
         if change > CLEAR * sd and best not in known.unreachable:
             return self._move_from_memory(best, "was the best")
         self.frozen = True

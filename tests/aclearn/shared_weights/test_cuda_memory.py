@@ -246,8 +246,6 @@ def test_a_closed_memory_says_so() -> None:
     assert driver.taken == 0
 
 
-# ---- on a GPU -----------------------------------------------------------------------------------
-
 _READER = textwrap.dedent("""
     import sys
     from pathlib import Path

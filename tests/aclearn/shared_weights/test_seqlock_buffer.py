@@ -236,8 +236,6 @@ def test_missing_or_wrong_files_are_refused_and_closed(keep) -> None:
     buffer.close()
 
 
-# ---- two processes ------------------------------------------------------------------------------
-
 _WRITER = """
 import sys, time, itertools
 import torch

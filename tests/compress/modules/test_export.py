@@ -185,9 +185,6 @@ def test_a_dictionary_is_no_output() -> None:
         export_module(Named(), torch.ones(2, 2))
 
 
-# ---- the oracle ---------------------------------------------------------------------------------
-
-
 def architectures():
     for name in ARCHITECTURES:
         flat = name == "mlp"

@@ -18,8 +18,6 @@ from services.actor.action_sources import LocalActions
 from services.actor.predictor_client import PredictorClient
 from services.runtime.peer_link import PeerLink
 
-# ---- the actor's own policy ---------------------------------------------------------------------
-
 
 class Local:
     """Local actions whose weights come at the given look."""
@@ -88,9 +86,6 @@ def test_an_actor_that_is_stopped_does_not_wait_for_weights(tools) -> None:
     local.actions.request(0, {OBSERVATION: np.zeros((1, 3), np.float32)}, ())
     asked = iter([True, True])
     assert local.actions.collect(0, lambda: next(asked, False)) is None
-
-
-# ---- a predictor --------------------------------------------------------------------------------
 
 
 class Asking:

@@ -291,9 +291,6 @@ def test_an_actor_that_left_does_not_stop_the_others(serving) -> None:
     assert serving.reply_to(staying).request == 2
 
 
-# ---- the queue, seen from outside ---------------------------------------------------------------
-
-
 def test_a_full_queue_refuses_the_request_and_counts_it(serving) -> None:
     serving.start(max_requests=2, workers=0)
     actor = serving.actor(0)
@@ -399,9 +396,6 @@ def test_the_queue_has_room_for_as_many_actors_as_there_may_be(groups, bound) ->
     queue = make_queue(config, clock=lambda: 0.0)
     [refused] = queue.offer_all(_pending([1] * (bound + 1)))
     assert refused.routing_id == b"actor-%d" % bound
-
-
-# ---- workers ------------------------------------------------------------------------------------
 
 
 def test_the_number_of_workers_follows_the_wish(serving) -> None:
@@ -516,9 +510,6 @@ def test_several_workers_compute_at_the_same_time(serving) -> None:
         assert actor.send(_request(1, number))
     assert {serving.reply_to(actor).request for _ in range(3)} == {0, 1, 2}
     assert serving.counter("worker_failures") == 0
-
-
-# ---- the outbox ---------------------------------------------------------------------------------
 
 
 def test_a_batch_in_the_outbox_ends_the_wait_at_the_socket(serving) -> None:
