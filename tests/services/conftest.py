@@ -19,22 +19,13 @@ from aclearn.wire import Heartbeat, Peer
 from compress import RefusedTensors
 from services.runtime.role_context import RoleContext
 from tests.support.checked_swaps import swaps_checked
+from tests.support.clock import Clock
 from tests.support.env_specs import plain_spec
 from tests.support.unrolls import quiet_unroll
 
 DEADLINE_S = 15.0
 IMAGES = build_architecture("tiny", (2, 8, 8), "uint8", 3, (Convolution(4, 4, 2),), (6,))
 FLAT = build_architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True)
-
-
-class Clock:
-    """Time that moves only when told to."""
-
-    def __init__(self, now: float = 100.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class KnownPeers:

@@ -10,9 +10,11 @@ from aclearn.control import Note, SetActors
 from aclearn.control.tuner.plugin import TunerPlugin, most_counts
 from aclearn.control.tuner.remembered_counts import RememberedCounts
 from aclearn.runs import TUNER_FILE, RunFolder
+from aclearn.wire import Heartbeat
 from services.monitor.directive_channel import DirectiveChannel
 from services.monitor.indicator_collector import IndicatorCollector
 from services.monitor.registry import Member, OutgoingMessage
+from tests.support.clock import Clock
 
 _YAML = """
 run: {{name: r, dir: {dir}}}
@@ -47,9 +49,9 @@ def tuned_config(
 class World:
     """A run whose roles do at once what they are told; the rate depends on the counts."""
 
-    def __init__(self, tools, config: Config, rate) -> None:
-        self.tools, self.config, self.rate = tools, config, rate
-        self.clock = tools.Clock(0.0)
+    def __init__(self, config: Config, rate) -> None:
+        self.config, self.rate = config, rate
+        self.clock = Clock(0.0)
         self.memory = RememberedCounts(config)
         path = Path(config.run.dir) / "r"
         existed = path.exists()
@@ -93,7 +95,7 @@ class World:
         return self.clock.now + 100.0
 
     def heartbeat(self, member: Member, **fields) -> None:
-        self.collector.take(member, self.tools.make_heartbeat(**fields), self.time_s)
+        self.collector.take(member, Heartbeat(**fields), self.time_s)
 
     def look(self) -> None:
         """Ask the tuner what it wants, as the monitor does."""

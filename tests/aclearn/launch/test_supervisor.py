@@ -10,6 +10,7 @@ import pytest
 
 from aclearn.errors import RoleFailure
 from aclearn.launch import EXIT_GIVE_UP, RoleCommand, Supervisor
+from tests.support.clock import Clock
 
 if TYPE_CHECKING:
     from .conftest import Stage
@@ -34,14 +35,6 @@ _WITH_CHILD = (
     "child = subprocess.Popen([sys.executable, '-c', deaf])\n"
     "print(f'child={child.pid}', flush=True)\n"
 )
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def _state(supervisor: Supervisor, name: str) -> str:
@@ -110,7 +103,7 @@ def test_nobody_is_started_again_after_the_run_is_over(stage: Stage) -> None:
 def test_a_role_that_dies_is_restarted_after_its_delay_and_the_others_live_on(
     stage: Stage,
 ) -> None:
-    clock = FakeClock()
+    clock = Clock()
     actor, trainer = stage.role("actor-0", _WAITS), stage.role("trainer-0", _WAITS)
     supervisor = stage.supervise(
         actor, trainer, backoff_first_s=4.0, backoff_max_s=4.0, clock=clock
@@ -318,7 +311,7 @@ def test_a_run_is_over_without_an_optional_role_that_has_failed(stage: Stage) ->
 
 
 def test_a_role_that_does_not_leave_in_time_is_killed_by_poll(stage: Stage) -> None:
-    clock = FakeClock()
+    clock = Clock()
     supervisor = stage.supervise(stage.role("actor-0", _DEAF), clock=clock)
     supervisor.start()
     stage.wait_for_log("actor-0", "ready")

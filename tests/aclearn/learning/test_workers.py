@@ -18,6 +18,7 @@ from aclearn.config import OptimiserConfig
 from aclearn.learning import Batch, GradientSums, GradientWorker, Learner
 from aclearn.policies.network import PolicyNetwork
 from aclearn.telemetry import WaitMeter, measure_here
+from tests.support.clock import Clock
 
 WORKERS, UPDATES_EACH = 4, 40
 OPTIMISER = OptimiserConfig(max_grad_norm=0.0, learning_rate=0.003)
@@ -230,15 +231,6 @@ def test_a_worker_starts_from_no_weights_of_its_own(make) -> None:
         assert mine.data_ptr() != shared.data_ptr()
 
 
-class _Clock:
-    """Time that moves only when told to."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def _measured(meter: WaitMeter, work) -> None:
     """Do `work` in a thread of its own, measured by `meter`."""
 
@@ -254,7 +246,7 @@ def test_the_wait_for_the_device_is_a_part_of_the_work(make, monkeypatch) -> Non
     learner = Learner(
         make.images, objective=make.objective(), optimiser=OPTIMISER, device=make.cpu, seed=3
     )
-    clock = _Clock()
+    clock = Clock(0.0)
     meter, batch = WaitMeter(clock), make.batch(make.images, 4, 3, seed=1)
     plain = torch.Tensor.tolist
 
@@ -272,7 +264,7 @@ def test_waiting_for_another_worker_s_update_is_no_work(make) -> None:
     learner = Learner(
         make.images, objective=make.objective(), optimiser=OPTIMISER, device=make.cpu, seed=3
     )
-    clock = _Clock()
+    clock = Clock(0.0)
     meter, batch = WaitMeter(clock), make.batch(make.images, 4, 3, seed=1)
 
     def update() -> None:

@@ -8,18 +8,11 @@ import time
 import pytest
 
 from aclearn.telemetry import BusyShare, ThreadMeters, WaitMeter, measure_here, part, shares
-
-
-class _Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clock import Clock
 
 
 def test_seconds_add_up_by_label_and_the_total_runs_from_the_start() -> None:
-    clock = _Clock()
+    clock = Clock()
     meter = WaitMeter(clock)
     for label, waited, worked in [("actions", 2.0, 1.0), ("queue", 0.5, 0.25), ("actions", 3.0, 0)]:
         with meter.waiting(label):
@@ -29,7 +22,7 @@ def test_seconds_add_up_by_label_and_the_total_runs_from_the_start() -> None:
 
 
 def test_a_wait_that_goes_on_counts_up_to_now() -> None:
-    clock = _Clock()
+    clock = Clock()
     meter = WaitMeter(clock)
     with meter.waiting("queue"):
         clock.now += 4.0
@@ -40,7 +33,7 @@ def test_a_wait_that_goes_on_counts_up_to_now() -> None:
 
 
 def test_a_wait_that_ends_with_an_error_is_counted() -> None:
-    clock = _Clock()
+    clock = Clock()
     meter = WaitMeter(clock)
     with pytest.raises(TimeoutError), meter.waiting("queue"):
         clock.now += 2.0
@@ -52,13 +45,13 @@ def test_a_wait_that_ends_with_an_error_is_counted() -> None:
 @pytest.mark.parametrize("label", ["total", "working"])
 def test_labels_that_the_meter_fills_itself_are_refused(label: str) -> None:
     with pytest.raises(ValueError, match=f"cannot be called '{label}'"):
-        WaitMeter(_Clock()).waiting(label)
+        WaitMeter(Clock()).waiting(label)
     with pytest.raises(ValueError, match=f"cannot be called '{label}'"):
-        WaitMeter(_Clock()).part(label)
+        WaitMeter(Clock()).part(label)
 
 
 def test_parts_waits_and_what_has_no_label_add_up_to_the_total() -> None:
-    clock = _Clock()
+    clock = Clock()
     meter = WaitMeter(clock)
     with meter.part("inference"):
         clock.now += 2.0
@@ -77,7 +70,7 @@ def test_parts_waits_and_what_has_no_label_add_up_to_the_total() -> None:
 
 
 def test_a_span_inside_another_takes_its_time_out_of_it() -> None:
-    clock = _Clock()
+    clock = Clock()
     meter = WaitMeter(clock)
     with meter.part("wire"):
         clock.now += 1.0
@@ -92,7 +85,7 @@ def test_a_span_inside_another_takes_its_time_out_of_it() -> None:
 
 
 def test_a_meter_that_has_ended_stands_still() -> None:
-    clock = _Clock()
+    clock = Clock()
     meter = WaitMeter(clock)
     with meter.part("forward"):
         clock.now += 1.0
@@ -131,7 +124,7 @@ def test_a_reader_in_another_thread_never_sees_more_parts_than_time() -> None:
 
 
 def test_a_budget_adds_up_its_threads_and_keeps_those_that_have_ended() -> None:
-    clock = _Clock()
+    clock = Clock()
     budget = ThreadMeters(clock)
     first, second = budget.meter(), budget.meter()
     with first.part("forward"):
@@ -172,7 +165,7 @@ def test_labels_that_exceed_the_total_still_add_up_to_one() -> None:
 
 
 def test_how_busy_a_thread_was_counts_from_the_last_look() -> None:
-    clock = _Clock()
+    clock = Clock()
     meter = WaitMeter(clock)
     busy = BusyShare(meter)
     clock.now += 3.0
@@ -207,7 +200,7 @@ def test_a_use_costs_less_than_a_microsecond() -> None:
 
 
 def test_a_part_goes_to_the_meter_of_its_own_thread() -> None:
-    clock = _Clock()
+    clock = Clock()
     meters = [WaitMeter(clock), WaitMeter(clock)]
 
     def work(meter: WaitMeter | None, seconds: float) -> None:

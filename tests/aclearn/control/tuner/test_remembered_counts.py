@@ -13,14 +13,12 @@ from aclearn.runs import TUNER_FILE
 from tests.support.tuned_runs import World, tuned_config, two_is_best
 
 
-def test_the_best_is_the_next_start_on_this_machine_only_for_this_configuration(
-    tools, tmp_path
-) -> None:
-    first = World(tools, tuned_config(tmp_path), two_is_best)
+def test_the_best_is_the_next_start_on_this_machine_only_for_this_configuration(tmp_path) -> None:
+    first = World(tuned_config(tmp_path), two_is_best)
     first.go_on(60.0)
     first.tuning.close()
     (first.folder.path / TUNER_FILE).unlink()
-    again = World(tools, tuned_config(tmp_path), two_is_best)
+    again = World(tuned_config(tmp_path), two_is_best)
     assert again.tuning.gauges()["tuner_trainers"] == 2.0
     assert "starts from 2 trainers" in again.notes[0]
     again.tuning.close()
@@ -33,19 +31,19 @@ def test_the_best_is_the_next_start_on_this_machine_only_for_this_configuration(
     [("socket.gethostname", "another-machine"), ("usable_cores", 96)],
 )
 def test_the_best_is_not_offered_on_another_machine(
-    tools, tmp_path, monkeypatch, function: str, value: object
+    tmp_path, monkeypatch, function: str, value: object
 ) -> None:
-    first = World(tools, tuned_config(tmp_path), two_is_best)
+    first = World(tuned_config(tmp_path), two_is_best)
     first.go_on(60.0)
     first.tuning.close()
     (first.folder.path / TUNER_FILE).unlink()
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(f"aclearn.control.tuner.remembered_counts.{function}", lambda: value)
-        there = World(tools, tuned_config(tmp_path), two_is_best)
+        there = World(tuned_config(tmp_path), two_is_best)
         assert there.tuning.gauges()["tuner_trainers"] == 1.0
         assert not there.notes
         there.tuning.close()
-    back = World(tools, tuned_config(tmp_path), two_is_best)
+    back = World(tuned_config(tmp_path), two_is_best)
     assert back.tuning.gauges()["tuner_trainers"] == 2.0
     back.tuning.close()
 
@@ -109,14 +107,14 @@ def test_a_count_that_the_tuner_leaves_alone_is_part_of_the_key() -> None:
     ],
 )
 def test_a_corrupt_memory_is_reported_counted_left_alone_and_ignored(
-    tools, tmp_path, caplog, content: str, named: str
+    tmp_path, caplog, content: str, named: str
 ) -> None:
     config = tuned_config(tmp_path)
     path = RememberedCounts(config).path
     path.parent.mkdir()
     path.write_text(content)
     with caplog.at_level(logging.WARNING):
-        world = World(tools, config, two_is_best)
+        world = World(config, two_is_best)
         world.go_on(60.0)
         world.tuning.close()
     assert world.workers == {"t": 2}
@@ -126,19 +124,17 @@ def test_a_corrupt_memory_is_reported_counted_left_alone_and_ignored(
     assert path.read_text() == content
 
 
-def test_a_run_that_ends_right_after_a_great_change_remembers_what_it_led_to(
-    tools, tmp_path
-) -> None:
-    world = World(tools, tuned_config(tmp_path), two_is_best)
+def test_a_run_that_ends_right_after_a_great_change_remembers_what_it_led_to(tmp_path) -> None:
+    world = World(tuned_config(tmp_path), two_is_best)
     while not world.lines() or world.lines()[-1]["verdict"] != "accepted":
         world.go_on(0.25)
     world.tuning.close()
     assert world.memory.read() == {"trainers": 2}
 
 
-def test_a_remembered_count_out_of_bounds_is_not_used(tools, tmp_path) -> None:
+def test_a_remembered_count_out_of_bounds_is_not_used(tmp_path) -> None:
     config = tuned_config(tmp_path)
     assert RememberedCounts(config).write({"trainers": 4}, 1.0)
-    world = World(tools, config, two_is_best)
+    world = World(config, two_is_best)
     assert world.tuning.gauges()["tuner_trainers"] == 1.0
     world.tuning.close()

@@ -13,8 +13,8 @@ from aclearn.views import plot_tuner
 from tests.support.tuned_runs import World, actors_of, member, tuned_config, two_is_best
 
 
-def test_workers_of_the_trainer_are_told_and_every_decision_is_a_line(tools, tmp_path) -> None:
-    world = World(tools, tuned_config(tmp_path), two_is_best)
+def test_workers_of_the_trainer_are_told_and_every_decision_is_a_line(tmp_path) -> None:
+    world = World(tuned_config(tmp_path), two_is_best)
     world.go_on(60.0)
     assert world.told()[:2] == [("t", 1), ("t", 2)]
     assert world.workers == {"t": 2}
@@ -38,11 +38,11 @@ def test_workers_of_the_trainer_are_told_and_every_decision_is_a_line(tools, tmp
     world.tuning.close()
 
 
-def test_each_decision_is_shown_once_under_its_number_in_the_log(tools, tmp_path) -> None:
-    world = World(tools, tuned_config(tmp_path), two_is_best)
+def test_each_decision_is_shown_once_under_its_number_in_the_log(tmp_path) -> None:
+    world = World(tuned_config(tmp_path), two_is_best)
     world.go_on(60.0)
     world.tuning.close()
-    again = World(tools, tuned_config(tmp_path), two_is_best)  # goes on counting
+    again = World(tuned_config(tmp_path), two_is_best)  # goes on counting
     again.go_on(60.0)
     again.tuning.close()
     lines, shown = again.lines(), [*world.shown, *again.shown]
@@ -67,10 +67,10 @@ def test_each_decision_is_shown_once_under_its_number_in_the_log(tools, tmp_path
     ],
 )
 def test_the_log_has_also_the_counts_that_nobody_tunes(
-    tools, tmp_path, counts: str, inference: str, fixed: dict
+    tmp_path, counts: str, inference: str, fixed: dict
 ) -> None:
     config = tuned_config(tmp_path, counts=counts, inference=inference)
-    world = World(tools, config, lambda workers, actors: 500.0)
+    world = World(config, lambda workers, actors: 500.0)
     if inference == "predictor":
         world.members.append(member("predictor-0", "p"))
         world.workers["p"] = 1
@@ -82,8 +82,8 @@ def test_the_log_has_also_the_counts_that_nobody_tunes(
     world.tuning.close()
 
 
-def test_nothing_is_measured_before_every_actor_is_there(tools, tmp_path) -> None:
-    world = World(tools, tuned_config(tmp_path), two_is_best)
+def test_nothing_is_measured_before_every_actor_is_there(tmp_path) -> None:
+    world = World(tuned_config(tmp_path), two_is_best)
     late = world.members.pop()
     world.go_on(40.0)
     assert world.lines() == []
@@ -95,8 +95,8 @@ def test_nothing_is_measured_before_every_actor_is_there(tools, tmp_path) -> Non
     world.tuning.close()
 
 
-def test_an_actor_that_never_comes_keeps_the_tuner_off_for_a_minute(tools, tmp_path) -> None:
-    world = World(tools, tuned_config(tmp_path), two_is_best)
+def test_an_actor_that_never_comes_keeps_the_tuner_off_for_a_minute(tmp_path) -> None:
+    world = World(tuned_config(tmp_path), two_is_best)
     world.members.pop()
     world.go_on(70.0)
     # the first heartbeat at 0.25 s, a minute; the next heartbeat rises, settle_s, every_s
@@ -105,8 +105,8 @@ def test_an_actor_that_never_comes_keeps_the_tuner_off_for_a_minute(tools, tmp_p
     world.tuning.close()
 
 
-def test_a_restarted_role_is_told_again_and_a_deaf_one_is_reminded(tools, tmp_path) -> None:
-    world = World(tools, tuned_config(tmp_path), two_is_best)
+def test_a_restarted_role_is_told_again_and_a_deaf_one_is_reminded(tmp_path) -> None:
+    world = World(tuned_config(tmp_path), two_is_best)
     world.go_on(60.0)
     told = len(world.messages)
     world.members[0], world.workers = member("trainer-0", "u"), {"u": 1}
@@ -120,8 +120,8 @@ def test_a_restarted_role_is_told_again_and_a_deaf_one_is_reminded(tools, tmp_pa
     world.tuning.close()
 
 
-def test_what_a_role_never_takes_over_is_given_up_and_told_to_the_person(tools, tmp_path) -> None:
-    world = World(tools, tuned_config(tmp_path), two_is_best)
+def test_what_a_role_never_takes_over_is_given_up_and_told_to_the_person(tmp_path) -> None:
+    world = World(tuned_config(tmp_path), two_is_best)
     world.deaf = True
     world.go_on(45.0)
     assert [line["verdict"] for line in world.lines()][:3] == ["baseline", "kept", "given up"]
@@ -130,9 +130,9 @@ def test_what_a_role_never_takes_over_is_given_up_and_told_to_the_person(tools, 
     world.tuning.close()
 
 
-def test_predictors_are_told_each_and_counted_when_all_have_it(tools, tmp_path) -> None:
+def test_predictors_are_told_each_and_counted_when_all_have_it(tmp_path) -> None:
     config = tuned_config(tmp_path, counts="[predictors]", inference="predictor")
-    world = World(tools, config, lambda workers, actors: 500.0 * min(workers["p"], workers["q"], 2))
+    world = World(config, lambda workers, actors: 500.0 * min(workers["p"], workers["q"], 2))
     world.members += [member("predictor-0", "p"), member("predictor-1", "q")]
     world.workers = {"p": 1, "q": 1, "t": 1}
     world.go_on(60.0)
@@ -142,9 +142,9 @@ def test_predictors_are_told_each_and_counted_when_all_have_it(tools, tmp_path) 
     world.tuning.close()
 
 
-def test_the_supervisor_is_told_of_actors_and_nobody_else(tools, tmp_path) -> None:
+def test_the_supervisor_is_told_of_actors_and_nobody_else(tmp_path) -> None:
     config = tuned_config(tmp_path, counts="[actors]")
-    world = World(tools, config, lambda workers, actors: 100.0 * min(actors, 3) - actors)
+    world = World(config, lambda workers, actors: 100.0 * min(actors, 3) - actors)
     assert world.actors_wanted == 2
     world.go_on(80.0)
     assert world.actors_wanted == 3
@@ -152,10 +152,10 @@ def test_the_supervisor_is_told_of_actors_and_nobody_else(tools, tmp_path) -> No
     world.tuning.close()
 
 
-def test_actors_that_leave_are_not_measured_with_those_that_stay(tools, tmp_path) -> None:
+def test_actors_that_leave_are_not_measured_with_those_that_stay(tmp_path) -> None:
     config = tuned_config(tmp_path, counts="[actors]")
     # two are best, and who leaves takes four seconds
-    world = World(tools, config, lambda workers, actors: 1000.0 - 300.0 * abs(actors - 2))
+    world = World(config, lambda workers, actors: 1000.0 - 300.0 * abs(actors - 2))
     world.leaves_within_s = 4.0
     world.go_on(400.0)
     rates = {line["counts"]["actors"]: set() for line in world.lines()}
@@ -167,11 +167,9 @@ def test_actors_that_leave_are_not_measured_with_those_that_stay(tools, tmp_path
     world.tuning.close()
 
 
-def test_a_run_that_goes_on_with_fewer_actors_waits_for_the_others_to_leave(
-    tools, tmp_path
-) -> None:
+def test_a_run_that_goes_on_with_fewer_actors_waits_for_the_others_to_leave(tmp_path) -> None:
     config = tuned_config(tmp_path, counts="[actors]")
-    world = World(tools, config, lambda workers, actors: 1000.0 - 300.0 * abs(actors - 2))
+    world = World(config, lambda workers, actors: 1000.0 - 300.0 * abs(actors - 2))
     world.members = [member("trainer-0", "t"), *actors_of(4)]  # as many as are configured, say
     world.leaves_within_s = 4.0
     world.go_on(12.0)
@@ -180,9 +178,9 @@ def test_a_run_that_goes_on_with_fewer_actors_waits_for_the_others_to_leave(
     world.tuning.close()
 
 
-def _world_in_a_trial(tools, folder) -> World:
+def _world_in_a_trial(folder) -> World:
     """Two actors are kept, and another count is tried."""
-    world = World(tools, tuned_config(folder, counts="[actors]"), _two_is_worst)
+    world = World(tuned_config(folder, counts="[actors]"), _two_is_worst)
     while world.actors_wanted == 2:
         world.go_on(0.25)
     return world
@@ -193,8 +191,8 @@ def _two_is_worst(workers, actors) -> float:
 
 
 @pytest.mark.parametrize("heartbeats", [True, False], ids=["later", "before_their_first_heartbeat"])
-def test_a_trial_of_which_two_actors_die_is_given_up(tools, tmp_path, heartbeats: bool) -> None:
-    world = _world_in_a_trial(tools, tmp_path)
+def test_a_trial_of_which_two_actors_die_is_given_up(tmp_path, heartbeats: bool) -> None:
+    world = _world_in_a_trial(tmp_path)
     trial = world.actors_wanted
     # who says goodbye has not died
     world.heartbeat(world.members[1], final=True)
@@ -210,8 +208,8 @@ def test_a_trial_of_which_two_actors_die_is_given_up(tools, tmp_path, heartbeats
     world.tuning.close()
 
 
-def test_a_trial_is_judged_when_nobody_can_have_died_in_its_window_unheard(tools, tmp_path) -> None:
-    world = _world_in_a_trial(tools, tmp_path)
+def test_a_trial_is_judged_when_nobody_can_have_died_in_its_window_unheard(tmp_path) -> None:
+    world = _world_in_a_trial(tmp_path)
     began, trial = len(world.lines()), world.actors_wanted
     world.go_on(1.0)
     world.silent.add("a0")  # it has died
@@ -238,9 +236,9 @@ def test_a_trial_is_judged_when_nobody_can_have_died_in_its_window_unheard(tools
     [(0.5, 0.0), (3.0, 2.25)],
 )
 def test_a_verdict_is_no_later_than_the_heartbeats_are(
-    tools, tmp_path, heartbeats_every_s, late_s
+    tmp_path, heartbeats_every_s, late_s
 ) -> None:
-    world = _world_in_a_trial(tools, tmp_path)
+    world = _world_in_a_trial(tmp_path)
     began, trial = len(world.lines()), world.actors_wanted
     world.silent |= {"a0", "a1", "a2"}  # they heartbeat by hand
     begins = world.clock.now
@@ -254,9 +252,9 @@ def test_a_verdict_is_no_later_than_the_heartbeats_are(
     assert judged["time_s"] - 100.0 - begins <= 0.25 + 0.5 + 2.0 + late_s + 0.25
 
 
-def test_an_actor_that_was_started_by_hand_is_not_the_launcher_s_to_follow(tools, tmp_path) -> None:
+def test_an_actor_that_was_started_by_hand_is_not_the_launcher_s_to_follow(tmp_path) -> None:
     config = tuned_config(tmp_path, counts="[actors]")
-    world = World(tools, config, lambda workers, actors: 100.0 * min(actors, 4) - actors)
+    world = World(config, lambda workers, actors: 100.0 * min(actors, 4) - actors)
     world.by_hand = [member("actor-70", "h")]
     world.members += world.by_hand
     world.go_on(300.0)
@@ -269,8 +267,8 @@ def test_an_actor_that_was_started_by_hand_is_not_the_launcher_s_to_follow(tools
 
 
 @pytest.mark.parametrize("objective", ["learned_steps", "tps"])
-def test_the_objective_is_chosen(tools, tmp_path, objective: str) -> None:
-    world = World(tools, tuned_config(tmp_path, objective=objective), lambda workers, actors: 0.0)
+def test_the_objective_is_chosen(tmp_path, objective: str) -> None:
+    world = World(tuned_config(tmp_path, objective=objective), lambda workers, actors: 0.0)
     member, counter = world.members[0], 0
     for _ in range(8):
         world.clock.now += 0.5
@@ -283,15 +281,15 @@ def test_the_objective_is_chosen(tools, tmp_path, objective: str) -> None:
     world.tuning.close()
 
 
-def test_a_run_that_goes_on_starts_from_what_it_kept(tools, tmp_path) -> None:
+def test_a_run_that_goes_on_starts_from_what_it_kept(tmp_path) -> None:
     config = tuned_config(tmp_path)
-    first = World(tools, config, two_is_best)
+    first = World(config, two_is_best)
     first.go_on(60.0)
     first.tuning.close()
     first.memory.path.unlink()
     with (first.folder.path / TUNER_FILE).open("a") as log:
         log.write('{"time_s": 1')  # what a kill leaves
-    again = World(tools, config, two_is_best)
+    again = World(config, two_is_best)
     assert again.tuning.gauges()["tuner_trainers"] == 2.0
     again.go_on(10.0)
     assert len(again.lines()) > 2  # every line is whole
@@ -316,13 +314,13 @@ def test_a_run_that_goes_on_starts_from_what_it_kept(tools, tmp_path) -> None:
         {"trainers": 2, "actors": 2},
     ],
 )
-def test_a_log_that_kept_what_cannot_be_is_no_start(tools, tmp_path, kept: object) -> None:
+def test_a_log_that_kept_what_cannot_be_is_no_start(tmp_path, kept: object) -> None:
     config = tuned_config(tmp_path)
     config = config.model_copy(update={"trainer": config.trainer.model_copy(update={"workers": 3})})
-    world = World(tools, config, two_is_best)
+    world = World(config, two_is_best)
     world.tuning.close()
     (world.folder.path / TUNER_FILE).write_text(json.dumps({"kept": kept}) + "\n")
-    again = World(tools, config, two_is_best)
+    again = World(config, two_is_best)
     assert again.tuning.gauges()["tuner_trainers"] == 3.0  # as configured
     again.go_on(60.0)
     assert again.workers == {"t": 2}
@@ -345,33 +343,31 @@ def test_a_log_that_kept_what_cannot_be_is_no_start(tools, tmp_path, kept: objec
     ],
 )
 def test_a_temperature_of_the_log_is_gone_on_with_only_where_it_can_be_one(
-    tools, tmp_path, written: str, goes_on_at: float
+    tmp_path, written: str, goes_on_at: float
 ) -> None:
     config = tuned_config(tmp_path)
     hot = config.model_copy(update={"tuner": config.tuner.model_copy(update={"temperature": 0.5})})
-    world = World(tools, hot, two_is_best)
+    world = World(hot, two_is_best)
     world.tuning.close()
     (world.folder.path / TUNER_FILE).write_text(f'{{"temperature": {written}}}\n')
-    again = World(tools, hot, two_is_best)
+    again = World(hot, two_is_best)
     assert again.tuning.gauges()["tuner_temperature"] == goes_on_at
     again.tuning.close()
 
 
 @pytest.mark.parametrize("number", ['"7"', "-7", "null", "1.5"])
-def test_a_number_of_a_decision_that_cannot_be_begins_at_one(tools, tmp_path, number: str) -> None:
-    world = World(tools, tuned_config(tmp_path), two_is_best)
+def test_a_number_of_a_decision_that_cannot_be_begins_at_one(tmp_path, number: str) -> None:
+    world = World(tuned_config(tmp_path), two_is_best)
     world.tuning.close()
     (world.folder.path / TUNER_FILE).write_text(f'{{"decision": {number}}}\n')
-    again = World(tools, tuned_config(tmp_path), two_is_best)
+    again = World(tuned_config(tmp_path), two_is_best)
     again.go_on(10.0)
     assert again.lines()[1]["decision"] == 1
     again.tuning.close()
 
 
-def test_a_run_too_short_for_a_window_remembers_nothing_and_its_plot_says_why(
-    tools, tmp_path
-) -> None:
-    world = World(tools, tuned_config(tmp_path), two_is_best)
+def test_a_run_too_short_for_a_window_remembers_nothing_and_its_plot_says_why(tmp_path) -> None:
+    world = World(tuned_config(tmp_path), two_is_best)
     world.go_on(2.5)  # the counter rises at 0.5 s; settle_s 0.5, every_s 2
     world.tuning.close()
     assert world.lines() == []
@@ -380,7 +376,7 @@ def test_a_run_too_short_for_a_window_remembers_nothing_and_its_plot_says_why(
         plot_tuner(world.folder.path, tmp_path / "tuner.png")
 
 
-def test_there_is_no_tuner_where_there_is_nothing_to_tune(tools, tmp_path) -> None:
-    assert World(tools, tuned_config(tmp_path / "a", enabled="false"), None).tuning is None
-    assert World(tools, tuned_config(tmp_path / "b", counts="[predictors]"), None).tuning is None
+def test_there_is_no_tuner_where_there_is_nothing_to_tune(tmp_path) -> None:
+    assert World(tuned_config(tmp_path / "a", enabled="false"), None).tuning is None
+    assert World(tuned_config(tmp_path / "b", counts="[predictors]"), None).tuning is None
     assert not (tmp_path / "a" / "r" / TUNER_FILE).exists()

@@ -11,7 +11,7 @@ import pytest
 from aclearn.config import TunerConfig
 from tests.support.simulated_tuning import Run, hill
 
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[4] / "benchmarks"))
 
 import tuner_model
 

@@ -1,0 +1,83 @@
+"""Playing whole episodes: which are counted, in what order, and what a policy remembers."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import gymnasium
+import numpy as np
+import pytest
+
+from aclearn.config import Config, EnvConfig
+from aclearn.types import OBSERVATION, ActionSpec, PolicyOutput
+from services.evaluator.play import play, visit
+
+_SEED, _ENVS = 8, 16
+
+
+class Parity(gymnasium.Env):
+    """Shows its seed and the step t; pays 1 for the action t mod 2; ends after `length` steps."""
+
+    observation_space = gymnasium.spaces.Box(0, 1000, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, length: int = 0) -> None:
+        self._length = length
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            self._first_seed = seed
+        self._t = 0
+        return self._shown(), {}
+
+    def step(self, action):
+        reward = float(action == self._t % 2)
+        self._t += 1
+        return (
+            self._shown(),
+            reward,
+            self._t == (self._length or _length(self._first_seed)),
+            False,
+            {},
+        )
+
+    def _shown(self):
+        return np.array([self._first_seed, self._t], np.float32)
+
+
+class ParityPolicy:
+    """Counts its steps in its state, and sees nothing: only its own count tells it the action."""
+
+    def step(self, observations, state=()):
+        rows = len(observations[OBSERVATION])
+        (count,) = state or (np.zeros((rows, 1), np.float32),)
+        parameters = np.where(np.arange(2) == count % 2, 50.0, -50.0).astype(np.float32)
+        return PolicyOutput(parameters, state=(count + 1,))
+
+
+def _length(seed: int) -> int:
+    return 1 + seed % 4
+
+
+def _saved(**kwargs) -> SimpleNamespace:
+    config = Config(env=EnvConfig(id=f"{__name__}:Parity", kwargs=kwargs))
+    return SimpleNamespace(config=config, architecture=SimpleNamespace(action_spec=ActionSpec(2)))
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_each_environment_plays_its_share_from_a_start_without_a_memory(greedy) -> None:
+    returns, lengths = play(_saved(), ParityPolicy(), episodes=_ENVS + 4, greedy=greedy, seed=_SEED)
+    # four environments play two episodes, with a step between them in which the next one starts
+    ends = [
+        ((nth + 1) * _length(_SEED + b) + nth, b)
+        for b in range(_ENVS)
+        for nth in range(2 if b < 4 else 1)
+    ]
+    assert lengths == [_length(_SEED + b) for _, b in sorted(ends)]
+    assert returns == lengths  # every step was paid
+
+
+def test_visited_observations_are_every_fifth_of_each_game_in_order_of_time() -> None:
+    visited = visit(_saved(length=100), ParityPolicy(), count=40, seed=_SEED)
+    expected = [[_SEED + b, t] for t in (0, 5, 10) for b in range(_ENVS)]
+    np.testing.assert_array_equal(visited, np.array(expected[:40], np.float32))
