@@ -225,7 +225,7 @@ def report(
 
 
 def cpu_model() -> str:
-    """The processor's name."""
+    """The CPU's name."""
     info = Path("/proc/cpuinfo")
     for line in info.read_text().splitlines() if info.exists() else ():
         if line.startswith("model name"):

@@ -19,7 +19,7 @@ settings.register_profile(
 settings.load_profile("any-machine")
 
 
-def _plain_resnet(tensors, images):
+def _reference_resnet(tensors, images):
     """Logits and values of IMPALA's deep network in float64, written from figure 3 of its paper.
 
     How many sections and blocks there are follows from the tensors' names. Independent of torch:
@@ -61,6 +61,6 @@ def _plain_resnet(tensors, images):
 
 
 @pytest.fixture(scope="session")
-def plain_resnet() -> Callable[..., tuple[np.ndarray, np.ndarray]]:
+def reference_resnet() -> Callable[..., tuple[np.ndarray, np.ndarray]]:
     """What `impala-resnet` and its like compute: a function of tensors and uint8 images."""
-    return _plain_resnet
+    return _reference_resnet

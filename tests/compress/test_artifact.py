@@ -210,11 +210,11 @@ def _no_such_kernel(artifact, small):
     return sealed(replace(artifact, graph=graph))
 
 
-def _floor_that_leaves_nothing(artifact, small):
+def _min_action_prob_that_leaves_nothing(artifact, small):
     return sealed(replace(artifact, min_action_prob=0.4))
 
 
-def _floor_that_is_no_number(artifact, small):
+def _min_action_prob_that_is_no_number(artifact, small):
     return sealed(replace(artifact, min_action_prob=math.nan))
 
 
@@ -233,8 +233,8 @@ _SPOILS = {
     _weights_of_another_version: "the probe's parameters differ",
     _no_such_runtime_for_int8: "cannot be run",
     _no_such_kernel: "cannot be run",
-    _floor_that_leaves_nothing: "min_action_prob 0.4",
-    _floor_that_is_no_number: "min_action_prob nan",
+    _min_action_prob_that_leaves_nothing: "min_action_prob 0.4",
+    _min_action_prob_that_is_no_number: "min_action_prob nan",
 }
 
 
@@ -365,7 +365,7 @@ def test_a_chains_fidelity_is_measured_on_what_its_artifact_answers(small) -> No
 
 
 @pytest.mark.parametrize("min_action_prob", [0.0, 1e-4, 0.02, 0.12])
-def test_no_action_is_less_probable_than_the_floor(min_action_prob) -> None:
+def test_no_action_is_less_probable_than_min_action_prob(min_action_prob) -> None:
     logits = np.random.default_rng(2).normal(0, 20, (100, 8)).astype(np.float32)
     logits[0] = 0
     mixed = _SOME.with_min_action_prob(logits, min_action_prob)

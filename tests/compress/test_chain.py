@@ -112,12 +112,12 @@ def test_ids_that_are_too_long_together_are_refused_before_the_run(small) -> Non
 
 
 @pytest.mark.parametrize("min_action_prob", [-0.1, 1.0, math.nan, math.inf])
-def test_a_floor_that_is_no_probability_is_refused(min_action_prob) -> None:
+def test_a_min_action_prob_that_is_no_probability_is_refused(min_action_prob) -> None:
     with pytest.raises(ChainError, match="min_action_prob: expected at least 0, below 1"):
         CompressorChain(min_action_prob=min_action_prob)
 
 
-def test_a_floor_must_leave_something_to_the_policy(small) -> None:
+def test_min_action_prob_must_leave_something_to_the_policy(small) -> None:
     assert chain_of(ONNX(), min_action_prob=0.33).plan(small.images).static
     with pytest.raises(
         ChainError, match=r"min_action_prob: 0.34 for each of 3 actions.*less than 0.333"
@@ -300,7 +300,7 @@ def test_fidelity_can_be_turned_off(small) -> None:
     assert chain.compress(small.policy(small.images), context).fidelity.observations == 0
 
 
-def test_fidelity_is_that_of_what_acts_floor_included(small) -> None:
+def test_fidelity_is_that_of_the_acting_policy_min_action_prob_included(small) -> None:
     policy = small.policy(small.flat)
     policy.tensors["policy.weight"][...] = 0
     policy.tensors["policy.bias"][:] = np.log([0.7, 0.1, 0.1, 0.1])

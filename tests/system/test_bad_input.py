@@ -143,7 +143,7 @@ def test_a_run_that_failed_at_its_start_makes_way_for_the_one_that_is_mended(
     assert [path.name for path in run.folder.parent.iterdir()] == [run.folder.name]
 
 
-def test_a_folder_that_has_the_name_of_a_package_of_ours_is_in_nobodys_way(system: System) -> None:
+def test_a_folder_that_has_the_name_of_a_package_of_ours_is_not_imported(system: System) -> None:
     system.cwd = system.folder / "project"
     (system.cwd / "services").mkdir(parents=True)
     (system.cwd / "services" / "__init__.py").write_text("raise RuntimeError('not this one')")

@@ -92,7 +92,7 @@ def _newer_policies_act(run: Run) -> None:
     run.wait_for(lambda: _swaps(run) >= swaps + 2, "actors take newer artifacts")
 
 
-def test_a_compressor_that_stands_still_or_is_dead_holds_up_nobody(system: System) -> None:
+def test_a_compressor_that_is_suspended_or_dead_holds_up_no_other_role(system: System) -> None:
     run = system.train(
         system.config(
             CARTPOLE,

@@ -51,7 +51,7 @@ def _learned(folder: Path) -> int:
         ("compressor-0", {"actors": {"processes": 1}, "compressor": {"chain": ["onnx"]}}),
     ],
 )
-def test_roles_that_somebody_ends_save_and_are_started_again(
+def test_roles_ended_from_outside_save_and_are_started_again(
     system: System, third: str, groups: dict[str, Any]
 ) -> None:
     config = system.config(CARTPOLE, run={"checkpoint_every_s": 3600.0}, **groups)

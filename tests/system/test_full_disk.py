@@ -123,7 +123,7 @@ def test_a_run_on_a_full_disk_says_so_at_once_and_fails_where_its_end_is_lost(
     assert run.summary()["metrics_failures"] > 0
 
 
-def test_a_trainer_by_hand_tells_who_started_it_what_is_lost(system: System, disk: Disk) -> None:
+def test_a_trainer_by_hand_prints_what_is_lost(system: System, disk: Disk) -> None:
     config = system.config(CARTPOLE, run={"dir": str(disk.path)}, policy=_POLICY)
     address = f"tcp://127.0.0.1:{free_port()}"
     roles = {name: system.role(name, config, address) for name in ("monitor", "trainer", "actor")}

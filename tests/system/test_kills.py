@@ -241,7 +241,7 @@ _QUICK_STEPS: dict[str, Any] = {
 }
 
 
-def test_a_monitor_that_hangs_is_started_again_and_nobody_else_is(system: System) -> None:
+def test_a_monitor_that_hangs_is_started_again_and_no_other_role_is(system: System) -> None:
     run = system.train(system.config(CARTPOLE, **_QUICK_STEPS))
     run.wait_until_learning(beyond=300)
     pids = run.pids()
@@ -253,7 +253,7 @@ def test_a_monitor_that_hangs_is_started_again_and_nobody_else_is(system: System
     run.finish()
 
 
-def test_a_run_that_stood_still_as_a_whole_has_nobody_killed_as_silent(system: System) -> None:
+def test_a_run_that_was_suspended_as_a_whole_has_no_role_killed_as_silent(system: System) -> None:
     run = system.train(system.config(CARTPOLE, **_QUICK_STEPS))
     run.wait_until_learning(beyond=300)
     pids = run.pids()

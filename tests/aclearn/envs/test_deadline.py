@@ -74,7 +74,7 @@ def test_an_exception_of_the_body_passes_and_stops_the_alarm(deadline):
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
-def test_an_alarm_of_somebody_else_goes_off_at_their_handler_in_its_time(outer, deadline):
+def test_an_alarm_set_outside_goes_off_at_its_handler_in_its_time(outer, deadline):
     due_s = time.monotonic() + 0.15
     signal.setitimer(signal.ITIMER_REAL, 0.15)
     with pytest.raises(StepHungError):
@@ -84,7 +84,7 @@ def test_an_alarm_of_somebody_else_goes_off_at_their_handler_in_its_time(outer, 
     assert due_s <= outer[0] < due_s + 2.0
 
 
-def test_an_alarm_of_somebody_else_that_came_due_meanwhile_is_not_lost(outer, deadline):
+def test_an_alarm_set_outside_that_came_due_meanwhile_is_not_lost(outer, deadline):
     signal.setitimer(signal.ITIMER_REAL, 0.01)
     with pytest.raises(StepHungError):
         overrun(deadline)

@@ -81,7 +81,7 @@ def test_an_exit_with_zero_while_the_run_goes_on_is_a_death_like_any_other(stage
         supervisor.poll()
 
 
-def test_nobody_is_started_again_after_the_run_is_over(stage: Stage) -> None:
+def test_no_role_is_started_again_after_the_run_is_over(stage: Stage) -> None:
     supervisor = stage.supervise(
         stage.role("actor-0", "import sys; sys.exit(3)"),
         stage.role("trainer-0", _WAITS),
@@ -192,7 +192,7 @@ def test_a_silent_role_is_killed_restarted_and_counted_against_its_budget(stage:
     assert not supervisor.kill("actor-0", "nothing left to kill")
 
 
-def test_a_kill_nobody_asked_for_is_called_by_its_signal(stage: Stage) -> None:
+def test_a_kill_from_outside_is_called_by_its_signal(stage: Stage) -> None:
     supervisor = stage.supervise(stage.role("actor-0", _WAITS), max_restarts=0)
     supervisor.start()
     psutil.Process(_pid(supervisor, "actor-0")).kill()
@@ -280,7 +280,7 @@ def test_a_role_is_added_and_removed_while_the_others_run(stage: Stage) -> None:
     assert [s.name for s in supervisor.roles()] == ["actor-0", "actor-1"]
 
 
-def test_an_optional_role_that_dies_too_often_ends_nobody_else(stage: Stage) -> None:
+def test_an_optional_role_that_dies_too_often_ends_no_other(stage: Stage) -> None:
     supervisor = stage.supervise(stage.role("actor-0", _ORDERLY), max_restarts=1)
     supervisor.start()
     supervisor.add(replace(stage.role("actor-1", "import sys; sys.exit(3)"), optional=True))

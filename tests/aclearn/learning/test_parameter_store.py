@@ -22,7 +22,7 @@ def test_an_empty_store_has_nothing_for_anybody() -> None:
 
 
 @pytest.mark.parametrize("known", [PolicyVersion(), PolicyVersion(0, 99), PolicyVersion(1, 4)])
-def test_whoever_knows_something_older_gets_the_newest(known: PolicyVersion) -> None:
+def test_a_request_with_an_older_version_gets_the_newest(known: PolicyVersion) -> None:
     store = ParameterStore()
     tensors = _tensors(1)
     store.publish(PolicyVersion(1, 5), tensors)
@@ -32,7 +32,7 @@ def test_whoever_knows_something_older_gets_the_newest(known: PolicyVersion) -> 
 
 
 @pytest.mark.parametrize("known", [PolicyVersion(1, 5), PolicyVersion(1, 6), PolicyVersion(2, 0)])
-def test_whoever_knows_as_much_or_more_gets_nothing(known: PolicyVersion) -> None:
+def test_a_request_with_the_same_or_a_newer_version_gets_nothing(known: PolicyVersion) -> None:
     store = ParameterStore()
     store.publish(PolicyVersion(1, 5), _tensors(1))
     assert store.newer_than(known) is None

@@ -203,7 +203,7 @@ def test_older_frames_that_do_not_fit_are_refused(unroll, older):
         ("history", {"joints": np.zeros((2, 3), np.float32)}),
     ],
 )
-def test_what_nobody_asked_for_is_refused(flat_unroll, name, value):
+def test_an_array_that_was_not_asked_for_is_refused(flat_unroll, name, value):
     found = refusal(dataclasses.replace(flat_unroll, **{name: value}), FLAT)
     assert found == f"{name}{FOREIGN}"
 

@@ -130,14 +130,14 @@ def test_actors_and_trainer_that_wait_for_each_other_blame_the_way_between() -> 
     assert "actors.max_in_flight_unrolls" in found.sentence
 
 
-def test_actors_that_wait_for_their_first_weights_blame_nobody() -> None:
+def test_actors_that_wait_for_their_first_weights_are_no_bottleneck() -> None:
     # an actor waits for weights only before it has any: that is a start, not a slow trainer
     found = _found(trainer={"working": 0.3, "unrolls": 0.7}, actor={"working": 0.4, "weights": 0.6})
     assert found.role is None
     assert found.sentence.startswith("starting: actors wait 60 % for their first weights")
 
 
-def test_a_run_that_has_not_learned_yet_is_starting_whoever_waits() -> None:
+def test_a_run_that_has_not_learned_yet_is_starting_whatever_waits() -> None:
     shares = {
         "trainer": {"working": 0.2, "unrolls": 0.8},
         "actor": {"working": 0.38, "weights": 0.62},
@@ -282,7 +282,7 @@ def test_workers_that_wait_for_each_other_are_too_many() -> None:
     )
 
 
-def test_where_everybody_works_nobody_is_blamed() -> None:
+def test_where_all_roles_work_there_is_no_bottleneck() -> None:
     found = _found(
         trainer={"working": 0.93, "unrolls": 0.07},
         actor={"working": 0.95, "training queue": 0.05},
@@ -291,7 +291,7 @@ def test_where_everybody_works_nobody_is_blamed() -> None:
     assert found.sentence.startswith("balanced: the trainer works 93 % of the time")
 
 
-def test_a_label_nobody_foresaw_is_named_as_it_is() -> None:
+def test_an_unknown_label_is_named_as_it_is() -> None:
     trainer = _found(trainer={"working": 0.5, "the disk": 0.5}, actor={"working": 1.0})
     assert trainer == Bottleneck("trainer", "trainer: it waits 50 % of the time for the disk")
     actor = _found(

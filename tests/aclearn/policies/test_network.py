@@ -77,7 +77,7 @@ def test_the_parameters_bear_the_names_and_shapes_of_the_description(name: str) 
     assert sum(p.numel() for p in network.parameters()) == architecture.parameters
 
 
-def test_images_give_what_a_plain_convolution_gives() -> None:
+def test_images_give_what_a_convolution_in_numpy_gives() -> None:
     tensors = _some_tensors(_TINY, 1)
     network = PolicyNetwork(_TINY, seed=0)
     load_tensors(network, tensors)
@@ -102,7 +102,7 @@ def test_images_give_what_a_plain_convolution_gives() -> None:
 @pytest.mark.parametrize(
     "architecture", [_RESIDUAL, _preset("impala-resnet")], ids=["tiny", "whole"]
 )
-def test_residual_sections_give_what_the_paper_says(architecture, plain_resnet) -> None:
+def test_residual_sections_give_what_the_paper_says(architecture, reference_resnet) -> None:
     tensors = {
         name: tensor / np.float32(np.prod(tensor.shape[1:]) ** 0.5)
         for name, tensor in _some_tensors(architecture, 21).items()
@@ -113,7 +113,7 @@ def test_residual_sections_give_what_the_paper_says(architecture, plain_resnet) 
     observations = np.random.default_rng(22).integers(0, 256, shape, np.uint8)
     with torch.no_grad():
         logits, values = network(torch.from_numpy(observations))
-    expected, expected_values = plain_resnet(tensors, observations)
+    expected, expected_values = reference_resnet(tensors, observations)
     np.testing.assert_allclose(logits.numpy(), expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(values.numpy(), expected_values, rtol=1e-4, atol=1e-5)
 

@@ -44,7 +44,7 @@ def _nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
         (_MONITOR_OF_A_RUN, lock_run, "the monitor"),
     ],
 )
-def test_who_may_write_beside_whom(tmp_path: Path, first, second, holder) -> None:
+def test_which_writers_may_share_a_run(tmp_path: Path, first, second, holder) -> None:
     with closing(first(tmp_path)):
         for _ in range(2):  # a refusal leaves nothing locked
             if holder is None:
@@ -66,7 +66,7 @@ def test_every_role_that_writes_is_named(tmp_path: Path) -> None:
         lock_run(tmp_path)
 
 
-def test_a_killed_owner_leaves_no_lock_and_a_living_one_keeps_others_out(tmp_path: Path) -> None:
+def test_a_killed_holder_leaves_no_lock_and_a_living_one_keeps_others_out(tmp_path: Path) -> None:
     script = (
         "import pathlib, sys; from aclearn.runs import lock_run\n"
         "lock = lock_run(pathlib.Path(sys.argv[1]))\n"

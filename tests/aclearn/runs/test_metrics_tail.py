@@ -24,7 +24,7 @@ def test_the_tail_of_a_long_file_begins_with_a_whole_line(tmp_path: Path) -> Non
     assert MetricsTail(path, first_bytes=40).read() == [{"n": 197}, {"n": 198}, {"n": 199}]
 
 
-def test_a_file_that_became_shorter_is_read_anew(tmp_path: Path) -> None:
+def test_a_file_that_became_shorter_is_read_from_the_start(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"n": 1}\n{"n": 2}\n{"n": 3, "torn')
     tail = MetricsTail(path)

@@ -104,7 +104,7 @@ def test_opening_what_is_missing_or_no_run_says_what_was_expected(tmp_path: Path
     assert list((tmp_path / "notes").iterdir()) == []
 
 
-def test_one_owner_at_a_time_and_readers_at_any_time(tmp_path: Path) -> None:
+def test_one_writer_at_a_time_and_readers_at_any_time(tmp_path: Path) -> None:
     owner = RunFolder.create(tmp_path, "pong", "x\n")
     with pytest.raises(RunFolderError, match=rf"by aclearn train \(process {os.getpid()} on"):
         RunFolder.open(owner.path, lock=lock_run)

@@ -63,9 +63,7 @@ def test_nothing_stays_open_however_many_requests_come(tmp_path, fd_server) -> N
         assert time.monotonic() < end, _open_files() - before
 
 
-def test_somebody_who_never_takes_what_is_handed_over_keeps_nobody_else_waiting_long(
-    tmp_path, memory
-) -> None:
+def test_a_client_that_never_reads_does_not_keep_others_waiting_long(tmp_path, memory) -> None:
     # first a description that no socket buffer holds: the server waits until it is taken, but not
     # for ever
     descriptions = [b"x" * 50_000_000]
@@ -175,7 +173,7 @@ def test_a_fd_server_whose_files_cannot_be_made_goes_on(tmp_path, memory, caplog
     assert "event=fd_server_failed" in caplog.text and "Too many open files" in caplog.text
 
 
-def test_host_memory_cannot_be_made_shorter_by_anybody_who_has_it() -> None:
+def test_host_memory_cannot_be_made_shorter_by_a_process_that_maps_it() -> None:
     memory = HostMemory.create(1024)
     fd = memory.share()
     for size in (0, 4096 * 4):

@@ -59,7 +59,7 @@ def test_the_memory_of_the_console_is_refused_with_the_game_that_shows_its_scree
         current_id(env_id)
 
 
-def test_nobody_loads_the_emulator_to_know_its_games():
+def test_the_games_are_known_without_the_emulator():
     code = "import sys; from aclearn.types.atari_ids import current_id as i; print(i('Pong-v4'), "
     code += "any(name.startswith(('ale_py', 'gymnasium')) for name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

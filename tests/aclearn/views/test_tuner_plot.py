@@ -128,7 +128,7 @@ def test_a_panel_for_each_count_the_rate_and_the_temperature(tmp_path: Path) -> 
     assert list(temperature.lines[0].get_ydata()) == [1.0, 0.5, 0.25, 0.0625, 0.03125]
 
 
-def test_a_count_that_nobody_tunes_is_drawn_flat_and_marks_no_trial(tmp_path: Path) -> None:
+def test_a_count_that_is_not_tuned_is_drawn_flat_and_marks_no_trial(tmp_path: Path) -> None:
     run = _run(tmp_path / "r")
     path = run / "tuner.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]

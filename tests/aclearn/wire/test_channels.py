@@ -356,7 +356,7 @@ def test_a_client_finds_a_server_that_comes_back_to_its_address(open_server, ope
     assert received[0][1].message == StatusRequest()
 
 
-def test_a_process_that_reconnects_under_its_identity_is_heard(open_server, open_client):
+def test_a_process_that_reconnects_as_the_same_incarnation_is_heard(open_server, open_client):
     server = open_server("tcp")
     half_dead = open_client(server, routing_id=b"incarnation")
     assert_answers(server, half_dead)

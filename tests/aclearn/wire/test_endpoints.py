@@ -86,7 +86,7 @@ def test_only_addresses_of_this_machine_are_loopback(text, expected):
 
 
 @pytest.mark.parametrize("address", ["tcp://0.0.0.0:*", "tcp://*:5555", "tcp://10.0.0.7:*"])
-def test_off_loopback_nobody_binds_or_connects_without_keys(context, address):
+def test_off_loopback_no_socket_binds_or_connects_without_keys(context, address):
     with pytest.raises(EndpointError, match="aclearn keys DIR"):
         bind_router(context, address)
     with pytest.raises(EndpointError):

@@ -33,7 +33,7 @@ def preset(name):
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_a_plain_graph_has_exactly_the_tensors_of_its_architecture(name) -> None:
+def test_a_graph_without_links_has_exactly_the_tensors_of_its_architecture(name) -> None:
     architecture = preset(name)
     graph = PolicyGraph(architecture)
     shapes = architecture.tensor_shapes()

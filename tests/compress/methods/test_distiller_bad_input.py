@@ -61,7 +61,7 @@ def test_a_training_that_diverges_publishes_nothing_and_the_last_student_goes_on
     assert memory["steps"] == 22
 
 
-def test_when_the_first_training_diverges_the_next_one_begins_anew(small) -> None:
+def test_when_the_first_training_diverges_the_next_one_begins_from_the_start(small) -> None:
     context = Context(small.observations(small.images, 32))
     distiller = Distiller(smaller(small.images), first_steps=20, steps=2)
     good = small.policy(small.images)

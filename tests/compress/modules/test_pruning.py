@@ -203,7 +203,7 @@ def only(numbers, count):
     return mask
 
 
-def test_units_of_an_lstm_that_nobody_hears_are_the_ones_that_go() -> None:
+def test_units_of_an_lstm_without_influence_are_the_ones_that_go() -> None:
     pytest.importorskip("torch_pruning")
     torch.manual_seed(5)
     module = Recurrent()

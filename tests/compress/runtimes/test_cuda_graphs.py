@@ -1,4 +1,4 @@
-"""Lanes: padding, captured steps on weights that change in place, threads, and the way out."""
+"""CUDA graph runners: padding, captured steps on weights that change in place, threads, and the way out."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def test_weights_that_do_not_fit_are_refused_and_the_old_ones_stay() -> None:
     _assert_close(policy.runtime.parameters(observations), _expected(IMAGES, 1, observations))
 
 
-def test_who_finds_all_runners_busy_waits_for_one_and_not_for_ever(monkeypatch) -> None:
+def test_a_thread_that_finds_all_runners_busy_waits_for_one_and_not_for_ever(monkeypatch) -> None:
     made = []
     runners = CudaGraphRunnerPool(lambda: made.append(object()) or made[-1], most=2)
     monkeypatch.setattr("compress.runtimes.cuda_graphs._RUNNER_WITHIN_S", 0.01)

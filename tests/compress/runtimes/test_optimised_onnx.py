@@ -72,7 +72,7 @@ def test_a_rewritten_graph_carries_no_weights(name) -> None:
             assert not onnx.numpy_helper.to_array(tensor).any()
 
 
-def test_what_lays_weights_out_anew_is_left_to_the_sessions() -> None:
+def test_a_new_layout_of_weights_is_left_to_the_sessions() -> None:
     graph = PolicyGraph(ARCHITECTURES["images"])
     assert skeleton_of(graph) == Skeleton(build_onnx(graph), finished=False)
     # not for its precision's name alone: eight channels of float weights are laid out in blocks
@@ -100,7 +100,7 @@ def test_a_graph_that_depends_on_the_weights_is_not_kept(monkeypatch) -> None:
     assert skeleton_of(graph) == Skeleton(build_onnx(graph), finished=False)
 
 
-def test_a_graph_whose_weights_were_written_anew_under_their_names_is_not_kept(monkeypatch) -> None:
+def test_a_graph_whose_weights_were_replaced_under_their_names_is_not_kept(monkeypatch) -> None:
     graph = PolicyGraph(ARCHITECTURES["images"], precision="int8")
     load = onnx.load_model
 

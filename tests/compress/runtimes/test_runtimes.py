@@ -234,7 +234,7 @@ def test_the_graph_is_valid_and_carries_no_weights(name) -> None:
 
 @pytest.mark.parametrize("name", ["impala-resnet", "small"])
 def test_residual_networks_give_what_the_paper_says_after_every_swap(
-    make, name, small, plain_resnet
+    make, name, small, reference_resnet
 ) -> None:
     architecture = small.residual if name == "small" else preset(name)
     architecture = altered(architecture, hidden=(24,))
@@ -242,7 +242,7 @@ def test_residual_networks_give_what_the_paper_says_after_every_swap(
     for seed in (1, 2):
         tensors = some_tensors(architecture, seed)
         runtime.load(tensors)
-        expected, _ = plain_resnet(tensors, observations)
+        expected, _ = reference_resnet(tensors, observations)
         np.testing.assert_allclose(runtime.parameters(observations), expected, rtol=1e-4, atol=1e-4)
 
 

@@ -199,7 +199,7 @@ def test_a_late_answer_to_an_older_request_is_ignored(asking) -> None:
     assert asking.collect(0).at == PolicyVersion(1, 4)
 
 
-def test_a_request_that_is_made_anew_takes_the_old_one_back(asking) -> None:
+def test_a_second_request_cancels_the_first(asking) -> None:
     asking.request(0, 2)
     asking.request(1, 2)
     old, other = asking.asked_twice()
@@ -287,7 +287,7 @@ def test_a_predictor_that_is_silent_for_six_seconds_is_passed_over(asking) -> No
     assert asking.quiet()
 
 
-def test_a_predictor_that_answers_somebody_s_request_is_not_silent(asking) -> None:
+def test_a_predictor_that_answers_any_request_is_not_silent(asking) -> None:
     other = _add_predictor(asking)
     asking.request(0, 2)
     asking.request(1, 2)

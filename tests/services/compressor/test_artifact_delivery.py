@@ -94,7 +94,9 @@ def test_an_artifact_of_an_older_generation_changes_nothing(roles, tools, monkey
     )
 
 
-def test_who_refuses_the_last_artifact_acts_on_the_uncompressed_policy(roles, tools) -> None:
+def test_a_role_that_refuses_the_last_artifact_acts_on_the_uncompressed_policy(
+    roles, tools
+) -> None:
     pulling, compressor = Pulling(roles, tools), make(tools, ["int8", "onnx"])
     observations, tensors = some_observations(tools.flat, 40), some_tensors(tools.flat, 1)
     compressor.observe(observations)
@@ -135,7 +137,7 @@ def test_an_uncompressed_policy_that_is_refused_is_asked_for_once_a_second(roles
     assert pulling.client.at == PolicyVersion()
 
 
-def test_who_has_the_newest_artifact_gets_nothing(roles, tools) -> None:
+def test_a_role_that_has_the_newest_artifact_gets_nothing(roles, tools) -> None:
     compressor = make(tools, ["onnx"])
     server, endpoint = roles("compressor-0").serve((ArtifactRequest,))
     client = roles("actor-0").connect(endpoint)

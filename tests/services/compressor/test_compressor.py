@@ -322,7 +322,7 @@ def test_gauges_tell_of_the_newest_artifact(tools) -> None:
     assert gauges["artifact_bytes"] == compressor.artifact.bytes > 0
 
 
-def test_the_cadence_is_the_mean_of_the_newest_intervals(tools) -> None:
+def test_the_interval_of_artifacts_is_the_mean_of_the_newest(tools) -> None:
     link, compressor = make_moody(tools)
     gauges = []
     # 3 s for the first interval, then 1 s each; a version that fails makes no artifact

@@ -103,16 +103,16 @@ def run_parent(tools, monkeypatch):
     return run
 
 
-def test_who_is_left_after_the_monitor_has_ended_is_stopped_ten_seconds_later(run_parent) -> None:
+def test_roles_left_after_the_monitor_has_ended_are_stopped_ten_seconds_later(run_parent) -> None:
     assert run_parent(monitor_0=3.0, trainer_0=4.0, actor_0=None) == pytest.approx(13.0, abs=0.25)
 
 
-def test_a_run_is_over_when_everybody_has_ended(run_parent) -> None:
+def test_a_run_is_over_when_all_roles_have_ended(run_parent) -> None:
     after_s = run_parent(monitor_0=3.0, trainer_0=12.0, actor_0=7.0)
     assert after_s == pytest.approx(12.0, abs=0.15)
 
 
-def test_nobody_is_stopped_while_the_monitor_runs(run_parent) -> None:
+def test_no_role_is_stopped_while_the_monitor_runs(run_parent) -> None:
     after_s = run_parent(monitor_0=500.0, trainer_0=1.0, actor_0=None)
     assert after_s == pytest.approx(510.0, abs=0.25)
 
@@ -211,7 +211,7 @@ def test_a_monitor_that_does_not_answer_any_more_is_killed_after_a_minute() -> N
     assert watching.look(1000.0) == []
 
 
-def test_a_parent_that_stood_still_itself_calls_nobody_silent() -> None:
+def test_a_parent_that_was_suspended_itself_calls_no_role_silent() -> None:
     watching = Watching(monitor_0=7)
     watching.look(1.0)
     watching.answers = False
@@ -231,7 +231,7 @@ def test_a_role_that_hangs_before_its_hello_is_killed_when_its_time_is_over() ->
     assert watching.look(3 * limit_s) == []
 
 
-def test_a_name_that_a_process_of_somebody_else_has_is_told_of_once() -> None:
+def test_a_name_that_a_foreign_process_has_is_reported_once() -> None:
     watching = Watching(monitor_0=7, actor_0=8, actor_1=9)
     watching.known = {"box": {"actor-0": 8, "actor-1": 9, "actor-12": 99}}
     watching.look(1.0)
@@ -246,7 +246,7 @@ def test_a_name_that_a_process_of_somebody_else_has_is_told_of_once() -> None:
     ]
 
 
-def test_a_role_that_somebody_else_started_is_shown_until_it_leaves() -> None:
+def test_a_role_started_by_hand_is_shown_until_it_leaves() -> None:
     watching = Watching(monitor_0=7, actor_0=8, actor_1=9)
     watching.members.add("actor-12")
     watching.look(1.0)
@@ -305,7 +305,7 @@ def test_an_actor_of_the_tuner_s_that_failed_has_its_name_back_when_it_is_not_wa
     assert actors.states == {"actor-0": "running"}
 
 
-def test_an_actor_has_time_for_all_of_its_environments_and_nobody_hangs_in_an_ending_run() -> None:
+def test_an_actor_has_time_for_all_of_its_environments_and_no_role_hangs_in_an_ending_run() -> None:
     watching = Watching(monitor_0=7, actor_0=9)
     watching.members = {"monitor-0"}
     assert hello_within_s(watching.config, "actor") == 600 + 2 * 16 * 30

@@ -78,7 +78,7 @@ def monitor(tools) -> Monitor:
     return Monitor(tools)
 
 
-def test_a_hello_is_answered_with_all_who_serve_and_told_to_everybody(monitor) -> None:
+def test_a_hello_is_answered_with_all_peers_and_sent_to_all_members(monitor) -> None:
     monitor.hello("actor-0", "a")
     assert monitor.tick() == []  # nobody has to know of an actor
     [message] = monitor.hello("trainer-0", "t", unrolls="ipc:///u", weights="ipc:///w")
@@ -123,7 +123,7 @@ def test_a_second_trainer_waits_until_the_first_is_not_heard_which_leaves_when_i
     assert monitor.hello("trainer-0", "a") == [OutgoingMessage(b"a", MembershipReply("stop", "x"))]
 
 
-def test_a_number_is_handed_out_once_those_who_live_have_told_theirs(tools) -> None:
+def test_a_number_is_handed_out_once_the_living_have_said_theirs(tools) -> None:
     monitor = Monitor(tools, numbers_from=3.0)
     assert monitor.take("n", NumberRequest("actor")) == []
     monitor.hello("actor-0", "a")
@@ -161,7 +161,7 @@ def test_a_role_that_was_started_again_replaces_its_dead_self(monitor) -> None:
     assert message.message.action == "hello"
 
 
-def test_the_silent_are_taken_out_and_the_others_told(monitor) -> None:
+def test_silent_members_are_taken_out_and_the_others_get_the_new_list(monitor) -> None:
     monitor.hello("predictor-0", "a", pid=17, predictions="ipc:///a")
     monitor.hello("predictor-1", "b", predictions="ipc:///b")
     monitor.look(15.0)
@@ -178,7 +178,7 @@ def test_the_silent_are_taken_out_and_the_others_told(monitor) -> None:
     assert [member.name for member in monitor.registry.members] == ["predictor-0", "predictor-1"]
 
 
-def test_a_monitor_that_stood_still_itself_takes_nobody_for_silent(monitor) -> None:
+def test_a_monitor_that_was_suspended_itself_takes_no_role_for_silent(monitor) -> None:
     monitor.hello("predictor-0", "a", predictions="ipc:///a")
     monitor.hello("predictor-1", "b", predictions="ipc:///b")
     monitor.look(12.0)
@@ -218,7 +218,7 @@ def test_a_hello_that_takes_too_much_room_in_the_list_of_all_is_refused(
     assert [member.name for member in monitor.registry.members] == ["trainer-0"]
 
 
-def test_a_refusal_is_told_of_once_for_each_process_and_reason(monitor) -> None:
+def test_a_refusal_is_logged_once_for_each_process_and_reason(monitor) -> None:
     for number in (1, 1, 2, 2):
         for incarnation in ("a", "b"):
             [message] = monitor.take(incarnation, Hello("trainer", number, "box", 7, {}))
@@ -266,7 +266,7 @@ def test_a_status_that_no_message_could_carry_leaves_out_what_is_only_shown(moni
     assert status["noted"] == 20
 
 
-def test_who_says_goodbye_is_gone_at_once(monitor) -> None:
+def test_a_role_whose_heartbeat_is_final_is_gone_at_once(monitor) -> None:
     monitor.hello("predictor-0", "a", predictions="ipc:///a")
     monitor.hello("predictor-1", "b", predictions="ipc:///b")
     monitor.tick()
@@ -276,7 +276,7 @@ def test_who_says_goodbye_is_gone_at_once(monitor) -> None:
     assert monitor.state.status()["silent"] == []
 
 
-def test_actors_stop_first_and_everybody_else_when_they_are_gone(monitor) -> None:
+def test_actors_stop_first_and_the_other_roles_when_they_are_gone(monitor) -> None:
     for name in ("trainer-0", "predictor-0", "actor-0", "actor-1"):
         monitor.hello(name, name)
     monitor.tick()
@@ -311,7 +311,7 @@ def test_reminders_come_every_half_second(monitor) -> None:
     assert monitor.told_to_stop(0.2) == ["a"]
 
 
-def test_nobody_can_hold_up_the_end_longer_than_its_two_deadlines(monitor) -> None:
+def test_no_role_can_hold_up_the_end_longer_than_its_two_deadlines(monitor) -> None:
     monitor.hello("actor-0", "a")
     monitor.hello("trainer-0", "t")
     monitor.tick()
@@ -408,7 +408,7 @@ def test_the_last_episodes_count_before_the_trainer_is_told_to_stop(monitor) -> 
     assert messages[-2:] == [SaveBest(7.0, 2), StopRole("max_updates", 3)]
 
 
-def test_the_status_says_who_is_there_and_what_happened(monitor) -> None:
+def test_the_status_lists_the_members_and_the_events(monitor) -> None:
     monitor.hello("actor-0", "a")
     monitor.state.make_line(3.0)
     [message] = monitor.take("cli", StatusRequest())

@@ -152,7 +152,7 @@ def test_a_directive_with_a_number_of_its_own_is_no_new_one_each_time() -> None:
     assert line.channel.issued == 1
 
 
-def test_all_are_the_roles_and_not_the_supervisor_who_gets_the_count_of_actors() -> None:
+def test_all_means_the_roles_and_only_the_supervisor_gets_the_count_of_actors() -> None:
     line = Line(_TRAINER, member("supervisor-0", "s"))
     line.issue("all", StopRole("enough"))
     line.issue("supervisor", SetActors(3))

@@ -64,13 +64,13 @@ def _encode(messages: list[OutgoingMessage]) -> None:
 @pytest.fixture(scope="module")
 def sinks(tmp_path_factory):
     folder: Path = tmp_path_factory.mktemp("sinks")
-    with MetricsWriter(folder / "m.jsonl") as metrics, TensorBoardWriter(folder) as board:
-        yield metrics, board
+    with MetricsWriter(folder / "m.jsonl") as metrics, TensorBoardWriter(folder) as tensorboard:
+        yield metrics, tensorboard
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(_ids, _messages), max_size=40))
-def test_any_messages_leave_a_monitor_that_answers_and_books_that_a_successor_reads(
+def test_any_messages_leave_a_monitor_that_answers_and_files_that_a_successor_reads(
     sinks, said
 ) -> None:
     view = MetricsAggregator(0.0)

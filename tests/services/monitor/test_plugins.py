@@ -140,7 +140,7 @@ def test_directives_go_out_with_a_number_and_what_is_for_the_monitor_stays_there
     assert len(says.seen) == asked  # the run is over
 
 
-def test_the_count_of_actors_goes_to_who_asks_for_the_status_and_is_acknowledged(tools) -> None:
+def test_the_count_of_actors_goes_to_the_supervisor_and_is_acknowledged(tools) -> None:
     monitor = Monitor(tools, says=Says(Directive("supervisor", SetActors(3))))
     assert monitor.sent() == []
     monitor.take("parent", StatusRequest())

@@ -138,7 +138,7 @@ def test_the_longest_list_of_peers_can_be_sent() -> None:
     decode(encode(Peers(1, peers), run="r" * 100, incarnation="s" * 32, sequence=1))
 
 
-def test_the_revision_counts_changes_of_those_who_serve_others_only() -> None:
+def test_the_revision_counts_changes_of_roles_that_serve_only() -> None:
     registry = Registry(silent_after_s=10)
     registry.hello(_member("actor-0", "a"))
     registry.leave("a")
@@ -180,7 +180,7 @@ def test_the_unknown_are_not_heard() -> None:
     assert registry.revision == 0
 
 
-def test_who_leaves_is_gone_and_leaving_twice_is_nothing() -> None:
+def test_a_member_that_leaves_is_gone_and_leaving_twice_is_nothing() -> None:
     registry = Registry(silent_after_s=10)
     member = _member("actor-0", "a")
     registry.hello(member)

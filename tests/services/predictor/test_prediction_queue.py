@@ -116,7 +116,7 @@ def test_a_request_offered_again_keeps_its_place_and_gets_the_new_deadline(tools
     assert queue.expired == 0
 
 
-def test_who_is_asked_again_and_again_is_not_overtaken(tools) -> None:
+def test_a_request_sent_again_and_again_is_not_overtaken(tools) -> None:
     """Four answers a second for forty actors: each waits for the 39 others, and no longer."""
     clock = tools.Clock(0.0)
     queue = _queue(max_batch=1, clock=clock)

@@ -66,7 +66,7 @@ def test_the_folder_of_another_run_makes_way_until_that_run_has_learned_somethin
     assert container.finished(there) is None
 
 
-def test_what_became_of_the_process_before_is_told_with_its_memory(monkeypatch) -> None:
+def test_the_end_of_the_process_before_is_logged_with_its_memory(monkeypatch) -> None:
     died = HealthReport("actor-1", 7, 100.0, 60.0, "", 0, 396 * 2**20)
     monkeypatch.setattr(container, "memory_limit_bytes", lambda: 400 * 2**20)
     assert container.words_of(died) == (

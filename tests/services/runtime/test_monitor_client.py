@@ -145,7 +145,7 @@ def test_a_monitor_of_another_run_says_so_and_the_role_logs_it_once(roles, tools
     )
 
 
-def test_heartbeats_go_out_at_their_cadence(roles, tools) -> None:
+def test_heartbeats_go_out_at_their_interval(roles, tools) -> None:
     line = Line(roles, tools)
     line.introduce()
     assert line.next() == line.heartbeats[0]

@@ -149,7 +149,9 @@ def test_int8_for_actors_elsewhere_has_7_bits_unless_told_otherwise(
 
 
 @pytest.mark.parametrize(("inference", "sizes"), [("local", {8}), ("predictor", {8, 64})])
-def test_latency_is_measured_at_the_batch_sizes_of_whoever_acts(tools, inference, sizes) -> None:
+def test_latency_is_measured_at_the_batch_sizes_of_actor_or_predictor(
+    tools, inference, sizes
+) -> None:
     config = Config(
         env=EnvConfig(id="a"),
         actors=ActorsConfig(inference=inference, envs_per_group=8),
@@ -171,7 +173,9 @@ def _with_min_action_prob(min_action_prob: float, max_kl: float | None) -> Confi
     )
 
 
-def test_a_floor_is_warned_of_that_takes_a_certain_policy_beyond_the_bound(tools, caplog) -> None:
+def test_a_min_action_prob_that_takes_a_certain_policy_beyond_the_bound_is_warned_of(
+    tools, caplog
+) -> None:
     # of 4 actions 3 keep 0.1 each; the one that the policy is certain of is left with 0.7
     distance = -math.log(0.7)
     make_chain(_with_min_action_prob(0.1, distance * (1 - 1e-9)), tools.flat)
@@ -189,7 +193,7 @@ def test_a_floor_is_warned_of_that_takes_a_certain_policy_beyond_the_bound(tools
 
 
 @pytest.mark.parametrize(("share", "chain"), [(1 + 1e-5, "onnx"), (1 - 1e-5, "fuse>onnx")])
-def test_the_bound_of_the_floor_is_where_an_exact_copy_is_no_longer_published(
+def test_the_bound_of_min_action_prob_is_where_an_exact_copy_is_no_longer_published(
     tools, share, chain
 ) -> None:
     bound = -math.log(0.7) * share

@@ -171,7 +171,7 @@ def test_a_role_by_hand_is_refused_for_its_own_gpu_only(role: str, other: str, l
         check(*_NO_GPU[role])
 
 
-def test_a_floor_that_leaves_nothing_is_named_by_its_own_key(load, tmp_path: Path) -> None:
+def test_a_min_action_prob_that_leaves_nothing_is_named_by_its_key(load, tmp_path: Path) -> None:
     config = load("env.id=Acrobot-v1", "compressor.chain=[onnx]", "compressor.min_action_prob=0.4")
     with pytest.raises(
         ConfigError, match=r"^compressor\.min_action_prob: 0\.4 for each of 3 actions"

@@ -94,7 +94,9 @@ def test_what_only_the_other_run_says_is_a_difference_too(tmp_path) -> None:
         role_folder(_config(tmp_path), "trainer")
 
 
-def test_a_run_that_learned_nothing_makes_way_once_nobody_writes_there(tmp_path, caplog) -> None:
+def test_a_run_that_learned_nothing_is_replaced_once_no_process_writes_there(
+    tmp_path, caplog
+) -> None:
     mistaken = _config(tmp_path, env={"id": "X-v1"})
     with role_folder(mistaken, "monitor") as folder:
         folder.metrics_path.write_text('{"learned_steps": 0}\n')
@@ -172,7 +174,7 @@ def test_what_the_other_one_makes_must_be_the_same_run(tmp_path, monkeypatch) ->
         role_folder(_config(tmp_path), "monitor")
 
 
-def test_a_folder_that_nobody_fills_is_refused_after_five_seconds(tmp_path, monkeypatch) -> None:
+def test_a_folder_that_stays_empty_is_refused_after_five_seconds(tmp_path, monkeypatch) -> None:
     maker = _Maker(_config(tmp_path), looks=float("inf"))
     _race(monkeypatch, maker)
     with pytest.raises(RunFolderError, match="exists already and is not a run folder"):

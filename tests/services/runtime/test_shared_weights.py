@@ -230,12 +230,12 @@ _ON_GPU = {"actors": {"inference": "predictor"}, "predictor": {"runtime": "torch
         ("cuda", {**_ON_GPU, "compressor": {"chain": ["onnx"]}}, False),
     ],
 )
-def test_a_buffer_is_made_only_where_somebody_would_read_it(device, groups, wanted) -> None:
+def test_a_buffer_is_made_only_where_a_role_would_read_it(device, groups, wanted) -> None:
     allocate = allocator_for(_config(**groups), torch.device(device))
     assert (allocate is not None) == wanted
 
 
-def test_a_buffer_that_nobody_wants_is_not_made(tools, roles, caplog) -> None:
+def test_a_buffer_that_no_role_wants_is_not_made(tools, roles, caplog) -> None:
     assert post_weights(None, tools.flat, roles.monitor) is None
     assert not caplog.records
 

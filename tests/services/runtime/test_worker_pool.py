@@ -78,7 +78,7 @@ def test_every_turn_is_taken_once_while_the_count_changes(pool, job, tools) -> N
     assert pool.failures == 0
 
 
-def test_a_worker_that_raises_is_made_anew_and_the_others_go_on(pool, job, tools) -> None:
+def test_a_worker_that_raises_is_replaced_and_the_others_go_on(pool, job, tools) -> None:
     pool.resize(2)
     tools.wait_until(lambda: job.made == 2, "both are made")
     turns = 0

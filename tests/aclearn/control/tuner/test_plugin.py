@@ -66,7 +66,7 @@ def test_each_decision_is_shown_once_under_its_number_in_the_log(tmp_path) -> No
         ("[predictors, trainers, actors]", "predictor", {}),
     ],
 )
-def test_the_log_has_also_the_counts_that_nobody_tunes(
+def test_the_log_has_also_the_counts_that_are_not_tuned(
     tmp_path, counts: str, inference: str, fixed: dict
 ) -> None:
     config = tuned_config(tmp_path, counts=counts, inference=inference)
@@ -105,7 +105,9 @@ def test_an_actor_that_never_comes_keeps_the_tuner_off_for_a_minute(tmp_path) ->
     world.tuning.close()
 
 
-def test_a_restarted_role_is_told_again_and_a_deaf_one_is_reminded(tmp_path) -> None:
+def test_a_restarted_role_gets_the_count_again_and_so_does_one_that_does_not_acknowledge(
+    tmp_path,
+) -> None:
     world = World(tuned_config(tmp_path), two_is_best)
     world.go_on(60.0)
     told = len(world.messages)
@@ -120,7 +122,7 @@ def test_a_restarted_role_is_told_again_and_a_deaf_one_is_reminded(tmp_path) -> 
     world.tuning.close()
 
 
-def test_what_a_role_never_takes_over_is_given_up_and_told_to_the_person(tmp_path) -> None:
+def test_a_count_that_a_role_never_takes_over_is_given_up_and_reported(tmp_path) -> None:
     world = World(tuned_config(tmp_path), two_is_best)
     world.deaf = True
     world.go_on(45.0)
@@ -130,7 +132,7 @@ def test_what_a_role_never_takes_over_is_given_up_and_told_to_the_person(tmp_pat
     world.tuning.close()
 
 
-def test_predictors_are_told_each_and_counted_when_all_have_it(tmp_path) -> None:
+def test_each_predictor_gets_the_count_and_it_counts_when_all_have_it(tmp_path) -> None:
     config = tuned_config(tmp_path, counts="[predictors]", inference="predictor")
     world = World(config, lambda workers, actors: 500.0 * min(workers["p"], workers["q"], 2))
     world.members += [member("predictor-0", "p"), member("predictor-1", "q")]
@@ -142,7 +144,7 @@ def test_predictors_are_told_each_and_counted_when_all_have_it(tmp_path) -> None
     world.tuning.close()
 
 
-def test_the_supervisor_is_told_of_actors_and_nobody_else(tmp_path) -> None:
+def test_only_the_supervisor_gets_the_count_of_actors(tmp_path) -> None:
     config = tuned_config(tmp_path, counts="[actors]")
     world = World(config, lambda workers, actors: 100.0 * min(actors, 3) - actors)
     assert world.actors_wanted == 2
@@ -208,7 +210,7 @@ def test_a_trial_of_which_two_actors_die_is_given_up(tmp_path, heartbeats: bool)
     world.tuning.close()
 
 
-def test_a_trial_is_judged_when_nobody_can_have_died_in_its_window_unheard(tmp_path) -> None:
+def test_a_trial_is_judged_when_no_death_in_its_window_can_be_unknown(tmp_path) -> None:
     world = _world_in_a_trial(tmp_path)
     began, trial = len(world.lines()), world.actors_wanted
     world.go_on(1.0)

@@ -93,7 +93,7 @@ def test_a_trial_of_which_a_role_dies_twice_is_given_up_before_its_restarts_are(
 
 
 @pytest.mark.parametrize("dies_again", [False, True])
-def test_a_trial_is_accepted_by_a_whole_window_in_which_nobody_died(dies_again: bool) -> None:
+def test_a_trial_is_accepted_by_a_whole_window_without_a_death(dies_again: bool) -> None:
     run = Run(lambda counts: 1000.0 * sum(counts.values()))  # more is always better
     run.until("kept")
     while run.tuner.propose() == run.tuner.kept:
@@ -217,7 +217,7 @@ def test_counts_that_run_whatever_is_wanted_are_kept_in_the_end() -> None:
     assert run.tuner.kept == {"predictors": 3, "trainers": 2}
 
 
-def test_counts_that_nobody_reports_are_waited_for() -> None:
+def test_counts_that_no_role_reports_are_waited_for() -> None:
     run = Run(hill())
     run.running = {"predictors": 1}
     run.go_on(100.0)
