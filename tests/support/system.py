@@ -287,7 +287,7 @@ class Run(Command):
         return self.wait_for(look, "a role is started")
 
     def finish(self, number: int = signal.SIGTERM, *, within_s: float = 10.0) -> dict[str, Any]:
-        """End the run by a signal within the promised time and check all of its files and counts."""
+        """End the run by a signal within the promised time and check its files and counts."""
         self.signal(number)
         assert self.wait(within_s=within_s) == 128 + number, self.diagnosis()
         return self.check_account()

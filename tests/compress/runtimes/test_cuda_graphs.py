@@ -1,4 +1,4 @@
-"""CUDA graph runners: padding, captured steps on weights that change in place, threads, and the way out."""
+"""CUDA graph runners: padding, captured steps, weights that change in place, threads, closing."""
 
 from __future__ import annotations
 
