@@ -57,7 +57,7 @@ def load_extension(name: str, *, key: str, error: type[AclearnError] = ConfigErr
 def make_extension(
     made_by: Any, arguments: Mapping[str, Any], *, expected: type[_T], where: str
 ) -> _T:
-    """What a class or function, which may be anybody's, makes of keyword arguments.
+    """What a class or function, perhaps the user's, makes of keyword arguments.
 
     Args:
         made_by: what `load_extension` found.
@@ -90,7 +90,7 @@ def import_module(name: str, *, key: str, error: type[AclearnError] = ConfigErro
         sys.path.append(here)
     try:
         return importlib.import_module(name)
-    except (Exception, SystemExit) as failure:  # the module is anybody's code
+    except (Exception, SystemExit) as failure:  # the module is the user's code
         if isinstance(failure, ModuleNotFoundError) and failure.name == name:
             modules = (module.name for module in pkgutil.iter_modules())
             near = did_you_mean(name, modules, cutoff=0.8) or "."

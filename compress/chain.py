@@ -84,8 +84,8 @@ class CompressorChain:
     @property
     def without_effect(self) -> tuple[Link, ...]:
         """Links before one that takes nothing of theirs: planned, but not run."""
-        anew = (i for i, link in enumerate(self._links) if link.ignores_input)
-        return self.links[: max(anew, default=0)]
+        last = (i for i, link in enumerate(self._links) if link.ignores_input)
+        return self.links[: max(last, default=0)]
 
     @property
     def _working(self) -> tuple[Link, ...]:

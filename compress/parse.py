@@ -111,7 +111,7 @@ def _link(item: Any, any_cpu: bool) -> Link:
     except ChainError:
         raise
     except Exception as error:
-        # a link may be anybody's code
+        # a link may be the user's code
         raise ChainError(f"{name}: {_words_of(error)}") from error
     if not isinstance(link, Link):
         raise ChainError(f"{name}: expected a compress.Link, got {type(link).__name__}")

@@ -44,7 +44,7 @@ def vtrace(
 
     All inputs are time-major [T, B], float32 except `done`. A step that is done reads nothing of
     the steps after it, whatever they hold (NaN too): several episodes in one trace are each as if
-    alone, and a masked autoreset step between them disturbs nobody. The step before an autoreset
+    alone, and a masked autoreset step between them changes nothing. The step before an autoreset
     must therefore be done. The last step bootstraps from its own `next_values`.
 
     Args:

@@ -183,8 +183,8 @@ def _network(config: Config) -> Iterator[str]:
         )
     if network.announce_host in ("*", "0.0.0.0", "::"):
         yield (
-            f"network.announce_host: nobody can connect to {network.announce_host}; set it to "
-            "this machine's address, as others reach it"
+            f"network.announce_host: no other machine can connect to "
+            f"{network.announce_host}; set it to this machine's address, as others reach it"
         )
     ports = network.ports
     listeners = {"network.ports.unrolls": ports.unrolls, "network.ports.weights": ports.weights}

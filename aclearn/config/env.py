@@ -68,7 +68,7 @@ class EnvConfig(Group):
     )
     kwargs: dict[str, Any] = Field(
         default_factory=dict,
-        repr=False,  # may hold a password of somebody's simulator
+        repr=False,  # may hold a simulator's password
         description="keyword arguments for the maker of the environment; for Atari games those of "
         "ale-py's AtariVectorEnv, which go before env.atari",
     )

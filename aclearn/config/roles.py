@@ -36,7 +36,7 @@ class ActorsConfig(Group):
     )
     inference: Literal["local", "predictor"] = Field(
         default="local",
-        description="who chooses the actions: the actor itself or a predictor it asks",
+        description="what chooses the actions: the actor itself or a predictor",
     )
     runtime: Literal["onnx", "torch", "torch-amp"] = Field(
         default="onnx",
@@ -123,7 +123,7 @@ class PredictorConfig(Group):
 
 
 class CompressorConfig(Group):
-    """The processes that compress the policy for those who act; there are none without a chain."""
+    """The processes that compress the policy that acts; there are none without a chain."""
 
     chain: list[Any] = Field(
         default_factory=list,

@@ -52,7 +52,7 @@ class MemberIndicators:
         heard_s: time of that heartbeat on the run's clock; before the first one, when it was met.
         workers: that it runs; None where it has none, or has not said.
         counters: cumulative: `learned_steps`, `updates` and `batches` of the trainer, `env_steps`
-            of actors, `predictions` of who answers observations.
+            of actors, `predictions` of actors or predictors.
         gauges: newest values.
         final: whether the heartbeat was its last.
     """

@@ -49,7 +49,7 @@ class Batch:
         truncated: `[T, B]` bool; the episode was cut, the state that was reached keeps its value.
         valid: `[T, B]` bool; what is not valid (autoreset steps, failed episodes) is not learned.
         versions: `[T, B]` int64, the policy version that chose each action.
-        valid_on_host: `valid`, so that nobody has to wait for the device to look at it.
+        valid_on_host: `valid`, so that no step waits for the device to read it.
         behaviour_parameters: `[T, B, P]` float32 of μ, where the run asks for them.
         state: float32 `[B, …]` each, the policy's memory before the first step.
         masks: `[T, B, A]` bool, the actions that were allowed; None: all.
@@ -78,7 +78,7 @@ class Batch:
 
     @property
     def starts(self) -> Tensor:
-        """`[T+1, B]` bool, observations that begin an episode, for whoever keeps a state.
+        """`[T+1, B]` bool, observations that begin an episode, for a policy with a state.
 
         A reset is a step that is not valid. Rows that it marks beside those are not learned.
         """

@@ -96,7 +96,7 @@ class GradientWorker:
     def refresh(
         self, weights: list[Tensor], *, advantage_scale: float = 1.0, loss_scale: float = 1.0
     ) -> None:
-        """Copy `weights`, in the order of the network's parameters; nobody may write to them now.
+        """Copy `weights`, in the order of the network's parameters; nothing may write to them now.
 
         Args:
             weights: of the target policy.

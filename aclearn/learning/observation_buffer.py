@@ -1,4 +1,4 @@
-"""Observations that actors visited lately, for whoever compresses the policy."""
+"""Observations that actors visited lately, for the compressor."""
 
 from __future__ import annotations
 

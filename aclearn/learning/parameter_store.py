@@ -1,4 +1,4 @@
-"""The published weights: the newest version, whole, for whoever asks for something newer."""
+"""The published weights: the newest version, whole, for requests of something newer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aclearn.types import PolicyVersion
 
 @dataclass(frozen=True)
 class PublishedWeights:
-    """One version and its tensors, which nobody writes to after publication."""
+    """One version and its tensors, which do not change after publication."""
 
     at: PolicyVersion
     tensors: Mapping[str, NDArray[np.float32]]

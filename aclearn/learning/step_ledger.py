@@ -163,7 +163,7 @@ class StepLedger(BaseModel):
 
         Args:
             incarnation: may be one that never sent an unroll.
-            env_steps: its last known count of agent steps; None where nobody knows.
+            env_steps: its last known count of agent steps; None where it is unknown.
 
         Returns:
             The steps counted as "actor_lost" by this call.

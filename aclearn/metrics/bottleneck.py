@@ -56,7 +56,7 @@ def queue_fills(line: Mapping[str, Any]) -> dict[str, float]:
 
 
 def find_bottleneck(line: Mapping[str, Any]) -> Bottleneck:
-    """The role that holds the run up by a metrics line: follows who waits for whom.
+    """The role that holds the run up by a metrics line: follows which role waits for which.
 
     Nothing is said of the start of a run, when every role waits: that is as long as nothing is
     learned, and as long as actors wait for their first weights. More processes are no advice where
@@ -114,7 +114,7 @@ class _Line:
             return Bottleneck(
                 None,
                 f"starting: actors wait {percent(weights)} for their first weights; if that lasts, "
-                "see the log of who makes them: the trainer, or with compressor.chain the "
+                "see the log of the trainer, which publishes them, or with compressor.chain of the "
                 "compressor",
                 kind=_STARTING,
             )
@@ -278,7 +278,7 @@ def _waits_in_words(wait_share: Mapping[str, Mapping[str, float]]) -> str:
         for role, (label, share) in largest.items()
         if share >= _NOTICEABLE
     ]
-    return ", ".join(words) or "everybody works"
+    return ", ".join(words) or "all roles work"
 
 
 def _largest_wait(shares: Mapping[str, float]) -> tuple[str, float]:

@@ -173,7 +173,7 @@ def _place(root: nn.Module, dotted: str, module: nn.Module) -> None:
 
 
 def tensors_of(network: nn.Module) -> dict[str, NDArray[np.float32]]:
-    """A copy of every weight as a contiguous float32 array, consistent if nobody writes now."""
+    """A copy of every weight as a contiguous float32 array, consistent if nothing writes now."""
     return {
         # contiguous: channels-last convolutions must travel in the default order
         name: parameter.detach().to("cpu", torch.float32).contiguous().numpy().copy()

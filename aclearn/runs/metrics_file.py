@@ -127,8 +127,8 @@ class MetricsTail:
     def read(self) -> list[dict[str, Any]]:
         """The whole lines since the last call, the oldest first.
 
-        A file that has become shorter is read anew: a monitor cut off an unfinished line, or
-        another run took its place.
+        A file that has become shorter is read from its start: a monitor cut off an unfinished line,
+        or another run took its place.
 
         Raises:
             RunFolderError: the file cannot be read.

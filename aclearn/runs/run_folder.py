@@ -270,4 +270,4 @@ def _remove_files_of_failed_start(path: Path) -> None:
     for pattern in _FILES:
         for file in path.glob(pattern):
             file.unlink()
-    _log.warning("%s had learned nothing; it is begun anew", path)
+    _log.warning("%s had learned nothing; it is replaced", path)

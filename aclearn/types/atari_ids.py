@@ -43,7 +43,7 @@ def guessed_id(env_id: str) -> str:
 @functools.cache
 def _games() -> frozenset[str]:
     """Names of the games as ids have them: SpaceInvaders."""
-    # found, not imported: most of those who read a configuration play no game
+    # found, not imported: most readers of a configuration play no game
     package = importlib.util.find_spec("ale_py")
     if package is None or package.origin is None:
         return frozenset()

@@ -32,7 +32,7 @@ class UnrollSpec:
     Attributes:
         env: what the environment shows and takes.
         length: T.
-        parameters: P numbers of the behaviour policy's distribution; 0 where nobody needs them.
+        parameters: P numbers of the behaviour policy's distribution; 0 where they are not needed.
         state: the shape of each part of the policy's memory in one environment.
         masked: the environment says which actions are allowed.
     """

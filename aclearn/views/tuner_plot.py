@@ -34,7 +34,7 @@ class TunerHistory:
         rates: per second; NaN for a trial that was given up.
         baselines: estimated rates of the kept counts, NaN before there was one.
         reverted: whether its counts were not kept in the end, or are not decided yet.
-        restarted_s: when the search began anew.
+        restarted_s: when the search was restarted.
     """
 
     time_s: list[float]

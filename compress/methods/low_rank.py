@@ -72,7 +72,7 @@ class LowRank(ConfiguredLink[LowRankSettings]):
     subspace iteration from the last version's basis, since weights move little, and an SVD again
     where that basis keeps noticeably less of W. A basis turns as little as it can between versions,
     so that ranges of what is between both halves, which `quantize` measures, stay as they are;
-    where it is computed afresh they are measured anew.
+    where it is computed afresh they are measured again.
     """
 
     name = "low_rank"

@@ -112,8 +112,8 @@ class Pruning(ConfiguredLink[PruningSettings]):
 
     With the scope "global" widths are decided with the units, and again with them: new weights,
     whose units are all of one norm, say nothing of them. Other widths make another graph, on which
-    the links after this one begin anew, a student from nothing, and so they stay where none would
-    change by more than a step of its rounding.
+    the links after this one begin from the start, a student from random weights. So widths stay
+    where none would change by more than a step of its rounding.
 
     Where there are observations, the layers that read removed units are corrected by what the units
     that stay can say of them (`reconstruction`), which keeps the pruned policy near its original.

@@ -46,7 +46,7 @@ class ONNX(_StaticGraph):
 class TorchScript(_StaticGraph):
     """A traced and frozen TorchScript graph.
 
-    PyTorch has deprecated TorchScript, and each new version is frozen anew: prefer `ONNX`.
+    PyTorch has deprecated TorchScript, and each new version is frozen again: prefer `ONNX`.
     """
 
     name = runtime = "torchscript"

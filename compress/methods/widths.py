@@ -61,9 +61,10 @@ class Widths:
     ) -> dict[str, int]:
         """The widths before, where no other one is further away than rounding takes it.
 
-        Another graph has the links behind begin anew, a student from nothing: no layer at the edge
-        of a multiple may go to and fro. Rounding goes up, so that of two widths the larger one may
-        be a unit away from the smaller, and as far as its step from what was asked.
+        With another graph the links behind begin from the start, a student from random weights:
+        no layer at the edge of a multiple may go to and fro. Rounding goes up, so
+        that of two widths the larger one may be a unit away from the smaller, and as far as its
+        step from what was asked.
         """
 
         def near(name: str) -> bool:

@@ -209,7 +209,7 @@ class CudaGraphRunnerPool:
 
     @contextmanager
     def borrow(self) -> Iterator[CudaGraphRunner]:
-        """A runner that nobody else has meanwhile.
+        """A runner that no other thread has meanwhile.
 
         Raises:
             TimeoutError: none became free.

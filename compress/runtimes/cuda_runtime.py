@@ -43,9 +43,9 @@ class CudaGraphExecutable:
 class CudaGraphRuntime:
     """Makes executables on a GPU: they share runners, so that steps are captured once and for all.
 
-    A version is its weights on the device. Whoever computes with it borrows a runner, which copies
-    them into its own (from device to device, once a version) and repeats the captured step of the
-    batch size. An executable thus stays what it was when the next version comes.
+    A version is its weights on the device. A thread that computes with it borrows a runner. The
+    runner copies them into its own (from device to device, once a version) and repeats the captured
+    step of the batch size. An executable thus stays what it was when the next version comes.
 
     Args:
         architecture: what the weights must fit, those of the value included; captured steps are

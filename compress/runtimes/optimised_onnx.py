@@ -37,7 +37,7 @@ def skeleton_of(graph: PolicyGraph) -> Skeleton:
 
     To rewrite it takes a sixth of the time in which a session of a small int8 policy is made, and
     the result is the same for every version. Not so with float convolutions: their weights are laid
-    out anew while rewriting, so that a kept graph would bring old weights along. So the graph is
+    out again while rewriting, so that a kept graph would bring old weights along. So the graph is
     rewritten with two sets of weights; where the results differ in anything but the weights
     themselves, or the weights are no longer there, sessions have to do it.
     """

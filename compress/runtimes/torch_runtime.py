@@ -111,7 +111,7 @@ def trace(graph: PolicyGraph) -> bytes:
     """The graph in TorchScript, serialised, with zeros for weights; for all of its versions.
 
     A process never lets go of what is traced in it, nor of what is frozen from that, in which the
-    weights are constants: traced anew, each version would stay. What is loaded from here goes with
+    weights are constants: traced again, each version would stay. What is loaded from here goes with
     its executable.
     """
     architecture = graph.architecture

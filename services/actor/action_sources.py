@@ -100,4 +100,4 @@ class LocalActions:
         return self._client.gauges()
 
     def close(self) -> None:
-        """Nobody is asked, so nobody need be told."""
+        """Nothing was asked for, so nothing is cancelled."""

@@ -91,7 +91,7 @@ class PredictorClient:
         return {}
 
     def close(self) -> None:
-        """Take back what is not answered yet, so that nobody computes it."""
+        """Cancel what is not answered yet, so that no predictor computes it."""
         for group in list(self._asked):
             self._cancel(group)
         if (client := self._client.link.client) is not None:

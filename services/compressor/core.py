@@ -126,7 +126,7 @@ class Compressor:
                 # refused before the first link: no chain could make anything of these weights
                 self._report(error)
                 return
-            # a link may be anybody's code: whatever it raises, the run goes on
+            # a link may be the user's code: whatever it raises, the run goes on
             self._tell_where(error, at)
             self._failures += 1
             self._report(error)
@@ -253,7 +253,7 @@ class Compressor:
         try:
             said = {name: float(x) for name, x in self._chain.gauges(self._context).items()}
         except Exception as error:
-            # a link may be anybody's code; said once, since there are several heartbeats a second
+            # a link may be the user's code; said once, since there are several heartbeats a second
             if not self.errors["gauges"]:
                 _LOGGER.exception("event=no_gauges chain=%s reason=%r", self._chain.id, str(error))
             self.errors["gauges"] = 1

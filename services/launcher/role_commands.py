@@ -61,7 +61,7 @@ def role_command(
     return RoleCommand(
         spec.name,
         name,
-        # -P: a folder named services in the current one is somebody else's
+        # -P: a folder named services in the current one is not ours
         (sys.executable, "-P", "-m", "services.cli", *arguments, "--name", name),
         # idle pools would fight for the cores
         {"OMP_NUM_THREADS": str(spec.threads(config)), **variables},

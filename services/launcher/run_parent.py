@@ -20,8 +20,8 @@ from services.roles import ACTOR, MONITOR, ROLES
 _LOGGER = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.1
-#: Most of the time between two looks that counts as somebody's silence: in the rest the parent
-#: stood still itself, with its container perhaps.
+#: Most of the time between two looks that counts as a role's silence: in the rest the parent
+#: was suspended itself, with its container perhaps.
 _LOOK_COUNTS_S = 1.0
 #: Seconds in which a role says hello for the first time, beside what its environments may take.
 _HELLO_WITHIN_S = 600.0
@@ -129,7 +129,7 @@ class RunParent:
             time.sleep(_LOOK_EVERY_S)
 
     def _end_orderly(self, reason: str) -> None:
-        """Let the monitor end the run; whoever is left after that gets a signal."""
+        """Let the monitor end the run; roles left after that get a signal."""
         timeout_s = self._config.supervisor.stop_timeout_s
         end_by = self._end_by = time.monotonic() + timeout_s
         self._supervisor.expect_end()
@@ -190,7 +190,7 @@ class RunParent:
         self._end_unknown([role for role in living if role.role != MONITOR.name])
 
     def _note_strangers(self, living: set[str], pids: Mapping[str, Mapping[str, int]]) -> None:
-        """Say once of each process of somebody else that it has the name of one of ours."""
+        """Log once of each foreign process that it has the name of one of ours."""
         for host, members in pids.items():
             for name, pid in members.items():
                 ours = name not in living or (name, pid) in self._own_pids

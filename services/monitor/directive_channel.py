@@ -67,7 +67,7 @@ class DirectiveChannel:
     _receivers: list[Member] = field(default_factory=list)
 
     def meet(self, receivers: Sequence[Member]) -> None:
-        """Take who is there now; what was sent to others is forgotten."""
+        """Take the members of now; what was sent to others is forgotten."""
         self._receivers = list(receivers)
         there = {receiver.incarnation for receiver in receivers}
         self._deliveries = {key: d for key, d in self._deliveries.items() if key[0] in there}
@@ -91,8 +91,8 @@ class DirectiveChannel:
 
         Args:
             directive: to whom, and what.
-            by: who gives it, for the log.
-            rank: of who gives it; the highest is followed.
+            by: what gives it, for the log.
+            rank: of what gives it; the highest is followed.
         """
         payload = directive.payload
         assert isinstance(payload, RolePayload)  # the monitor keeps what is for itself

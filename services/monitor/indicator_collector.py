@@ -17,7 +17,7 @@ _MOST_HEARTBEATS = 4096
 
 
 class IndicatorCollector:
-    """Gathers heartbeats, and who died without a last one. Pure: time is given.
+    """Gathers heartbeats, and which roles died without a last one. Pure: time is given.
 
     Args:
         expected: role → how many processes are configured.

@@ -85,7 +85,7 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
     )
     needs = MONITOR.needs(config)
     meter, cores = WaitMeter(), FreeCores()
-    next_line = clock()  # at once: who looks at a run that starts sees that it does
+    next_line = clock()  # at once: it shows that the run has started
 
     def make_line() -> dict[str, Any]:
         metrics.observe_own_waits(MONITOR.name, meter.seconds(), clock())
@@ -94,11 +94,11 @@ def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monot
         line["monitor_refused_connections"] = server.refused_connections
         free = cores.look()
         here = all(m.host == socket.gethostname() for m in registry.members)
-        if free is not None and here:  # who is elsewhere has other cores
+        if free is not None and here:  # other machines have other cores
             line[FREE_CORES] = free
         return line
 
-    # under `aclearn train` the parent shows the run; else nobody else does
+    # under `aclearn train` the parent shows the run; else the monitor does
     by_hand = PARENT_PID_VARIABLE not in os.environ
     goals = config.run.bounds()
     console = PlainConsole(goals, name=context.run, stream=sys.stdout) if by_hand else None

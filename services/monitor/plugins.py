@@ -130,7 +130,7 @@ def _check(directive: Directive) -> None:
     """Refuse what no role could take.
 
     Raises:
-        ValueError: it is no directive, goes to nobody, or its payload cannot be sent.
+        ValueError: it is no directive, goes to no role, or its payload cannot be sent.
         TypeError: a value of the payload is of the wrong type.
     """
     if not isinstance(directive, Directive):

@@ -65,7 +65,7 @@ class HandedOutNumbers:
         return None
 
     def settle(self, incarnation: str, role: str, number: int) -> None:
-        """This process has said hello: its name is known from that, and nobody else's."""
+        """This process has said hello: its name is known from that, and no other process has it."""
         self._given = {
             other: each
             for other, each in self._given.items()

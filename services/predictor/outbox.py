@@ -40,7 +40,7 @@ class Outbox:
         return self._bell.fileno()
 
     def put(self, answered: Answered) -> None:
-        """Hand a batch over, waiting for room; on a closed outbox nobody waits for it any more."""
+        """Hand a batch over, waiting for room; a closed outbox drops it at once."""
         with self._changed:
             while len(self._batches) >= self._most and not self._closed:
                 self._changed.wait(_LOOK_EVERY_S)

@@ -44,7 +44,7 @@ class PredictionQueue:
     A worker gets what is there, as in GA3C; or with `min_batch`, waits a little for more, as in
     TorchBeast's dynamic batcher. A request stays whole, and is computed once: one that is offered
     again while it waits keeps its place, however often, and gets the new deadline; one past its
-    deadline is dropped, since its actor has gone or asks somebody else.
+    deadline is dropped, since its actor has gone or asks another predictor.
 
     Args:
         max_requests: bound of the queue.

@@ -1,7 +1,7 @@
 """One role as the only process of its container: what docker-compose.yml starts.
 
 Docker starts a container again whose process ends with anything but 0. A container whose role has
-nothing to do, or cannot do it until somebody mends something, says so and ends with 0.
+nothing to do, or cannot do it until its cause is mended, says so and ends with 0.
 """
 
 from __future__ import annotations

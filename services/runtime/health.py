@@ -109,7 +109,7 @@ class HealthFile:
             aside.write_text(json.dumps(asdict(report)), encoding="utf-8")
             aside.replace(self._path)
         except OSError:
-            return  # whoever asks sees that the report is old
+            return  # the health check sees that the report is old
 
     def close(self) -> None:
         """The role has ended in order."""

@@ -53,8 +53,8 @@ MOST_EPISODES = 1000
 def exit_status(stop: StopFlag, *, run_is_over: bool) -> int:
     """The status with which a role ends that has ended in order.
 
-    0 only where the monitor said that the run is over: with any other the one who started the role
-    knows that the run goes on without it.
+    0 only where the monitor said that the run is over: any other tells whatever started the role
+    that the run goes on without it.
     """
     return 0 if run_is_over else stop.exit_status
 

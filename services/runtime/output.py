@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
-#: The reader has gone, as `head` does, or the terminal: that is no news to who did it.
+#: The reader has gone, as `head` does, or the terminal: which needs no message.
 _READER_GONE: Final = (errno.EPIPE, errno.EIO)
 #: The disk is full: it may have room again, and the log of a role goes on then.
 _MAY_PASS: Final = (errno.ENOSPC, errno.EDQUOT)

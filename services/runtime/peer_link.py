@@ -53,7 +53,7 @@ class PeerLink:
             return False  # keep the old connection: the peer may live although the monitor is new
         there = [p.incarnation for p in peers]
         if there != self._there:
-            # who was passed over may be another one now, or gone: everybody to his own again
+            # the peer passed over may be gone: each role begins again with its own
             self._there, self._passed_over = there, 0
         peer = peers[(self._index + self._passed_over) % len(peers)]
         if peer.incarnation == self._incarnation:

@@ -35,7 +35,7 @@ _RETRY = RetryPolicy(
     retry_most_s=0.4,
 )
 _NEWER = "a newer policy"
-#: Least time between two questions, and between two looks where nobody has to be asked.
+#: Least time between two questions, and between two looks where no peer has to be asked.
 _ASK_EVERY_S, _LOOK_EVERY_S = 0.05, 0.01
 #: Swapping policies may take this share of a role's time; with costly swaps it asks less often.
 _SWAP_SHARE = 0.03
@@ -51,7 +51,7 @@ class PolicyClient:
 
     What does not fit, is damaged or not finite is refused and counted; the old policy goes on. In
     place of a refused artifact the uncompressed policy is asked for: there may be no newer version
-    before somebody acts on this one.
+    before a role acts on this one.
 
     Attributes:
         acting: the policy that acts, None before the first; replaced in one assignment, so another

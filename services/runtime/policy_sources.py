@@ -22,7 +22,7 @@ class PolicySource(Protocol):
 
     @property
     def silent(self) -> bool:
-        """Whether `look` finds what is new, so that nobody has to be asked."""
+        """Whether `look` finds what is new, so that no peer has to be asked."""
 
     @property
     def compressed(self) -> bool:

@@ -63,7 +63,7 @@ def check_run(config: Config, monitor: str, *, resume: bool, stop: StopFlag) -> 
 
 
 def check_role(context: RoleContext) -> EnvSpec | None:
-    """Refuse a role that could not begin, before it has a run folder or is known to anybody.
+    """Refuse a role that could not begin, before it has a run folder or is known to others.
 
     Each role checks the devices of its own: another's may be on another machine.
 

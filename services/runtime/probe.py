@@ -1,7 +1,7 @@
 """One environment made, reset, stepped and closed in a process of its own, before a run begins.
 
 It is the user's code: it may hang, crash, print, change the directory or end the interpreter, and
-none of that may reach whoever asks. `python -m services.runtime.probe` is that process; it never
+none of that may reach the caller. `python -m services.runtime.probe` is that process; it never
 loads torch.
 """
 
@@ -60,7 +60,7 @@ def probe_environment(
     """
     within_s = within_s or _START_WITHIN_S + 3 * _timeout_s(config)
     process = subprocess.Popen(
-        # -P: as for roles, a folder named services in the current one is somebody else's
+        # -P: as for roles, a folder named services in the current one is not ours
         [sys.executable, "-P", "-m", "services.runtime.probe"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

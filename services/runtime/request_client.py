@@ -63,7 +63,7 @@ class RequestClient(Generic[Key]):
         Returns:
             Whether another peer is asked now.
         """
-        self.receive(timeout_s)  # first: what came while nobody looked was no silence
+        self.receive(timeout_s)  # first: messages that wait in the socket are no silence
         now = self._clock()
         if self.requests.silent(now):
             self.link.pass_over()
@@ -89,7 +89,7 @@ class RequestClient(Generic[Key]):
                 if message.reason == "queue_full":
                     self.requests.no_room(now)
                 else:
-                    # what is bad stays bad: somebody must hear why this role gets no further
+                    # it will be refused again: the log must say why this role does not go on
                     say_refusal(self._refusals, self.link.role, message)
             if (key := self._take(message)) is not None:
                 self.requests.answered(key)

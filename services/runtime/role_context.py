@@ -49,7 +49,7 @@ class RoleContext:
     """One role's place in the run; owns its ZeroMQ context.
 
     Attributes:
-        role: actor, predictor, compressor, trainer or monitor; supervisor of who starts them.
+        role: actor, predictor, compressor, trainer or monitor; supervisor of their parent.
         index: the number in the name; chooses seeds and peers.
         config: of the whole run.
         monitor: the one address to know.
@@ -57,10 +57,10 @@ class RoleContext:
         env_spec: what the environments look like; None for roles that need not know.
         stop: set by SIGTERM and Ctrl-C.
         restarts: how often this role was started before; chooses seeds.
-        health: where it says whether it works; None where nobody asks.
+        health: where it says whether it works; None without a health check.
         note: what became of the process that this one was started after, in words.
         contained: whether it is the only process of its container: a signal to it is not meant for
-            the run, and its output is what somebody watches.
+            the run, and its output is what the user watches.
         number_given: whether the monitor handed out `index`, and may give another one.
     """
 
@@ -174,6 +174,6 @@ class RoleContext:
         """
         # before the end of the sockets, after which a file of that name may be another process's
         for file in self._socket_files:
-            with suppress(OSError):  # one that stays is in nobody's way: who binds removes it
+            with suppress(OSError):  # one that stays does no harm: the next bind removes it
                 file.unlink(missing_ok=True)
         self.zmq_context.destroy(linger=0)

@@ -29,7 +29,7 @@ def role_folder(config: Config, role: str) -> RunFolder:
     """The folder of `config`'s run, made if it is not there; the roles may come in any order.
 
     A folder that is there is gone on with. Settings that have changed since are logged. Where it is
-    of another run that has learned nothing, and nobody writes there, it is begun anew.
+    of another run that has learned nothing, and no process writes there, it is replaced.
 
     Args:
         config: of the run.

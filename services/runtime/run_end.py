@@ -1,4 +1,4 @@
-"""The end of a run in words, when it comes and when somebody wants to go on with the run."""
+"""The end of a run in words, when it comes and when the user wants to go on with the run."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def _run(context: RoleContext, spec: RoleSpec) -> int:
     context.env_spec = check_role(context)
     if context.stop and spec.needs_environment:  # the monitor tells why the run ended
         return exit_status(context.stop, run_is_over=False)
-    # who writes nothing may be on a machine without the folder
+    # a role that writes nothing may be on a machine without the folder
     context.folder = role_folder(context.config, spec.name) if spec.needs_folder else None
     if context.number_given:
         number = ask_number(context)

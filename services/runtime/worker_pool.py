@@ -21,7 +21,7 @@ Step = Callable[[WaitMeter], bool]
 
 
 class WorkerPool:
-    """Threads that repeat a step each. A failed step is counted and the worker is made anew.
+    """Threads that repeat a step each. A failed step is counted and the worker is replaced.
 
     Steps must not wait longer than a fraction of a second: between two of them a worker looks
     whether it is still wanted. Three failures without a success between them, of whichever workers,

@@ -61,7 +61,7 @@ class Trainer:
     Attributes:
         architecture: of the policy.
         device: that it learns on.
-        buffer: where weights are posted as well, for those who can read it; None where nobody can.
+        buffer: where weights are posted as well, for roles that can read it; None where none can.
     """
 
     buffer: SeqlockBuffer | None = None

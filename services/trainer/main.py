@@ -83,7 +83,7 @@ def run_trainer(context: RoleContext) -> int:
     )
     pool.resize(config.trainer.workers)
     front.start()
-    # by hand: nobody else tells the person who started this trainer
+    # by hand: there is no parent that tells the user
     by_hand, told = PARENT_PID_VARIABLE not in os.environ, False
     try:
         while not context.stop and front.stop_reason is None and not failures:
@@ -106,14 +106,18 @@ def run_trainer(context: RoleContext) -> int:
         ended = pool.close(_LAST_UPDATE_WITHIN_S)
         for unroll in left:
             trainer.admission.dropped("shutdown", int(unroll.valid.sum()))
-        for mean in front.take_best_means() if ended else ():  # who hangs may have the weights
+        for mean in (
+            front.take_best_means() if ended else ()
+        ):  # a thread that hangs may hold the weights
             checkpoints.offer_best(mean)
         checkpoints.write()
         if not ended:
             unsaved = checkpoints.heartbeat_fields()["counters"]["unsaved_updates"]
             _LOGGER.error("event=worker_hangs unsaved_updates=%d", unsaved)
         front.close(_CLOSE_WITHIN_S)
-        if posted is not None and ended:  # who hangs may still post; it ends with the process
+        if (
+            posted is not None and ended
+        ):  # a thread that hangs may still post; it ends with the process
             posted.close()
     if by_hand:
         last = checkpoints.heartbeat_fields()

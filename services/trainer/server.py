@@ -80,7 +80,7 @@ class TrainerServer:
         self._heartbeat_fields, self._on_failure = heartbeat_fields, on_failure
         self._workers = workers
         self._closing = threading.Event()
-        # bound here, so that an address that cannot be bound is told to who starts the trainer
+        # bound here, so that an address that cannot be bound fails the start
         ports = context.config.network.ports
         self._unrolls, unrolls = context.serve((Unroll,), ports.unrolls)
         asked = (WeightsRequest, ObservationsRequest)

@@ -41,13 +41,13 @@ class PostedWeights:
     fd_server: FileDescriptorServer
 
     def close(self) -> None:
-        """Take both away; who has mapped the buffer keeps it."""
+        """Take both away; a process that has mapped the buffer keeps it."""
         self.fd_server.close()
         self.buffer.close()
 
 
 def allocator_for(config: Config, device: torch.device) -> Callable[[int], SharedMemory] | None:
-    """What makes the memory of a trainer's buffer; None where nobody would read it.
+    """What makes the memory of a trainer's buffer; None where no role would read it.
 
     Args:
         config: of the run.

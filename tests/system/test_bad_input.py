@@ -139,7 +139,7 @@ def test_a_run_that_failed_at_its_start_makes_way_for_the_one_that_is_mended(
     run = system.train(system.config(CARTPOLE, run={"max_updates": 3}))
     assert run.wait() == 0, run.diagnosis()
     assert run.check_account()["reason"] == "max_updates"
-    assert f"{run.folder} had learned nothing; it is begun anew" in run.output
+    assert f"{run.folder} had learned nothing; it is replaced" in run.output
     assert [path.name for path in run.folder.parent.iterdir()] == [run.folder.name]
 
 

@@ -9,7 +9,7 @@ Verdict = Literal[
     "baseline",  # the kept setting's first windows
     "kept",  # the kept setting was measured again
     "suspect",  # it deviates; a second window will tell
-    "restarted",  # it does: everything is searched anew
+    "restarted",  # it does: the search starts again
     "repeat",  # a trial within the noise is measured again
     "accepted",
     "rejected",

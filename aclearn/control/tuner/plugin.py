@@ -175,7 +175,7 @@ class TunerPlugin(MonitorPlugin):
         self._wanted = wanted
 
     def _is_complete(self, indicators: Indicators, now: float) -> bool:
-        """Whether everybody has been there once; until then a rate would be that of a start."""
+        """Whether every role has been there once; until then a rate would be that of a start."""
         if not self._complete:
             if self._trainer_s is None or now < self._trainer_s:
                 self._trainer_s = now
@@ -192,8 +192,8 @@ class TunerPlugin(MonitorPlugin):
         """What the roles run, by count; a count of which some role has not told is left out."""
         there = len(indicators.of_role("actor"))
         if not 0.0 <= now - self._fewer_actors_s < _LEAVE_WITHIN_S:
-            # who is there still was started by hand: the supervisor, which adds and removes its own
-            # only, would follow a count that has them in it for ever
+            # others were started by hand: the supervisor adds and removes its own only, and would
+            # follow a count that includes them for ever
             there = min(there, self._wanted.get("actors", 0))
         running = {"actors": there}
         for name, role in self._workers_of.items():

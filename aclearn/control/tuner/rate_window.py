@@ -74,7 +74,7 @@ class RateWindow:
             now: the clock's value, in seconds.
             counter: the cumulative counter at that time.
             runs: whether the roles run the setting that is to be measured.
-            source: incarnation that counts; another one began anew after a death.
+            source: incarnation that counts; another one counts from 0 after a death.
             died: whether another role died since the last sample, and that is to break the window.
 
         Returns:

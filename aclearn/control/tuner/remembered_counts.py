@@ -98,7 +98,7 @@ class RememberedCounts:
         self._usable = False
         self.warnings += 1
         _LOGGER.warning(
-            "event=tuned_not_used path=%s reason=%r detail='remove it, and it is written anew'",
+            "event=tuned_not_used path=%s reason=%r detail='remove it, and it is written again'",
             *(self.path, reason),
         )
 

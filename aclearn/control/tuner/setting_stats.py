@@ -111,7 +111,7 @@ class SettingStats:
         estimate.add(rate, weight)
 
     def restart(self, setting: Setting, rate: float, weight: float) -> None:
-        """Begin the estimate of a setting anew with a window that contradicts it."""
+        """Replace the estimate of a setting by a window that contradicts it."""
         self.noise.add(self.of(setting), rate, weight)
         self._estimates[setting] = Estimate(rate, weight)
 

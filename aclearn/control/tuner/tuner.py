@@ -36,11 +36,11 @@ class Tuner(AnnealingSearch):
     * What is rejected is reverted at once, and the kept setting is measured again before the next
       trial. A neighbour that is known is decided from memory, which costs nothing; so what is known
       to be better may be kept without a trial, however far it is.
-    * A role that dies in a trial begins its window anew, and the second one ends the trial: it must
+    * A role that dies in a trial restarts its window, and the second one ends the trial: it must
       not use up the role's restarts.
     * With the temperature below `FREEZE_AT` and every neighbour known not to be better, nothing is
       tried any more; two windows in a row of the kept setting that deviate by more than
-      `restart_search_share` make it search anew.
+      `restart_search_share` restart the search.
 
     Args:
         start, most, search: as of `AnnealingSearch`.
@@ -91,7 +91,7 @@ class Tuner(AnnealingSearch):
             now: when it was taken, in seconds.
             counter: of the objective, cumulative.
             counts: what the roles run; a name that is not known yet is left out.
-            source: incarnation of who counts; another one begins a window anew.
+            source: incarnation that counts; another one begins a new window.
             deaths: of roles, so far.
             silence_s: for how long some role may have been dead already, in seconds: a trial is not
                 judged by a window that was whole only after it.
@@ -100,11 +100,11 @@ class Tuner(AnnealingSearch):
             What was decided, oldest first; most samples decide nothing.
         """
         if self._wants_trial:
-            return []  # nothing is measured until somebody asks what should run
+            return []  # nothing is measured until the caller has asked for the counts
         trial, measured = self._trial, self._trial or self._kept
         running = tuple(counts.get(name, 0) for name in self._names)
         died, self._deaths = deaths - self._deaths, deaths
-        # in a whole window of a trial nobody dies: else short ones would miss what it costs. What
+        # in a whole window of a trial no role dies: else short ones would miss what it costs. What
         # is kept is measured nevertheless: roles that die now and then must not end the tuning
         reading = self._window.observe(
             now,

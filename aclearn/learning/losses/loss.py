@@ -50,8 +50,8 @@ class Loss(ABC):
 
     Attributes:
         config_model: of the section `loss` with the loss's own keys.
-        recomputes_targets: True: targets and advantages are made anew for each update, by its
-            weights. False: they are made once for a batch, before its first update, and kept.
+        recomputes_targets: True: targets and advantages are computed for each update, by its
+            weights. False: they are computed once for a batch, before its first update, and kept.
         needs: the fields of `Correction` that it reads.
     """
 

@@ -156,8 +156,8 @@ def refusal(text: str) -> str:
         ),
         (
             "env: {id: a}\nnetwork: {announce_host: 0.0.0.0}",
-            "network.announce_host: nobody can connect to 0.0.0.0; set it to this machine's "
-            "address, as others reach it",
+            "network.announce_host: no other machine can connect to 0.0.0.0; set it to this "
+            "machine's address, as others reach it",
         ),
         (
             "env: {id: a}\nnetwork: {ports: {unrolls: 7000, weights: 7000}}",

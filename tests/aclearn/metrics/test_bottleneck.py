@@ -164,7 +164,7 @@ def test_a_line_brings_its_shares_its_fills_and_what_is_learned() -> None:
     }
     assert "the training queue is 90 % full" in find_bottleneck(line).sentence
     assert find_bottleneck(line | {"learned_steps": 0}).sentence == (
-        "starting: nothing is learned yet; everybody works"
+        "starting: nothing is learned yet; all roles work"
     )
     assert find_bottleneck({}).role is None
 

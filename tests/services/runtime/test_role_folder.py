@@ -107,7 +107,7 @@ def test_a_run_that_learned_nothing_is_replaced_once_no_process_writes_there(
         assert folder.read_config_yaml() == _config(tmp_path).to_yaml()
         assert not folder.metrics_path.exists()
         role_folder(_config(tmp_path), "trainer").close()  # shared again
-    assert _events(caplog) == [f"{tmp_path / 'r'} had learned nothing; it is begun anew"]
+    assert _events(caplog) == [f"{tmp_path / 'r'} had learned nothing; it is replaced"]
 
 
 def test_other_settings_may_differ_and_are_named_in_the_log(runs, caplog) -> None:

@@ -218,7 +218,7 @@ def test_a_trial_is_judged_when_no_death_in_its_window_can_be_unknown(tmp_path) 
     world.go_on(10.0)  # windows have 2 s
     assert len(world.lines()) == began
     assert world.actors_wanted == trial
-    # its successor says hello, and the window begins anew
+    # its successor says hello, and a new window begins
     world.start_again("actor-0", "b0")
     world.go_on(0.5)
     [line] = world.lines()[began:]
