@@ -167,7 +167,9 @@ def test_all_that_the_page_on_the_architecture_adds_works_in_one_run(system: Sys
     run.wait_for(lambda: run.last()["return_mean_100"] is not None, "episodes have ended")
     line = run.last()
     assert line["return_mean_100"] == 1.0  # whoever comes to the end of the corridor
-    assert 0.0 <= line["clipped_advantage_share"] <= 1.0
+    # the first at the end have an advantage of about 1, of which a tenth is left
+    assert max(line.get("clipped_advantage_share") or 0.0 for line in run.lines()) > 0.0
+    assert 0.0 < line["compressor_round_largest_change"] <= 0.125
     assert "policy_loss" in line and "entropy" not in line  # unlike our own loss
     assert line["wait_share"]["counter"]["the next turn"] > 0.5
     run.signal(signal.SIGTERM)
