@@ -28,8 +28,8 @@ from aclearn.envs import VectorEnv, make_vector_env
 from aclearn.launch.resources import keep_freed_memory
 from aclearn.policies import Architecture
 from aclearn.rollout import UnrollBuilder, UnrollCounter
-from aclearn.types import OBSERVATION, ActionBatch, PolicyVersion, UnrollSpec
-from services.runtime.policy_factory import architecture_of, make_runtime
+from aclearn.types import OBSERVATION, ActionBatch, PolicyVersion
+from services.runtime.policy_factory import architecture_of, make_runtime, unroll_spec_of
 
 if TYPE_CHECKING:
     from aclearn.types import Unroll
@@ -161,7 +161,7 @@ def training_cost(config: Config, seconds: float) -> Cost:
 def collect_unrolls(config: Config, env: VectorEnv, count: int) -> list[Unroll]:
     """Real unrolls of the configured size, played by the uniform policy."""
     builder = UnrollBuilder(
-        UnrollSpec(env.spec, config.actors.unroll_length),
+        unroll_spec_of(config, env.spec),
         num_envs=env.num_envs,
         clip_rewards=config.env.clip_rewards,
         life_loss_ends=config.env.life_loss_ends,

@@ -23,7 +23,7 @@ def bootstrapped(rewards: Tensor, discounts: Tensor, next_values: Tensor) -> Ten
 
 @dataclass(frozen=True, eq=False)
 class CorrectionInput:
-    """One batch of unrolls as correctors see it; all tensors time-major [T, B], on one device.
+    """One batch of unrolls as correctors see it; tensors are time-major [T, B], on one device.
 
     Attributes:
         values: V(x_t) of the observation that step t acted on, float32.
@@ -34,6 +34,8 @@ class CorrectionInput:
         done: terminated or truncated, bool.
         log_rhos: log π(a|x) − log μ(a|x) of the actions taken, float32; None where no corrector of
             the chain needs it.
+        behaviour_parameters: [T, B, P] float32 of μ's distribution; None where unrolls do not
+            carry them.
 
     Raises:
         ValueError: a wrong rank, shape, dtype or device.
@@ -45,11 +47,20 @@ class CorrectionInput:
     discounts: Tensor
     done: Tensor
     log_rhos: Tensor | None = None
+    behaviour_parameters: Tensor | None = None
 
     def __post_init__(self) -> None:
         floats = {name: value for name, value in vars(self).items() if name != "done"}
-        if self.log_rhos is None:
-            del floats["log_rhos"]
+        for name in ("log_rhos", "behaviour_parameters"):
+            if floats[name] is None:
+                del floats[name]
+        if (parameters := self.behaviour_parameters) is not None:
+            if parameters.ndim != 3 or not parameters.shape[2]:
+                raise ValueError(
+                    "behaviour_parameters: expected a tensor of shape [T, B, P] with P >= 1, got "
+                    f"shape {tuple(parameters.shape)}"
+                )
+            floats["behaviour_parameters"] = parameters[..., 0]
         check_time_major(floats=floats, bools={"done": self.done})
 
     def required(self, name: str) -> Tensor:

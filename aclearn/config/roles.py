@@ -34,6 +34,11 @@ class ActorsConfig(Group):
         le=4096,
         description="length of an unroll, in agent steps of each environment",
     )
+    behaviour_parameters: bool = Field(
+        default=False,
+        description="unrolls carry the parameters of the distribution that each action was drawn "
+        "from; for losses and correctors that need them",
+    )
     inference: Literal["local", "predictor"] = Field(
         default="local",
         description="what chooses the actions: the actor itself or a predictor",

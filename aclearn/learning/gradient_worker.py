@@ -247,6 +247,7 @@ class GradientWorker:
                 discounts=self._objective.config.discount * (~batch.terminated).float(),
                 done=batch.terminated | batch.truncated,
                 log_rhos=log_probs - batch.behaviour_log_prob,
+                behaviour_parameters=batch.behaviour_parameters,
             )
         )
         return replace(correction, advantage_scale=self._advantage_scale)

@@ -18,6 +18,7 @@ CORRECTORS: dict[str, type[Corrector]] = {
 }
 #: What every chain makes of a batch.
 _MADE = frozenset({"targets", "advantages", "weights"})
+_PARAMETERS = "behaviour_parameters"
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,15 @@ class Objective:
     chain: CorrectorChain
 
 
-def make_objective(loss: LossConfig, correctors: Sequence[CorrectorConfig]) -> Objective:
+def make_objective(
+    loss: LossConfig, correctors: Sequence[CorrectorConfig], *, behaviour_parameters: bool = False
+) -> Objective:
     """The loss and the chain that a configuration names. Imports the user's modules.
+
+    Args:
+        loss: the section `loss`.
+        correctors: the list `correctors`.
+        behaviour_parameters: whether unrolls carry those (`actors.behaviour_parameters`).
 
     Raises:
         ConfigError: one of them cannot be found, made or used; names the key.
@@ -38,17 +46,25 @@ def make_objective(loss: LossConfig, correctors: Sequence[CorrectorConfig]) -> O
     chain = CorrectorChain()
     for index, corrector in enumerate(correctors):
         chain = _with_corrector(chain, corrector, f"correctors[{index}]")
-    return Objective(*_make_loss(loss), chain)
+    objective = Objective(*_make_loss(loss), chain)
+    for key, needs in (("loss.kind", objective.loss.needs), ("correctors", chain.needs)):
+        if _PARAMETERS in needs and not behaviour_parameters:
+            raise ConfigError(
+                f"{key}: needs {_PARAMETERS}, which unrolls do not carry; set "
+                f"actors.{_PARAMETERS}: true"
+            )
+    return objective
 
 
 def _make_loss(config: LossConfig) -> tuple[Loss, LossConfig]:
     found = LOSSES.get(config.kind) or load_extension(config.kind, key="loss.kind")
     where = f"loss.kind {config.kind!r}"
     loss: Loss = make_extension(found, {}, expected=Loss, where=where)  # type: ignore[type-abstract]
-    if missing := loss.needs - _MADE:
+    possible = _MADE | {_PARAMETERS}
+    if missing := loss.needs - possible:
         raise ConfigError(
-            f"{where}: needs {', '.join(sorted(missing))} of a correction, which no corrector "
-            f"makes; expected needs among {', '.join(sorted(_MADE))}"
+            f"{where}: needs {', '.join(sorted(missing))}, which nothing gives; expected needs "
+            f"among {', '.join(sorted(possible))}"
         )
     if not isinstance(config, loss.config_model):
         config = validated(loss.config_model, config.model_dump(by_alias=True), "loss")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from aclearn.metrics.names import PART_SECONDS
@@ -42,25 +42,31 @@ _TAGS: Final = {
     # over the number of the decision, not over env_steps: a group of its own
     "tuner_decision": "tuner_decision",
 }
-_OF_OTHERS: Final = ("actor", "predictor", "compressor", "monitor", "plugin", "tuner")
+#: First parts of gauges' names that are groups beside the roles.
+_GROUPS: Final = ("plugin", "tuner")
 # The axis itself; and sums since the start, which say nothing as curves.
 _LEFT_OUT: Final = frozenset({"env_steps", PART_SECONDS})
 
 
-def tagged(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def tagged(line: Mapping[str, Any], roles: Collection[str]) -> Iterator[tuple[str, float]]:
     """Tag and value of every number in a metrics line, e.g. `wait/actor/emulator`.
 
     A gauge that has no group of its own is in that of its role; the trainer's have no prefix in the
     line. What is None or no number is left out.
+
+    Args:
+        line: one line of `metrics.jsonl`.
+        roles: the names of all roles.
     """
+    groups = {*roles, *_GROUPS}
     for name, value in line.items():
         if name not in _LEFT_OUT:
-            yield from _numbers(_tag_of(name), value)
+            yield from _numbers(_tag_of(name, groups), value)
 
 
-def _tag_of(name: str) -> str:
-    role, _, rest = name.partition("_")
-    grouped = f"{role}/{rest}" if role in _OF_OTHERS and rest else f"trainer/{name}"
+def _tag_of(name: str, groups: Collection[str]) -> str:
+    group, _, rest = name.partition("_")
+    grouped = f"{group}/{rest}" if group in groups and rest else f"trainer/{name}"
     return _TAGS.get(name, grouped)
 
 

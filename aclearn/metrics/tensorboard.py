@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,10 +28,17 @@ class TensorBoardWriter:
     Args:
         folder: gets the event file; made if it is missing. TensorBoard calls the run by the
             folder's name. Files of an earlier part of the run stay and TensorBoard joins them.
+        roles: the names of all roles; each is a group of tags.
         clock: seconds since 1970, for the time axis.
     """
 
-    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        roles: Collection[str] = (),
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         # Imported here: 0.2 s and protobuf, which the actors that import this package do not need.
         from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
         from tensorboard.summary.writer.record_writer import RecordWriter
@@ -40,7 +47,7 @@ class TensorBoardWriter:
         self._new_summary: Callable[..., Any] = summary_pb2.Summary
         self._new_metadata: Callable[..., Any] = summary_pb2.SummaryMetadata
         self._new_tensor = partial(tensor_pb2.TensorProto, dtype=types_pb2.DT_STRING)
-        self._clock = clock
+        self._roles, self._clock = roles, clock
         # TensorBoard knows event files by "tfevents" and reads them in the order of their names;
         # the number keeps two writers of one process in one second apart.
         name = f"events.out.tfevents.{int(clock()):010d}.{socket.gethostname()}"
@@ -70,7 +77,8 @@ class TensorBoardWriter:
 
     def write_at(self, step: int, values: Mapping[str, Any]) -> None:
         """As `write`, at a step that the caller counts: for what happens between two lines."""
-        self._append_values(step, [{"tag": t, "simple_value": v} for t, v in tagged(values)])
+        tags = tagged(values, self._roles)
+        self._append_values(step, [{"tag": tag, "simple_value": value} for tag, value in tags])
 
     def write_text(self, tag: str, text: str, *, step: int = 0) -> None:
         """Append a text, which TensorBoard reads as Markdown."""

@@ -152,6 +152,7 @@ class ActReply:
     """Sampled `actions` [B], the log-probabilities [B] they were sampled with, and by what.
 
     `next_state` is the policy's state after the step, to be asked with at the next one.
+    `behaviour_parameters` [B, P] were sampled from; they are there where unrolls carry them.
     """
 
     request: Count
@@ -161,6 +162,7 @@ class ActReply:
     log_prob: Float32Vector
     chain: str = "none"
     next_state: tuple[StateArray, ...] = ()
+    behaviour_parameters: Float32Matrix | None = None
 
 
 @dataclass(frozen=True, slots=True)

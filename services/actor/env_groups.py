@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from aclearn.config import Config
 from aclearn.envs import VectorEnv, make_vector_env
 from aclearn.rollout import EpisodeTracker, UnrollBuilder
-from aclearn.types import ActionBatch, UnrollSpec
+from aclearn.types import ActionBatch
+from services.runtime.policy_factory import unroll_spec_of
 
 
 @dataclass
@@ -39,7 +40,7 @@ def make_groups(config: Config, *, actor_index: int, restarts: int = 0) -> list[
             threads=actors.emulator_threads,
         )
         builder = UnrollBuilder(
-            UnrollSpec(env.spec, actors.unroll_length),
+            unroll_spec_of(config, env.spec),
             num_envs=actors.envs_per_group,
             clip_rewards=config.env.clip_rewards,
             life_loss_ends=config.env.life_loss_ends,

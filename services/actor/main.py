@@ -18,7 +18,7 @@ from services.actor.unroll_sender import UnrollSender
 from services.runtime.monitor_client import MonitorClient
 from services.runtime.peer_link import PeerLink
 from services.runtime.policy_client import make_policy_client
-from services.runtime.policy_factory import architecture_of
+from services.runtime.policy_factory import architecture_of, unroll_spec_of
 from services.runtime.role_context import RoleContext
 
 
@@ -28,11 +28,13 @@ def make_actions(
     monitor: MonitorClient,
     architecture: Architecture,
     meter: WaitMeter,
+    *,
+    parameters: int,
 ) -> ActionSource:
-    """The action source that `actors.inference` names."""
+    """The action source that `actors.inference` names; `parameters` as of the `UnrollSpec`."""
     if actors.inference == "predictor":
         link = PeerLink(context, "predictions", context.index)
-        return PredictorClient(link, monitor, meter)
+        return PredictorClient(link, monitor, meter, parameters=parameters)
     # on the CPU: a GPU is for predictors, which share it; each actor would take its own
     # half gigabyte of it and wait for the others
     client = make_policy_client(
@@ -53,11 +55,14 @@ def run_actor(context: RoleContext) -> int:
     lower_priority(config.actors.nice)
     groups = make_groups(config, actor_index=context.index, restarts=context.restarts)
     meter = WaitMeter()
-    architecture = architecture_of(config, groups[0].env.spec)
+    unrolls = unroll_spec_of(config, groups[0].env.spec)
+    architecture = architecture_of(config, unrolls.env)
     with context.join(lambda: actor.heartbeat()) as monitor:
         actor = Actor(
             groups,
-            actions=make_actions(config.actors, context, monitor, architecture, meter),
+            actions=make_actions(
+                config.actors, context, monitor, architecture, meter, parameters=unrolls.parameters
+            ),
             counter=UnrollCounter(),
             sender=UnrollSender(
                 PeerLink(context, "unrolls"),

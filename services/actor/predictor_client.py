@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
+
+import numpy as np
 
 from aclearn.telemetry import WaitMeter
 from aclearn.types import ActionBatch, PolicyVersion, State
@@ -13,6 +16,8 @@ from services.runtime.monitor_client import MonitorClient
 from services.runtime.peer_link import PeerLink
 from services.runtime.request_client import RequestClient
 from services.runtime.requests import RetryPolicy
+
+_LOGGER = logging.getLogger(__name__)
 
 #: A predictor of which nothing was heard for twice the time after which it is asked again is passed
 #: over: one that is only slow keeps the request's place, the next has the end of its queue.
@@ -38,6 +43,7 @@ class PredictorClient:
         link: to the predictor.
         monitor: names the predictors.
         meter: counts the wait for replies, and what messages take.
+        parameters: P, where a reply must have the behaviour parameters `[B, P]`; else 0.
         clock: monotonic seconds.
     """
 
@@ -46,10 +52,14 @@ class PredictorClient:
         link: PeerLink,
         monitor: MonitorClient,
         meter: WaitMeter,
+        *,
+        parameters: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = RequestClient[int](link, _RETRY, self._take, clock)
         self._monitor, self._meter = monitor, meter
+        self._parameters = parameters
+        self._refused = False
         self._number = 0
         self._asked: dict[int, ActRequest] = {}
         self._replies: dict[int, ActionBatch] = {}
@@ -106,12 +116,13 @@ class PredictorClient:
         if not isinstance(reply, ActReply):
             return None
         for group, asked in self._asked.items():
-            if (reply.request, len(reply.actions)) == (asked.request, asked.size):
+            if reply.request == asked.request and self._fits(reply, asked.size):
                 self._replies[group] = ActionBatch(
                     reply.actions,
                     reply.log_prob,
                     PolicyVersion(reply.generation, reply.version),
                     reply.chain,
+                    reply.behaviour_parameters,
                     state=asked.state,
                     next_state=reply.next_state,
                 )
@@ -119,3 +130,24 @@ class PredictorClient:
                 del self._asked[group]
                 return group
         return None
+
+    def _fits(self, reply: ActReply, size: int) -> bool:
+        """Whether the reply has what unrolls need for `size` observations; logged once if not."""
+        parameters, wanted = reply.behaviour_parameters, self._parameters
+        fits = len(reply.actions) == len(reply.log_prob) == size
+        if wanted and fits:
+            fits = (
+                parameters is not None
+                and parameters.shape == (size, wanted)
+                and bool(np.isfinite(parameters).all())
+            )
+        if not (fits or self._refused):
+            self._refused = True
+            shape = "none" if parameters is None else list(parameters.shape)
+            _LOGGER.warning(
+                "event=reply_refused by=%s detail='expected %d actions and finite "
+                "behaviour_parameters [%d, %d], got %d and %s; has it the same "
+                "actors.behaviour_parameters?'",
+                self._client.link.role, size, size, wanted, len(reply.actions), shape,
+            )  # fmt: skip
+        return fits

@@ -19,6 +19,7 @@ from aclearn.runs import (
     write_atomically,
     write_summary,
 )
+from services.roles import ROLES
 from services.runtime.run_clock import Moment, moment, read_moment
 
 _LOGGER = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ class MonitorFiles:
         self._folder = folder
         self.metrics = MetricsWriter(folder.metrics_path)
         # in the run folder itself: TensorBoard calls a run by the folder of its events
-        self.tensorboard = TensorBoardWriter(folder.path)
+        self.tensorboard = TensorBoardWriter(folder.path, ROLES)
         last_step = int(self.last_line.get("env_steps") or 0)
         text = f"```yaml\n{folder.read_config_yaml()}\n```"
         self.tensorboard.write_text("configuration", text, step=last_step)

@@ -27,8 +27,18 @@ def answer_batch(
     acting: PolicySnapshot,
     distribution: Distribution,
     rng: np.random.Generator,
+    *,
+    parameters: bool = False,
 ) -> Answered:
-    """The replies to a batch, in its order, all by one policy."""
+    """The replies to a batch, in its order, all by one policy.
+
+    Args:
+        batch: requests that were checked.
+        acting: the policy.
+        distribution: of the actions.
+        rng: samples the actions.
+        parameters: give the parameters that actions were sampled from as well.
+    """
     requests = [pending.request for pending in batch]
     with part("batch"):
         observations = {
@@ -51,6 +61,7 @@ def answer_batch(
             chosen.log_prob[rows],
             acting.chain,
             tuple(each[rows] for each in chosen.next_state),
+            chosen.parameters[rows] if parameters and chosen.parameters is not None else None,
         )
         answered.append((pending, reply))
     return answered
@@ -78,6 +89,8 @@ def make_step(
     acting: Callable[[], PolicySnapshot | None],
     distribution: Distribution,
     rng: np.random.Generator,
+    *,
+    parameters: bool = False,
 ) -> Step:
     """A worker's step: take a batch from the queue, answer it. Waits at most a moment.
 
@@ -90,6 +103,7 @@ def make_step(
         acting: the policy that acts now; requests are let in only when there is one.
         distribution: of the actions.
         rng: the worker's own.
+        parameters: as of `answer_batch`.
     """
 
     def step(meter: WaitMeter) -> bool:
@@ -100,7 +114,7 @@ def make_step(
             if policy is None:
                 raise RuntimeError("a request was let in before the first policy")
             try:
-                answered = answer_batch(batch, policy, distribution, rng)
+                answered = answer_batch(batch, policy, distribution, rng, parameters=parameters)
             except Exception:
                 queue.give_up(batch)
                 raise

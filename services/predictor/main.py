@@ -33,6 +33,7 @@ def run_predictor(context: RoleContext) -> int:
         lambda: policy.acting,
         architecture,
         seed=(config.run.seed, context.index, 2),
+        parameters=config.actors.behaviour_parameters,
     )
     predictor.want(config.predictor.workers)
 

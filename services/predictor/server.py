@@ -107,6 +107,7 @@ class PredictorServer:
         acting: the policy that acts now; None before the first.
         architecture: what observations must fit.
         seed: of the workers' generators.
+        parameters: replies carry the parameters that actions were sampled from.
         clock: the queue's.
 
     Attributes:
@@ -121,6 +122,7 @@ class PredictorServer:
         architecture: Architecture,
         *,
         seed: tuple[int, ...],
+        parameters: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._server, self._queue = server, queue
@@ -134,7 +136,7 @@ class PredictorServer:
 
         def make() -> Step:
             rng = np.random.default_rng((*seed, next(made)))
-            return make_step(queue, self._outbox, acting, distribution, rng)
+            return make_step(queue, self._outbox, acting, distribution, rng, parameters=parameters)
 
         self._workers = WorkerPool(make, name="predictor")
         self.meter = WaitMeter()

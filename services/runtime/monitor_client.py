@@ -27,6 +27,7 @@ from aclearn.wire import (
     SetWorkers,
     StopRole,
 )
+from services.roles import MONITOR
 from services.runtime.health import WAITS_FOR_MONITOR, HealthFile, missing_role
 from services.runtime.refusal_log import say_refusal
 from services.runtime.requests import Requests, RetryPolicy
@@ -264,6 +265,6 @@ class MonitorClient:
             self._client.send(DirectiveAck(message.id))
             self._follow(message)
         elif isinstance(message, ErrorReply):
-            say_refusal(self._refusals, "monitor", message)
+            say_refusal(self._refusals, MONITOR.name, message)
         else:
             _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)

@@ -10,7 +10,7 @@ from aclearn.config import CompressorConfig, Config
 from aclearn.distributions import distribution_of
 from aclearn.envs import read_spec
 from aclearn.policies import Architecture, describe_architecture
-from aclearn.types import EnvSpec
+from aclearn.types import EnvSpec, UnrollSpec
 from aclearn.wire import Endpoint
 from compress import ChainError, CompressorChain, OnnxRuntime, PolicyRuntime, parse_chain
 
@@ -36,6 +36,16 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
         observation_dtype=leaf.dtype,
         actions=distribution_of(spec.action).parameter_count,
         hidden=config.policy.hidden,
+    )
+
+
+def unroll_spec_of(config: Config, spec: EnvSpec) -> UnrollSpec:
+    """What every unroll of the run has, of an environment that looks like `spec`."""
+    recorded = config.actors.behaviour_parameters
+    return UnrollSpec(
+        spec,
+        config.actors.unroll_length,
+        parameters=distribution_of(spec.action).parameter_count if recorded else 0,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from aclearn.errors import ConfigError
 from aclearn.wire import ErrorReply, MembershipReply, Number, NumberRequest
-from services.roles import RoleSpec
+from services.roles import MONITOR, RoleSpec
 from services.runtime.monitor_client import ASKING, UnansweredWarning
 from services.runtime.refusal_log import say_refusal
 from services.runtime.requests import Requests
@@ -76,7 +76,7 @@ def ask_number(context: RoleContext, *, clock: Callable[[], float] = time.monoto
                 _LOGGER.info("event=told_to_stop reason=%r", message.reason)
                 return None
             if isinstance(message, ErrorReply):
-                say_refusal(refusals, "monitor", message)
+                say_refusal(refusals, MONITOR.name, message)
         return None
     finally:
         client.close()

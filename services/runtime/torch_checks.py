@@ -13,6 +13,7 @@ import sys
 from aclearn.config import Config, config_from_yaml
 from aclearn.errors import ConfigError
 from aclearn.launch import EXIT_GIVE_UP
+from services.roles import PREDICTOR
 
 #: Seconds that torch and the user's modules may take to be loaded, and to find the GPUs.
 _WITHIN_S = 120.0
@@ -30,7 +31,9 @@ def check_learning(config: Config) -> None:
     # as the trainer does
     device = choose_device("cpu" if config.run.deterministic else config.trainer.device)
     choose_amp(config.trainer.amp, device)
-    make_objective(config.loss, config.correctors)
+    make_objective(
+        config.loss, config.correctors, behaviour_parameters=config.actors.behaviour_parameters
+    )
 
 
 def check_predictor_device(config: Config) -> None:
@@ -39,7 +42,7 @@ def check_predictor_device(config: Config) -> None:
     Raises:
         ConfigError: names the key.
     """
-    if _predictor_computes_in_torch(config):
+    if predictor_computes_in_torch(config):
         from aclearn.policies.devices import choose_device
 
         choose_device(config.predictor.device, key="predictor.device")
@@ -52,7 +55,7 @@ def check_with_torch_elsewhere(config: Config) -> None:
         ConfigError: names the key.
     """
     named = config.trainer.device.startswith("cuda") or config.trainer.amp == "fp16"
-    if _predictor_computes_in_torch(config):
+    if predictor_computes_in_torch(config):
         named |= config.predictor.device.startswith("cuda")
     names = [config.loss.kind, *(corrector.name for corrector in config.correctors)]
     if not named and not any(":" in name for name in names):
@@ -71,9 +74,10 @@ def check_with_torch_elsewhere(config: Config) -> None:
         raise ConfigError(asked.stdout.strip())
 
 
-def _predictor_computes_in_torch(config: Config) -> bool:
-    asked = config.actors.inference == "predictor" and not config.compressor.chain
-    return asked and config.predictor.runtime != "onnx"
+def predictor_computes_in_torch(config: Config) -> bool:
+    """Whether there are predictors that run the uncompressed policy in torch, on a GPU perhaps."""
+    asked = PREDICTOR.processes(config) > 0 and not config.compressor.chain
+    return asked and PREDICTOR.imports_torch(config)
 
 
 def main() -> int:

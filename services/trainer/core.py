@@ -26,7 +26,8 @@ from aclearn.policies import Architecture
 from aclearn.policies.devices import choose_amp, choose_device
 from aclearn.shared_weights import SeqlockBuffer
 from aclearn.telemetry import part
-from aclearn.types import EnvSpec, PolicyVersion, Unroll, UnrollSpec
+from aclearn.types import EnvSpec, PolicyVersion, Unroll
+from services.runtime.policy_factory import unroll_spec_of
 from services.trainer.admission import UnrollAdmission
 from services.trainer.gauges import TrainerCounters, compressed_share, mean_gauges
 
@@ -83,7 +84,11 @@ class Trainer:
         torch.manual_seed(config.run.seed)
         self.learner = Learner(
             architecture,
-            objective=make_objective(config.loss, config.correctors),
+            objective=make_objective(
+                config.loss,
+                config.correctors,
+                behaviour_parameters=config.actors.behaviour_parameters,
+            ),
             optimiser=config.optimiser,
             device=self.device,
             amp_dtype=choose_amp(trainer.amp, self.device),
@@ -264,7 +269,7 @@ class Trainer:
     def _make_admission(self, ledger: StepLedger) -> UnrollAdmission:
         return UnrollAdmission(
             ledger,
-            spec=UnrollSpec(self._spec, self._config.actors.unroll_length),
+            spec=unroll_spec_of(self._config, self._spec),
             max_lag_versions=self._config.trainer.max_lag_versions,
             max_env_steps=self._config.run.max_env_steps,
         )

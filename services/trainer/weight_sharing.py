@@ -20,6 +20,7 @@ from aclearn.shared_weights import (
     SharedMemory,
 )
 from aclearn.wire import parse_endpoint
+from services.runtime.torch_checks import predictor_computes_in_torch
 
 if TYPE_CHECKING:
     import torch
@@ -64,13 +65,7 @@ def allocator_for(config: Config, device: torch.device) -> Callable[[int], Share
 
 def _asks_a_gpu(config: Config) -> bool:
     """Whether there are predictors that may compute on one."""
-    predictor = config.predictor
-    return (
-        config.actors.inference == "predictor"
-        and not config.compressor.chain
-        and predictor.runtime != "onnx"
-        and predictor.device != "cpu"
-    )
+    return predictor_computes_in_torch(config) and config.predictor.device != "cpu"
 
 
 def post_weights(

@@ -147,6 +147,9 @@ def test_a_corrector_that_needs_what_no_batch_has_is_refused_when_added() -> Non
         ({"values": torch.zeros(0, 3)}, r"values: .*got float32 of shape \(0, 3\)"),
         ({"done": torch.zeros(4, 3)}, r"done: expected bool .*got float32"),
         ({"log_rhos": torch.zeros(3, 4)}, r"log_rhos: .*got float32 of shape \(3, 4\)"),
+        ({"values": None}, "values: expected a tensor"),
+        ({"behaviour_parameters": torch.zeros(4, 3)}, r"_parameters: .*\[T, B, P\].*\(4, 3\)"),
+        ({"behaviour_parameters": torch.zeros(3, 4, 2)}, r"_parameters: .*of shape \(3, 4\)"),
     ],
 )
 def test_a_malformed_batch_is_refused_by_name(random_trace, change, message) -> None:

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+import aclearn
+import compress
 import services
-from aclearn.config import config_from_yaml
+from aclearn.config import Config, config_from_yaml
 from services.roles import ROLES, WRITERS
 
+_PACKAGES = [Path(package.__path__[0]) for package in (aclearn, compress, services)]
 _CHAIN = "compressor: {chain: [int8, onnx], processes: 2}\n"
 _ASKS = "actors: {inference: predictor, processes: 3}\npredictor: {processes: 2, threads: 4}\n"
 
@@ -62,13 +65,13 @@ def test_every_entry_point_and_check_takes_a_context() -> None:
     assert WRITERS == ("monitor", "trainer")
 
 
-def test_no_other_module_of_the_services_lists_the_roles() -> None:
-    [folder] = map(Path, services.__path__)
+def test_no_other_module_lists_the_roles() -> None:
     found = []
-    for path in folder.rglob("*.py"):
+    for path in (path for folder in _PACKAGES for path in folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             items = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", ())
             named = {item.value for item in items or () if isinstance(item, ast.Constant)}
-            if len(named & ROLES.keys()) > 2:
-                found.append(f"{path.relative_to(folder)}:{node.lineno}")
+            # some groups of the configuration have a role's name
+            if len(named & ROLES.keys()) > 2 and not named <= Config.model_fields.keys():
+                found.append(f"{path}:{node.lineno}")
     assert found == []

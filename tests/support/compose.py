@@ -10,13 +10,12 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from services.roles import ROLES
 from tests.support.system import PATIENCE, wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 #: Who owns the clone where the tests may give it away: neither root nor the image's own user.
 OWNER = 12_345
-#: Services whose containers are a run.
-ROLES = ("monitor", "trainer", "predictor", "compressor", "actor")
 
 
 def docker(*arguments: str, check: bool = True, within_s: float = 60.0) -> str:

@@ -139,7 +139,14 @@ def samples_of_messages() -> dict[str, Any]:
             state=(np.ones((2, 1), np.float32),),
         ),
         ActCancel(5),
-        ActReply(5, 1, 9, np.array([2, 0], np.int32), np.array([-0.5, -1.5], np.float32)),
+        ActReply(
+            5,
+            1,
+            9,
+            np.array([2, 0], np.int32),
+            np.array([-0.5, -1.5], np.float32),
+            behaviour_parameters=np.array([[0, 1, 2], [3, 0, -1]], np.float32),
+        ),
         ErrorReply("bad_header", "3 bytes"),
     ]
     return {type(message).__name__: message for message in messages}

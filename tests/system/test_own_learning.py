@@ -82,3 +82,55 @@ def test_a_loss_and_a_corrector_of_ones_own_decide_what_the_policy_becomes(
     assert summary["moved"] > 0.0  # the second pass has other weights than the targets
     # pushed to one side only, the pole falls after 8 to 11 steps
     assert 8.0 <= summary["return_mean_100"] < 14.0
+
+
+#: Both report how far the recorded log μ is from that of the recorded parameters.
+_BY_PARAMETERS = """
+from dataclasses import replace
+
+import torch
+
+from aclearn.learning.losses import Loss, LossSums
+
+
+class ByParameters(Loss):
+    needs = frozenset({"advantages", "behaviour_parameters"})
+
+    def __call__(self, batch, outputs, correction, config):
+        behaviour = torch.log_softmax(batch.behaviour_parameters, -1)
+        log_mu = behaviour.gather(-1, batch.actions.unsqueeze(-1)).squeeze(-1)
+        zero = torch.zeros(())
+        off = torch.where(batch.valid, log_mu - batch.behaviour_log_prob, zero).abs().sum()
+        policy = torch.where(batch.valid, outputs.log_probs * correction.advantages, zero).sum()
+        return LossSums(-policy, {"off": off, "policy_loss": policy})
+
+
+class Entropy:
+    needs = frozenset({"behaviour_parameters"})
+
+    def correct(self, batch, correction):
+        log_p = torch.log_softmax(batch.behaviour_parameters, -1)
+        entropy = -(log_p.exp() * log_p).sum(-1)
+        return replace(correction, metrics={**correction.metrics, "mu_entropy": entropy})
+"""
+
+
+@pytest.mark.parametrize("inference", ["local", "predictor"])
+def test_a_loss_and_a_corrector_get_the_parameters_that_actions_were_drawn_from(
+    system: System, inference: str
+) -> None:
+    system.cwd = system.folder / "project"
+    system.cwd.mkdir()
+    (system.cwd / "own.py").write_text(_BY_PARAMETERS, encoding="utf-8")
+    run = train(
+        system,
+        {"max_updates": 100},
+        actors={"inference": inference, "behaviour_parameters": True},
+        loss={"kind": "own:ByParameters"},
+        correctors=["vtrace", "own:Entropy"],
+    )
+    assert run.wait(within_s=90.0) == 0, run.diagnosis()
+    summary = run.summary()
+    assert summary["updates"] == 100
+    assert 0.0 <= summary["off"] < 1e-4
+    assert 0.0 < summary["mu_entropy"] <= 0.6932  # ln 2

@@ -62,6 +62,8 @@ class TunerPlugin(MonitorPlugin):
     ) -> None:
         tuner, most = config.tuner, most_counts(config)
         self._objective, self._workers_of, self._show = tuner.objective, dict(workers_of), show
+        #: Which count to raise when this role is the bottleneck.
+        self._count_of = {role: count for count, role in workers_of.items()} | {"actor": "actors"}
         self._late_after_s = _HEARTBEATS_LATE * config.monitor.heartbeat_every_s
         self._log = MetricsWriter(run_dir / TUNER_FILE)
         self._memory = RememberedCounts(config) if tuner.remember else None
@@ -169,7 +171,8 @@ class TunerPlugin(MonitorPlugin):
             silence_s=self._silence_s(indicators, now),
         ):
             self._take(decision, now)
-        wanted = self._tuner.propose(find_bottleneck(indicators.line).role)
+        bottleneck = find_bottleneck(indicators.line).role
+        wanted = self._tuner.propose(self._count_of.get(bottleneck or ""))
         if wanted.get("actors", 0) < self._wanted.get("actors", 0):
             self._fewer_actors_s = now
         self._wanted = wanted

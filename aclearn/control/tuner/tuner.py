@@ -18,8 +18,6 @@ from aclearn.control.tuner.setting_stats import Setting, steps_between
 #: How much more likely a neighbour is tried first that the waits suggest, or that goes on in the
 #: direction that has just paid.
 _FAVOUR = 4.0
-#: Which count to raise when this role is the bottleneck.
-_COUNT_OF_ROLE = {"predictor": "predictors", "trainer": "trainers", "actor": "actors"}
 
 
 class Tuner(AnnealingSearch):
@@ -64,14 +62,14 @@ class Tuner(AnnealingSearch):
         self._deaths = 0
         self._window = RateWindow(settle_s=settle_s, longest_gap_s=longest_gap_s)
 
-    def propose(self, bottleneck: str | None = None) -> dict[str, int]:
+    def propose(self, suggested: str | None = None) -> dict[str, int]:
         """The counts that should run now.
 
         Args:
-            bottleneck: the role that holds the run up, if one is known: a hint only.
+            suggested: the count to raise, if the run's bottleneck is known: a hint only.
         """
         if self._wants_trial:
-            self._begin_trial(bottleneck)
+            self._begin_trial(suggested)
             self._window.begin()
         return self._named(self._trial or self._kept)
 
@@ -135,11 +133,10 @@ class Tuner(AnnealingSearch):
             self._window.begin(settled=reading is not None and runs_on)
         return decided
 
-    def _begin_trial(self, bottleneck: str | None) -> None:
+    def _begin_trial(self, suggested: str | None) -> None:
         """Try a neighbour of the kept setting; every one that is worth it is possible."""
         self._wants_trial, self._setbacks = False, 0
-        suggested, fresh = _COUNT_OF_ROLE.get(bottleneck or ""), self._known.fresh(self._kept)
-        weights = []
+        fresh, weights = self._known.fresh(self._kept), []
         for setting in fresh:
             [(i, step)] = steps_between(self._kept, setting)
             reasons = [self._names[i] == suggested and step > 0, self._paid == (i, step)]

@@ -52,7 +52,8 @@ class Loss(ABC):
         config_model: of the section `loss` with the loss's own keys.
         recomputes_targets: True: targets and advantages are computed for each update, by its
             weights. False: they are computed once for a batch, before its first update, and kept.
-        needs: the fields of `Correction` that it reads.
+        needs: the fields of `Correction` that it reads, and `behaviour_parameters` where it reads
+            those of the batch.
     """
 
     config_model: ClassVar[type[LossConfig]] = LossConfig

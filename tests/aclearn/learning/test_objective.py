@@ -30,6 +30,10 @@ class NeedsReturns(OwnLoss):
     needs = frozenset({"targets", "returns"})
 
 
+class NeedsParameters(OwnLoss):
+    needs = frozenset({"advantages", "behaviour_parameters"})
+
+
 class NotWhole(Loss):
     pass
 
@@ -44,13 +48,19 @@ class OwnCorrector:
 
 
 @dataclass(frozen=True)
+class CorrectsByParameters(OwnCorrector):
+    needs = frozenset({"behaviour_parameters"})
+
+
+@dataclass(frozen=True)
 class NeedsActionValues(OwnCorrector):
     needs = frozenset({"rewards", "action_values"})
 
 
 def objective_of(text: str) -> Objective:
     config = config_from_yaml(f"env: {{id: a}}\n{text.replace('HERE', __name__)}")
-    return make_objective(config.loss, config.correctors)
+    recorded = config.actors.behaviour_parameters
+    return make_objective(config.loss, config.correctors, behaviour_parameters=recorded)
 
 
 @pytest.fixture(autouse=True)
@@ -99,8 +109,8 @@ def test_a_loss_of_ones_own_gets_the_keys_of_its_own_model() -> None:
         ),
         (
             "loss: {kind: 'HERE:NeedsReturns'}",
-            "'HERE:NeedsReturns': needs returns of a correction, which no corrector makes; expected"
-            " needs among advantages, targets, weights",
+            "'HERE:NeedsReturns': needs returns, which nothing gives; expected needs among"
+            " advantages, behaviour_parameters, targets, weights",
         ),
         (
             "loss: {kind: 'HERE:NotWhole'}",
@@ -115,6 +125,15 @@ def test_a_loss_of_ones_own_gets_the_keys_of_its_own_model() -> None:
             "correctors: ['HERE:OwnConfig']",
             r"'HERE:OwnConfig': expected an instance of correctors\.chain\.Corr",
         ),
+        (
+            "loss: {kind: 'HERE:NeedsParameters'}",
+            "^loss.kind: needs behaviour_parameters, which unrolls do not carry; set "
+            "actors.behaviour_parameters: true$",
+        ),
+        (
+            "correctors: [vtrace, 'HERE:CorrectsByParameters']",
+            "^correctors: needs behaviour_parameters, which unrolls do not carry; set ",
+        ),
         ("correctors: ['HERE:sys']", "'HERE:sys': TypeError: 'module' object is not callable"),
         (
             "correctors: ['HERE:NeedsActionValues']",
@@ -126,3 +145,12 @@ def test_a_loss_of_ones_own_gets_the_keys_of_its_own_model() -> None:
 def test_what_cannot_work_is_refused_by_its_key(text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said.replace("HERE", __name__.replace(".", r"\."))):
         objective_of(text)
+
+
+def test_behaviour_parameters_are_there_for_who_needs_them_where_unrolls_carry_them() -> None:
+    objective = objective_of(
+        "actors: {behaviour_parameters: true}\nloss: {kind: 'HERE:NeedsParameters'}\n"
+        "correctors: [vtrace, 'HERE:CorrectsByParameters']"
+    )
+    assert isinstance(objective.loss, NeedsParameters)
+    assert objective.chain.correctors == (VTrace(), CorrectsByParameters())

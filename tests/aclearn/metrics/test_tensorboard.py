@@ -64,6 +64,7 @@ def test_each_number_is_in_the_group_of_its_kind_and_the_rest_is_left_out(tmp_pa
         "queue_fill": 0.5,
         "actor_env_faults": 0.0,
         "compressor_kl_mean": 0.01,
+        "counter_turns": 5.0,
         "tuner_verdicts": {"kept": 1},
         "monitor_refused_messages": 0,
         "part_seconds": {"actor": {"total": 1.0}},
@@ -71,12 +72,14 @@ def test_each_number_is_in_the_group_of_its_kind_and_the_rest_is_left_out(tmp_pa
         "note": "text",
         "list": [1, 2],
     }
-    with TensorBoardWriter(tmp_path) as writer:
+    roles = ("actor", "trainer", "compressor", "monitor", "counter")
+    with TensorBoardWriter(tmp_path, roles) as writer:
         writer.write(line)
     read = _read(tmp_path)
     assert sorted(read.Tags()["scalars"]) == [
         "actor/env_faults",
         "compressor/kl_mean",
+        "counter/turns",
         "loss/policy_loss",
         "monitor/refused_messages",
         "rate/learned_steps_per_s",

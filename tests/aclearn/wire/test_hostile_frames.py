@@ -321,7 +321,7 @@ def test_what_an_unroll_may_carry_besides_is_read_strictly(samples, first, secon
 def test_arrays_out_of_their_order_are_refused(samples):
     frames = frames_of(samples["ActReply"])
     arrays = msgpack.unpackb(frames[0])["arrays"]
-    swapped = with_header([frames[0], frames[2], frames[1]], arrays=arrays[::-1])
+    swapped = with_header([frames[0], *frames[:0:-1]], arrays=arrays[::-1])
 
     assert outcome(swapped) == "bad_array"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -320,6 +321,28 @@ def test_a_request_that_had_no_room_is_asked_again_after_half_a_second(asking) -
     assert asking.quiet()
     asking.clock.now += 0.2
     assert asking.asked().request == request.request
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [None, np.zeros((2, 3)), np.zeros((1, 4)), np.full((2, 4), np.nan)],
+    ids=["none", "too few", "of another batch", "not finite"],
+)
+def test_a_reply_without_the_parameters_that_unrolls_need_is_no_reply(
+    asking, caplog, parameters
+) -> None:
+    asking.actions._parameters = 4
+    asking.request(0, 2)
+    number, zeros = asking.asked().request, np.zeros(2, np.float32)
+    given = None if parameters is None else parameters.astype(np.float32)
+    bad = ActReply(number, 0, 1, zeros.astype(np.int32), zeros, behaviour_parameters=given)
+    for _ in range(2):
+        asking.say(bad)
+    assert asking.collect(0) is None
+    assert caplog.text.count("event=reply_refused by=predictor") == 1
+    good = np.arange(8, dtype=np.float32).reshape(2, 4)
+    asking.say(replace(bad, behaviour_parameters=good))
+    np.testing.assert_array_equal(asking.collect(0).parameters, good)
 
 
 def test_a_request_waits_for_a_predictor_that_comes_later(roles, tools) -> None:

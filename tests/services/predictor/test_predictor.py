@@ -106,10 +106,11 @@ def test_a_request_without_time_for_an_answer_or_with_no_end_is_refused(tools, w
 def test_a_batch_gets_the_answers_that_each_request_would_get_alone(tools, sizes) -> None:
     acting = _acting(tools, PolicyVersion(2, 17))
     pending = _pending(sizes)
-    answered = answer_batch(pending, acting, _CHOICE, np.random.default_rng(5))
+    answered = answer_batch(pending, acting, _CHOICE, np.random.default_rng(5), parameters=True)
     assert [item for item, _ in answered] == pending
     for item, reply in answered:
         logits = parameters_of(acting.executable, item.request.observations[OBSERVATION])  # alone
+        np.testing.assert_allclose(reply.behaviour_parameters, logits, rtol=1e-5, atol=1e-6)
         assert reply.request == item.request.request
         assert (reply.generation, reply.version, reply.chain) == (2, 17, "some-chain")
         assert reply.actions.shape == reply.log_prob.shape == (len(logits),)

@@ -170,7 +170,7 @@ def test_a_hint_is_followed_first_but_every_neighbour_stays_possible() -> None:
     for seed in range(200):
         run = Run(hill())
         run.tuner._rng = random.Random(seed)
-        run.hint = "trainer"
+        run.hint = "trainers"
         first.append(tuple(run.until("accepted").counts.values()))
     # weights 4 : 1 of two neighbours
     assert first.count((1, 2)) / 200 == pytest.approx(0.8, abs=0.12)
