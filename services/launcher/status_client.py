@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 from aclearn.wire import Client, DirectiveAck, SetActors, Status, StatusRequest, StopRun
+from services.runtime.requests import Requests, RetryPolicy
 
 STATUS_EVERY_S = 1.0
+_STATUS = "status"
 
 
 class StatusClient:
@@ -20,7 +22,9 @@ class StatusClient:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._asked_at = float("-inf")
+        # never taken for answered: it is sent again each second
+        self._requests = Requests[str](RetryPolicy(answer_within_s=STATUS_EVERY_S))
+        self._requests.add(_STATUS, StatusRequest(), float("-inf"))
         self.asked = 0
         self.actors: int | None = None
 
@@ -33,10 +37,10 @@ class StatusClient:
             elif isinstance(envelope.message, SetActors):
                 self._client.send(DirectiveAck(envelope.message.id))
                 self.actors = envelope.message.count
-        due = now - self._asked_at >= STATUS_EVERY_S
-        if due and self._client.send(StatusRequest(), sequence=self.asked + 1):
-            self._asked_at = now
-            self.asked += 1
+        for key, request in self._requests.due(now):
+            sent = self._client.send(request, sequence=self.asked + 1)
+            self._requests.tried(key, now, sent=sent)
+            self.asked += sent
         return newest
 
     def stop(self, reason: str) -> bool:

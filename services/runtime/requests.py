@@ -25,6 +25,7 @@ class RetryPolicy:
         reached_within_s: the same where nothing could be sent to the peer.
         retry_first_s: pause after a request that could not be sent; it doubles with each try.
         retry_most_s: the longest such pause.
+        most_failures: a request is given up that could not be sent so many times in a row.
         no_room_pause_s: pause after a peer has refused a request since its queue is full.
     """
 
@@ -34,6 +35,7 @@ class RetryPolicy:
     reached_within_s: float = math.inf
     retry_first_s: float = 0.0
     retry_most_s: float = 0.0
+    most_failures: int | None = None
     no_room_pause_s: float = 0.5
 
 
@@ -93,6 +95,9 @@ class Requests(Generic[Key]):
             pause_s = policy.retry_first_s * 2.0 ** min(request.failures, 60)
             request.failures += 1
             request.due_at = now + min(pause_s, policy.retry_most_s)
+            if request.failures == policy.most_failures:
+                del self._waiting[key]
+                self.given_up += 1
 
     def sent(self, key: Key) -> bool:
         """Whether the peer that is asked now may answer the request."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,19 +11,17 @@ from typing import Any
 
 from aclearn.errors import EndpointError, SharingError
 from aclearn.policies import Architecture
-from aclearn.shared_weights import (
-    OpenMemory,
-    SeqlockReader,
-    request_fds,
-)
+from aclearn.shared_weights import OpenMemory, SeqlockReader, request_fds
 from aclearn.types import PolicyVersion
 from aclearn.wire import Peer, parse_endpoint
+from services.runtime.requests import Requests, RetryPolicy
 
 _LOGGER = logging.getLogger(__name__)
 
-#: How often a role asks for a trainer's file descriptors before it asks for weights for good, with
-#: the pause between, and how long it may wait each time.
-_REQUESTS, _REQUEST_EVERY_S, _REQUEST_WITHIN_S = 5, 1.0, 0.2
+#: A role asks for a trainer's file descriptors so often before it asks for weights for good.
+_RETRY = RetryPolicy(math.inf, retry_first_s=1.0, retry_most_s=1.0, most_failures=5)
+#: How long it may wait each time.
+_REQUEST_WITHIN_S = 0.2
 #: Name of the buffer's address among a trainer's endpoints.
 SHARED_WEIGHTS = "shared_weights"
 
@@ -48,8 +47,7 @@ class SharedWeightsClient:
         self._shapes, self._place = architecture.tensor_shapes(), place
         self._open_memory, self._clock = open_memory, clock
         self._reader: SeqlockReader | None = None
-        self._fd_server: Path | None = None  # where to ask next
-        self._requests, self._next_request = 0, 0.0
+        self._requests = Requests[str](_RETRY)
 
     @property
     def open(self) -> bool:
@@ -62,34 +60,34 @@ class SharedWeightsClient:
         endpoint = trainer.endpoints.get(SHARED_WEIGHTS)
         if endpoint is not None:
             try:
-                self._fd_server = Path(parse_endpoint(endpoint).path)
+                fd_server = Path(parse_endpoint(endpoint).path)
+                self._requests.add(SHARED_WEIGHTS, fd_server, self._clock())
             except EndpointError as error:
-                self._give_up(error)
-        self._requests, self._next_request = 0, self._clock()
+                _say_not_shared(error)
 
     def newer_than(self, known: PolicyVersion) -> tuple[PolicyVersion, Mapping[str, Any]] | None:
         """A copy of the newest weights, in the place, if they are newer than `known`."""
-        if self._fd_server is not None and self._clock() >= self._next_request:
-            self._request(self._fd_server)
+        for _, fd_server in self._requests.due(self._clock()):
+            self._request(fd_server)
         return None if self._reader is None else self._reader.newer_than(known)
 
     def close(self) -> None:
         """Leave the buffer."""
-        self._fd_server = None
+        self._requests.cancel(SHARED_WEIGHTS)
         if self._reader is not None:
             self._reader.close()
             self._reader = None
 
     def _request(self, fd_server: Path) -> None:
-        self._requests += 1
-        self._next_request = self._clock() + _REQUEST_EVERY_S
         try:
             description, fds = request_fds(fd_server, timeout_s=_REQUEST_WITHIN_S)
         except SharingError as error:
             # a trainer that is just starting answers late, one that everybody asks turns some away
-            if self._requests >= _REQUESTS:
-                self._give_up(error)
+            self._requests.tried(SHARED_WEIGHTS, self._clock(), sent=False)
+            if SHARED_WEIGHTS not in self._requests:
+                _say_not_shared(error)
             return
+        self._requests.answered(SHARED_WEIGHTS)
         try:
             self._reader = SeqlockReader(
                 description,
@@ -99,11 +97,10 @@ class SharedWeightsClient:
                 open_memory=self._open_memory,
             )
         except SharingError as error:
-            self._give_up(error)
+            _say_not_shared(error)
         else:
-            self._fd_server = None
             _LOGGER.info("event=weights_shared place=%s", self._place)
 
-    def _give_up(self, error: Exception) -> None:
-        self._fd_server = None
-        _LOGGER.warning("event=weights_not_shared reason=%r", str(error))
+
+def _say_not_shared(error: Exception) -> None:
+    _LOGGER.warning("event=weights_not_shared reason=%r", str(error))

@@ -57,6 +57,19 @@ def test_the_pause_after_a_failure_doubles_up_to_its_bound() -> None:
     assert requests.due(now + 9.1)  # from the beginning, after one that was sent
 
 
+def test_a_request_is_given_up_after_so_many_failures_in_a_row() -> None:
+    policy = RetryPolicy(9.0, retry_first_s=1.0, retry_most_s=1.0, most_failures=3)
+    requests = Requests[str](policy)
+    requests.add("a", "?", 0.0)
+    for now, sent in enumerate([False, False, True]):
+        assert requests.due(float(now))
+        requests.tried("a", float(now), sent=sent)
+    for now in (11.0, 12.0, 13.0):  # counted from the one that was sent
+        assert (requests.due(now), requests.due(now - 0.1)) == ([("a", "?")], [])
+        requests.tried("a", now, sent=False)
+    assert ("a" in requests, requests.given_up, requests.due(99.0)) == (False, 1, [])
+
+
 @pytest.mark.parametrize(("sent", "limit_s"), [(True, 6.0), (False, 2.0)])
 def test_another_peer_is_asked_where_one_is_silent_or_out_of_reach(sent, limit_s) -> None:
     policy = RetryPolicy(answer_within_s=3.0, silent_after_s=6.0, reached_within_s=2.0)
