@@ -17,11 +17,12 @@ from aclearn.learning import ParameterStore, RecentObservations
 from aclearn.runs import RunFolder
 from aclearn.types import EnvSpec
 from aclearn.views import open_console
-from aclearn.wire import Heartbeat, new_incarnation
+from aclearn.wire import new_incarnation
 from services.launcher.lockstep_actor import LockstepActor, LockstepPolicy
 from services.monitor.files import MonitorFiles
 from services.roles import ACTOR, TRAINER
 from services.runtime.policy_factory import architecture_of
+from services.runtime.role_metrics import RoleMetrics
 from services.runtime.run_clock import moment, started_seconds_ago
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.core import Trainer
@@ -53,12 +54,12 @@ def run_lockstep(config: Config, folder: RunFolder, spec: EnvSpec, *, stop: Stop
     view = files.open_metrics(begun)
     last_line = files.last_line
     goal = StopCondition.resumed(config.run, last_line)
+    metrics = RoleMetrics(meter=None)
     reason: str | None = None
     next_line = now
 
     def observe() -> str | None:
-        fields = checkpoints.heartbeat_fields()
-        heartbeat = Heartbeat(**fields)
+        heartbeat = metrics.heartbeat(**checkpoints.heartbeat_fields())
         at = time.monotonic()
         said = (TRAINER.name, heartbeat), (ACTOR.name, actor.take_heartbeat())
         for incarnation, (role, each) in zip(incarnations, said, strict=True):

@@ -18,6 +18,7 @@ from compress import ArtifactRuntime, PolicyRuntime, RefusedArtifact
 from services.actor.env_groups import Group, make_groups
 from services.compressor.core import Compressor
 from services.runtime.policy_factory import make_chain, make_runtime
+from services.runtime.role_metrics import RoleMetrics
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -162,13 +163,16 @@ class LockstepActor:
     def take_heartbeat(self) -> Heartbeat:
         """What an actor would say of itself; hands over the ended episodes."""
         returns, self.returns = self.returns, []
-        counters = {
-            "env_steps": self.env_steps,
-            "episodes": self.episodes,
-            "predictions": self.predictions,
-        }
-        dropped, gauges = dict(self.counter.dropped), self.policy.gauges()
-        return Heartbeat(counters, gauges, dropped, episode_returns=returns)
+        return RoleMetrics(meter=None).heartbeat(
+            counters={
+                "env_steps": self.env_steps,
+                "episodes": self.episodes,
+                "predictions": self.predictions,
+            },
+            gauges=self.policy.gauges(),
+            dropped=self.counter.dropped,
+            episode_returns=returns,
+        )
 
     def close(self) -> None:
         """Close the environments."""

@@ -16,18 +16,19 @@ class RoleMetrics:
     """Puts a role's heartbeats together from its own figures and those that every role has.
 
     Attributes:
-        meter: of the thread that owns the sockets.
+        meter: of the thread that owns the sockets; None where roles take turns in one thread, and
+            their waits say nothing.
         servers: what they refuse is told.
         workers: their waits are the role's, their work is added to that of `meter`; None where the
             role has none.
     """
 
-    meter: WaitMeter = field(default_factory=WaitMeter)
+    meter: WaitMeter | None = field(default_factory=WaitMeter)
     servers: Sequence[Server] = ()
     workers: WantedWorkers | None = None
 
     def __post_init__(self) -> None:
-        self._sockets_busy = BusyShare(self.meter)
+        self._sockets_busy = BusyShare(self.meter or WaitMeter())
 
     def heartbeat(
         self,
@@ -40,7 +41,8 @@ class RoleMetrics:
     ) -> Heartbeat:
         """A heartbeat; the arguments are the role's own fields of it."""
         counters, gauges = dict(counters), dict(gauges)
-        waits, parts = self.meter.seconds(), self.meter.parts()
+        meter = self.meter
+        waits, parts = (meter.seconds(), meter.parts()) if meter else ({}, {})
         if self.servers:
             refused = sum((server.refused for server in self.servers), Counter[str]())
             counters |= {f"refused.{reason}": count for reason, count in refused.items()}
