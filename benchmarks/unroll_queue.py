@@ -66,7 +66,7 @@ def receive(address: str) -> None:
         watch.start()
         frames = router.recv_multipart(copy=False)
         watch.lap("receive")
-        identity, *parts = frames
+        routing_id, *parts = frames
         if len(parts) == 1:
             break
         envelope = decode(parts)
@@ -76,7 +76,7 @@ def receive(address: str) -> None:
             watch.seconds.clear()
         reply = UnrollReply(envelope.sequence, True, "")
         answer = encode(reply, run=_RUN, incarnation=me, sequence=taken)
-        router.send_multipart([identity.bytes, *answer], copy=False)
+        router.send_multipart([routing_id.bytes, *answer], copy=False)
     context.destroy(linger=0)
     sys.stdout.write(json.dumps({k: s / (taken - _WARM_UP) for k, s in watch.seconds.items()}))
 

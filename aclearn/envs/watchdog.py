@@ -17,9 +17,9 @@ EXIT_HUNG = 75
 class Watchdog:
     """A context whose body must not take longer than `timeout_s`; else the process ends.
 
-    A thread looks at the time, so entering and leaving cost less than a microsecond. The time in
-    which the whole process stood still does not count. Code that hangs with the interpreter's lock
-    held stops that thread too; then the monitor notices the role's silence, and the supervisor
+    A thread looks at the time, so entering and leaving cost less than a microsecond. Time in
+    which the whole process was suspended does not count. Code that hangs with the interpreter's
+    lock held stops that thread too; then the monitor notices the role's silence, and the supervisor
     kills it.
 
     Args:

@@ -58,7 +58,7 @@ class PinnedStaging(Staging):
     Args:
         device: where batches go.
         allocate: makes memory of so many bytes; the GPU must be able to read it by itself.
-        make_event: makes what tells of the end of an upload.
+        make_event: makes the event that marks the end of an upload.
     """
 
     def __init__(

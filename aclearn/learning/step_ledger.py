@@ -29,7 +29,7 @@ class LedgerError(AssertionError):
 
 
 class _Seen(BaseModel):
-    """What the unrolls of one incarnation have told so far."""
+    """What the unrolls of one incarnation have shown so far."""
 
     sequence: int
     env_steps: int

@@ -276,7 +276,7 @@ class MetricsAggregator:
 
     def _observe_env_steps(self, first: bool, now: float) -> None:
         total = self._totals.totals().env_steps
-        # A first heartbeat tells of steps from before: it moves the mark, it is no speed.
+        # A first heartbeat counts steps from before: it moves the mark, it is no speed.
         self._env_steps_rate.add(0 if first else total - self._env_steps_high, now)
         self._env_steps_high = max(self._env_steps_high, total)
 

@@ -28,7 +28,7 @@ _NOTICEABLE = 0.15
 _LARGE = 0.25
 _FULL = 0.8
 _UNKNOWN, _STARTING = "unknown", "starting"
-#: Seconds of the run in which a finding must not have been made again before another is told.
+#: Seconds of the run in which a finding must not have been made again before another is shown.
 _KEPT_S = 15.0
 
 
@@ -69,7 +69,7 @@ def find_bottleneck(line: Mapping[str, Any]) -> Bottleneck:
 
 
 class SteadyBottleneck:
-    """The bottleneck that is told: another one only when the last was not found for a while.
+    """The bottleneck that is shown: another one only when the last was not found for a while.
 
     Two roles that hold a run up in turns, or a core that is free now and then, would flip the
     advice with each line. Pure; its clock is the lines' `time_s`. The numbers in the sentence are
@@ -77,19 +77,19 @@ class SteadyBottleneck:
     """
 
     def __init__(self) -> None:
-        self._told: Bottleneck | None = None
+        self._shown: Bottleneck | None = None
         self._found_at_s = 0.0
 
     def observe(self, line: Mapping[str, Any]) -> Bottleneck:
         """What to tell as of this metrics line, given those before it."""
         found, now_s = find_bottleneck(line), float(line.get("time_s") or 0.0)
-        told = self._told
-        early = told is None or told.kind in (_UNKNOWN, _STARTING)
+        shown = self._shown
+        early = shown is None or shown.kind in (_UNKNOWN, _STARTING)
         expired = now_s - self._found_at_s >= _KEPT_S
-        if told is None or early or found.kind == told.kind or expired:
-            self._told, self._found_at_s = found, now_s
+        if shown is None or early or found.kind == shown.kind or expired:
+            self._shown, self._found_at_s = found, now_s
             return found
-        return told
+        return shown
 
 
 class _Line:

@@ -59,7 +59,7 @@ class StepTotals:
         self._trainer = incarnation
         self._seen = seen
         for known in (self._live, self._gone):
-            # An unroll may be here before the heartbeat that tells of its steps, or instead of it,
+            # An unroll may be here before the heartbeat that counts its steps, or instead of it,
             # when
             # the actor dies; a later trainer may start from a checkpoint that does not know it.
             for actor in known.keys() & seen.keys():
@@ -72,7 +72,7 @@ class StepTotals:
         )
 
     def observe_actor(self, incarnation: str, env_steps: int) -> None:
-        """Take an actor's own count of agent steps; one that was taken for gone lives again."""
+        """Take an actor's own count of agent steps; one that was taken for gone is there again."""
         before = max(self._gone.pop(incarnation, 0), self._live.get(incarnation, 0))
         self._live[incarnation] = max(before, env_steps)
 

@@ -1,4 +1,4 @@
-"""What a run cannot write to its disk: told when it begins and when it is over, and in short."""
+"""What a run cannot write to its disk: reported when it begins and ends, and in short."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class UnwrittenNotes:
         self._failing: set[str] = set()
 
     def observe(self, line: Mapping[str, Any]) -> list[str]:
-        """What a person should be told now, given the lines before."""
+        """What the user should be told now, given the lines before."""
         failing = {name for name in _ERRORS if line.get(name)}
         begun, over = sorted(failing - self._failing), sorted(self._failing - failing)
         self._failing = failing

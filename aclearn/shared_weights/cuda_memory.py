@@ -1,6 +1,6 @@
 """Memory of a GPU that processes map together, by CUDA's virtual memory management.
 
-Such an allocation is handed over as a file descriptor and lives until the last process that maps it
+Such an allocation is handed over as a file descriptor and stays until the last process that maps it
 is gone. (Older IPC handles need the process that made them to outlive every reader.)
 CUDA driver API, "Virtual Memory Management": cuMemCreate, cuMemExportToShareableHandle.
 """

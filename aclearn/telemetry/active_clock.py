@@ -1,4 +1,4 @@
-"""A clock that leaves out the time in which the process stood still."""
+"""A clock that leaves out the time in which the process was suspended."""
 
 from __future__ import annotations
 

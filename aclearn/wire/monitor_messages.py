@@ -16,7 +16,7 @@ class NumberRequest:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """The number of a process; the monitor gives it to no other process that it hears."""
+    """The number of a process; the monitor gives it to no other process that sends heartbeats."""
 
     number: Count
 

@@ -97,7 +97,7 @@ class PredictorClient:
         return self._replies.pop(group)
 
     def gauges(self) -> dict[str, float]:
-        """Nothing: the predictor speaks for itself."""
+        """Nothing: these are in the heartbeats of the predictor."""
         return {}
 
     def close(self) -> None:

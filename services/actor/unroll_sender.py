@@ -25,12 +25,12 @@ class UnrollSender:
     A trainer whose queue is full does not acknowledge, so the actor waits. What a dead trainer
     leaves unacknowledged is lost; its successor counts it as a gap.
 
-    An answer that does not come within a minute although the trainer lives is given up:
+    An answer that does not come within a minute although the trainer is there is given up:
     the unroll is learned or lost, the trainer knows which, and the actor goes on.
 
     Args:
         link: to the trainer.
-        membership: tells of the trainer's restarts.
+        membership: knows of the trainer's restarts.
         max_in_flight: unrolls on the way before it waits.
         meter: counts the wait for room.
         clock: monotonic seconds.

@@ -122,7 +122,7 @@ class ProfileWatch:
         cpu_s = {}
         for role in roles:
             if not role.get("pid"):
-                continue  # it is just being restarted, which is told
+                continue  # it is just being restarted, which is reported
             try:
                 times = psutil.Process(int(role["pid"])).cpu_times()
             except psutil.Error:

@@ -33,7 +33,7 @@ PARTS = (
     "swap",
 )
 OTHER = "other"
-#: How far the parts of a role may miss its wall time before that is told.
+#: How far the parts of a role may miss its wall time before that is reported.
 MOST_MISSING = 0.10
 _ROLES = (*reversed(ROLES), "command")
 
@@ -97,7 +97,7 @@ class StepProfile:
 
     Attributes:
         seconds: between the two looks.
-        learned_steps: agent steps learned in that time; all costs are told per one of them.
+        learned_steps: agent steps learned in that time; all costs are per one of them.
         cores: processor cores that the run may use.
         roles: in the order of a step's way.
         cpu_s: CPU time by process.
@@ -164,7 +164,7 @@ def step_profile(
             f"there is no profile to tell: {learned} agent steps were learned in {line_s:.1f} s; "
             "profile for longer (--seconds), or see with `aclearn train` what is wrong"
         )
-    # The looks and the lines are not of the same moments: CPU time is told as its share.
+    # The looks and the lines are not of the same moments: CPU time is given as its share.
     scale = line_s / (last.at_s - first.at_s)
     cpu_s = {
         name: max(0.0, used - first.cpu_s[name]) * scale

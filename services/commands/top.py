@@ -27,7 +27,7 @@ from aclearn.views.live_console import Layout, LiveConsole
 #: Time between two views, and between two looks at the stop flag.
 _EVERY_S = 1.0
 _LOOK_EVERY_S = 0.1
-#: Silence of the metrics file that is told; lines are due every few seconds.
+#: Silence of the metrics file that is shown; lines are due every few seconds.
 _SILENT_AFTER_S = 15.0
 #: With less free space a line of metrics may not have found room.
 _LEAST_FREE_BYTES = 16 * 1024

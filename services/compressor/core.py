@@ -197,8 +197,8 @@ class Compressor:
         """Counters and gauges of one heartbeat, of one moment."""
         gauges = self.gauges()  # which counts what goes wrong in it
         counters = self.counters()
-        told = ("artifacts", "errors", "uncompressed_artifacts")
-        return {"counters": counters, "gauges": gauges | {n: float(counters[n]) for n in told}}
+        shown = ("artifacts", "errors", "uncompressed_artifacts")
+        return {"counters": counters, "gauges": gauges | {n: float(counters[n]) for n in shown}}
 
     def _tell_where(self, error: Exception, at: PolicyVersion) -> None:
         """The traceback of the first failure of a kind.

@@ -75,7 +75,7 @@ class RunParent:
         #: Processes that run and that the monitor does not know → since when.
         self._unknown_since: dict[tuple[str, int | None], float] = {}
         self._members: frozenset[str] | None = None
-        #: The newest metrics line that the monitor has told of, also where its disk is full.
+        #: The newest metrics line that the monitor has reported, also where its disk is full.
         self.newest_line: Mapping[str, Any] = {}
         #: Roles that exited with status 0 → how often the monitor had been asked by then.
         self._ended: dict[str, int] = {}
@@ -83,7 +83,7 @@ class RunParent:
         self._own: set[str] = set()
         #: Their names and numbers, also of those that were started again since.
         self._own_pids: set[tuple[str, int | None]] = set()
-        #: Processes of others under names of ours, of which the console has told.
+        #: Foreign processes under names of ours that the console has shown.
         self._strangers: deque[tuple[str, int]] = deque(maxlen=128)
 
     def run(self) -> None:
@@ -160,7 +160,7 @@ class RunParent:
     def _judge_ended(self, status: Mapping[str, Any] | None) -> None:
         """Count the death of a role that has exited with status 0 while the run goes on.
 
-        Only the monitor ends a run, and a role hears of it before we do: what counts is a status
+        Only the monitor ends a run, and a role knows of it before we do: what counts is a status
         that was asked for after the exit.
         """
         ended = [r.name for r in self._supervisor.roles() if r.state == "ended"]

@@ -45,7 +45,7 @@ from services.monitor.status_report import MOST_EVENT, StatusReport, status_text
 from services.roles import ROLES, TRAINER
 
 #: The monitor looks every few hundredths of a second. Without a look it was stopped itself, or its
-#: disk stood still; no more than such a share of the time in which a member may be silent counts
+#: disk hung; no more than such a share of the time in which a member may be silent counts
 #: then. Less is a slow disk, each second perhaps.
 _AWAY_SHARE = 0.25
 #: Least seconds between two looks of the plug-ins.
@@ -130,7 +130,7 @@ class MonitorState:
         """Notice silence, ask the plug-ins, send what is due, go on with the end."""
         messages: list[OutgoingMessage] = []
         if away_s := self._active_clock.look(now):
-            self.report.event(f"the monitor itself stood still for {away_s:.1f} s")
+            self.report.event(f"the monitor itself was suspended for {away_s:.1f} s")
         for member in self._registry.take_out_silent(self._active_clock.seconds):
             self._leave(member)
             self.report.silent(member)

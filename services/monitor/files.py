@@ -80,7 +80,7 @@ class MonitorFiles:
             metrics: that made it.
 
         Returns:
-            What a person should be told: that files begin to fail, or are written again.
+            What the user should be told: that files begin to fail, or are written again.
         """
         if self._failures:
             line |= {"metrics_failures": self._failures, "metrics_error": None}

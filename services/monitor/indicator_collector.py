@@ -68,7 +68,7 @@ class IndicatorCollector:
         )
 
     def _meet(self, member: Member, time_s: float) -> None:
-        """A successor under the name of a process without a last heartbeat tells of a death."""
+        """A successor under the name of a process without a last heartbeat means a death."""
         if self._incarnations.get(member.name, member.incarnation) != member.incarnation:
             self.deaths += 1
         self._incarnations[member.name] = member.incarnation

@@ -1,4 +1,4 @@
-"""What the supervisor and a person are told of the run."""
+"""What the supervisor and the user are told of the run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StatusReport:
         self._noted = 0
         self._silent: deque[tuple[str, int]] = deque(maxlen=128)
         self._silences = 0
-        # incarnations and reasons of which an event tells already; the oldest is forgotten
+        # incarnations and reasons that an event names already; the oldest is forgotten
         self._reported: deque[tuple[str, str]] = deque(maxlen=128)
 
     def event(self, text: str) -> None:

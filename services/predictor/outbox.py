@@ -31,13 +31,13 @@ class Outbox:
         self._batches: deque[Answered] = deque()
         self._changed = threading.Condition()
         self._closed = False
-        self._bell, self._ringer = socket.socketpair()
-        self._rung = False
+        self._wake_receiver, self._wake_sender = socket.socketpair()
+        self._woken = False
 
     @property
-    def bell(self) -> int:
+    def wake_fd(self) -> int:
         """A file descriptor that is readable while there is something to take."""
-        return self._bell.fileno()
+        return self._wake_receiver.fileno()
 
     def put(self, answered: Answered) -> None:
         """Hand a batch over, waiting for room; a closed outbox drops it at once."""
@@ -47,17 +47,17 @@ class Outbox:
             if self._closed:
                 return
             self._batches.append(answered)
-            if not self._rung:
-                self._rung = True
-                self._ringer.send(b"\0")
+            if not self._woken:
+                self._woken = True
+                self._wake_sender.send(b"\0")
 
     def take(self) -> list[Answered]:
         """Everything that is there."""
-        if not self._rung:  # without the lock: a bell a moment later ends the next wait
+        if not self._woken:  # without the lock: a put a moment later ends the next wait
             return []
         with self._changed:
-            self._bell.recv(1)
-            self._rung = False
+            self._wake_receiver.recv(1)
+            self._woken = False
             taken = list(self._batches)
             self._batches.clear()
             self._changed.notify_all()
@@ -68,5 +68,5 @@ class Outbox:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-            self._bell.close()
-            self._ringer.close()
+            self._wake_receiver.close()
+            self._wake_sender.close()

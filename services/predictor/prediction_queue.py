@@ -29,7 +29,7 @@ class Pending:
 
     @property
     def key(self) -> tuple[bytes, int]:
-        """What tells it from every other request."""
+        """What distinguishes it from every other request."""
         return self.routing_id, self.request.request
 
     @property

@@ -153,7 +153,7 @@ class PredictorServer:
             RuntimeError: the workers failed three times in a row; its cause is the last failure.
         """
         with self.meter.waiting("messages"):
-            received = self._server.receive(_LOOK_EVERY_S, wake=self._outbox.bell)
+            received = self._server.receive(_LOOK_EVERY_S, wake=self._outbox.wake_fd)
         with self.meter.part("decode"):
             self._let_in(received)
         with self.meter.part("encode"):

@@ -47,7 +47,7 @@ _HEARTBEATS_UNANSWERED = 3
 #: Seconds that a goodbye may take to leave the socket.
 _GOODBYE_LINGER_S = 1.0
 
-#: Most episodes that a heartbeat tells of: more do not fit into a message, and a mean is of 100.
+#: Most episodes in a heartbeat: more do not fit into a message, and a mean is of 100.
 MOST_EPISODES = 1000
 
 
@@ -164,7 +164,7 @@ class MonitorClient:
         return self._client.socket
 
     def take_best_mean(self) -> float | None:
-        """The highest mean return that the monitor has told a trainer of since the last call."""
+        """The highest mean return that the monitor has sent a trainer since the last call."""
         means, self._best_means = self._best_means, []
         return max(means, default=None)
 

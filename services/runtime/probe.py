@@ -103,7 +103,7 @@ def probe_environment(
 
 def _send(process: subprocess.Popen[bytes], text: bytes) -> None:
     assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # how it ended is told below
+    with contextlib.suppress(BrokenPipeError):  # how it ended is reported below
         process.stdin.write(text)
         process.stdin.close()
 
@@ -142,7 +142,7 @@ def _timeout_s(config: Config) -> float:
 def main() -> None:
     """Read a configuration from standard input and answer on standard output, in lines of JSON.
 
-    Each line tells which part begins, how the environment looks, or why it cannot be used.
+    Each line says which part begins, how the environment looks, or why it cannot be used.
     """
     # what the environment prints goes to standard error, and what it starts gets no answer's pipe
     answer = os.dup(1)

@@ -133,7 +133,7 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
 
 
 def next_message(server, meanwhile: Callable[[], object] = lambda: None):
-    """The next (identity, envelope) of a server, calling `meanwhile` while there is none."""
+    """The next (routing_id, envelope) of a server, calling `meanwhile` while there is none."""
     end = time.monotonic() + DEADLINE_S
     while True:
         meanwhile()

@@ -29,7 +29,7 @@ class Run:
             **(settings | changes),
         )
         self.hint: str | None = None
-        self.source, self.deaths = "t", 0
+        self.incarnation, self.deaths = "t", 0
         self.running: dict[str, int] | None = None  # set: what runs whatever is wanted
         self.decisions: list = []
         self.path: list[dict[str, int]] = []
@@ -40,7 +40,7 @@ class Run:
         self.now += seconds
         self.counter += seconds * self.rate(running)
         decided = self.tuner.observe(
-            self.now, round(self.counter), running, source=self.source, deaths=self.deaths
+            self.now, round(self.counter), running, incarnation=self.incarnation, deaths=self.deaths
         )
         self.path.append(wanted)
         self.decisions += decided

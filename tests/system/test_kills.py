@@ -268,7 +268,7 @@ def test_a_run_that_was_suspended_as_a_whole_has_no_role_killed_as_silent(system
         for pid in everybody:
             os.kill(pid, signal.SIGCONT)
     run.wait_for(
-        lambda: "the monitor itself stood still" in run.log("monitor-0"), "it knows what happened"
+        lambda: "the monitor itself was suspended" in run.log("monitor-0"), "it knows what happened"
     )
     _goes_on(run)
     assert run.pids() == pids

@@ -166,7 +166,7 @@ class TunerPlugin(MonitorPlugin):
             now,
             self._counter(trainer),
             self._running(indicators, now),
-            source=trainer.incarnation,
+            incarnation=trainer.incarnation,
             deaths=indicators.deaths,
             silence_s=self._silence_s(indicators, now),
         ):
@@ -192,7 +192,7 @@ class TunerPlugin(MonitorPlugin):
         return self._complete
 
     def _running(self, indicators: Indicators, now: float) -> dict[str, int]:
-        """What the roles run, by count; a count of which some role has not told is left out."""
+        """What the roles run, by count; a count that some role has not reported is left out."""
         there = len(indicators.of_role("actor"))
         if not 0.0 <= now - self._fewer_actors_s < _LEAVE_WITHIN_S:
             # others were started by hand: the supervisor adds and removes its own only, and would

@@ -66,7 +66,7 @@ class RateWindow:
         return now - self._asked_at
 
     def observe(
-        self, now: float, counter: int, *, runs: bool, source: str = "", died: bool = False
+        self, now: float, counter: int, *, runs: bool, incarnation: str = "", died: bool = False
     ) -> Reading | Discarded | None:
         """Take a sample.
 
@@ -74,17 +74,17 @@ class RateWindow:
             now: the clock's value, in seconds.
             counter: the cumulative counter at that time.
             runs: whether the roles run the setting that is to be measured.
-            source: incarnation that counts; another one counts from 0 after a death.
+            incarnation: of the role that counts; another one counts from 0 after a death.
             died: whether another role died since the last sample, and that is to break the window.
 
         Returns:
             The reading so far, which grows with the counter, and with each sample in which it is
             late; Discarded when the window began again; None while there is nothing to read yet.
         """
-        last, self._last = self._last, (now, counter, source)
+        last, self._last = self._last, (now, counter, incarnation)
         broken = None
         if last is not None:
-            broken = self._broken_by_roles(last, counter, runs, source, died)
+            broken = self._broken_by_roles(last, counter, runs, incarnation, died)
         self.roles_broke = broken is not None
         if last is not None:
             broken = broken or self._broken_by_time(now - last[0])
@@ -129,9 +129,9 @@ class RateWindow:
         return Reading((self._to[1] - self._from[1]) / window_s, window_s)
 
     def _broken_by_roles(
-        self, last: tuple[float, int, str], counter: int, runs: bool, source: str, died: bool
+        self, last: tuple[float, int, str], counter: int, runs: bool, incarnation: str, died: bool
     ) -> str | None:
-        if source != last[2] or counter < last[1]:
+        if incarnation != last[2] or counter < last[1]:
             return "the trainer was started again"
         if died:
             return "a role died and was started again"

@@ -79,7 +79,7 @@ class Tuner(AnnealingSearch):
         counter: int,
         counts: Mapping[str, int],
         *,
-        source: str = "",
+        incarnation: str = "",
         deaths: int = 0,
         silence_s: float = 0.0,
     ) -> list[Decision]:
@@ -89,7 +89,7 @@ class Tuner(AnnealingSearch):
             now: when it was taken, in seconds.
             counter: of the objective, cumulative.
             counts: what the roles run; a name that is not known yet is left out.
-            source: incarnation that counts; another one begins a new window.
+            incarnation: of the role that counts; another one begins a new window.
             deaths: of roles, so far.
             silence_s: for how long some role may have been dead already, in seconds: a trial is not
                 judged by a window that was whole only after it.
@@ -108,7 +108,7 @@ class Tuner(AnnealingSearch):
             now,
             counter,
             runs=running == measured,
-            source=source,
+            incarnation=incarnation,
             died=trial is not None and died > 0,
         )
         # a death that broke the window is one setback, not two

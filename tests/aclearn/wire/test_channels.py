@@ -92,9 +92,9 @@ def wait_for_refusals(server, count):
 
 def assert_answers(server, client):
     assert client.send(StatusRequest())
-    [(identity, envelope)] = receive_all(server, 1)
+    [(routing_id, envelope)] = receive_all(server, 1)
     assert envelope.message == StatusRequest()
-    assert server.send(identity, Status("{}"))
+    assert server.send(routing_id, Status("{}"))
     answer = client.receive(DEADLINE_S)
     assert answer is not None
     assert (answer.incarnation, answer.message) == ("server", Status("{}"))
@@ -104,11 +104,11 @@ def test_a_message_reaches_the_server_and_its_answer_the_client(server, open_cli
     client = open_client(server, routing_id=b"incarnation-7")
 
     assert client.send(samples["Unroll"], sequence=12)
-    [(identity, envelope)] = receive_all(server, 1)
-    assert server.send(identity, UnrollReply(12, True, ""))
+    [(routing_id, envelope)] = receive_all(server, 1)
+    assert server.send(routing_id, UnrollReply(12, True, ""))
     answer = client.receive(DEADLINE_S)
 
-    assert identity == b"incarnation-7"
+    assert routing_id == b"incarnation-7"
     assert (envelope.run, envelope.incarnation, envelope.sequence) == (RUN, "client", 12)
     came, sent = envelope.message.observations, samples["Unroll"].observations
     np.testing.assert_array_equal(came["joints"], sent["joints"])
@@ -219,9 +219,9 @@ def test_a_message_of_a_kind_that_the_service_does_not_answer_is_refused(open_se
 def test_a_role_can_refuse_for_reasons_of_its_own(server, open_client):
     client = open_client(server)
     assert client.send(StatusRequest())
-    [(identity, _)] = receive_all(server, 1)
+    [(routing_id, _)] = receive_all(server, 1)
 
-    server.refuse(identity, WireError("bad_unroll", "rewards: NaN or infinity"))
+    server.refuse(routing_id, WireError("bad_unroll", "rewards: NaN or infinity"))
 
     assert server.refused == {"bad_unroll": 1}
     answer = client.receive(DEADLINE_S)
@@ -274,9 +274,9 @@ def test_a_frame_over_the_limit_cuts_the_connection_and_only_that(open_server, o
 
     def listen() -> None:
         assert time.monotonic() < deadline, heard
-        for identity, envelope in server.receive(0.05):
+        for routing_id, envelope in server.receive(0.05):
             request = getattr(envelope.message, "request", None)
-            heard.setdefault(identity, []).append(request)
+            heard.setdefault(routing_id, []).append(request)
 
     while not heard.keys() - {b"talker"}:
         listen()
@@ -292,11 +292,11 @@ def test_a_frame_over_the_limit_cuts_the_connection_and_only_that(open_server, o
 def test_sending_to_a_peer_that_is_gone_says_so(server, open_client):
     client = open_client(server)
     assert client.send(StatusRequest())
-    [(identity, _)] = receive_all(server, 1)
+    [(routing_id, _)] = receive_all(server, 1)
     client.close()
 
     deadline = time.monotonic() + DEADLINE_S
-    while server.send(identity, HeartbeatReply(1)):
+    while server.send(routing_id, HeartbeatReply(1)):
         assert time.monotonic() < deadline, "the server still thinks the peer is there"
         server.receive(0.2)  # longer than ZeroMQ needs: the queue must not be full before
 

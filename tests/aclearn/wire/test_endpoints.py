@@ -180,10 +180,10 @@ def test_ipc_without_a_directory_is_refused(context):
         bind_router(context, "ipc")
 
 
-@pytest.mark.parametrize("identity", [b"", b"\0a", b"a" * 256])
-def test_an_identity_that_zeromq_keeps_for_itself_is_refused(context, identity):
+@pytest.mark.parametrize("routing_id", [b"", b"\0a", b"a" * 256])
+def test_a_routing_id_that_zeromq_keeps_for_itself_is_refused(context, routing_id):
     with pytest.raises(ValueError, match="routing_id: expected 1 to 255 bytes"):
-        connect_dealer(context, "tcp://127.0.0.1:5555", routing_id=identity)
+        connect_dealer(context, "tcp://127.0.0.1:5555", routing_id=routing_id)
 
 
 def test_a_directory_too_deep_for_a_socket_says_so(context, tmp_path):

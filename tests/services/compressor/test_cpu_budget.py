@@ -103,7 +103,7 @@ class SlowServer:
         self._clock.now += 1.0
         return [(b"actor", Envelope("run", "actor", 1, ArtifactRequest(-1, -1)))]
 
-    def send(self, identity, message):
+    def send(self, routing_id, message):
         self._clock.now += 2.0
         return True
 

@@ -45,17 +45,17 @@ def test_the_line_to_the_trainer_asks_for_weights_and_now_and_then_for_observati
     def poll() -> None:
         got.append(line.poll(known, PolicyVersion(0, 3), wanted=wanted))
 
-    identity, envelope = tools.next_message(server, poll)
+    routing_id, envelope = tools.next_message(server, poll)
     assert envelope.message == ObservationsRequest(7)
-    server.send(identity, RecentObservations({"observation": np.ones((2, 3), np.float32)}))
+    server.send(routing_id, RecentObservations({"observation": np.ones((2, 3), np.float32)}))
     tools.wait_until(lambda: (poll(), got[-1][1] is not None)[1], "observations have come")
     assert got[-1][1]["observation"].shape == (2, 3)
     assert tools.nothing_comes(server, poll)
     wanted = True
     clock.now += 1.0
-    identity, envelope = tools.next_message(server, poll)
+    routing_id, envelope = tools.next_message(server, poll)
     assert envelope.message == WeightsRequest(0, 3)
-    server.send(identity, Weights(0, 4, {"a": np.ones(2, np.float32)}))
+    server.send(routing_id, Weights(0, 4, {"a": np.ones(2, np.float32)}))
     tools.wait_until(lambda: (poll(), got[-1][0] is not None)[1], "weights have come")
     wanted = False
     clock.now += 1.1
@@ -78,11 +78,11 @@ def test_a_failing_chain_ends_in_the_uncompressed_policy_though_no_newer_weights
         calls = link.calls
         refresh(compressor, line, cpu_budget, known, clock=clock, cpu_clock=lambda: 0.0)
         starts.extend([clock.now] * (link.calls - calls))
-        for identity, envelope in server.receive(0.01):
+        for routing_id, envelope in server.receive(0.01):
             asked = envelope.message
             if isinstance(asked, WeightsRequest):
                 newer = (asked.generation, asked.version) < (0, 2)
-                server.send(identity, last if newer else NoNewerWeights())
+                server.send(routing_id, last if newer else NoNewerWeights())
 
     def acts() -> bool:
         step()

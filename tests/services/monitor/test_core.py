@@ -183,7 +183,7 @@ def test_a_monitor_that_was_suspended_itself_takes_no_role_for_silent(monitor) -
     monitor.hello("predictor-1", "b", predictions="ipc:///b")
     monitor.look(12.0)
     assert monitor.tick(600.0) == []  # stopped and continued, with its machine or alone
-    assert monitor.state.status()["events"] == ["the monitor itself stood still for 600.0 s"]
+    assert monitor.state.status()["events"] == ["the monitor itself was suspended for 600.0 s"]
     monitor.heartbeat("b")
     # of the twenty seconds it has heard nothing of the first for twelve and a quarter of the bound
     assert monitor.look(3.0) == []

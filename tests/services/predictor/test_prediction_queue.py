@@ -19,14 +19,14 @@ _DEADLINE_S = 15.0
 def _pending(
     number: int,
     *,
-    identity: bytes = b"actor-0",
+    routing_id: bytes = b"actor-0",
     size: int = 1,
     came_at: float = 0.0,
     deadline: float = 1e12,
 ) -> Pending:
     """A request of `size` observations; nothing looks into them here."""
     request = SimpleNamespace(request=number, size=size)
-    return Pending(identity, request, came_at, deadline)
+    return Pending(routing_id, request, came_at, deadline)
 
 
 def _queue(**options) -> PredictionQueue:
@@ -105,7 +105,7 @@ def test_a_request_offered_again_keeps_its_place_and_gets_the_new_deadline(tools
     clock = tools.Clock(0.0)
     queue = _queue(max_requests=2, max_batch=2, clock=clock)
     old = _pending(7, size=2, deadline=4.0)
-    other = _pending(7, identity=b"actor-1", deadline=6.0)  # the same number of somebody else
+    other = _pending(7, routing_id=b"actor-1", deadline=6.0)  # the same number of somebody else
     again = _pending(7, size=1, came_at=3.1, deadline=7.1)
     assert queue.offer_all([old, other, again]) == []  # also at the bound
     clock.now = 5.0
@@ -127,9 +127,9 @@ def test_a_request_sent_again_and_again_is_not_overtaken(tools) -> None:
             since, last = asked_at.get(actor, (clock.now, -3.1))
             if clock.now - last > 3.0:
                 asked_at[actor] = since, clock.now
-                identity = b"actor-%d" % actor
+                routing_id = b"actor-%d" % actor
                 offered = _pending(
-                    actor, identity=identity, came_at=clock.now, deadline=clock.now + 4.0
+                    actor, routing_id=routing_id, came_at=clock.now, deadline=clock.now + 4.0
                 )
                 assert queue.offer(offered)
         [taken] = queue.take(timeout_s=0)

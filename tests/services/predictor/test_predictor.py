@@ -517,13 +517,13 @@ def test_a_batch_in_the_outbox_ends_the_wait_at_the_socket(serving) -> None:
     outbox = Outbox()
     outbox.put([])
     outbox.put([])
-    # minutes, were it not for the bell
-    assert serving.server.receive(300.0, wake=outbox.bell) == []
+    # minutes, were it not woken
+    assert serving.server.receive(300.0, wake=outbox.wake_fd) == []
     assert outbox.take() == [[], []]
     assert outbox.take() == []
-    assert select.select([outbox.bell], [], [], 0)[0] == []
+    assert select.select([outbox.wake_fd], [], [], 0)[0] == []
     outbox.put([])
-    assert serving.server.receive(300.0, wake=outbox.bell) == []
+    assert serving.server.receive(300.0, wake=outbox.wake_fd) == []
     outbox.close()
 
 

@@ -50,8 +50,8 @@ class Line:
 
     def next(self):
         """What the monitor hears next; the role ticks meanwhile."""
-        identity, envelope = self.tools.next_message(self.monitor, self.membership.tick)
-        assert identity == envelope.incarnation.encode() == self.context.incarnation.encode()
+        routing_id, envelope = self.tools.next_message(self.monitor, self.membership.tick)
+        assert routing_id == envelope.incarnation.encode() == self.context.incarnation.encode()
         return envelope.message
 
     def quiet(self) -> bool:

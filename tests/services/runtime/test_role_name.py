@@ -49,9 +49,9 @@ def test_a_process_asks_until_the_monitor_that_comes_late_gives_it_a_number(
             clock.now += 0.6
 
         for _ in range(2):  # it asks again, since nothing was answered
-            identity, envelope = tools.next_message(monitor, pass_time)
+            routing_id, envelope = tools.next_message(monitor, pass_time)
             assert envelope.message == NumberRequest("actor")
-        assert monitor.send(identity, Number(7))
+        assert monitor.send(routing_id, Number(7))
         assert asked.result(tools.deadline_s) == 7
 
 
@@ -61,9 +61,9 @@ def test_a_process_that_waits_for_its_number_can_be_stopped(roles, tools, end) -
     monitor = roles("monitor-0").serve_at(roles.monitor, (NumberRequest,))
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(ask_number, context)
-        identity, _ = tools.next_message(monitor)
+        routing_id, _ = tools.next_message(monitor)
         if end == "signal":
             context.stop.set("SIGTERM")
         else:
-            assert monitor.send(identity, MembershipReply("leave", "its role is unknown"))
+            assert monitor.send(routing_id, MembershipReply("leave", "its role is unknown"))
         assert asked.result(tools.deadline_s) is None

@@ -126,16 +126,16 @@ def test_a_trainer_whose_buffer_cannot_be_read_is_asked(sharing, tools, why, cap
         sharing.stop_trainer()
         sharing.architecture = tools.images
         sharing.start_trainer()
-    identity, envelope = tools.next_message(sharing.trainer, sharing.poll)
+    routing_id, envelope = tools.next_message(sharing.trainer, sharing.poll)
     assert envelope.message == WeightsRequest(-1, -1)
     weights = tensors_of(PolicyNetwork(tools.flat, seed=3))
-    assert sharing.trainer.send(identity, Weights(0, 3, weights))
+    assert sharing.trainer.send(routing_id, Weights(0, 3, weights))
     tools.wait_until(
         lambda: sharing.poll() or sharing.client.swaps == 1, "the weights of the answer act"
     )
     for _ in range(5):  # as often as it asks
-        identity, _ = tools.next_message(sharing.trainer, lambda: sharing.poll(1.1))
-        assert sharing.trainer.send(identity, NoNewerWeights())
+        routing_id, _ = tools.next_message(sharing.trainer, lambda: sharing.poll(1.1))
+        assert sharing.trainer.send(routing_id, NoNewerWeights())
         assert sharing.link.client.socket.poll(5000)
         sharing.poll()
     assert caplog.text.count("event=weights_not_shared") == (why != "none")
@@ -154,9 +154,9 @@ def test_a_fd_server_that_is_late_is_asked_again_and_weights_are_asked_for_meanw
 
     monkeypatch.setattr("services.runtime.shared_weights.request_fds", late)
     sharing.post(0, 5)
-    identity, envelope = tools.next_message(sharing.trainer, sharing.poll)
+    routing_id, envelope = tools.next_message(sharing.trainer, sharing.poll)
     assert envelope.message == WeightsRequest(-1, -1)
-    assert sharing.trainer.send(identity, NoNewerWeights())
+    assert sharing.trainer.send(routing_id, NoNewerWeights())
     tools.wait_until(
         lambda: sharing.poll(0.1) or sharing.client.swaps == 1, "the third request is answered"
     )

@@ -79,7 +79,7 @@ def test_a_trial_of_which_a_role_dies_twice_is_given_up_before_its_restarts_are(
     while run.tuner.propose() == trial and deaths < 10:
         run.go_on(4.0)  # it is running, and may be measured already
         deaths = run.deaths = deaths + 1
-        run.source = f"t{deaths}" if who == "trainer" else "t"
+        run.incarnation = f"t{deaths}" if who == "trainer" else "t"
         run.sample()
     assert deaths == 2
     last = run.decisions[-1]
