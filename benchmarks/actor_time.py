@@ -1,11 +1,11 @@
-"""An actor's time for an agent step on Pong, emulator included, with different policies to run.
+"""Time of an actor's step on Pong, emulator included, by policy.
 
     python benchmarks/actor_time.py [--network accerl-original] [--envs 1] [--seconds 1.5]
 
-The actor's own loop, in one process with one thread: it swaps in each newer policy as soon as it
-may, chooses actions, steps the emulator, builds unrolls and encodes them; all but the socket that
-takes them. The paper's setting is actors of one environment each. The policies take turns. Prints
-one JSON line: microseconds of a step by policy and by part, and the ratio to eager fp32.
+The actor's own loop in one thread: swap in each newer policy, choose actions, step the emulator,
+build and encode unrolls. Only the socket is left out. The policies take turns. Prints one JSON
+line: µs of a step by policy and part, and the gain over eager fp32. AcceRL's actors have one
+environment each.
 """
 
 from __future__ import annotations

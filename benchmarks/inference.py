@@ -1,10 +1,11 @@
-"""What runtime and compression give, one thread: milliseconds of a call and what a refresh takes.
+"""Time of a policy's call by runtime and chain, and of a refresh, in one thread.
 
     python benchmarks/inference.py [--networks accerl-original …] [--rounds N] [--refresh-only]
 
-Every network of AcceRL's Table 6 in eager torch, TorchScript, ONNX Runtime, with each link and with
-the useful chains, at batches of 1, 8 and 32. All variants of a network take turns, so that a noisy
-machine is noisy for all of them. Prints one JSON line a variant, and one for the refresh.
+Every network of AcceRL's Table 6 in eager torch, TorchScript and ONNX Runtime, with each link and
+the useful chains, at batches of 1, 8 and 32. The variants of a network take turns, since a
+machine's speed drifts. A refresh goes from new fp32 weights to a checked artifact in an actor.
+Prints one JSON line a variant and a refresh.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from services.runtime.policy_factory import warn_of_idle_links
 
 NETWORKS = ("accerl-original", "accerl-net1", "accerl-net2", "accerl-net3")
 BATCHES = (1, 8, 32)
-#: A chain's words; an empty one is eager torch in fp32.
+#: Chains; the empty one is eager torch in fp32.
 CHAINS = (
     "",
     "torchscript",
@@ -90,12 +91,12 @@ def visited(count: int) -> np.ndarray[Any, Any]:
 
 
 def policy_of(architecture: Architecture, version: int) -> Policy:
-    """A policy with weights of the size that a fresh network has."""
+    """A policy with random weights, scaled as in a fresh network."""
     return Policy.of(architecture, random_weights(architecture), PolicyVersion(0, version))
 
 
 def variants(architecture: Architecture, observations: Any) -> dict[str, tuple[Executable, int]]:
-    """Every chain's executable and its bytes."""
+    """Executable and bytes of every chain."""
     found: dict[str, tuple[Executable, int]] = {}
     for words in CHAINS:
         if "distill" in words and architecture.name != "accerl-original":
@@ -114,7 +115,7 @@ def variants(architecture: Architecture, observations: Any) -> dict[str, tuple[E
 
 
 def measure_calls(executables: dict[str, Executable], batch: Any, rounds: int) -> dict[str, float]:
-    """Milliseconds of a call by name: the median over rounds in which all take turns."""
+    """Milliseconds of a call by name: the median over rounds, in turns."""
     times: dict[str, list[float]] = {name: [] for name in executables}
     observations = {OBSERVATION: batch}
     for _ in range(rounds):
@@ -128,7 +129,7 @@ def measure_calls(executables: dict[str, Executable], batch: Any, rounds: int) -
 
 
 def measure_network(name: str, observations: Any, rounds: int) -> None:
-    """Print a line a variant of one network."""
+    """Print a line for each variant of one network."""
     made = variants(architecture_of(name), observations)
     executables = {variant: executable for variant, (executable, _) in made.items()}
     found = {size: measure_calls(executables, observations[:size], rounds) for size in BATCHES}
@@ -145,7 +146,7 @@ def measure_network(name: str, observations: Any, rounds: int) -> None:
 
 
 def measure_refresh(name: str, words: str, observations: Any, rounds: int) -> None:
-    """Print how long new fp32 weights take to be a verified artifact that an actor runs."""
+    """Print the time from new fp32 weights to a checked artifact in an actor."""
     architecture = architecture_of(name)
     chain: CompressorChain = parse_chain(
         parse_words(words), batch_sizes=(1,), fidelity_observations=32, fidelity_every=10
@@ -194,8 +195,8 @@ def main() -> None:
     """Measure what the command line names."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--refresh-only", action="store_true")
+    parser.add_argument("--rounds", type=int, default=15, help="turns of each variant")
+    parser.add_argument("--refresh-only", action="store_true", help="no calls, only refreshes")
     options = parser.parse_args()
     keep_freed_memory()  # as the roles do
     torch.set_num_threads(1)

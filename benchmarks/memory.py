@@ -1,9 +1,10 @@
-"""Whether the memory of each process stays flat.
+"""Resident memory of each process of a run, and its drift.
 
     python benchmarks/memory.py [--minutes 5] [--config configs/pong.yaml] [--set key=value ...]
 
-Runs the configuration, looks at the resident memory of each of its processes every 5 s, and
-prints one JSON line a process. README.md beside this file says what each figure means.
+Samples every 5 s and prints one JSON line a process. `drift_pct` is the largest change from
+`rss_after_first_minute_mb`, `flat` whether it stayed within ±10 %. Shared libraries count in every
+process.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from whole_run import START_WITHIN_S, WholeRun, start_run
 _LOGGER = logging.getLogger("memory")
 _CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pong.yaml"
 _SAMPLE_EVERY_S = 5.0
-#: Until then a process may grow: it imports, allocates its buffers, fills its queue.
+#: A process may grow until then: imports, buffers, queues.
 _SETTLED_AFTER_S = 60.0
 _MOST_DRIFT = 0.10
 
@@ -38,10 +39,10 @@ class Sample:
 
 
 def watch(run: WholeRun, seconds: float) -> dict[str, list[Sample]]:
-    """Samples of every process of the run by its name.
+    """Samples of every process of the run, by name.
 
     Raises:
-        RuntimeError: a process was replaced meanwhile, so its memory says nothing.
+        RuntimeError: a process was replaced, so that its samples cannot be compared.
     """
     started = time.monotonic()
     samples: dict[str, list[Sample]] = {}
@@ -52,7 +53,7 @@ def watch(run: WholeRun, seconds: float) -> dict[str, list[Sample]]:
         time.sleep(max(0.0, started + next_at - time.monotonic()))
         for name, process in run.roles().items():
             if pids.setdefault(name, process.pid) != process.pid:
-                raise RuntimeError(f"{name} died and was started again; see its log")
+                raise RuntimeError(f"{name} was restarted during the measurement; see its log")
             try:
                 rss = process.memory_info().rss
             except psutil.NoSuchProcess:
@@ -65,10 +66,10 @@ def watch(run: WholeRun, seconds: float) -> dict[str, list[Sample]]:
 
 
 def figures(name: str, samples: Sequence[Sample]) -> dict[str, Any]:
-    """One process's line: its memory after the first minute, and how far it went from there."""
+    """The output line of one process."""
     settled = [sample.rss_bytes for sample in samples if sample.at_s >= _SETTLED_AFTER_S]
     if not settled:
-        raise ValueError(f"{name}: no samples after the first minute; measure for longer")
+        raise ValueError(f"{name}: no samples after the first minute; raise --minutes")
     first = settled[0]
     drift = max((rss / first - 1 for rss in settled), key=abs)
     return {
@@ -85,17 +86,18 @@ def figures(name: str, samples: Sequence[Sample]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Watch a run and print a line for each of its processes."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", type=Path, default=_CONFIG)
-    parser.add_argument("--minutes", type=float, default=5.0, help="more than one")
+    parser.add_argument("--minutes", type=float, default=5.0, help="the first does not count")
     parser.add_argument(
         "--set", nargs="+", action="extend", default=[], metavar="key=value", dest="overrides"
     )
     options = parser.parse_args()
     seconds = 60 * options.minutes
-    if seconds < _SETTLED_AFTER_S + _SAMPLE_EVERY_S:
-        parser.error("--minutes: the first minute does not count; ask for more than one")
+    least_s = _SETTLED_AFTER_S + _SAMPLE_EVERY_S
+    if seconds < least_s:
+        parser.error(f"--minutes: expected at least {least_s / 60:.2f}, got {options.minutes:g}")
     logging.basicConfig(level=logging.INFO, format="time=%(asctime)s %(message)s")
     with start_run(options.config, options.overrides) as run:
         run.wait_for_line(learned=True, within_s=START_WITHIN_S)

@@ -1,13 +1,14 @@
-"""What the parts of a run cost singly: emulator, inference, training step.
+"""Cost of an agent step in one part of a run: emulator, inference or training.
 
     python benchmarks/parts.py emulator|inference|training CONFIG SECONDS [key=value ...]
 
-prints one JSON object. Each part has a process of its own, as its role has, with that role's
-allocator and one thread of mathematics.
+The part runs in its own process, with its role's allocator and one compute thread. Prints one JSON
+object: seconds of CPU and wall time for an agent step.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -40,18 +41,18 @@ PARTS = ("emulator", "inference", "training")
 _WARM_UP_SHARE = 0.2
 #: Steps of the games before their observations count as real ones.
 _STEPS_INTO_THE_GAME = 40
-#: Seconds for a part to start and be measured, beyond what was asked for; a busy machine is slow.
+#: Seconds that a part may take to start, beyond the time measured; a busy machine is slow.
 _START_WITHIN_S = 300.0
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one agent step costs in one part.
+    """Cost of one agent step in one part.
 
     Attributes:
-        cpu_s: CPU time of the process with all its threads; a busy machine does not change it much.
-        wall_s: time on the clock.
-        detail: facts about how it was measured.
+        cpu_s: CPU time of all threads, in seconds; other programs change it little.
+        wall_s: wall time in seconds.
+        detail: conditions of the measurement.
     """
 
     cpu_s: float
@@ -60,10 +61,10 @@ class Cost:
 
 
 def measure_part(part: str, config: Path, overrides: Sequence[str], seconds: float) -> Cost:
-    """The cost of one part, measured in a process of its own.
+    """The cost of one part, measured in its own process.
 
     Raises:
-        subprocess.CalledProcessError: it failed; its traceback is on stderr.
+        subprocess.CalledProcessError: the process failed; its traceback is on stderr.
     """
     done = subprocess.run(
         [sys.executable, __file__, part, str(config), str(seconds), *overrides],
@@ -95,7 +96,7 @@ def emulator_cost(config: Config, seconds: float) -> Cost:
 
 
 def inference_cost(config: Config, seconds: float) -> Cost:
-    """The policy on one group's observations, and the choice of actions."""
+    """The policy on one group's observations, actions sampled."""
     env = make_env(config)
     env.reset()
     rng = np.random.default_rng(0)
@@ -120,7 +121,7 @@ def inference_cost(config: Config, seconds: float) -> Cost:
 
 
 def training_cost(config: Config, seconds: float) -> Cost:
-    """A batch put together and learned `trainer.epochs` times, per agent step and use."""
+    """A batch assembled and learned `trainer.epochs` times, per agent step and epoch."""
     import torch
 
     from aclearn.learning import Learner, make_objective
@@ -144,22 +145,22 @@ def training_cost(config: Config, seconds: float) -> Cost:
         compiled=config.trainer.compile,
         seed=0,
     )
-    steps, uses = sum(int(unroll.valid.sum()) for unroll in unrolls), config.trainer.epochs
+    steps, epochs = sum(int(unroll.valid.sum()) for unroll in unrolls), config.trainer.epochs
 
     def run(times: int) -> None:
         for _ in range(times):
             batch = learner.own_worker.assemble(unrolls, observation)
-            for _ in range(uses):
+            for _ in range(epochs):
                 learner.update(batch, learned_steps=0)
 
-    cost = _cost_of(run, steps_each=steps * uses, seconds=seconds)
+    cost = _cost_of(run, steps_each=steps * epochs, seconds=seconds)
     amp = "off" if amp_dtype is None else str(amp_dtype).removeprefix("torch.")
     detail = {"amp": amp, "torch": torch.__version__, "device": device.type}
     return Cost(cost.cpu_s, cost.wall_s, detail)
 
 
 def collect_unrolls(config: Config, env: VectorEnv, count: int) -> list[Unroll]:
-    """Real unrolls of the configured size, played by the uniform policy."""
+    """Unrolls of the configured size under uniformly random actions."""
     builder = UnrollBuilder(
         unroll_spec_of(config, env.spec),
         num_envs=env.num_envs,
@@ -180,7 +181,7 @@ def collect_unrolls(config: Config, env: VectorEnv, count: int) -> list[Unroll]:
 
 
 def random_weights(architecture: Architecture) -> dict[str, NDArray[np.float32]]:
-    """Weights of the size that a fresh network has, without torch."""
+    """Random weights scaled as in a fresh network, without torch."""
     rng = np.random.default_rng(0)
     return {
         name: (rng.standard_normal(shape) / prod(shape[1:]) ** 0.5).astype(np.float32)
@@ -189,7 +190,7 @@ def random_weights(architecture: Architecture) -> dict[str, NDArray[np.float32]]
 
 
 def make_env(config: Config) -> VectorEnv:
-    """One group of environments as the configuration's actors have them, one emulator thread."""
+    """One group of environments of the configured actors, with one emulator thread."""
     actors = config.actors
     return make_vector_env(
         config.env,
@@ -216,18 +217,23 @@ def _cost_of(run: Callable[[int], None], *, steps_each: int, seconds: float) -> 
     return Cost(cpu_s / (times * steps_each), wall_s / (times * steps_each), {})
 
 
-def main(arguments: Sequence[str]) -> None:
+def main() -> None:
     """Measure one part and print its cost."""
-    part, path, seconds, *overrides = arguments
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("config", type=Path)
+    parser.add_argument("seconds", type=float)
+    parser.add_argument("overrides", nargs="*", metavar="key=value")
+    options = parser.parse_args()
     keep_freed_memory()
     measure = {
         "emulator": emulator_cost,
         "inference": inference_cost,
         "training": training_cost,
-    }[part]
-    cost = measure(load_config(Path(path), overrides), float(seconds))
+    }[options.part]
+    cost = measure(load_config(options.config, options.overrides), options.seconds)
     sys.stdout.write(json.dumps(asdict(cost)) + "\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -1,10 +1,10 @@
-"""How long a prediction takes, from an actor's question to its answer.
+"""Latency of predictions, from an actor's request to its reply.
 
     python benchmarks/round_trip.py [--actors 16] [--envs-per-actor 1] [--seconds 20]
 
-A real predictor process with the `nature` network answers client processes that ask in a closed
-loop, each with `--envs-per-actor` observations of 84×84×4; meanwhile new weights come as often as
-a trainer's. Prints one JSON line.
+A predictor process with the `nature` network serves client processes in a closed loop. Each request
+has `--envs-per-actor` observations of 84×84×4; new weights arrive eight times a second. Prints one
+JSON line; `batch_mean` is the predictor's mean batch in observations.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ _OVERRIDES = (
 )
 #: Seconds between two versions: eight updates a second of 320 steps are 2560 learned steps/s.
 _PUBLISH_EVERY_S = 0.125
-#: Seconds for a process to start, an answer to come, a process to end.
+#: Seconds for a process to start, a reply to arrive, a process to end.
 _START_WITHIN_S, _REPLY_WITHIN_S, _END_WITHIN_S = 60.0, 10.0, 10.0
 
 
-class Surroundings:
-    """What a predictor sees of a run: a monitor that knows a trainer, and that trainer's weights.
+class StubRun:
+    """A monitor with one known trainer, and that trainer's weights, as a predictor sees them.
 
     Args:
-        context: of the role that this program plays; `context.monitor` is where it listens.
+        context: of the monitor; it binds `context.monitor`.
     """
 
     def __init__(self, context: RoleContext) -> None:
@@ -82,7 +82,7 @@ class Surroundings:
         self.counters: dict[str, int] = {}
 
     def serve(self, timeout_s: float) -> None:
-        """Answer what is there, waiting up to `timeout_s` for it."""
+        """Answer pending messages; wait up to `timeout_s` for the first."""
         self._poller.poll(int(1000 * timeout_s))
         for address, envelope in self._monitor.receive(0.0):
             if isinstance(envelope.message, Hello):
@@ -102,8 +102,8 @@ class Surroundings:
 
 
 @dataclass(frozen=True)
-class Asking:
-    """What one client does."""
+class ClientTask:
+    """Settings of one client."""
 
     endpoint: str
     monitor: str
@@ -114,13 +114,13 @@ class Asking:
     seconds: float
 
 
-def ask(asking: Asking, results: Connection) -> None:
-    """Ask until the time is over; sends the round trips in seconds. Runs in its own process."""
-    context = RoleContext("actor", asking.index, asking.config, asking.monitor, None, StopFlag())
+def run_client(task: ClientTask, results: Connection) -> None:
+    """Send requests for `task.seconds`; passes the round trips in seconds to `results`."""
+    context = RoleContext("actor", task.index, task.config, task.monitor, None, StopFlag())
     try:
-        client = context.connect(asking.endpoint)
-        rng = np.random.default_rng(asking.index)
-        observations = rng.integers(256, size=(asking.envs, 4, 84, 84), dtype=np.uint8)
+        client = context.connect(task.endpoint)
+        rng = np.random.default_rng(task.index)
+        observations = rng.integers(256, size=(task.envs, 4, 84, 84), dtype=np.uint8)
         number = 0
 
         def round_trip() -> float:
@@ -130,25 +130,25 @@ def ask(asking: Asking, results: Connection) -> None:
             if not client.send(
                 ActRequest(number, {"observation": observations}), timeout_s=_REPLY_WITHIN_S
             ):
-                raise RuntimeError("the predictor cannot be reached")
+                raise RuntimeError(f"cannot reach the predictor at {task.endpoint}")
             envelope = client.receive(_REPLY_WITHIN_S)
             took_s = time.perf_counter() - began
             if envelope is None or not isinstance(envelope.message, ActReply):
-                raise RuntimeError(f"no answer but {envelope}")
+                raise RuntimeError(f"expected an ActReply, got {envelope}")
             if envelope.message.request != number:
-                raise RuntimeError(f"asked {number}, answered {envelope.message.request}")
+                raise RuntimeError(f"expected reply {number}, got {envelope.message.request}")
             return took_s
 
         round_trip()
         results.send("ready")
         if not results.poll(_START_WITHIN_S):
-            raise RuntimeError("the start never came")
+            raise RuntimeError(f"no start signal within {_START_WITHIN_S:g} s")
         results.recv()
-        warm_until = time.monotonic() + asking.warm_up_s
+        warm_until = time.monotonic() + task.warm_up_s
         while time.monotonic() < warm_until:
             round_trip()
         taken = []
-        until = warm_until + asking.seconds
+        until = warm_until + task.seconds
         while time.monotonic() < until:
             taken.append(round_trip())
         results.send(taken)
@@ -158,8 +158,8 @@ def ask(asking: Asking, results: Connection) -> None:
 
 @contextmanager
 def predictor_process(config_path: Path, monitor: str) -> Iterator[subprocess.Popen[bytes]]:
-    """`aclearn role predictor`, ended after; its log goes to stderr."""
-    command = ("role", "predictor", str(config_path), "--monitor", monitor)
+    """`aclearn role predictor` until the block ends; its log goes to stderr."""
+    command = ("role", "predictor", str(config_path), "--monitor", monitor, "--name", "predictor-0")
     process = subprocess.Popen([sys.executable, "-m", "services.cli", *command])
     try:
         yield process
@@ -175,7 +175,7 @@ def predictor_process(config_path: Path, monitor: str) -> Iterator[subprocess.Po
 def measure(
     config: Config, directory: Path, *, actors: int, envs: int, warm_up_s: float, seconds: float
 ) -> dict[str, Any]:
-    """Round trips of `actors` clients together."""
+    """Figures of `actors` clients at once."""
     config_path = directory / "config.yaml"
     config_path.write_text(config.to_yaml(), encoding="utf-8")
     address = f"ipc://{directory}/monitor.sock"
@@ -183,31 +183,33 @@ def measure(
     spawning = multiprocessing.get_context("spawn")
     clients: list[SpawnProcess] = []
     try:
-        surroundings = Surroundings(context)
+        stub = StubRun(context)
         with predictor_process(config_path, address) as process:
             deadline = time.monotonic() + _START_WITHIN_S
-            while surroundings.predictor is None:
-                surroundings.serve(0.1)
+            while stub.predictor is None:
+                stub.serve(0.1)
                 if process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError("the predictor did not start")
-            endpoint = surroundings.predictor.endpoints["predictions"]
+                    raise RuntimeError(
+                        f"the predictor did not start within {_START_WITHIN_S:g} s; see its log"
+                    )
+            endpoint = stub.predictor.endpoints["predictions"]
             ends = []
             for index in range(actors):
-                asking = Asking(endpoint, address, config, index, envs, warm_up_s, seconds)
+                task = ClientTask(endpoint, address, config, index, envs, warm_up_s, seconds)
                 ours, theirs = spawning.Pipe()
-                client = spawning.Process(target=ask, args=(asking, theirs))
+                client = spawning.Process(target=run_client, args=(task, theirs))
                 client.start()
                 theirs.close()
                 clients.append(client)
                 ends.append(ours)
-            _gather(surroundings, ends, within_s=_START_WITHIN_S)
+            _gather(stub, ends, within_s=_START_WITHIN_S)
             for end in ends:
                 end.send("go")
-            _serve_until(surroundings, time.monotonic() + warm_up_s)
-            before, began = surroundings.counters, time.monotonic()
-            _serve_until(surroundings, began + seconds)
-            after, measured_s = surroundings.counters, time.monotonic() - began
-            taken = _gather(surroundings, ends, within_s=_START_WITHIN_S)
+            _serve_until(stub, time.monotonic() + warm_up_s)
+            before, began = stub.counters, time.monotonic()
+            _serve_until(stub, began + seconds)
+            after, measured_s = stub.counters, time.monotonic() - began
+            taken = _gather(stub, ends, within_s=_START_WITHIN_S)
     finally:
         for client in clients:
             client.join(_END_WITHIN_S)
@@ -223,7 +225,7 @@ def measure(
 
 
 def figures(round_trips_s: NDArray[np.float64], *, seconds: float) -> dict[str, Any]:
-    """What the round trips of all clients, `[N]` in seconds, amount to."""
+    """Percentiles and rate of the round trips `[N]`, in seconds, of all clients."""
     p50, p99 = np.percentile(round_trips_s, [50, 99])
     return {
         "p50_ms": 1000 * float(p50),
@@ -235,19 +237,21 @@ def figures(round_trips_s: NDArray[np.float64], *, seconds: float) -> dict[str, 
     }
 
 
-def _serve_until(surroundings: Surroundings, until: float) -> None:
+def _serve_until(stub: StubRun, until: float) -> None:
     while (left_s := until - time.monotonic()) > 0:
-        surroundings.serve(min(left_s, 0.1))
+        stub.serve(min(left_s, 0.1))
 
 
-def _gather(surroundings: Surroundings, ends: list[Connection], *, within_s: float) -> list[Any]:
-    """One object from each client, while the predictor is served."""
+def _gather(stub: StubRun, ends: list[Connection], *, within_s: float) -> list[Any]:
+    """One object from each client; serves the predictor meanwhile."""
     deadline = time.monotonic() + within_s
     gathered: dict[int, Any] = {}
     while len(gathered) < len(ends):
-        surroundings.serve(0.05)
+        stub.serve(0.05)
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{len(ends) - len(gathered)} clients did not answer in time")
+            raise RuntimeError(
+                f"{len(ends) - len(gathered)} clients sent nothing within {within_s:g} s"
+            )
         waiting = {end: i for i, end in enumerate(ends) if i not in gathered}
         for end in wait(list(waiting), timeout=0):
             assert isinstance(end, Connection)
@@ -259,7 +263,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--actors", type=int, default=16, help="client processes")
-    parser.add_argument("--envs-per-actor", type=int, default=1, help="observations a question")
+    parser.add_argument("--envs-per-actor", type=int, default=1, help="observations a request")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--warm-up", type=float, default=3.0)
     parser.add_argument(

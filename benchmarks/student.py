@@ -1,16 +1,19 @@
-"""How well a distiller's student follows a run's policy, after minutes with nothing to learn.
+"""Distance of a distiller's student to a run's policy, after minutes with nothing to learn.
 
     python benchmarks/student.py RUN [--student accerl-net1] [--seeds 1 2 3] [--quiet 120]
         [--versions 150]
 
-RUN is a run's folder, of an Atari game. As in the first minutes of a training, a student first
-learns for `--quiet` versions from a network with random weights whose values fall by 1.5 as a
-whole, on what random actions show; then for `--versions` versions from the run's policy, on what
-that visits. Prints one JSON line a seed: KL of the run's policy to the student, in nats, over the
-first and the last 25 versions; that of the last student on what is visited next, which it never
-saw; that to the best policy that sees nothing; the CPU time of a version, in ms; and how
-many units of each layer are not silent on everything visited: after the first version, after the
-quiet time, at the end.
+RUN is the folder of a run on Atari. As early in a training, a student first learns `--quiet`
+versions of a random network whose values fall by 1.5, on observations of random actions. Then it
+learns `--versions` versions of the run's policy, on observations that this policy visits. Prints
+one JSON line a seed:
+
+* `kl_first`, `kl_last`: KL of the run's policy to the student in nats, first and last 25 versions.
+* `kl_unseen`: the same of the last student, on the observations visited next.
+* `kl_blind`: KL to the best policy that ignores its observations.
+* `version_ms`: CPU time of a version.
+* `living_units`: units of each layer that are active on some observation, after the first version,
+  after the quiet versions and at the end.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ _AVERAGED = 25
 
 
 def divergence(network: torch.nn.Module, student: torch.nn.Module, seen: NDArray[Any]) -> float:
-    """Mean KL of the run's policy to the student."""
+    """Mean KL of the run's policy to the student, in nats."""
     x = torch.from_numpy(seen)
     with torch.no_grad():
         p, q = (net(x)[0].numpy() for net in (network, student))
@@ -51,7 +54,7 @@ def divergence(network: torch.nn.Module, student: torch.nn.Module, seen: NDArray
 
 
 def visited(config: Config, network: PolicyNetwork | None) -> NDArray[np.uint8]:
-    """What a policy visits, or random actions do, in the order of the games."""
+    """Observations that a policy, or random actions, visit, in order."""
     env, rng, kept = make_env(config), np.random.default_rng(0), []
     observations = env.reset()[OBSERVATION]
     distribution = distribution_of(env.spec.action)
@@ -69,14 +72,14 @@ def visited(config: Config, network: PolicyNetwork | None) -> NDArray[np.uint8]:
 
 
 def windows(observations: NDArray[Any], count: int) -> Iterator[NDArray[Any]]:
-    """What a compressor has kept in each of `count` versions."""
+    """Observations that a compressor holds at each of `count` versions."""
     for version in range(count):
         start = version * _NEW_A_VERSION % (len(observations) - _VISITED)
         yield observations[start : start + _VISITED]
 
 
 def living_units(student: torch.nn.Module, observations: NDArray[Any]) -> dict[str, str]:
-    """Of each hidden layer, how many units are not silent everywhere."""
+    """Units of each hidden layer that are active on some observation, as active/all."""
     found: dict[str, str] = {}
 
     def look(name: str, made: torch.Tensor) -> None:
@@ -96,14 +99,14 @@ def living_units(student: torch.nn.Module, observations: NDArray[Any]) -> dict[s
 
 
 def blind_divergence(logits: torch.Tensor) -> float:
-    """Mean KL to the best policy that acts alike in all states."""
+    """Mean KL to the best policy that ignores its observations, in nats."""
     log_p = logits.double().log_softmax(1)
     p = log_p.exp()
     return float((p * (log_p - p.mean(0).log())).sum(1).mean())
 
 
 class Distillation:
-    """A distiller with what it keeps from version to version."""
+    """A distiller and its memory from version to version."""
 
     def __init__(self, architecture: Architecture, student: str, seed: int) -> None:
         self._architecture, self._distiller = architecture, Distiller(student)
@@ -117,7 +120,7 @@ class Distillation:
         return network
 
     def teach(self, tensors: Mapping[str, NDArray[Any]], observations: NDArray[Any]) -> float:
-        """The training of one version; returns the mean KL during it."""
+        """Train on one version; returns the mean KL during the training."""
         self._taught += 1
         self._context.observations = observations
         policy = Policy.of(self._architecture, tensors, PolicyVersion(0, self._taught))
@@ -129,8 +132,8 @@ class Distillation:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--student", default="accerl-net1")
+    parser.add_argument("run", type=Path, help="run folder")
+    parser.add_argument("--student", default="accerl-net1", help="network")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--quiet", type=int, default=120, help="versions of the random teacher")
     parser.add_argument("--versions", type=int, default=150, help="versions of the run's policy")

@@ -1,10 +1,21 @@
-"""How fast this machine learns, beside how fast it could.
+"""Learned steps per second of whole runs, beside the limit of this machine.
 
     python benchmarks/throughput.py [--only NAME] [--seconds S] [--repeats N] [--set key=value ...]
 
-For each configuration: the emulator, inference and a training step alone, the limit that follows
-for this machine's cores, then the whole system; first of all one unroll's way through the queue.
-Prints one JSON line each; README.md beside this file says what each figure means.
+Each configuration is measured in parts (emulator, inference, training step), then as `aclearn
+train` in steady state. Prints one JSON line a configuration; a step is an agent step:
+
+* `limit_steps_per_s`: cores / (emulator + inference + epochs × training), in CPU seconds a step.
+  Where a GPU learns, the slower of the cores and the GPU. `ratio` is the run's share of it.
+* `busy_…`: the same, each part measured while every core runs a copy of it.
+* `…_steps_per_s` of a part is by CPU time, `…_steps_per_wall_s` by the clock.
+* `learned_steps_per_s`: from two metrics lines; over 40 s exact to about 1 %.
+* `cpu_efficiency`: CPU time of the parts, over that of the run, for a step. Other programs lower it
+  less than `ratio`.
+* `cpu_share`: CPU time of the run, over cores × time. Well below 1 without a wait that explains it,
+  other programs took the cores.
+* `wait_share`, `lag_mean`: as in docs/metrics.md; `dropped_share`: steps taken but not learned.
+* `repeats`: median, range and all values; the other figures are of the median run.
 """
 
 from __future__ import annotations
@@ -22,7 +33,6 @@ from pathlib import Path
 from typing import Any
 
 from parts import PARTS, Cost, measure_part
-from unroll_queue import measure as measure_queue
 from whole_run import START_WITHIN_S, MetricsLine, start_run
 
 from aclearn.config import load_config
@@ -62,28 +72,23 @@ SETUPS = {
 }
 
 
-#: The line about one unroll's way through the queue.
-QUEUE = "unroll-queue"
+def limit_steps_per_s(costs: Mapping[str, Cost], *, epochs: int, cores: int) -> float:
+    """Learned agent steps/s of `cores` that only emulate, infer and train.
 
-
-def limit_steps_per_s(costs: Mapping[str, Cost], *, uses: int, cores: int) -> float:
-    """Learned agent steps/s of `cores` that do nothing but play, choose and learn.
-
-    A GPU learns beside the cores, so there the slower of the two is the limit.
+    Where a GPU trains, the slower of the cores and the GPU is the limit.
     """
     acting_s = costs["emulator"].cpu_s + costs["inference"].cpu_s
     if costs["training"].detail["device"] == "cpu":
-        return cores / (acting_s + uses * costs["training"].cpu_s)
-    return min(cores / acting_s, 1 / (uses * costs["training"].wall_s))
+        return cores / (acting_s + epochs * costs["training"].cpu_s)
+    return min(cores / acting_s, 1 / (epochs * costs["training"].wall_s))
 
 
 def measure_busy(
     part: str, config: Path, overrides: Sequence[str], seconds: float, *, copies: int
 ) -> Cost:
-    """The mean cost of a part while every core is busy with a copy of it.
+    """Mean cost of a part while every core runs a copy of it.
 
-    Cores that share a cache, a memory bus or (as two threads) one physical core are slower
-    together than one of them is alone.
+    Cores that share a cache, a memory bus or a physical core slow each other down.
     """
     with ThreadPoolExecutor(copies) as pool:
         tasks = [pool.submit(measure_part, part, config, overrides, seconds) for _ in range(copies)]
@@ -98,7 +103,7 @@ def measure_busy(
 def steady_state(
     setup: Setup, overrides: Sequence[str], *, warm_up_s: float, seconds: float
 ) -> dict[str, Any]:
-    """The whole system's figures over `seconds` that begin `warm_up_s` after the first update."""
+    """Figures of a run over `seconds`, from `warm_up_s` after its first update."""
     with start_run(setup.config, (*setup.overrides, *overrides)) as run:
         begun = run.wait_for_line(learned=True, within_s=START_WITHIN_S)
         first = run.wait_for_line(at_least_s=begun["time_s"] + warm_up_s)
@@ -118,7 +123,7 @@ def run_figures(
     """Figures of a run between the line `first` and the last of `lines`.
 
     Raises:
-        RuntimeError: nothing was learned, or a process died between the two.
+        RuntimeError: no step was learned, or a process was replaced, between the two.
     """
     last = lines[-1]
     learned = last["learned_steps"] - first["learned_steps"]
@@ -126,8 +131,8 @@ def run_figures(
     wall_s = last["time_s"] - first["time_s"]
     if learned <= 0 or set(cpu_before) != set(cpu_after):
         raise RuntimeError(
-            f"no steady state: {learned} steps learned, processes {sorted(cpu_before)} before "
-            f"and {sorted(cpu_after)} after"
+            f"no steady state: {learned} steps learned (expected more than 0); processes "
+            f"{sorted(cpu_before)} before, {sorted(cpu_after)} after (expected the same)"
         )
     dropped = sum(last["dropped_steps"].values()) - sum(first["dropped_steps"].values())
     cpu_s = {name: cpu_after[name] - cpu_before[name] for name in cpu_after}
@@ -160,7 +165,7 @@ def measure(
     """All figures of one configuration, once."""
     together = (*setup.overrides, *overrides)
     config = load_config(setup.config, together)
-    uses, cores = config.trainer.epochs, usable_cores()
+    epochs, cores = config.trainer.epochs, usable_cores()
     costs, busy_costs = {}, {}
     for part in PARTS:
         costs[part] = measure_part(part, setup.config, together, part_s)
@@ -171,8 +176,8 @@ def measure(
             1000 * costs[part].cpu_s,
             1000 * busy_costs[part].cpu_s,
         )
-    limit = limit_steps_per_s(costs, uses=uses, cores=cores)
-    busy_limit = limit_steps_per_s(busy_costs, uses=uses, cores=cores)
+    limit = limit_steps_per_s(costs, epochs=epochs, cores=cores)
+    busy_limit = limit_steps_per_s(busy_costs, epochs=epochs, cores=cores)
     whole = steady_state(setup, overrides, warm_up_s=warm_up_s, seconds=seconds)
     _LOGGER.info("learned_steps_per_s=%.0f limit=%.0f", whole["learned_steps_per_s"], limit)
     cpu_ms = sum(whole["cpu_ms_per_learned_step"].values())
@@ -189,14 +194,14 @@ def measure(
         "device": costs["training"].detail["device"],
         "torch": costs["training"].detail["torch"],
         "runtime": costs["inference"].detail["runtime"],
-        "uses": uses,
+        "epochs": epochs,
     }
 
 
 def report(
     name: str, overrides: Sequence[str], measured: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """The line of a configuration: the run in the middle by speed, and the spread of all."""
+    """The output line of a configuration: the median run by speed, and the spread of all runs."""
     by_speed = sorted(measured, key=lambda figures: figures["learned_steps_per_s"])
     spread = {}
     for key in (
@@ -245,23 +250,16 @@ def rounded(value: Any) -> Any:
 def main() -> None:
     """Measure what the command line names."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=sorted([*SETUPS, QUEUE]), help="one of the lines")
-    parser.add_argument(
-        "--seconds", type=float, default=40.0, help="steady state of the whole system"
-    )
+    parser.add_argument("--only", choices=sorted(SETUPS), help="one configuration")
+    parser.add_argument("--seconds", type=float, default=40.0, help="of steady state")
     parser.add_argument("--warm-up", type=float, default=15.0, help="seconds before it")
-    parser.add_argument("--part-seconds", type=float, default=8.0, help="for each part alone")
+    parser.add_argument("--part-seconds", type=float, default=8.0, help="for each part")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument(
         "--set", nargs="+", action="extend", default=[], metavar="key=value", dest="overrides"
     )
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="time=%(asctime)s %(message)s")
-    if options.only in (None, QUEUE):
-        pong = SETUPS["pong-nature-local"]
-        queue = measure_queue(pong.config, [*pong.overrides, *options.overrides], seconds=3.0)
-        sys.stdout.write(json.dumps({"name": QUEUE, **queue}) + "\n")
-        sys.stdout.flush()
     for name, setup in SETUPS.items():
         if options.only not in (None, name):
             continue

@@ -1,10 +1,11 @@
-"""Keeps the curves of `training_time.py` in one table and draws it.
+"""Collects the curves of `training_time.py` in one table, and draws it.
 
     python benchmarks/training_curves.py gather DIR --game breakout --setting paper >> FILE.csv
     python benchmarks/training_curves.py draw FILE.csv PICTURE.png
     python benchmarks/training_curves.py table FILE.csv --every 100000
 
-Seeds of one comparison may be trained on different days; each is compared with itself only.
+`table` prints mean returns at equal steps. A seed is only compared with itself, so that seeds may
+be trained on different days.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _LINES = ("-", "--", ":", "-.")
 
 
 def points(folder: Path) -> Iterator[tuple[float, int, float]]:
-    """Time, learned steps and mean return of a run, about every ten seconds and at its end."""
+    """Seconds, learned steps and mean return of a run, about every ten seconds and at its end."""
     lines = [line for line in read_metrics(folder / "metrics.jsonl") if line["episodes"]]
     next_s = 0.0
     for line in lines:
@@ -57,8 +58,8 @@ def gather(out: Path, game: str, setting: str) -> None:
 def at_equal_steps(rows: Sequence[Mapping[str, str]], every: int) -> Iterator[list[str]]:
     """A header, then a row each `every` steps up to where the first run ends.
 
-    The rows are of one game and setting. Each cell is the mean of the seeds' mean returns at the
-    last point up to so many learned steps, and their range where there are several seeds.
+    The rows are of one game and setting. A cell is the mean over seeds of the return at the last
+    point up to so many learned steps, and the range of several seeds.
     """
     curves: dict[str, dict[str, list[tuple[int, float]]]] = {}
     for row in rows:
@@ -78,7 +79,7 @@ def at_equal_steps(rows: Sequence[Mapping[str, str]], every: int) -> Iterator[li
 
 
 def draw(table: Path, picture: Path) -> None:
-    """One panel over time and one over steps; a colour a variant, a line style a seed."""
+    """Draw returns over time and over steps; a colour for each variant, a style for each seed."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
@@ -115,14 +116,14 @@ def main() -> None:
     """Gather, draw or compare."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    gathering = commands.add_parser("gather")
+    gathering = commands.add_parser("gather", help="print a table of all runs in DIR")
     gathering.add_argument("out", type=Path)
     gathering.add_argument("--game", choices=sorted(GAMES), default="breakout")
     gathering.add_argument("--setting", default="paper")
-    drawing = commands.add_parser("draw")
+    drawing = commands.add_parser("draw", help="draw a table")
     drawing.add_argument("table", type=Path)
     drawing.add_argument("picture", type=Path)
-    comparing = commands.add_parser("table")
+    comparing = commands.add_parser("table", help="mean returns at equal steps")
     comparing.add_argument("table", type=Path)
     comparing.add_argument("--every", type=int, default=100_000, help="learned agent steps")
     options = parser.parse_args()

@@ -1,15 +1,17 @@
-"""Wall time to the same score with different policies in the actors (AcceRL Figures 8 to 12).
+"""Wall time to the same score by the policy that actors run (AcceRL Figures 8 to 12).
 
     python benchmarks/training_time.py --game breakout --setting paper --seeds 1 2 3 --out DIR
 
-Whole trainings, one after another on all cores, the variants of a seed in turn: actors on the fp32
-policy in eager torch, (with --onnx) on the fp32 policy in ONNX Runtime, on what the chain makes.
-Prints one JSON line a run and one with the ratios; run folders stay in DIR for `aclearn plot`.
+Whole trainings, one after another on all cores. The variants of a seed are fp32 in eager torch,
+fp32 in ONNX Runtime (`--onnx`) and the compressed policy of `--chain`. Prints one JSON line a run
+and one with the ratios; run folders stay in DIR for `aclearn plot`.
 
-`--setting paper` has actors of one environment each; `--setting batched` two actors of eight.
-With `--turn-s` the variants of a seed take turns of so many seconds, so that a machine whose speed
-drifts by the hour is as fast for each. Started again with the same `--out`, it goes on where it was
-stopped (Ctrl-C), and takes what is finished as it is.
+`--setting paper` has eight actors of one environment and batches of 160 steps, as AcceRL's Table 5;
+`batched` has two actors of eight. Unroll length, learning rate and entropy cost are those of
+`configs/` (20, 6e-4, 0.01), not of Table 5 (5, 3e-4, 0.02).
+
+With `--turn-s` the variants take turns, since a machine's speed drifts by the hour. The same
+`--out` resumes an interrupted comparison and keeps finished runs.
 """
 
 from __future__ import annotations
@@ -28,8 +30,7 @@ from aclearn.runs import read_metrics
 _ROOT = Path(__file__).resolve().parent.parent
 _NETWORK = ("policy.architecture=accerl-original",)
 SETTINGS = {
-    # Table 5: eight actors of one environment each, batches of 160 steps, each step learned once.
-    # Eight processes beside it must not keep the one trainer from its core.
+    # `nice`: eight actors must not keep the trainer from its core.
     "paper": (
         "actors.processes=8",
         "actors.envs_per_group=1",
@@ -47,12 +48,12 @@ SETTINGS = {
     ),
 }
 GAMES = {"breakout": 20.0, "pong": 18.0}
-#: Between the end of the time of a training and that of its processes.
+#: Seconds for the processes to end after the training time.
 _ENDS_WITHIN_S = 120.0
 
 
 def variants(chain: str, *, onnx: bool) -> dict[str, tuple[str, ...]]:
-    """Overrides by name; the first one is what the others are compared with."""
+    """Overrides by name; the first is the base of the comparison."""
     found = {"fp32 eager": ("actors.runtime=torch",)}
     if onnx:
         found["fp32 ONNX"] = ("actors.runtime=onnx",)
@@ -61,12 +62,10 @@ def variants(chain: str, *, onnx: bool) -> dict[str, tuple[str, ...]]:
 
 
 def train(game: str, overrides: tuple[str, ...], folder: Path, until_s: float) -> None:
-    """Train, or go on training, until the score or `until_s` seconds of training.
-
-    The output goes beside the folder.
+    """Train, or resume, until the score or `until_s` seconds; the output goes beside the folder.
 
     Raises:
-        subprocess.CalledProcessError: the training failed, or was stopped by a signal.
+        subprocess.CalledProcessError: the training failed, or a signal ended it.
     """
     begun_s = seconds(folder)
     command = [
@@ -90,7 +89,7 @@ def train(game: str, overrides: tuple[str, ...], folder: Path, until_s: float) -
         try:
             status = process.wait(timeout=until_s - begun_s + _ENDS_WITHIN_S)
         except KeyboardInterrupt:
-            process.wait(timeout=_ENDS_WITHIN_S)  # it got the signal too and keeps what it has
+            process.wait(timeout=_ENDS_WITHIN_S)  # it got the signal too and saves a checkpoint
             raise
         except subprocess.TimeoutExpired:
             process.kill()
@@ -100,14 +99,14 @@ def train(game: str, overrides: tuple[str, ...], folder: Path, until_s: float) -
 
 
 def seconds(folder: Path) -> float:
-    """How long a run has been trained; 0 for one that has not learned yet."""
+    """Training time of a run so far; 0 before its first learned step."""
     metrics = folder / "metrics.jsonl"
     lines = read_metrics(metrics) if metrics.exists() else []
     return float(lines[-1]["time_s"]) if lines and lines[-1]["learned_steps"] else 0.0
 
 
 def is_over(folder: Path, limit_s: float) -> bool:
-    """Whether a run has its score, or its time is up."""
+    """Whether a run has reached its score or its time."""
     summary = folder / "summary.json"
     if not summary.exists():
         return False
@@ -116,7 +115,7 @@ def is_over(folder: Path, limit_s: float) -> bool:
 
 
 def figures(folder: Path) -> dict[str, Any]:
-    """What a run came to."""
+    """Time, steps, return, speed, lag and KL of a run."""
     summary = json.loads((folder / "summary.json").read_text())
     lines = [line for line in read_metrics(folder / "metrics.jsonl") if line["learned_steps"]]
     kl = [line["compressor_kl_mean"] for line in lines if "compressor_kl_mean" in line]
@@ -132,7 +131,7 @@ def figures(folder: Path) -> dict[str, Any]:
 
 
 def return_at(folder: Path, steps: int) -> float | None:
-    """The mean return when so many steps were learned."""
+    """The mean return after so many learned steps."""
     lines = read_metrics(folder / "metrics.jsonl")
     before = [line for line in lines if line["learned_steps"] <= steps]
     return before[-1]["return_mean_100"] if before else None
@@ -144,11 +143,11 @@ def main() -> None:
     parser.add_argument("--game", choices=sorted(GAMES), default="breakout")
     parser.add_argument("--setting", choices=sorted(SETTINGS), default="paper")
     parser.add_argument("--chain", default="int8,onnx")
-    parser.add_argument("--onnx", action="store_true", help="fp32 in ONNX Runtime too")
+    parser.add_argument("--onnx", action="store_true", help="also fp32 in ONNX Runtime")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--limit-s", type=float, default=3600.0, help="of each training")
-    parser.add_argument("--turn-s", type=float, default=None, help="of each turn of a training")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--limit-s", type=float, default=3600.0, help="longest training")
+    parser.add_argument("--turn-s", type=float, default=None, help="length of a turn")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     found: dict[str, list[dict[str, Any]]] = {}
@@ -161,7 +160,7 @@ def main() -> None:
             together = (*SETTINGS[options.setting], *overrides, f"run.seed={seed}")
             folders[name] = options.out.resolve() / run
             waiting.append((folders[name], together))
-        # whoever has trained least is next: also after an interruption in the middle of a turn
+        # the run with the least time is next, also after an interruption within a turn
         while waiting := [job for job in waiting if not is_over(job[0], options.limit_s)]:
             folder, together = min(waiting, key=lambda job: seconds(job[0]))
             until_s = seconds(folder) + (options.turn_s or options.limit_s)

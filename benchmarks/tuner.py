@@ -1,19 +1,22 @@
-"""The tuner on real processes: the whole sweep, the tuner's path, and GA3C's literal rule.
+"""The tuner beside a sweep of all counts and GA3C's rule, on real processes.
 
     python benchmarks/tuner.py [--workload trainers] [--most 4] [--minutes 5] --out DIR
 
-Every part is one `aclearn train` of a workload (`tuner_workloads.py`) in which a rule decides on
-the counts: `sweep` runs each pair (NP, NT) for `--sweeps` windows, in an order drawn anew each
-time; `tuner` is aclearn's, once from (1, 1) and once from the largest counts; `ga3c` is the rule of
-GA3C's released code (`ThreadDynamicAdjustment`), with windows as long as the others' and its own
-objective, batches per second; `tuner_rules.Ga3c` says what differs from that code; `turns` is a
-sweep of the pairs that were kept and of the `--finalists` best ones of the sweep alone, since the
-best of a noisy sweep is the luckiest of many.
+Every part is one `aclearn train` of a workload (`tuner_workloads.py`) with a rule for the counts:
 
-Printed, one JSON line each: the sweep's rates; of each rule the path, the kept pair's rate as a
-share of the best one's by the sweep, the run's learned steps after the first `--minutes` as a share
-of what the best pair learns, and what excursions cost in that time; the shares by all windows of
-all runs whose rates are learned steps; and those of `turns`, each of two windows of one round.
+* `sweep`: each pair (NP, NT) for `--sweeps` windows, in random order.
+* `tuner`: aclearn's, from (1, 1) and from the largest counts.
+* `ga3c`: that of GA3C's released code, with windows as long as the others'; see `tuner_rules.Ga3c`.
+* `turns`: a sweep of the kept pairs and the `--finalists` best, since the best pair of a noisy
+  sweep is partly luck.
+
+Prints one JSON line for the sweep's rates, one for each rule and start, one with the shares by all
+windows of all runs that count learned steps, and one for `turns` (shares within a round). Of a
+rule:
+
+* `share_at_half`, `share_at_end`: the kept pair's rate over the best pair's, by the sweep.
+* `of_the_best_rate`: learned steps/s after the first `--minutes`, over the best pair's.
+* `lost_to_exploring`: the share of the kept pairs' rate that other pairs cost in that time.
 """
 
 from __future__ import annotations
@@ -79,7 +82,7 @@ def run(
 
 
 def train(file: Path, rule: str, workload: str) -> None:
-    """`aclearn train`, whose monitor runs the rule; this file is every role's program."""
+    """`aclearn train` with the rule in its monitor."""
     import services.launcher.role_commands
 
     os.environ["PYTHONPATH"] = os.pathsep.join(
@@ -108,7 +111,7 @@ def train(file: Path, rule: str, workload: str) -> None:
 
 
 def monitor(rule: str) -> None:
-    """The monitor's process with another rule in the tuner's place."""
+    """The monitor's process with a rule in place of the tuner."""
     import aclearn.control.tuner.plugin
     from services.cli import main as cli
 
@@ -117,13 +120,13 @@ def monitor(rule: str) -> None:
 
 
 def objective_of(rule: str) -> str:
-    """What a rule's rates are of: GA3C's counts batches, all others learned steps."""
+    """The unit of a rule's rates: GA3C's counts batches, the others learned steps."""
     kind = kind_of(rule)
     return RULES[kind].objective if kind in RULES else "learned_steps"
 
 
 def kind_of(rule: str) -> str:
-    """The rule without the settings that it is of."""
+    """The rule's name without its settings."""
     return rule.split()[0]
 
 
@@ -146,7 +149,7 @@ def sweep_rates(folder: Path) -> dict[tuple[int, int], list[float]]:
 
 
 def pooled_rates(folders: Iterable[Path]) -> dict[tuple[int, int], float]:
-    """Mean rate by pair over all windows of all runs: less noisy than the sweep alone."""
+    """Mean rate by pair over all windows of all runs."""
     rates: dict[tuple[int, int], list[float]] = {}
     for folder in folders:
         for line in decisions(folder):
@@ -156,10 +159,9 @@ def pooled_rates(folders: Iterable[Path]) -> dict[tuple[int, int], float]:
 
 
 def turns(folder: Path, kept: Iterable[tuple[int, int]]) -> dict[str, Any]:
-    """The best of pairs that took turns, and what the kept ones make of its rate in each round.
+    """The best pair of `turns` by its mean rate, and the kept pairs' shares of it in each round.
 
-    The first window belongs to no round. A round that the end of the run cut short does not count.
-    The best is the pair of the highest mean rate over the rounds.
+    The first window and an incomplete last round do not count.
     """
     lines = [(pair(line["counts"]), line["rate"]) for line in decisions(folder)][1:]
     pairs = sorted({p for p, _ in lines})
@@ -180,9 +182,9 @@ def turns(folder: Path, kept: Iterable[tuple[int, int]]) -> dict[str, Any]:
 
 
 def lost_to_exploring(lines: Sequence[Mapping[str, Any]], since_s: float) -> float | None:
-    """Share of the rate of the kept counts that windows with other counts cost after `since_s`.
+    """Share of the kept counts' rate that windows with other counts cost after `since_s`.
 
-    None where no window was of kept counts.
+    None without a window of kept counts.
     """
     read = [line for line in lines if line["rate"] is not None and line["time_s"] > since_s]
     seconds = sum(line["window_s"] for line in read)
@@ -210,11 +212,11 @@ def main() -> None:
     parser.add_argument("--window", type=float, default=6.0, help="seconds")
     parser.add_argument("--settle", type=float, default=1.0, help="seconds")
     parser.add_argument("--sweeps", type=int, default=2, help="windows of each pair")
-    parser.add_argument("--minutes", type=float, default=5.0, help="time to find it, then as much")
-    parser.add_argument("--finalists", type=int, default=3, help="pairs of the sweep in `turns`")
+    parser.add_argument("--minutes", type=float, default=5.0, help="half of a rule's run")
+    parser.add_argument("--finalists", type=int, default=3, help="best pairs in `turns`")
     parser.add_argument("--rounds", type=int, default=8, help="windows of each pair in `turns`")
-    parser.add_argument("--rules", nargs="+", default=["tuner", "ga3c"])
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--rules", nargs="+", default=["tuner", "ga3c"], choices=["tuner", "ga3c"])
+    parser.add_argument("--out", type=Path, help="folder of the runs")
     parser.add_argument("--train", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--rule", default="tuner", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -222,7 +224,7 @@ def main() -> None:
         train(arguments.train, arguments.rule, arguments.workload)
         return
     if arguments.out is None:
-        parser.error("--out: expected a folder for the runs")
+        parser.error("--out: expected a folder for the runs, got nothing")
     arguments.out.mkdir(parents=True, exist_ok=True)
     most = arguments.most
     window_s = arguments.window + arguments.settle + 1.0

@@ -1,11 +1,10 @@
-"""The tuner while something else uses the machine: one core is taken away for two minutes.
+"""The tuner while other processes take one core for two minutes.
 
     python benchmarks/tuner_disturbed.py [--workload trainers] --out DIR
 
-One `aclearn train` of a workload of `tuner.py` with the tuner on, from the largest counts. After
-`--before` minutes, processes that do nothing but compute are put on one core for `--taken` minutes;
-then the run has `--after` minutes to come back. Prints a JSON line (rate and counts at the end of
-each part) and draws DIR/disturbed.png, the time without the core shaded.
+One run of a workload of `tuner.py`, from the largest counts. After `--before` minutes, processes
+compute on one core for `--taken` minutes; `--after` minutes follow. Prints one JSON line (rate and
+counts at the end of each part) and draws DIR/disturbed.png with the time without the core shaded.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ from aclearn.runs import read_metrics
 from aclearn.views.learning_curves import time_unit
 from aclearn.views.tuner_plot import draw_tuner, read_tuner_history
 
-#: As many that each other process of that core gets a fifth of it at most.
+#: Processes on the core; each other process gets a fifth of it at most.
 _THIEVES = 4
 _START_WITHIN_S = 120.0
-#: The end of each part that its rate is of, in seconds.
+#: Last seconds of each part, over which its rate is taken.
 _LAST_S = 45.0
 
 
 @contextmanager
 def core_taken(core: int) -> Iterator[None]:
-    """Processes that compute on one core, each in a session and so a share of its own."""
+    """Processes that compute on one core, each in its own session and CPU share."""
     spin = f"import os\nos.sched_setaffinity(0, {{{core}}})\nwhile os.getppid() > 1: pass"
     thieves = [
         subprocess.Popen([sys.executable, "-c", spin], start_new_session=True)
@@ -54,7 +53,7 @@ def core_taken(core: int) -> Iterator[None]:
 
 
 def time_of_run(folder: Path) -> float:
-    """Seconds of the run's own clock in its newest line; 0 before the first."""
+    """`time_s` of the newest metrics line; 0 before the first."""
     path = folder / "metrics.jsonl"
     lines = read_metrics(path) if path.exists() else []
     return float(lines[-1]["time_s"]) if lines else 0.0
@@ -72,7 +71,7 @@ def rate_between(folder: Path, begin_s: float, end_s: float) -> float:
 
 
 def main() -> None:
-    """Run, disturb, tell."""
+    """Run, disturb, print and draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workload", choices=sorted(WORKLOADS), default="trainers")
     parser.add_argument("--most", type=int, default=4, help="largest NP and NT")
@@ -95,7 +94,9 @@ def main() -> None:
         while time_of_run(folder) < taken_at_s:
             if running.done() or time.monotonic() > deadline:
                 running.result()
-                raise TimeoutError("the run does not get as far as the disturbance; see its log")
+                raise TimeoutError(
+                    f"the run did not reach {taken_at_s:g} s in time; see {folder}.log"
+                )
             time.sleep(0.5)
         with core_taken(max(os.sched_getaffinity(0))):
             time.sleep(60 * arguments.taken)

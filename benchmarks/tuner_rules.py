@@ -1,4 +1,4 @@
-"""Rules that `tuner.py` compares with aclearn's tuner: the whole sweep, and GA3C's literal rule."""
+"""Rules that `tuner.py` compares with aclearn's tuner: a sweep and GA3C's rule."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Rule:
-    """What `aclearn.control.tuner.plugin` asks of a tuner, for rules that only measure windows.
+    """The interface that `aclearn.control.tuner.plugin` expects of a tuner.
 
     Args:
         start: count by name.
@@ -21,7 +21,7 @@ class Rule:
     """
 
     temperature, frozen = 0.0, False
-    #: What it counts, as `tuner.objective`.
+    #: The unit of its rate, as `tuner.objective`.
     objective = "learned_steps"
 
     def __init__(
@@ -41,16 +41,16 @@ class Rule:
         self._began: tuple[float, int] | None = None
 
     def propose(self, bottleneck: str | None = None) -> dict[str, int]:
-        """What should run now."""
+        """The counts to run now."""
         return dict(self.counts)
 
     def best(self) -> None:
-        """Nothing is remembered."""
+        """None: no counts are remembered."""
 
     def observe(
         self, now: float, counter: int, counts: Mapping[str, int], **others: Any
     ) -> list[Any]:
-        """A sample; at the end of a window `next` decides."""
+        """Take a sample; at the end of a window `next` decides."""
         from aclearn.control.tuner.decision import Decision
 
         runs = all(counts.get(name) == count for name, count in self.counts.items())
@@ -78,7 +78,7 @@ class Rule:
         ]
 
     def _measure(self, now: float, counter: int, runs: bool) -> tuple[float, float] | None:
-        """Rate and length of a window that is over: whatever was counted between its ends."""
+        """Rate and length in seconds of a finished window."""
         if not runs:
             self._ready_at = None
             return None
@@ -97,16 +97,16 @@ class Rule:
         return rate, window_s
 
     def kept(self) -> Mapping[str, int]:
-        """What would be kept if it ended now."""
+        """The counts that the rule keeps at present."""
         return self.counts
 
     def next(self, count: int) -> tuple[Any, str]:
-        """Choose the next counts after a window that counted so much."""
+        """Choose the next counts after a window in which the counter rose by `count`."""
         raise NotImplementedError
 
 
 class Sweep(Rule):
-    """Every setting, again and again, each round in an order of its own.
+    """Every setting once a round, in random order.
 
     Args:
         settings: the counts to try, in the order of `start`; None for all up to `most`.
@@ -124,7 +124,7 @@ class Sweep(Rule):
         self._window = RateWindow(settle_s=self._settle_s, longest_gap_s=options["longest_gap_s"])
 
     def _measure(self, now: float, counter: int, runs: bool) -> tuple[float, float] | None:
-        """As the tuner does, in whole windows."""
+        """As the tuner, in whole windows."""
         from aclearn.control.tuner.rate_window import Reading
 
         reading = self._window.observe(now, counter, runs=runs)
@@ -144,21 +144,22 @@ class Sweep(Rule):
 class Ga3c(Rule):
     """GA3C's `ThreadDynamicAdjustment`: steps of all counts at once, against the last window.
 
-    As there: it counts batches (`tps`, its calls of `train_model`), compares the bare count with
-    that of the last window, be it of a rejected setting, reverts only the numbers, which never run,
-    and its very first window is half as long as all others (`DYNAMIC_SETTINGS_INITIAL_WAIT`, 10 s,
-    and `DYNAMIC_SETTINGS_STEP_WAIT`, 20 s), so that the first step nearly always pays. Nothing
-    settles.
+    As in that code:
 
-    Not as there:
+    * It counts batches (`tps`, its calls of `train_model`).
+    * It compares the count with that of the last window, even of a rejected setting.
+    * It reverts only the numbers: the reverted setting does not run before the next step.
+    * The first window is half as long as the others (`DYNAMIC_SETTINGS_INITIAL_WAIT`, 10 s, and
+      `DYNAMIC_SETTINGS_STEP_WAIT`, 20 s), so that the first step nearly always pays.
+    * There is no pause before a window.
+
+    Different from it:
 
     * Windows are as long as the other rules', not 20 s, and as exact as the trainer's heartbeats.
-    * A window begins when the roles report the counts. There it begins when the code that starts
-      and joins them returns: no earlier, but what is started may not be at work yet.
-    * Counts have the benchmark's upper bound, which GA3C's have not.
-    * It has NP and NT to move, the benchmark's two counts, and not NA.
-    * A batch has the same number of unrolls whatever NT is: smaller ones, which raise the objective
-      there without more being learned, cannot raise it here.
+    * A window begins when the roles report the counts, not when their start returns.
+    * Counts have the benchmark's upper bound.
+    * It moves NP and NT, not NA.
+    * A batch has the same number of unrolls for every NT, so smaller batches cannot raise the rate.
     """
 
     objective = "tps"
@@ -170,11 +171,11 @@ class Ga3c(Rule):
         self._old_count, self._before = 0, dict(self.counts)
 
     def next(self, count: int) -> tuple[Any, str]:
-        """Revert when fewer were trained than in the window before; then a random step."""
+        """Revert after a lower count than in the last window; then take a random step."""
         self._every_s = self._step_s
         worse = count < self._old_count
         if worse:
-            self.counts = dict(self._before)  # only the numbers: it never runs before the next step
+            self.counts = dict(self._before)  # only the numbers: this setting does not run
         self._old_count, self._before = count, dict(self.counts)
         while self.counts == self._before:
             for name, most in self.most.items():
@@ -184,7 +185,7 @@ class Ga3c(Rule):
         return ("rejected" if worse else "accepted"), "compared with the last window"
 
     def kept(self) -> Mapping[str, int]:
-        """The counts before the step that is being tried."""
+        """The counts before the current step."""
         return self._before
 
 
@@ -197,7 +198,7 @@ def turns_of(settings: Iterable[Sequence[int]]) -> str:
 
 
 def rule_of(name: str) -> Callable[..., Rule]:
-    """What makes the rule of a name; a sweep's may be followed by the settings it is of."""
+    """The maker of a named rule; the settings of a sweep may follow its name."""
     kind, *settings = name.split()
     if not settings:
         return RULES[kind]

@@ -1,13 +1,10 @@
-"""Workloads on which `tuner.py` lets rules decide, each with counts that matter.
+"""Workloads of `tuner.py`, in each of which some count matters.
 
-* `predictors`: eight actors of one environment each, whose emulator only sleeps (2 ms a step), and
-  one observation an answer; the network answers one at a time four times as slowly as it learns one
-  in a batch.
-* `accelerator`: a prediction waits 5 ms for something else than the CPU, as for a device that
-  has several under way at once, so that each worker adds to them (what GA3C's predictors are for);
-  four actors ask.
-* `trainers`: learning takes several times as long as everything else, with a wide network and each
-  step learned from eight times.
+* `predictors`: eight actors of one environment, whose emulator sleeps 2 ms a step, and one
+  observation a reply. Inference of one costs four times as much as learning one in a batch.
+* `accelerator`: a prediction waits 5 ms without the CPU, as for a device with several requests in
+  flight, so that each worker adds throughput (GA3C's case). Four actors.
+* `trainers`: learning dominates, with a wide network and each step learned eight times.
 """
 
 from __future__ import annotations
@@ -54,7 +51,7 @@ WORKLOADS: dict[str, dict[str, Any]] = {
 
 
 class SlowCartPole(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An emulator that takes its time but no processor."""
+    """CartPole whose step sleeps."""
 
     def step(self, action: Any) -> Any:
         """As CartPole, later."""
@@ -63,7 +60,7 @@ class SlowCartPole(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class SlowScreens(gymnasium.Env[Any, Any]):
-    """Screens of noise, each step after a sleep; episodes of 200 steps, a reward in every tenth."""
+    """Noise images, each step after a sleep; episodes of 200 steps, a reward every tenth."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (84, 84), np.uint8)
     action_space = gymnasium.spaces.Discrete(4)
@@ -85,17 +82,17 @@ class SlowScreens(gymnasium.Env[Any, Any]):
 
 
 def slow_cartpole() -> gymnasium.Env[Any, Any]:
-    """What the workloads' `env.id` names."""
+    """The `env.id` of `COMMON`."""
     return SlowCartPole(gymnasium.make("CartPole-v1"))
 
 
 def slow_screens() -> gymnasium.Env[Any, Any]:
-    """As `slow_cartpole`, for networks that look at screens."""
+    """The `env.id` of `predictors`: images."""
     return SlowScreens()
 
 
 def predictor() -> None:
-    """A predictor's process whose calls wait for something else than the CPU first."""
+    """A predictor's process whose calls sleep first."""
     from compress.runtimes.onnx_runtime import OnnxExecutable
     from services.cli import main as cli
 

@@ -1,10 +1,15 @@
-"""What one unroll costs on its way from an actor to the trainer, beside a copy in memory.
+"""Cost of one unroll from an actor to the trainer, beside a copy in memory.
 
     python benchmarks/unroll_queue.py [--config FILE] [--seconds 3] [--set key=value ...]
 
-Two processes and one connection over ipc, as in a run: the sender encodes and sends, at most two
-unrolls ahead of the answers; the receiver takes the frames, decodes and answers. Prints one JSON
-line; README.md beside this file says what each figure means.
+Two processes share one ipc connection. The sender encodes and sends, at most two unrolls ahead of
+the replies; the receiver decodes and replies. Prints one JSON line, µs an unroll and an agent step,
+and GB/s, of each piece:
+
+* `encode`, `send`: the actor's thread makes the header and passes the frames to ZeroMQ.
+* `receive`, `decode`: the trainer's thread takes the frames and makes arrays without a copy.
+* `through`: wall time from one unroll to the next, with ZeroMQ's threads and the kernel.
+* `memcpy`: one copy of as many bytes in memory.
 """
 
 from __future__ import annotations
@@ -29,34 +34,34 @@ from aclearn.wire import UnrollReply, bind_router, connect_dealer, decode, encod
 
 _CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pong.yaml"
 _RUN = "benchmark"
-#: Unrolls on the way before the sender waits for an answer, as in a run.
+#: Unrolls in flight before the sender waits for a reply, as in a run.
 _AHEAD = 2
 _ANSWER_WITHIN_MS = 10_000
 _RECEIVER_ENDS_WITHIN_S = 30.0
-#: Unrolls that are sent before anything is measured.
+#: Unrolls sent before the measurement.
 _WARM_UP = 20
 
 
 class Stopwatch:
-    """Adds up what named pieces of a loop take."""
+    """Time spent in named pieces of a loop, in seconds."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self._last = 0.0
 
     def start(self) -> None:
-        """The next piece begins now."""
+        """Begin the next piece."""
         self._last = time.perf_counter()
 
     def lap(self, piece: str) -> None:
-        """What took until now was `piece`."""
+        """Add the time since the last call to `piece`."""
         now = time.perf_counter()
         self.seconds[piece] = self.seconds.get(piece, 0.0) + now - self._last
         self._last = now
 
 
 def receive(address: str) -> None:
-    """The trainer's end: until an empty message comes; prints the seconds of each piece."""
+    """The trainer's end, until an empty message; prints each piece's seconds an unroll."""
     context: zmq.Context[Any] = zmq.Context()
     router, _ = bind_router(context, address)
     sys.stdout.write("ready\n")
@@ -82,7 +87,7 @@ def receive(address: str) -> None:
 
 
 def send(address: str, unroll: Unroll, seconds: float) -> dict[str, float]:
-    """The actor's end for `seconds`: seconds an unroll of each piece, and of all together."""
+    """The actor's end for `seconds`; returns seconds an unroll of each piece and of all."""
     context: zmq.Context[Any] = zmq.Context()
     dealer = connect_dealer(context, address, routing_id=new_incarnation().encode())
     dealer.setsockopt(zmq.SNDTIMEO, _ANSWER_WITHIN_MS)
@@ -97,7 +102,7 @@ def send(address: str, unroll: Unroll, seconds: float) -> dict[str, float]:
         sent, on_the_way = sent + 1, on_the_way + 1
         while on_the_way >= _AHEAD:
             if not dealer.poll(_ANSWER_WITHIN_MS):
-                raise TimeoutError("the receiver does not answer")
+                raise TimeoutError(f"no reply from the receiver within {_ANSWER_WITHIN_MS} ms")
             dealer.recv_multipart(copy=False)
             on_the_way -= 1
         if sent == _WARM_UP:
@@ -111,7 +116,7 @@ def send(address: str, unroll: Unroll, seconds: float) -> dict[str, float]:
 
 
 def memcpy_seconds(size: int, seconds: float = 0.5) -> float:
-    """Seconds for a copy of `size` bytes that are in no cache: a new place each time."""
+    """Seconds for an uncached copy of `size` bytes: each copy goes to another place."""
     places = np.zeros((max(2, 256_000_000 // size), size), np.uint8)
     places[:] = 1  # the pages exist
     copies, started = 0, time.perf_counter()
@@ -128,10 +133,10 @@ def unroll_bytes(unroll: Unroll) -> int:
 
 
 def measure(config: Path, overrides: Sequence[str], seconds: float) -> dict[str, Any]:
-    """One line: µs and GB/s of each piece of an unroll's way.
+    """The output line: µs and GB/s of each piece.
 
     Raises:
-        TimeoutError: the receiver does not answer.
+        TimeoutError: the receiver does not reply.
         subprocess.CalledProcessError: the receiver failed; its traceback is on stderr.
     """
     loaded = load_config(config, overrides)
@@ -164,7 +169,7 @@ def measure(config: Path, overrides: Sequence[str], seconds: float) -> dict[str,
 
 
 def main() -> None:
-    """Measure, or be the receiver of who does."""
+    """Measure and print; with `--receive`, be the trainer's end."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", type=Path, default=_CONFIG)
     parser.add_argument("--seconds", type=float, default=3.0)

@@ -1,4 +1,4 @@
-"""A run of `aclearn train` in a folder of its own, watched from outside."""
+"""A run of `aclearn train` in a temporary folder, measured from outside."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ START_WITHIN_S = 300.0
 _LINE_WITHIN_S = 120.0
 #: Seconds that a run has to end after the signal.
 _END_WITHIN_S = 30.0
-_LOOK_EVERY_S = 0.1
+_POLL_EVERY_S = 0.1
 _RUN_NAME = "benchmark"
 
 MetricsLine = dict[str, Any]
 
 
 class WholeRun:
-    """A living run; made by `start_run`.
+    """A running `aclearn train`; made by `start_run`.
 
     Args:
         process: the command.
-        folder: of the run, made by the command.
-        output_path: what the command printed.
+        folder: the run folder, which the command makes.
+        output_path: the command's output.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], folder: Path, output_path: Path) -> None:
@@ -43,7 +43,7 @@ class WholeRun:
     def wait_for_line(
         self, *, at_least_s: float = 0.0, learned: bool = False, within_s: float = _LINE_WITHIN_S
     ) -> MetricsLine:
-        """The newest metrics line, once it is old enough.
+        """The newest metrics line that meets the conditions.
 
         Args:
             at_least_s: its least `time_s`.
@@ -51,7 +51,7 @@ class WholeRun:
             within_s: how long to wait beyond `at_least_s` from now.
 
         Raises:
-            RuntimeError: the run ended, or no such line came in time; with the run's last words.
+            RuntimeError: the run ended, or wrote no such line in time; with its last output.
         """
         newest = self._newest_line()
         already_s = newest["time_s"] if newest else 0.0
@@ -61,13 +61,17 @@ class WholeRun:
             if line and line["time_s"] >= at_least_s and (line["learned_steps"] > 0 or not learned):
                 return line
             if self._process.poll() is not None:
-                raise RuntimeError(f"the run ended by itself:\n{self._last_words()}")
+                raise RuntimeError(f"the run ended early:\n{self._last_output()}")
             if time.monotonic() > deadline:
-                raise RuntimeError(f"the run wrote no such metrics in time:\n{self._last_words()}")
-            time.sleep(_LOOK_EVERY_S)
+                raise RuntimeError(
+                    f"no metrics line from {at_least_s:g} s on"
+                    f"{' with learned steps' if learned else ''} within {within_s:g} s:\n"
+                    f"{self._last_output()}"
+                )
+            time.sleep(_POLL_EVERY_S)
 
     def lines(self) -> list[MetricsLine]:
-        """Every whole metrics line so far."""
+        """Every complete metrics line so far."""
         path = self._folder / "metrics.jsonl"
         if not path.exists():
             return []
@@ -75,7 +79,7 @@ class WholeRun:
         return [json.loads(line) for line in whole.splitlines()]
 
     def roles(self) -> dict[str, psutil.Process]:
-        """The living processes by their names: actor-0, trainer-0, and the parent as "command"."""
+        """The running processes by name: actor-0, trainer-0, and the parent as "command"."""
         parent = psutil.Process(self._process.pid)
         found = {"command": parent}
         for child in parent.children(recursive=True):
@@ -88,14 +92,14 @@ class WholeRun:
         return found
 
     def cpu_seconds(self) -> dict[str, float]:
-        """CPU time that each process has used, in seconds, by its name."""
+        """CPU seconds of each process, by name."""
         return {
             name: process.cpu_times().user + process.cpu_times().system
             for name, process in self.roles().items()
         }
 
     def end(self) -> None:
-        """End the run as a user would, and by force what that leaves."""
+        """End the run as a user would, then kill the processes that are left."""
         left = list(self.roles().values()) if self._process.poll() is None else []
         self._process.terminate()
         try:
@@ -109,7 +113,7 @@ class WholeRun:
 
     def _newest_line(self) -> MetricsLine | None:
         path = self._folder / "metrics.jsonl"
-        # looking must not cost the run anything: most looks find nothing new
+        # polling must cost the run nothing: most polls find no new line
         size = path.stat().st_size if path.exists() else 0
         if size != self._size_seen:
             self._size_seen = size
@@ -117,17 +121,17 @@ class WholeRun:
             self._newest = lines[-1] if lines else None
         return self._newest
 
-    def _last_words(self) -> str:
-        words = [self._output_path.read_text(encoding="utf-8", errors="replace")[-2000:]]
+    def _last_output(self) -> str:
+        texts = [self._output_path.read_text(encoding="utf-8", errors="replace")[-2000:]]
         for log in sorted(self._folder.glob("logs/*.log")):
             text = log.read_text(encoding="utf-8", errors="replace")
-            words.append(f"--- {log.name}\n{text[-1000:]}")
-        return "\n".join(words)
+            texts.append(f"--- {log.name}\n{text[-1000:]}")
+        return "\n".join(texts)
 
 
 @contextmanager
 def start_run(config: Path, overrides: Sequence[str]) -> Iterator[WholeRun]:
-    """`aclearn train CONFIG OVERRIDES…` without a target, in a temporary folder removed after."""
+    """`aclearn train CONFIG OVERRIDES…` without a target, in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="aclearn-benchmark-") as directory:
         arguments = [
             *("run.target_return=null", "run.max_wall_s=null", "run.max_env_steps=null"),

@@ -1,14 +1,12 @@
-"""Workers of a trainer or of a predictor as threads or as processes: what they get done per second.
+"""Rate of a trainer's or a predictor's workers, as threads and as processes.
 
     python benchmarks/workers.py [--role trainer] [--architecture nature] [--counts 1 2]
         [--seconds 10] [--repeats 3]
 
-Threads are the role's own workers: a trainer's differentiate one real Pong batch (16 environments ×
-20 steps) on copies of one learner's weights and apply their gradients to it; a predictor's answer
-requests of 16 real Pong observations each, of which there are always some in their one prediction
-queue. Processes have one such worker each and share nothing: what is printed for them is more than
-processes with one set of weights, or one queue, could reach. Runs alternate. Prints one JSON line a
-count.
+Threads are the role's own workers. A trainer's share one learner and update it with a real Pong
+batch (16 environments × 20 steps). A predictor's share one prediction queue of requests of 16 real
+Pong observations. Processes have one such worker each and share nothing, so their rate is an upper
+bound. Runs alternate. Prints one JSON line a count.
 """
 
 from __future__ import annotations
@@ -45,18 +43,18 @@ from services.runtime.worker_pool import Step, WorkerPool
 
 _CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pong.yaml"
 _WARM_UP_S = 2.0
-#: Requests in the prediction queue for each worker: one that is computed, one that waits.
+#: Requests for each worker: one in computation, one in the queue.
 _REQUESTS_A_WORKER = 2
 #: Seconds for a process to get ready, and for a worker to end.
 _START_WITHIN_S, _END_WITHIN_S = 120.0, 30.0
 
-#: How much the workers have done since they began.
+#: Work done by the workers since their start.
 Done = Callable[[], int]
 
 
 @contextmanager
 def trainer_workers(config: Config, count: int) -> Iterator[Done]:
-    """Workers of one learner; what they do is counted in updates."""
+    """Workers of one learner; counts updates."""
     import torch
 
     from aclearn.learning import Learner, assemble_batch, make_objective
@@ -78,7 +76,7 @@ def trainer_workers(config: Config, count: int) -> Iterator[Done]:
         seed=0,
     )
     batch = assemble_batch(unrolls, observation=observation)
-    updates: list[int] = []  # a worker each: two threads would lose some of one count
+    updates: list[int] = []  # one count a worker: threads that share one would lose updates
 
     def make() -> Step:
         worker = learner.make_worker()
@@ -99,7 +97,7 @@ def trainer_workers(config: Config, count: int) -> Iterator[Done]:
 
 @contextmanager
 def predictor_workers(config: Config, count: int) -> Iterator[Done]:
-    """Workers of one prediction queue; what they do is counted in observations answered."""
+    """Workers of one prediction queue; counts observations answered."""
     env = make_env(config)
     observations = env.reset()[OBSERVATION]
     architecture = architecture_of(config, env.spec)
@@ -162,7 +160,7 @@ _ROLES: dict[str, Callable[[Config, int], AbstractContextManager[Done]]] = {
 
 
 def rate(role: str, overrides: list[str], *, processes: int, workers: int, seconds: float) -> float:
-    """What `processes` of `workers` threads each get done per second, added up."""
+    """Total rate of `processes` with `workers` threads each, per second."""
     context = multiprocessing.get_context("spawn")
     start, rates = context.Barrier(processes), context.Queue()
     started = [

@@ -1,10 +1,10 @@
-"""AcceRL's Code 1: compress a policy by a chain of methods, and act with the result.
+"""AcceRL's Code 1: compress a policy with a chain of methods, and act with the result.
 
     python examples/accerl_code1.py
 
-The paper (Zhang 2022, Table 1) hands the policy to the links; here it goes through `compress`,
-since the same chain compresses every new version. A student that is named takes nothing from the
-pruned policy, so that pruning is not even run; `Distiller()` trains the pruned policy instead.
+The paper (Zhang 2022, Table 1) gives the policy to the links; here `chain.compress` takes it, since
+one chain compresses every version. A named student takes nothing from the pruned policy, so that
+the chain skips the pruning; `Distiller()` trains the pruned policy itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from compress import (
 
 
 def main() -> None:
-    """Compress a fresh policy for Pong and play a little with it."""
+    """Compress a fresh policy for Pong and take some steps with it."""
     env = make_vector_env(
         EnvConfig(id="ALE/Pong-v5"), num_envs=8, seed=1, step_timeout_s=30.0, max_faults=0
     )

@@ -147,12 +147,12 @@ def _costs(device: str) -> dict[str, Cost]:
 
 def test_the_limit_is_what_the_cores_or_the_gpu_could_do() -> None:
     # two cores, 0.4 ms to act and twice 0.4 ms to learn
-    limit = throughput.limit_steps_per_s(_costs("cpu"), uses=2, cores=2)
+    limit = throughput.limit_steps_per_s(_costs("cpu"), epochs=2, cores=2)
     assert limit == pytest.approx(2 / 0.0012)
     # a GPU learns beside them: twice 0.5 ms on its clock, against 0.4 ms on two cores
-    limit = throughput.limit_steps_per_s(_costs("cuda"), uses=2, cores=2)
+    limit = throughput.limit_steps_per_s(_costs("cuda"), epochs=2, cores=2)
     assert limit == pytest.approx(1000.0)
-    limit = throughput.limit_steps_per_s(_costs("cuda"), uses=1, cores=1)
+    limit = throughput.limit_steps_per_s(_costs("cuda"), epochs=1, cores=1)
     assert limit == pytest.approx(2000.0)
 
 
