@@ -80,7 +80,7 @@ def visited(count: int) -> np.ndarray[Any, Any]:
     env = make_vector_env(
         EnvConfig(id="ALE/Pong-v5"), num_envs=16, seed=1, step_timeout_s=30.0, max_faults=0
     )
-    kept = [env.reset()]
+    kept = [env.reset()[OBSERVATION]]
     while len(kept) * 16 < count:
         for _ in range(5):
             env.send(rng.integers(6, size=16))
