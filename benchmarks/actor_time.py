@@ -60,7 +60,7 @@ actors: {{processes: 1, envs_per_group: {envs}, unroll_length: 20, emulator_thre
 
 
 class Always:
-    """Where there is a newer policy whenever somebody looks."""
+    """A policy source with a newer version at every poll."""
 
     silent, compressed = True, False
 
@@ -68,48 +68,48 @@ class Always:
         self._load = load
 
     def follow(self, peer: Any) -> None:
-        """It is everybody's."""
+        """Serve any peer."""
 
     def look(self, known: PolicyVersion) -> tuple[PolicyVersion, int]:
         """The next version."""
         return PolicyVersion(0, known.version + 1), known.version + 1
 
     def question(self, known: PolicyVersion, *, uncompressed: bool) -> Any:
-        """Nobody has to be asked."""
+        """None: no request is needed."""
 
     def version(self, message: Any) -> None:
-        """Nobody answers."""
+        """Nothing: no reply arrives."""
 
     def load(self, at: PolicyVersion, found: int) -> PolicySnapshot:
-        """Make it ready to act."""
+        """Load a version."""
         return self._load(found)
 
 
 class Sink:
-    """A link to a trainer that admits every unroll at once; it is encoded and goes nowhere."""
+    """A link that encodes each unroll, drops it and admits it at once."""
 
     def __init__(self) -> None:
         self.peer = self.client = self
         self._answers: deque[Envelope] = deque()
 
     def follow(self, membership: Any) -> bool:
-        """It stays the same."""
+        """False: the peer never changes."""
         return False
 
     def send(self, unroll: Unroll, *, sequence: int) -> bool:
-        """Encode it, and answer."""
+        """Encode the unroll and queue its reply."""
         encode(unroll, run="benchmark", incarnation="actor-0", sequence=sequence)
         answer = UnrollReply(sequence, True, "")
         self._answers.append(Envelope("benchmark", "trainer-0", sequence, answer))
         return True
 
     def receive(self, timeout_s: float) -> Envelope | None:
-        """The next answer."""
+        """The next reply."""
         return self._answers.popleft() if self._answers else None
 
 
 def of_weights(architecture: Architecture, kind: str, envs: int) -> Callable[[int], PolicySnapshot]:
-    """Makes versions of the uncompressed policy ready to act."""
+    """A loader of versions of the uncompressed policy."""
     runtime = make_runtime(architecture, kind, device="cpu", max_batch=envs)
     weights = [policy_of(architecture, version).tensors for version in (0, 1)]
 
@@ -122,13 +122,13 @@ def of_weights(architecture: Architecture, kind: str, envs: int) -> Callable[[in
 def of_artifacts(
     architecture: Architecture, words: str, known: Any, most: int
 ) -> Callable[[int], PolicySnapshot]:
-    """Checks a chain's artifacts and makes them ready to act.
+    """A loader of versions of a chain's artifact, which it checks.
 
     Args:
         architecture: of the uncompressed policy.
         words: the chain.
-        known: observations.
-        most: versions that there are; they bear the same numbers.
+        known: observations for the chain.
+        most: number of versions, all with the same weights.
     """
     chain, context = parse_chain(parse_words(words), fidelity_observations=0), Context(known)
     made = chain.compress(policy_of(architecture, 0), context)
@@ -146,7 +146,7 @@ def of_artifacts(
 
 
 class Measured:
-    """An actor that runs for a while, and again.
+    """An actor that is measured in several rounds.
 
     Args:
         load: makes a version ready to act.
@@ -217,7 +217,7 @@ def main() -> None:
     keep_freed_memory()
     torch.set_num_threads(1)
     architecture, known = architecture_of(options.network), visited(256)
-    # as often as it may be looked for, every hundredth of a second, in all rounds
+    # one version for each poll (every 10 ms) in all rounds
     most = 100 * (2 + round((1 + _ROUNDS) * options.seconds))
     found: dict[str, Callable[[int], PolicySnapshot]] = {
         **{name: of_weights(architecture, kind, options.envs) for name, kind in RUNTIMES.items()},
@@ -233,7 +233,7 @@ def main() -> None:
             rounds[name].append(actor.step_us(options.seconds))
     for name, actor in actors.items():
         actor.close()
-        del rounds[name][0]  # in which sessions and caches were made
+        del rounds[name][0]  # the first round makes sessions and caches
     eager = [each["total"] for each in rounds[EAGER]]
     line = {
         "network": options.network,

@@ -68,7 +68,7 @@ _CALLS = 20
 
 
 def architecture_of(name: str) -> Architecture:
-    """The preset for Pong."""
+    """The network `name` for Pong."""
     return describe_architecture(
         name, observation_shape=(4, 84, 84), observation_dtype="uint8", actions=6
     )

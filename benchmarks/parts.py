@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 PARTS = ("emulator", "inference", "training")
 
-#: Share of the measured time that runs before it, unmeasured.
+#: Warm-up, as a share of the measured time.
 _WARM_UP_SHARE = 0.2
-#: Steps of the games before their observations count as real ones.
+#: Steps before the measured observations, past the games' first screens.
 _STEPS_INTO_THE_GAME = 40
 #: Seconds that a part may take to start, beyond the time measured; a busy machine is slow.
 _START_WITHIN_S = 300.0

@@ -44,7 +44,7 @@ _CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
 @dataclass(frozen=True)
 class Setup:
-    """A configuration file and what this benchmark changes in it."""
+    """A configuration file and its overrides."""
 
     config: Path
     overrides: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ _NATURE = ("policy.architecture=nature", *_ONCE)
 SETUPS = {
     "pong-nature-local": Setup(_CONFIGS / "pong.yaml", (*_NATURE, "actors.inference=local")),
     "pong-nature-predictor": Setup(
-        # two groups: one steps while the other's actions are on their way
+        # one group steps while the other waits for its actions
         _CONFIGS / "pong.yaml",
         (*_NATURE, "actors.inference=predictor", "actors.groups=2"),
     ),
@@ -239,7 +239,7 @@ def cpu_model() -> str:
 
 
 def rounded(value: Any) -> Any:
-    """`value` with every number cut to four significant digits."""
+    """`value` with every float rounded to four significant digits."""
     if isinstance(value, dict):
         return {key: rounded(item) for key, item in value.items()}
     if isinstance(value, list):

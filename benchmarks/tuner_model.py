@@ -72,7 +72,7 @@ class Workload:
         return 100.0 * math.exp(-self.sharpness * far)
 
     def run(self, counts: tuple[int, int], seconds: float) -> None:
-        """Let time pass with these counts."""
+        """Advance the clock by `seconds` with these counts."""
         mean = self.rate(counts)
         sd = self.noise * math.sqrt(self.noise_window_s / seconds)
         self.now += seconds
@@ -103,7 +103,7 @@ def run_tuner(
     *,
     most: int = MOST,
 ) -> Result:
-    """Our rule."""
+    """Result of the tuner's rule."""
     tuner = Tuner(
         dict(zip(NAMES, start, strict=True)),
         dict.fromkeys(NAMES, most),
@@ -176,7 +176,7 @@ def models(
 def measured_results(
     start: tuple[int, int], noise: float, seeds: int, config: TunerConfig, total_s: float = 300.0
 ) -> list[Result]:
-    """Our rule on the measured rates, once a seed; `noise` is that of a window."""
+    """The tuner's rule on the measured rates, once a seed; `noise` is that of a window."""
     return [
         run_tuner(
             Workload((1, 2), noise, config.every_s, random.Random(seed), rates=MEASURED),

@@ -14,11 +14,11 @@ from typing import Any
 
 import psutil
 
-#: Seconds that a run has from its start to its first learned step.
+#: Seconds for a run from its start to its first learned step.
 START_WITHIN_S = 300.0
 #: Longest gap between two metrics lines; they are due every 2 s.
 _LINE_WITHIN_S = 120.0
-#: Seconds that a run has to end after the signal.
+#: Seconds for a run to end after the signal.
 _END_WITHIN_S = 30.0
 _POLL_EVERY_S = 0.1
 _RUN_NAME = "benchmark"

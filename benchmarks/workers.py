@@ -45,7 +45,7 @@ _CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pong.yaml"
 _WARM_UP_S = 2.0
 #: Requests for each worker: one in computation, one in the queue.
 _REQUESTS_A_WORKER = 2
-#: Seconds for a process to get ready, and for a worker to end.
+#: Seconds for a process to start, and for a worker to end.
 _START_WITHIN_S, _END_WITHIN_S = 120.0, 30.0
 
 #: Work done by the workers since their start.
