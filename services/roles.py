@@ -31,8 +31,8 @@ class RoleSpec:
 
     Attributes:
         name: on the command line, in the names of processes (actor-3) and of metrics.
-        entry_point: "module:function" that takes a `RoleContext`, runs the role to its end and
-            returns its exit status. It is imported in the role's own process only.
+        entry_point: "module:function" that takes a `RoleContext` and makes the role's `Role`. It
+            is imported in the role's own process only.
         processes_key: key of the number of its processes; empty where a run has exactly one.
         unused: why the configuration has no use for it, in a sentence; None where it has.
         endpoints: the endpoints that it serves.
@@ -118,7 +118,7 @@ def _runs_torch(config: Config, runtime: str) -> bool:
 
 MONITOR: RoleSpec = RoleSpec(
     "monitor",
-    "services.monitor.main:run_monitor",
+    "services.monitor.main:MonitorRole",
     needs=lambda _: (TRAINER.name,),
     needs_folder=True,
     needs_environment=False,

@@ -1,20 +1,17 @@
-"""The monitor's process: a loop that receives, calls the pure steps, sends, and writes."""
+"""The monitor's loop: receives, calls the pure steps, sends, and writes."""
 
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 from aclearn.config import Config
 from aclearn.control import MonitorPlugin, StopCondition
 from aclearn.control.tuner.plugin import TunerPlugin, most_counts
 from aclearn.errors import LearningLost
-from aclearn.launch import PARENT_PID_VARIABLE
 from aclearn.launch.resources import FreeCores
 from aclearn.metrics import FREE_CORES
 from aclearn.runs import RunFolder
@@ -47,98 +44,125 @@ _LOGGER = logging.getLogger(__name__)
 _REPLACED_AFTER_S, _REPLACED_AFTER_HEARTBEATS = 2.0, 4
 #: Seconds in which living roles find a monitor that was started again.
 _RECONNECTED_WITHIN_S = 3.0
-#: Longest wait for a message before the monitor looks at its clock.
-_LOOK_EVERY_S = 0.05
 
 
-def run_monitor(context: RoleContext, *, clock: Callable[[], float] = time.monotonic) -> int:
-    """Run the monitor until the run is over; its last act is the summary. Its exit status.
+class MonitorRole:
+    """The monitor until the run is over; its last step writes the summary.
+
+    Args:
+        context: of the monitor.
 
     Raises:
         ConfigError: a plug-in cannot be loaded.
-        LearningLost: the summary could not be written, and no parent looks for it.
     """
-    config, folder = context.config, context.folder
-    if folder is None:
-        raise ValueError("the monitor needs a run folder to write into")
-    numbers_from = 0.0
-    if folder.metrics_path.exists():
-        numbers_from = clock() + config.monitor.heartbeat_every_s + _RECONNECTED_WITHIN_S
-    accepts = (NumberRequest, Hello, Heartbeat, DirectiveAck, StopRun, StatusRequest)
-    server = context.serve_at(context.monitor, accepts)
-    files = MonitorFiles(folder)
-    plugins = Plugins(_open_plugins(config, folder, files))
-    metrics = files.open_metrics(clock() - started_seconds_ago(files.last_written, moment(clock())))
-    if last_line := files.last_line:
-        _LOGGER.info(
-            "event=run_continued folder=%s time_s=%s", folder.path, last_line.get("time_s")
-        )
-    goal = StopCondition.resumed(config.run, last_line)
-    registry = _open_registry(config)
-    state = MonitorState(
-        registry,
-        metrics,
-        goal,
-        plugins=plugins,
-        expected={spec.name: spec.processes(config) for spec in ROLES.values()},
-        numbers_from=numbers_from,
-    )
-    needs = MONITOR.needs(config)
-    meter, cores = WaitMeter(), FreeCores()
-    next_line = clock()  # at once: it shows that the run has started
 
-    def make_line() -> dict[str, Any]:
-        metrics.observe_own_waits(MONITOR.name, meter.seconds(), clock())
-        line = state.make_line(clock())
-        line["monitor_refused_messages"] = sum(server.refused.values()) + state.refused_heartbeats
-        line["monitor_refused_connections"] = server.refused_connections
-        free = cores.look()
-        here = all(m.host == socket.gethostname() for m in registry.members)
+    exit_status = 0
+
+    def __init__(self, context: RoleContext) -> None:
+        config, folder, clock = context.config, context.folder, context.clock
+        if folder is None:
+            raise ValueError("the monitor needs a run folder to write into")
+        self._context, self._folder, self._clock = context, folder, clock
+        numbers_from = 0.0
+        if folder.metrics_path.exists():
+            numbers_from = clock() + config.monitor.heartbeat_every_s + _RECONNECTED_WITHIN_S
+        accepts = (NumberRequest, Hello, Heartbeat, DirectiveAck, StopRun, StatusRequest)
+        self._server = context.serve_at(context.monitor, accepts)
+        self._files = files = MonitorFiles(folder)
+        self._plugins = Plugins(_open_plugins(config, folder, files))
+        began_ago_s = started_seconds_ago(files.last_written, moment(time.monotonic()))
+        self._metrics = files.open_metrics(clock() - began_ago_s)
+        if last_line := files.last_line:
+            _LOGGER.info(
+                "event=run_continued folder=%s time_s=%s", folder.path, last_line.get("time_s")
+            )
+        self._goal = StopCondition.resumed(config.run, last_line)
+        self._registry = _open_registry(context)
+        self.state = MonitorState(
+            self._registry,
+            self._metrics,
+            self._goal,
+            plugins=self._plugins,
+            expected={spec.name: spec.processes(config) for spec in ROLES.values()},
+            numbers_from=numbers_from,
+        )
+        self._meter, self._cores = WaitMeter(), FreeCores()
+        self._next_line = clock()  # at once: it shows that the run has started
+        # under `aclearn train` the parent shows the run; else the monitor does
+        self._console = (
+            PlainConsole(config.run.bounds(), name=context.run, stream=sys.stdout)
+            if context.by_hand
+            else None
+        )
+
+    def step(self, timeout_s: float) -> bool:
+        """As `Role.step`: take messages, send what is due, write the next line.
+
+        Raises:
+            LearningLost: the summary could not be written, and no parent looks for it.
+        """
+        server, state, config = self._server, self.state, self._context.config
+        with self._meter.waiting("messages"):
+            received = server.receive(timeout_s)
+        for routing_id, envelope in received:
+            _send(server, state.take(routing_id, envelope, self._clock()))
+        now = self._clock()
+        if stop := self._context.stop:
+            if self._context.contained:
+                state.leave(str(stop.reason))
+            else:
+                state.stop(str(stop.reason), now)
+        before = state.phase
+        _send(server, state.observe_time(now))
+        if before is not state.phase is Phase.STOPPING_ALL:
+            self._next_line = now  # the mean that the last checkpoint may be the best for
+        if self._context.health is not None:
+            members = self._registry.members
+            self._context.health.say(
+                lambda: missing_role(MONITOR.needs(config), {member.role for member in members})
+            )
+        if now >= self._next_line:
+            self._next_line = now + config.run.metrics_every_s
+            line = self._make_line()
+            for text in self._files.write_line(line, self._metrics):
+                state.report.note(text)
+            if self._console is not None:
+                self._console.update(line, [])
+        if state.phase is Phase.OVER:
+            self._end()
+        return state.phase is not Phase.OVER
+
+    def close(self) -> None:
+        """Close the server; answers get half a second to leave."""
+        self._server.close(linger_s=0.5)
+
+    def _make_line(self) -> dict[str, Any]:
+        now = self._clock()
+        self._metrics.observe_own_waits(MONITOR.name, self._meter.seconds(), now)
+        line = self.state.make_line(now)
+        refused = sum(self._server.refused.values()) + self.state.refused_heartbeats
+        line["monitor_refused_messages"] = refused
+        line["monitor_refused_connections"] = self._server.refused_connections
+        free = self._cores.look()
+        here = all(m.host == socket.gethostname() for m in self._registry.members)
         if free is not None and here:  # other machines have other cores
             line[FREE_CORES] = free
         return line
 
-    # under `aclearn train` the parent shows the run; else the monitor does
-    by_hand = PARENT_PID_VARIABLE not in os.environ
-    goals = config.run.bounds()
-    console = PlainConsole(goals, name=context.run, stream=sys.stdout) if by_hand else None
-    while state.phase is not Phase.OVER:
-        with meter.waiting("messages"):
-            received = server.receive(_LOOK_EVERY_S)
-        for routing_id, envelope in received:
-            _send(server, state.take(routing_id, envelope, clock()))
-        now = clock()
-        if context.stop:
-            if context.contained:
-                state.leave(str(context.stop.reason))
-            else:
-                state.stop(str(context.stop.reason), now)
-        before = state.phase
-        _send(server, state.observe_time(now))
-        if before is not state.phase is Phase.STOPPING_ALL:
-            next_line = now  # the mean that the last checkpoint may be the best for is in a line
-        if context.health is not None:
-            context.health.say(
-                lambda: missing_role(needs, {member.role for member in registry.members})
+    def _end(self) -> None:
+        """The last line and the summary."""
+        reason = self.state.reason or "stopped"
+        written = self._files.close(self._make_line(), self._metrics, self._goal, reason)
+        self._plugins.close()
+        if not self._context.by_hand:
+            return
+        if not written:
+            raise LearningLost(
+                f"the run ended and {self._folder.summary_path} could not be written, see "
+                "event=summary_not_written above; free space and start the roles again to go on"
             )
-        if now >= next_line:
-            next_line = now + config.run.metrics_every_s
-            line = make_line()
-            for text in files.write_line(line, metrics):
-                state.report.note(text)
-            if console is not None:
-                console.update(line, [])
-    written = files.close(make_line(), metrics, goal, state.reason or "stopped")
-    plugins.close()
-    server.close(linger_s=0.5)
-    if by_hand and not written:
-        raise LearningLost(
-            f"the run ended and {folder.summary_path} could not be written, see "
-            "event=summary_not_written above; free space and start the roles again to go on"
-        )
-    if by_hand and (summary := folder.read_summary()) is not None:
-        print(closing_words(config, summary), flush=True)
-    return 0
+        if (summary := self._folder.read_summary()) is not None:
+            print(closing_words(self._context.config, summary), flush=True)
 
 
 def _open_plugins(
@@ -153,19 +177,18 @@ def _open_plugins(
     return plugins | load_plugins(config.monitor.plugins)
 
 
-def _open_registry(config: Config) -> Registry:
+def _open_registry(context: RoleContext) -> Registry:
+    config = context.config
     replaced_after_s = _REPLACED_AFTER_HEARTBEATS * config.monitor.heartbeat_every_s
     return Registry(
         silent_after_s=config.monitor.silent_after_s,
         replaced_after_s=max(_REPLACED_AFTER_S, replaced_after_s),
         first_numbers={
-            spec.name: spec.most_processes(config)
-            for spec in ROLES.values()
-            if PARENT_PID_VARIABLE in os.environ
+            spec.name: spec.most_processes(config) for spec in ROLES.values() if not context.by_hand
         },
     )
 
 
 def _send(server: Server, messages: list[OutgoingMessage]) -> None:
     for message in messages:
-        server.send(message.routing_id, message.message)
+        server.send(message.address, message.message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ import zmq
 
 from aclearn.config import Config
 from aclearn.errors import ConfigError
-from aclearn.launch import StopFlag
+from aclearn.launch import PARENT_PID_VARIABLE, StopFlag
 from aclearn.runs import RunFolder
 from aclearn.types import EnvSpec
 from aclearn.wire import (
@@ -62,6 +63,10 @@ class RoleContext:
         contained: whether it is the only process of its container: a signal to it is not meant for
             the run, and its output is what the user watches.
         number_given: whether the monitor handed out `index`, and may give another one.
+        by_hand: whether somebody started it alone: no parent shows the run.
+        inline: whether whoever steps it is its only thread; it starts none.
+        clock: monotonic seconds; all that depends on time goes by it, but for what is measured.
+        cpu_clock: seconds of a core that the process has used.
     """
 
     role: str
@@ -76,6 +81,10 @@ class RoleContext:
     note: str = ""
     contained: bool = False
     number_given: bool = False
+    by_hand: bool = field(default_factory=lambda: PARENT_PID_VARIABLE not in os.environ)
+    inline: bool = False
+    clock: Callable[[], float] = time.monotonic
+    cpu_clock: Callable[[], float] = time.process_time
     incarnation: str = field(default_factory=new_incarnation)
     zmq_context: zmq.Context[zmq.Socket[bytes]] = field(default_factory=zmq.Context)
 
@@ -151,7 +160,7 @@ class RoleContext:
     def join(
         self, heartbeat: Callable[[], Heartbeat], endpoints: Mapping[str, str] | None = None
     ) -> MonitorClient:
-        """This role's client of the monitor, for a `with` block around the role's loop.
+        """This role's client of the monitor.
 
         Args:
             heartbeat: makes the next heartbeat.
@@ -165,6 +174,7 @@ class RoleContext:
             stop=self.stop,
             health=self.health,
             number_given=self.number_given,
+            clock=self.clock,
         )
 
     def close(self) -> None:

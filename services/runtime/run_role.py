@@ -18,6 +18,7 @@ from services.runtime.monitor_client import NumberTaken, exit_status
 from services.runtime.preflight import check_role
 from services.runtime.role_context import RoleContext
 from services.runtime.role_folder import role_folder
+from services.runtime.role_loop import run_to_end
 from services.runtime.role_name import ask_number, number_in
 from services.runtime.socket_directory import remove_if_orphaned
 
@@ -99,5 +100,5 @@ def _run(context: RoleContext, spec: RoleSpec) -> int:
         context.health.name = context.name
     if spec is not MONITOR:  # which stays small
         keep_freed_memory()
-    run = pkgutil.resolve_name(spec.entry_point)
-    return int(run(context))
+    made = pkgutil.resolve_name(spec.entry_point)(context)
+    return made if isinstance(made, int) else run_to_end(made)
