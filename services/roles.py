@@ -126,7 +126,7 @@ MONITOR: RoleSpec = RoleSpec(
 )
 TRAINER: RoleSpec = RoleSpec(
     "trainer",
-    "services.trainer.main:run_trainer",
+    "services.trainer.main:TrainerRole",
     endpoints=("unrolls", "weights", "shared_weights"),
     needs_folder=True,
     check="services.runtime.preflight:check_trainer",

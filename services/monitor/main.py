@@ -191,4 +191,4 @@ def _open_registry(context: RoleContext) -> Registry:
 
 def _send(server: Server, messages: list[OutgoingMessage]) -> None:
     for message in messages:
-        server.send(message.address, message.message)
+        server.send(message.routing_id, message.message)

@@ -1,4 +1,4 @@
-"""Worker threads of one role, whose number changes while they run."""
+"""Workers of one role, whose number changes while they run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from aclearn.telemetry import ThreadMeters, WaitMeter, measure_here
 
@@ -20,6 +21,16 @@ MOST_FAILURES = 3
 Step = Callable[[WaitMeter], bool]
 
 
+@dataclass(eq=False)
+class _Worker:
+    index: int
+    meter: WaitMeter
+    step: Step | None = None
+    ready: bool = False  # made and past its first step
+    failures: int = 0  # in a row
+    thread: threading.Thread | None = None
+
+
 class WorkerPool:
     """Threads that repeat a step each. A failed step is counted and the worker is replaced.
 
@@ -32,6 +43,7 @@ class WorkerPool:
         make_step: makes the step of a new worker, in the worker's thread.
         name: of the threads.
         clock: seconds, for the shares of waiting.
+        inline: there are no threads; `step` lets each worker make a step, which must not wait.
 
     Attributes:
         failures: steps that raised.
@@ -43,11 +55,11 @@ class WorkerPool:
         *,
         name: str,
         clock: Callable[[], float] = time.perf_counter,
+        inline: bool = False,
     ) -> None:
-        self._make_step, self._name, self._clock = make_step, name, clock
+        self._make_step, self._name, self._inline = make_step, name, inline
         self._lock = threading.Lock()
-        self._threads: dict[int, threading.Thread] = {}
-        self._ready: set[int] = set()
+        self._workers: dict[int, _Worker] = {}
         self._wanted = 0
         self._closed = False
         self._in_a_row = 0
@@ -64,7 +76,7 @@ class WorkerPool:
     def running(self) -> int:
         """How many workers work: made and past their first step, and not ended yet."""
         with self._lock:
-            return len(self._ready)
+            return sum(worker.ready for worker in self._workers.values())
 
     def resize(self, count: int) -> None:
         """Have `count` workers from now on; none once closed. Never blocks.
@@ -77,12 +89,22 @@ class WorkerPool:
         with self._lock:
             self._wanted = count = 0 if self._closed else count
             for index in range(count):
-                if index not in self._threads:
-                    thread = threading.Thread(
-                        target=self._run, args=(index,), name=f"{self._name}-{index}", daemon=True
-                    )
-                    self._threads[index] = thread
-                    thread.start()
+                if index not in self._workers:
+                    worker = self._workers[index] = _Worker(index, self._meters.meter())
+                    if not self._inline:
+                        worker.thread = threading.Thread(
+                            target=self._run, args=(worker,), name=self._name_of(worker)
+                        )
+                        worker.thread.daemon = True
+                        worker.thread.start()
+
+    def step(self) -> None:
+        """Where there are no threads, let each worker make a step; then as `check`."""
+        if self._inline:
+            for _, worker in sorted(self._workers.items()):
+                if self._goes_on(worker):
+                    self._turn(worker)
+        self.check()
 
     def check(self) -> None:
         """Raise what ended the pool, if anything has."""
@@ -104,49 +126,48 @@ class WorkerPool:
         deadline = time.monotonic() + timeout_s
         with self._lock:
             self._closed, self._wanted = True, 0
-            threads = list(self._threads.values())
+            threads = [worker.thread for worker in self._workers.values() if worker.thread]
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
 
-    def _run(self, index: int) -> None:
-        meter = self._meters.meter()
-        measure_here(meter)
-        step: Step | None = None
-        ready, failures = False, 0
-        while self._goes_on(index, meter):
-            try:
-                step = step or self._make_step()
-                worked = step(meter)
-            except Exception as error:
-                step, ready = None, False
-                failures += 1
-                self._failed(index, error, failures)
-            else:
-                if worked:
-                    self._in_a_row = failures = 0
-                if not ready:
-                    ready = True
-                    with self._lock:
-                        self._ready.add(index)
+    def _name_of(self, worker: _Worker) -> str:
+        return f"{self._name}-{worker.index}"
 
-    def _goes_on(self, index: int, meter: WaitMeter) -> bool:
+    def _run(self, worker: _Worker) -> None:
+        while self._goes_on(worker):
+            self._turn(worker)
+
+    def _turn(self, worker: _Worker) -> None:
+        measure_here(worker.meter)
+        try:
+            worker.step = worker.step or self._make_step()
+            worked = worker.step(worker.meter)
+        except Exception as error:
+            worker.step = None
+            self._failed(worker, error)
+        else:
+            if worked:
+                self._in_a_row = worker.failures = 0
+            worker.ready = True
+
+    def _goes_on(self, worker: _Worker) -> bool:
         with self._lock:
-            if index < self._wanted and self._fatal is None:
+            if worker.index < self._wanted and self._fatal is None:
                 return True
-            # under the lock: `resize` either still counts on this thread or starts another one
-            del self._threads[index]
-            self._ready.discard(index)
-            self._meters.retire(meter)
+            # under the lock: `resize` either still counts on this worker or makes another one
+            del self._workers[worker.index]
+            self._meters.retire(worker.meter)
             return False
 
-    def _failed(self, index: int, error: Exception, its_failures: int) -> None:
-        _LOGGER.exception("event=worker_failed worker=%s", threading.current_thread().name)
+    def _failed(self, worker: _Worker, error: Exception) -> None:
+        _LOGGER.exception("event=worker_failed worker=%s", self._name_of(worker))
         with self._lock:
-            self._ready.discard(index)
+            worker.ready = False
+            worker.failures += 1
             self.failures += 1
             self._in_a_row += 1
-            if max(self._in_a_row, its_failures) >= MOST_FAILURES:
+            if max(self._in_a_row, worker.failures) >= MOST_FAILURES:
                 self._fatal = error
 
 

@@ -1,17 +1,14 @@
-"""The trainer's process: the sockets' thread, the training queue, and workers that empty it."""
+"""The trainer: its sockets, the training queue, workers that empty it, and checkpoints."""
 
 from __future__ import annotations
 
 import logging
-import os
 import time
 
 from aclearn.errors import LearningLost
-from aclearn.launch import PARENT_PID_VARIABLE
 from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
 from aclearn.telemetry import WaitMeter
 from aclearn.types import Unroll
-from services.runtime.monitor_client import exit_status
 from services.runtime.policy_factory import architecture_of
 from services.runtime.role_context import RoleContext
 from services.runtime.worker_pool import Step, WantedWorkers, WorkerPool
@@ -23,20 +20,25 @@ from services.trainer.weight_sharing import allocator_for, post_weights
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Longest wait of a worker for unrolls before it looks whether it is still wanted, and of the
-#: process before it looks whether a checkpoint is due.
+#: Longest wait of a worker for unrolls before it looks whether it is still wanted.
 _LOOK_EVERY_S = 0.1
 #: Seconds that the workers' last updates may take, and the goodbye to the monitor.
 _LAST_UPDATE_WITHIN_S, _CLOSE_WITHIN_S = 5.0, 3.0
 
 
-def make_step(trainer: Trainer, queue: TrainingQueue[Unroll], unrolls_per_batch: int) -> Step:
-    """A worker's step: take a batch from the queue, learn from it. Waits at most a moment."""
+def make_step(
+    trainer: Trainer,
+    queue: TrainingQueue[Unroll],
+    unrolls_per_batch: int,
+    *,
+    timeout_s: float = _LOOK_EVERY_S,
+) -> Step:
+    """A worker's step: take a batch from the queue, learn from it. Waits at most `timeout_s`."""
     worker = trainer.learner.make_worker()
 
     def step(meter: WaitMeter) -> bool:
         with meter.waiting("unrolls"):
-            unrolls = queue.take(unrolls_per_batch, timeout_s=_LOOK_EVERY_S)
+            unrolls = queue.take(unrolls_per_batch, timeout_s=timeout_s)
         if unrolls:
             trainer.learn(unrolls, worker)
         return bool(unrolls)
@@ -44,89 +46,119 @@ def make_step(trainer: Trainer, queue: TrainingQueue[Unroll], unrolls_per_batch:
     return step
 
 
-def run_trainer(context: RoleContext) -> int:
-    """Run the trainer until it is told to stop; its last act is a checkpoint. Its exit status."""
-    config, folder, spec = context.config, context.folder, context.env_spec
-    if folder is None or spec is None:
-        raise ValueError("the trainer needs a run folder and must know what environments look like")
-    architecture = architecture_of(config, spec)
-    store = ParameterStore()
-    trainer = Trainer(config, spec, architecture, store)
-    checkpoints = TrainerCheckpoints(trainer, folder, config.run)
-    checkpoints.resume()
-    checkpoints.claim_generation()
-    posted = post_weights(allocator_for(config, trainer.device), architecture, context.monitor)
-    if posted is not None:
-        trainer.buffer = posted.buffer
-    trainer.publish()
-    queue = TrainingQueue[Unroll](
-        max_bytes=config.trainer.queue_bytes,
-        max_items=config.trainer.queue_batches * config.trainer.unrolls_per_batch,
-        batch_items=config.trainer.unrolls_per_batch,
-    )
-    pool = WorkerPool(
-        lambda: make_step(trainer, queue, config.trainer.unrolls_per_batch), name="trainer"
-    )
-    wanted = WantedWorkers(pool)
-    failures: list[BaseException] = []
+class TrainerRole:
+    """The trainer until it is told to stop; its last act is a checkpoint."""
 
-    front = TrainerServer(
-        context,
-        admission=trainer.admission,
-        queue=queue,
-        store=store,
-        recent=RecentObservations(spec.observation, seed=config.run.seed),
-        heartbeat_fields=checkpoints.heartbeat_fields,
-        on_failure=failures.append,
-        workers=wanted,
-        buffer=None if posted is None else posted.endpoint,
-    )
-    pool.resize(config.trainer.workers)
-    front.start()
-    # by hand: there is no parent that tells the user
-    by_hand, told = PARENT_PID_VARIABLE not in os.environ, False
-    try:
-        while not context.stop and front.stop_reason is None and not failures:
-            time.sleep(_LOOK_EVERY_S)
-            pool.check()
-            for mean in front.take_best_means():
-                checkpoints.offer_best(mean)
-            checkpoints.write_if_due()
-            if by_hand and not told and trainer.admission.reached is not None:
-                told = True
-                _LOGGER.info(
-                    "event=bound_reached bound=run.%s detail='waits for the monitor to end the "
-                    "run; a monitor that was started without this bound does not'",
-                    trainer.admission.reached,
-                )
-        if failures:
-            raise RuntimeError("the thread of the trainer's sockets died") from failures[0]
-    finally:
-        left = queue.close()
-        ended = pool.close(_LAST_UPDATE_WITHIN_S)
-        for unroll in left:
-            trainer.admission.dropped("shutdown", int(unroll.valid.sum()))
-        for mean in (
-            front.take_best_means() if ended else ()
-        ):  # a thread that hangs may hold the weights
-            checkpoints.offer_best(mean)
-        checkpoints.write()
-        if not ended:
-            unsaved = checkpoints.heartbeat_fields()["counters"]["unsaved_updates"]
-            _LOGGER.error("event=worker_hangs unsaved_updates=%d", unsaved)
-        front.close(_CLOSE_WITHIN_S)
-        if (
-            posted is not None and ended
-        ):  # a thread that hangs may still post; it ends with the process
-            posted.close()
-    if by_hand:
-        last = checkpoints.heartbeat_fields()
-        lost = lost_learning(
-            folder,
-            updates=last["counters"]["updates"],
-            unsaved_steps=last["counters"]["unsaved_steps"],
-            error=last["note"],
+    def __init__(self, context: RoleContext) -> None:
+        config, folder, spec = context.config, context.folder, context.env_spec
+        if folder is None or spec is None:
+            raise ValueError(
+                "the trainer needs a run folder and must know what environments look like"
+            )
+        self._context, self._folder = context, folder
+        architecture = architecture_of(config, spec)
+        store = ParameterStore()
+        self._trainer = trainer = Trainer(config, spec, architecture, store)
+        self._checkpoints = TrainerCheckpoints(trainer, folder, config.run, clock=context.clock)
+        self._checkpoints.resume()
+        self._checkpoints.claim_generation()
+        self._posted = None
+        if not context.inline:
+            allocate = allocator_for(config, trainer.device)
+            self._posted = post_weights(allocate, architecture, context.monitor)
+        if self._posted is not None:
+            trainer.buffer = self._posted.buffer
+        trainer.publish()
+        size = config.trainer.unrolls_per_batch
+        self._queue = queue = TrainingQueue[Unroll](
+            max_bytes=config.trainer.queue_bytes,
+            max_items=config.trainer.queue_batches * size,
+            batch_items=size,
         )
-        if lost is not None:
-            raise LearningLost(lost)
-    return exit_status(context.stop, run_is_over=front.run_is_over)
+        timeout_s = 0.0 if context.inline else _LOOK_EVERY_S
+        self._pool = WorkerPool(
+            lambda: make_step(trainer, queue, size, timeout_s=timeout_s),
+            name="trainer",
+            inline=context.inline,
+        )
+        self._server = TrainerServer(
+            context,
+            admission=trainer.admission,
+            queue=queue,
+            store=store,
+            recent=RecentObservations(spec.observation, seed=config.run.seed),
+            heartbeat_fields=self._checkpoints.heartbeat_fields,
+            workers=WantedWorkers(self._pool),
+            buffer=None if self._posted is None else self._posted.endpoint,
+        )
+        self._pool.resize(config.trainer.workers)
+        if not context.inline:
+            self._server.start()
+        self._stopped = self._told = False
+
+    @property
+    def exit_status(self) -> int:
+        """0 where the monitor said that the run is over, else the signal's."""
+        return self._server.exit_status
+
+    def step(self, timeout_s: float) -> bool:
+        """As `Role.step`: look after the workers and write the checkpoints that are due.
+
+        Raises:
+            RuntimeError: workers failed three times in a row, or the thread of the sockets died.
+        """
+        if self._context.inline:
+            self._server.step(timeout_s)
+        else:
+            time.sleep(timeout_s)
+        if self._server.failure is not None:
+            raise RuntimeError("the thread of the trainer's sockets died") from self._server.failure
+        self._pool.step()
+        self._offer_best()
+        self._checkpoints.write_if_due()
+        # by hand: there is no parent that tells the user
+        reached = self._trainer.admission.reached
+        if self._context.by_hand and not self._told and reached is not None:
+            self._told = True
+            _LOGGER.info(
+                "event=bound_reached bound=run.%s detail='waits for the monitor to end the "
+                "run; a monitor that was started without this bound does not'",
+                reached,
+            )
+        self._stopped = bool(self._context.stop) or self._server.stop_reason is not None
+        return not self._stopped
+
+    def close(self) -> None:
+        """End the workers, write the last checkpoint, say goodbye.
+
+        Raises:
+            LearningLost: the checkpoint could not be written, and no parent looks for it.
+        """
+        left = self._queue.close()
+        ended = self._pool.close(_LAST_UPDATE_WITHIN_S)
+        for unroll in left:
+            self._trainer.admission.dropped("shutdown", int(unroll.valid.sum()))
+        if ended:  # a thread that hangs may hold the weights
+            self._offer_best()
+        self._checkpoints.write()
+        last = self._checkpoints.heartbeat_fields()
+        counters = last["counters"]
+        if not ended:
+            unsaved = counters["unsaved_updates"]
+            _LOGGER.error("event=worker_hangs unsaved_updates=%d", unsaved)
+        self._server.close(_CLOSE_WITHIN_S)
+        if self._posted is not None and ended:  # a thread that hangs may still post
+            self._posted.close()
+        if self._context.by_hand and self._stopped:
+            lost = lost_learning(
+                self._folder,
+                updates=counters["updates"],
+                unsaved_steps=counters["unsaved_steps"],
+                error=last["note"],
+            )
+            if lost is not None:
+                raise LearningLost(lost)
+
+    def _offer_best(self) -> None:
+        for mean in self._server.take_best_means():
+            self._checkpoints.offer_best(mean)

@@ -1,6 +1,7 @@
-"""The trainer's sockets, in their own thread: unrolls in, weights out, heartbeats to the monitor.
+"""The trainer's sockets: unrolls in, weights out, heartbeats to the monitor.
 
-The learner's thread is busy for a whole update at a time; this one answers at once.
+In a process they have a thread of their own: a worker is busy for a whole update at a time, this
+thread answers at once.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from aclearn.wire import (
     Weights,
     WeightsRequest,
 )
-from services.runtime.monitor_client import MonitorClient
 from services.runtime.role_context import RoleContext
 from services.runtime.role_metrics import RoleMetrics
 from services.runtime.shared_weights import SHARED_WEIGHTS
@@ -37,14 +37,14 @@ from services.trainer.admission import UnrollAdmission
 _MOST_OBSERVATIONS = 512
 #: Most mean returns that wait for the trainer to look at them.
 _MOST_MEANS = 64
-#: Longest sleep of the thread while messages wake it, and while the training queue is full:
+#: Longest wait of the thread while messages wake it, and while the training queue is full:
 #: then it is how late the thread sees that there is room again.
-_LOOK_EVERY_MS = 50
-_LOOK_EVERY_WHILE_FULL_MS = 5
+_LOOK_EVERY_S = 0.05
+_LOOK_EVERY_WHILE_FULL_S = 0.005
 
 
 class TrainerServer:
-    """Owns the sockets.
+    """Owns the sockets. `step` belongs to one thread: that of `start`, or the trainer's only one.
 
     An unroll is read only when the training queue has room for it: that is the back-pressure,
     since an actor waits for its acknowledgements.
@@ -55,11 +55,12 @@ class TrainerServer:
         queue: of the admitted unrolls.
         store: of the published weights.
         recent: what actors visited lately, for compressors.
-        heartbeat_fields: what the trainer says of itself; called in this thread.
-        workers: follow the number that the monitor wants, in this thread, which no checkpoint
-            holds up.
+        heartbeat_fields: what the trainer says of itself; called by `step`.
+        workers: follow the number that the monitor wants; here, where no checkpoint holds them up.
         buffer: endpoint of the buffer that weights are posted on, if there is one.
-        on_failure: called when the thread dies of an exception.
+
+    Attributes:
+        failure: the exception of which the thread died.
     """
 
     def __init__(
@@ -71,30 +72,42 @@ class TrainerServer:
         store: ParameterStore,
         recent: RecentObservations,
         heartbeat_fields: Callable[[], dict[str, Any]],
-        on_failure: Callable[[BaseException], None],
         workers: WantedWorkers,
         buffer: str | None = None,
     ) -> None:
-        self._context, self._admission, self._queue, self._store = context, admission, queue, store
-        self._recent = recent
-        self._heartbeat_fields, self._on_failure = heartbeat_fields, on_failure
+        self._admission, self._queue, self._store = admission, queue, store
+        self._recent, self._heartbeat_fields = recent, heartbeat_fields
         self._workers = workers
-        self._closing = threading.Event()
         # bound here, so that an address that cannot be bound fails the start
         ports = context.config.network.ports
         self._unrolls, unrolls = context.serve((Unroll,), ports.unrolls)
         asked = (WeightsRequest, ObservationsRequest)
         self._weights, weights = context.serve(asked, ports.weights)
-        self._endpoints = {"unrolls": unrolls, "weights": weights}
+        endpoints = {"unrolls": unrolls, "weights": weights}
         if buffer is not None:
-            self._endpoints[SHARED_WEIGHTS] = buffer
-        self._thread = threading.Thread(target=self._run, name="trainer-sockets", daemon=True)
+            endpoints[SHARED_WEIGHTS] = buffer
         self._meter = WaitMeter()
         self._metrics = RoleMetrics(self._meter, [self._unrolls, self._weights], workers)
-        self.stop_reason: str | None = None
-        #: Whether the monitor said that the run is over.
-        self.run_is_over = False
+        self._monitor = context.join(self.heartbeat, endpoints)
+        self._while_full, self._reading = zmq.Poller(), zmq.Poller()
+        for poller in (self._while_full, self._reading):
+            poller.register(self._weights.socket, zmq.POLLIN)
+            poller.register(self._monitor.socket, zmq.POLLIN)
+        self._reading.register(self._unrolls.socket, zmq.POLLIN)
         self._best_means: deque[float] = deque(maxlen=_MOST_MEANS)
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.failure: BaseException | None = None
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the monitor stops the trainer; None while it does not."""
+        return self._monitor.stop_reason
+
+    @property
+    def exit_status(self) -> int:
+        """As `MonitorClient.exit_status`."""
+        return self._monitor.exit_status
 
     def take_best_means(self) -> Iterator[float]:
         """The mean returns above the best checkpoint's that the monitor has told of meanwhile."""
@@ -102,13 +115,17 @@ class TrainerServer:
             yield self._best_means.popleft()
 
     def start(self) -> None:
-        """Start the thread; the sockets belong to it from now on."""
+        """Step in a thread of its own; the sockets belong to it from now on."""
+        self._thread = threading.Thread(target=self._run, name="trainer-sockets", daemon=True)
         self._thread.start()
 
     def close(self, timeout_s: float) -> None:
-        """Say goodbye to the monitor and end the thread."""
+        """Say goodbye to the monitor and close the sockets; ends the thread, if there is one."""
         self._closing.set()
-        self._thread.join(timeout_s)
+        if self._thread is None:
+            self._leave()
+        else:
+            self._thread.join(timeout_s)
 
     def heartbeat(self) -> Heartbeat:
         """What the trainer says of itself; for the thread of the sockets."""
@@ -116,50 +133,42 @@ class TrainerServer:
         fields["gauges"]["queue_fill"] = self._queue.fill
         return self._metrics.heartbeat(**fields)
 
+    def step(self, timeout_s: float) -> None:
+        """Answer what has come, waiting up to `timeout_s` for the first message."""
+        with self._meter.waiting("messages"):
+            if self._queue.full:
+                self._while_full.poll(round(1000 * min(timeout_s, _LOOK_EVERY_WHILE_FULL_S)))
+            else:
+                self._reading.poll(round(1000 * timeout_s))
+        with self._meter.part("wire"):
+            for routing_id, envelope in self._weights.receive(0.0):
+                self._answer_weights(routing_id, envelope)
+        while not self._queue.full:
+            with self._meter.part("decode"):
+                received = self._unrolls.receive(0.0, limit=1)
+                for routing_id, envelope in received:
+                    self._take_unroll(routing_id, envelope)
+            if not received:
+                break
+        with self._meter.part("wire"):
+            self._monitor.tick()
+        if (mean := self._monitor.take_best_mean()) is not None:
+            self._best_means.append(mean)
+        self._workers.follow(self._monitor.workers)
+
     def _run(self) -> None:
         try:
-            self._serve()
+            while not self._closing.is_set():
+                self.step(_LOOK_EVERY_S)
+            self._leave()
         except BaseException as error:
-            self._on_failure(error)
+            self.failure = error
             raise
 
-    def _serve(self) -> None:
-        with self._context.join(self.heartbeat, self._endpoints) as monitor:
-            self._answer(monitor)
+    def _leave(self) -> None:
+        self._monitor.leave()
         self._unrolls.close()
         self._weights.close()
-
-    def _answer(self, monitor: MonitorClient) -> None:
-        poller = zmq.Poller()
-        poller.register(self._weights.socket, zmq.POLLIN)
-        poller.register(monitor.socket, zmq.POLLIN)
-        reading = False
-        while not self._closing.is_set():
-            if reading != (not self._queue.full):
-                reading = not reading
-                if reading:
-                    poller.register(self._unrolls.socket, zmq.POLLIN)
-                else:
-                    poller.unregister(self._unrolls.socket)
-            with self._meter.waiting("messages"):
-                poller.poll(_LOOK_EVERY_MS if reading else _LOOK_EVERY_WHILE_FULL_MS)
-            with self._meter.part("wire"):
-                for routing_id, envelope in self._weights.receive(0.0):
-                    self._answer_weights(routing_id, envelope)
-            while not self._queue.full:
-                with self._meter.part("decode"):
-                    received = self._unrolls.receive(0.0, limit=1)
-                    for routing_id, envelope in received:
-                        self._take_unroll(routing_id, envelope)
-                if not received:
-                    break
-            with self._meter.part("wire"):
-                monitor.tick()
-            if (mean := monitor.take_best_mean()) is not None:
-                self._best_means.append(mean)
-            self.run_is_over = monitor.run_is_over
-            self.stop_reason = monitor.stop_reason
-            self._workers.follow(monitor.workers)
 
     def _answer_weights(self, routing_id: bytes, envelope: Envelope) -> None:
         request = envelope.message

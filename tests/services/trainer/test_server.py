@@ -42,7 +42,6 @@ class Front:
             max_lag_versions=5,
         )
         self.store.publish(PolicyVersion(0, 1), {"a": np.ones(2, np.float32)})
-        self.failures: list[BaseException] = []
         self.wishes: list[int | None] = []
         workers = WantedWorkers(WorkerPool(lambda: lambda meter: False, name="trainer"))
         workers.follow = self.wishes.append
@@ -53,7 +52,6 @@ class Front:
             store=self.store,
             recent=RecentObservations(tools.flat_unrolls.env.observation),
             heartbeat_fields=lambda: {"counters": {}, "gauges": {}},
-            on_failure=self.failures.append,
             workers=workers,
         )
         self.front.start()
@@ -86,7 +84,7 @@ def front(roles, tools):
     front = Front(roles, tools, room=2)
     yield front
     front.front.close(5.0)
-    assert front.failures == []
+    assert front.front.failure is None
 
 
 def _numbers(front) -> tuple[int, int, int]:
