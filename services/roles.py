@@ -43,6 +43,7 @@ class RoleSpec:
         check: "module:function" that takes a `RoleContext` and raises `AclearnError` where this
             machine cannot run the role; empty where there is nothing to check.
         threads: of the CPU that one process computes with (OMP_NUM_THREADS).
+        nice: how far its process lowers its priority where cores are scarce.
         imports_torch: whether its process may load torch.
         tuned_processes: the tuner's count of its processes; empty where it has none.
         tuned_workers: the tuner's count of the workers of a process; empty where it has none.
@@ -62,6 +63,7 @@ class RoleSpec:
     environments: Callable[[Config], int] = _one
     check: str = ""
     threads: Callable[[Config], int] = _one
+    nice: Callable[[Config], int] = lambda _: 0
     imports_torch: Callable[[Config], bool] = lambda _: False
     tuned_processes: str = ""
     tuned_workers: str = ""
@@ -147,11 +149,12 @@ PREDICTOR: RoleSpec = RoleSpec(
 )
 COMPRESSOR: RoleSpec = RoleSpec(
     "compressor",
-    "services.compressor.main:run_compressor",
+    "services.compressor.main:make_compressor",
     processes_key="compressor.processes",
     unused=_no_compressor,
     endpoints=("artifacts",),
     needs=lambda _: (TRAINER.name,),
+    nice=lambda config: config.actors.nice,
     imports_torch=lambda _: True,
 )
 ACTOR: RoleSpec = RoleSpec(
@@ -160,6 +163,7 @@ ACTOR: RoleSpec = RoleSpec(
     processes_key="actors.processes",
     needs=_needed_by_actors,
     environments=lambda config: config.actors.groups * config.actors.envs_per_group,
+    nice=lambda config: config.actors.nice,
     imports_torch=lambda config: (
         config.actors.inference == "local" and _runs_torch(config, config.actors.runtime)
     ),

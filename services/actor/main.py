@@ -6,7 +6,6 @@ import numpy as np
 
 from aclearn.config import ActorsConfig
 from aclearn.distributions import distribution_of
-from aclearn.launch import lower_priority
 from aclearn.policies import Architecture
 from aclearn.rollout import UnrollCounter
 from aclearn.telemetry import WaitMeter
@@ -52,7 +51,6 @@ def run_actor(context: RoleContext) -> int:
         EnvironmentFailure: the environments cannot be made or have failed too often.
     """
     config = context.config
-    lower_priority(config.actors.nice)
     groups = make_groups(config, actor_index=context.index, restarts=context.restarts)
     meter = WaitMeter()
     unrolls = unroll_spec_of(config, groups[0].env.spec)

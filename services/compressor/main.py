@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from aclearn.launch import lower_priority
 from aclearn.types import OBSERVATION, PolicyVersion
 from aclearn.wire import (
     ArtifactRequest,
@@ -19,10 +18,9 @@ from services.runtime.monitor_client import MonitorClient
 from services.runtime.peer_link import PeerLink
 from services.runtime.policy_factory import architecture_of, make_chain
 from services.runtime.role_context import RoleContext
+from services.runtime.role_loop import MonitoredRole, Role
 from services.runtime.role_metrics import RoleMetrics
 
-#: Longest wait for a request before the compressor looks at everything else.
-_LOOK_EVERY_S = 0.02
 #: Share of the kept observations that one request brings.
 _OBSERVATIONS_SHARE = 0.25
 
@@ -51,8 +49,8 @@ def refresh(
         cpu_budget.done(cpu_clock())
 
 
-def run_compressor(context: RoleContext) -> int:
-    """Run one compressor until it is told to stop; its exit status.
+def make_compressor(context: RoleContext) -> Role:
+    """One compressor.
 
     Raises:
         ChainError: the chain cannot work for this policy.
@@ -60,18 +58,18 @@ def run_compressor(context: RoleContext) -> int:
     config = context.config
     architecture = architecture_of(config, context.env_spec)
     chain = make_chain(config, architecture)
-    lower_priority(config.actors.nice)
     seed = config.run.seed * 1009 + context.index
-    compressor = Compressor(chain, architecture, config.compressor, seed=seed)
+    compressor = Compressor(chain, architecture, config.compressor, seed=seed, clock=context.clock)
     server, endpoint = context.serve((ArtifactRequest,), config.network.ports.artifacts)
     kept = config.compressor.observations + config.compressor.fidelity_observations
-    line = TrainerClient(
+    trainer = TrainerClient(
         PeerLink(context, "weights"),
         observations=max(1, round(kept * _OBSERVATIONS_SHARE)),
         observations_every_s=config.compressor.observations_every_s,
+        clock=context.clock,
     )
     cpu_budget = CpuBudget(every_s=config.compressor.every_s, cpu_share=config.compressor.cpu_share)
-    cpu_share = CpuShare()
+    cpu_share = CpuShare(context.clock, context.cpu_clock)
     metrics = RoleMetrics(compressor.meter, [server])
     sent = 0
 
@@ -81,8 +79,17 @@ def run_compressor(context: RoleContext) -> int:
         fields["gauges"]["cpu_share"] = cpu_share.take()
         return metrics.heartbeat(**fields)
 
-    with context.join(heartbeat, {"artifacts": endpoint}) as monitor:
-        while monitor.goes_on(compressor.meter):
-            sent += serve_artifacts(server, compressor, _LOOK_EVERY_S)
-            refresh(compressor, line, cpu_budget, monitor)
-    return monitor.exit_status
+    def work(timeout_s: float) -> None:
+        nonlocal sent
+        sent += serve_artifacts(server, compressor, timeout_s)
+        refresh(
+            compressor,
+            trainer,
+            cpu_budget,
+            monitor,
+            clock=context.clock,
+            cpu_clock=context.cpu_clock,
+        )
+
+    monitor = context.join(heartbeat, {"artifacts": endpoint})
+    return MonitoredRole(monitor, compressor.meter, work)

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from typing import NoReturn
 
 from aclearn.config import Config
-from aclearn.launch import RESTARTS_VARIABLE, StopFlag, allow_many_connections
+from aclearn.launch import RESTARTS_VARIABLE, StopFlag, allow_many_connections, lower_priority
 from aclearn.launch.resources import keep_freed_memory
 from services.roles import MONITOR, RoleSpec
 from services.runtime.health import open_health
@@ -100,5 +100,7 @@ def _run(context: RoleContext, spec: RoleSpec) -> int:
         context.health.name = context.name
     if spec is not MONITOR:  # which stays small
         keep_freed_memory()
-    made = pkgutil.resolve_name(spec.entry_point)(context)
+    make = pkgutil.resolve_name(spec.entry_point)
+    lower_priority(spec.nice(context.config))
+    made = make(context)
     return made if isinstance(made, int) else run_to_end(made)
