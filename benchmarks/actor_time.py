@@ -43,6 +43,7 @@ from services.actor.env_groups import make_groups
 from services.actor.unroll_sender import UnrollSender
 from services.runtime.policy_client import PolicyClient
 from services.runtime.policy_factory import make_runtime
+from services.runtime.role_loop import STEP_WITHIN_S
 
 EAGER = "eager fp32"
 RUNTIMES = {EAGER: "torch", "ONNX fp32": "onnx"}
@@ -156,8 +157,7 @@ class Measured:
 
     def __init__(self, load: Callable[[int], PolicySnapshot], *, envs: int, index: int) -> None:
         config = config_from_yaml(_CONFIG.format(envs=envs))
-        self._meter, self._seconds = WaitMeter(), 0.0
-        self._begun: tuple[float, int, dict[str, float]] | None = None
+        self._meter = WaitMeter()
         [self._group] = make_groups(config, actor_index=index)
         trainer: Any = Sink()
         policies: Any = Sink()  # which nobody has to ask
@@ -179,17 +179,17 @@ class Measured:
                 max_in_flight=config.actors.max_in_flight_unrolls,
                 meter=self._meter,
             ),
-            proceed=self._proceed,
             meter=self._meter,
         )
 
     def step_us(self, seconds: float) -> dict[str, float]:
         """Microseconds of an agent step over so many seconds, by part, and under "total" all."""
-        self._begun, self._seconds = None, seconds
-        self.actor.run()
-        if self._begun is None or self._client.refused or not self._client.swaps:
+        self.actor.step(STEP_WITHIN_S)  # the very first one resets the environments
+        at_s, steps, parts = time.perf_counter(), self.actor.env_steps, self._meter.parts()
+        while time.perf_counter() - at_s < seconds:
+            self.actor.step(STEP_WITHIN_S)
+        if self._client.refused or not self._client.swaps:
             raise RuntimeError(f"policies were refused: {self._client.gauges()}")
-        at_s, steps, parts = self._begun
         now = self._meter.parts()
         total_s, taken = time.perf_counter() - at_s, self.actor.env_steps - steps
         spent = {name: now[name] - parts.get(name, 0.0) for name in now}
@@ -198,13 +198,6 @@ class Measured:
     def close(self) -> None:
         """Close the environments."""
         self._group.env.close()
-
-    def _proceed(self) -> bool:
-        now = time.perf_counter()
-        if self._begun is None:  # what was before is the reset
-            self._begun = now, self.actor.env_steps, self._meter.parts()
-        # no step may be on its way when the next round resets the environments
-        return now - self._begun[0] < self._seconds or self._group.choice is not None
 
 
 def main() -> None:

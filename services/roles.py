@@ -159,7 +159,7 @@ COMPRESSOR: RoleSpec = RoleSpec(
 )
 ACTOR: RoleSpec = RoleSpec(
     "actor",
-    "services.actor.main:run_actor",
+    "services.actor.main:make_actor",
     processes_key="actors.processes",
     needs=_needed_by_actors,
     environments=lambda config: config.actors.groups * config.actors.envs_per_group,

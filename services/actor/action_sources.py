@@ -15,12 +15,9 @@ from aclearn.types import ActionBatch, State
 from aclearn.types.env_spec import Observations
 from services.runtime.policy_client import PolicyClient
 
-#: Longest wait between two looks at everything else.
-_LOOK_EVERY_S = 0.02
-
 
 class ActionSource(Protocol):
-    """Actions for groups of environments: `request`, then `collect`."""
+    """Actions for groups of environments: `request`, then `take` until they are there."""
 
     predictions: int
 
@@ -30,8 +27,8 @@ class ActionSource(Protocol):
     def request(self, group: int, observations: Observations, state: State) -> None:
         """Ask for actions for a group's observations, leaf → `[B, *shape]`, and state."""
 
-    def collect(self, group: int, proceed: Callable[[], bool]) -> ActionBatch | None:
-        """The actions of the group's last request; None when `proceed` said to stop."""
+    def take(self, group: int, timeout_s: float) -> ActionBatch | None:
+        """The actions of the group's last request; None if there are none within `timeout_s`."""
 
     def gauges(self) -> dict[str, float]:
         """For the actor's heartbeat."""
@@ -71,27 +68,18 @@ class LocalActions:
             self._poll_weights()
 
     def request(self, group: int, observations: Observations, state: State) -> None:
-        """Keep the observations until `collect`, when the newest weights act on them."""
+        """Keep the observations until `take`, when the newest weights act on them."""
         self._waiting[group] = observations, state
 
-    def collect(self, group: int, proceed: Callable[[], bool]) -> ActionBatch | None:
-        """Run the policy; waits only for the very first weights."""
-        while self._client.acting is None:
-            if not proceed():
-                return None
-            self.poll()
-            if self._client.acting is None:
-                with self._meter.waiting("weights"):
-                    time.sleep(_LOOK_EVERY_S)
+    def take(self, group: int, timeout_s: float) -> ActionBatch | None:
+        """Run the policy; None only before the very first weights."""
+        if self._client.acting is None:
+            with self._meter.waiting("weights"):
+                time.sleep(timeout_s)
+            return None
         observations, state = self._waiting.pop(group)
         with self._meter.part("inference"):
-            chosen = act(
-                self._client.acting,
-                self._distribution,
-                observations,
-                state,
-                self._rng,
-            )
+            chosen = act(self._client.acting, self._distribution, observations, state, self._rng)
         self.predictions += len(chosen.actions)
         return chosen
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from aclearn.rollout import UnrollCounter
 from aclearn.telemetry import WaitMeter
-from aclearn.types import zeroed
+from aclearn.types import Unroll, zeroed
 from aclearn.wire import Heartbeat
 from services.actor.action_sources import ActionSource, LocalActions
 from services.actor.env_groups import Group
@@ -17,14 +17,13 @@ from services.runtime.role_metrics import RoleMetrics
 
 
 class Actor:
-    """The loop over groups: while one group's environments step, another's actions are chosen.
+    """Groups in turns: while one group's environments step, another's actions are chosen.
 
     Args:
         groups: with their environments not yet reset.
         actions: where actions come from.
         counter: gives unrolls their place.
         sender: ships them.
-        proceed: called between any two steps and while waiting; False ends the loop.
         meter: measures where the time goes.
     """
 
@@ -35,15 +34,13 @@ class Actor:
         actions: ActionSource,
         counter: UnrollCounter,
         sender: UnrollSender,
-        proceed: Callable[[], bool],
         meter: WaitMeter,
     ) -> None:
         self._groups, self._actions = groups, actions
         self._counter, self._sender = counter, sender
-        self._proceed, self._meter = proceed, meter
-        self._metrics = RoleMetrics(meter)
-        for group in groups:
-            group.env.between_attempts = self._sign_of_life
+        self._meter, self._metrics = meter, RoleMetrics(meter)
+        self._turn: int | None = None  # of which group it is; None before the environments' reset
+        self._unsent: Unroll | None = None
         self._returns: deque[float] = deque(maxlen=MOST_EPISODES)
         self._episodes = 0
 
@@ -52,43 +49,48 @@ class Actor:
         """Agent steps taken, those of unfinished unrolls included."""
         return self._counter.env_steps + sum(group.builder.steps for group in self._groups)
 
-    def run(self) -> None:
-        """Act until `proceed` says stop."""
-        for index, group in enumerate(self._groups):
-            observations = group.env.reset()
-            group.builder.begin(observations)
-            self._actions.request(index, observations, ())
-        while True:
-            for index, group in enumerate(self._groups):
-                if not (self._step(index, group) and self._look_around()):
-                    return
+    def step(self, timeout_s: float) -> None:
+        """One group's turn: take its environments' step and ask for actions, or act.
+
+        Where the actions are not there, or an unroll has no room, nothing else happens; such a wait
+        lasts up to `timeout_s`, and the next step goes on with it.
+
+        Raises:
+            EnvironmentFailure: the environments have failed too often.
+        """
+        if self._turn is None:
+            self._begin()
+            self._turn = 0
+        if self._unsent is None:
+            with self._meter.part("wire"):
+                self._sender.poll()
+            self._actions.poll()
+            if self._take_turn(self._turn, timeout_s):
+                self._turn = (self._turn + 1) % len(self._groups)
+        if self._unsent is not None:
+            with self._meter.part("wire"):
+                if self._sender.send(self._counter.sequence, self._unsent, timeout_s):
+                    self._unsent = None
 
     def close(self) -> None:
         """Ask for nothing more; the environments stay open."""
         self._actions.close()
 
-    def _sign_of_life(self) -> None:
-        # what it answers is asked again after the step
-        self._proceed()
+    def _begin(self) -> None:
+        for index, group in enumerate(self._groups):
+            observations = group.env.reset()
+            group.builder.begin(observations)
+            self._actions.request(index, observations, ())
 
-    def _look_around(self) -> bool:
-        """What is due between two steps; False when the actor must stop."""
-        with self._meter.part("wire"):
-            if not self._proceed():
-                return False
-            self._sender.poll()
-        self._actions.poll()
-        return True
-
-    def _step(self, index: int, group: Group) -> bool:
-        """One turn of a group: take its steps' results and ask, or take the answer and step."""
+    def _take_turn(self, index: int, timeout_s: float) -> bool:
+        """Whether the group had its turn; not where it waits for actions."""
+        group = self._groups[index]
         if group.choice is None:
-            choice = self._actions.collect(index, self._proceed)
-            if choice is None:
+            group.choice = self._actions.take(index, timeout_s)
+            if group.choice is None:
                 return False
-            group.choice = choice
             with self._meter.waiting("emulator"):
-                group.env.send(choice.actions)
+                group.env.send(group.choice.actions)
             return True
         with self._meter.waiting("emulator"):
             step = group.env.recv()
@@ -99,11 +101,9 @@ class Actor:
             for episode in group.episodes.update(step):
                 self._returns.append(episode.return_)
                 self._episodes += 1
-            if not group.builder.full:
-                return True
-            unroll = group.builder.take(self._counter)
-        with self._meter.part("wire"):
-            return self._sender.send(self._counter.sequence, unroll, self._proceed)
+            if group.builder.full:
+                self._unsent = group.builder.take(self._counter)
+        return True
 
     def heartbeat(self) -> Heartbeat:
         """What the actor says of itself; hands over the episodes that ended since the last one."""

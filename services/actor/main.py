@@ -1,4 +1,4 @@
-"""The actor's process."""
+"""The actor: its parts, put together."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from services.runtime.peer_link import PeerLink
 from services.runtime.policy_client import make_policy_client
 from services.runtime.policy_factory import architecture_of, unroll_spec_of
 from services.runtime.role_context import RoleContext
+from services.runtime.role_loop import MonitoredRole, Role
 
 
 def make_actions(
@@ -33,7 +34,7 @@ def make_actions(
     """The action source that `actors.inference` names; `parameters` as of the `UnrollSpec`."""
     if actors.inference == "predictor":
         link = PeerLink(context, "predictions", context.index)
-        return PredictorClient(link, monitor, meter, parameters=parameters)
+        return PredictorClient(link, monitor, meter, parameters=parameters, clock=context.clock)
     # on the CPU: a GPU is for predictors, which share it; each actor would take its own
     # half gigabyte of it and wait for the others
     client = make_policy_client(
@@ -44,38 +45,40 @@ def make_actions(
     return LocalActions(client, distribution, rng, lambda: client.poll(monitor), meter)
 
 
-def run_actor(context: RoleContext) -> int:
-    """Run one actor until it is told to stop; its exit status.
+def make_actor(context: RoleContext) -> Role:
+    """One actor; its steps raise `EnvironmentFailure` where the environments fail too often.
 
     Raises:
-        EnvironmentFailure: the environments cannot be made or have failed too often.
+        EnvironmentFailure: the environments cannot be made.
     """
     config = context.config
     groups = make_groups(config, actor_index=context.index, restarts=context.restarts)
     meter = WaitMeter()
     unrolls = unroll_spec_of(config, groups[0].env.spec)
     architecture = architecture_of(config, unrolls.env)
-    with context.join(lambda: actor.heartbeat()) as monitor:
-        actor = Actor(
-            groups,
-            actions=make_actions(
-                config.actors, context, monitor, architecture, meter, parameters=unrolls.parameters
-            ),
-            counter=UnrollCounter(),
-            sender=UnrollSender(
-                PeerLink(context, "unrolls"),
-                monitor,
-                max_in_flight=config.actors.max_in_flight_unrolls,
-                meter=meter,
-            ),
-            proceed=monitor.goes_on,
+    monitor = context.join(lambda: actor.heartbeat())
+    actor = Actor(
+        groups,
+        actions=make_actions(
+            config.actors, context, monitor, architecture, meter, parameters=unrolls.parameters
+        ),
+        counter=UnrollCounter(),
+        sender=UnrollSender(
+            PeerLink(context, "unrolls"),
+            monitor,
+            max_in_flight=config.actors.max_in_flight_unrolls,
             meter=meter,
-        )
-        try:
-            actor.run()
-        finally:
-            actor.close()
-            monitor.leave()  # also where the environments have failed: its episodes count
-            for group in groups:
-                group.env.close()
-    return monitor.exit_status
+            clock=context.clock,
+        ),
+        meter=meter,
+    )
+    for group in groups:
+        group.env.between_attempts = monitor.tick
+
+    def end() -> None:
+        actor.close()
+        monitor.leave()  # also where the environments have failed: its episodes count
+        for group in groups:
+            group.env.close()
+
+    return MonitoredRole(monitor, meter, actor.step, end)

@@ -30,9 +30,6 @@ _RETRY = RetryPolicy(
 #: Seconds that cancellations may take to leave the socket.
 _LAST_WORDS_WITHIN_S = 0.5
 
-#: Longest wait between two looks at everything else.
-_LOOK_EVERY_S = 0.02
-
 
 class PredictorClient:
     """GA3C: a predictor answers. One that is late is asked again, one that is silent passed over.
@@ -85,16 +82,12 @@ class PredictorClient:
         with self._meter.part("wire"):
             self._client.ask(group, asked)
 
-    def collect(self, group: int, proceed: Callable[[], bool]) -> ActionBatch | None:
-        """Wait for the reply to the group's request."""
-        while group not in self._replies:
-            if not proceed():
-                return None
-            self.poll()
-            if group not in self._replies:
-                with self._meter.waiting("actions"):
-                    self._client.receive(_LOOK_EVERY_S)
-        return self._replies.pop(group)
+    def take(self, group: int, timeout_s: float) -> ActionBatch | None:
+        """The reply to the group's request; waits up to `timeout_s` for whichever reply."""
+        if group not in self._replies:
+            with self._meter.waiting("actions"):
+                self._client.receive(timeout_s)
+        return self._replies.pop(group, None)
 
     def gauges(self) -> dict[str, float]:
         """Nothing: these are in the heartbeats of the predictor."""

@@ -14,7 +14,6 @@ from services.runtime.peer_link import PeerLink
 from services.runtime.request_client import RequestClient
 from services.runtime.requests import RetryPolicy
 
-_LOOK_EVERY_S = 0.02
 #: A trainer that is busy or stopped may take long; a minute of silence is a lost answer.
 _RETRY = RetryPolicy(answer_within_s=60.0, once=True)
 
@@ -81,19 +80,18 @@ class UnrollSender:
         """Whether an unroll may be sent now."""
         return self._client.link.client is not None and self.in_flight < self._most
 
-    def send(self, sequence: int, unroll: Unroll, proceed: Callable[[], bool]) -> bool:
-        """Send as soon as there is room; False when `proceed` said to stop before that."""
+    def send(self, sequence: int, unroll: Unroll, timeout_s: float) -> bool:
+        """Send the unroll if there is room within `timeout_s`; whether it was sent."""
         self.poll()
-        while not self._try_to_send(sequence, unroll):
-            if not proceed():
-                return False
-            with self._meter.waiting("training queue"):
-                if self._client.link.client is not None and not self.has_room():
-                    self.poll(_LOOK_EVERY_S)  # an acknowledgement makes room
-                else:
-                    time.sleep(_LOOK_EVERY_S)  # no trainer: there is nothing to wait on
-                    self.poll()
-        return True
+        if self._try_to_send(sequence, unroll):
+            return True
+        with self._meter.waiting("training queue"):
+            if self._client.link.client is not None and not self.has_room():
+                self.poll(timeout_s)  # an acknowledgement makes room
+            else:
+                time.sleep(timeout_s)  # no trainer: there is nothing to wait on
+                self.poll()
+        return self._try_to_send(sequence, unroll)
 
     def _try_to_send(self, sequence: int, unroll: Unroll) -> bool:
         if not self.has_room():

@@ -164,7 +164,8 @@ def make_policy_client(
     """
     if context.config.compressor.chain:
         source = ArtifactSource(ArtifactRuntime(architecture, threads=threads))
-        return PolicyClient(PeerLink(context, "artifacts", context.index), source)
+        link = PeerLink(context, "artifacts", context.index)
+        return PolicyClient(link, source, clock=context.clock)
     runtime = make_runtime(architecture, kind, threads=threads, device=device, max_batch=max_batch)
     weights = make_weights_source(context.config, architecture, runtime, kind)
-    return PolicyClient(PeerLink(context, "weights"), weights)
+    return PolicyClient(PeerLink(context, "weights"), weights, clock=context.clock)

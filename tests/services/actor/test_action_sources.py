@@ -46,7 +46,7 @@ def test_local_actions_come_with_their_probability_and_version(tools) -> None:
     local = Local(tools)
     local.become(PolicyVersion(2, 9), [1, 3])
     local.actions.request(0, {OBSERVATION: np.zeros((400, 3), np.float32)}, ())
-    choice = local.actions.collect(0, lambda: True)
+    choice = local.actions.take(0, 0.0)
     assert choice.at == PolicyVersion(2, 9)
     assert choice.actions.dtype == np.int32
     expected = np.where(choice.actions == 1, math.log(0.75), math.log(0.25))
@@ -61,7 +61,7 @@ def test_the_newest_weights_act_and_not_those_of_the_request(tools) -> None:
     local.become(PolicyVersion(0, 1), [1, 0.0001])
     local.actions.request(0, {OBSERVATION: np.zeros((20, 3), np.float32)}, ())
     local.become(PolicyVersion(0, 2), [0.0001, 1])
-    choice = local.actions.collect(0, lambda: True)
+    choice = local.actions.take(0, 0.0)
     assert choice.at == PolicyVersion(0, 2)
     assert choice.actions.mean() > 0.9
 
@@ -71,22 +71,19 @@ def test_groups_keep_their_observations_apart(tools) -> None:
     local.become(PolicyVersion(0, 1), [1, 1])
     for group, size in [(0, 2), (1, 5)]:
         local.actions.request(group, {OBSERVATION: np.zeros((size, 3), np.float32)}, ())
-    assert len(local.actions.collect(1, lambda: True).actions) == 5
-    assert len(local.actions.collect(0, lambda: True).actions) == 2
+    assert len(local.actions.take(1, 0.0).actions) == 5
+    assert len(local.actions.take(0, 0.0).actions) == 2
 
 
 def test_an_actor_waits_for_its_first_weights(tools) -> None:
     local = Local(tools, weights_at_look=3)
     local.actions.request(0, {OBSERVATION: np.zeros((1, 3), np.float32)}, ())
-    assert local.actions.collect(0, lambda: True).at == PolicyVersion(0, 3)
-    assert local.meter.seconds()["weights"] > 0
-
-
-def test_an_actor_that_is_stopped_does_not_wait_for_weights(tools) -> None:
-    local = Local(tools, weights_at_look=10**9)
-    local.actions.request(0, {OBSERVATION: np.zeros((1, 3), np.float32)}, ())
-    asked = iter([True, True])
-    assert local.actions.collect(0, lambda: next(asked, False)) is None
+    for _ in range(2):
+        local.actions.poll()
+        assert local.actions.take(0, 0.001) is None
+    local.actions.poll()
+    assert local.actions.take(0, 0.0).at == PolicyVersion(0, 3)
+    assert local.meter.seconds()["weights"] > 0.002
 
 
 class Asking:
@@ -134,8 +131,11 @@ class Asking:
 
     def collect(self, group: int):
         """The answer if it is there; None without waiting for long."""
-        looks = iter(range(3))
-        return self.actions.collect(group, lambda: next(looks, None) is not None)
+        for _ in range(3):
+            self.actions.poll()
+            if (chosen := self.actions.take(group, 0.02)) is not None:
+                return chosen
+        return None
 
     def quiet(self) -> bool:
         return self.tools.nothing_comes(self.predictor, self.actions.poll)
@@ -164,27 +164,15 @@ def test_the_answers_of_several_groups_find_their_way(asking) -> None:
     assert asking.actions.asked_again == 0
 
 
-def test_collecting_waits_for_the_answer(asking) -> None:
+def test_actions_are_waited_for_and_not_longer_than_is_told(asking) -> None:
     asking.request(0, 2)
     request = asking.asked()
-    looks = []
-
-    def answer_at_the_second_look() -> bool:
-        looks.append(None)
-        if len(looks) == 2:
-            zeros = np.zeros(2, np.float32)
-            reply = ActReply(request.request, 0, 1, zeros.astype(np.int32), zeros)
-            asking.predictor.send(asking.actor.incarnation.encode(), reply)
-        return len(looks) < 500
-
-    choice = asking.actions.collect(0, answer_at_the_second_look)
+    assert asking.actions.take(0, 0.0) is None
+    zeros = np.zeros(2, np.float32)
+    reply = ActReply(request.request, 0, 1, zeros.astype(np.int32), zeros)
+    asking.predictor.send(asking.actor.incarnation.encode(), reply)
+    choice = asking.actions.take(0, asking.tools.deadline_s)
     assert choice.at == PolicyVersion(0, 1)
-
-
-def test_an_actor_that_is_stopped_does_not_wait_for_an_answer(asking) -> None:
-    asking.request(0, 2)
-    asking.asked()
-    assert asking.collect(0) is None
 
 
 def test_a_late_answer_to_an_older_request_is_ignored(asking) -> None:

@@ -1,159 +1,210 @@
-"""The actor's loop: a policy's memory from step to step, and what is recorded of its actions."""
+"""The actor's loop: turns of groups, waits for actions and for room, accounts at each point."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
-from aclearn.config import ActorsConfig, Config, EnvConfig, PolicyConfig
-from aclearn.distributions import distribution_of
-from aclearn.learning.unroll_check import check_unroll
-from aclearn.policies.network import PolicyNetwork, tensors_of
-from aclearn.rollout import PolicySnapshot, UnrollCounter
+from aclearn.rollout import EpisodeTracker, UnrollBuilder, UnrollCounter
 from aclearn.telemetry import WaitMeter
-from aclearn.types import ActionBatch, PolicyVersion, Unroll
-from aclearn.wire import ActCancel, ActRequest, Peer
-from compress import OnnxRuntime
-from services.actor.action_sources import ActionSource, LocalActions
+from aclearn.types import OBSERVATION, ActionBatch, EnvStep, PolicyVersion, UnrollSpec
 from services.actor.core import Actor
-from services.actor.env_groups import make_groups
-from services.actor.predictor_client import PredictorClient
-from services.predictor.server import PredictorServer, make_queue
-from services.runtime.peer_link import PeerLink
-from services.runtime.policy_factory import architecture_of, unroll_spec_of
+from services.actor.env_groups import Group
+from services.runtime.role_loop import MonitoredRole
 from tests.support.env_specs import plain_spec
 
-
-def probabilities(logits: np.ndarray) -> np.ndarray:
-    e = np.exp(logits.astype(np.float64))
-    return e / e.sum(axis=1, keepdims=True)
+B, T = 2, 3
+SPEC = plain_spec((1,), "float32", 100)
 
 
-class Counting:
-    """Actions at random of a policy that counts, in its state, the observations of an episode."""
+class Scripted:
+    """An actor whose environments, answers and room are given, and what it did in its order.
 
-    predictions = 0
+    Group g's environments show 100·g + t after t steps and give t as reward. Answer number n of a
+    group is action n with n in the policy's memory.
 
-    def __init__(self) -> None:
-        self.rng = np.random.default_rng(0)
-        self.asked: list[np.ndarray] = []  # the state that came with each request
+    Args:
+        groups: how many.
+        ends: group → steps, from 1, in which the episode of its first environment ends.
+    """
 
-    def request(self, group, observations, state) -> None:
-        self._width = len(next(iter(observations.values())))
-        self._state = state
-        self.asked.append(state[0][:, 0] if state else np.zeros(self._width))
-
-    def collect(self, group, proceed) -> ActionBatch:
-        (count,) = self._state or (np.zeros((self._width, 1), np.float32),)
-        actions = self.rng.integers(2, size=self._width, dtype=np.int32)
-        log_prob = np.zeros(self._width, np.float32)
-        return ActionBatch(
-            actions, log_prob, PolicyVersion(0, 0), state=self._state, next_state=(count + 1,)
+    def __init__(self, groups: int = 1, ends: dict[int, set[int]] | None = None) -> None:
+        self.did: list[tuple] = []
+        self.answered: set[int] = set(range(groups))  # groups whose actions are there
+        self.room = True
+        self.tried: list[tuple[int, object]] = []  # unrolls, also those for which there was no room
+        self.sent: list[object] = []
+        self.asked: list[tuple[int, float, tuple]] = []  # group, observation, state
+        self.waits: list[float] = []
+        self.ends = ends or {}
+        self.groups = [self._group(g) for g in range(groups)]
+        self.actions = SimpleNamespace(
+            request=self._request,
+            take=self._take,
+            poll=lambda: self.did.append(("look",)),
+            gauges=dict,
+            close=lambda: self.did.append(("close",)),
+        )
+        self.sender = SimpleNamespace(send=self._send, poll=lambda: None, gauges=dict)
+        self.actor = Actor(
+            self.groups,
+            actions=self.actions,
+            counter=UnrollCounter(),
+            sender=self.sender,
+            meter=WaitMeter(),
         )
 
-    def poll(self) -> None:
-        """Nothing is due."""
+    def steps(self, count: int, timeout_s: float = 0.0) -> list[tuple]:
+        """What the actor does in so many steps, but for its looks for newer weights."""
+        del self.did[:]
+        for _ in range(count):
+            self.actor.step(timeout_s)
+        return [each for each in self.did if each != ("look",)]
 
-    def gauges(self) -> dict[str, float]:
-        return {}
+    def _group(self, g: int) -> Group:
+        env = SimpleNamespace(at=0, faults={}, num_envs=B)
+
+        def shown():
+            return {OBSERVATION: np.full((B, 1), 100 * g + env.at, np.float32)}
+
+        def reset():
+            self.did.append(("reset", g))
+            return shown()
+
+        def send(actions) -> None:
+            self.did.append(("act", g, *actions.tolist()))
+
+        def recv() -> EnvStep:
+            self.did.append(("step", g))
+            env.at += 1
+            none = np.zeros(B, np.bool_)
+            first, ends = np.arange(B) == 0, self.ends.get(g, set())
+            starts = first & (env.at - 1 in ends)
+            rewards = np.where(starts, 0, env.at).astype(np.float32)
+            return EnvStep(shown(), rewards, first & (env.at in ends), none, none, starts, none)
+
+        env.reset, env.send, env.recv = reset, send, recv
+        builder = UnrollBuilder(
+            UnrollSpec(SPEC, T), num_envs=B, clip_rewards=False, life_loss_ends=False
+        )
+        return Group(env, builder, EpisodeTracker(B))
+
+    def _request(self, group, observations, state) -> None:
+        self.asked.append((group, observations[OBSERVATION][0, 0], state))
+
+    def _take(self, group, timeout_s) -> ActionBatch | None:
+        if group not in self.answered:
+            self.waits.append(timeout_s)
+            return None
+        number = sum(g == group for g, *_ in self.asked)
+        (memory,) = state if (state := self.asked[-1][2]) else (np.zeros((B, 1), np.float32),)
+        actions = np.full(B, number, np.int32)
+        log_prob = np.zeros(B, np.float32)
+        return ActionBatch(actions, log_prob, PolicyVersion(0, number), next_state=(memory + 1,))
+
+    def _send(self, sequence, unroll, timeout_s) -> bool:
+        self.tried.append((sequence, unroll))
+        if self.room:
+            self.did.append(("ship", sequence))
+            self.sent.append(unroll)
+        else:
+            self.waits.append(timeout_s)
+        return self.room
+
+
+def test_while_one_group_s_environments_step_the_others_act() -> None:
+    scripted = Scripted(groups=3)
+    assert scripted.steps(1) == [("reset", 0), ("reset", 1), ("reset", 2), ("act", 0, 1, 1)]
+    assert scripted.steps(2) == [("act", 1, 1, 1), ("act", 2, 1, 1)]
+    assert scripted.steps(3) == [("step", 0), ("step", 1), ("step", 2)]
+    assert scripted.steps(3) == [("act", 0, 2, 2), ("act", 1, 2, 2), ("act", 2, 2, 2)]
+    asked = [(group, shown) for group, shown, _ in scripted.asked]
+    assert asked == [(0, 0), (1, 100), (2, 200), (0, 1), (1, 101), (2, 201)]
+
+
+def test_where_actions_are_not_there_all_wait_and_each_is_taken_once() -> None:
+    scripted = Scripted(groups=2)
+    scripted.answered = {0}
+    assert scripted.steps(1)[-1] == ("act", 0, 1, 1)
+    assert scripted.steps(5, timeout_s=0.25) == []  # group 1's turn, and nobody else's
+    assert scripted.waits == [0.25] * 5
+    assert scripted.did == [("look",)] * 5  # weights, or answers, are looked for meanwhile
+    scripted.answered = {0, 1}
+    assert scripted.steps(3) == [("act", 1, 1, 1), ("step", 0), ("step", 1)]
+    acted = [each for _ in range(9) for each in scripted.steps(1) if each[0] == "act"]
+    assert acted == [("act", g, n, n) for g, n in [(0, 2), (1, 2), (0, 3), (1, 3), (0, 4)]]
+
+
+def test_an_unroll_that_waits_for_room_is_sent_once_and_the_environments_wait_meanwhile() -> None:
+    scripted = Scripted(groups=2)
+    scripted.room = False
+    scripted.steps(2 * 2 * T - 1)  # the last of the first group's unroll
+    assert scripted.did[-1] == ("step", 0)
+    [(sequence, unroll)] = scripted.tried
+    assert scripted.steps(4, timeout_s=0.5) == []
+    assert scripted.did == []  # nor are weights fetched that nobody acts on yet
+    assert scripted.waits == [0.0] + [0.5] * 4
+    assert [(n, u is unroll) for n, u in scripted.tried] == [(1, True)] * 5 and sequence == 1
+    scripted.room = True
+    assert scripted.steps(1) == [("ship", 1)]
+    assert scripted.steps(1) == [("step", 1), ("ship", 2)]  # its own turn, and at once
+    assert scripted.steps(1) == [("act", 0, 4, 4)]
+    assert [id(each) for each in scripted.sent] == [id(each) for _, each in scripted.tried[-2:]]
+    first, second = scripted.sent
+    np.testing.assert_array_equal(first.observations[OBSERVATION][:, 0, 0], [0, 1, 2, 3])
+    np.testing.assert_array_equal(second.observations[OBSERVATION][:, 1, 0], [100, 101, 102, 103])
+    np.testing.assert_array_equal(first.actions, [[1, 1], [2, 2], [3, 3]])
+    assert (first.env_steps_before, second.env_steps_before) == (0, T * B)
+
+
+def test_steps_and_episodes_are_counted_when_they_are_taken_and_told_once() -> None:
+    scripted = Scripted(ends={0: {2, 7}})
+    scripted.room = False
+    steps, told = [], []
+    for turn in range(2 * 9 + 3):
+        scripted.room = turn > 8
+        scripted.steps(1)
+        heartbeat = scripted.actor.heartbeat()
+        assert heartbeat.counters["env_steps"] == scripted.actor.env_steps
+        steps.append(scripted.actor.env_steps)
+        told += heartbeat.episode_returns
+    # two for a step, one where the first environment was reset in it; from the sixth turn to the
+    # ninth the first unroll waits
+    expected = [0, 2, 2, 4, 4] + [5] * 4 + [5, 5, 7, 7, 9, 9, 11, 11, 13, 13, 14, 14]
+    assert steps == expected
+    assert told == [1 + 2, 4 + 5 + 6 + 7]
+    assert heartbeat.counters["episodes"] == 2
+    assert "predictions" not in heartbeat.counters  # that is a predictor's to tell
 
 
 def test_a_policys_memory_goes_on_from_step_to_step_and_is_zero_where_an_episode_starts() -> None:
-    config = Config(env=EnvConfig(id="CartPole-v1"))
-    [group] = make_groups(config, actor_index=0)[:1]
-    resets, receive = [], group.env.recv
+    scripted = Scripted(ends={0: {3, 5, 9}})
+    scripted.steps(2 * 12)
+    states = [state[0][:, 0].tolist() for _, _, state in scripted.asked[1:]]
+    # after steps 4, 6 and 10 the first environment shows a new episode
+    assert states == [[n, k] for k, n in enumerate([1, 2, 3, 0, 1, 0, 1, 2, 3, 0, 1, 2], 1)]
+    assert scripted.asked[0][2] == ()
 
-    def recv():
-        step = receive()
-        resets.append(step.reset)
-        return step
 
-    group.env.recv = recv
-    actions = Counting()
-    sender = SimpleNamespace(send=lambda *_: True, poll=lambda: None, gauges=dict)
-    actor = Actor(
-        [group],
-        actions=actions,
-        counter=UnrollCounter(),
-        sender=sender,
-        proceed=lambda: len(resets) < 200,
-        meter=WaitMeter(),
+@pytest.mark.parametrize("waits_for", ["actions", "room", "nothing"])
+def test_the_end_comes_between_two_steps_also_while_something_is_waited_for(waits_for) -> None:
+    scripted, said = Scripted(), []
+    goes_on = iter([True] * 9)
+    monitor = SimpleNamespace(
+        goes_on=lambda meter: next(goes_on, False), leave=lambda: said.append("goodbye")
     )
-    actor.run()
-    group.env.close()
-    expected = np.zeros(len(actions.asked[0]))
-    np.testing.assert_array_equal(actions.asked[0], expected)
-    for reset, asked in zip(resets, actions.asked[1:], strict=False):
-        expected = np.where(reset, 0, expected + 1)
-        np.testing.assert_array_equal(asked, expected)
-    assert sum(reset.any() for reset in resets) > 5
-
-
-def test_an_unroll_has_the_same_parameters_from_a_predictor_as_from_the_actor_s_own_policy(
-    roles, tools
-) -> None:
-    actors = ActorsConfig(behaviour_parameters=True, envs_per_group=3, unroll_length=30)
-    env, policy = EnvConfig(id="CartPole-v1"), PolicyConfig(architecture="mlp", hidden=[8])
-    config = Config(env=env, policy=policy, actors=actors)
-    spec = unroll_spec_of(config, plain_spec((4,), "float32", 2))
-    architecture = architecture_of(config, spec.env)
-    weights = tensors_of(PolicyNetwork(architecture, seed=1))
-    executable = OnnxRuntime(architecture).load(weights)
-    # with a least probability, what is sampled from is not what the network gives
-    acting = PolicySnapshot(executable, PolicyVersion(0, 5), min_action_prob=0.3)
-    unrolls: dict[str, list[Unroll]] = {"own": [], "predictor": []}
-
-    def collect(source: str, actions: ActionSource, proceed=lambda: None) -> None:
-        def goes_on() -> bool:
-            proceed()
-            return len(unrolls[source]) < 2
-
-        sender = SimpleNamespace(
-            send=lambda _, unroll, __: unrolls[source].append(unroll) or True,
-            poll=lambda: None,
-        )
-        groups = make_groups(config, actor_index=0)
-        Actor(
-            groups,
-            actions=actions,
-            counter=UnrollCounter(),
-            sender=sender,
-            proceed=goes_on,
-            meter=WaitMeter(),
-        ).run()
-        groups[0].env.close()
-
-    client = SimpleNamespace(acting=acting)
-    distribution = distribution_of(architecture.action_spec)
-    # the predictor's first worker has the same random numbers
-    rng = np.random.default_rng((1, 0))
-    collect("own", LocalActions(client, distribution, rng, lambda: None, WaitMeter()))
-
-    context, known = roles("predictor-0"), tools.KnownPeers()
-    server, endpoint = context.serve((ActRequest, ActCancel))
-    known.learn(Peer("predictor", "predictor-0", context.incarnation, {"predictions": endpoint}))
-    predictor = PredictorServer(
-        server, make_queue(config), lambda: acting, architecture, seed=(1,), parameters=True
-    )
-    predictor.want(1)
-    link = PeerLink(roles("actor-0"), "predictions")
-    asking = PredictorClient(link, known, WaitMeter(), parameters=spec.parameters)
-    try:
-        collect("predictor", asking, predictor.serve)
-    finally:
-        predictor.close()
-
-    for own, asked in zip(*unrolls.values(), strict=True):
-        for name, array in asked.arrays():
-            np.testing.assert_array_equal(array, dict(own.arrays())[name], err_msg=name)
-        check_unroll(asked, spec)
-        assert asked.behaviour_parameters.shape == (30, 3, 2)
-        for step in range(30):
-            observations = {"observation": asked.observations["observation"][step]}
-            given = probabilities(executable.step(observations).parameters)
-            recorded = probabilities(asked.behaviour_parameters[step])
-            # p' = (1 - A f) p + f
-            np.testing.assert_allclose(recorded, 0.4 * given + 0.3, rtol=1e-4)
-            taken = recorded[np.arange(3), asked.actions[step]]
-            np.testing.assert_allclose(asked.behaviour_log_prob[step], np.log(taken), rtol=1e-4)
+    role = MonitoredRole(monitor, WaitMeter(), scripted.actor.step, scripted.actor.close)
+    scripted.room = waits_for != "room"
+    if waits_for == "actions":
+        scripted.answered = set()
+    assert [role.step(0.0) for _ in range(9)] == [True] * 9
+    del scripted.did[:]
+    assert not role.step(0.0)
+    assert scripted.did == []
+    role.close()
+    assert (scripted.did, said) == ([("close",)], ["goodbye"])
+    assert len(scripted.sent) == (waits_for == "nothing")
+    taken = {"actions": 0, "room": T, "nothing": 9 // 2}[waits_for]
+    assert scripted.actor.env_steps == taken * B

@@ -30,12 +30,12 @@ class Shipping:
 
     def send(self, sequence: int) -> None:
         end = time.monotonic() + self.tools.deadline_s
-        assert self.sender.send(sequence, self.unroll, lambda: time.monotonic() < end)
+        while not self.sender.send(sequence, self.unroll, 0.02):
+            assert time.monotonic() < end
 
-    def send_unless(self, sequence: int, looks: int = 3) -> bool:
-        """Whether it went out before `proceed` was asked `looks` times."""
-        asked = iter(range(looks))
-        return self.sender.send(sequence, self.unroll, lambda: next(asked, None) is not None)
+    def send_unless(self, sequence: int, tries: int = 3) -> bool:
+        """Whether it went out at one of so many tries."""
+        return any(self.sender.send(sequence, self.unroll, 0.02) for _ in range(tries))
 
     def arrived(self) -> int:
         _, envelope = self.tools.next_message(self.trainer)
@@ -79,16 +79,9 @@ def test_the_sender_waits_until_the_acknowledgement_comes(shipping) -> None:
     shipping.send(1)
     shipping.send(2)
     shipping.arrived()
-    looks = []
-
-    def answer_at_the_second_look() -> bool:
-        looks.append(None)
-        if len(looks) == 2:
-            reply = UnrollReply(1, True, "")
-            shipping.trainer.send(shipping.actor.incarnation.encode(), reply)
-        return len(looks) < 500
-
-    assert shipping.sender.send(3, shipping.unroll, answer_at_the_second_look)
+    assert not shipping.send_unless(3)
+    shipping.trainer.send(shipping.actor.incarnation.encode(), UnrollReply(1, True, ""))
+    assert shipping.sender.send(3, shipping.unroll, shipping.tools.deadline_s)
     assert [shipping.arrived(), shipping.arrived()] == [2, 3]
 
 
@@ -126,15 +119,9 @@ def test_a_trainer_that_was_started_again_owes_no_acknowledgements(shipping) -> 
 def test_a_waiting_sender_goes_on_with_the_trainer_that_was_started_again(shipping) -> None:
     shipping.send(1)
     shipping.send(2)
-    looks = []
-
-    def replace_the_trainer_at_the_second_look() -> bool:
-        looks.append(None)
-        if len(looks) == 2:
-            shipping.start_trainer()
-        return len(looks) < 500
-
-    assert shipping.sender.send(3, shipping.unroll, replace_the_trainer_at_the_second_look)
+    assert not shipping.send_unless(3)
+    shipping.start_trainer()
+    shipping.send(3)
     assert shipping.arrived() == 3
 
 
@@ -142,15 +129,10 @@ def test_without_a_trainer_the_sender_waits_without_spinning(roles, tools) -> No
     sender = UnrollSender(
         PeerLink(roles("actor-0"), "unrolls"), tools.KnownPeers(), max_in_flight=2
     )
-    looks = []
-
-    def proceed_for_a_while() -> bool:
-        looks.append(time.monotonic())
-        return looks[-1] - looks[0] < 0.3
-
+    began = time.monotonic()
     assert not sender.has_room()
-    assert not sender.send(1, tools.make_unroll(), proceed_for_a_while)
-    assert len(looks) <= 0.3 / 0.01
+    assert not sender.send(1, tools.make_unroll(), 0.3)
+    assert time.monotonic() - began >= 0.3
     assert sender.in_flight == 0
 
 
