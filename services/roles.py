@@ -137,7 +137,7 @@ TRAINER: RoleSpec = RoleSpec(
 )
 PREDICTOR: RoleSpec = RoleSpec(
     "predictor",
-    "services.predictor.main:run_predictor",
+    "services.predictor.main:make_predictor",
     processes_key="predictor.processes",
     unused=_no_predictor,
     endpoints=("predictions",),

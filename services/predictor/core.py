@@ -15,11 +15,7 @@ from aclearn.types import State
 from aclearn.wire import ActReply, ActRequest
 from services.predictor.outbox import Answered, Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
-from services.runtime.worker_pool import Step
-
-#: Longest wait of a worker for a batch, or for room in the outbox, before it looks whether it is
-#: still wanted.
-_LOOK_EVERY_S = 0.1
+from services.runtime.worker_pool import WORKER_WAITS_S, Step
 
 
 def answer_batch(
@@ -91,8 +87,9 @@ def make_step(
     rng: np.random.Generator,
     *,
     parameters: bool = False,
+    timeout_s: float = WORKER_WAITS_S,
 ) -> Step:
-    """A worker's step: take a batch from the queue, answer it. Waits at most a moment.
+    """A worker's step: take a batch from the queue, answer it.
 
     When it raises, the requests of its batch are counted and stay without an answer: their actors
     ask again.
@@ -104,11 +101,12 @@ def make_step(
         distribution: of the actions.
         rng: the worker's own.
         parameters: as of `answer_batch`.
+        timeout_s: longest wait for a batch.
     """
 
     def step(meter: WaitMeter) -> bool:
         with meter.waiting("requests"):
-            batch = queue.take(timeout_s=_LOOK_EVERY_S)
+            batch = queue.take(timeout_s=timeout_s)
         if batch:
             policy = acting()  # once a batch: the sockets' thread may swap policies meanwhile
             if policy is None:

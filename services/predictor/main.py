@@ -1,4 +1,4 @@
-"""The predictor's process."""
+"""The predictor: its parts, put together."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from services.predictor.server import PredictorServer, make_queue
 from services.runtime.policy_client import make_policy_client
 from services.runtime.policy_factory import architecture_of
 from services.runtime.role_context import RoleContext
-
-#: Longest wait for a request before the predictor looks at everything else.
-_LOOK_EVERY_S = 0.02
+from services.runtime.role_loop import MonitoredRole, Role
 
 
-def run_predictor(context: RoleContext) -> int:
-    """Run one predictor until it is told to stop; its exit status."""
+def make_predictor(context: RoleContext) -> Role:
+    """One predictor."""
     config = context.config
     architecture = architecture_of(config, context.env_spec)
     policy = make_policy_client(
@@ -29,28 +27,26 @@ def run_predictor(context: RoleContext) -> int:
     server, endpoint = context.serve((ActRequest, ActCancel), config.network.ports.predictions)
     predictor = PredictorServer(
         server,
-        make_queue(config),
+        make_queue(config, context.clock),
         lambda: policy.acting,
         architecture,
         seed=(config.run.seed, context.index, 2),
         parameters=config.actors.behaviour_parameters,
+        clock=context.clock,
+        inline=context.inline,
     )
     predictor.want(config.predictor.workers)
 
-    with context.join(
-        lambda: predictor.heartbeat(policy.gauges()), {"predictions": endpoint}
-    ) as monitor:
-        try:
-            while monitor.goes_on(predictor.meter):
-                predictor.want(monitor.workers)
-                with predictor.meter.part("swap"):
-                    policy.poll(monitor)
-                if policy.acting is not None:
-                    predictor.serve()
-                else:
-                    # requests wait in the socket: no policy can answer them yet
-                    with predictor.meter.waiting("weights"):
-                        time.sleep(_LOOK_EVERY_S)
-        finally:
-            predictor.close()
-    return monitor.exit_status
+    def work(timeout_s: float) -> None:
+        predictor.want(monitor.workers)
+        with predictor.meter.part("swap"):
+            policy.poll(monitor)
+        if policy.acting is not None:
+            predictor.step(timeout_s)
+        else:
+            # requests wait in the socket: no policy can answer them yet
+            with predictor.meter.waiting("weights"):
+                time.sleep(timeout_s)
+
+    monitor = context.join(lambda: predictor.heartbeat(policy.gauges()), {"predictions": endpoint})
+    return MonitoredRole(monitor, predictor.meter, work, predictor.close)

@@ -8,10 +8,7 @@ from collections import deque
 
 from aclearn.wire import ActReply
 from services.predictor.prediction_queue import Pending
-
-#: Longest wait of a worker for a batch, or for room in the outbox, before it looks whether it is
-#: still wanted.
-_LOOK_EVERY_S = 0.1
+from services.runtime.worker_pool import WORKER_WAITS_S
 
 #: Batches that may wait for the sockets' thread; then workers wait.
 _MOST_ANSWERED = 256
@@ -43,7 +40,7 @@ class Outbox:
         """Hand a batch over, waiting for room; a closed outbox drops it at once."""
         with self._changed:
             while len(self._batches) >= self._most and not self._closed:
-                self._changed.wait(_LOOK_EVERY_S)
+                self._changed.wait(WORKER_WAITS_S)
             if self._closed:
                 return
             self._batches.append(answered)

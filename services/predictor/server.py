@@ -1,8 +1,8 @@
 """The predictor: answers actors' observations in batches, with the newest weights.
 
 The main thread owns the sockets: it lets requests into the prediction queue, swaps policies and
-sends replies. N_P worker threads take batches from the queue; the network runs outside Python's
-lock, so they compute at the same time.
+sends replies. N_P workers take batches from the queue. In a process each has a thread of its own:
+the network runs outside Python's lock, so they compute at the same time.
 """
 
 from __future__ import annotations
@@ -28,12 +28,10 @@ from services.predictor.outbox import Outbox
 from services.predictor.prediction_queue import Pending, PredictionQueue
 from services.roles import ACTOR
 from services.runtime.role_metrics import RoleMetrics
-from services.runtime.worker_pool import Step, WantedWorkers, WorkerPool
+from services.runtime.worker_pool import WORKER_WAITS_S, Step, WantedWorkers, WorkerPool
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Longest wait for a request before the predictor looks at everything else.
-_LOOK_EVERY_S = 0.02
 #: A request waits so many seconds longer than its actor does before it asks again: a repeated
 #: request keeps its place, and only those of actors that have left are dropped.
 _ASKED_AGAIN_WITHIN_S = 1.0
@@ -109,6 +107,7 @@ class PredictorServer:
         seed: of the workers' generators.
         parameters: replies carry the parameters that actions were sampled from.
         clock: the queue's.
+        inline: workers have no threads and make their steps in `step`.
 
     Attributes:
         meter: where the sockets' thread spends its time.
@@ -124,6 +123,7 @@ class PredictorServer:
         seed: tuple[int, ...],
         parameters: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        inline: bool = False,
     ) -> None:
         self._server, self._queue = server, queue
         self._spec = ObservationSpec.plain(
@@ -136,9 +136,17 @@ class PredictorServer:
 
         def make() -> Step:
             rng = np.random.default_rng((*seed, next(made)))
-            return make_step(queue, self._outbox, acting, distribution, rng, parameters=parameters)
+            return make_step(
+                queue,
+                self._outbox,
+                acting,
+                distribution,
+                rng,
+                parameters=parameters,
+                timeout_s=0.0 if inline else WORKER_WAITS_S,
+            )
 
-        self._workers = WorkerPool(make, name="predictor")
+        self._workers = WorkerPool(make, name="predictor", inline=inline)
         self.meter = WaitMeter()
         self._wanted = WantedWorkers(self._workers)
         self._metrics = RoleMetrics(self.meter, [server], self._wanted)
@@ -146,19 +154,19 @@ class PredictorServer:
         self._predictions = self._batches = 0
         self._queue_full = self._cancelled = 0
 
-    def serve(self) -> None:
-        """Let in what has come and send what is ready, or wait a little for either.
+    def step(self, timeout_s: float) -> None:
+        """Let in what has come and send what is ready, waiting up to `timeout_s` for either.
 
         Raises:
             RuntimeError: the workers failed three times in a row; its cause is the last failure.
         """
         with self.meter.waiting("messages"):
-            received = self._server.receive(_LOOK_EVERY_S, wake=self._outbox.wake_fd)
+            received = self._server.receive(timeout_s, wake=self._outbox.wake_fd)
         with self.meter.part("decode"):
             self._let_in(received)
+        self._workers.step()
         with self.meter.part("encode"):
             self._send()
-        self._workers.check()
 
     def _let_in(self, received: list[tuple[bytes, Envelope]]) -> None:
         now = self._clock()

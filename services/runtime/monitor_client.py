@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 
 import zmq
@@ -168,13 +167,13 @@ class MonitorClient:
         means, self._best_means = self._best_means, []
         return max(means, default=None)
 
-    def goes_on(self, meter: WaitMeter | None = None) -> bool:
+    def goes_on(self, meter: WaitMeter) -> bool:
         """`tick`, and whether the role shall go on: neither the monitor nor a signal stops it.
 
         Args:
             meter: measures the messages as a part of the role's work.
         """
-        with nullcontext() if meter is None else meter.part("wire"):
+        with meter.part("wire"):
             self.tick()
         return self.stop_reason is None and not self._stop_flag
 
@@ -189,14 +188,6 @@ class MonitorClient:
             self._left = True
             self._send_heartbeat(final=True, timeout_s=_GOODBYE_LINGER_S)
             self._client.close(linger_s=_GOODBYE_LINGER_S)
-
-    def __enter__(self) -> MonitorClient:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Leave; a role that an error ends says nothing, so that it is known to have died."""
-        if kind is None:
-            self.leave()
 
     def _follow(self, directive: SaveBest | SetWorkers | StopRole) -> None:
         if isinstance(directive, SaveBest):

@@ -102,5 +102,4 @@ def _run(context: RoleContext, spec: RoleSpec) -> int:
         keep_freed_memory()
     make = pkgutil.resolve_name(spec.entry_point)
     lower_priority(spec.nice(context.config))
-    made = make(context)
-    return made if isinstance(made, int) else run_to_end(made)
+    return run_to_end(make(context))

@@ -17,6 +17,9 @@ MOST_WORKERS = 64
 #: Failures in a row, over all workers or of one of them, with which a pool gives itself up.
 MOST_FAILURES = 3
 
+#: Longest wait of a worker's step: then the worker looks whether it is still wanted.
+WORKER_WAITS_S = 0.1
+
 #: Returns whether there was something to do; idle steps are neither failures nor successes.
 Step = Callable[[WaitMeter], bool]
 
@@ -34,16 +37,15 @@ class _Worker:
 class WorkerPool:
     """Threads that repeat a step each. A failed step is counted and the worker is replaced.
 
-    Steps must not wait longer than a fraction of a second: between two of them a worker looks
-    whether it is still wanted. Three failures without a success between them, of whichever workers,
-    end the pool, and so do three of one worker, however well the others do: `check` raises the last
-    one.
+    Steps wait for `WORKER_WAITS_S` at most. Three failures without a success between them, of
+    whichever workers, end the pool, and so do three of one worker, however well the others do:
+    `check` raises the last one.
 
     Args:
         make_step: makes the step of a new worker, in the worker's thread.
         name: of the threads.
         clock: seconds, for the shares of waiting.
-        inline: there are no threads; `step` lets each worker make a step, which must not wait.
+        inline: there are no threads; `step` lets each worker make a step, which does not wait.
 
     Attributes:
         failures: steps that raised.

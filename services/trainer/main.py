@@ -11,7 +11,7 @@ from aclearn.telemetry import WaitMeter
 from aclearn.types import Unroll
 from services.runtime.policy_factory import architecture_of
 from services.runtime.role_context import RoleContext
-from services.runtime.worker_pool import Step, WantedWorkers, WorkerPool
+from services.runtime.worker_pool import WORKER_WAITS_S, Step, WantedWorkers, WorkerPool
 from services.trainer.checkpoint_record import lost_learning
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.core import Trainer
@@ -20,8 +20,6 @@ from services.trainer.weight_sharing import allocator_for, post_weights
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Longest wait of a worker for unrolls before it looks whether it is still wanted.
-_LOOK_EVERY_S = 0.1
 #: Seconds that the workers' last updates may take, and the goodbye to the monitor.
 _LAST_UPDATE_WITHIN_S, _CLOSE_WITHIN_S = 5.0, 3.0
 
@@ -31,7 +29,7 @@ def make_step(
     queue: TrainingQueue[Unroll],
     unrolls_per_batch: int,
     *,
-    timeout_s: float = _LOOK_EVERY_S,
+    timeout_s: float = WORKER_WAITS_S,
 ) -> Step:
     """A worker's step: take a batch from the queue, learn from it. Waits at most `timeout_s`."""
     worker = trainer.learner.make_worker()
@@ -75,7 +73,7 @@ class TrainerRole:
             max_items=config.trainer.queue_batches * size,
             batch_items=size,
         )
-        timeout_s = 0.0 if context.inline else _LOOK_EVERY_S
+        timeout_s = 0.0 if context.inline else WORKER_WAITS_S
         self._pool = WorkerPool(
             lambda: make_step(trainer, queue, size, timeout_s=timeout_s),
             name="trainer",

@@ -165,7 +165,13 @@ class Serving:
         self.predictor: PredictorServer | None = None
 
     def start(
-        self, *, max_batch: int = 8, max_requests: int = 100, workers: int = 1, clock=time.monotonic
+        self,
+        *,
+        max_batch: int = 8,
+        max_requests: int = 100,
+        workers: int = 1,
+        clock=time.monotonic,
+        inline: bool = False,
     ) -> Serving:
         self.queue = PredictionQueue(max_requests=max_requests, max_batch=max_batch, clock=clock)
         self.predictor = PredictorServer(
@@ -175,6 +181,7 @@ class Serving:
             self.tools.flat,
             seed=(1,),
             clock=clock,
+            inline=inline,
         )
         if workers:
             self.predictor.want(workers)
@@ -187,7 +194,7 @@ class Serving:
 
     def until(self, condition, what: str) -> None:
         def serve_and_look() -> bool:
-            self.predictor.serve()
+            self.predictor.step(0.02)
             return condition()
 
         self.tools.wait_until(serve_and_look, what)
@@ -237,6 +244,20 @@ def test_one_bad_request_is_refused_alone(serving) -> None:
     # the refused one is not held against its sender
     assert actors[1].send(_request(1, 8))
     assert serving.reply_to(actors[1]).request == 8
+
+
+def test_without_threads_one_step_takes_a_request_in_answers_it_and_sends_the_reply(
+    serving,
+) -> None:
+    serving.start(inline=True, workers=2)
+    actor = serving.actor(0)
+    assert actor.send(_request(2, 5))
+    assert serving.server.socket.poll(1000 * serving.tools.deadline_s)
+    serving.predictor.step(0.0)
+    assert serving.counter("predictions") == 2
+    reply = actor.receive(serving.tools.deadline_s).message
+    assert (reply.request, len(reply.actions)) == (5, 2)
+    assert not [t for t in threading.enumerate() if t.name.startswith("predictor-")]
 
 
 def test_a_request_that_is_taken_back_is_not_computed(serving) -> None:

@@ -96,7 +96,7 @@ def test_each_request_is_answered_once_by_the_policy_that_is_named(
     total = _CLIENTS * _REQUESTS
     try:
         while any(client.thread.is_alive() for client in clients):
-            predictor.serve()
+            predictor.step(0.02)
             swap()
             done = sum(len(client.answers) for client in clients)
             predictor.want(counts[min(len(counts) - 1, done * len(counts) // total)])

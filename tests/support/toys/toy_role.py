@@ -1,4 +1,4 @@
-"""A role from outside the packages: its loop, and its entry in the table of roles."""
+"""A role from outside the packages: its work, and its entry in the table of roles."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ import time
 from aclearn.wire import Heartbeat
 from services.roles import ROLES, RoleSpec
 from services.runtime.role_context import RoleContext
+from services.runtime.role_loop import MonitoredRole, Role
 from services.runtime.role_metrics import RoleMetrics
 
 ROLES["toy"] = RoleSpec(
     "toy",
-    "tests.support.toys.toy_role:run_toy",
+    "tests.support.toys.toy_role:make_toy",
     processes_key="predictor.processes",
     needs_environment=False,
 )
 
 
-def run_toy(context: RoleContext) -> int:
-    """Count turns until told to stop; its exit status."""
+def make_toy(context: RoleContext) -> Role:
+    """Counts turns until it is told to stop."""
     metrics, turns = RoleMetrics(), 0
 
     def heartbeat() -> Heartbeat:
         return metrics.heartbeat(counters={"turns": turns}, gauges={"number": context.index})
 
-    with context.join(heartbeat) as monitor:
-        while monitor.goes_on(metrics.meter):
-            with metrics.meter.waiting("the next turn"):
-                time.sleep(0.01)
-            turns += 1
-    return monitor.exit_status
+    def work(timeout_s: float) -> None:
+        nonlocal turns
+        with metrics.meter.waiting("the next turn"):
+            time.sleep(timeout_s)
+        turns += 1
+
+    return MonitoredRole(context.join(heartbeat), metrics.meter, work)
