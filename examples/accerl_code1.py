@@ -3,8 +3,8 @@
     python examples/accerl_code1.py
 
 The paper (Zhang 2022, Table 1) gives the policy to the links; here `chain.compress` takes it, since
-one chain compresses every version. A named student takes nothing from the pruned policy, so that
-the chain skips the pruning; `Distiller()` trains the pruned policy itself.
+one chain compresses every version. `Distiller()` trains the pruned network. A named student, as in
+`Distiller("accerl-net1")`, would be trained instead, and the chain would skip the pruning.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> None:
     chain = (
         CompressorChain(batch_sizes=(1, 8))
         .add(Pruning(0.5))
-        .add(Distiller(student="accerl-net1"))
+        .add(Distiller())
         .add(Quantizer("INT8"))
         .add(ONNX())
     )

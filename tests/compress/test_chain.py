@@ -25,6 +25,7 @@ from compress.methods.distiller import Distiller
 from compress.methods.quantizer import Quantizer
 from tests.support.acting import Acting
 from tests.support.architectures import altered
+from tests.support.distillation import distance
 
 
 def int8(**settings):
@@ -189,8 +190,22 @@ def test_links_before_a_named_student_are_not_run_since_they_have_no_effect(smal
         assert set(chain.gauges(context)) == gauges
     for name, tensor in made[0].items():
         np.testing.assert_array_equal(made[1][name], tensor)
-    # whoever trains what comes in needs who made it
-    assert chain_of(Moody(), Distiller(), ONNX()).without_effect == ()
+
+
+def test_a_student_without_a_name_is_the_pruned_policy_trained_further(small) -> None:
+    training = Distiller(first_steps=1, steps=1, learning_rate=1e-5)
+    made = []
+    for links in ([Pruning(0.5, round_to=1)], [Pruning(0.5, round_to=1), training]):
+        chain = chain_of(*links, ONNX(), batch_sizes=())
+        assert chain.without_effect == ()
+        context = Context(small.observations(small.images, 64), seed=2)
+        made.append(chain.compress(small.policy(small.images), context))
+    pruned, trained = made
+    widths = [len(tensor) for name, tensor in trained.tensors.items() if name.endswith("weight")]
+    assert widths == [3, 3, 8, 4, 3]  # half of 5 and 6 filters, of 16 and 8 units; 3 actions
+    assert trained.graph.architecture == pruned.graph.architecture
+    # one step of Adam moves each weight by at most its learning rate
+    assert 0 < distance(trained.tensors, pruned.tensors) < 1.01e-5
 
 
 def test_weights_that_are_not_finite_enter_no_link(small) -> None:
