@@ -32,7 +32,7 @@ def acts_on(first: Cluster) -> None:
 
 
 def test_actors_of_another_machine_learn_with_the_trainer_of_the_first(clone, address) -> None:
-    page = (REPOSITORY / "docs" / "machines.md").read_text("utf-8")
+    page = (REPOSITORY / "docs" / "containers.md").read_text("utf-8")
     for arguments in (FIRST, OTHER):
         assert " ".join(["docker-compose", *arguments]).replace("=2", "=8") in page
     first, other = clone("first"), clone("other")

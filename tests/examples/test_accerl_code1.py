@@ -21,9 +21,7 @@ def test_the_papers_chain_compresses_a_policy_that_then_plays() -> None:
     )
     assert done.returncode == 0, done.stderr
     said = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in done.stdout.splitlines())
-    assert re.fullmatch(r"prune=0\.5>distill>int8(-7bit)?>onnx", said["chain"]), (
-        done.stdout
-    )
+    assert re.fullmatch(r"prune=0\.5>distill>int8(-7bit)?>onnx", said["chain"]), done.stdout
     before, after = (int(size.replace(",", "")) for size in said["bytes"].split(" → "))
     # conv 32·4·8² + 64·32·4² + 64·64·3², dense 3136·2048, heads 2048·7, and a bias for each unit
     weights = 8_192 + 32_768 + 36_864 + 6_422_528 + 14_336 + (32 + 64 + 64 + 2048 + 7)

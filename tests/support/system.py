@@ -89,8 +89,9 @@ PONG: dict[str, Any] = {
 
 _NAME = re.compile(r"`([a-z0-9_]+(?:<\w+>_?[a-z0-9_]*)*)`")
 _PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text("utf-8")
+_METRICS = _PAGE.partition("\n## Tuner decisions\n")[0]
 #: What docs/metrics.md names; `<B>` and the like stand for something.
-DOCUMENTED = re.compile("|".join(re.sub(r"<\w+>", ".+", name) for name in _NAME.findall(_PAGE)))
+DOCUMENTED = re.compile("|".join(re.sub(r"<\w+>", ".+", name) for name in _NAME.findall(_METRICS)))
 
 
 def wait_for(

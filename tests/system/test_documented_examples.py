@@ -112,7 +112,7 @@ def test_an_exported_model_is_run_by_onnx_runtime_alone(tmp_path: Path) -> None:
 
 
 def test_metrics_are_read_from_python(tmp_path: Path) -> None:
-    assert _write_files("runs.md", tmp_path) == ["returns.py"]
+    assert _write_files("metrics.md", tmp_path) == ["returns.py"]
     folder = tmp_path / "runs" / "pong-1"
     folder.mkdir(parents=True)
     lines = [
@@ -125,6 +125,13 @@ def test_metrics_are_read_from_python(tmp_path: Path) -> None:
         "0 s, 0 steps, return None",
         "2 s, 640 steps, return -20.5",
     ]
+
+
+def test_correctors_are_used_without_a_run(tmp_path: Path) -> None:
+    assert _write_files("correction.md", tmp_path) == ["correct.py"]
+    # 1 + 0.9 · 0.5 at the end, 1 + 0.9 · 1.45 before it; less the value of 0.5
+    expected = "tensor([2.3050, 1.4500]) tensor([1.8050, 0.9500])\n"
+    assert _python("correct.py", tmp_path) == expected
 
 
 def _additions() -> tuple[list[tuple[str, str]], dict[str, Any]]:
