@@ -17,24 +17,23 @@ class AtariConfig(Group):
         default=4,
         ge=1,
         le=64,
-        description="emulator frames that one agent step repeats its action for",
+        description="emulator frames for which an agent step repeats its action",
     )
     max_pool: bool = Field(
         default=True,
-        description="take the brighter of the last two frames, pixel by pixel, "
-        "since sprites may flicker",
+        description="take the pixel-wise maximum of the last two frames, since sprites flicker",
     )
     screen_size: Whole = Field(
         default=84, ge=36, le=512, description="height and width of the observed screen, in pixels"
     )
     frame_stack: Whole = Field(
-        default=4, ge=1, le=16, description="newest frames that one observation shows, in frames"
+        default=4, ge=1, le=16, description="frames in an observation, the newest included"
     )
     noop_max: Whole = Field(
         default=30,
         ge=0,
         le=1000,
-        description="most idle emulator steps at the start of an episode, drawn evenly from 0",
+        description="most idle emulator steps at the start of an episode, drawn uniformly from 0",
     )
     repeat_action_probability: float = Field(
         default=0.0,
@@ -44,10 +43,10 @@ class AtariConfig(Group):
     )
     full_action_space: bool = Field(
         default=False,
-        description="offer all 18 actions of the console instead of those the game knows",
+        description="use all 18 actions of the console instead of the game's own",
     )
     fire_reset: bool = Field(
-        default=True, description="press FIRE after a reset in the games that wait for it"
+        default=True, description="press FIRE after a reset in games that wait for it"
     )
     max_episode_frames: Whole = Field(
         default=108_000,
@@ -62,30 +61,29 @@ class EnvConfig(Group):
     id: Annotated[str, Strict()] = Field(
         min_length=1,
         max_length=200,
-        description="what to play: an Atari game (ALE/Pong-v5), any id that gymnasium knows "
-        "(CartPole-v1) or a module registers (module:Name-v0), or a callable of yours that returns "
-        "a gymnasium.Env (module:factory)",
+        description="environment: an Atari game (ALE/Pong-v5), a gymnasium id (CartPole-v1), an "
+        "id that a module registers (module:Name-v0), or a callable that returns a gymnasium.Env "
+        "(module:factory)",
     )
     kwargs: dict[str, Any] = Field(
         default_factory=dict,
         repr=False,  # may hold a simulator's password
-        description="keyword arguments for the maker of the environment; for Atari games those of "
-        "ale-py's AtariVectorEnv, which go before env.atari",
+        description="keyword arguments of the environment; for Atari those of ale-py's "
+        "AtariVectorEnv, which override env.atari",
     )
     frame_stack: Whole = Field(
         default=1,
         ge=1,
         le=16,
-        description="newest images that one observation shows, in images; "
-        "Atari games use env.atari.frame_stack instead",
+        description="images in an observation; Atari games use env.atari.frame_stack",
     )
     clip_rewards: bool = Field(
         default=False,
-        description="learn from rewards clipped to [-1, 1]; reported returns stay unclipped",
+        description="learn from rewards clipped to [-1, 1]; reported returns are unclipped",
     )
     life_loss_ends: bool = Field(
         default=False,
-        description="learn as if losing a life ended the episode; the game itself goes on",
+        description="learn as if a lost life ended the episode; the game continues",
     )
     atari: AtariConfig = Field(default_factory=AtariConfig)
 

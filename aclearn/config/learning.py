@@ -15,46 +15,46 @@ class TrainerConfig(Group):
     device: str = Field(
         default="auto",
         pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$",
-        description="where to learn: auto (a GPU where there is one), cpu, cuda or cuda:N",
+        description="device of the trainer: auto (a GPU if there is one), cpu, cuda or cuda:N",
     )
     amp: Literal["auto", "off", "bf16", "fp16"] = Field(
         default="auto",
-        description="number format of the forward and backward pass; auto takes bf16 where the "
-        "device computes it natively, elsewhere fp16 on a GPU and off (fp32) on the CPU",
+        description="number format of forward and backward pass; auto: bf16 if the device has it, "
+        "else fp16 on a GPU and fp32 (off) on the CPU",
     )
     channels_last: bool = Field(
-        default=True, description="lay images out channels-last, which convolutions read faster"
+        default=True, description="store images channels-last, which is faster for convolutions"
     )
     compile: bool = Field(
         default=False,
-        description="compile the update with torch.compile; starts about a minute later",
+        description="compile the update with torch.compile; the start takes about a minute longer",
     )
     workers: Whole = Field(
         default=1, ge=1, le=64, description="trainer workers of the one trainer process (NT)"
     )
     share_weights: Literal["auto", "host", "off"] = Field(
         default="auto",
-        description="memory in which roles of this machine find new weights without asking: auto "
-        "takes the trainer's GPU where predictors compute on it, host the machine's memory; with "
-        "off, and on other machines, they come over sockets",
+        description="memory for new weights that roles of this machine map: auto (the trainer's "
+        "GPU if predictors use it, else the host's), host, or off (over sockets, as between "
+        "machines)",
     )
     unrolls_per_batch: Whole = Field(
         default=2,
         ge=1,
         le=1024,
-        description="length of a batch, in unrolls; an update learns from one minibatch of it",
+        description="size of a batch, in unrolls",
     )
     minibatches: Whole = Field(
         default=1,
         ge=1,
         le=1024,
-        description="parts into which a batch is cut along its environments, an update each",
+        description="parts of a batch, cut along its environments; one update each",
     )
     epochs: Whole = Field(default=1, ge=1, le=32, description="passes over each batch")
     queue_bytes: Whole = Field(
         default=64 * 1024 * 1024,
         ge=1024 * 1024,
-        description="bound of the training queue, in bytes; actors wait when it is full; one "
+        description="bound of the training queue, in bytes; actors wait while it is full; one "
         "batch always fits",
     )
     queue_batches: Whole = Field(
@@ -66,8 +66,8 @@ class TrainerConfig(Group):
     max_lag_versions: Whole = Field(
         default=100,
         ge=0,
-        description="oldest unroll that is still learned, in policy versions behind the newest "
-        "(one for each batch); older ones are dropped and counted",
+        description="largest lag of a learned unroll, in policy versions (one for each batch); "
+        "older unrolls are dropped and counted",
     )
 
 
@@ -76,34 +76,34 @@ class OptimiserConfig(Group):
 
     kind: Literal["adam", "rmsprop"] = Field(default="adam", description="optimiser")
     learning_rate: float = Field(
-        default=3e-4, gt=0.0, le=10.0, description="step size at the start, per update"
+        default=3e-4, gt=0.0, le=10.0, description="initial step size, per update"
     )
     schedule: Literal["constant", "linear"] = Field(
         default="constant",
-        description="course of the learning rate; linear falls to 0 over schedule_steps",
+        description="learning rate over time; linear falls to 0 over schedule_steps",
     )
     schedule_steps: Whole | None = Field(
         default=None,
         ge=1,
-        description="length of the linear schedule, in learned agent steps; linear needs it",
+        description="length of the linear schedule, in learned agent steps",
     )
     adam_beta1: float = Field(
-        default=0.9, ge=0.0, lt=1.0, description="memory of Adam's mean gradient"
+        default=0.9, ge=0.0, lt=1.0, description="decay of Adam's mean gradient"
     )
     adam_beta2: float = Field(
-        default=0.999, ge=0.0, lt=1.0, description="memory of Adam's mean square"
+        default=0.999, ge=0.0, lt=1.0, description="decay of Adam's mean square"
     )
     epsilon: float = Field(
         default=1e-5,
         gt=0.0,
         le=1.0,
-        description="added to the root mean square before dividing by it",
+        description="added to the root mean square in the denominator",
     )
     rmsprop_alpha: float = Field(
-        default=0.99, ge=0.0, lt=1.0, description="memory of RMSProp's mean square"
+        default=0.99, ge=0.0, lt=1.0, description="decay of RMSProp's mean square"
     )
     max_grad_norm: float = Field(
         default=0.5,
         ge=0.0,
-        description="Euclidean norm that gradients are scaled down to; 0 turns it off",
+        description="largest Euclidean norm of the gradient; 0: no bound",
     )

@@ -38,16 +38,16 @@ class LossConfig(Group):
 
     kind: str = Field(
         default="actor_critic",
-        description="loss: actor_critic, or module:Name of one of yours, whose arguments are then "
-        "the other keys of this section",
+        description="loss: actor_critic, or module:Name of yours, whose arguments are the other "
+        "keys of this section",
     )
     discount: float = Field(
-        default=0.99, ge=0.0, le=1.0, description="weight of a reward one agent step later (gamma)"
+        default=0.99, ge=0.0, le=1.0, description="discount factor γ per agent step"
     )
     normalise_advantages: bool = Field(
         default=False,
         description="divide advantages by their running root mean square, so that entropy_cost "
-        "means the same whatever the size of rewards",
+        "does not depend on the size of rewards",
     )
 
     @classmethod
@@ -79,7 +79,7 @@ class ActorCriticConfig(LossConfig):
         default=0.5,
         ge=0.0,
         le=_MOST_COST,
-        description="weight of the value loss beside the policy loss",
+        description="weight of the value loss relative to the policy loss",
     )
 
 
@@ -106,8 +106,8 @@ class VTraceConfig(Group):
     )
     c_bar: Bar = Field(
         default=1.0,
-        description="bound of the importance ratio that carries errors back in time; null or .inf: "
-        "no bound",
+        description="bound of the importance ratio that carries errors back in time; null or "
+        ".inf: no bound",
     )
     lambda_: float = Field(
         default=1.0,

@@ -29,48 +29,44 @@ class RunConfig(Group):
     name: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
-        description="name of the run and of its folder; null takes <name of this file>-<seed>",
+        description="name of the run and its folder; null: <name of this file>-<seed>",
     )
-    dir: str = Field(
-        default="runs", min_length=1, description="folder in which run folders are made"
-    )
+    dir: str = Field(default="runs", min_length=1, description="folder of the run folders")
     seed: Whole = Field(
         default=1, ge=0, le=2**31 - 1, description="seed of weights, environments and sampling"
     )
     target_return: float | None = Field(
         default=None,
-        description="mean return of the last 100 episodes to reach, in points of the game",
+        description="target: mean return of the last 100 episodes, in points of the game",
     )
     stop_at_target: bool = Field(
         default=True,
-        description="end the run when target_return is reached; a run that has reached it ends at "
-        "once when it is resumed",
+        description="end the run at target_return; a resumed run that has reached it ends at once",
     )
     max_env_steps: Whole | None = Field(
         default=None,
         ge=1,
-        description="length of the run, in agent steps of all environments together; it exceeds "
-        "this by no more than what is on its way to the trainer",
+        description="bound of the run, in agent steps of all environments; unrolls under way "
+        "exceed it",
     )
     max_updates: Whole | None = Field(
-        default=None, ge=1, description="length of the run, in updates: it makes exactly so many"
+        default=None, ge=1, description="bound of the run, in updates; exact"
     )
     max_wall_s: float | None = Field(
         default=None,
         gt=0.0,
-        description="length of the run, in seconds of its clock, which stands still between the "
-        "parts of a resumed run",
+        description="bound of the run, in seconds, without the pauses of a resumed run",
     )
     deterministic: bool = Field(
         default=False,
-        description="take turns in one process, on the CPU, so that the same seed gives the "
-        "same weights, bit for bit; slower",
+        description="take turns in one process on the CPU: one seed gives the same weights, bit "
+        "for bit; slower",
     )
     checkpoint_every_s: float = Field(
-        default=30.0, gt=0.0, le=86_400.0, description="time between two checkpoints, in seconds"
+        default=30.0, gt=0.0, le=86_400.0, description="time between checkpoints, in seconds"
     )
     checkpoints_kept: Whole = Field(
-        default=3, ge=1, le=1000, description="newest checkpoints that are kept beside the best one"
+        default=3, ge=1, le=1000, description="newest checkpoints to keep beside the best one"
     )
     metrics_every_s: float = Field(
         default=2.0,
@@ -103,9 +99,8 @@ class Config(Group):
     loss: AnyLoss = Field(default_factory=ActorCriticConfig)
     correctors: Annotated[tuple[CorrectorConfig, ...], Strict(False)] = Field(
         default_factory=default_correctors,
-        description="what repairs off-policy data before the loss, in order: vtrace, "
-        "importance_sampling, or module:Name of one of yours; empty: one-step targets, not "
-        "corrected",
+        description="corrections of off-policy data before the loss, in order: vtrace, "
+        "importance_sampling, or module:Name of yours; empty: one-step targets without correction",
     )
     optimiser: OptimiserConfig = Field(default_factory=OptimiserConfig)
     tuner: TunerConfig = Field(default_factory=TunerConfig)

@@ -37,21 +37,20 @@ class MonitorConfig(Group):
         default=60.0,
         gt=0.0,
         le=3600.0,
-        description="silence after which a role counts as gone, in seconds",
+        description="silence after which a role counts as dead, in seconds",
     )
     port: Whole | None = Field(
         default=None,
         ge=1,
         le=65_535,
-        description="TCP port at which roles find the monitor; null stays on this machine and "
-        "uses a socket file",
+        description="TCP port of the monitor; null: a socket file, on this machine only",
     )
     plugins: list[Annotated[dict[str, dict[str, Any]], BeforeValidator(_plugin)]] = Field(
         default_factory=list,
-        description="what of yours decides from the run's metrics: module:Name of a subclass of "
-        "aclearn.control.MonitorPlugin each, or with arguments one `module:Name: {argument: "
-        "value}`; where two contradict each other the later one is followed, and each of them "
-        "before the tuner; an error together with run.deterministic, which has no monitor",
+        description="decisions of yours from the run's metrics: module:Name of subclasses of "
+        "aclearn.control.MonitorPlugin, with arguments `module:Name: {argument: value}`; a later "
+        "plug-in overrules an earlier one, and each overrules the tuner; not with "
+        "run.deterministic",
     )
 
 
@@ -63,25 +62,24 @@ class TunerConfig(Group):
 
     enabled: bool = Field(
         default=False,
-        description="let the tuner change worker counts while the run goes on; an error together "
-        "with run.deterministic, since the tuner decides by the clock",
+        description="change worker counts during the run; not with run.deterministic, since the "
+        "tuner uses the clock",
     )
     counts: list[TunedCount] = Field(
         default_factory=lambda: list[TunedCount](("predictors", "trainers")),
-        description="what it may change: workers of each predictor process (predictors, NP; left "
-        "out unless actors.inference is predictor), workers of the trainer (trainers, NT), actor "
-        "processes that `aclearn train` runs (actors, NA)",
+        description="counts to change: predictors (NP, workers of each predictor process), "
+        "trainers (NT, workers of the trainer), actors (NA, actor processes of `aclearn train`)",
     )
     objective: Literal["learned_steps", "tps"] = Field(
         default="learned_steps",
-        description="rate to raise: agent steps learned per second, those too old to be learned "
-        "left out; or batches per second (GA3C's, which smaller batches raise as well)",
+        description="rate to raise: agent steps learned per second, or batches per second (tps, "
+        "GA3C's; smaller batches raise it too)",
     )
     every_s: float = Field(
         default=15.0,
         gt=0.0,
         le=3600.0,
-        description="length of the window in which a setting is measured, in seconds",
+        description="length of a measurement window, in seconds",
     )
     settle_s: float = Field(
         default=3.0,
@@ -93,22 +91,22 @@ class TunerConfig(Group):
         default=0.05,
         ge=0.0,
         le=1.0,
-        description="relative loss of rate that a move is still accepted with at a chance of 1/e, "
-        "at the start",
+        description="relative loss of rate that a move is accepted with at probability 1/e, at "
+        "the start",
     )
     cooling: float = Field(
         default=0.85,
         gt=0.0,
         le=1.0,
-        description="factor of the temperature from one proposal to the next",
+        description="factor of the temperature after each proposal",
     )
     restart_search_share: float = Field(
         default=0.2,
         gt=0.0,
         lt=1.0,
-        description="least fall of the kept setting's rate (or rise), as a share, that lets it "
-        "search again when two windows in a row have it; where windows scatter by σ and the rate "
-        "is known from n of them, 3 σ √(1 + 1/n) where that is more",
+        description="least relative change of the kept counts' rate in two windows in a row that "
+        "restarts the search; at least 3 σ √(1 + 1/n), σ the scatter of windows and n the windows "
+        "measured",
     )
     max_predictors: Whole = Field(
         default=8, ge=1, le=64, description="most predictor workers of a process"
@@ -117,8 +115,8 @@ class TunerConfig(Group):
     max_actors: Whole = Field(default=64, ge=1, le=500, description="most actor processes")
     remember: bool = Field(
         default=True,
-        description="write the best setting of this machine and configuration into "
-        "run.dir/.tuned and start from the one that is there",
+        description="keep the best counts of this machine and configuration in run.dir/.tuned, "
+        "and start from them",
     )
 
     @property

@@ -20,15 +20,13 @@ class PolicyConfig(Group):
 
     architecture: Architecture = Field(
         default="nature",
-        description="network: a convolutional one for images, impala-resnet the deepest and "
-        "slowest of them; mlp for flat observations, and for images that it flattens; "
-        "docs/networks.md has their layers",
+        description="network: mlp for flat observations, the others for images (docs/networks.md)",
     )
     hidden: (
         Annotated[tuple[Annotated[Whole, Field(ge=1, le=65_536)], ...], Strict(False)] | None
     ) = Field(
         default=None,
-        description="widths of the hidden layers, in units; null takes the architecture's own",
+        description="widths of the hidden layers, in units; null: the architecture's own",
     )
 
     @field_validator("architecture", mode="before")

@@ -22,8 +22,8 @@ class ActorsConfig(Group):
         default=1,
         ge=1,
         le=64,
-        description="groups of environments in an actor; one steps while another waits for "
-        "its actions",
+        description="groups of environments in an actor; one steps while another waits for its "
+        "actions",
     )
     envs_per_group: Whole = Field(
         default=16, ge=1, le=4096, description="environments in a group, stepped together"
@@ -36,18 +36,17 @@ class ActorsConfig(Group):
     )
     behaviour_parameters: bool = Field(
         default=False,
-        description="unrolls carry the parameters of the distribution that each action was drawn "
-        "from; for losses and correctors that need them",
+        description="send the parameters of each action's distribution, for losses and correctors "
+        "that need them",
     )
     inference: Literal["local", "predictor"] = Field(
         default="local",
-        description="what chooses the actions: the actor itself or a predictor",
+        description="where actions are chosen: in the actor (local) or by a predictor",
     )
     runtime: Literal["onnx", "torch", "torch-amp"] = Field(
         default="onnx",
-        description="what executes the policy, on the actor's CPU, when inference is local "
-        "and there is no compressor.chain: ONNX Runtime, torch in fp32, or torch in bf16 where the "
-        "processor has it",
+        description="runtime of a local policy without compressor.chain, on the CPU: ONNX "
+        "Runtime, torch in fp32, or torch in bf16 if the CPU has it",
     )
     emulator_threads: Whole = Field(
         default=1, ge=1, le=256, description="threads of the Atari emulator in an actor"
@@ -56,31 +55,29 @@ class ActorsConfig(Group):
         default=1,
         ge=1,
         le=64,
-        description="unrolls that an actor sends ahead of the trainer's answer before it waits",
+        description="unrolls that an actor sends before it waits for the trainer's answer",
     )
     nice: Whole = Field(
         default=5,
         ge=0,
         le=19,
-        description="how far actors and compressors lower their priority for the trainer where "
-        "cores are scarce: added to their scheduling niceness; shortens the training queue and "
-        "so the lag",
+        description="niceness added to actors and compressors if cores are scarce, so that the "
+        "trainer comes first; shortens the training queue and the lag",
     )
     step_timeout_s: float = Field(
         default=30.0,
         gt=0.0,
         le=3600.0,
-        description="longest step of a group, all its environments together, and longest time in "
-        "which one is made or reset, in seconds; the one that is late is made again where Python "
-        "can interrupt it; an Atari game that is late ends its actor, which is started again",
+        description="longest step of a group, and longest time to make or reset an environment, "
+        "in seconds; a late environment is replaced if Python can interrupt it; a late Atari game "
+        "ends its actor, which is restarted",
     )
     max_env_faults: Whole = Field(
         default=5,
         ge=0,
         le=1_000_000,
-        description="faults of its environments that a group mends within an hour; with one more "
-        "the actor gives up, which ends a run of `aclearn train`; so does any error of the Atari "
-        "emulator, which is not mended",
+        description="environment faults that a group survives within an hour; one more ends the "
+        "actor and a run of `aclearn train`, as does any error of the Atari emulator",
     )
 
 
@@ -100,30 +97,28 @@ class PredictorConfig(Group):
         default=1,
         ge=1,
         le=65_536,
-        description="smallest batch that a predictor worker waits for, in observations, "
-        "but no longer than batch_timeout_s",
+        description="smallest batch that a worker waits for, in observations, for batch_timeout_s "
+        "at most",
     )
     batch_timeout_s: float = Field(
         default=0.005,
         ge=0.0,
         le=10.0,
-        description="longest wait of a request for others to share a batch of min_batch with, "
-        "in seconds",
+        description="longest time that a request waits for a batch of min_batch, in seconds",
     )
     runtime: Literal["onnx", "torch", "torch-amp"] = Field(
         default="onnx",
-        description="what executes the policy in the predictor when there is no compressor.chain: "
-        "ONNX Runtime, torch in fp32, or torch in bf16 (on a GPU without it fp16, on a processor "
-        "without it fp32); on a GPU one of the torch ones",
+        description="runtime of a predictor's policy without compressor.chain: ONNX Runtime, "
+        "torch in fp32, or torch in bf16 (without bf16: fp16 on a GPU, fp32 on the CPU); a GPU "
+        "needs torch or torch-amp",
     )
     device: str = Field(
         default="auto",
         pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$",
-        description="where a torch runtime computes: auto (a GPU where there is one), cpu, cuda or "
-        "cuda:N",
+        description="device of a torch runtime: auto (a GPU if there is one), cpu, cuda or cuda:N",
     )
     threads: Whole = Field(
-        default=1, ge=1, le=256, description="processor threads of a predictor's network"
+        default=1, ge=1, le=256, description="CPU threads of a predictor's network"
     )
 
 
@@ -132,19 +127,17 @@ class CompressorConfig(Group):
 
     chain: list[Any] = Field(
         default_factory=list,
-        description="links that the policy goes through before actors run it, in order: names "
-        "(onnx, int8, fuse) or one `name: setting` each (prune: 0.5, distill: accerl-net1, "
-        "quantize: int8, low_rank: 64), or module:Class for a link of yours; the last one says "
-        "what executes it: onnx, torchscript, or with neither eager torch, and with these two "
-        "every actor loads torch; empty: actors run the policy itself; docs/compression.md has all "
-        "settings",
+        description="links that compress the policy for actors, in order: a name (onnx, int8, "
+        "fuse), `name: setting` (prune: 0.5, distill: accerl-net1, quantize: int8, low_rank: 64), "
+        "or module:Class of yours; ends with its runtime, onnx or torchscript, else eager torch; "
+        "empty: no compression; docs/compression.md has all settings",
     )
     processes: Whole = Field(
         default=1,
         ge=1,
         le=64,
-        description="compressor processes (ND); actor i, or predictor i where predictors act, runs "
-        "what compressor i modulo their number makes",
+        description="compressor processes (ND); actor or predictor i uses compressor i modulo "
+        "their number",
     )
     every_s: float = Field(
         default=0.2,
@@ -156,40 +149,39 @@ class CompressorConfig(Group):
         default=0.25,
         gt=0.0,
         le=1.0,
-        description="most of one core that a compressor uses on average",
+        description="largest mean share of one core that a compressor uses",
     )
     observations: Whole = Field(
         default=512,
         ge=1,
         le=100_000,
-        description="observations visited lately that a compressor keeps for its links to measure "
+        description="recently visited observations that a compressor keeps, for links to measure "
         "and train on",
     )
     observations_every_s: float = Field(
         default=2.0,
         gt=0.0,
         le=3600.0,
-        description="time between two requests for a part of them, in seconds",
+        description="time between two requests for a quarter of them, in seconds",
     )
     fidelity_observations: Whole = Field(
         default=32,
         ge=0,
         le=100_000,
-        description="further observations, which no link sees, on which an artifact is compared "
-        "with the policy it was made from; 0 compares nothing, which max_kl rules out",
+        description="further observations, which no link uses, to compare an artifact with its "
+        "policy; 0 compares nothing, and excludes max_kl",
     )
     fidelity_every: Whole = Field(
         default=10,
         ge=1,
         le=1_000_000,
-        description="artifacts from one comparison to the next; with max_kl each one is compared",
+        description="artifacts between two comparisons; with max_kl each one is compared",
     )
     max_kl: float | None = Field(
         default=None,
         gt=0.0,
-        description="largest mean KL divergence from the policy to an artifact, in nats; one that "
-        "is further away, or was not compared, is not published, the uncompressed policy is; null: "
-        "any",
+        description="largest mean KL divergence from the policy to an artifact, in nats; beyond "
+        "it the uncompressed policy is published; null: no bound",
     )
     min_action_prob: float = Field(
         default=0.0,
@@ -220,22 +212,21 @@ class NetworkConfig(Group):
         default="127.0.0.1",
         min_length=1,
         max_length=255,
-        description="address at which roles listen on TCP, 0.0.0.0 for all of this machine; "
-        "anything but loopback needs keys_dir",
+        description="address at which roles listen on TCP; 0.0.0.0: all addresses; anything but "
+        "loopback needs keys_dir",
     )
     announce_host: str | None = Field(
         default=None,
         min_length=1,
         max_length=255,
-        description="address or name at which others reach the roles of this machine, where that "
-        "is another one, as with ports that a container publishes; null: bind_host, or this "
-        "machine's name where that is 0.0.0.0",
+        description="address or name at which others reach this machine, if it differs, for "
+        "instance for published ports; null: bind_host, or this machine's name if that is 0.0.0.0",
     )
     keys_dir: str | None = Field(
         default=None,
         min_length=1,
-        description="folder with the cluster's keys, which `aclearn keys` makes (CURVE, ZeroMQ's "
-        "encryption); null talks in the clear",
+        description="folder with the cluster's keys from `aclearn keys` (CURVE, ZeroMQ's "
+        "encryption); null: no encryption",
     )
     ports: PortsConfig = Field(default_factory=PortsConfig)
 
@@ -256,7 +247,7 @@ class SupervisorConfig(Group):
         default=0.5,
         ge=0.0,
         le=3600.0,
-        description="pause before the first restart, in seconds; it doubles",
+        description="pause before the first restart, in seconds; doubles with each restart",
     )
     backoff_max_s: float = Field(
         default=10.0, ge=0.0, le=3600.0, description="longest pause before a restart, in seconds"
@@ -265,6 +256,6 @@ class SupervisorConfig(Group):
         default=8.0,
         gt=0.0,
         le=600.0,
-        description="time that the roles have to end in before those that are left are killed, "
-        "in seconds; the run ends within about a second more",
+        description="time for roles to end before they are killed, in seconds; the run ends about "
+        "a second later",
     )

@@ -50,18 +50,16 @@ class DistillerSettings(Group):
 
     student: Annotated[str | Architecture | None, BeforeValidator(_known_student)] = Field(
         default=None,
-        description="one of [the networks](networks.md), in Python also an `Architecture`, for "
-        "which the links before are not run; null trains what they made, from there whenever their "
-        "graph is another one",
+        description="one of [the networks](networks.md), in Python also an `Architecture`; the "
+        "links before it then do not run. null: train the network that they make",
     )
-    steps: Whole = Field(default=16, ge=1, description="steps of Adam for each version")
-    batch: Whole = Field(default=32, ge=1, description="observations of each step")
+    steps: Whole = Field(default=16, ge=1, description="Adam steps for each version")
+    batch: Whole = Field(default=32, ge=1, description="observations in a step")
     observations: Whole = Field(
         default=256,
         ge=1,
-        description="drawn from what was visited lately, for each version; ten times as many for a "
-        "new student. The teacher computes each once, which costs more than a step of the "
-        "student; where they are fewer than `steps` × `batch` it learns from each more than once",
+        description="recent observations that the teacher computes for each version, ten times as "
+        "many for a new student; below `steps` × `batch` the student sees each more than once",
     )
     learning_rate: float = Field(default=1e-3, gt=0.0, description="of Adam")
     value_cost: float = Field(
@@ -70,32 +68,32 @@ class DistillerSettings(Group):
     entropy_cost: float = Field(
         default=0.0,
         ge=0.0,
-        description="β, weight of the student's entropy; 0 lets its policy become the original's",
+        description="β, weight of the student's entropy; 0 reproduces the original policy",
     )
     renew_every: Whole = Field(
         default=1,
         ge=1,
-        description="versions that the observations serve, fewer while there are few; a young "
-        "policy moves within seconds, and with it the teacher's answers",
+        description="versions that use the same observations; a young policy changes within "
+        "seconds, and so do the teacher's answers",
     )
     first_steps: Annotated[Whole, Field(ge=1)] | None = Field(
         default=None,
-        description="steps of a new student's first version; null for ten times `steps`",
+        description="steps of a new student's first version; null: ten times `steps`",
     )
     time_limit_s: Annotated[float, Field(gt=0.0)] | None = Field(
         default=None,
-        description="seconds that a version may train, a new student ten times as many; one step "
-        "is always made. Results depend on the machine's speed then",
+        description="longest training of a version, in seconds, ten times as long for a new "
+        "student; at least one step. Results then depend on the machine's speed",
     )
     hidden: Annotated[tuple[Annotated[Whole, Field(ge=1)], ...], Strict(False)] | None = Field(
-        default=None, description="replaces the hidden widths of a named student"
+        default=None, description="hidden widths of a named student"
     )
     max_grad_norm: float = Field(
-        default=1.0, gt=0.0, description="Euclidean norm that gradients are scaled down to"
+        default=1.0, gt=0.0, description="largest Euclidean norm of the gradient"
     )
     amp: Literal["auto", "bf16", "off"] = Field(
         default="auto",
-        description="auto computes in bf16 where the CPU has it, bf16 everywhere, off in fp32",
+        description="auto: bf16 if the CPU has it; bf16: always; off: fp32",
     )
 
     @model_validator(mode="after")
@@ -110,14 +108,14 @@ class Distiller(ConfiguredLink[DistillerSettings]):
 
         KL(π_original ‖ π_smaller) + ½ (v_original − v_smaller)² − β H(π_smaller)
 
-    The teacher is the uncompressed policy, whatever links come before. It computes some recently
-    visited observations once each, since the large network costs more than a step of the small one.
-    A young policy moves as a whole within seconds, so that every version has observations of its
-    own unless `renew_every` says otherwise. The student is a smaller preset, or, without one, the
-    policy that the links before made: pruning and distillation in pairs. It starts from its last
-    result in every version; network and Adam live in the context's memory, where `loss` and `kl`
-    are the last call's means, `steps` the student's steps so far and `deaths` the students before
-    it.
+    The teacher is the uncompressed policy, whatever links come before. The student is a named
+    network or, without a name, the network that the links before make, with its weights as a
+    start. In each version it continues from its last result, with the same Adam state. Gradients
+    of layers that read no negative inputs are centred, which keeps units from dying. A student
+    that died is replaced.
+
+    Gauges: `loss` and `kl` are means of the last version, `steps` the student's steps so far,
+    `deaths` the students before it.
     """
 
     name = "distill"

@@ -16,12 +16,9 @@ from compress.settings import ConfiguredLink, NoSettings
 class Fusion(ConfiguredLink[NoSettings]):
     """Folds the division of images by 255 into the first weights, of the value's too.
 
-    Observations then enter the first product as the numbers they are. Policies on float32
-    observations have nothing to fold and stay as they are. For what a network of your own may have
-    beside: `fold_batch_norm`, `fold_normalisation`, `fuse_module`.
-
-    The folded weights are 255 times smaller: where float16 follows, those that were below 0.016
-    lose digits, which bf16 and int8 do not.
+    Policies on float32 observations stay as they are. For batch and input normalisation in a
+    network of your own see `fold_batch_norm`, `fold_normalisation`, `fuse_module`. The folded
+    weights are 255 times smaller: in float16, those that were below 0.016 lose digits.
     """
 
     name = "fuse"

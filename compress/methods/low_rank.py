@@ -46,33 +46,31 @@ class LowRankSettings(Group):
 
     rank: Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
         default=0.9,
-        description="a whole number is the rank of all layers; a share is that of the squared "
-        "singular values that each layer keeps",
+        description="whole number: rank of all layers; share: of the squared singular values that "
+        "each layer keeps",
     )
     layers: Annotated[tuple[str, ...], Strict(False), Field(min_length=1)] | None = Field(
-        default=None, description="names of layers, one at least; null takes all hidden dense ones"
+        default=None, description="names of layers; null: all hidden dense layers"
     )
     convolutions: bool = Field(
         default=False,
-        description="the convolutions too, as one with `rank` filters and a 1 × 1 one after it",
+        description="factor convolutions too, into `rank` filters and a 1 × 1 convolution",
     )
     decide_every: Annotated[Whole, Field(ge=1)] | None = Field(
         default=200,
-        description="versions after which ranks that follow from a share are decided again: an "
-        "untrained layer has no small rank; null: never",
+        description="versions between choices of ranks that follow from a share; null: choose "
+        "once. An untrained layer has no small rank",
     )
 
 
 class LowRank(ConfiguredLink[LowRankSettings]):
-    """Low-rank factorisation of the layers where it saves multiplications.
+    """Low-rank factorisation of layers, where it saves multiplications.
 
-    W [m, n] ≈ up [m, r] · down [r, n] with orthonormal columns in `up`, as the truncated singular
-    value decomposition has it, the best approximation of that rank (Eckart & Young 1936). It saves
-    something where r < m·n / (m + n). The first version costs an SVD; later ones one step of
-    subspace iteration from the last version's basis, since weights move little, and an SVD again
-    where that basis keeps noticeably less of W. A basis turns as little as it can between versions,
-    so that ranges of what is between both halves, which `quantize` measures, stay as they are;
-    where it is computed afresh they are measured again.
+    W [m, n] ≈ up [m, r] · down [r, n] with orthonormal columns in `up`: the truncated singular
+    value decomposition (Eckart & Young 1936). It saves multiplications if r < m·n / (m + n). The
+    first version costs an SVD. Later versions take one step of subspace iteration from the last
+    basis, or an SVD if that basis keeps noticeably less of W. The basis turns as little as
+    possible, so that the ranges of `quantize` stay valid; after an SVD they are calibrated again.
     """
 
     name = "low_rank"

@@ -61,64 +61,59 @@ class PruningSettings(Group):
     )
     per_layer: dict[str, _Share] = Field(
         default={},
-        description="other shares for single layers (`hidden.0`, `convolutions.1`) or for all of a "
-        "kind (`hidden`, `convolutions`, `sections`); 0 leaves them as they are; a value's own "
-        "tower follows the hidden layers",
+        description="other shares for layers (`hidden.0`, `convolutions.1`) or kinds of layers "
+        "(`hidden`, `convolutions`, `sections`); 0 keeps all units; separate value layers follow "
+        "`hidden`",
     )
     importance: Literal["magnitude", "activation"] = Field(
         default="magnitude",
-        description="magnitude: the L2 norm of a unit's weights and bias; activation: the root "
-        "mean square of its activation (with `compensate`: the standard deviation, since a bias "
-        "makes up for the mean) times the L2 norm of what the next layer makes of it",
+        description="magnitude: L2 norm of a unit's weights and bias; activation: root mean "
+        "square of its activation (with `compensate` its standard deviation) times the L2 norm of "
+        "its outgoing weights",
     )
     scope: Literal["layer", "global"] = Field(
         default="layer",
         description="layer: each layer loses its share; global: the least important units of all "
-        "layers go, counted in means of the unit's layer, and each layer keeps a tenth at least",
+        "layers, relative to their layer's mean; each layer keeps at least a tenth",
     )
     round_to: Whole = Field(
         default=8,
         ge=1,
-        description="widths are rounded up to multiples of this, which kernels compute faster, or "
-        "of its half, its quarter, … where rounding would leave nothing to remove",
+        description="widths are rounded up to multiples of this, which are faster, or of its "
+        "half, its quarter, … if nothing could be removed otherwise",
     )
     compensate: bool = Field(
         default=True,
         description="correct the layers that read removed units, by a fit on visited observations",
     )
     reselect_every: Whole = Field(
-        default=50, ge=1, description="most versions between two choices of units"
+        default=50, ge=1, description="most versions between two selections of units"
     )
     measure_every: Whole = Field(
-        default=50, ge=1, description="most versions between two fits of the corrections"
+        default=50, ge=1, description="most versions between two fits of the correction"
     )
     observations: Whole = Field(
         default=512,
         ge=1,
-        description="of each fit, and of each choice by activation; where fewer were found it is "
-        "done again once there are twice as many, or all of these",
+        description="observations for a fit, and for a selection by activation; repeated when "
+        "there are twice as many, or all of these",
     )
-    ridge: float = Field(default=0.03, gt=0.0, description="cost of the corrections in the fit")
+    ridge: float = Field(default=0.03, gt=0.0, description="ridge penalty of the fit")
 
 
 class Pruning(ConfiguredLink[PruningSettings]):
     """Structured pruning by importance (AcceRL §2.2; Li et al. 2017 for filter norms).
 
-    A filter goes with its feature map and with what every later layer made of it, the heads of the
-    policy and the value included. Which units stay is the same from version to version, since a
-    policy that loses other units every few seconds jumps; they are chosen again every
-    `reselect_every` versions, and in a new generation, whose weights are not those of the version
-    before. Filters that a residual sum reads are tied together, and stay.
+    A filter is removed with its feature map and with the weights that read it. Versions keep the
+    same units, since other units change the policy abruptly. Units are selected again every
+    `reselect_every` versions and in a new generation. Filters that a residual sum reads stay.
 
-    With the scope "global" widths are decided with the units, and again with them: new weights,
-    whose units are all of one norm, say nothing of them. Other widths make another graph, on which
-    the links after this one begin from the start, a student from random weights. So widths stay
-    where none would change by more than a step of its rounding.
+    With the scope "global" each selection also decides the widths. Other widths make another graph,
+    on which later links start again; so widths stay unless one changes by more than its rounding.
 
-    Where there are observations, the layers that read removed units are corrected by what the units
-    that stay can say of them (`reconstruction`), which keeps the pruned policy near its original.
-    Dense layers lose little so: three quarters of the hidden units of a trained `accerl-original`
-    cost 0.001 nats. Convolutions lose more, since a filter's neighbours do not see what it sees.
+    Ridge regression on visited observations compensates for pruned units. It keeps dense layers
+    near the original; convolutions lose more, since other filters do not see what a removed one
+    saw.
     """
 
     name = "prune"

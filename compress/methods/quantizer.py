@@ -32,37 +32,35 @@ class QuantizerSettings(Group):
         BeforeValidator(lambda given: given.lower() if isinstance(given, str) else given),
     ] = Field(
         default="int8",
-        description="int8 also computes in int8 and needs `onnx` behind it; fp16 and bf16 halve "
-        "what travels",
+        description="int8 computes in int8 and needs `onnx` after it; fp16 and bf16 halve the "
+        "transferred bytes",
     )
     per_channel: bool = Field(
         default=False,
-        description="a scale of the weights for each output channel: nearer, hardly slower",
+        description="one scale of the weights for each output channel: more precise, hardly slower",
     )
     calibrate_every: Whole = Field(
-        default=20, ge=1, description="most versions between two measurements of the ranges"
+        default=20, ge=1, description="most versions between two calibrations of the ranges"
     )
     calibration_observations: Whole = Field(
-        default=64, ge=1, description="observations of each measurement"
+        default=64, ge=1, description="observations for a calibration"
     )
     reduced_range: bool | None = Field(
         default=None,
-        description="weights of 7 bits, for CPUs without VNNI, whose multiply-add saturates "
-        "at 16 bits; null goes by this machine's CPU, and is true where other machines take "
-        "part (`network.bind_host`)",
+        description="7-bit weights, for CPUs without VNNI, whose multiply-add saturates at 16 "
+        "bits; null: chosen by this machine's CPU, true if other machines take part "
+        "(`network.bind_host`)",
     )
 
 
 class Quantizer(ConfiguredLink[QuantizerSettings]):
     """Static post-training quantisation: `Quantizer("INT8")`, "FP16" or "BF16", in any case.
 
-    INT8: weights are symmetric (s = max|w| / 127), activations uint8 with a zero point, ranges
-    calibrated on visited observations. Ranges change slowly, so a version is quantised again with
-    the ranges that are known, and only every `calibrate_every` versions they are measured again;
-    more often at first, at versions 1, 2, 4, 8, …, while the policy or a student is young, and
-    again from the start in a new generation, for another graph, and when pruning has chosen other
-    units.
-    FP16 and BF16 halve what travels; on a CPU, ONNX Runtime computes them in fp32 all the same.
+    INT8: symmetric weights (s = max|w| / 127), uint8 activations with a zero point, ranges
+    calibrated on visited observations. Ranges are calibrated at versions 1, 2, 4, 8, … and then
+    every `calibrate_every` versions. They are calibrated again in a new generation, for another
+    graph, and when pruning selects other units. FP16 and BF16 halve the transferred bytes; on a
+    CPU, ONNX Runtime computes them in fp32.
     """
 
     name = "quantize"

@@ -17,9 +17,11 @@ from services.commands.options import ForceOption
 def configs(
     name: Annotated[
         str | None,
-        typer.Argument(help="print this one", autocompletion=lambda: list(shipped_configs())),
+        typer.Argument(
+            help="configuration to print, e.g. pong", autocompletion=lambda: list(shipped_configs())
+        ),
     ] = None,
-    to: Annotated[Path | None, typer.Option(help="file to write it to, to change it there")] = None,
+    to: Annotated[Path | None, typer.Option(help="file to write it to")] = None,
     force: ForceOption = False,
 ) -> None:
     """List the configurations that come with aclearn, or print one of them."""

@@ -16,24 +16,20 @@ from services.commands.options import ForceOption
 # what the commands do is imported when one of them is called: it may take seconds
 
 RunArgument = Annotated[Path, typer.Argument(help="run folder, e.g. runs/pong-1")]
-BestOption = Annotated[
-    bool, typer.Option("--best", help="the best checkpoint instead of the newest")
-]
+BestOption = Annotated[bool, typer.Option("--best", help="use the best checkpoint, not the newest")]
 PassesOption = Annotated[
-    int, typer.Option(min=1, help="times through the chain; a student learns in each")
+    int, typer.Option(min=1, help="compressions in a row; a student trains in each")
 ]
 
 
 def evaluate(
     run: RunArgument,
-    episodes: Annotated[int, typer.Option(min=1, help="whole episodes to play")] = 20,
-    greedy: Annotated[
-        bool, typer.Option("--greedy", help="take the most probable action, do not sample")
-    ] = False,
+    episodes: Annotated[int, typer.Option(min=1, help="episodes to play")] = 20,
+    greedy: Annotated[bool, typer.Option("--greedy", help="take the most probable action")] = False,
     best: BestOption = False,
     seed: Annotated[
         int,
-        typer.Option(min=0, max=2**31 - 1, help="of environments and sampling"),
+        typer.Option(min=0, max=2**31 - 1, help="seed of environments and sampling"),
     ] = 1_000_003,
 ) -> None:
     """Play episodes with a run's policy and print its score."""
@@ -53,12 +49,14 @@ def evaluate(
 def export(
     run: RunArgument,
     to: Annotated[Path, typer.Option(help="file to write, e.g. policy.onnx")],
-    chain: Annotated[str, typer.Option(help="e.g. prune=0.5,int8; nothing: as it is")] = "",
+    chain: Annotated[
+        str, typer.Option(help="links, e.g. prune=0.5,int8; empty: no compression")
+    ] = "",
     passes: PassesOption = 1,
     best: BestOption = False,
     force: ForceOption = False,
 ) -> None:
-    """Write a run's policy as a self-contained ONNX model, and check what it answers."""
+    """Write a run's policy as a self-contained ONNX model, and check its output."""
     from services.commands.export import export_run
 
     artifact = export_run(run, to, words=chain, passes=passes, best=best, force=force)
@@ -72,17 +70,15 @@ def export(
 
 def compress(
     run: RunArgument,
-    chain: Annotated[str, typer.Option(help="e.g. prune=0.5,int8")],
+    chain: Annotated[str, typer.Option(help="links, e.g. prune=0.5,int8")],
     episodes: Annotated[
         int,
-        typer.Option(
-            min=0, help="greedy episodes to play with each; 0: none, the last line stays empty"
-        ),
+        typer.Option(min=0, help="greedy episodes to play with each policy"),
     ] = 5,
     passes: PassesOption = 1,
     best: BestOption = False,
 ) -> None:
-    """Compare a chain with the policy itself: size, speed, distance, score."""
+    """Compare a compressed policy with the original: size, speed, distance, score."""
     from rich.console import Console
 
     from services.commands.compress import compress_run, table_of
@@ -94,10 +90,10 @@ def compress(
 def top(
     run: RunArgument,
     once: Annotated[
-        bool, typer.Option("--once", help="print the newest figures once, also in a terminal")
+        bool, typer.Option("--once", help="print the newest figures once and exit")
     ] = False,
 ) -> None:
-    """Show where a run's time goes, which role holds it up and what to change."""
+    """Show where a run's time goes, the bottleneck, and which keys to change."""
     from services.commands.top import top as show
 
     with install_stop_signals() as stop:
@@ -109,16 +105,16 @@ def plot(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="picture: .png, .pdf or .svg; by default RUN.png, RUN-tuner.png or, of several "
-            "runs, returns.png in the current folder"
+            help="picture: .png, .pdf or .svg; default: RUN.png, RUN-tuner.png, or returns.png "
+            "for several runs, in the current folder"
         ),
     ] = None,
     tuner: Annotated[
-        bool, typer.Option("--tuner", help="what the tuner of one run tried and kept instead")
+        bool, typer.Option("--tuner", help="draw the tuner's trials of one run")
     ] = False,
     force: ForceOption = False,
 ) -> None:
-    """Draw the return over time and over steps, several runs in one picture."""
+    """Draw the returns of runs over time and steps."""
     from aclearn.views import plot_runs, plot_tuner
 
     if tuner and len(runs) != 1:

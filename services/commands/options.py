@@ -19,4 +19,4 @@ ConfigArgument = Annotated[
 OverridesArgument = Annotated[
     list[str] | None, typer.Argument(help="key=value pairs, e.g. run.seed=2 actors.processes=4")
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="replace the file that is there")]
+ForceOption = Annotated[bool, typer.Option("--force", help="replace an existing file")]

@@ -21,7 +21,7 @@ RoleArgument = Annotated[
     typer.Argument(metavar="ROLE", help=", ".join(ROLES), autocompletion=lambda: list(ROLES)),
 ]
 
-container = typer.Typer(no_args_is_help=True, help="What docker-compose.yml calls.")
+container = typer.Typer(no_args_is_help=True, help="Commands of docker-compose.yml.")
 
 
 def begin_role(name: str) -> RoleSpec:
@@ -44,17 +44,17 @@ def begin_role(name: str) -> RoleSpec:
 def role(
     name_of_role: RoleArgument,
     config: ConfigArgument,
-    monitor: Annotated[str, typer.Option(help="the monitor's address, tcp:// or ipc://")],
+    monitor: Annotated[str, typer.Option(help="address of the monitor, tcp:// or ipc://")],
     overrides: OverridesArgument = None,
     name: Annotated[
         str | None,
         typer.Option(
-            help="its role and a number, unique in the run: actor-3; else the monitor "
-            "hands out the number"
+            help="role and number, unique in the run, e.g. actor-3; default: the monitor "
+            "assigns a number"
         ),
     ] = None,
 ) -> None:
-    """Run one role in this process; the monitor binds --monitor, the others connect to it."""
+    """Run one role; the monitor binds the address --monitor, the others connect to it."""
     spec = begin_role(name_of_role)
     with install_stop_signals() as stop:
         die_with_parent()  # which sets `stop`, so that also a parent's early death ends it in order
@@ -69,10 +69,10 @@ def role(
 def container_role(
     name_of_role: RoleArgument,
     config: ConfigArgument,
-    monitor: Annotated[str, typer.Option(help="the monitor's address")],
+    monitor: Annotated[str, typer.Option(help="address of the monitor")],
     overrides: OverridesArgument = None,
 ) -> None:
-    """Run one role as the only process of its container, as the owner of the current folder."""
+    """Run one role in its container, as the owner of the current folder."""
     spec = begin_role(name_of_role)
     with install_stop_signals() as stop:
         from services.runtime.container import run_contained
@@ -86,14 +86,14 @@ def container_keys(
     directory: Annotated[Path, typer.Argument(help="folder of the key file")],
     runs: Annotated[Path, typer.Argument(help="folder of the run folders")],
 ) -> None:
-    """Make keys where there are none; give them and RUNS to the owner of the current folder."""
+    """Make missing keys; give them and RUNS to the owner of the current folder."""
     from services.runtime.container import make_keys
 
     make_keys(directory, runs, Path.cwd())
 
 
 def health() -> None:
-    """Say whether the role of this container is alive and useful: exit status 0, else 1."""
+    """Check the role of this container: exit status 0 if it works, else 1."""
     from services.runtime.health import RUNTIME_DIR_VARIABLE, health_of
 
     directory = os.environ.get(RUNTIME_DIR_VARIABLE)

@@ -25,7 +25,7 @@ def train(
         bool, typer.Option("--resume", help="continue the run from its last checkpoint")
     ] = False,
 ) -> None:
-    """Train on this machine: starts every role, shows the run, ends them all."""
+    """Train on this machine: start every role, show the run, end every role."""
     os.environ.setdefault(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
     with install_stop_signals() as stop:
         # in here, since it takes a while
@@ -56,13 +56,15 @@ def train(
 def profile(
     config: ConfigArgument,
     overrides: OverridesArgument = None,
-    seconds: Annotated[float, typer.Option(help="how long to measure, once it learns")] = 30.0,
+    seconds: Annotated[
+        float, typer.Option(help="seconds to measure, after learning has begun")
+    ] = 30.0,
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="write every figure there")
+        Path | None, typer.Option("--json", metavar="FILE", help="file for every figure")
     ] = None,
     force: ForceOption = False,
 ) -> None:
-    """Run CONFIG for a while and print what each part of an agent step costs."""
+    """Run CONFIG and print the cost of each part of an agent step."""
     os.environ.setdefault(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
     from services.commands.profile import print_profile, write_json
     from services.commands.profile import profile as measure

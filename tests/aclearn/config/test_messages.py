@@ -10,9 +10,8 @@ from aclearn.config import config_from_yaml, load_config
 from aclearn.errors import ConfigError
 
 ENV_ID_MEANING = (
-    "what to play: an Atari game (ALE/Pong-v5), any id that gymnasium knows (CartPole-v1) or a "
-    "module registers (module:Name-v0), or a callable of yours that returns a gymnasium.Env "
-    "(module:factory)"
+    "environment: an Atari game (ALE/Pong-v5), a gymnasium id (CartPole-v1), an id that a module "
+    "registers (module:Name-v0), or a callable that returns a gymnasium.Env (module:factory)"
 )
 
 
@@ -232,8 +231,8 @@ def test_a_wrong_value_in_a_list_gets_its_place(path: Path) -> None:
     assert message == (
         f"{path}: line 2: "
         "policy.hidden[1]: expected list of whole numbers ≥ 1 and ≤ 65536 or null, got 0 "
-        "(whole number); meaning: widths of the hidden layers, in units; null takes the "
-        "architecture's own"
+        "(whole number); meaning: widths of the hidden layers, in units; null: the architecture's "
+        "own"
     )
 
 
