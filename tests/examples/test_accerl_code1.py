@@ -26,6 +26,6 @@ def test_the_papers_chain_compresses_a_policy_that_then_plays() -> None:
     # conv 32·4·8² + 64·32·4² + 64·64·3², dense 3136·2048, heads 2048·7, and a bias for each unit
     weights = 8_192 + 32_768 + 36_864 + 6_422_528 + 14_336 + (32 + 64 + 64 + 2048 + 7)
     assert before == 4 * weights
-    # half of each layer's units, their weights in a byte each (biases and scales are the little more)
+    # half of each layer's units, a byte for each weight; the rest are biases and scales
     pruned = 16 * 4 * 8**2 + 32 * 16 * 4**2 + 32 * 32 * 3**2 + 1024 * 32 * 7**2 + 6 * 1024
     assert pruned < after < 1.01 * pruned

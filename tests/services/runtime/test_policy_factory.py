@@ -109,7 +109,14 @@ def test_an_actor_computes_on_its_processor_whatever_gpu_there_is(
         return OnnxRuntime(architecture)
 
     monkeypatch.setattr("services.runtime.policy_client.make_runtime", record)
-    make_actions(ActorsConfig(runtime="torch"), roles("actor-0"), None, tools.flat, WaitMeter())
+    make_actions(
+        ActorsConfig(runtime="torch"),
+        roles("actor-0"),
+        None,
+        tools.flat,
+        WaitMeter(),
+        parameters=0,
+    )
     assert (asked["kind"], asked["device"]) == ("torch", "cpu")
 
 
