@@ -1,13 +1,15 @@
 # make train: install into .venv and learn Pong; ARGS goes behind it (make train ARGS=--resume).
-# make test: install and run every test.
+# make check: install, then lint, types and unit tests; make test: every test.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 # Newer than what it was installed from, or installed again.
 STAMP  := $(VENV)/.installed
 
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
 .DEFAULT_GOAL := help
-.PHONY: help train test lint docs clean
+.PHONY: help train check test unit system lint docs clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /make \1	/p' Makefile
@@ -15,8 +17,15 @@ help:  ## this list
 train: $(STAMP)  ## learn Pong; files land in runs/
 	$(BIN)/aclearn train configs/pong.yaml $(ARGS)
 
-test: $(STAMP)  ## every test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+check: lint unit  ## lint, types and unit tests: before each commit
+
+test: unit system  ## every test
+
+unit: $(STAMP)  ## unit tests, on every core
+	$(PYTEST) -n logical --maxprocesses=8 --dist=worksteal --ignore=tests/system --ignore=tests/compose
+
+system: $(STAMP)  ## tests that start whole runs; tests/compose needs a Docker engine
+	$(PYTEST) tests/system tests/compose
 
 lint: $(STAMP)  ## ruff, mypy, the direction of imports
 	$(BIN)/ruff check
