@@ -202,7 +202,7 @@ def test_no_idle_steps_means_none(make_group):
 
 def test_idle_steps_at_the_start_are_drawn_up_to_their_bound(make_group):
     # Seaquest's first screen differs from frame to frame
-    B, most = 48, 3
+    B, most = 16, 3
     group = make_group(
         "ALE/Seaquest-v5",
         num_envs=B,

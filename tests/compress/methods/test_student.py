@@ -203,22 +203,21 @@ def units_that_live(student, screens):
     return int((found[0] > 0).any(0).sum())
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_student_keeps_its_units_while_its_teacher_s_values_drift(seed) -> None:
+def test_a_student_keeps_its_units_while_its_teacher_s_values_drift() -> None:
     # without centred gradients and a value that follows at once a quarter of them is left
     architecture = describe_architecture(
         "accerl-net1", observation_shape=(4, 84, 84), observation_dtype="uint8", actions=6
     )
     student = Student(
         PolicyGraph(architecture),
-        tensors_of(PolicyNetwork(architecture, seed=seed)),
+        tensors_of(PolicyNetwork(architecture, seed=1)),
         learning_rate=5e-4,
         value_cost=0.5,
         entropy_cost=0.0,
         max_grad_norm=1.0,
         amp_dtype=None,
     )
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(1)
     screens, teacher = pong_screens(rng, 256), Drifting()
     before = units_that_live(student, screens)
     for version in range(60):

@@ -188,8 +188,8 @@ def test_damaged_values_at_any_place_of_a_line_raise_nothing(run: _Run) -> None:
     places: list[tuple[str, ...]] = [(name,) for name in whole]
     places += [(name, role) for name in ("wait_share", "part_seconds") for role in whole[name]]
     places += [("wait_share", "actor", "emulator"), ("part_seconds", "actor", "total")]
-    for *path, name in places:
-        for value in _DAMAGED:
+    for number, (*path, name) in enumerate(places):
+        for value in (_DAMAGED[(number + 3 * k) % len(_DAMAGED)] for k in range(3)):
             damaged = json.loads(json.dumps(whole))
             at = damaged
             for part in path:

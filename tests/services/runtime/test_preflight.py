@@ -92,10 +92,6 @@ _WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
         ("compressor.chain=[{distill: nature}]",),
         ["compressor.chain: ", "distill", "nature"],
     ),
-    "unknown loss": (
-        ("loss.kind=no_such_module:Loss",),
-        ["loss.kind 'no_such_module:Loss'", "PYTHONPATH"],
-    ),
     "broken loss": (
         ("loss.kind=spoilt:Loss",),
         ["loss.kind", "'spoilt' cannot be imported", "NameError", "[line 2 of ", "spoilt.py"],
