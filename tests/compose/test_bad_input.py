@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 
-import pytest
 import yaml
 
 from tests.support.compose import ROLES, Cluster
-from tests.support.system import PATIENCE
 
-pytestmark = pytest.mark.timeout(300 * PATIENCE)
 #: The four containers of a small cluster: an `up` of six takes half as long again.
 FEW = ("monitor", "trainer", "actor")
 

@@ -8,12 +8,9 @@ import re
 import signal
 import time
 
-import pytest
-
 from tests.support.compose import ROLES, Cluster
-from tests.support.system import PATIENCE, check_lines, wait_for
+from tests.support.system import check_lines, patience, wait_for
 
-pytestmark = pytest.mark.timeout(420)
 #: A run that goes on until it is stopped.
 ENDLESS = "run.target_return=null run.metrics_every_s=0.25"
 
@@ -71,7 +68,7 @@ def test_a_cluster_outlives_kills_scaling_and_a_restart_and_goes_on_after_a_stop
 
     begun = time.monotonic()
     cluster.compose("stop")
-    assert time.monotonic() - begun < 10 * PATIENCE
+    assert time.monotonic() - begun < 10 * patience()
     summary = json.loads((cluster.run() / "summary.json").read_text())
     assert summary["reason"] == "SIGTERM"
     assert not any(code == 137 for codes in cluster.exit_codes().values() for code in codes)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import re
 
-import pytest
 import yaml
 
-from tests.support.system import PATIENCE, wait_for
+from tests.support.system import wait_for
 
-pytestmark = pytest.mark.timeout(300 * PATIENCE)
 #: Services that make a run of configs/cartpole.yaml.
 FEW = ("monitor", "trainer", "actor")
 ENDLESS = "run.target_return=null run.metrics_every_s=0.25"

@@ -5,12 +5,8 @@ from __future__ import annotations
 import json
 import time
 
-import pytest
-
 from tests.support.compose import ROLES
-from tests.support.system import PATIENCE, check_lines
-
-pytestmark = pytest.mark.timeout(420)
+from tests.support.system import check_lines, patience
 
 
 def test_up_trains_to_the_target_and_every_container_ends_with_0(clone) -> None:
@@ -19,13 +15,13 @@ def test_up_trains_to_the_target_and_every_container_ends_with_0(clone) -> None:
     up = cluster.start("up")
     cluster.wait_until_learned()
     print(f"first learned step after {time.monotonic() - begun:.1f} s")
-    assert up.wait(180 * PATIENCE) == 0, cluster.logs()
+    assert up.wait(180 * patience()) == 0, cluster.logs()
 
     output = cluster.log.read_text()
     assert "Traceback" not in output, output
     summary = json.loads((cluster.run() / "summary.json").read_text())
     assert summary["reason"] == "target_reached"
-    assert summary["reached_target_at_s"] < 120 * PATIENCE
+    assert summary["reached_target_at_s"] < 120 * patience()
     assert summary["return_mean_100"] >= 475
     assert cluster.exit_codes() == {role: [0] for role in ROLES} | {"actor": [0, 0]}, output
     check_lines(cluster.lines())

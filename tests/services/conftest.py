@@ -23,7 +23,7 @@ from tests.support.clock import Clock
 from tests.support.env_specs import plain_spec
 from tests.support.unrolls import quiet_unroll
 
-DEADLINE_S = 15.0
+DEADLINE_S = 60.0
 IMAGES = build_architecture("tiny", (2, 8, 8), "uint8", 3, (Convolution(4, 4, 2),), (6,))
 FLAT = build_architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from services.roles import ROLES
-from tests.support.system import PATIENCE, wait_for
+from tests.support.system import patience, wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 #: Who owns the clone where the tests may give it away: neither root nor the image's own user.
@@ -25,7 +25,7 @@ def docker(*arguments: str, check: bool = True, within_s: float = 60.0) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=within_s * PATIENCE,
+        timeout=within_s * patience(),
         stdin=subprocess.DEVNULL,
     )
     if check:
@@ -87,7 +87,7 @@ class Cluster:
         before = self.log.stat().st_size if self.log.exists() else 0
         done = self.start(*arguments, **environment)
         try:
-            status = done.wait(within_s * PATIENCE)
+            status = done.wait(within_s * patience())
         except subprocess.TimeoutExpired:
             done.kill()
             raise

@@ -31,12 +31,3 @@ def test_the_best_checkpoint_has_the_highest_mean_of_the_whole_run(system: Syste
         f"after {best.label} updates" in play.output
         and f"a mean of {best_return:.2f}" in play.output
     )
-
-
-def test_a_run_of_fewer_than_a_hundred_episodes_has_no_best(system: System) -> None:
-    run = system.train(system.config(CARTPOLE, run={"max_updates": 3}))
-    assert run.wait() == 0, run.diagnosis()
-    assert run.check_account()["best_return"] is None
-    play = system.command("evaluate", run.folder, "--best")
-    assert play.wait() == 64
-    assert "100 episodes; leave out --best for the newest" in play.output

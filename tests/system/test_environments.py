@@ -61,10 +61,6 @@ def each_its_own(after=30):
     return Failing(ways[made % len(ways)], after)
 
 
-def always(how, after=1):
-    return Failing(how, after)
-
-
 class Slow(gymnasium.Wrapper):
     def reset(self, **options):
         time.sleep(0.4)
@@ -136,21 +132,6 @@ def test_every_kind_of_fault_is_dropped_and_counted_and_the_run_goes_on(system: 
     faults = sum(run.log(name).count("event=environment_fault") for name in ("actor-0", "actor-1"))
     assert 0 < summary["dropped_steps"]["env_fault"] <= 30 * faults
     assert reported <= faults
-
-
-@pytest.mark.usefixtures("module")
-def test_an_environment_that_always_fails_ends_the_run_with_the_reason(system: System) -> None:
-    config = system.config(
-        CARTPOLE,
-        env={"id": "failing_envs:always", "kwargs": {"how": "raises", "after": 2}},
-        actors={"max_env_faults": 3},
-    )
-    run = system.train(config)
-    assert run.wait() in (1, 64), run.diagnosis()
-    assert "failing_envs:always failed 4 times" in run.output
-    assert "actors.max_env_faults allows 3" in run.output
-    assert "RuntimeError: the pole is lost" in run.output
-    run.check_account()
 
 
 @pytest.mark.usefixtures("module")

@@ -6,26 +6,25 @@ from typing import Any
 
 import pytest
 
-from tests.support.system import CARTPOLE, PONG, System
+from tests.support.system import PONG, System
 
 _FACTORIES = '''
 import ale_py
 import gymnasium
-
-def cartpole(**options):
-    return gymnasium.make("CartPole-v1", **options)
 
 def freeway():
     """A game through gymnasium's own interface: images of another size, one frame each."""
     return gymnasium.make("ALE/Freeway-v5", obs_type="grayscale")
 '''
 _BREAKOUT = {**PONG, "env": {"id": "ALE/Breakout-v5", "life_loss_ends": True, "clip_rewards": True}}
-_OWN = {**CARTPOLE, "env": {"id": "made_for_tests:cartpole", "kwargs": {"max_episode_steps": 30}}}
 _IMAGES = {**PONG, "env": {"id": "made_for_tests:freeway", "frame_stack": 2}}
 
 
-@pytest.mark.parametrize("inference", ["local", "predictor"])
-@pytest.mark.parametrize("base", [_BREAKOUT, _OWN, _IMAGES], ids=["breakout", "own", "images"])
+@pytest.mark.parametrize(
+    ("base", "inference"),
+    [(_BREAKOUT, "local"), (_IMAGES, "predictor")],
+    ids=["breakout-local", "images-predictor"],
+)
 def test_it_learns_a_few_updates(system: System, base: dict[str, Any], inference: str) -> None:
     (system.folder / "made_for_tests.py").write_text(_FACTORIES)
     system.environment["PYTHONPATH"] = str(system.folder)
@@ -36,7 +35,7 @@ def test_it_learns_a_few_updates(system: System, base: dict[str, Any], inference
         actors={"inference": inference, "groups": 2},
     )
     run = system.train(config)
-    assert run.wait(within_s=80.0) == 0, run.diagnosis()
+    assert run.wait() == 0, run.diagnosis()
     summary = run.check_account()
     assert summary["reason"] == "max_updates"
     assert summary["updates"] >= 6

@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from aclearn.runs import load_newest
 from tests.support.system import CARTPOLE, Run, System
@@ -44,20 +41,16 @@ def _learned(folder: Path) -> int:
     return int(checkpoint.state["ledger"]["learned_steps"]) if checkpoint is not None else -1
 
 
-@pytest.mark.parametrize(
-    ("third", "groups"),
-    [
-        ("predictor-0", {"actors": {"processes": 1, "inference": "predictor"}}),
-        ("compressor-0", {"actors": {"processes": 1}, "compressor": {"chain": ["onnx"]}}),
-    ],
-)
-def test_roles_ended_from_outside_save_and_are_started_again(
-    system: System, third: str, groups: dict[str, Any]
-) -> None:
-    config = system.config(CARTPOLE, run={"checkpoint_every_s": 3600.0}, **groups)
+def test_roles_ended_from_outside_save_and_are_started_again(system: System) -> None:
+    config = system.config(
+        CARTPOLE,
+        run={"checkpoint_every_s": 3600.0},
+        actors={"processes": 1, "inference": "predictor"},
+        compressor={"chain": ["onnx"]},
+    )
     run = system.train(config)
     learned = run.wait_until_learning(beyond=300)["learned_steps"]
-    ended = ("actor-0", "trainer-0", third)
+    ended = ("actor-0", "trainer-0", "predictor-0", "compressor-0")
     pids = run.pids()
     for name in ended:
         os.kill(pids[name], signal.SIGTERM)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 import zmq
 
 from aclearn.types import Unroll
@@ -29,7 +28,7 @@ from aclearn.wire import (
     decode,
     encode,
 )
-from tests.support.system import CARTPOLE, PATIENCE, Run, System, Visitor, free_port, wait_for
+from tests.support.system import CARTPOLE, Run, System, Visitor, free_port, patience, wait_for
 
 Visit = Callable[..., Visitor]
 SERVICES = {"unrolls", "weights", "predictions", "control"}
@@ -95,7 +94,7 @@ def _answers_to_junk(visitor: Visitor, endpoint: str) -> list[str]:
     reasons = []
     for frames in _junk().values():
         dealer.send_multipart(frames)
-        assert dealer.poll(int(10_000 * PATIENCE), zmq.POLLIN), frames[0][:50]
+        assert dealer.poll(int(10_000 * patience()), zmq.POLLIN), frames[0][:50]
         answer = decode(dealer.recv_multipart(copy=False)).message
         assert isinstance(answer, ErrorReply)
         reasons.append(answer.reason)
@@ -111,7 +110,7 @@ def _nothing_else_than_junk(endpoint: str) -> None:
     address: Any = (where.rpartition(":")[0], int(where.rpartition(":")[2])) if is_tcp else where
     for junk in (b"GET / HTTP/1.0\r\n\r\n", os.urandom(4096), b"\xff" + b"\0" * 8 + b"\x7f" * 100):
         with socket.socket(family, socket.SOCK_STREAM) as plain:
-            plain.settimeout(5.0 * PATIENCE)
+            plain.settimeout(5.0 * patience())
             plain.connect(address)
             plain.sendall(junk)
 
@@ -182,7 +181,6 @@ def _bad_unrolls_are_refused(run: Run, visitor: Visitor, sockets: dict[str, str]
     )
 
 
-@pytest.mark.timeout(120)
 def test_garbage_on_every_socket_file_is_refused_and_the_run_goes_on(
     system: System, visit: Visit
 ) -> None:
@@ -206,7 +204,6 @@ def test_garbage_on_every_socket_file_is_refused_and_the_run_goes_on(
     run.finish()
 
 
-@pytest.mark.timeout(120)
 def test_four_roles_by_hand_over_tcp_make_the_same_run_in_any_order(
     system: System, visit: Visit
 ) -> None:

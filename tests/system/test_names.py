@@ -24,4 +24,7 @@ def test_a_run_called_42_is_trained_resumed_played_and_drawn(
         command = system.command(*arguments)
         assert command.wait() == 0, command.output
     assert (tmp_path / "42.png").exists()
+    drawn = system.command("plot", str(runs / "42"), "--tuner", "--out", str(tmp_path / "t.png"))
+    assert drawn.wait() != 0
+    assert "the tuner of this run was off" in drawn.output and "Traceback" not in drawn.output
     assert [path.name for path in runs.iterdir()] == ["42"]

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.system import CARTPOLE, PATIENCE, System
+from tests.support.system import CARTPOLE, System, patience
 
 
 def _shell(system: System, arguments: str, redirections: str) -> tuple[int, str]:
@@ -16,7 +16,7 @@ def _shell(system: System, arguments: str, redirections: str) -> tuple[int, str]
         ["bash", "-c", command, sys.executable],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=60 * PATIENCE,
+        timeout=60 * patience(),
         cwd=system.folder,
         env=system.environment,
     )

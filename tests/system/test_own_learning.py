@@ -58,13 +58,12 @@ def test_a_corrector_of_ones_own_decides_what_our_loss_learns(system: System) ->
     assert float((values - 3.0).abs().mean()) < 0.3
 
 
-@pytest.mark.parametrize("deterministic", [True, False], ids=["lock-step", "processes"])
 def test_a_loss_and_a_corrector_of_ones_own_decide_what_the_policy_becomes(
-    system: System, deterministic: bool
+    system: System,
 ) -> None:
     run = train(
         system,
-        {"deterministic": deterministic, "max_updates": 600},
+        {"max_updates": 600},
         loss={"kind": "toy_loss:TowardAction", "action": 1},
         correctors=CORRECTORS,
         trainer={"epochs": 2},

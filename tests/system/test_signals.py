@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aclearn.runs import load_newest
-from tests.support.system import CARTPOLE, PATIENCE, Run, System, check_lines, wait_for
+from tests.support.system import CARTPOLE, Run, System, check_lines, wait_for
 
 
 def _learned_in_checkpoint(folder: Path) -> int:
@@ -18,30 +18,24 @@ def _learned_in_checkpoint(folder: Path) -> int:
     return int(checkpoint.state["ledger"]["learned_steps"])
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_run_within_ten_seconds_with_a_checkpoint(
-    system: System, number: signal.Signals
-) -> None:
+def test_ctrl_c_ends_the_run_within_ten_seconds_with_a_checkpoint(system: System) -> None:
     # a checkpoint every hour: the one that is there in the end was saved because of the signal
     run = system.train(system.config(CARTPOLE, run={"checkpoint_every_s": 3600.0}))
     run.wait_until_learning(beyond=500)
-    summary = run.finish(number)
-    assert summary["reason"] == number.name
+    summary = run.finish(signal.SIGINT)
+    assert summary["reason"] == "SIGINT"
     assert summary["in_flight_steps"] == 0
     assert _learned_in_checkpoint(run.folder) == summary["learned_steps"] > 500
-    assert number.name in run.output and "Traceback" not in run.output
+    assert "SIGINT" in run.output and "Traceback" not in run.output
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_during_the_start_ends_it_too_and_the_summary_names_it(
-    system: System, number: signal.Signals
-) -> None:
+def test_a_signal_during_the_start_ends_it_too_and_the_summary_names_it(system: System) -> None:
     run = system.train(system.config(CARTPOLE))
     run.wait_for(lambda: len(run.pids()) == 4, "every role is started")
-    run.signal(number)
-    assert run.wait(within_s=10.0) == 128 + number, run.diagnosis()
+    run.signal(signal.SIGTERM)
+    assert run.wait(within_s=10.0) == 128 + signal.SIGTERM, run.diagnosis()
     check_lines(run.lines())
-    assert run.summary()["reason"] == number.name
+    assert run.summary()["reason"] == "SIGTERM"
     assert "Traceback" not in run.output
 
 
@@ -91,7 +85,7 @@ def test_the_socket_files_go_when_the_parent_is_killed_in_the_first_second(syste
     run = system.train(system.config(CARTPOLE))
     run.wait_for(lambda: run.pids(), "a role is started")
     run.process.kill()
-    run.process.wait(timeout=5 * PATIENCE)
+    run.process.wait(timeout=60)
     system.wait_until_nothing_lives(within_s=20.0)  # and no directory, as after every test
 
 
@@ -101,7 +95,7 @@ def test_roles_end_within_ten_seconds_when_the_parent_is_killed(system: System) 
     assert len(run.pids()) == 5
     learned = run.last()["learned_steps"]
     run.process.kill()
-    run.process.wait(timeout=5 * PATIENCE)
+    run.process.wait(timeout=60)
     system.wait_until_nothing_lives(within_s=10.0)
     summary = run.check_account()
     assert _learned_in_checkpoint(run.folder) == summary["learned_steps"] >= learned

@@ -75,7 +75,6 @@ class Cluster:
                 assert "Traceback" not in role.output, role.output
 
 
-@pytest.mark.timeout(300)
 def test_a_run_on_three_hosts_outlives_a_host_and_a_partition_and_admits_no_stranger(
     system: System, hosts: Hosts, tmp_path: Path
 ) -> None:

@@ -40,20 +40,18 @@ _PARTS = {
 }
 
 
-@pytest.mark.parametrize("inference", ["local", "predictor"])
 def test_profile_tells_the_budget_of_a_step_and_leaves_nothing(
-    system: System, tmp_path: Path, inference: str
+    system: System, tmp_path: Path
 ) -> None:
     figures = tmp_path / "budget.json"
-    config = system.config(CARTPOLE, run={"target_return": 1}, actors={"inference": inference})
+    config = system.config(CARTPOLE, run={"target_return": 1}, actors={"inference": "predictor"})
     profile = system.command("profile", config, "--seconds", "3", "--json", figures)
     _check_account_while_it_measures(system, profile)
     assert profile.wait(within_s=100.0) == 0, profile.output
     budget = json.loads(figures.read_text())
     assert budget["seconds"] >= 3.0 and budget["learned_steps"] > 0
-    measured = {"actor", "trainer"} | ({"predictor"} if inference == "predictor" else set())
     roles = {name: role for name, role in budget["roles"].items() if role["accounted"] is not None}
-    assert roles.keys() == measured
+    assert roles.keys() == {"actor", "trainer", "predictor"}
     for name, role in roles.items():
         # the parts are measured in the role: together they are its time on the clock
         assert 0.9 <= role["accounted"] <= 1.0 + 1e-6, (name, profile.output)
@@ -62,7 +60,7 @@ def test_profile_tells_the_budget_of_a_step_and_leaves_nothing(
         assert role["threads"] == pytest.approx(2.0, rel=0.4), (name, profile.output)
     named = {name: set(role["wall_us"]) for name, role in roles.items()}
     assert {"emulator", "encode", "wire", "waiting for training queue", "other"} <= named["actor"]
-    assert "inference" in named["actor" if inference == "local" else "predictor"]
+    assert "inference" in named["predictor"]
     assert set().union(*named.values()) >= _PARTS, profile.output
     assert {"actor-0", "actor-1", "trainer-0", "monitor-0"} <= budget["cpu_cores"].keys()
     assert list(system.sockets.glob("aclearn-profile-*")) == [], "the run's folder is left"

@@ -63,18 +63,6 @@ def test_actors_come_and_go_and_every_step_is_accounted_for(system: System) -> N
     assert picture.stat().st_size > 10_000
 
 
-def test_workers_of_the_trainer_change_while_it_learns(system: System) -> None:
-    tuner = {**_TINY, "counts": ["trainers"], "max_trainers": 3}
-    run = system.train(system.config(CARTPOLE, tuner=tuner))
-    decided = _decided(run, 3)
-    assert len({d["counts"]["trainers"] for d in decided}) > 1
-    reported = {line["workers"] for line in run.lines() if "workers" in line}
-    assert len(reported) > 1
-    run.finish()
-    _check_events(run)
-
-
-@pytest.mark.timeout(240)
 def test_predictors_and_trainers_change_together_and_nothing_is_lost(system: System) -> None:
     tuner = {**_TINY, "max_predictors": 3, "max_trainers": 2}
     predictor, actors = {"processes": 2}, {"inference": "predictor"}
@@ -90,7 +78,10 @@ def test_predictors_and_trainers_change_together_and_nothing_is_lost(system: Sys
         lambda: {line.get("predictor_workers") for line in run.lines()} >= {1.0, 2.0},
         "both predictors follow",
     )
+    reported = {line["workers"] for line in run.lines() if "workers" in line}
+    assert len(reported) > 1
     run.finish()  # checks the account in every line
+    _check_events(run)
 
 
 _ROOM_FOR_TWO = """
@@ -129,7 +120,6 @@ def make():
 """
 
 
-@pytest.mark.timeout(240)
 def test_a_count_for_which_there_is_no_room_is_given_up_and_the_run_goes_on(
     system: System,
 ) -> None:
@@ -188,15 +178,4 @@ def test_a_run_too_short_for_a_window_remembers_nothing_and_its_plot_says_why(
     drawn = system.command("plot", run.folder, "--tuner", "--out", system.folder / "t.png")
     assert drawn.wait() != 0
     assert "has no reading yet: no window has ended" in drawn.output
-    assert "Traceback" not in drawn.output
-
-
-def test_a_run_without_a_tuner_has_none_to_draw(system: System) -> None:
-    run = system.train(system.config(CARTPOLE, run={"max_env_steps": 500}))
-    assert run.wait() == 0, run.diagnosis()
-    run.check_account()
-    assert not (run.folder / "tuner.jsonl").exists()
-    drawn = system.command("plot", run.folder, "--tuner", "--out", system.folder / "t.png")
-    assert drawn.wait() != 0
-    assert "the tuner of this run was off" in drawn.output
     assert "Traceback" not in drawn.output

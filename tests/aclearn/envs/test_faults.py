@@ -64,7 +64,7 @@ def test_a_hanging_environment_is_interrupted_and_made_again(scripted, make_grou
     group.reset()
     started_s = time.monotonic()
     assert_env_0_was_made_again_in(play(group, 2))
-    assert 0.1 <= time.monotonic() - started_s < 5.0
+    assert 0.1 <= time.monotonic() - started_s < 60.0
     assert group.faults == {"hung": 1}
 
 

@@ -82,7 +82,7 @@ def test_a_process_that_was_stopped_itself_has_not_hung() -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(8.0)  # twice its time-out
         process.send_signal(signal.SIGCONT)
-        assert process.communicate(timeout=20.0)[0] == "came back\n"
+        assert process.communicate(timeout=60.0)[0] == "came back\n"
         assert process.returncode == 0
     finally:
         process.kill()

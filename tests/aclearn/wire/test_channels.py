@@ -32,7 +32,7 @@ from aclearn.wire import (
 )
 
 RUN = "run-1"
-DEADLINE_S = 5.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture
