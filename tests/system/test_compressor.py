@@ -73,7 +73,8 @@ def test_a_run_on_int8_learns_and_outlives_its_compressor(system: System) -> Non
         lambda: run.log("actor-0").count("role=compressor name=compressor-0") >= 2,
         "actor-0 follows its compressor",
     )
-    assert run.log("actor-1").count("role=compressor name=compressor-1") == 1
+    # the other one has no reason to move
+    assert re.findall(r"role=compressor name=(\S+)", run.log("actor-1"))[-1] == "compressor-1"
     summary = run.finish()
     assert summary["generation"] == 0
 
