@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zmq
 from numpy.typing import NDArray
 
 from aclearn.config import Config, load_config
@@ -33,6 +32,7 @@ from aclearn.launch import StopFlag
 from aclearn.wire import (
     ActReply,
     ActRequest,
+    ChannelPoller,
     Heartbeat,
     HeartbeatReply,
     Hello,
@@ -75,15 +75,13 @@ class StubRun:
         self._trainer = Peer("trainer", "trainer-0", context.incarnation, {"weights": weights})
         self._tensors = random_weights(architecture_of(context.config))
         self._started = time.monotonic()
-        self._poller = zmq.Poller()
-        self._poller.register(self._monitor.socket, zmq.POLLIN)
-        self._poller.register(self._weights.socket, zmq.POLLIN)
+        self._poller = ChannelPoller(self._monitor, self._weights)
         self.predictor: Hello | None = None
         self.counters: dict[str, int] = {}
 
     def serve(self, timeout_s: float) -> None:
         """Answer pending messages; wait up to `timeout_s` for the first."""
-        self._poller.poll(int(1000 * timeout_s))
+        self._poller.wait(timeout_s)
         for address, envelope in self._monitor.receive(0.0):
             if isinstance(envelope.message, Hello):
                 self.predictor = envelope.message

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aclearn.wire.channels import Client, Server
+from aclearn.wire.channels import ChannelPoller, Client, Server
 from aclearn.wire.codec import (
     MAX_FRAME_BYTES,
     MAX_FRAMES,
@@ -12,6 +12,7 @@ from aclearn.wire.codec import (
     encode,
 )
 from aclearn.wire.endpoints import Endpoint, claim_ipc_path, parse_endpoint, tcp_endpoint
+from aclearn.wire.in_process import Fault, InProcessNetwork
 from aclearn.wire.keys import KEY_FILE, ClusterKeys, create_keys, load_keys
 from aclearn.wire.messages import (
     PROTOCOL_VERSION,
@@ -50,6 +51,7 @@ from aclearn.wire.monitor_messages import (
     StopRun,
 )
 from aclearn.wire.sockets import bind_router, connect_dealer, new_incarnation
+from aclearn.wire.transport import Transport, ZmqTransport
 
 __all__ = [
     "KEY_FILE",
@@ -64,15 +66,18 @@ __all__ = [
     "ActRequest",
     "ArtifactReply",
     "ArtifactRequest",
+    "ChannelPoller",
     "Client",
     "ClusterKeys",
     "DirectiveAck",
     "Endpoint",
     "Envelope",
     "ErrorReply",
+    "Fault",
     "Heartbeat",
     "HeartbeatReply",
     "Hello",
+    "InProcessNetwork",
     "MembershipReply",
     "Message",
     "NoNewerWeights",
@@ -90,9 +95,11 @@ __all__ = [
     "StatusRequest",
     "StopRole",
     "StopRun",
+    "Transport",
     "UnrollReply",
     "Weights",
     "WeightsRequest",
+    "ZmqTransport",
     "bind_router",
     "claim_ipc_path",
     "connect_dealer",

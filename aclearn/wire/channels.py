@@ -7,42 +7,34 @@ A channel belongs to the first thread that uses it; another thread's call is a b
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-import zmq
-
 from aclearn.errors import WireError
 from aclearn.wire.arrays import Part
-from aclearn.wire.codec import MAX_FRAMES, decode, encode
-from aclearn.wire.keys import RefusedConnections
+from aclearn.wire.codec import buffer_of, decode, encode
 from aclearn.wire.messages import Envelope, ErrorReply, Message
+from aclearn.wire.transport import Frames, Transport, milliseconds, poller_of
 
 _LOGGER = logging.getLogger(__name__)
 
 #: Messages that one call of `Server.receive` takes from the socket, the refused ones included.
 DEFAULT_RECEIVE_LIMIT = 32
 
-# Plain numbers: to join two members of an enumeration takes a microsecond, for each frame.
-_NO_WAIT, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
-
 
 class _Channel:
-    """What both ends share: the socket, its owner, the counters.
+    """What both ends share: the transport, its owner, the counters.
 
     Attributes:
-        socket: for pollers; receive and send through the channel only.
+        transport: for pollers; receive and send through the channel only.
         refused: messages from peers that were refused, by reason (`REASONS`).
-        unsent: messages of ours that could not be handed to ZeroMQ, by reason: "unreachable" (the
-            peer is gone) or "full" (it has as many waiting as it may, or for a client: is not
-            connected).
+        unsent: messages of ours that could not be handed over, by reason (`Unsent`).
     """
 
-    def __init__(self, socket: zmq.Socket[bytes], run: str, incarnation: str) -> None:
-        self.socket = socket
+    def __init__(self, transport: Transport, run: str, incarnation: str) -> None:
+        self.transport = transport
         self.refused: Counter[str] = Counter()
         self.unsent: Counter[str] = Counter()
         self._run = run
@@ -51,8 +43,8 @@ class _Channel:
         self._owner: int | None = None
 
     def close(self, *, linger_s: float = 0.0) -> None:
-        """Closes the socket; messages not yet sent get `linger_s` seconds to leave."""
-        self.socket.close(linger=_milliseconds(linger_s))
+        """Closes this end; messages not yet sent get `linger_s` seconds to leave."""
+        self.transport.close(linger_s)
 
     def _check_owner(self) -> None:
         thread = threading.get_ident()
@@ -72,42 +64,14 @@ class _Channel:
         return encode(message, run=self._run, incarnation=self._incarnation, sequence=number)
 
     def _transmit(self, parts: Sequence[Part]) -> bool:
-        """Hands a whole message to ZeroMQ without waiting.
+        unsent = self.transport.send(parts)
+        if unsent is None:
+            self._sequence += 1
+            return True
+        self.unsent[unsent] += 1
+        return False
 
-        Parts under pyzmq's copy threshold (64 KiB) are copied, larger ones are sent out of their
-        own memory.
-        """
-        last = len(parts) - 1
-        try:
-            for index, part in enumerate(parts):
-                self.socket.send(part, _NO_WAIT if index == last else _MORE, copy=False)
-        except zmq.Again:
-            self.unsent["full"] += 1
-            return False
-        except zmq.ZMQError as exc:
-            if exc.errno != zmq.EHOSTUNREACH:
-                raise
-            self.unsent["unreachable"] += 1
-            return False
-        self._sequence += 1
-        return True
-
-    def _take(self) -> list[zmq.Frame] | None:
-        """The frames of one waiting message (cut when too many), or None."""
-        try:
-            frame = self.socket.recv(_NO_WAIT, copy=False)
-        except zmq.Again:
-            return None
-        frames = [frame]
-        while frame.more:
-            frame = self.socket.recv(_NO_WAIT, copy=False)
-            # Two more than allowed, for the routing id and for the decoder to see that there are
-            # too many.
-            if len(frames) < MAX_FRAMES + 2:
-                frames.append(frame)
-        return frames
-
-    def _open(self, frames: Sequence[zmq.Frame]) -> Envelope:
+    def _open(self, frames: Frames) -> Envelope:
         envelope = decode(frames)
         if envelope.run != self._run and not isinstance(envelope.message, ErrorReply):
             raise WireError(
@@ -122,7 +86,7 @@ class Server(_Channel):
     """The serving end: a ROUTER with any number of peers, each known by its routing id.
 
     Args:
-        socket: from `bind_router`.
+        transport: of a server.
         run: messages of other runs are refused.
         incarnation: the incarnation that signs what is sent.
         accepts: the message types that this service answers; None for all.
@@ -130,22 +94,19 @@ class Server(_Channel):
 
     def __init__(
         self,
-        socket: zmq.Socket[bytes],
+        transport: Transport,
         run: str,
         incarnation: str,
         *,
         accepts: Collection[type[Message]] | None = None,
     ) -> None:
-        super().__init__(socket, run, incarnation)
+        super().__init__(transport, run, incarnation)
         self._accepts = None if accepts is None else frozenset(accepts)
-        self._pollers: dict[int | None, zmq.Poller] = {}
-        has_keys = bool(socket.getsockopt(zmq.CURVE_SERVER))
-        self._refused_connections = RefusedConnections(socket) if has_keys else None
 
     @property
     def refused_connections(self) -> int:
         """Connections without this cluster's keys, each try of a peer counted; 0 without keys."""
-        return 0 if self._refused_connections is None else self._refused_connections.count
+        return self.transport.refused_connections
 
     def receive(
         self, timeout_s: float, *, limit: int = DEFAULT_RECEIVE_LIMIT, wake: int | None = None
@@ -159,14 +120,13 @@ class Server(_Channel):
         """
         self._check_owner()
         received: list[tuple[bytes, Envelope]] = []
-        ready = self._poller(wake).poll(_milliseconds(timeout_s))
-        if not any(source is self.socket for source, _ in ready):
+        if not self.transport.wait(timeout_s, wake):
             return received
         for _ in range(limit):
-            frames = self._take()
+            frames = self.transport.take()
             if frames is None:
                 break
-            routing_id = frames[0].bytes
+            routing_id = bytes(buffer_of(frames[0]))
             try:
                 received.append((routing_id, self._open(frames[1:])))
             except WireError as exc:
@@ -190,16 +150,7 @@ class Server(_Channel):
         self._check_owner()
         return self._transmit([routing_id, *self._encode(message, sequence)])
 
-    def _poller(self, wake: int | None) -> zmq.Poller:
-        poller = self._pollers.get(wake)
-        if poller is None:
-            poller = self._pollers[wake] = zmq.Poller()
-            poller.register(self.socket, zmq.POLLIN)
-            if wake is not None:
-                poller.register(wake, zmq.POLLIN)
-        return poller
-
-    def _open(self, frames: Sequence[zmq.Frame]) -> Envelope:
+    def _open(self, frames: Frames) -> Envelope:
         envelope = super()._open(frames)
         if self._accepts is not None and type(envelope.message) not in self._accepts:
             raise WireError("unexpected_kind", "this service does not answer messages of this kind")
@@ -210,17 +161,10 @@ class Client(_Channel):
     """The asking end: a DEALER with one peer.
 
     Args:
-        socket: from `connect_dealer`.
+        transport: of a client.
         run: messages of other runs are refused.
         incarnation: the incarnation that signs what is sent.
     """
-
-    def __init__(self, socket: zmq.Socket[bytes], run: str, incarnation: str) -> None:
-        super().__init__(socket, run, incarnation)
-        # once: `Socket.poll` makes one for each call
-        self._readable, self._writable = zmq.Poller(), zmq.Poller()
-        self._readable.register(socket, zmq.POLLIN)
-        self._writable.register(socket, zmq.POLLOUT)
 
     def receive(self, timeout_s: float) -> Envelope | None:
         """The next message, or None when `timeout_s` seconds pass without one.
@@ -230,8 +174,8 @@ class Client(_Channel):
         self._check_owner()
         deadline = time.monotonic() + timeout_s
         remaining_s = timeout_s
-        while self._readable.poll(_milliseconds(max(0.0, remaining_s))):
-            frames = self._take()
+        while self.transport.wait(max(0.0, remaining_s)):
+            frames = self.transport.take()
             if frames is not None:
                 try:
                     return self._open(frames)
@@ -256,11 +200,19 @@ class Client(_Channel):
         self._check_owner()
         parts = self._encode(message, sequence)
         if timeout_s > 0:
-            self._writable.poll(_milliseconds(timeout_s))
+            self.transport.wait_for_room(timeout_s)
         return self._transmit(parts)
 
 
-def _milliseconds(seconds: float) -> int:
-    if not 0 <= seconds < math.inf:
-        raise ValueError(f"expected a finite time of at least 0 s, got {seconds}")
-    return math.ceil(seconds * 1000)
+class ChannelPoller:
+    """Waits for a message on any of several channels, for the thread that owns them all."""
+
+    def __init__(self, *channels: Server | Client) -> None:
+        sockets = [channel.transport.pollable for channel in channels]
+        self._poller = poller_of(*(s for s in sockets if s is not None))
+        self._waits = None not in sockets
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when a message is there, after `timeout_s` at the latest."""
+        if self._waits:
+            self._poller.poll(milliseconds(timeout_s))

@@ -130,7 +130,7 @@ def decode(frames: Sequence[Part | zmq.Frame]) -> Envelope:
         raise WireError(
             "too_many_frames", f"{len(frames)} frames, at most {MAX_FRAMES} are allowed"
         )
-    header = _decode_header(_buffer(frames[0]))
+    header = _decode_header(buffer_of(frames[0]))
     kind = header["kind"]
     schema = SCHEMAS.get(kind) if type(kind) is str else None
     if schema is None:
@@ -156,7 +156,8 @@ def decode(frames: Sequence[Part | zmq.Frame]) -> Envelope:
     return Envelope(run, incarnation, sequence, schema.type(**fields))
 
 
-def _buffer(frame: Part | zmq.Frame) -> Part:
+def buffer_of(frame: Part | zmq.Frame) -> Part:
+    """The bytes of a frame, not copied."""
     return frame.buffer if isinstance(frame, zmq.Frame) else frame
 
 
@@ -251,4 +252,4 @@ def _decode_entry(
         key = SHORT_TEXT.load(entry[1]) if keyed else ""
     except ValueError as exc:
         raise WireError("bad_array", f"{where}: key: {exc}") from exc
-    return key, decode_array(where, field, entry[-2], entry[-1], _buffer(frame))
+    return key, decode_array(where, field, entry[-2], entry[-1], buffer_of(frame))

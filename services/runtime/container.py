@@ -27,6 +27,7 @@ from aclearn.wire import (
     KEY_FILE,
     Client,
     StopRun,
+    ZmqTransport,
     connect_dealer,
     create_keys,
     load_keys,
@@ -247,7 +248,7 @@ def _end_run(config: Config, monitor: str, reason: str) -> None:
             socket_ = connect_dealer(context, monitor, routing_id=incarnation.encode(), keys=keys)
         except EndpointError:
             return  # the role has failed of the same, and has said so
-        client = Client(socket_, str(config.run.name), incarnation)
+        client = Client(ZmqTransport(socket_), str(config.run.name), incarnation)
         client.send(StopRun(reason), timeout_s=_LAST_WORD_WITHIN_S)
         client.close(linger_s=1.0)
 

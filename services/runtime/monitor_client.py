@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-import zmq
-
 from aclearn.launch import StopFlag
 from aclearn.telemetry import WaitMeter
 from aclearn.wire import (
@@ -158,9 +156,9 @@ class MonitorClient:
             self._health.say(self._missing)
 
     @property
-    def socket(self) -> zmq.Socket[bytes]:
+    def channel(self) -> Client:
         """For pollers."""
-        return self._client.socket
+        return self._client
 
     def take_best_mean(self) -> float | None:
         """The highest mean return that the monitor has sent a trainer since the last call."""

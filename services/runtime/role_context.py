@@ -22,8 +22,11 @@ from aclearn.wire import (
     ClusterKeys,
     Heartbeat,
     Hello,
+    InProcessNetwork,
     Message,
     Server,
+    Transport,
+    ZmqTransport,
     bind_router,
     connect_dealer,
     load_keys,
@@ -67,6 +70,7 @@ class RoleContext:
         inline: whether whoever steps it is its only thread; it starts none.
         clock: monotonic seconds; all that depends on time goes by it, but for what is measured.
         cpu_clock: seconds of a core that the process has used.
+        network: carries the messages of roles that run in one process; None for ZeroMQ.
     """
 
     role: str
@@ -85,6 +89,7 @@ class RoleContext:
     inline: bool = False
     clock: Callable[[], float] = time.monotonic
     cpu_clock: Callable[[], float] = time.process_time
+    network: InProcessNetwork | None = None
     incarnation: str = field(default_factory=new_incarnation)
     zmq_context: zmq.Context[zmq.Socket[bytes]] = field(default_factory=zmq.Context)
 
@@ -114,6 +119,9 @@ class RoleContext:
             accepts: the messages that it takes.
             port: where it listens on TCP; None for a free one.
         """
+        if self.network is not None:
+            endpoint = f"inproc://{self.incarnation}/{accepts[0].__name__}"
+            return self.serve_at(endpoint, accepts), endpoint
         monitor, network = parse_endpoint(self.monitor), self.config.network
         announced = tcp_endpoint(network.announce_host or network.bind_host)
         if not monitor.is_loopback and announced.is_loopback:
@@ -129,29 +137,38 @@ class RoleContext:
             directory=None if is_tcp else Path(monitor.path).parent,
             keys=self.keys,
         )
-        server = self._server(socket_, endpoint, accepts)
+        server = self._server(self._owned(socket_, endpoint), accepts)
         if is_tcp and network.announce_host is not None:
             endpoint = str(tcp_endpoint(network.announce_host, parse_endpoint(endpoint).port))
         return server, endpoint
 
     def serve_at(self, address: str, accepts: Sequence[type[Message]]) -> Server:
         """A server bound to exactly `address`."""
+        if self.network is not None:
+            return self._server(self.network.bind(self.name, address), accepts)
         socket_, endpoint = bind_router(self.zmq_context, address, keys=self.keys)
-        return self._server(socket_, endpoint, accepts)
+        return self._server(self._owned(socket_, endpoint), accepts)
 
-    def _server(
-        self, socket_: zmq.Socket[bytes], endpoint: str, accepts: Sequence[type[Message]]
-    ) -> Server:
+    def _owned(self, socket_: zmq.Socket[bytes], endpoint: str) -> ZmqTransport:
+        """The transport of a bound socket, whose file is removed in the end."""
         if path := parse_endpoint(endpoint).path:
             self._socket_files.append(Path(path))
-        return Server(socket_, self.run, self.incarnation, accepts=accepts)
+        return ZmqTransport(socket_)
+
+    def _server(self, transport: Transport, accepts: Sequence[type[Message]]) -> Server:
+        return Server(transport, self.run, self.incarnation, accepts=accepts)
 
     def connect(self, endpoint: str) -> Client:
         """A client of the server at `endpoint`."""
-        socket_ = connect_dealer(
-            self.zmq_context, endpoint, routing_id=self.incarnation.encode(), keys=self.keys
-        )
-        return Client(socket_, self.run, self.incarnation)
+        routing_id = self.incarnation.encode()
+        transport: Transport
+        if self.network is not None:
+            transport = self.network.connect(self.name, endpoint, routing_id=routing_id)
+        else:
+            transport = ZmqTransport(
+                connect_dealer(self.zmq_context, endpoint, routing_id=routing_id, keys=self.keys)
+            )
+        return Client(transport, self.run, self.incarnation)
 
     def hello(self, endpoints: dict[str, str]) -> Hello:
         """What this role says of itself."""

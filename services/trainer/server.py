@@ -11,8 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import zmq
-
 from aclearn import wire
 from aclearn.errors import WireError
 from aclearn.learning import ParameterStore, RecentObservations, TrainingQueue
@@ -89,11 +87,9 @@ class TrainerServer:
         self._meter = WaitMeter()
         self._metrics = RoleMetrics(self._meter, [self._unrolls, self._weights], workers)
         self._monitor = context.join(self.heartbeat, endpoints)
-        self._while_full, self._reading = zmq.Poller(), zmq.Poller()
-        for poller in (self._while_full, self._reading):
-            poller.register(self._weights.socket, zmq.POLLIN)
-            poller.register(self._monitor.socket, zmq.POLLIN)
-        self._reading.register(self._unrolls.socket, zmq.POLLIN)
+        answering = self._weights, self._monitor.channel
+        self._while_full = wire.ChannelPoller(*answering)
+        self._reading = wire.ChannelPoller(*answering, self._unrolls)
         self._best_means: deque[float] = deque(maxlen=_MOST_MEANS)
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -137,9 +133,9 @@ class TrainerServer:
         """Answer what has come, waiting up to `timeout_s` for the first message."""
         with self._meter.waiting("messages"):
             if self._queue.full:
-                self._while_full.poll(round(1000 * min(timeout_s, _LOOK_EVERY_WHILE_FULL_S)))
+                self._while_full.wait(min(timeout_s, _LOOK_EVERY_WHILE_FULL_S))
             else:
-                self._reading.poll(round(1000 * timeout_s))
+                self._reading.wait(timeout_s)
         with self._meter.part("wire"):
             for routing_id, envelope in self._weights.receive(0.0):
                 self._answer_weights(routing_id, envelope)

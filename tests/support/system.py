@@ -30,6 +30,7 @@ from aclearn.wire import (
     Status,
     StatusRequest,
     StopRole,
+    ZmqTransport,
     connect_dealer,
     new_incarnation,
 )
@@ -432,7 +433,7 @@ class Visitor:
         """A well-behaved client."""
         socket_ = connect_dealer(self.context, endpoint, routing_id=self.incarnation.encode())
         self._sockets.append(socket_)
-        return Client(socket_, self.run, self.incarnation)
+        return Client(ZmqTransport(socket_), self.run, self.incarnation)
 
     def raw(self, endpoint: str) -> zmq.Socket[bytes]:
         """A bare DEALER."""

@@ -24,6 +24,7 @@ from aclearn.wire import (
     StatusRequest,
     UnrollReply,
     Weights,
+    ZmqTransport,
     bind_router,
     connect_dealer,
     encode,
@@ -42,7 +43,7 @@ def open_server(context, tmp_path):
 
     def open_server(address, *, accepts=None, **options):
         socket, endpoint = bind_router(context, address, directory=tmp_path, **options)
-        server = Server(socket, RUN, "server", accepts=accepts)
+        server = Server(ZmqTransport(socket), RUN, "server", accepts=accepts)
         server.endpoint = endpoint
         servers.append(server)
         return server
@@ -65,7 +66,7 @@ def open_client(context):
     def open_client(server, *, run=RUN, routing_id=None, **options):
         routing_id = routing_id or new_incarnation().encode()
         socket = connect_dealer(context, server.endpoint, routing_id=routing_id, **options)
-        client = Client(socket, run, "client")
+        client = Client(ZmqTransport(socket), run, "client")
         clients.append(client)
         assert socket.poll(DEADLINE_S * 1000, zmq.POLLOUT)
         return client
@@ -183,7 +184,7 @@ def test_garbage_is_counted_and_answered_and_the_next_good_peer_is_served(server
     expected: dict[str, int] = {}
 
     for count, (frames, reason) in enumerate(GARBAGE, start=1):
-        hostile.socket.send_multipart(frames)
+        hostile.transport.socket.send_multipart(frames)
         wait_for_refusals(server, count)
         expected[reason] = expected.get(reason, 0) + 1
         answer = hostile.receive(DEADLINE_S)
@@ -198,7 +199,7 @@ def test_garbage_is_counted_and_answered_and_the_next_good_peer_is_served(server
 def test_a_peer_of_another_protocol_is_told_of_in_the_log_once(server, open_client, caplog):
     other = open_client(server)
     for count in (1, 2):
-        other.socket.send_multipart([header_with(protocol=99)])
+        other.transport.socket.send_multipart([header_with(protocol=99)])
         wait_for_refusals(server, count)
     [line] = [r.message for r in caplog.records if "wrong_version" in r.message]
     assert f"speaks protocol 99, this end speaks protocol {PROTOCOL_VERSION}" in line
@@ -233,8 +234,8 @@ def test_a_client_counts_garbage_from_its_server_and_hears_the_next_message(serv
     assert client.send(StatusRequest())
     assert receive_all(server, 1)
 
-    server.socket.send_multipart([b"peer", b"\xc1"])
-    server.socket.send_multipart([b"peer", header_with(run="run-2")])
+    server.transport.socket.send_multipart([b"peer", b"\xc1"])
+    server.transport.socket.send_multipart([b"peer", header_with(run="run-2")])
     assert server.send(b"peer", HeartbeatReply(4))
 
     assert client.receive(DEADLINE_S).message == HeartbeatReply(4)
@@ -323,7 +324,7 @@ def test_sending_to_a_peer_that_does_not_listen_says_so_in_the_end(open_server, 
 
 def test_a_client_without_a_server_does_not_wait_for_ever(context, tmp_path):
     socket = connect_dealer(context, f"ipc://{tmp_path}/nobody.sock", routing_id=b"lonely")
-    client = Client(socket, RUN, "client")
+    client = Client(ZmqTransport(socket), RUN, "client")
     try:
         started = time.monotonic()
         assert not client.send(StatusRequest())
@@ -397,7 +398,7 @@ def test_a_client_that_waits_sleeps_although_it_could_send(server, open_client, 
     client = open_client(server)
     assert_answers(server, client)
     looked = []
-    monkeypatch.setattr(client, "_take", lambda: looked.append("again"))
+    monkeypatch.setattr(client.transport, "take", lambda: looked.append("again"))
     assert client.receive(0.1) is None
     assert looked == []
 

@@ -14,6 +14,7 @@ from aclearn.wire import (
     ClusterKeys,
     Server,
     StatusRequest,
+    ZmqTransport,
     bind_router,
     connect_dealer,
     create_keys,
@@ -34,7 +35,7 @@ def keys(tmp_path):
 @pytest.fixture
 def server(context, keys):
     socket, endpoint = bind_router(context, "tcp", keys=keys)
-    channel = Server(socket, "run-1", "server")
+    channel = Server(ZmqTransport(socket), "run-1", "server")
     channel.endpoint = endpoint
     yield channel
     channel.close()
@@ -44,7 +45,7 @@ def assert_a_good_peer_is_heard(context, server, keys):
     socket = connect_dealer(
         context, server.endpoint, routing_id=new_incarnation().encode(), keys=keys
     )
-    client = Client(socket, "run-1", "good")
+    client = Client(ZmqTransport(socket), "run-1", "good")
     try:
         assert client.send(StatusRequest(), timeout_s=5)
         [(_, envelope)] = server.receive(5)
@@ -68,7 +69,7 @@ def test_a_peer_with_the_keys_is_heard(context, server, keys):
 
 def test_two_servers_of_one_process_share_a_guard(context, server, keys):
     socket, endpoint = bind_router(context, "tcp", keys=keys)
-    second = Server(socket, "run-1", "second")
+    second = Server(ZmqTransport(socket), "run-1", "second")
     second.endpoint = endpoint
     try:
         assert_a_good_peer_is_heard(context, second, keys)

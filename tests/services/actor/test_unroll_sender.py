@@ -44,7 +44,7 @@ class Shipping:
     def answer(self, sequence: int, accepted: bool = True, reason: str = "") -> None:
         reply = UnrollReply(sequence, accepted, reason)
         assert self.trainer.send(self.actor.incarnation.encode(), reply)
-        assert self.link.client.socket.poll(5000)
+        assert self.link.client.transport.wait(5)
         self.sender.poll()
 
 
@@ -101,7 +101,7 @@ def test_an_answer_to_nothing_and_an_error_change_nothing(shipping) -> None:
     shipping.arrived()
     shipping.answer(4)
     assert shipping.trainer.send(shipping.actor.incarnation.encode(), ErrorReply("bad_header", ""))
-    assert shipping.link.client.socket.poll(5000)
+    assert shipping.link.client.transport.wait(5)
     shipping.sender.poll()
     assert shipping.sender.in_flight == 1
     assert shipping.sender.refused == {}
@@ -142,7 +142,8 @@ def test_what_a_dead_trainer_cannot_take_is_not_counted_as_sent(shipping) -> Non
     shipping.answer(1)
     shipping.trainer.close()
     shipping.tools.wait_until(
-        lambda: not shipping.link.client.socket.poll(10, 2), "the connection is seen to be lost"
+        lambda: not shipping.link.client.transport.wait_for_room(0.01),
+        "the connection is seen to be lost",
     )
     assert not shipping.send_unless(2)
     assert shipping.sender.in_flight == 0

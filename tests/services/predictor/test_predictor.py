@@ -189,7 +189,7 @@ class Serving:
 
     def actor(self, number: int):
         client = self.roles(f"actor-{number}").connect(self.endpoint)
-        self.tools.wait_until(lambda: client.socket.poll(100, 2), "the actor is connected")
+        self.tools.wait_until(lambda: client.transport.wait_for_room(0.1), "the actor is connected")
         return client
 
     def until(self, condition, what: str) -> None:
@@ -252,7 +252,7 @@ def test_without_threads_one_step_takes_a_request_in_answers_it_and_sends_the_re
     serving.start(inline=True, workers=2)
     actor = serving.actor(0)
     assert actor.send(_request(2, 5))
-    assert serving.server.socket.poll(1000 * serving.tools.deadline_s)
+    assert serving.server.transport.wait(serving.tools.deadline_s)
     serving.predictor.step(0.0)
     assert serving.counter("predictions") == 2
     reply = actor.receive(serving.tools.deadline_s).message
@@ -307,7 +307,7 @@ def test_an_actor_that_left_does_not_stop_the_others(serving) -> None:
     serving.start()
     gone, staying = serving.actor(0), serving.actor(1)
     assert gone.send(_request(1, 1))
-    assert serving.server.socket.poll(5000)
+    assert serving.server.transport.wait(5)
     gone.close()
     assert staying.send(_request(1, 2))
     assert serving.reply_to(staying).request == 2

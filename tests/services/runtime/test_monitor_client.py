@@ -33,7 +33,9 @@ class Line:
         self.returns: list[float] = []
         self.hello = self.context.hello({"unrolls": "ipc:///u"})
         # connected, so that nothing below hangs on how quick the connection is
-        tools.wait_until(lambda: self.client.socket.poll(100, 2), "the monitor is connected")
+        tools.wait_until(
+            lambda: self.client.transport.wait_for_room(0.1), "the monitor is connected"
+        )
         self.membership = MonitorClient(
             self.client,
             hello=self.hello,
@@ -67,7 +69,7 @@ class Line:
 
     def _tick_and_know(self, revision: int):
         def look() -> bool:
-            self.client.socket.poll(100)
+            self.client.transport.wait(0.1)
             self.membership.tick()
             return self.membership.revision == revision
 
@@ -117,9 +119,7 @@ def test_a_monitor_that_answers_is_not_complained_of(roles, tools, caplog) -> No
     line.introduce()
     assert isinstance(line.next(), Heartbeat)
     line.say(MembershipReply("hello", "the monitor does not know you"))  # it asks anew: no silence
-    assert line.client.socket.poll(15_000), (
-        "the directive comes"
-    )  # before the next heartbeat is due
+    assert line.client.transport.wait(15), "the directive comes"  # before the next heartbeat is due
     line.clock.now += 100.0
     assert line.next() == line.hello
     assert _events(caplog, "monitor_does_not_answer") == []
@@ -127,7 +127,7 @@ def test_a_monitor_that_answers_is_not_complained_of(roles, tools, caplog) -> No
 
 def test_a_monitor_of_another_run_says_so_and_the_role_logs_it_once(roles, tools, caplog) -> None:
     line = Line(roles, tools)
-    other = Server(line.monitor.socket, "another-run", "m")
+    other = Server(line.monitor.transport, "another-run", "m")
     for number in (1, 2):
         tools.wait_until(
             lambda: line.membership.tick() or other.receive(0.05) or other.refused.total(),
@@ -135,7 +135,7 @@ def test_a_monitor_of_another_run_says_so_and_the_role_logs_it_once(roles, tools
         )
         assert other.refused == {"wrong_run": 1}, number
         other.refused.clear()
-        assert line.client.socket.poll(15_000), "the refusal comes"
+        assert line.client.transport.wait(15), "the refusal comes"
         line.membership.tick()
         line.clock.now += 1.0
     [text] = _events(caplog, "message_refused")
@@ -200,7 +200,7 @@ def test_a_process_whose_name_is_taken_waits_and_says_why_once(roles, tools, cap
     for _ in range(2):
         assert line.next() == line.hello
         line.say(MembershipReply("wait", "actor-0 is process 7 on box"))
-        assert line.client.socket.poll(15_000), "the directive comes"
+        assert line.client.transport.wait(15), "the directive comes"
         line.clock.now += 100.0  # far beyond the silence that would be said
     line.introduce()
     assert line.membership.stop_reason is None
@@ -247,7 +247,7 @@ def test_the_last_heartbeat_is_final_and_still_leaves_the_socket(roles, tools) -
     line.membership.leave()
     _, envelope = tools.next_message(line.monitor)
     assert envelope.message.final
-    assert line.client.socket.closed
+    assert line.client.transport.socket.closed
 
 
 def test_episodes_of_a_heartbeat_that_could_not_be_sent_go_with_the_next_one(tools) -> None:
@@ -337,6 +337,6 @@ def test_a_process_whose_number_another_one_has_asks_for_another_and_does_not_wa
     )
     tools.next_message(line.monitor, membership.tick)
     line.say(MembershipReply("wait", "actor-0 lives"))
-    line.client.socket.poll(10_000)
+    line.client.transport.wait(10)
     with pytest.raises(NumberTaken, match="actor-0 lives"):
         membership.tick()
