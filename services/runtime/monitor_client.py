@@ -125,7 +125,9 @@ class MonitorClient:
         self._unanswered = UnansweredWarning()
         self._waits = False
         self._refusals: set[str] = set()
+        #: Returns of episodes that no heartbeat has told of, and that no answered one has.
         self._unsent_returns: list[float] = []
+        self._unanswered_returns: list[float] = []
         self._left = False
         self.peers: tuple[Peer, ...] = ()
         self.revision = -1
@@ -231,6 +233,9 @@ class MonitorClient:
         heartbeat = replace(made, episode_returns=returns, final=final)
         sent = self._client.send(heartbeat, timeout_s=timeout_s)
         self._unsent_returns = [] if sent else returns
+        if sent:
+            unanswered = [*self._unanswered_returns, *returns]
+            self._unanswered_returns = unanswered[-MOST_EPISODES:]
 
     def _take(self, message: Message) -> None:
         self._answered_at = self._clock()
@@ -239,6 +244,7 @@ class MonitorClient:
             self._unanswered.answered()
             self.peers, self.revision = tuple(message.peers), message.revision
         elif isinstance(message, HeartbeatReply):
+            self._unanswered_returns = []
             if message.revision != self.revision and _HELLO not in self._requests:
                 self._say_hello()  # the monitor knows more
         elif isinstance(message, MembershipReply):
@@ -248,6 +254,9 @@ class MonitorClient:
             elif message.action == "wait":
                 self._wait(message.reason)
             elif message.action == "hello":
+                # a monitor that does not know this process has not taken its heartbeat
+                self._unsent_returns = [*self._unanswered_returns, *self._unsent_returns]
+                self._unanswered_returns = []
                 self._say_hello()
         elif isinstance(message, SaveBest | SetWorkers | StopRole):
             # one that is lost is sent again, and so is an acknowledgement that is

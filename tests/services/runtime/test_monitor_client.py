@@ -288,6 +288,26 @@ def test_episodes_of_a_heartbeat_that_could_not_be_sent_go_with_the_next_one(too
     assert fourth == heartbeats[3]
 
 
+def test_episodes_that_a_new_monitor_has_not_taken_are_told_again(roles, tools) -> None:
+    line = Line(roles, tools)
+    line.returns = [1.0]
+    line.introduce()
+    assert line.next().episode_returns == [1.0]
+    line.say(HeartbeatReply(1))
+    assert line.client.transport.wait(tools.deadline_s)
+    line.returns = [2.0]
+    line.clock.now += 2.1
+    assert line.next().episode_returns == [2.0]
+    # a monitor that was started again: the heartbeat was of somebody that it does not know
+    line.say(MembershipReply("hello", ""))
+    assert line.next() == line.hello
+    line.say(Peers(2, []))
+    tools.wait_until(line._tick_and_know(2), "the new monitor is known")
+    line.returns = [3.0]
+    line.clock.now += 2.1
+    assert line.next().episode_returns == [2.0, 3.0]
+
+
 def test_each_directive_is_acknowledged_also_one_that_comes_twice(roles, tools) -> None:
     line = Line(roles, tools)
     line.introduce()
