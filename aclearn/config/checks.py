@@ -54,20 +54,19 @@ def _learning(config: Config) -> Iterator[str]:
 def _deterministic(config: Config) -> Iterator[str]:
     if not config.run.deterministic:
         return
-    if config.trainer.device not in ("auto", "cpu"):
-        yield (
-            "trainer.device: run.deterministic is bit-reproducible on the CPU only; "
-            f"set it to cpu or auto instead of {config.trainer.device}"
-        )
+    for key, device in {
+        "trainer.device": config.trainer.device,
+        "predictor.device": config.predictor.device,
+    }.items():
+        if device not in ("auto", "cpu"):
+            yield (
+                f"{key}: run.deterministic is bit-reproducible on the CPU only; "
+                f"set it to cpu or auto instead of {device}"
+            )
     if config.trainer.workers != 1:
         yield (
             "trainer.workers: run.deterministic has one worker at a time; set it to 1 instead of "
             f"{config.trainer.workers}"
-        )
-    if config.actors.inference != "local":
-        yield (
-            "actors.inference: the batches of a predictor depend on timing, which "
-            "run.deterministic rules out; set it to local"
         )
 
 
@@ -138,11 +137,6 @@ def _compressor(config: Config) -> Iterator[str]:
 
 def _tuner(config: Config) -> Iterator[str]:
     tuner = config.tuner
-    if config.monitor.plugins and config.run.deterministic:
-        yield (
-            "monitor.plugins: run.deterministic has no monitor that would ask them; empty this "
-            "list, or turn that off"
-        )
     if not tuner.enabled:
         return
     if config.run.deterministic:

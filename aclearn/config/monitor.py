@@ -49,8 +49,7 @@ class MonitorConfig(Group):
         default_factory=list,
         description="decisions of yours from the run's metrics: module:Name of subclasses of "
         "aclearn.control.MonitorPlugin, with arguments `module:Name: {argument: value}`; a later "
-        "plug-in overrules an earlier one, and each overrules the tuner; not with "
-        "run.deterministic",
+        "plug-in overrules an earlier one, and each overrules the tuner",
     )
 
 

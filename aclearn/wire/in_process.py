@@ -63,7 +63,12 @@ class InProcessNetwork:
     Args:
         clock: seconds; when a delayed message is due.
         queue_messages: messages that wait per client and direction; then the peer is full.
+
+    Attributes:
+        observe: sees each message that is sent: sender, receiver, frames.
     """
+
+    observe: Callable[[str, str, Message], None] | None = None
 
     def __init__(
         self,
@@ -156,6 +161,8 @@ class InProcessNetwork:
     ) -> list[tuple[float, Message]]:
         """What is delivered in place of a message, and when each is due."""
         message = [bytes(part) for part in parts]  # the sender may change its arrays afterwards
+        if self.observe is not None:
+            self.observe(sender, receiver, message)
         if not self.faults:
             return [(0.0, message)]
         delivered, due_at = [message], 0.0

@@ -82,7 +82,8 @@ def train(
                     # imported here: lock-step needs torch in this process, the usual way does not
                     from services.launcher.lockstep import run_lockstep
 
-                    run_lockstep(config, folder, spec, stop=stop)
+                    with console or open_console(config.run.bounds(), name=folder.name) as view:
+                        run_lockstep(config, folder, spec, stop=stop, console=view, ending=ending)
                 else:
                     supervisor = Supervisor(
                         role_commands(config, folder, bound, address, variables),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from aclearn.control import Directive, Note, StopCondition
@@ -61,6 +61,8 @@ class MonitorState:
         goal: when it is over.
         plugins: decide from what the run does.
         expected: role → how many processes are configured.
+        wall_clock: seconds of the run's own time, which metrics go by; None for the time that is
+            given.
         numbers_from: when the first number is handed out. A monitor that was started again hears
             first which numbers living processes have.
 
@@ -78,7 +80,9 @@ class MonitorState:
         plugins: Plugins | None = None,
         expected: Mapping[str, int] | None = None,
         numbers_from: float = float("-inf"),
+        wall_clock: Callable[[], float] | None = None,
     ) -> None:
+        self._wall_clock = wall_clock
         self._registry, self._metrics, self._goal = registry, metrics, goal
         self._plugins, self._numbers_from = plugins or Plugins({}), numbers_from
         self._indicators = IndicatorCollector(expected or {})
@@ -150,7 +154,7 @@ class MonitorState:
 
     def make_line(self, now: float) -> dict[str, Any]:
         """The metrics line of this moment; notices when the run is over."""
-        self.line = self._metrics.line(now)
+        self.line = self._metrics.line(self._wall(now))
         self._best_due = True
         reason = self._goal.observe(self.line)
         self.line |= self._goal.fields() | self._channel.gauges()
@@ -178,6 +182,9 @@ class MonitorState:
         """What the supervisor acts on and shows."""
         fixed = {"phase": self.phase.value, "reason": self.reason, "line": self.line}
         return fixed | self.report.fields(self._registry.members)
+
+    def _wall(self, now: float) -> float:
+        return now if self._wall_clock is None else self._wall_clock()
 
     def _number(self, incarnation: str, role: str, now: float) -> list[Message]:
         if (fault := number_fault(role)) is not None:
@@ -227,9 +234,9 @@ class MonitorState:
                 f"{MOST_LABELS} labels of {MOST_LABEL_BYTES} bytes are taken",
             )
         if (fault := self._claims.fault(incarnation, fitting)) is None:
-            self._metrics.observe_heartbeat(member.role, incarnation, fitting, now)
+            self._metrics.observe_heartbeat(member.role, incarnation, fitting, self._wall(now))
             if self._plugins:
-                self._indicators.take(member, fitting, self._metrics.time_s(now))
+                self._indicators.take(member, fitting, self._metrics.time_s(self._wall(now)))
         else:
             self.refused_heartbeats += 1
             words = f"{member.name} reports what cannot be: {fault}"
@@ -262,7 +269,8 @@ class MonitorState:
     def _ask_plugins(self, now: float) -> None:
         if not self._plugins:
             return
-        seen = self._indicators.look(self._registry.members, self.line, self._metrics.time_s(now))
+        time_s = self._metrics.time_s(self._wall(now))
+        seen = self._indicators.look(self._registry.members, self.line, time_s)
         for rank, name, directive in self._plugins.observe(seen):
             if isinstance(directive.payload, Note):
                 self.report.note(directive.payload.text[:MOST_EVENT])

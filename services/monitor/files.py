@@ -101,7 +101,7 @@ class MonitorFiles:
             _LOGGER.info("event=unwritten text=%r", text)
         return notes
 
-    def close(
+    def finish(
         self, line: dict[str, Any], metrics: MetricsAggregator, goal: StopCondition, reason: str
     ) -> bool:
         """The last line and the summary, in the room that was kept for them; then close.
@@ -115,9 +115,13 @@ class MonitorFiles:
             _LOGGER.error("event=room_not_released reason=%r", str(error))
         self.write_line(line, metrics)
         written = self._write_summary(line, goal, reason)
+        self.close()
+        return written
+
+    def close(self) -> None:
+        """Close the files; closing again changes nothing."""
         self.metrics.close()
         self.tensorboard.close()
-        return written
 
     def _write_summary(self, line: dict[str, Any], goal: StopCondition, reason: str) -> bool:
         give_up_at = time.monotonic() + _SUMMARY_WITHIN_S

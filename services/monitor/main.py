@@ -71,7 +71,7 @@ class MonitorRole:
         self._files = files = MonitorFiles(folder)
         self._plugins = Plugins(_open_plugins(config, folder, files))
         began_ago_s = started_seconds_ago(files.last_written, moment(time.monotonic()))
-        self._metrics = files.open_metrics(clock() - began_ago_s)
+        self._metrics = files.open_metrics(context.wall_clock() - began_ago_s)
         if last_line := files.last_line:
             _LOGGER.info(
                 "event=run_continued folder=%s time_s=%s", folder.path, last_line.get("time_s")
@@ -85,6 +85,7 @@ class MonitorRole:
             plugins=self._plugins,
             expected={spec.name: spec.processes(config) for spec in ROLES.values()},
             numbers_from=numbers_from,
+            wall_clock=context.wall_clock,
         )
         self._meter, self._cores = WaitMeter(), FreeCores()
         self._next_line = clock()  # at once: it shows that the run has started
@@ -133,13 +134,14 @@ class MonitorRole:
         return state.phase is not Phase.OVER
 
     def close(self) -> None:
-        """Close the server; answers get half a second to leave."""
+        """Close the files and the server; answers get half a second to leave."""
+        self._files.close()
         self._server.close(linger_s=0.5)
 
     def _make_line(self) -> dict[str, Any]:
-        now = self._clock()
-        self._metrics.observe_own_waits(MONITOR.name, self._meter.seconds(), now)
-        line = self.state.make_line(now)
+        wall_now = self._context.wall_clock()
+        self._metrics.observe_own_waits(MONITOR.name, self._meter.seconds(), wall_now)
+        line = self.state.make_line(self._clock())
         refused = sum(self._server.refused.values()) + self.state.refused_heartbeats
         line["monitor_refused_messages"] = refused
         line["monitor_refused_connections"] = self._server.refused_connections
@@ -152,7 +154,7 @@ class MonitorRole:
     def _end(self) -> None:
         """The last line and the summary."""
         reason = self.state.reason or "stopped"
-        written = self._files.close(self._make_line(), self._metrics, self._goal, reason)
+        written = self._files.finish(self._make_line(), self._metrics, self._goal, reason)
         self._plugins.close()
         if not self._context.by_hand:
             return

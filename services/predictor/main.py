@@ -22,7 +22,8 @@ def make_predictor(context: RoleContext) -> Role:
         config.predictor.runtime,
         max_batch=config.predictor.max_batch,
         threads=config.predictor.threads,
-        device=config.predictor.device,
+        # as the trainer: only on the CPU is it bit-reproducible
+        device="cpu" if config.run.deterministic else config.predictor.device,
     )
     server, endpoint = context.serve((ActRequest, ActCancel), config.network.ports.predictions)
     predictor = PredictorServer(

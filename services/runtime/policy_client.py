@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from aclearn.errors import AclearnError
@@ -66,9 +67,10 @@ class PolicyClient:
         source: PolicySource,
         *,
         clock: Callable[[], float] = time.monotonic,
+        ask_every_s: float = _ASK_EVERY_S,
     ) -> None:
         self._client = RequestClient[str](link, _RETRY, self._take_message, clock)
-        self._source, self._clock = source, clock
+        self._source, self._clock, self._ask_every_s = source, clock, ask_every_s
         self._next_ask = clock()
         self._refused_at: PolicyVersion | None = None
         self._wants_uncompressed = False
@@ -106,7 +108,7 @@ class PolicyClient:
 
     def _take_message(self, message: Message) -> str:
         """Whatever the peer says, the next question follows after a pause."""
-        self._next_ask = self._clock() + _ASK_EVERY_S
+        self._next_ask = self._clock() + self._ask_every_s
         at = self._source.version(message)
         if at is not None:
             self._take(at, message, since=self._clock())
@@ -127,7 +129,7 @@ class PolicyClient:
         self._wants_uncompressed = False
         now = self._clock()
         pause_s = (now - since) / _SWAP_SHARE
-        least_s = _LOOK_EVERY_S if self._source.silent else _ASK_EVERY_S
+        least_s = _LOOK_EVERY_S if self._source.silent else self._ask_every_s
         self._next_ask = now + min(max(least_s, pause_s), _ASK_AT_LATEST_S)
 
     def _refuse(self, at: PolicyVersion, error: AclearnError) -> None:
@@ -162,10 +164,13 @@ def make_policy_client(
     Raises:
         ConfigError: the named GPU is not there.
     """
+    # where roles take turns, each acts on the newest policy that there is
+    every_s = 0.0 if context.inline else _ASK_EVERY_S
+    make = partial(PolicyClient, clock=context.clock, ask_every_s=every_s)
     if context.config.compressor.chain:
         source = ArtifactSource(ArtifactRuntime(architecture, threads=threads))
         link = PeerLink(context, "artifacts", context.index)
-        return PolicyClient(link, source, clock=context.clock)
+        return make(link, source)
     runtime = make_runtime(architecture, kind, threads=threads, device=device, max_batch=max_batch)
     weights = make_weights_source(context.config, architecture, runtime, kind)
-    return PolicyClient(PeerLink(context, "weights"), weights, clock=context.clock)
+    return make(PeerLink(context, "weights"), weights)

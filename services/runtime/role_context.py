@@ -70,6 +70,7 @@ class RoleContext:
         inline: whether whoever steps it is its only thread; it starts none.
         clock: monotonic seconds; all that depends on time goes by it, but for what is measured.
         cpu_clock: seconds of a core that the process has used.
+        wall_clock: seconds of a person's time: figures, checkpoints and `run.max_wall_s` go by it.
         network: carries the messages of roles that run in one process; None for ZeroMQ.
     """
 
@@ -89,6 +90,7 @@ class RoleContext:
     inline: bool = False
     clock: Callable[[], float] = time.monotonic
     cpu_clock: Callable[[], float] = time.process_time
+    wall_clock: Callable[[], float] = time.monotonic
     network: InProcessNetwork | None = None
     incarnation: str = field(default_factory=new_incarnation)
     zmq_context: zmq.Context[zmq.Socket[bytes]] = field(default_factory=zmq.Context)
@@ -199,6 +201,8 @@ class RoleContext:
 
         Never blocks, since every socket has a linger of 0.
         """
+        if self.network is not None:
+            self.network.disconnect(self.name)
         # before the end of the sockets, after which a file of that name may be another process's
         for file in self._socket_files:
             with suppress(OSError):  # one that stays does no harm: the next bind removes it

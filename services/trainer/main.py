@@ -57,7 +57,9 @@ class TrainerRole:
         architecture = architecture_of(config, spec)
         store = ParameterStore()
         self._trainer = trainer = Trainer(config, spec, architecture, store)
-        self._checkpoints = TrainerCheckpoints(trainer, folder, config.run, clock=context.clock)
+        self._checkpoints = TrainerCheckpoints(
+            trainer, folder, config.run, clock=context.wall_clock
+        )
         self._checkpoints.resume()
         self._checkpoints.claim_generation()
         self._posted = None

@@ -41,12 +41,6 @@ def refusal(text: str) -> str:
             "turn one of them off",
         ),
         (
-            "env: {id: a}\nrun: {deterministic: true}\n"
-            "monitor: {plugins: ['a:B', {'c:D': {x: 1}}]}",
-            "monitor.plugins: run.deterministic has no monitor that would ask them; empty this "
-            "list, or turn that off",
-        ),
-        (
             "env: {id: a}\nmonitor: {plugins: [tuner]}",
             "monitor.plugins[0]: expected module:Name or one `module:Name: {argument: value}`, got "
             "'tuner' (text)",
@@ -93,13 +87,14 @@ def refusal(text: str) -> str:
             "to cpu or auto instead of cuda:0",
         ),
         (
-            "env: {id: a}\nrun: {deterministic: true}\ntrainer: {workers: 2}",
-            "trainer.workers: run.deterministic has one worker at a time; set it to 1 instead of 2",
+            "env: {id: a}\nrun: {deterministic: true}\nactors: {inference: predictor}\n"
+            "predictor: {device: cuda, runtime: torch}",
+            "predictor.device: run.deterministic is bit-reproducible on the CPU only; set it "
+            "to cpu or auto instead of cuda",
         ),
         (
-            "env: {id: a}\nrun: {deterministic: true}\nactors: {inference: predictor}",
-            "actors.inference: the batches of a predictor depend on timing, which "
-            "run.deterministic rules out; set it to local",
+            "env: {id: a}\nrun: {deterministic: true}\ntrainer: {workers: 2}",
+            "trainer.workers: run.deterministic has one worker at a time; set it to 1 instead of 2",
         ),
         (
             "env: {id: a}\nactors: {inference: predictor, envs_per_group: 17}\n"

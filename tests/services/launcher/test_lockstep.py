@@ -1,107 +1,100 @@
-"""Deterministic mode's own parts: what acts."""
+"""Deterministic mode: what stays when a role fails."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from aclearn.config import (
-    ActorsConfig,
-    CompressorConfig,
-    Config,
-    EnvConfig,
-    PolicyConfig,
-    RunConfig,
-)
+from aclearn.config import config_from_yaml
+from aclearn.envs.sync_vector_env import SyncVectorEnv
+from aclearn.errors import EnvironmentFailure
 from aclearn.launch import StopFlag
-from aclearn.learning import PublishedWeights, RecentObservations
 from aclearn.metrics import MetricsAggregator
 from aclearn.runs import RunFolder, load_newest
-from aclearn.types import PolicyVersion
 from services.launcher.local_run import train
-from services.launcher.lockstep_actor import LockstepActor, LockstepPolicy
-from tests.support.acting import parameters_of
-from tests.support.compressors import float64_parameters, some_observations, some_tensors
+from services.trainer.core import Trainer
+
+_YAML = """
+run: {{name: r, dir: {dir}, deterministic: true, max_updates: {updates}, checkpoint_every_s: 1000}}
+env: {{id: CartPole-v1}}
+policy: {{architecture: mlp, hidden: [8]}}
+actors: {{processes: 2, envs_per_group: 1, unroll_length: 4}}
+trainer: {{unrolls_per_batch: 2}}
+"""
 
 
-def damaging(compressor, monkeypatch) -> set[str]:
-    """The kinds of artifacts, "chain" or "uncompressed", that arrive damaged."""
-    damaged, given = set(), compressor.newer_than
-
-    def newer_than(known, *, uncompressed=False):
-        artifact = given(known, uncompressed=uncompressed)
-        spoilt = artifact is not None and ("uncompressed" if uncompressed else "chain") in damaged
-        return replace(artifact, digest="0" * 32) if spoilt else artifact
-
-    monkeypatch.setattr(compressor, "newer_than", newer_than)
-    return damaged
-
-
-def test_in_place_of_a_refused_artifact_the_uncompressed_policy_acts(
-    tools, monkeypatch, caplog
+def fail_at(
+    monkeypatch, owner, name: str, times, error: Exception, *, only=lambda *_: True
 ) -> None:
-    config = Config(
-        run=RunConfig(name="r", deterministic=True),
-        env=EnvConfig(id="CartPole-v1"),
-        compressor=CompressorConfig(chain=["onnx"]),
-    )
-    policy, recent = (
-        LockstepPolicy(config, tools.flat),
-        RecentObservations(tools.flat_unrolls.env.observation),
-    )
-    damaged = damaging(policy._compressor, monkeypatch)
-    observations, told = some_observations(tools.flat, 5), []
-    for version, kinds in enumerate([set(), {"chain"}, {"chain", "uncompressed"}, set()]):
-        damaged.clear()
-        damaged |= kinds
-        newest = PublishedWeights(PolicyVersion(0, version), some_tensors(tools.flat, version))
-        policy.take(newest, recent)
-        told.append((policy.at.version, policy.acting.chain, policy.refused))
-        # what acts is what it says
-        acting = some_tensors(tools.flat, policy.at.version)
-        np.testing.assert_allclose(
-            parameters_of(policy.acting.executable, observations),
-            float64_parameters(tools.flat, acting, observations),
-            rtol=1e-5,
-            atol=1e-5,
-        )
-    # where both are refused the old policy goes on
-    assert told == [(0, "onnx", 0), (1, "fuse>onnx", 1), (1, "fuse>onnx", 3), (3, "onnx", 3)]
-    assert policy.gauges() == {"policy_swaps": 3.0, "policy_refused": 3.0}
-    assert sum("event=policy_refused" in record.message for record in caplog.records) == 3
+    """Let a method raise at its calls of these numbers."""
+    method, calls = getattr(owner, name), []
+
+    def failing(*args, **kwargs):
+        if only(*args):
+            calls.append(1)
+            if len(calls) in times:
+                raise error
+        return method(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, failing)
 
 
-def test_weights_are_saved_though_the_heartbeat_fails(tmp_path, monkeypatch) -> None:
-    observe_heartbeat, heartbeats = MetricsAggregator.observe_heartbeat, []
-
-    def observe(view, role, *rest) -> None:
-        heartbeats.append(role)
-        # of the third update, and at the end
-        if role == "trainer" and heartbeats.count(role) in (3, 4):
-            raise ZeroDivisionError(f"heartbeat {heartbeats.count(role)}")
-        observe_heartbeat(view, role, *rest)
-
-    closed = []
-    close = LockstepActor.close
-    monkeypatch.setattr(MetricsAggregator, "observe_heartbeat", observe)
-    monkeypatch.setattr(LockstepActor, "close", lambda actor: (closed.append(1), close(actor)))
-    run = RunConfig(name="r", dir=str(tmp_path), deterministic=True, max_updates=9)
-    with pytest.raises(ZeroDivisionError, match="heartbeat 4"):
-        train(
-            Config(
-                run=run,
-                env=EnvConfig(id="CartPole-v1"),
-                policy=PolicyConfig(architecture="mlp"),
-                actors=ActorsConfig(runtime="torch"),
-            ),
-            resume=False,
-            stop=StopFlag(),
-        )
+@pytest.mark.parametrize("dies", ["actor", "trainer", "monitor"])
+def test_what_it_has_learned_is_saved_though_a_role_dies(tmp_path, monkeypatch, dies) -> None:
+    if dies == "actor":
+        error = EnvironmentFailure("it is broken")
+        fail_at(monkeypatch, SyncVectorEnv, "recv", {60}, error)
+    elif dies == "trainer":
+        error = ZeroDivisionError("of the sixth to eighth batch")
+        fail_at(monkeypatch, Trainer, "learn", {6, 7, 8}, error)
+    else:
+        error = ZeroDivisionError("of a heartbeat")
+        of_trainer = lambda view, role, *_: role == "trainer"  # noqa: E731
+        fail_at(monkeypatch, MetricsAggregator, "observe_heartbeat", {2}, error, only=of_trainer)
+    config = config_from_yaml(_YAML.format(dir=tmp_path, updates=1000))
+    with pytest.raises((type(error), RuntimeError)) as raised:
+        train(config, resume=False, stop=StopFlag())
+    assert error in (raised.value, raised.value.__cause__)
     folder = RunFolder.open(tmp_path / "r")
-    assert load_newest(folder.checkpoints_dir).state["counters"]["updates"] == 3
+    saved = load_newest(folder.checkpoints_dir).state
     summary = json.loads(folder.summary_path.read_text())
-    assert (summary["updates"], summary["reason"]) == (3, "failed")
-    assert closed == [1]
+    assert summary["reason"] == "failed"
+    assert 1 < saved["counters"]["updates"] == summary["updates"]
+    accounted = summary["learned_steps"] + sum(summary["dropped_steps"].values())
+    assert summary["env_steps"] == accounted + summary["in_flight_steps"]
+
+
+def test_a_stop_ends_it_in_order_and_the_run_goes_on_where_it_was(tmp_path) -> None:
+    config = config_from_yaml(_YAML.format(dir=tmp_path, updates=1_000_000))
+    stop = StopFlag()
+
+    class Console:
+        """Asks for the end when it is shown learning."""
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def update(self, line, roles):
+            if line["updates"] > 0:
+                stop.set("SIGINT")
+
+        def note(self, text):
+            pass
+
+    ending = train(config, resume=False, stop=stop, console=Console())
+    summary = ending.checked_summary()
+    assert summary["reason"] == "SIGINT" and summary["in_flight_steps"] == 0
+    folder = RunFolder.open(tmp_path / "r")
+    updates = load_newest(folder.checkpoints_dir).state["counters"]["updates"]
+    folder.close()
+    assert updates == summary["updates"] > 0
+
+    config = config_from_yaml(_YAML.format(dir=tmp_path, updates=updates + 10))
+    resumed = train(config, resume=True, stop=StopFlag()).checked_summary()
+    assert (resumed["reason"], resumed["updates"]) == ("max_updates", updates + 10)
+    assert resumed["generation"] == 1 and resumed["learned_steps"] > summary["learned_steps"]
+    assert resumed["time_s"] > summary["time_s"]

@@ -1,0 +1,177 @@
+"""All roles of a run in one process, stepped in turn: no socket, no thread, no real clock."""
+
+from __future__ import annotations
+
+import logging
+import pkgutil
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from aclearn.config import Config
+from aclearn.launch import StopFlag
+from aclearn.runs import RunFolder
+from aclearn.types import EnvSpec
+from aclearn.wire import InProcessNetwork
+from services.monitor.main import MonitorRole
+from services.roles import MONITOR, ROLES, RoleSpec
+from services.runtime.role_context import RoleContext
+from services.runtime.role_loop import Role
+
+_LOGGER = logging.getLogger(__name__)
+
+#: Seconds that a round takes on the roles' clock. A power of two, so that sums are exact.
+ROUND_S = 1 / 256
+#: Seconds, on the roles' clock, for an orderly end, which has to wait for roles that have died.
+_END_WITHIN_S = 10.0
+_MONITOR_ADDRESS = "inproc://monitor"
+
+
+class VirtualClock:
+    """Seconds that pass only when it is told so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        """The time that it was told last."""
+        return self.now
+
+
+class InProcessRun:
+    """The roles of one run, each stepped once a round in the order of the table of roles.
+
+    Everything that depends on time goes by a clock that counts rounds, so the seed decides all that
+    happens.
+
+    Args:
+        config: of the run.
+        folder: of the run.
+        spec: of the environments.
+        stop: ends the run in order, as it ends the monitor.
+        wall_clock: seconds, for figures of time and for `run.max_wall_s`, and for
+            `run.checkpoint_every_s`.
+        round_s: seconds that a round takes on the roles' clock.
+
+    Attributes:
+        clock: of the roles.
+        network: between them.
+        roles: those that live, by name.
+        rounds: so far.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        spec: EnvSpec,
+        *,
+        stop: StopFlag | None = None,
+        wall_clock: Callable[[], float] = time.monotonic,
+        round_s: float = ROUND_S,
+    ) -> None:
+        self._round_s = round_s
+        self._config, self._folder, self._spec = config, folder, spec
+        self._stop = StopFlag() if stop is None else stop
+        self._wall_clock = wall_clock
+        self.clock = VirtualClock()
+        self.network = InProcessNetwork(self.clock)
+        self.roles: dict[str, Role] = {}
+        self.rounds = 0
+        self._contexts: dict[str, RoleContext] = {}
+        self._starts: Counter[str] = Counter()
+
+    @property
+    def monitor(self) -> MonitorRole | None:
+        """The monitor; None where none lives."""
+        role = self.roles.get(f"{MONITOR.name}-0")
+        assert role is None or isinstance(role, MonitorRole)
+        return role
+
+    def start_all(self) -> None:
+        """Start every role that the configuration has a use for, the monitor first."""
+        for spec in ROLES.values():
+            for index in range(spec.processes(self._config)):
+                self.start(spec, index)
+
+    def start(self, spec: RoleSpec, index: int = 0) -> None:
+        """Start a role, for the first time or again."""
+        context = RoleContext(
+            spec.name,
+            index,
+            self._config,
+            _MONITOR_ADDRESS,
+            self._folder if spec.needs_folder else None,
+            # the monitor tells the others, as it does where they are processes
+            self._stop if spec is MONITOR else StopFlag(),
+            by_hand=False,
+            inline=True,
+            clock=self.clock,
+            cpu_clock=lambda: 0.0,  # what a role computes takes no time
+            wall_clock=self._wall_clock,
+            network=self.network,
+            env_spec=self._spec,
+        )
+        name = context.name
+        context.restarts = self._starts[name]
+        self._starts[name] += 1
+        self._contexts[name] = context
+        self.roles[name] = pkgutil.resolve_name(spec.entry_point)(context)
+        # those that were started again keep their place
+        order = list(ROLES)
+        self.roles = dict(
+            sorted(self.roles.items(), key=lambda item: order.index(item[0].rpartition("-")[0]))
+        )
+
+    def round(self) -> bool:
+        """Step each role once; whether the run goes on, which is whether its monitor does.
+
+        A role whose step raises is closed, and has died.
+        """
+        for name, role in list(self.roles.items()):
+            goes_on = False
+            try:
+                goes_on = role.step(0.0)
+            finally:
+                if not goes_on:
+                    self._close(name)
+        self.rounds += 1
+        self.clock.now += self._round_s
+        return self.monitor is not None
+
+    def kill(self, name: str) -> None:
+        """End a role at once, as `kill -9` does: it says and saves nothing more."""
+        del self.roles[name]
+        self._contexts.pop(name).close()
+
+    def fail(self, reason: str) -> None:
+        """End the run in order after a role has died: checkpoint, last line and summary.
+
+        A monitor that has died is started again for it. What fails as well has died, too.
+        """
+        stop_at = self.clock()
+        if self.monitor is None:
+            self.start(MONITOR)
+            # until the others have told it of themselves
+            stop_at += 2 * self._config.monitor.heartbeat_every_s
+        end_by = stop_at + _END_WITHIN_S
+        while self.monitor is not None and self.clock() < end_by:
+            if self.clock() >= stop_at:
+                self.monitor.state.stop(reason, self.clock())
+            try:
+                self.round()
+            except Exception as error:
+                _LOGGER.error("event=role_failed reason=%r", str(error))
+
+    def close(self) -> None:
+        """Close the roles that are left, whatever fails in one of them."""
+        with ExitStack() as closing:
+            for name in self.roles:
+                closing.callback(self._close, name)
+
+    def _close(self, name: str) -> None:
+        try:
+            self.roles.pop(name).close()
+        finally:
+            self._contexts.pop(name).close()

@@ -1,0 +1,277 @@
+"""Whole runs in this process, with faults at exact points; the account balances every round."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from aclearn.types import OBSERVATION, Unroll
+from aclearn.wire import decode
+from services.roles import MONITOR, PREDICTOR, TRAINER
+from services.trainer.core import Trainer
+from tests.support.system import check_line, check_lines
+from tests.support.whole_run import WholeRun
+
+_UPDATES = {"run": {"max_updates": 12}}
+_CHAIN = {"compressor": {"chain": ["int8", "onnx"], "every_s": 0.125}}
+_PREDICTOR = {
+    "actors": {"processes": 2, "envs_per_group": 2, "unroll_length": 4, "inference": "predictor"}
+}
+
+
+@pytest.fixture
+def start(tmp_path: Path):
+    """Starts runs and closes them."""
+    runs = []
+
+    def start(**groups) -> WholeRun:
+        runs.append(WholeRun(tmp_path, **groups))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.close()
+
+
+@pytest.fixture
+def learned(monkeypatch) -> list[list[Unroll]]:
+    """The batches that were learned, each with its unrolls."""
+    batches, learn = [], Trainer.learn
+
+    def recording(trainer, unrolls, worker=None):
+        batches.append(unrolls)
+        learn(trainer, unrolls, worker)
+
+    monkeypatch.setattr(Trainer, "learn", recording)
+    return batches
+
+
+def steps_of(unrolls) -> int:
+    return sum(int(unroll.valid.sum()) for unroll in unrolls)
+
+
+def check_end(run: WholeRun, summary) -> None:
+    """All files balance, and what was sent is what was learned or dropped at the trainer."""
+    check_lines(run.lines())
+    check_line(summary)
+    assert summary["in_flight_steps"] == 0
+    assert run.network.waiting == 0
+
+
+@pytest.mark.parametrize(
+    ("groups", "roles"),
+    [
+        ({}, {"monitor": 1, "trainer": 1, "actor": 2}),
+        (_CHAIN, {"monitor": 1, "trainer": 1, "compressor": 1, "actor": 2}),
+        (_PREDICTOR, {"monitor": 1, "trainer": 1, "predictor": 1, "actor": 2}),
+        (
+            _CHAIN | _PREDICTOR,
+            {"monitor": 1, "trainer": 1, "predictor": 1, "compressor": 1, "actor": 2},
+        ),
+    ],
+    ids=["local", "compressor", "predictor", "all five"],
+)
+def test_a_whole_run_reaches_its_bound(start, learned, groups, roles) -> None:
+    run = start(**_UPDATES, **groups)
+    started = [name.rpartition("-")[0] for name in run.roles]
+    assert {role: started.count(role) for role in started} == roles
+    summary = run.run()
+    check_end(run, summary)
+    assert (summary["reason"], summary["updates"], summary["policy_version"]) == (
+        "max_updates",
+        12,
+        12,
+    )
+    assert summary["learned_steps"] == steps_of(u for batch in learned for u in batch)
+    assert summary["episodes"] > 0 and summary["lag_max"] <= 3
+    assert run.checkpoint().state["counters"]["updates"] == 12
+    assert run.passed["Unroll"] == len(run.sent) >= 24
+    # nothing has died, so that nothing is lost but what is acted on after the last update
+    assert set(summary["dropped_steps"]) <= {"max_updates", "actor_lost", "shutdown"}
+
+
+def test_a_lost_acknowledgement_holds_an_unroll_in_flight_for_a_minute_and_no_longer(start) -> None:
+    run = start(
+        run={"max_updates": 100_000, "metrics_every_s": 5.0},
+        actors={"processes": 1, "max_in_flight_unrolls": 2, "envs_per_group": 1},
+        monitor={"heartbeat_every_s": 0.5},
+    )
+    lost = run.network.drop("UnrollReply", nth=3, receiver="actor-0")
+    run.run_until(lambda: lost.hits, "the acknowledgement is lost")
+    at = run.clock.now
+
+    def gauge(name: str) -> float:
+        return run.heartbeats["actor-0"].gauges[name]
+
+    sent = len(run.sent)
+    while run.clock.now < at + 59.0:
+        assert run.round()
+        assert gauge("unanswered_unrolls") == 0
+    assert gauge("in_flight_unrolls") >= 1
+    assert len(run.sent) > sent + 100  # with one less on the way it goes on
+    run.run_until(lambda: gauge("unanswered_unrolls") == 1, "it is given up")
+    assert 59.0 < run.clock.now - at < 61.0
+
+
+def test_an_unroll_that_comes_twice_is_learned_once(start, learned) -> None:
+    run = start(**_UPDATES)
+    twice = run.network.duplicate("Unroll", nth=5)
+    summary = run.run()
+    check_end(run, summary)
+    assert twice.hits == 1
+    check_learned_once(learned)
+    refused = [run.heartbeats[f"actor-{i}"].gauges["refused_unrolls"] for i in range(2)]
+    assert sorted(refused) == [0.0, 1.0]
+
+
+def check_learned_once(learned) -> None:
+    """No unroll is in two batches: observations of CartPole are never twice the same."""
+    contents = [u.observations[OBSERVATION].tobytes() for batch in learned for u in batch]
+    assert len(set(contents)) == len(contents)
+
+
+def test_a_trainer_that_dies_between_publication_and_checkpoint_goes_on_from_the_checkpoint(
+    start, learned
+) -> None:
+    run = start(run={"max_updates": 40, "checkpoint_every_s": 1.0})
+    trainer = run.roles["trainer-0"]
+
+    def updates() -> int:
+        return run.heartbeats["trainer-0"].counters["updates"]
+
+    run.run_until(lambda: "trainer-0" in run.heartbeats and updates() >= 9, "it has learned")
+    run.run_until(
+        lambda: run.heartbeats["trainer-0"].counters["unsaved_updates"] > 0,
+        "weights are published that no checkpoint has",
+    )
+    saved, published = run.checkpoint().state, run.heartbeats["trainer-0"].counters
+    run.kill("trainer-0")
+    del trainer
+    before = len(learned)
+    for _ in range(10):  # actors go on until they have as much on the way as they may
+        assert run.round()
+    assert len(learned) == before
+    run.start(TRAINER)
+    summary = run.run()
+    check_end(run, summary)
+    assert 0 < saved["counters"]["updates"] < published["updates"]
+    assert (summary["generation"], summary["updates"]) == (1, 40)
+    check_learned_once(learned)
+    old, new = learned[:before], learned[before:]
+    assert {u.generation for batch in old for u in batch} == {0}
+    assert {u.generation for batch in new for u in batch} == {1}
+    # of the learning, that of the checkpoint counts and that of the second trainer
+    learned_since = steps_of(u for batch in new for u in batch)
+    assert summary["learned_steps"] == saved["ledger"]["learned_steps"] + learned_since
+    # and of what the first one learned after it, each step is lost
+    assert (
+        summary["dropped_steps"]["lost"]
+        >= published["learned_steps"] - saved["ledger"]["learned_steps"]
+    )
+    assert summary["dropped_steps"]["old_generation"] > 0
+
+
+def test_data_flows_on_without_the_monitor_and_the_next_one_knows_everything(
+    start, learned
+) -> None:
+    run = start(run={"max_updates": 40})
+    run.run_until(lambda: len(learned) == 10, "ten batches are learned")
+    written = len(run.lines())
+    run.run_until(lambda: len(run.lines()) > written, "a line is written")
+    lines = run.lines()  # with all that the monitor has heard
+    run.kill("monitor-0")
+    while len(learned) < 20:
+        assert not run.round()  # nobody would know that it is over
+    run.start(MONITOR)
+    summary = run.run()
+    check_end(run, summary)
+    check_learned_once(learned)
+    assert (summary["updates"], summary["generation"], summary["reason"]) == (40, 0, "max_updates")
+    assert summary["learned_steps"] == steps_of(u for batch in learned for u in batch)
+    assert run.lines()[: len(lines)] == lines
+    assert summary["episodes"] == sum(
+        run.heartbeats[f"actor-{i}"].counters["episodes"] for i in range(2)
+    )
+
+
+def test_a_predictor_that_dies_with_requests_in_flight_is_followed_by_the_next(
+    start, learned
+) -> None:
+    run = start(run={"max_updates": 20}, **_PREDICTOR)
+    run.run_until(lambda: len(learned) == 8, "eight batches are learned")
+
+    def asked() -> int:
+        ends = run.network.servers.values()
+        return sum(len(end.inbox) for end in ends if end.owner == "predictor-0")
+
+    run.run_until(asked, "requests are on their way")
+    run.kill("predictor-0")
+    answered = run.passed["ActReply"]
+    for _ in range(32):
+        assert run.round()
+    assert run.passed["ActReply"] == answered
+    run.start(PREDICTOR)
+    summary = run.run()
+    check_end(run, summary)
+    check_learned_once(learned)
+    assert (summary["updates"], summary["reason"]) == (20, "max_updates")
+
+
+def test_in_place_of_a_refused_artifact_the_uncompressed_policy_acts(start) -> None:
+    run = start(run={"max_updates": 40}, **_CHAIN)
+    chains: dict[str, list[str]] = {"actor-0": [], "actor-1": []}
+
+    def observe(sender, receiver, frames):
+        message = decode(frames).message
+        if isinstance(message, Unroll):
+            chains[sender] += message.chains
+
+    run.network.observe = observe
+
+    def damaged(message):
+        return [[*message[:-1], bytes(len(message[-1]))]]
+
+    # the sixth is one of the chain's, which needs observations first
+    refused = run.network.change("ArtifactReply", damaged, nth=6, receiver="actor-0")
+    summary = run.run()
+    check_line(summary)
+    assert (summary["updates"], refused.hits) == (40, 1)
+    in_turn = {name: [chain for chain, _ in groupby(used)] for name, used in chains.items()}
+    chain = ["fuse>onnx", "int8>onnx"]
+    assert in_turn == {"actor-0": chain + chain, "actor-1": chain}
+    told = {
+        line["actor_policy_refused"] for line in run.lines() if line.get("actor_policy_refused")
+    }
+    assert told == {0.5}  # the mean of two actors
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [{}, _CHAIN, _PREDICTOR, _CHAIN | _PREDICTOR],
+    ids=["local", "compressor", "predictor", "all five"],
+)
+def test_the_seed_alone_decides_a_run_also_one_that_is_resumed(tmp_path, groups) -> None:
+    ended = []
+    for name, seed in (("first", 1), ("again", 1), ("other", 2)):
+        (tmp_path / name).mkdir()
+        for part, updates in enumerate((5, 10)):
+            run = WholeRun(
+                tmp_path / name,
+                resume=part > 0,
+                run={"max_updates": updates, "seed": seed},
+                **groups,
+            )
+            summary = run.run()
+        assert (summary["updates"], summary["generation"]) == (10, 1)
+        told = [
+            (line["time_s"], line["env_steps"], line["return_mean_100"]) for line in run.lines()
+        ]
+        ended.append((run.checkpoint().tensors, told))
+    (a, a_told), (b, b_told), (c, _) = ended
+    assert a.keys() == b.keys() == c.keys()
+    assert [name for name in a if a[name].tobytes() != b[name].tobytes()] == []
+    weights = [name for name in a if name.startswith("weights/") and a[name].any()]
+    assert weights and all(a[name].tobytes() != c[name].tobytes() for name in weights)
+    assert a_told == b_told

@@ -1,0 +1,141 @@
+"""A small run of all its roles in this process, and the account of what passes between them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from aclearn.config import config_from_yaml
+from aclearn.runs import Checkpoint, load_newest
+from aclearn.types import Unroll
+from aclearn.wire import Heartbeat, decode
+from services.actor.env_groups import make_groups
+from services.launcher.in_process_run import InProcessRun
+from services.launcher.local_run import open_run_folder
+from services.trainer.main import TrainerRole
+
+#: Heartbeats come every round, so that each round's account is seen.
+_ROUND_S = 1 / 16
+_GROUPS: dict[str, dict[str, Any]] = {
+    "run": {
+        "name": "r",
+        "deterministic": True,
+        "seed": 1,
+        "metrics_every_s": 1.0,
+        "checkpoint_every_s": 1000.0,
+    },
+    "env": {"id": "CartPole-v1"},
+    "policy": {"architecture": "mlp", "hidden": [8]},
+    "actors": {"processes": 2, "envs_per_group": 2, "unroll_length": 4},
+    "trainer": {"device": "cpu", "unrolls_per_batch": 2},
+    "compressor": {"every_s": 0.125},
+    "predictor": {"device": "cpu"},
+    "monitor": {"heartbeat_every_s": _ROUND_S},
+}
+
+
+class WholeRun(InProcessRun):
+    """A run of CartPole with two actors, started; all of its clocks count rounds.
+
+    Args:
+        folder: where the run folder is made, or lies.
+        resume: go on with the run that is there.
+        groups: settings beside or in place of the usual ones, by group.
+
+    Attributes:
+        sent: (incarnation, sequence) of each unroll that an actor has sent → its steps.
+        heartbeats: the newest heartbeat of each role's name.
+        passed: how many messages were sent, by kind.
+    """
+
+    def __init__(self, folder: Path, *, resume: bool = False, **groups: dict[str, Any]) -> None:
+        named = {name: _GROUPS.get(name, {}) | groups.get(name, {}) for name in _GROUPS | groups}
+        named["run"]["dir"] = str(folder)
+        config = config_from_yaml(yaml.safe_dump(named))
+        [group] = make_groups(config, actor_index=0)[:1]
+        group.env.close()
+        self.path = folder / "r"
+        opened = self._opened = open_run_folder(config, resume=resume)
+        super().__init__(
+            config, opened, group.env.spec, wall_clock=lambda: self.clock(), round_s=_ROUND_S
+        )
+        self.sent: dict[tuple[str, int], int] = {}
+        self.heartbeats: dict[str, Heartbeat] = {}
+        self.passed: Counter[str] = Counter()
+        self.network.observe = self._observe
+        self.start_all()
+
+    def run(self, *, most_rounds: int = 4000) -> dict[str, Any]:
+        """Rounds until the run is over; its summary."""
+        for _ in range(most_rounds):
+            if not self.round():
+                break
+        else:
+            raise AssertionError(f"not over after {most_rounds} rounds: {self.passed}")
+        self.close()
+        return self.summary()
+
+    def run_until(self, condition: Any, what: str, *, most_rounds: int = 2000) -> None:
+        """Rounds until the condition is true."""
+        for _ in range(most_rounds):
+            if condition():
+                return
+            assert self.round(), f"the run was over before {what}"
+        raise AssertionError(f"not within {most_rounds} rounds: {what}")
+
+    def round(self) -> bool:
+        """One round, after which the trainer's account must be that of the unrolls sent."""
+        trainer_lives = "trainer-0" in self.roles
+        goes_on = super().round()
+        if trainer_lives and "trainer-0" in self.heartbeats:
+            check_account(self.heartbeats["trainer-0"])
+        return goes_on
+
+    def summary(self) -> dict[str, Any]:
+        """What the monitor wrote at the end."""
+        return json.loads((self.path / "summary.json").read_text())
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The metrics lines."""
+        text = (self.path / "metrics.jsonl").read_text()
+        return [json.loads(line) for line in text.splitlines()]
+
+    def checkpoint(self) -> Checkpoint:
+        """The newest checkpoint."""
+        checkpoint = load_newest(self.path / "checkpoints")
+        assert checkpoint is not None
+        return checkpoint
+
+    def kill(self, name: str) -> None:
+        """As `kill -9`, which also closes the files and the environments of the process."""
+        killed = self.roles[name]
+        super().kill(name)
+        if not isinstance(killed, TrainerRole):  # which has none, and would save what it learned
+            killed.close()
+
+    def close(self) -> None:
+        """Close the roles that are left, and the run folder."""
+        super().close()
+        self._opened.close()
+
+    def _observe(self, sender: str, receiver: str, frames: list[bytes]) -> None:
+        envelope = decode(frames)
+        message = envelope.message
+        self.passed[type(message).__name__] += 1
+        if isinstance(message, Unroll):
+            key = (envelope.incarnation, envelope.sequence)
+            assert key not in self.sent, "an actor sends no unroll twice"
+            self.sent[key] = int(message.valid.sum())
+        elif isinstance(message, Heartbeat):
+            self.heartbeats[sender] = message
+
+
+def check_account(heartbeat: Heartbeat) -> None:
+    """Assert that each step that the trainer knows of is learned, dropped or in flight."""
+    counters = heartbeat.counters
+    known = counters["learned_steps"] + counters["in_flight_steps"]
+    assert counters["env_steps"] == known + sum(heartbeat.dropped.values())
