@@ -24,8 +24,8 @@ test: unit system  ## every test
 unit: $(STAMP)  ## unit tests, on every core
 	$(PYTEST) -n logical --maxprocesses=8 --dist=worksteal --ignore=tests/system --ignore=tests/compose
 
-system: $(STAMP)  ## tests that start whole runs; tests/compose needs a Docker engine
-	$(PYTEST) tests/system tests/compose
+system: $(STAMP)  ## tests that start whole runs, two at a time; tests/compose needs a Docker engine
+	$(PYTEST) -n 2 --dist=loadgroup tests/compose tests/system
 
 lint: $(STAMP)  ## ruff, mypy, the direction of imports
 	$(BIN)/ruff check

@@ -5,12 +5,20 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support.compose import REPOSITORY, Cluster
 
 IMAGE = "aclearn-test"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One cluster at a time: they share the engine's image and published ports."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("engine"))
 
 
 def _missing() -> str | None:

@@ -38,9 +38,6 @@ def test_a_configuration_that_cannot_be_used_ends_every_container(clone) -> None
     os.chown(secret, cluster.owner + 1, -1)
     output = refused(cluster, CONFIG="configs/cartpole.yaml")
     assert output.count("configs/cartpole.yaml: cannot be read: Permission denied") == 6
-
-    output = refused(cluster, *FEW, ARGS="run.sed=2")
-    assert 'override "run.sed=2": run.sed is not a known key; did you mean run.seed?' in output
     assert not cluster.run().exists()
 
 

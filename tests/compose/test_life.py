@@ -55,7 +55,7 @@ def test_a_cluster_outlives_kills_scaling_and_a_restart_and_goes_on_after_a_stop
             context=cluster.logs,
         )
 
-    for count in (0, 8, 2):
+    for count in (0, 4, 2):
         cluster.compose("up", "--detach", "--scale", f"actor={count}", ARGS=ENDLESS)
         assert running(cluster, "actor") == count
     goes_on(cluster, within_s=30)
