@@ -12,7 +12,7 @@ import yaml
 from aclearn.config import config_from_yaml
 from aclearn.runs import Checkpoint, load_newest
 from aclearn.types import Unroll
-from aclearn.wire import Heartbeat, decode
+from aclearn.wire import Heartbeat, UnrollReply, decode
 from services.actor.env_groups import make_groups
 from services.launcher.in_process_run import InProcessRun
 from services.launcher.local_run import open_run_folder
@@ -50,6 +50,7 @@ class WholeRun(InProcessRun):
         sent: (incarnation, sequence) of each unroll that an actor has sent → its steps.
         heartbeats: the newest heartbeat of each role's name.
         passed: how many messages were sent, by kind.
+        refused: how many unrolls the trainer refused, by reason.
     """
 
     def __init__(self, folder: Path, *, resume: bool = False, **groups: dict[str, Any]) -> None:
@@ -66,6 +67,7 @@ class WholeRun(InProcessRun):
         self.sent: dict[tuple[str, int], int] = {}
         self.heartbeats: dict[str, Heartbeat] = {}
         self.passed: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
         self.network.observe = self._observe
         self.start_all()
 
@@ -130,6 +132,8 @@ class WholeRun(InProcessRun):
             key = (envelope.incarnation, envelope.sequence)
             assert key not in self.sent, "an actor sends no unroll twice"
             self.sent[key] = int(message.valid.sum())
+        elif isinstance(message, UnrollReply) and not message.accepted:
+            self.refused[message.reason] += 1
         elif isinstance(message, Heartbeat):
             self.heartbeats[sender] = message
 
