@@ -5,7 +5,7 @@
     policy = ArtifactRuntime(architecture).load(artifact)
     parameters = policy.step({"observation": observations}).parameters
 
-The first link that computes with torch imports it; ONNX artifacts run without it.
+torch is imported by the first link that computes with it; ONNX artifacts run without it.
 """
 
 from __future__ import annotations

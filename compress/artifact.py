@@ -1,4 +1,4 @@
-"""Artifacts: what an actor can run, with what is known of it, and the check before it does."""
+"""Artifacts: compressed policies that actors run, and their check."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from compress.errors import RefusedArtifact, RefusedTensors
 from compress.graphs.policy_graph import PolicyGraph, check_tensors
 
 #: Tolerances are shares of the largest parameter, but at least of this: a new policy's parameters
-#: are hundredths, and its next version's too.
+#: are hundredths.
 LEAST_SCALE = 1e-2
 
 
 @dataclass(frozen=True)
 class Fidelity:
-    """How near a compressed policy μ is to its original π, on visited observations.
+    """Difference between a compressed policy μ and its original π on visited observations.
 
     Attributes:
         kl_mean: mean of KL(π ‖ μ) in nats (AcceRL eq. 5).
         kl_variance: its variance, in nats².
         kl_max: its largest value.
         agreement: share of observations on which both prefer the same action.
-        observations: how many were looked at; 0: nothing was measured.
+        observations: number of compared observations; 0: not measured.
         version: the policy version at which it was measured.
     """
 
@@ -51,7 +51,7 @@ class Fidelity:
         compressed: NDArray[np.float32],
         version: int,
     ) -> Fidelity:
-        """Of two policies' parameters `[N, P]` on the same observations."""
+        """Compare two policies' parameters `[N, P]` on the same observations."""
         if len(original) == 0:
             return cls(version=version)
         kl = distribution.kl(original, compressed)
@@ -66,18 +66,18 @@ class Artifact:
     """A compressed policy that an actor can check and run.
 
     Attributes:
-        at: generation and version of the weights that it was made from.
+        at: generation and version of the uncompressed weights.
         chain: id of the chain, e.g. "prune=0.5>int8>onnx"; "none" is the uncompressed policy.
         original: digest of the uncompressed architecture.
-        graph: how it is computed.
+        graph: the computation.
         tensors: by the names of `graph.tensors()`.
         probe_observations: leaf → `[N, *shape]`.
-        probe_parameters: `[N, P]` float32 that the compressor's runtime gave for them.
-        fidelity: to the original, on visited observations, with `min_action_prob`; measured at
-            `fidelity.version`, since not every version is compared.
-        latency_ms: milliseconds a call by batch size, one thread, where it was made.
-        min_action_prob: least probability that every action keeps.
-        digest: of all of the above.
+        probe_parameters: `[N, P]` float32, the compressor's outputs for them.
+        fidelity: to the original, with `min_action_prob`; measured at `fidelity.version`, since not
+            every version is compared.
+        latency_ms: milliseconds per call by batch size, one thread, on the compressor's machine.
+        min_action_prob: least probability of every action.
+        digest: of all other fields.
     """
 
     at: PolicyVersion
@@ -94,7 +94,7 @@ class Artifact:
 
     @property
     def bytes(self) -> int:
-        """Size of the tensors."""
+        """Bytes of the tensors."""
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
     def computed_digest(self) -> str:
@@ -110,9 +110,8 @@ class Artifact:
         }
         arrays = {**self.tensors, "probe_parameters": self.probe_parameters}
         arrays |= {f"probe.{name}": leaf for name, leaf in self.probe_observations.items()}
-        # A checksum of each array: it is accidents that are looked for (sockets have keys against
-        # anything else), and SHA-256 of all weights would take longer than to quantise them; CRC-32
-        # took a tenth of a refresh.
+        # xxh3 detects accidents; sockets have keys against attacks. SHA-256 of all weights takes
+        # longer than their quantisation, and CRC-32 took a tenth of a refresh.
         about["arrays"] = {
             name: [
                 str(array.dtype),

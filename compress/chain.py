@@ -1,4 +1,4 @@
-"""The compressor chain: links in a row, and the artifact that comes out (AcceRL §2.2, Code 1)."""
+"""The compressor chain: links in order, and the artifact they make (AcceRL §2.2, Code 1)."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ _LATENCY_CALLS = 15
 
 
 class CompressorChain:
-    """Links in the order in which a policy goes through them.
-
-        chain = CompressorChain().add(Pruning(0.5)).add(Quantizer("INT8")).add(ONNX())
-        artifact = chain.compress(policy, context)
+    """Links in order of execution.
 
     Args:
-        min_action_prob: least probability that every action keeps when an actor samples.
+        min_action_prob: least probability of every action when an actor samples.
         batch_sizes: for which an artifact's latency is measured.
         fidelity_observations: visited observations on which it is compared with its original.
-        fidelity_every: versions between two such comparisons; in between the last one stands.
+        fidelity_every: versions between two comparisons; artifacts in between repeat the last one.
+
+    Attributes:
+        links: the links in order.
+        seconds: duration of each step and link of the last version.
 
     Raises:
-        ChainError: a `min_action_prob` that is none.
+        ChainError: `min_action_prob` is not in [0, 1).
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class CompressorChain:
         self._min_action_prob, self._batch_sizes = min_action_prob, tuple(batch_sizes)
         self._fidelity_observations = fidelity_observations
         self._fidelity_every = fidelity_every
-        self._links: list[Link] = []
+        self.links: tuple[Link, ...] = ()
         self._graphs = GraphCache()
         self._measured: tuple[str, dict[int, float]] | None = None
         self._fidelity: tuple[str, Fidelity] | None = None
@@ -66,25 +67,20 @@ class CompressorChain:
         self.seconds: dict[str, float] = {}
 
     def add(self, link: Link) -> CompressorChain:
-        """The chain itself, longer by one link."""
-        link.state_key = f"{len(self._links)}:{link.id}"
-        self._links.append(link)
+        """Append a link; returns the chain."""
+        link.state_key = f"{len(self.links)}:{link.id}"
+        self.links += (link,)
         return self
-
-    @property
-    def links(self) -> tuple[Link, ...]:
-        """The links in order."""
-        return tuple(self._links)
 
     @property
     def id(self) -> str:
         """The links' ids in order; "none" without links."""
-        return ">".join(link.id for link in self._links) or "none"
+        return ">".join(link.id for link in self.links) or "none"
 
     @property
     def without_effect(self) -> tuple[Link, ...]:
-        """Links before one that takes nothing of theirs: planned, but not run."""
-        last = (i for i, link in enumerate(self._links) if link.ignores_input)
+        """Links before the last one that ignores its input: planned, but not run."""
+        last = (i for i, link in enumerate(self.links) if link.ignores_input)
         return self.links[: max(last, default=0)]
 
     @property
@@ -92,14 +88,13 @@ class CompressorChain:
         return self.links[len(self.without_effect) :]
 
     def plan(self, architecture: Architecture) -> PolicyGraph:
-        """The graph that comes out for a policy of this architecture.
+        """The graph of this architecture's artifacts.
 
         Raises:
-            ChainError: the chain cannot work: wrong order, a link that refuses, or an id that no
-                message can carry; says why.
+            ChainError: the order is wrong, a link refuses, or no message can carry an id; says why.
         """
         graph = PolicyGraph(architecture)
-        for link in self._links:
+        for link in self.links:
             graph = link.plan(graph)
         self._check_ids()
         if graph.precision == "int8" and graph.runtime != "onnx":
@@ -115,8 +110,7 @@ class CompressorChain:
         return graph
 
     def _check_ids(self) -> None:
-        """Raise `ChainError` where the chain's id is none that artifacts and unrolls can bear."""
-        for link in self._links:
+        for link in self.links:
             if not is_id(link.id):
                 raise ChainError(
                     f"{type(link).__name__}: id: expected one printable word without '>', got "
@@ -129,7 +123,7 @@ class CompressorChain:
             )
 
     def gauges(self, context: Context) -> dict[str, float]:
-        """What its links say of the last version, as `<method>_<gauge>`: "distill_kl"."""
+        """The links' gauges of the last version, as `<method>_<gauge>`: "distill_kl"."""
         found = {}
         for link in self._working:
             method = link.id.split("=")[0]
@@ -138,17 +132,17 @@ class CompressorChain:
         return found
 
     def compress(self, policy: Policy, context: Context) -> Artifact:
-        """The artifact of this version; `seconds` then has the time of each step and link.
+        """The artifact of this version.
 
         Args:
             policy: uncompressed, with its value.
-            context: the same one for every version: links keep their state in it.
+            context: the same one for every version: it holds the links' state.
 
         Raises:
-            RefusedTensors: the weights do not fit, or they or what they give are not finite.
+            RefusedTensors: weights do not fit, or weights or outputs are not finite.
             NeedsObservations: a link needs observations and there are none yet.
             DivergedTraining: a student's training gave numbers that are not finite.
-            DeadStudent: a student can learn no more; the next version begins another one.
+            DeadStudent: a student cannot learn any more; the next version starts another one.
             Exception: any error of a user's own link.
         """
         self.seconds = {}
@@ -157,7 +151,7 @@ class CompressorChain:
         context.begin(policy)
         for link in self._working:
             if link.needs_observations:
-                # before the first link works in vain
+                # checked before the first link computes
                 context.need_observations(link.id)
         current = policy
         for link in self._working:
@@ -179,7 +173,7 @@ class CompressorChain:
         timed = self._measured is None or self._measured[0] != graph.digest()
         with self._timed("session"):
             check_tensors(graph, tensors)
-            # a session of its own is not worth its making for the probe alone
+            # a dedicated session costs more than the probe alone
             executable = self._graphs.executable(graph, tensors, brief=not (compared or timed))
         rng = np.random.default_rng((context.seed, self._versions))
         probe = self._observations(graph.architecture, context, _PROBES, rng)
@@ -231,7 +225,6 @@ class CompressorChain:
         )
 
     def _comparison_is_due(self, context: Context) -> bool:
-        """Whether this version is compared with its original: not without observations."""
         seen = context.observations is not None and len(context.observations) > 0
         known = self._fidelity is not None and self._fidelity[0] == self.id
         due = not known or (self._versions - 1) % self._fidelity_every == 0
@@ -244,10 +237,16 @@ class CompressorChain:
         context: Context,
         rng: np.random.Generator,
     ) -> dict[int, float]:
-        """Measured once a graph: other weights take the same time."""
+        """Measured once per graph: its duration does not depend on the weights."""
         if self._measured is None or self._measured[0] != graph.digest():
             found = {}
-            with _one_thread(graph):
+            threads: AbstractContextManager[None] = nullcontext()  # sessions have one
+            if graph.runtime != "onnx":
+                # imported here: running ONNX artifacts needs no torch
+                from compress.runtimes.torch_runtime import one_thread
+
+                threads = one_thread()
+            with threads:
                 for size in self._batch_sizes:
                     batch = self._observations(graph.architecture, context, size, rng)
                     found[size] = median_ms(executable, batch)
@@ -265,35 +264,22 @@ def original_parameters(context: Context, observations: NDArray[np.generic]) -> 
     return result
 
 
-def _one_thread(graph: PolicyGraph) -> AbstractContextManager[None]:
-    """In this block the graph's runtime has one thread; sessions of ONNX Runtime have no more."""
-    if graph.runtime == "onnx":
-        return nullcontext()
-    # imported here: to run ONNX artifacts needs no torch
-    from compress.runtimes.torch_runtime import one_thread
-
-    return one_thread()
-
-
 def _answers(executable: Executable, observations: NDArray[np.generic]) -> NDArray[np.float32]:
-    """The compressed policy's parameters `[N, P]`."""
     parameters = executable.step({OBSERVATION: observations}).parameters
     return _finite(parameters, "the compressed policy")
 
 
 def _finite(parameters: NDArray[np.float32], whose: str) -> NDArray[np.float32]:
-    """The parameters, checked: finite weights may give an overflow all the same."""
+    """Check the parameters: finite weights may overflow."""
     if not np.isfinite(parameters).all():
         raise RefusedTensors(f"weights: {whose} gives parameters that are not finite")
     return parameters
 
 
-def median_ms(
-    executable: Executable, observations: NDArray[np.generic], *, calls: int = _LATENCY_CALLS
-) -> float:
-    """Milliseconds of a call: the median, after two that warm up."""
+def median_ms(executable: Executable, observations: NDArray[np.generic]) -> float:
+    """Median milliseconds of a call, after two warm-up calls."""
     times = []
-    for _ in range(calls + 2):
+    for _ in range(_LATENCY_CALLS + 2):
         started = perf_counter()
         executable.step({OBSERVATION: observations})
         times.append(1000 * (perf_counter() - started))

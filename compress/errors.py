@@ -1,4 +1,4 @@
-"""What can go wrong between a policy and its artifact."""
+"""Errors between a policy and its artifact."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from aclearn.errors import AclearnError, ConfigError
 
 
 class ChainError(ConfigError):
-    """A chain that cannot work: an unknown link, a wrong value, an impossible order."""
+    """An invalid chain: an unknown link, a wrong value, an impossible order."""
 
 
 class RefusedTensors(AclearnError):
@@ -14,11 +14,11 @@ class RefusedTensors(AclearnError):
 
 
 class RefusedArtifact(AclearnError):
-    """An artifact that is damaged, of another policy or not what it says; the old one stays."""
+    """An artifact that is damaged, of another policy, or fails its probe; the old one stays."""
 
 
 class NeedsObservations(AclearnError):
-    """A link needs observations that actors visited, and there are none yet."""
+    """A link needs visited observations, and there are none yet."""
 
 
 class DivergedTraining(AclearnError):
@@ -26,4 +26,4 @@ class DivergedTraining(AclearnError):
 
 
 class DeadStudent(AclearnError):
-    """A student's units are silent in all states, so that it learns no more; a new one begins."""
+    """All units of a student are silent, so it cannot learn; a new one starts."""

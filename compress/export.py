@@ -1,4 +1,4 @@
-"""Self-contained ONNX models: the graph with its tensors and what is known of them."""
+"""Self-contained ONNX models: graph, tensors and metadata."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from compress.graphs.policy_graph import stored_as_float32
 
 
 def export_onnx(artifact: Artifact, metadata: Mapping[str, str] | None = None) -> bytes:
-    """A serialised, whole ONNX model `observation [N, *shape] → parameters [N, P]`.
+    """A serialised ONNX model `observation [N, *shape] → parameters [N, P]` with its weights.
 
-    It computes what the artifact's graph says; uint8 observations go in raw. Its metadata has the
-    artifact's version, generation, chain, digest and fidelity beside what is given.
+    uint8 observations go in raw. The metadata has the artifact's version, generation, chain, digest
+    and fidelity, and the given entries.
 
     Raises:
         ChainError: the artifact does not run in ONNX Runtime.
@@ -56,7 +56,7 @@ def export_onnx(artifact: Artifact, metadata: Mapping[str, str] | None = None) -
 
 
 def run_onnx(model: bytes, observations: NDArray[Any]) -> NDArray[np.float32]:
-    """What a fresh session of a self-contained model answers: parameters `[N, P]`."""
+    """Parameters `[N, P]` of a self-contained model, in a new session."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -1,4 +1,4 @@
-"""Links: what a compressor chain is made of, and the check that one keeps the contract."""
+"""Links: the elements of a compressor chain."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ MOST_NAME_BYTES = 1024
 
 
 class Link(ABC):
-    """One method of compression: takes a policy and a context, hands on a policy.
+    """One method of compression: takes a policy and a context, returns a policy.
 
-    A link of your own is one class: an `id`, a `plan` and a `compress`. Try it with
-    `check_compressor`. State that it keeps from version to version (masks, a student, ranges
-    of activations) belongs in `context.memory(self.state_key)`.
+    A link of your own is one class with an `id`, a `plan` and a `compress`. Test it with
+    `check_compressor`. State between versions (masks, a student, activation ranges) belongs in
+    `context.memory(self.state_key)`.
 
     Attributes:
-        needs_observations: it cannot work before actors have visited some, and is not run then.
-        ignores_input: its result does not depend on what the links before made; a chain does not
-            run those.
+        needs_observations: the link runs only once there are visited observations.
+        ignores_input: its result does not depend on the links before; a chain does not run those.
         widths_from_weights: the widths follow from the weights; those of `plan` are an estimate.
-        state_key: names the link's memory; the chain sets it to the link's place and id.
+        state_key: key of the link's memory; the chain sets it to the link's position and id.
     """
 
     needs_observations: bool = False
@@ -41,27 +40,22 @@ class Link(ABC):
 
     @abstractmethod
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
-        """The graph that `compress` will make of such a graph.
+        """The graph that `compress` will make of this graph.
 
         Raises:
-            ChainError: it cannot work on this graph; says why.
+            ChainError: the link cannot work on this graph; says why.
         """
 
     @abstractmethod
     def compress(self, policy: Policy, context: Context) -> Policy:
-        """The compressed policy; `policy` and its tensors stay as they are.
+        """The compressed policy; `policy` and its tensors stay unchanged.
 
         Raises:
-            NeedsObservations: it needs observations and there are none yet; `needs_observations`
-                says so.
+            NeedsObservations: there are no observations yet; only with `needs_observations`.
         """
 
     def gauges(self, memory: Mapping[str, Any]) -> dict[str, float]:
-        """Numbers about the last version for the metrics, by name; none by default.
-
-        Args:
-            memory: the link's own, `context.memory(self.state_key)`.
-        """
+        """Metrics of the last version by name, from the link's own memory; none by default."""
         return {}
 
     def refuse(self, reason: str) -> ChainError:
@@ -82,7 +76,7 @@ class Link(ABC):
 
 
 def is_word(text: object) -> bool:
-    """Whether it is text of printable characters without a space, and not too long to be sent."""
+    """Whether it is printable text without a space and short enough for a message."""
     return (
         isinstance(text, str)
         and text.isprintable()
@@ -92,5 +86,5 @@ def is_word(text: object) -> bool:
 
 
 def is_id(text: object) -> bool:
-    """Whether a link may have it as its id: a word without ">", which joins ids to a chain's."""
+    """Whether it can be a link's id: a word without ">", which joins the ids of a chain."""
     return is_word(text) and ">" not in str(text)

@@ -1,4 +1,4 @@
-"""`check_compressor`: finds what is wrong with a link."""
+"""`check_compressor`: tests the contract of a link."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from compress.policy import Context, Policy
 
 
 def check_compressor(link: Link, architecture: Architecture | None = None) -> None:
-    """Try a link of your own on a small policy and see whether it keeps the contract.
+    """Run a link of your own on small random policies and check the contract of `Link`.
 
     Args:
-        link: to try.
+        link: the link to test.
         architecture: the policy's; without it `accerl-net3` for 84 × 84 images and 6 actions.
 
     Raises:
-        AssertionError: it does not; says what was expected.
-        ChainError: it refuses this architecture.
+        AssertionError: the link breaks the contract; says what was expected.
+        ChainError: the link refuses this architecture.
     """
     architecture = architecture or describe_architecture(
         "accerl-net3", observation_shape=(4, 84, 84), observation_dtype="uint8", actions=6
@@ -62,12 +62,10 @@ def check_compressor(link: Link, architecture: Architecture | None = None) -> No
     for i, result in enumerate(results):
         _check_result(link, architecture, planned, result, policies[i % 2].at)
     for result, before in zip(results, made, strict=True):
-        breach = (
-            f"{name}: compress changed {{}} of a policy that it had handed on before; make new "
-        )
+        breach = f"{name}: compress changed {{}} of a policy that it had returned before; make new "
         _require_same(result, before, breach + "arrays for each version")
     for first, again in zip(results[:2], results[2:], strict=True):
-        breach = f"{name}: two runs with one seed gave different {{}}; draw what is random from "
+        breach = f"{name}: two runs with one seed gave different {{}}; draw random numbers from "
         _require_same(again, first.tensors, breach + "context.seed")
     if not link.needs_observations:
         result = _without_observations(link, policies[0])
@@ -84,7 +82,6 @@ def _copied(policy: Policy) -> dict[str, NDArray[Any]]:
 
 
 def _require_same(policy: Policy, before: Tensors, breach: str) -> None:
-    """Fail with the name of the first tensor that is not as it was."""
     for name, old in before.items():
         now = policy.tensors.get(name)
         _require(
@@ -98,8 +95,8 @@ def _check_gauges(link: Link, memory: Mapping[str, Any]) -> None:
     except Exception as error:
         # whatever the user's own code raises
         raise AssertionError(
-            f"{link.id}: gauges raised {error!r} of the memory {sorted(memory)}; a heartbeat asks "
-            "before the first version"
+            f"{link.id}: gauges raised {error!r} with the memory {sorted(memory)}; a heartbeat "
+            "calls it before the first version"
         ) from error
     for gauge, value in gauges.items():
         _require(
@@ -112,7 +109,6 @@ def _check_gauges(link: Link, memory: Mapping[str, Any]) -> None:
 
 
 def _without_observations(link: Link, policy: Policy) -> Policy:
-    """What the link makes before actors have visited anything."""
     context = Context(seed=3)
     context.begin(policy)
     try:
@@ -120,8 +116,8 @@ def _without_observations(link: Link, policy: Policy) -> Policy:
     except Exception as error:
         # whatever the user's own code raises
         raise AssertionError(
-            f"{link.id}: before there are observations compress raised {error!r}; if it cannot "
-            "work without, set needs_observations = True"
+            f"{link.id}: without observations compress raised {error!r}; if it needs them, set "
+            "needs_observations = True"
         ) from error
 
 
@@ -157,7 +153,7 @@ def _check_result(
 
 
 def _facts(graph: PolicyGraph) -> dict[str, Any]:
-    """What a graph is, by name; but for ranks, which the weights may decide."""
+    """A graph's properties by name, without ranks, which the weights may decide."""
     facts = graph.to_dict()
     architecture = facts.pop("architecture")
     layers = {layer.pop("name"): layer for layer in architecture.pop("layers")}

@@ -29,12 +29,12 @@ LINKS: dict[str, type[ConfiguredLink[Any]]] = {
     "torchscript": TorchScript,
     "onnx": ONNX,
 }
-"""The links by their names in a configuration, each called with its settings."""
+"""The links by their names in a configuration."""
 _SHORT = {"int8": ("quantize", "int8"), "fp16": ("quantize", "fp16"), "bf16": ("quantize", "bf16")}
 
 
 def parse_chain(items: Sequence[Any], *, any_cpu: bool = False, **options: Any) -> CompressorChain:
-    """The chain that a configuration describes.
+    """The chain of a configuration.
 
     An item is a name ("onnx", "int8"), a name with its main setting ({"prune": 0.5}), or a name
     with several ({"distill": {"student": "accerl-net1", "steps": 4}}). A link of your own is
@@ -55,13 +55,13 @@ def parse_chain(items: Sequence[Any], *, any_cpu: bool = False, **options: Any) 
 
 
 def parse_words(text: str) -> list[Any]:
-    """The items of a chain written on a command line: "prune=0.5,int8,onnx".
+    """The items of a chain on a command line: "prune=0.5,int8,onnx".
 
-    Links with several settings are written as in a configuration file, the whole chain then:
-    "prune: {sparsity: 0.75, per_layer: {convolutions: 0}}, int8, onnx".
+    A chain with several settings of a link is written as in a configuration file: "prune:
+    {sparsity: 0.75, per_layer: {convolutions: 0}}, int8, onnx".
 
     Raises:
-        ChainError: neither of the two.
+        ChainError: the text is neither of the two.
     """
     if ": " in text:
         try:
@@ -73,7 +73,7 @@ def parse_words(text: str) -> list[Any]:
     for word in (part.strip() for part in text.split(",") if text.strip()):
         if not word:
             raise ChainError(
-                f"chain: {text!r} names no link beside a comma; expected e.g. prune=0.5,int8"
+                f"chain: {text!r} has a comma without a link; expected e.g. prune=0.5,int8"
             )
         name, equals, value = word.partition("=")
         items.append({name: _number(value)} if equals else name)
@@ -96,7 +96,7 @@ def _link(item: Any, any_cpu: bool) -> Link:
         name, value = next(iter(item.items()))
     else:
         raise ChainError(
-            f"chain: expected a name or one 'name: setting' an item, got {str(item)[:80]!r}"
+            f"chain: expected a name or one 'name: setting' per item, got {str(item)[:80]!r}"
         )
     arguments = [] if value is None or isinstance(value, Mapping) else [value]
     if name in _SHORT:

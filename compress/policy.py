@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """A policy on its way through a chain; links make a new one and leave this as it is.
+    """A policy between two links; links return a new one and leave this unchanged.
 
     Attributes:
-        graph: how it is computed.
+        graph: the computation.
         tensors: by the names of `graph.tensors(with_value=True)` while it is fp32. Never written.
-        at: the version of the weights that it was made from.
+        at: the version of its uncompressed weights.
     """
 
     graph: PolicyGraph
@@ -47,19 +47,18 @@ class Policy:
 
 @dataclass
 class Context:
-    """The data of links beside the policy; one context serves a chain for its whole life.
+    """The inputs of links beside the policy; one context serves a chain for its whole life.
 
     Attributes:
-        observations: `[N, *shape]` that actors visited lately, newest last; None before there are
-            any.
-        held_out: `[N, *shape]`, visited as well: artifacts are compared on them and links must not
-            look at them, since what was fitted on an observation is nearer there than elsewhere.
-            Where there are none artifacts are compared on `observations`.
-        seed: of everything random.
-        clock: seconds, for budgets.
-        original: the uncompressed policy that the chain was given last; the teacher.
-        breaks: how often a link has made something else of its numbers than in the version before
-            (other units, say), so that what later links measured on them holds no more.
+        observations: `[N, *shape]` visited lately, newest last; None before there are any.
+        held_out: `[N, *shape]`, visited too: artifacts are compared on them, and links must not
+            read them, since a fit is better on its own data. Without them artifacts are compared on
+            `observations`.
+        seed: of all random numbers.
+        clock: seconds, for time limits.
+        original: the uncompressed policy of the current version; the teacher.
+        breaks: number of times that a link has changed the meaning of its outputs (other units,
+            say), which invalidates measurements of later links.
     """
 
     observations: NDArray[Any] | None = None
@@ -72,37 +71,25 @@ class Context:
     _network: GraphNetwork | None = None
 
     def memory(self, state_key: str) -> dict[str, Any]:
-        """What the link with this key keeps from one version to the next."""
+        """The state of the link with this key between versions."""
         return self._memory.setdefault(state_key, {})
 
     def begin(self, original: Policy) -> None:
-        """A new version enters the chain."""
+        """Start a new version."""
         self.original, self._network = original, None
 
     def need_observations(self, link: str) -> NDArray[Any]:
-        """The visited observations.
-
-        Raises:
-            NeedsObservations: there are none yet.
-        """
+        """The visited observations; raises `NeedsObservations` if there are none yet."""
         if self.observations is None or len(self.observations) == 0:
             raise NeedsObservations(f"{link} needs observations that actors visited")
         return self.observations
 
     def sample(self, link: str, count: int, rng: np.random.Generator) -> NDArray[Any]:
-        """`count` of the visited observations, drawn without repetition where there are enough.
-
-        Raises:
-            NeedsObservations: there are none yet.
-        """
+        """`count` visited observations without repetition, or all; raises `NeedsObservations`."""
         return _drawn(self.need_observations(link), count, rng)
 
     def sample_to_compare(self, count: int, rng: np.random.Generator) -> NDArray[Any]:
-        """`count` of those on which an artifact is compared with its policy.
-
-        Raises:
-            NeedsObservations: nothing was visited yet.
-        """
+        """Like `sample`, of the observations for the comparison of an artifact with its policy."""
         held_out = self.held_out
         if held_out is None or len(held_out) == 0:
             return self.sample("fidelity", count, rng)
@@ -110,7 +97,7 @@ class Context:
 
     @property
     def network(self) -> GraphNetwork:
-        """The original policy as an fp32 torch module, made once a version."""
+        """The original policy as an fp32 torch module, made once per version."""
         if self._network is None:
             # imported here: plain data needs no torch
             from compress.graphs.graph_network import GraphNetwork

@@ -21,7 +21,7 @@ SettingsType = TypeVar("SettingsType", bound=Group)
 
 
 class NoSettings(Group):
-    """Of links that have none."""
+    """Of links without settings."""
 
 
 class ConfiguredLink(Link, Generic[SettingsType]):
@@ -30,7 +30,7 @@ class ConfiguredLink(Link, Generic[SettingsType]):
     Attributes:
         name: in a configuration.
         model: of the settings: a `Group` whose fields have descriptions, for the docs.
-        settings: the checked ones of this link.
+        settings: the validated settings.
 
     Args:
         main: the main setting.

@@ -1,8 +1,8 @@
 """Off-policy correction: pure functions on tensors, and the chain that the trainer applies.
 
 The behaviour policy μ that chose an action is older than the target policy π that learns from it,
-and may be compressed. A corrector repairs what follows from the difference: V-trace the value
-targets and the advantages, importance sampling the policy gradient.
+and may be compressed. V-trace corrects value targets and advantages, importance sampling the policy
+gradient.
 """
 
 from __future__ import annotations

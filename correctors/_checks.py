@@ -18,7 +18,7 @@ def check_time_major(
         bools: argument name → tensor that must be bool.
 
     Raises:
-        ValueError: rank other than 2, T or B of 0, a wrong dtype, or shapes or devices that differ.
+        ValueError: rank other than 2, T or B of 0, a wrong dtype, or different shapes or devices.
     """
     first, reference = next(iter(floats.items()))
     if not isinstance(reference, Tensor) or reference.ndim != 2 or 0 in reference.shape:
@@ -42,22 +42,14 @@ def check_time_major(
 
 
 def check_bar(name: str, bar: float | None) -> None:
-    """Nothing where `bar` may clip importance ratios: None (no clipping) or a positive number.
-
-    Raises:
-        ValueError: zero, negative or not a number.
-    """
-    # `is None`, never truthiness: a bar of 0 is an error and must not come to mean "no clipping".
+    """Raise `ValueError` unless `bar` is a positive number, or None for no clipping."""
+    # `is None`, never truthiness: a bar of 0 is an error and must not mean "no clipping".
     if bar is not None and not bar > 0:
         raise ValueError(f"{name}: expected a positive number, or None for no clipping, got {bar}")
 
 
 def check_fraction(name: str, value: float) -> None:
-    """Nothing where `value` lies in [0, 1].
-
-    Raises:
-        ValueError: outside [0, 1] or not a number.
-    """
+    """Raise `ValueError` unless `value` lies in [0, 1]."""
     if math.isnan(value) or not 0.0 <= value <= 1.0:
         raise ValueError(f"{name}: expected a number from 0 to 1, got {value}")
 

@@ -1,4 +1,4 @@
-"""The corrector chain: what an unroll batch gives to correctors, and what they make of it."""
+"""The corrector chain, its input and its result."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from correctors._checks import check_time_major
 def bootstrapped(rewards: Tensor, discounts: Tensor, next_values: Tensor) -> Tensor:
     """The one-step return r + γ V(x'), which does not read `next_values` where `discounts` is 0.
 
-    A terminated step has no next observation, so its next value may be anything; a bare product
-    would let a NaN or an infinity through.
+    A terminated step has no next observation, so its next value may be NaN or infinite; a bare
+    product would keep that.
     """
     return rewards + discounts * next_values.masked_fill(discounts == 0.0, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
 class CorrectionInput:
-    """One batch of unrolls as correctors see it; tensors are time-major [T, B], on one device.
+    """One batch of unrolls; tensors are time-major [T, B], on one device.
 
     Attributes:
         values: V(x_t) of the observation that step t acted on, float32.
@@ -34,8 +34,7 @@ class CorrectionInput:
         done: terminated or truncated, bool.
         log_rhos: log π(a|x) − log μ(a|x) of the actions taken, float32; None where no corrector of
             the chain needs it.
-        behaviour_parameters: [T, B, P] float32 of μ's distribution; None where unrolls do not
-            carry them.
+        behaviour_parameters: [T, B, P] float32 of μ's distribution; None where unrolls lack them.
 
     Raises:
         ValueError: a wrong rank, shape, dtype or device.
@@ -64,35 +63,28 @@ class CorrectionInput:
         check_time_major(floats=floats, bools={"done": self.done})
 
     def required(self, name: str) -> Tensor:
-        """The input `name`.
-
-        Raises:
-            ValueError: the batch comes without it.
-        """
+        """The input `name`; raises `ValueError` if it is None."""
         value: Tensor | None = getattr(self, name)
         if value is None:
             raise ValueError(f"{name}: needed by a corrector of the chain, but the batch has None")
         return value
 
 
-#: What a corrector may need.
 _INPUT_NAMES = frozenset(field.name for field in fields(CorrectionInput))
 
 
 @dataclass(frozen=True, eq=False)
 class Correction:
-    """What the loss learns from: all float32 [T, B], none carries gradient.
+    """Targets, advantages and weights for the loss: all float32 [T, B], without gradient.
 
-    The weights stay apart from the advantages because the loss may have to do something between
-    (clip a ratio of its own instead of using the weights).
+    The weights are separate from the advantages because a loss may clip its own ratio instead.
 
     Attributes:
-        targets: what the values are regressed on.
+        targets: regression targets of the values.
         advantages: of the actions taken, not weighted.
         weights: importance weights of the policy gradient; 1 where no corrector sets them.
-        advantage_scale: factor that the trainer normalises advantages by.
-        metrics: what correctors report of each step, by name; the trainer reports the mean over
-            the valid steps.
+        advantage_scale: factor by which the trainer normalises advantages.
+        metrics: [T, B] by name; the trainer reports the means over the valid steps.
     """
 
     targets: Tensor
@@ -119,7 +111,7 @@ class Correction:
 
 @runtime_checkable
 class Corrector(Protocol):
-    """A link of the chain: replaces the parts of a `Correction` that it is there to correct."""
+    """A link of the chain: replaces parts of a `Correction`."""
 
     @property
     def needs(self) -> frozenset[str]:
@@ -133,20 +125,16 @@ class Corrector(Protocol):
 class CorrectorChain:
     """Correctors applied in order: `CorrectorChain().add(VTrace()).add(ImportanceSampling())`.
 
-    An empty chain corrects nothing: one-step temporal-difference targets and advantages, weights
-    of 1. Each corrector replaces what it corrects.
-
-    Attributes:
-        correctors: the links, first applied first.
+    An empty chain gives one-step temporal-difference targets and advantages, and weights of 1.
     """
 
     correctors: tuple[Corrector, ...] = ()
 
     def add(self, corrector: Corrector) -> CorrectorChain:
-        """A chain with `corrector` behind the others; this one stays as it is.
+        """A new chain with `corrector` at the end.
 
         Raises:
-            ValueError: the corrector needs something that no batch has.
+            ValueError: the corrector needs a field that `CorrectionInput` does not have.
         """
         unknown = corrector.needs - _INPUT_NAMES
         if unknown:
@@ -158,14 +146,14 @@ class CorrectorChain:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the correctors need together: the inputs that a batch must not leave at None."""
+        """Fields of `CorrectionInput` that must not be None."""
         return frozenset[str]().union(*(corrector.needs for corrector in self.correctors))
 
     def correct(self, batch: CorrectionInput) -> Correction:
-        """The batch's targets, advantages and weights, from all correctors in order.
+        """The batch's targets, advantages and weights, after all correctors in order.
 
         Raises:
-            ValueError: the batch lacks what a corrector needs, or a corrector gives another shape.
+            ValueError: the batch lacks a needed field, or a corrector returns another shape.
         """
         for name in sorted(self.needs):
             batch.required(name)

@@ -19,7 +19,7 @@ MAX_LOG_RHO = 20.0
 def importance_ratios(log_rhos: Tensor) -> Tensor:
     """The unclipped ratios π(a|x)/μ(a|x), finite for every log ratio that is not NaN.
 
-    −∞ (an action that π has ruled out) gives exactly 0; log ratios above `MAX_LOG_RHO` give
+    −∞ (an action that π excludes) gives exactly 0; log ratios above `MAX_LOG_RHO` give
     e^`MAX_LOG_RHO`.
     """
     return log_rhos.clamp(max=MAX_LOG_RHO).exp()
@@ -53,8 +53,7 @@ def importance_weights(log_rhos: Tensor, *, rho_bar: float | None = 1.0) -> Tens
 class ImportanceSampling:
     """The corrector of the policy gradient: sets the weights to min(`rho_bar`, π/μ).
 
-    Attributes:
-        rho_bar: upper bound of a weight; None for no clipping.
+    `rho_bar` is the upper bound of a weight; None for no clipping.
     """
 
     rho_bar: float | None = 1.0
@@ -65,6 +64,6 @@ class ImportanceSampling:
         check_bar("rho_bar", self.rho_bar)
 
     def correct(self, batch: CorrectionInput, correction: Correction) -> Correction:
-        """`correction` with its weights replaced; targets and advantages stay."""
+        """`correction` with its weights replaced."""
         weights = importance_weights(batch.required("log_rhos"), rho_bar=self.rho_bar)
         return replace(correction, weights=weights)

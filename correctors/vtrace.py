@@ -15,12 +15,12 @@ from correctors.importance import clip_ratios, importance_ratios, importance_wei
 
 
 class VTraceReturns(NamedTuple):
-    """What V-trace gives, both float32 [T, B] and without gradient.
+    """Results of V-trace, both float32 [T, B] and without gradient.
 
     Attributes:
-        targets: v_s, what the value of each step's observation is regressed on.
-        advantages: r_s + γ q_s − V(x_s); those of `vtrace` times the importance weight, which are
-            the factor of ∇ log π.
+        targets: v_s, the regression targets of the values.
+        advantages: r_s + γ q_s − V(x_s); those of `vtrace` times the importance weight, the factor
+            of ∇ log π.
     """
 
     targets: Tensor
@@ -42,25 +42,24 @@ def vtrace(
 ) -> VTraceReturns:
     """V-trace value targets and weighted advantages (Espeholt et al. 2018, eq. 1 and section 4.2).
 
-    All inputs are time-major [T, B], float32 except `done`. A step that is done reads nothing of
-    the steps after it, whatever they hold (NaN too): several episodes in one trace are each as if
-    alone, and a masked autoreset step between them changes nothing. The step before an autoreset
-    must therefore be done. The last step bootstraps from its own `next_values`.
+    All inputs are time-major [T, B], float32 except `done`. A done step reads nothing of later
+    steps, even NaN: several episodes in one trace are independent, and a masked autoreset step
+    between them has no effect. The step before an autoreset must therefore be done. The last step
+    bootstraps from its own `next_values`.
 
     Args:
         values: V(x_t) of the observation that step t acted on.
         next_values: V of the observation that step t really reached, before any reset, so that a
-            truncated step bootstraps from its own episode; not read (anything, NaN too) where
-            `discounts` is 0.
+            truncated step bootstraps from its own episode; not read where `discounts` is 0.
         rewards: r_t.
         discounts: γ · (1 − terminated); a truncated step keeps γ.
         done: terminated or truncated, bool; cuts the trace after the step.
-        log_rhos: log π(a_t|x_t) − log μ(a_t|x_t); π is the target policy (the trainer's), μ the
-            behaviour policy (that acted). Clamped before the exponential, so no ratio overflows.
-        rho_bar: bound of the ratios in the temporal differences: chooses the policy whose value is
+        log_rhos: log π(a_t|x_t) − log μ(a_t|x_t); π is the target policy, μ the behaviour policy.
+            Clamped before the exponential, so no ratio overflows.
+        rho_bar: bound of the ratios in the temporal differences: selects the policy whose value is
             learned, between V^μ (→ 0) and V^π (∞). None for no clipping, as for the other bars.
-        c_bar: bound of the ratios that carry the trace: speed against variance, not the fixed
-            point. Without it, their product over many steps is bounded by nothing.
+        c_bar: bound of the ratios in the trace: speed against variance, not the fixed point.
+            Without it, their product over many steps is unbounded.
         pg_rho_bar: bound of the advantages' weights.
         lambda_: decay of the trace from 0 (one-step) to 1, in targets and in the bootstrap of the
             advantages, λ · targets[t+1] + (1 − λ) · next_values[t].
@@ -80,18 +79,14 @@ def vtrace(
 
 
 def _accumulate(differences: Tensor, *, decay: Tensor, done: Tensor) -> Tensor:
-    """e_t = differences_t + decay_t · e_{t+1}, where e_{t+1} counts as 0 after a done or last step.
-
-    Overwrites `differences` with the result.
-    """
+    """e_t = differences_t + decay_t · e_{t+1}, in place; e_{t+1} is 0 after a done or last step."""
     zero = differences.new_zeros(())
     steps = differences.unbind(0)
     decays = decay.unbind(0)
     ends = done.unbind(0)
     for t in range(len(steps) - 2, -1, -1):
-        # A choice, not a product with 0: 0 × NaN would let a masked step into its predecessor.
-        # The loop costs 0.13 ms at T=20 on one core (numpy on shared memory 0.06, but CPU only),
-        # against some 200 ms for the update that it serves.
+        # `where`, not a product: 0 × NaN would leak a masked step into its predecessor. The loop
+        # costs 0.13 ms at T=20 on one core, of some 200 ms for the update.
         steps[t].addcmul_(decays[t], torch.where(ends[t], zero, steps[t + 1]))
     return differences
 
@@ -100,8 +95,8 @@ def _accumulate(differences: Tensor, *, decay: Tensor, done: Tensor) -> Tensor:
 class VTrace:
     """The corrector of values: sets targets and unweighted advantages by V-trace.
 
-    The weight of the policy gradient is left to `ImportanceSampling`; the two together give what
-    `vtrace` gives with `pg_rho_bar` = `ImportanceSampling.rho_bar`. Attributes as in `vtrace`.
+    With `ImportanceSampling` it equals `vtrace` with `pg_rho_bar` = `ImportanceSampling.rho_bar`.
+    Attributes as in `vtrace`.
     """
 
     rho_bar: float | None = 1.0
@@ -118,7 +113,7 @@ class VTrace:
         check_fraction("lambda_", self.lambda_)
 
     def correct(self, batch: CorrectionInput, correction: Correction) -> Correction:
-        """`correction` with targets and advantages replaced; weights stay.
+        """`correction` with targets and advantages replaced.
 
         Its metric `clipped_rho_share` is the share of steps whose ratio is above `rho_bar`.
         """
@@ -129,7 +124,7 @@ class VTrace:
         return replace(correction, targets=targets, advantages=advantages, metrics=metrics)
 
     def returns(self, batch: CorrectionInput) -> VTraceReturns:
-        """Targets, and the advantages r + γ q − V, not weighted."""
+        """Targets and the unweighted advantages r + γ q − V."""
         values, next_values, done = batch.values, batch.next_values, batch.done
         with torch.no_grad():
             rhos = importance_ratios(batch.required("log_rhos"))

@@ -1,4 +1,4 @@
-"""Training batches: unrolls side by side, their frame stacks rebuilt, as torch tensors."""
+"""Training batches: unrolls side by side as torch tensors, with frame stacks rebuilt."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from correctors import Correction
 
 @dataclass(frozen=True, eq=False)
 class FrozenCorrection:
-    """What the weights before a batch's first update gave, for all its updates.
+    """The correction by the weights before a batch's first update, for all its updates.
 
     Attributes:
-        correction: targets, advantages and weights, π being the policy of those weights.
-        log_probs: `[T, B]` float32, log π(a) of that policy, no gradient.
+        correction: targets, advantages and weights.
+        log_probs: `[T, B]` float32, log π(a) of the policy of those weights, no gradient.
     """
 
     correction: Correction
     log_probs: Tensor
 
     def columns(self, columns: slice) -> FrozenCorrection:
-        """That of some of the environments."""
+        """The same of some of the environments."""
         return FrozenCorrection(self.correction.columns(columns), self.log_probs[:, columns])
 
 
@@ -40,21 +40,20 @@ class Batch:
     """One update's data, time-major.
 
     Attributes:
-        observations: leaf → `[T+1, B, *shape]`; images in channels-last memory. The last row is
-            what step T-1 reached.
+        observations: leaf → `[T+1, B, *shape]`; images in channels-last memory. Step T-1 reached
+            the last row.
         actions: `[T, B]` int64.
         behaviour_log_prob: `[T, B]` float32, log μ(a) recorded when the action was chosen.
         rewards: `[T, B]` float32.
-        terminated: `[T, B]` bool; the state that was reached is worth nothing more.
-        truncated: `[T, B]` bool; the episode was cut, the state that was reached keeps its value.
-        valid: `[T, B]` bool; what is not valid (autoreset steps, failed episodes) is not learned.
+        terminated: `[T, B]` bool; the reached state has the value 0.
+        truncated: `[T, B]` bool; the episode was cut, the reached state keeps its value.
+        valid: `[T, B]` bool; other steps (autoresets, failed episodes) are not learned.
         versions: `[T, B]` int64, the policy version that chose each action.
-        valid_on_host: `valid`, so that no step waits for the device to read it.
+        valid_on_host: `valid`, so that no step waits for the device.
         behaviour_parameters: `[T, B, P]` float32 of μ, where the run asks for them.
-        state: float32 `[B, …]` each, the policy's memory before the first step.
-        masks: `[T, B, A]` bool, the actions that were allowed; None: all.
-        frozen: the correction that all updates from this batch share; None where each makes its
-            own.
+        state: float32 `[B, …]` each, the policy's state before the first step.
+        masks: `[T, B, A]` bool, the allowed actions; None: all.
+        frozen: the correction that all updates from this batch share; None where each has its own.
     """
 
     observations: dict[str, Tensor]
@@ -80,7 +79,7 @@ class Batch:
     def starts(self) -> Tensor:
         """`[T+1, B]` bool, observations that begin an episode, for a policy with a state.
 
-        A reset is a step that is not valid. Rows that it marks beside those are not learned.
+        A reset is a step that is not valid. Other rows that this marks are not learned.
         """
         return torch.cat([torch.zeros_like(self.valid[:1]), ~self.valid])
 
@@ -116,12 +115,12 @@ def cut_columns(width: int, count: int) -> list[slice]:
 def assemble_batch(
     unrolls: Sequence[Unroll], *, observation: ObservationSpec, staging: Staging = HOST
 ) -> Batch:
-    """The unrolls side by side as one batch, where `staging` brings it.
+    """The unrolls side by side as one batch on the device of `staging`.
 
     Args:
         unrolls: checked.
         observation: their leaves.
-        staging: the way to the device; what it brings is in the current stream.
+        staging: uploads in the current stream.
 
     Raises:
         ValueError: unrolls of different lengths.
@@ -164,7 +163,7 @@ def assemble_batch(
 
 
 def _leaf(unrolls: Sequence[Unroll], name: str, leaf: LeafSpec, staging: Staging) -> Tensor:
-    """A leaf's observations `[T+1, B, *shape]`, their stacks rebuilt."""
+    """A leaf's observations `[T+1, B, *shape]`, with stacks rebuilt."""
     length = unrolls[0].actions.shape[0]
     width = sum(unroll.actions.shape[1] for unroll in unrolls)
     image = len(leaf.shape) == 3

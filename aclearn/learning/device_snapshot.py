@@ -1,4 +1,4 @@
-"""The weights of one version on a GPU, which are copied to the host only when they are read."""
+"""One version's weights on a GPU, copied to the host only when they are read."""
 
 from __future__ import annotations
 
@@ -14,20 +14,17 @@ from aclearn.types import split_flat
 
 
 class DeviceSnapshot(Mapping[str, NDArray[np.float32]]):
-    """A copy of tensors on their device, copied to the host, all at once, by the first read.
+    """A copy of float32 tensors on their device; the first read copies all of them to the host.
 
-    A trainer on a GPU publishes after each batch, many times between two requests for weights; a
-    copy of each version to the host would take longer than the update. Thread-safe.
-
-    Args:
-        tensors: float32 by name, all on one device; copied in the current stream, which must be
-            the reader's, or have ended by then.
+    A trainer on a GPU publishes after each batch, many times between two requests for weights;
+    copying each version to the host would take longer than the update. Thread-safe. The copy is
+    made in the current stream, which must be the reader's, or have ended before the first read.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         with torch.no_grad():
-            # in the plain order of the axes, however the weights lie in memory
+            # in axis order, whatever the memory layout of the weights
             flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors.values()])
         self._on_device: Tensor | None = flat
         self._on_host: dict[str, NDArray[np.float32]] = {}

@@ -1,4 +1,4 @@
-"""Frame stacks rebuilt from unrolls that carry each frame once."""
+"""Frame stacks rebuilt from unrolls that contain each frame once."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from aclearn.types import LeafSpec, Unroll
 def rebuild_observations(unroll: Unroll, name: str, leaf: LeafSpec, out: NDArray[Any]) -> None:
     """Write a leaf's observations `[T+1, B, …]` into `out`, images as `[T+1, B, H, W, S·C]`.
 
-    Each frame travels once; the older frames of an observation are those of the steps before it,
-    of `history` at the start of the unroll, and of `reset_history` after an autoreset.
+    The older frames of an observation are those of the steps before it, of `history` at the start
+    of the unroll, and of `reset_history` after an autoreset.
     """
     frames = unroll.observations[name]
     if len(leaf.shape) < 3:
@@ -29,7 +29,7 @@ def rebuild_observations(unroll: Unroll, name: str, leaf: LeafSpec, out: NDArray
             first = _history(unroll, name).reshape(width, older, *frames.shape[2:])
             before = np.moveaxis(first[:, older - age :][:, :length], (0, 2), (1, -1))
             out[:age, ..., block] = before
-    if older and unroll.reset_index is not None:  # again what is near the start of an episode
+    if older and unroll.reset_index is not None:  # observations soon after an autoreset
         near = np.unique(unroll.reset_index[:, None] + width * np.arange(older))
         t, b = np.divmod(near[near < length * width], width)
         out[t, b] = np.moveaxis(chosen_observations(unroll, name, leaf, t, b), 1, -1)
@@ -38,14 +38,14 @@ def rebuild_observations(unroll: Unroll, name: str, leaf: LeafSpec, out: NDArray
 def chosen_observations(
     unroll: Unroll, name: str, leaf: LeafSpec, t: NDArray[np.intp], b: NDArray[np.intp]
 ) -> NDArray[Any]:
-    """Some of a leaf's observations, `[N, *shape]`, images as `[N, S·C, H, W]`.
+    """Observations `(t, b)` of a leaf, `[N, *shape]`, images as `[N, S·C, H, W]`.
 
-    As `rebuild_observations` has them, at the cost of those alone.
+    Equal to `rebuild_observations`, at the cost of the chosen ones alone.
 
     Args:
         unroll: checked.
         name: of the leaf.
-        leaf: what it is.
+        leaf: its specification.
         t: `[N]`, from 0 to T.
         b: `[N]`, from 0 to B − 1.
 
@@ -57,7 +57,7 @@ def chosen_observations(
         return np.ascontiguousarray(frames[t, b])
     begun, history = np.zeros(len(t), np.intp), _history(unroll, name)[b]
     if unroll.reset_index is not None:
-        # in order of time, so that of two resets before an observation the later has the last word
+        # in order of time, so that the later of two resets wins
         for k in np.argsort(unroll.reset_index, kind="stable"):
             reset_t, column = divmod(int(unroll.reset_index[k]), frames.shape[1])
             after = (b == column) & (t >= reset_t)

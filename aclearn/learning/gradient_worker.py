@@ -1,4 +1,4 @@
-"""A trainer worker's part: the gradient of one batch, on a copy of the weights."""
+"""A worker of the trainer: the gradient of one batch on a copy of the weights."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from aclearn.telemetry import part
 from aclearn.types import ObservationSpec, PolicyOutput, Unroll
 from correctors import Correction, CorrectionInput, importance_weights
 
-#: Samples that are differentiated at a time. Larger chunks leave the cache, smaller ones pay the
-#: framework's overhead a call.
+#: Samples that are differentiated at a time. Larger chunks exceed the cache, smaller ones pay the
+#: framework's overhead per call.
 CHUNK_SAMPLES = 320
 
 
 @dataclass(frozen=True)
 class GradientSums:
-    """What a gradient comes with: sums over the valid steps of its batch.
+    """Sums over the valid steps of a batch, reported with its gradient.
 
     Attributes:
         metrics: of the loss and of the correctors, by name.
@@ -48,14 +48,14 @@ class GradientSums:
 class GradientWorker:
     """Differentiates batches on its own copy of the weights; one thread at a time.
 
-    On a GPU its batches and its gradients are made in a stream of its own, and the copy of the
-    weights in the stream of the weights, the current one of the thread. A worker that raised is not
-    used again: its kernels may still be running.
+    On a GPU, batches and gradients are computed in the worker's stream, and the weights are copied
+    in the current stream of the thread. A worker that raised must not be used again: its kernels
+    may still be running.
 
     Args:
         architecture: of the policy.
         objective: the loss and the corrector chain.
-        device: where it computes; on a GPU in a stream of its own.
+        device: where it computes.
         amp_dtype: autocast dtype, None for fp32.
         channels_last: memory layout of the convolutions.
         compiled: run the network through torch.compile.
@@ -87,8 +87,7 @@ class GradientWorker:
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             self._staging = PinnedStaging(device)
             for parameter in self._parameters:
-                # Made in the current stream and used in the worker's: when a worker that failed is
-                # thrown away, its memory must not be given to others before that use has ended.
+                # The memory of a discarded worker must not be reused before its stream has ended.
                 parameter.record_stream(self._stream)
         self._advantage_scale = 1.0
         self.loss_scale = 1.0
@@ -96,15 +95,15 @@ class GradientWorker:
     def refresh(
         self, weights: list[Tensor], *, advantage_scale: float = 1.0, loss_scale: float = 1.0
     ) -> None:
-        """Copy `weights`, in the order of the network's parameters; nothing may write to them now.
+        """Copy `weights`, in the order of the network's parameters; no thread may write them now.
 
         Args:
             weights: of the target policy.
             advantage_scale: factor of the advantages in the policy loss.
-            loss_scale: factor of the loss, for fp16 gradients that would vanish.
+            loss_scale: factor of the loss, against underflow of fp16 gradients.
         """
-        # In the stream of `weights`, where their next update comes after it. Nothing reads the copy
-        # now: `differentiate` has waited for what did.
+        # In the stream of `weights`, before their next update. `differentiate` has waited for all
+        # readers of the copy.
         with torch.no_grad():
             torch._foreach_copy_(self._parameters, weights)
         if self._stream is not None:
@@ -112,18 +111,12 @@ class GradientWorker:
         self._advantage_scale, self.loss_scale = advantage_scale, loss_scale
 
     def assemble(self, unrolls: Sequence[Unroll], observation: ObservationSpec) -> Batch:
-        """The unrolls side by side as a batch for this worker alone, on its device.
-
-        On a GPU it is still on its way when this returns.
-
-        Raises:
-            ValueError: unrolls of different lengths.
-        """
+        """`assemble_batch` on this worker's device; a GPU copy may still be in progress."""
         with self._on_stream():
             return assemble_batch(unrolls, observation=observation, staging=self._staging)
 
     def freeze(self, batch: Batch) -> Batch:
-        """`batch` with its correction by the weights of now, which every update then uses."""
+        """`batch` with a correction by the current weights, which all its updates use."""
         with torch.no_grad(), self._on_stream(), part("forward"):
             chunks = []
             for chunk in self._cut(batch):
@@ -141,17 +134,14 @@ class GradientWorker:
     def differentiate(self, batch: Batch) -> GradientSums:
         """Leave the gradient of the batch's mean loss, times `loss_scale`, in the network.
 
-        Args:
-            batch: one that `assemble` made, or that was made in the current stream before the last
-                `refresh`.
+        `batch` is one of `assemble`, or was made in the current stream before the last `refresh`.
         """
         self.network.zero_grad(set_to_none=True)
         with self._on_stream():
             parts = [self._differentiate_chunk(chunk, batch.steps) for chunk in self._cut(batch)]
             with part("device"):
-                # Waits for the stream: from here on any other stream may read the gradients, and
-                # the batch and the weights may be overwritten. On a GPU, forward and backward
-                # are only enqueued so far, so their time is measured here.
+                # Waits for the stream: afterwards other streams may read the gradients and
+                # overwrite batch and weights. On a GPU this includes forward and backward.
                 sums = torch.stack([values for _, values in parts]).sum(0).tolist()
         *own, ratios, ratio_squares, advantage_squares = sums
         metrics = dict(zip(parts[0][0], own, strict=True))
@@ -162,7 +152,6 @@ class GradientWorker:
         return [parameter.grad for parameter in self._parameters]
 
     def _on_stream(self) -> contextlib.AbstractContextManager[object]:
-        """Enqueue in the worker's stream, on its device; nothing on a CPU."""
         return torch.cuda.stream(self._stream) if self._stream else contextlib.nullcontext()
 
     def _cut(self, batch: Batch) -> list[Batch]:
@@ -171,7 +160,7 @@ class GradientWorker:
         return batch.cut(-(-samples // CHUNK_SAMPLES)) if self._stream is None else [batch]
 
     def _differentiate_chunk(self, chunk: Batch, steps: int) -> tuple[list[str], Tensor]:
-        """The names of the metrics, and their sums with those of `GradientSums` behind them."""
+        """The names of the metrics, and their sums followed by the three sums of `GradientSums`."""
         with part("forward"):
             outputs, correction = self._forward(chunk)
             total, metrics = self._objective.loss(
@@ -196,7 +185,7 @@ class GradientWorker:
         return list(sums), stacked
 
     def _forward(self, batch: Batch) -> tuple[Outputs, Correction]:
-        """What the policy says of the batch, and the correction: the frozen one or a new one."""
+        """The network's outputs, and the correction: the frozen one or a new one."""
         output, values = self._unroll(batch)
         policy = self._policy(batch, output.parameters)
         log_probs = policy.log_prob(batch.actions)
@@ -209,20 +198,14 @@ class GradientWorker:
         return Outputs(policy, log_probs, values, proximal), correction
 
     def _unroll(self, batch: Batch) -> tuple[PolicyOutput[Tensor], Tensor]:
-        """What the network says of the batch's T steps, and its values `[T, B]` in float32."""
+        """The network's output for the batch's T steps, and its values `[T, B]` in float32."""
         leaves = {name: leaf[:-1] for name, leaf in batch.observations.items()}
         with self._autocast():
             output = self.network.unroll(leaves, batch.state, batch.starts[:-1])
         return output, _values(output)
 
     def _next_values(self, batch: Batch, output: PolicyOutput[Tensor], values: Tensor) -> Tensor:
-        """`[T, B]` values of the observations that the steps reached, no gradient.
-
-        Args:
-            batch: has the last of them.
-            output: of its T steps.
-            values: of those, no gradient.
-        """
+        """Values `[T, B]` of the observations that the steps reached, no gradient."""
         leaves = {name: leaf[-1] for name, leaf in batch.observations.items()}
         with torch.no_grad(), self._autocast():
             last = self.network.step(leaves, zeroed_state(output.state, batch.starts[-1]))
@@ -254,13 +237,12 @@ class GradientWorker:
 
 
 def _values(output: PolicyOutput[Tensor]) -> Tensor:
-    """V in float32, of a network that learns."""
     assert output.value is not None
     return output.value.float()
 
 
 def place(network: PolicyNetwork, device: torch.device, channels_last: bool) -> PolicyNetwork:
-    """The network on `device`, its convolutions laid out channels-last where asked."""
+    """Move the network to `device`, its convolutions to channels-last memory where asked."""
     network.to(device)
     if channels_last and network.architecture.convolves:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -21,28 +22,46 @@ from aclearn.learning.device_snapshot import DeviceSnapshot
 from aclearn.learning.gradient_worker import GradientSums, GradientWorker, place
 from aclearn.learning.objective import Objective
 from aclearn.learning.optimiser import learning_rate, make_optimiser
-from aclearn.learning.update_report import UpdateReport
 from aclearn.policies import Architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors, tensors_of
 from aclearn.telemetry import OTHER_WORKERS, part, waiting
 
 #: Memory of the running mean square of advantages: about a hundred updates.
 _ADVANTAGE_DECAY = 0.99
-#: What changes in the loss scale of fp16.
+#: Mutable state of torch's GradScaler.
 _SCALER_STATE = ("scale", "_growth_tracker")
-#: What an optimiser keeps of each weight.
+#: State of each weight by kind of optimiser.
 _OPTIMISER_STATE = {
     "adam": {"step", "exp_avg", "exp_avg_sq"},
     "rmsprop": {"step", "square_avg"},
 }
 
 
+@dataclass(frozen=True)
+class UpdateReport:
+    """The figures of one update.
+
+    Attributes:
+        applied: False when the gradient was not finite and the weights stayed as they were.
+        metrics: by name: those of the loss and of the correctors, means over the valid steps;
+            `gradient_norm`, Euclidean, of the mean loss's gradient before clipping;
+            `effective_sample_share`, (Σρ)² / (n Σρ²), 0 to 1; and `learning_rate`.
+    """
+
+    applied: bool
+    metrics: Mapping[str, float]
+
+    def gauges(self) -> dict[str, float]:
+        """The finite metrics."""
+        return {name: value for name, value in self.metrics.items() if math.isfinite(value)}
+
+
 class Learner:
     """The target policy, its optimiser, and the update.
 
-    Workers differentiate at the same time, each on its own copy of the weights; their gradients are
-    applied one after the other, whole, under `lock`. A gradient may thus be as many updates old as
-    there are other workers. With one worker, the usual case, it never is.
+    Workers differentiate at the same time, each on its own copy of the weights. Their gradients are
+    applied in turn, whole, under `lock`. So a gradient may be as many updates old as there are
+    other workers.
 
     Args:
         architecture: of the policy.
@@ -56,6 +75,7 @@ class Learner:
 
     Attributes:
         network: the target policy; read it under `lock` while workers run.
+        parameters: its weights in the order of `architecture.tensor_shapes`; see `lock`.
         lock: guards weights, optimiser and running means; reentrant.
     """
 
@@ -78,11 +98,11 @@ class Learner:
         self.network = place(PolicyNetwork(architecture, seed=seed), device, channels_last)
         self._parameters: list[Tensor] = list(self.network.parameters())
         named = dict(self.network.named_parameters())
-        self._ordered: list[Tensor] = [named[name] for name in architecture.tensor_shapes()]
+        self.parameters: list[Tensor] = [named[name] for name in architecture.tensor_shapes()]
         self._optimiser = make_optimiser(self.network.parameters(), optimiser)
         self._scaler = torch.amp.GradScaler(device.type, enabled=amp_dtype is torch.float16)
         if self._scaler.is_enabled():
-            # it makes its scale with the first loss, which only workers see
+            # it creates its scale with the first loss, which only workers have
             self._scaler.scale(torch.zeros((), device=device))
         # sum and weight of the squared advantages, older ones decayed
         self._advantage_squares = self._advantage_weight = 0.0
@@ -90,11 +110,11 @@ class Learner:
 
     @cached_property
     def own_worker(self) -> GradientWorker:
-        """The worker of a caller that has none, for one thread."""
+        """The default worker of `update`, for one thread."""
         return self.make_worker()
 
     def make_worker(self) -> GradientWorker:
-        """A worker for `update`, for one thread."""
+        """A worker for one thread."""
         return GradientWorker(
             self.architecture,
             objective=self._objective,
@@ -112,21 +132,21 @@ class Learner:
         Args:
             batch: at least one valid step.
             learned_steps: agent steps learned before, for the learning-rate schedule.
-            worker: of the calling thread; None takes the learner's own, for one thread only.
+            worker: of the calling thread; None: `own_worker`.
         """
         if worker is None:
             worker = self.own_worker
         return self.apply(worker, self.differentiate(batch, worker), learned_steps=learned_steps)
 
     def prepare(self, batch: Batch, worker: GradientWorker) -> Batch:
-        """`batch` before its first update: with its correction, where the loss keeps that."""
+        """`batch` before its first update, with a frozen correction where the loss asks for one."""
         if self._objective.loss.recomputes_targets:
             return batch
         self._refresh(worker)
         return worker.freeze(batch)
 
     def differentiate(self, batch: Batch, worker: GradientWorker) -> GradientSums:
-        """Let `worker` take the newest weights and differentiate; the lock is free meanwhile."""
+        """Copy the newest weights to `worker` and differentiate there, with the lock free."""
         self._refresh(worker)
         return worker.differentiate(batch)
 
@@ -140,7 +160,7 @@ class Learner:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Hold `lock` for a worker; where others hold it, the time is a wait and no work."""
+        """Hold `lock` for a worker; time in which others hold it is measured as waiting."""
         if not self.lock.acquire(blocking=False):
             with waiting(OTHER_WORKERS):
                 self.lock.acquire()
@@ -152,16 +172,15 @@ class Learner:
     def apply(
         self, worker: GradientWorker, sums: GradientSums, *, learned_steps: int
     ) -> UpdateReport:
-        """One optimiser step with the gradient that `worker` has.
+        """One optimiser step with the gradient of `worker`.
 
-        A gradient that is not finite is thrown away: weights and optimiser stay as they were.
+        A gradient that is not finite is discarded: weights and optimiser stay as they were.
         """
         with self.lock:
             for parameter, gradient in zip(self._parameters, worker.gradients(), strict=True):
                 parameter.grad = gradient
                 if gradient is not None and gradient.is_cuda:
-                    # It lies in memory of the worker's stream and is read in this one: freed, it
-                    # must not be given to the worker's next batch before this update has ended.
+                    # The worker's next batch must not reuse this memory before this update ends.
                     gradient.record_stream(torch.cuda.current_stream(self._device))
             self._unscale(worker.loss_scale)
             limit = self._optimiser_config.max_grad_norm
@@ -175,7 +194,7 @@ class Learner:
             if finite:
                 self._scaler.step(self._optimiser)
             self._scaler.update()
-            # a sum that has overflowed would stay in the mean for ever, and make each scale 0
+            # an overflowed sum would stay in the mean for ever and make each scale 0
             if finite and math.isfinite(sums.advantage_squares):
                 kept = _ADVANTAGE_DECAY
                 self._advantage_squares *= kept
@@ -197,19 +216,14 @@ class Learner:
             return tensors_of(self.network)
 
     def snapshot(self) -> Mapping[str, NDArray[np.float32]]:
-        """The same to publish: from a GPU it comes to the host only when it is read."""
+        """The weights to publish; from a GPU they are copied to the host on the first read."""
         if self._device.type == "cpu":
             return self.tensors()
         with self.lock:
             return DeviceSnapshot(dict(self.network.named_parameters()))
 
-    @property
-    def parameters(self) -> list[Tensor]:
-        """The weights themselves, in the order of `architecture.tensor_shapes`; see `lock`."""
-        return self._ordered
-
     def state_tensors(self) -> dict[str, NDArray[Any]]:
-        """Weights and optimiser state under flat names, to save."""
+        """Weights, optimiser state and running means under flat names, for a checkpoint."""
         with self.lock:
             saved: dict[str, NDArray[Any]] = {
                 f"weights/{name}": array for name, array in self.tensors().items()
@@ -227,7 +241,7 @@ class Learner:
             return saved
 
     def load_state_tensors(self, saved: dict[str, NDArray[Any]]) -> None:
-        """Continue from what `state_tensors` gave.
+        """Restore the tensors of `state_tensors`.
 
         Raises:
             CheckpointError: the tensors do not fit this architecture or this optimiser.
@@ -275,7 +289,7 @@ class Learner:
                 self._optimiser.state[parameter] = state
 
     def _unscale(self, used: float) -> None:
-        """Take the loss scale out; another worker's update may have changed it since."""
+        """Remove the loss scale; another worker's update may have changed it since."""
         newest = self._scaler.get_scale()
         if used != newest:
             gradients = [p.grad for p in self._parameters if p.grad is not None]

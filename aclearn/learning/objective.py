@@ -1,4 +1,4 @@
-"""What a run learns by: its loss behind its corrector chain, from the configuration."""
+"""The objective of a run: its loss and its corrector chain, from the configuration."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ CORRECTORS: dict[str, type[Corrector]] = {
     "vtrace": VTrace,
     "importance_sampling": ImportanceSampling,
 }
-#: What every chain makes of a batch.
+#: Results of every chain.
 _MADE = frozenset({"targets", "advantages", "weights"})
 _PARAMETERS = "behaviour_parameters"
 
 
 @dataclass(frozen=True)
 class Objective:
-    """A loss with its configuration, and the chain that corrects what it learns from."""
+    """A loss with its configuration, and the corrector chain of its inputs."""
 
     loss: Loss
     config: LossConfig
@@ -33,12 +33,12 @@ class Objective:
 def make_objective(
     loss: LossConfig, correctors: Sequence[CorrectorConfig], *, behaviour_parameters: bool = False
 ) -> Objective:
-    """The loss and the chain that a configuration names. Imports the user's modules.
+    """The loss and the corrector chain of a configuration. Imports the user's modules.
 
     Args:
         loss: the section `loss`.
         correctors: the list `correctors`.
-        behaviour_parameters: whether unrolls carry those (`actors.behaviour_parameters`).
+        behaviour_parameters: whether unrolls have them (`actors.behaviour_parameters`).
 
     Raises:
         ConfigError: one of them cannot be found, made or used; names the key.
@@ -63,7 +63,7 @@ def _make_loss(config: LossConfig) -> tuple[Loss, LossConfig]:
     possible = _MADE | {_PARAMETERS}
     if missing := loss.needs - possible:
         raise ConfigError(
-            f"{where}: needs {', '.join(sorted(missing))}, which nothing gives; expected needs "
+            f"{where}: needs {', '.join(sorted(missing))}, which do not exist; expected needs "
             f"among {', '.join(sorted(possible))}"
         )
     if not isinstance(config, loss.config_model):

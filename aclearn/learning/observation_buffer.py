@@ -1,4 +1,4 @@
-"""Observations that actors visited lately, for the compressor."""
+"""Recently visited observations, for the compressor."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from numpy.typing import NDArray
 from aclearn.learning.frame_stack import chosen_observations
 from aclearn.types import ObservationSpec, Unroll
 
-#: Unrolls that are kept and drawn from: what follows in a game is alike, so that little of many
-#: shows more than much of few.
+#: Kept unrolls. Consecutive observations are alike, so a few of many unrolls vary more.
 _UNROLLS_KEPT = 8
 
 
 class RecentObservations:
-    """Keeps the newest unrolls as they came and stacks frames only for what is asked for.
+    """Keeps the newest unrolls unchanged and stacks frames only of the sampled observations.
 
     Not thread-safe: it belongs to the thread that receives unrolls.
 
     Args:
         spec: of the observations.
-        seed: of the choice.
+        seed: of the sampling.
     """
 
     def __init__(self, spec: ObservationSpec, *, seed: int = 0) -> None:
@@ -32,14 +31,11 @@ class RecentObservations:
         self._unrolls: deque[Unroll] = deque(maxlen=_UNROLLS_KEPT)
 
     def add(self, unroll: Unroll) -> None:
-        """Keep an unroll that was admitted."""
+        """Keep an admitted unroll."""
         self._unrolls.append(unroll)
 
     def sample(self, count: int) -> dict[str, NDArray[Any]]:
-        """At most `count` observations of the kept unrolls, leaf → `[N, *shape]`; {} without any.
-
-        Only steps that are learned: what an environment said in a failure is none of them.
-        """
+        """At most `count` valid observations, leaf → `[N, *shape]`; {} if there are none."""
         places = [np.nonzero(unroll.valid) for unroll in self._unrolls]
         ends = np.cumsum([0] + [len(t) for t, _ in places])
         if count < 1 or ends[-1] == 0:

@@ -13,7 +13,7 @@ from aclearn.config import OptimiserConfig
 def make_optimiser(
     parameters: Iterable[nn.Parameter], config: OptimiserConfig
 ) -> torch.optim.Optimizer:
-    """Adam (Kingma & Ba 2015) or RMSProp as the configuration says, over float32 parameters."""
+    """Adam (Kingma & Ba 2015) or RMSProp over float32 parameters."""
     if config.kind == "adam":
         return torch.optim.Adam(
             parameters,

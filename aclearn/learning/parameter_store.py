@@ -1,4 +1,4 @@
-"""The published weights: the newest version, whole, for requests of something newer."""
+"""The newest published weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aclearn.types import PolicyVersion
 
 @dataclass(frozen=True)
 class PublishedWeights:
-    """One version and its tensors, which do not change after publication."""
+    """One version and its tensors, which never change."""
 
     at: PolicyVersion
     tensors: Mapping[str, NDArray[np.float32]]
@@ -28,10 +28,10 @@ class ParameterStore:
         self._newest: PublishedWeights | None = None
 
     def publish(self, at: PolicyVersion, tensors: Mapping[str, NDArray[np.float32]]) -> None:
-        """Make `tensors` the newest weights; the caller gives them away.
+        """Make `tensors` the newest weights; the caller must not write to them any more.
 
         Raises:
-            ValueError: `at` is not newer than what is published.
+            ValueError: `at` is not newer than the published version.
         """
         with self._lock:
             if self._newest is not None and at <= self._newest.at:

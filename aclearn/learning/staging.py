@@ -1,4 +1,4 @@
-"""The way of a batch from the host's memory to the device that learns from it."""
+"""Memory of a batch under assembly, and its upload to the device."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from torch import Tensor
 
 
 class Staging:
-    """Memory in which a batch is put together, and its way to the device.
+    """Memory for the arrays of a batch, and their upload.
 
-    This one is for the CPU: each batch has memory of its own, and nothing is copied.
+    This class is for the CPU: each batch has its own memory, and nothing is copied.
     """
 
     def empty(
         self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.generic]
     ) -> NDArray[Any]:
-        """Memory to write one array of a batch into, which `upload` then takes without a copy."""
+        """Memory for one array of a batch, which `upload` accepts without a copy."""
         return np.empty(shape, dtype)
 
     def upload(self, name: str, array: NDArray[Any]) -> Tensor:
-        """`array` on the device, or on its way there in the current stream."""
+        """`array` on the device; the copy may still be in progress in the current stream."""
         return torch.from_numpy(array)
 
 
@@ -40,7 +40,7 @@ def _pinned(size_bytes: int) -> Tensor:
 
 @dataclass
 class _Slot:
-    """The memory of one array of a batch, as bytes and as what it holds now."""
+    """The memory of one array of a batch, as bytes and as the current array."""
 
     memory: Tensor
     uploaded: torch.cuda.Event
@@ -49,15 +49,14 @@ class _Slot:
 
 
 class PinnedStaging(Staging):
-    """Page-locked memory, which a GPU reads by itself while the CPU goes on; for one thread.
+    """Page-locked memory, which a GPU reads while the CPU continues; for one thread.
 
-    There is one piece of memory for each array of a batch, as large as the largest that it held,
-    and every batch is put together in it. It is handed out again only when the copy of what it held
-    before has ended.
+    Each array of a batch has one block of memory, as large as the largest array so far, which every
+    batch reuses. It is reused only after the upload of its last array.
 
     Args:
-        device: where batches go.
-        allocate: makes memory of so many bytes; the GPU must be able to read it by itself.
+        device: of the uploads.
+        allocate: makes page-locked memory of so many bytes.
         make_event: makes the event that marks the end of an upload.
     """
 
@@ -74,7 +73,7 @@ class PinnedStaging(Staging):
     def empty(
         self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.generic]
     ) -> NDArray[Any]:
-        """The memory of `name`, when the upload of what it held last has ended."""
+        """The memory of `name`, after the upload of its last array."""
         size_bytes = math.prod(shape) * np.dtype(dtype).itemsize
         slot = self._slots.get(name)
         if slot is not None:
@@ -90,7 +89,7 @@ class PinnedStaging(Staging):
         return array
 
     def upload(self, name: str, array: NDArray[Any]) -> Tensor:
-        """A copy on the device, begun in the current stream; an array from elsewhere goes through.
+        """A copy on the device, started in the current stream; any array is accepted.
 
         The current stream must be the one in which the copy is used, or that one must wait for it.
         """

@@ -11,17 +11,17 @@ from aclearn.config import MAX_PROCESSES
 from aclearn.errors import CheckpointError, words_of
 
 _MAX_STEPS: Final = 2**53
-"""Largest count that JSON readers and msgpack carry exactly; a claim beyond it is a lie."""
+"""Largest count that JSON readers represent exactly; larger claims are refused."""
 _MAX_GAP: Final = 2**40
-"""Most steps that one unroll may tell of: one lie must not use up the account."""
+"""Most steps that one unroll may add, so that one false claim cannot exhaust the account."""
 _MAX_REASONS: Final = 64
-"""Reasons come from actors: beyond this many they are counted together as "other"."""
+"""Actors choose reasons: further ones are counted together as "other"."""
 _OPEN_KEPT: Final = MAX_PROCESSES
-"""Open incarnations; one more closes the one that has been quiet longest."""
+"""Open incarnations; one more closes the one that has been silent longest."""
 _CLOSED_KEPT: Final = 4096
 """Closed incarnations that stay fenced; the oldest is forgotten first."""
 _CLOSED_REPORTED: Final = 256
-"""Closed incarnations named in a heartbeat, whose header must stay far below 64 KiB."""
+"""Closed incarnations in a heartbeat, whose header must stay far below 64 KiB."""
 
 
 class LedgerError(AssertionError):
@@ -29,7 +29,7 @@ class LedgerError(AssertionError):
 
 
 class _Seen(BaseModel):
-    """What the unrolls of one incarnation have shown so far."""
+    """The counters of an incarnation's last unroll."""
 
     sequence: int
     env_steps: int
@@ -42,9 +42,9 @@ _NOTHING_SEEN: Final = _Seen(sequence=-1, env_steps=0, dropped={})
 class StepLedger(BaseModel):
     """The trainer's account of agent steps, by actor incarnation.
 
-    Pure and without a clock; owned by one thread. Nothing that a peer says can unbalance it: what
-    does not add up is refused with a reason. A call that our own code must not make (learning more
-    than is in flight) raises `LedgerError`.
+    Pure and without a clock; owned by one thread. No peer can unbalance it: inconsistent counters
+    are refused with a reason. Invalid calls of our own code (learning more than is in flight) raise
+    `LedgerError`.
 
     Attributes:
         env_steps: agent steps that the trainer knows to have been taken.
@@ -82,13 +82,13 @@ class StepLedger(BaseModel):
         actor_dropped: Mapping[str, int],
         steps: int,
     ) -> str | None:
-        """None where the unroll's valid steps are in flight now, else the reason of the refusal.
+        """Put the valid steps of an unroll in flight, or return the reason of the refusal.
 
         Steps between the last unroll seen and `env_steps_before` are counted as dropped: under the
         actor's own reasons as far as `actor_dropped` explains them, the rest as "lost". An unknown
-        incarnation starts at zero, so a trainer that was restarted counts what it missed the same
-        way; where it is one more than a run may have processes, the incarnation that has been quiet
-        longest is closed. A refusal counts nothing and changes nothing.
+        incarnation starts at zero, so a restarted trainer counts missed steps the same way. Beyond
+        the largest number of processes, the incarnation that has been silent longest is closed. A
+        refusal changes nothing.
 
         Args:
             incarnation: the actor's process start.
@@ -96,7 +96,7 @@ class StepLedger(BaseModel):
             env_steps_before: agent steps of the incarnation before the unroll's first step.
             env_steps_after: agent steps of the incarnation after its last step.
             actor_dropped: steps that the actor itself has dropped since its start, by reason.
-            steps: valid steps in the unroll, which will be learned or dropped.
+            steps: valid steps in the unroll.
 
         Returns:
             None, "closed_incarnation", "duplicate" or "inconsistent_counter".
@@ -124,7 +124,7 @@ class StepLedger(BaseModel):
         )
         if not consistent:
             return "inconsistent_counter"
-        # put last: the first is the one that has been quiet longest
+        # put last: the first is the one that has been silent longest
         self.opened.pop(incarnation, None)
         self.opened[incarnation] = _Seen(
             sequence=unroll_sequence, env_steps=env_steps_after, dropped=dict(actor_dropped)
@@ -139,34 +139,20 @@ class StepLedger(BaseModel):
         return None
 
     def learned(self, steps: int) -> None:
-        """Move `steps` from in flight to learned.
-
-        Raises:
-            LedgerError: fewer are in flight.
-        """
+        """Move `steps` from in flight to learned; raises `LedgerError` if fewer are in flight."""
         self._leave_flight(steps, "learned")
         self.learned_steps += steps
 
     def dropped(self, reason: str, steps: int) -> None:
-        """Move `steps` from in flight to dropped, under `reason`.
-
-        Raises:
-            LedgerError: fewer are in flight.
-        """
+        """Move `steps` from in flight to dropped; raises `LedgerError` if fewer are in flight."""
         self._leave_flight(steps, f"dropped as {reason!r}")
         self._count_dropped(reason, steps)
 
     def close(self, incarnation: str, env_steps: int | None = None) -> int:
-        """Fence a dead incarnation; steps it took beyond what was seen are dropped as "actor_lost".
+        """Fence a dead incarnation; returns its steps that never arrived, counted as "actor_lost".
 
-        What is in flight stays so: it is whole and may be learned. Closing again changes nothing.
-
-        Args:
-            incarnation: may be one that never sent an unroll.
-            env_steps: its last known count of agent steps; None where it is unknown.
-
-        Returns:
-            The steps counted as "actor_lost" by this call.
+        Steps in flight stay there and may be learned. Closing again changes nothing. `env_steps` is
+        the incarnation's last known count; None where it is unknown.
         """
         if incarnation in self.closed:
             return 0
@@ -185,7 +171,7 @@ class StepLedger(BaseModel):
     def heartbeat_counters(self) -> dict[str, int]:
         """Counters of a trainer's heartbeat; `MetricsAggregator` adds those of the actors.
 
-        `seen.<incarnation>` is how many agent steps of an actor are part of `env_steps`.
+        `seen.<incarnation>` is the number of an actor's agent steps in `env_steps`.
         """
         closed = list(self.closed.items())[-_CLOSED_REPORTED:]
         seen = {name: seen.env_steps for name, seen in self.opened.items()} | dict(closed)
@@ -197,11 +183,7 @@ class StepLedger(BaseModel):
         }
 
     def check(self) -> None:
-        """Verify the identity and that every step belongs to one incarnation.
-
-        Raises:
-            LedgerError: with all the numbers.
-        """
+        """Raise `LedgerError` with all counts unless they balance, in total and by incarnation."""
         accounted = self.learned_steps + sum(self.dropped_steps.values()) + self.in_flight_steps
         by_incarnation = (
             sum(seen.env_steps for seen in self.opened.values())
@@ -227,11 +209,11 @@ class StepLedger(BaseModel):
     def from_state(cls, state: Mapping[str, Any]) -> StepLedger:
         """The account of a restarted trainer.
 
-        What was in flight died with the old process and is dropped as "trainer_restart". What the
-        old trainer saw after the checkpoint shows up as a gap before the actors' next unrolls.
+        Steps that were in flight are dropped as "trainer_restart". Unrolls after the checkpoint
+        appear as a gap before the actors' next unrolls.
 
         Raises:
-            CheckpointError: `state` is not what `state()` gives, or does not balance.
+            CheckpointError: `state` is not a result of `state()`, or does not balance.
         """
         try:
             if missing := cls.model_fields.keys() - state.keys():

@@ -1,4 +1,4 @@
-"""The training queue inside the trainer: admitted unrolls between the sockets and the learner."""
+"""The trainer's queue of admitted unrolls between sockets and learner."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Item = TypeVar("Item")
 class TrainingQueue(Generic[Item]):
     """A thread-safe queue bounded in bytes and items; when full, the producer keeps its item.
 
-    The bound in bytes caps memory, the bound in items caps staleness: every waiting unroll is lag
-    for those behind it. An item is taken whenever a bound is not yet reached, and the bound in
-    bytes holds only once a batch is there: memory stays below one item more than the larger of
-    `max_bytes` and a batch, and neither a large unroll nor a large batch can stop a run.
+    The bound in bytes caps memory, the bound in items caps staleness: every waiting unroll adds lag
+    to those behind it. An item is accepted while no bound is reached, and the bound in bytes
+    applies only once a batch is there. So memory stays below one item more than the larger of
+    `max_bytes` and a batch, and neither a large unroll nor a large batch can block a run.
 
     Args:
         max_bytes: sum of the sizes given to `offer`.
         max_items: number of items.
-        batch_items: the most that `take` will be asked for.
+        batch_items: largest count of `take`.
         clock: monotonic seconds.
 
     Raises:
@@ -49,7 +49,7 @@ class TrainingQueue(Generic[Item]):
         self._changed = threading.Condition()
 
     def offer(self, item: Item, size_bytes: int) -> bool:
-        """Append `item` unless the queue is full or closed; whether it was taken."""
+        """Append `item` unless the queue is full or closed; whether it was accepted."""
         with self._changed:
             if self._closed or self.full:
                 return False
@@ -59,7 +59,7 @@ class TrainingQueue(Generic[Item]):
             return True
 
     def take(self, count: int, *, timeout_s: float) -> list[Item]:
-        """The oldest `count` items, or [] when they are not there by the deadline or on close."""
+        """The oldest `count` items, or [] if there are fewer at the deadline or on close."""
         deadline = self._clock() + timeout_s
         with self._changed:
             while len(self._items) < count:
@@ -70,7 +70,7 @@ class TrainingQueue(Generic[Item]):
             return [self._pop() for _ in range(count)]
 
     def close(self) -> list[Item]:
-        """Refuse everything from now on; returns what was still waiting."""
+        """Refuse all further items; returns the waiting ones."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -83,14 +83,14 @@ class TrainingQueue(Generic[Item]):
 
     @property
     def full(self) -> bool:
-        """Whether nothing more would be taken now."""
+        """Whether `offer` would refuse an item now."""
         items = len(self._items)
         too_many_bytes = items >= self._batch_items and self._bytes >= self._max_bytes
         return items >= self._max_items or too_many_bytes
 
     @property
     def fill(self) -> float:
-        """How full it is, 0 to 1, by whichever bound is nearer."""
+        """Fill level, 0 to 1, of the bound that is nearer."""
         return min(1.0, max(len(self._items) / self._max_items, self._bytes / self._max_bytes))
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Whether an unroll makes sense: what the codec cannot know without the run's environment."""
+"""The check of an unroll against the run's environment, which the codec does not know."""
 
 from __future__ import annotations
 
@@ -9,22 +9,17 @@ import numpy as np
 from aclearn.errors import WireError
 from aclearn.types import Unroll, UnrollSpec
 
-#: A log-probability above 0 by rounding in float32.
+#: Rounding error of a log-probability in float32.
 _LOG_PROB_SLACK = 1e-5
-#: Largest size of a reward: the squares of sums of such rewards are finite in float32, so that one
-#: actor cannot spoil the batches that it shares with others.
+#: Largest magnitude of a reward: the squares of sums of such rewards are finite in float32, so that
+#: one actor cannot spoil a shared batch.
 _LARGEST_REWARD = 1e12
 
 
 def check_unroll(unroll: Unroll, spec: UnrollSpec) -> None:
-    """Raises when the arrays of an unroll do not fit each other or the run.
+    """Raise `WireError` "bad_unroll", naming the array, unless it fits `spec`.
 
-    Args:
-        unroll: a decoded unroll: numbers of dimensions are known to be right.
-        spec: what every unroll of the run has.
-
-    Raises:
-        WireError: with the reason "bad_unroll" and a detail that names the array.
+    `unroll` is decoded: its numbers of dimensions are right.
     """
     T, B = unroll.actions.shape
     if spec.length != T:
@@ -40,13 +35,13 @@ def check_unroll(unroll: Unroll, spec: UnrollSpec) -> None:
 
 
 def _check_arrays(unroll: Unroll, spec: UnrollSpec) -> None:
-    """Names, order, dtypes and shapes of the arrays, and that floats are finite."""
+    """Check names, order, dtypes and shapes of the arrays, and that floats are finite."""
     found, expected = dict(unroll.arrays()), _expected_arrays(unroll, spec)
     for name in expected:
         if name not in found:
             _refuse(f"{name}: missing")
     for name in found:
-        if name not in expected:  # a leaf's name is the sender's and not repeated
+        if name not in expected:  # a leaf's name comes from the peer and is not repeated
             _refuse(f"{name.partition('.')[0]}: an array that unrolls of this run do not have")
     if list(found) != list(expected):
         _refuse(f"observations: expected the order {', '.join(spec.env.observation)}")

@@ -11,18 +11,13 @@ from compress.graphs.policy_graph import PolicyGraph, Tensors, stored_as_float32
 
 
 class GraphNetwork(LayerNetwork):
-    """A policy graph in torch, with or without its value; factored layers are two modules.
+    """A policy graph in torch; factored layers are two modules.
 
-    Its parameters bear the names of `PolicyGraph.tensors` and hold nothing before `load`: to draw
-    random first weights took longer than to load real ones. int8 graphs have no module: they run
-    in ONNX Runtime.
-
-    Args:
-        graph: fp32, fp16 or bf16.
-        with_value: build the value's layers too.
+    Its parameters have the names of `PolicyGraph.tensors` and are uninitialised before `load`,
+    since drawing random weights took longer than loading real ones.
 
     Raises:
-        ValueError: an int8 graph.
+        ValueError: an int8 graph, which only ONNX Runtime computes.
     """
 
     def __init__(self, graph: PolicyGraph, *, with_value: bool = True) -> None:
@@ -39,7 +34,7 @@ class GraphNetwork(LayerNetwork):
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor | None]:
         """The distribution's parameters `[N, P]`, and values `[N]` where the network has them.
 
-        Under autocast too they have the digits that the weights are stored in.
+        Under autocast, too, both have the dtype of the stored weights.
         """
         given = self.outputs(observations)
         return given[self._policy], given[VALUE].squeeze(1) if VALUE in given else None

@@ -1,4 +1,4 @@
-"""int8 graphs in torch: what their integers say, to hold other runtimes' answers against."""
+"""int8 graphs in torch: a reference for the outputs of other runtimes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from compress.graphs.policy_graph import PolicyGraph, Tensors
 def integer_parameters(
     graph: PolicyGraph, tensors: Tensors, observations: NDArray[Any]
 ) -> NDArray[np.float64]:
-    """What an int8 graph gives, `[N, P]`: sums of integers without rounding, scales in float64.
+    """Outputs `[N, P]` of an int8 graph: exact sums of integers, scales in float64.
 
     Products of integers are sums below 2⁵³ in float64, hence exact. A runtime that multiplies
-    scales in float32 may round what lies on the edge between two steps to the other one.
+    scales in float32 may round a number between two steps to the other one.
 
     Args:
         graph: int8.
-        tensors: as `graph.tensors()` says.
+        tensors: by the names of `graph.tensors()`.
         observations: `[N, *shape]`.
     """
     given = {name: torch.from_numpy(np.array(t, np.float64)) for name, t in tensors.items()}
@@ -46,7 +46,7 @@ def integer_parameters(
 
 
 def _steps(x: Tensor, given: dict[str, Tensor], end: str) -> Tensor:
-    """How many steps above its zero point stand for x, of 0 to 255; a half goes to the even one."""
+    """Quantised steps of x relative to the zero point, rounded half to even."""
     zero = given[f"{end}_zero"]
     return (torch.round(x / given[f"{end}_scale"]) + zero).clamp(0, 255) - zero
 

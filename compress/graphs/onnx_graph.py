@@ -1,8 +1,7 @@
 """The ONNX graph of a policy, built by hand and without weights.
 
-Weights change every few seconds, the graph does not: it is built once and each policy version
-brings its tensors as external initialisers, which takes milliseconds where an export takes
-hundreds.
+The graph is built once; each policy version brings its tensors as external initialisers. That takes
+milliseconds, an export hundreds.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ _ONNX_TYPES = {
 def build_onnx(graph: PolicyGraph, *, tensors_as_inputs: bool = False) -> bytes:
     """A serialised ONNX model `observation [N, *shape] → parameters [N, P]` without its weights.
 
-    Every tensor that `onnx_tensors` lists is an initialiser that says "external", so a session can
-    only be made with all of them given; or, with `tensors_as_inputs`, an input of each call.
+    Every tensor of `onnx_tensors` is an external initialiser, which a session must be given; with
+    `tensors_as_inputs` it is an input of each call.
 
-    uint8 observations go in raw: an fp32 graph casts and scales them itself, an int8 graph computes
-    with them as they are. The value head is left out, since acting does not need it.
+    uint8 observations go in raw: an fp32 graph casts and scales them, an int8 graph computes with
+    them directly. The value head is left out, since acting does not need it.
 
     Raises:
-        ChainError: a layer is of a kind that `KINDS` has not.
+        ChainError: a layer's kind is not in `KINDS`.
     """
     if (reason := unknown_kind(graph)) is not None:
         raise ChainError(f"{graph.architecture.name}: {reason}")
@@ -83,7 +82,7 @@ def build_onnx(graph: PolicyGraph, *, tensors_as_inputs: bool = False) -> bytes:
 def onnx_tensors(graph: PolicyGraph) -> dict[str, TensorSpec]:
     """The tensors of a session of `build_onnx(graph)`.
 
-    ONNX Runtime computes fp16 and bf16 on a CPU in fp32 anyhow, so they are widened before.
+    fp16 and bf16 are widened before, since ONNX Runtime computes them in fp32 on a CPU.
     """
     specs = graph.tensors()
     if graph.precision == "int8":
@@ -92,11 +91,11 @@ def onnx_tensors(graph: PolicyGraph) -> dict[str, TensorSpec]:
 
 
 class _Nodes:
-    """The nodes of a graph in the making.
+    """The nodes of a graph under construction.
 
     Attributes:
-        names: what each layer gives, by its ONNX name.
-        scales: layers whose output is quantised → by which scale ("hidden.0.input").
+        names: ONNX name of each layer's output.
+        scales: layers whose output is quantised → its scale ("hidden.0.input").
     """
 
     def __init__(self, graph: PolicyGraph) -> None:
@@ -113,13 +112,13 @@ class _Nodes:
                 KINDS[layer.kind](self, layer, *map(self.as_float, layer.reads))
 
     def add(self, layer: Layer, operator: str, inputs: Sequence[str], **attributes: Any) -> None:
-        """The node that gives what the layer gives."""
+        """Add the node of a layer's output."""
         target = self._renamed.get(layer.name, layer.name)
         self.nodes.append(helper.make_node(operator, inputs, [target], **attributes))
         self.names[layer.name] = target
 
     def as_float(self, name: str) -> str:
-        """What a layer gives, in float."""
+        """The name of a layer's output in float."""
         if (scale := self.scales.pop(name, None)) is not None:
             inputs = [self.names[name], *_scale(scale)]
             self.names[name] = f"{name}.as_float"
@@ -127,7 +126,7 @@ class _Nodes:
         return self.names[name]
 
     def as_steps(self, name: str, scale: str) -> str:
-        """What a layer gives, quantised by a scale."""
+        """The name of a layer's output quantised by a scale."""
         if self.scales.get(name) == scale:
             return self.names[name]
         inputs = [self.as_float(name), *_scale(scale)]
@@ -174,11 +173,11 @@ KINDS: dict[str, Callable[..., None]] = {
     "tanh": lambda nodes, layer, x: nodes.add(layer, "Tanh", [x]),
     "add": lambda nodes, layer, x, y: nodes.add(layer, "Add", [x, y]),
 }
-"""By the layers' kinds: adds a layer's nodes, given the names of what it reads, in float."""
+"""Kind of a layer → function that adds its nodes, given the names of its float inputs."""
 
 
 def unknown_kind(graph: PolicyGraph) -> str | None:
-    """Why ONNX cannot compute the graph: a layer of a kind that `KINDS` has not; None if it can."""
+    """The reason why ONNX cannot compute the graph: an unknown layer kind; None if it can."""
     for layer in graph.layers():
         if layer.kind not in KINDS:
             return (
@@ -191,7 +190,7 @@ def unknown_kind(graph: PolicyGraph) -> str | None:
 def _quantised(nodes: _Nodes, layer: Layer) -> bool:
     """Add an int8 layer that computes in steps; False for one that computes in float.
 
-    What a product gives is quantised as `PolicyGraph.output_scales` says. tanh, sums and the
+    Outputs of products are quantised as `PolicyGraph.output_scales` says. tanh, sums and the
     graph's output are computed in float.
     """
     graph, read = nodes.graph, layer.reads[0]
@@ -246,7 +245,7 @@ def _external(name: str, spec: TensorSpec) -> onnx.TensorProto:
 
 
 def mark_external(tensor: onnx.TensorProto) -> None:
-    """Take the numbers of an initialiser out: they are given with the session."""
+    """Remove the numbers of an initialiser: they are given with the session."""
     for numbers in ("raw_data", "float_data", "int32_data"):
         tensor.ClearField(numbers)
     tensor.data_location = TensorProto.EXTERNAL

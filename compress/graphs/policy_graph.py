@@ -1,8 +1,8 @@
-"""Policy graphs: plain data that describes how a policy is computed.
+"""Policy graphs: plain data that describes the computation of a policy.
 
-An `Architecture` has the layers; a `PolicyGraph` adds what compression changes beside their widths.
-From it follow the names, shapes and dtypes of all tensors, so that an actor can check an artifact,
-and build what runs it, without torch.
+An `Architecture` has the layers; a `PolicyGraph` adds the changes of compression beside their
+widths. Names, shapes and dtypes of all tensors follow from it, so that an actor can check an
+artifact and build its executable without torch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16", "bf16", "int8")
 RUNTIMES: tuple[Runtime, ...] = ("torch", "torchscript", "onnx")
 #: Graphs whose layers and digests are kept.
 _GRAPHS_REMEMBERED = 64
-#: What a weight is stored as. bfloat16 is unknown to numpy: its 16 bits travel as uint16.
+#: Stored dtype of weights. numpy has no bfloat16: its 16 bits are stored as uint16.
 _STORED = {"fp32": "float32", "fp16": "float16", "bf16": "uint16"}
 
 
@@ -43,17 +43,17 @@ class TensorSpec(NamedTuple):
 
 @dataclass(frozen=True)
 class PolicyGraph:
-    """How a policy is computed: observations → the distribution's parameters.
+    """The computation of a policy: observations → the distribution's parameters.
 
     Attributes:
         architecture: widths, kernels, observations and actions.
         ranks: factored layers as (name, rank), in order of names: W ≈ up · down.
-        scale_folded: images are not divided by 255; the first layer's weights have it in them.
+        scale_folded: images are not divided by 255; the first layer's weights contain the factor.
         precision: of the stored tensors; int8 also computes in int8.
-        per_channel: int8 scales of the weights are one an output channel, not one a tensor.
+        per_channel: int8 weights have one scale per output channel, not one per tensor.
         reduced_range: int8 weights use 7 bits, for CPUs whose multiply-add saturates.
-        runtime: what executes it.
-        static: a link has made a static graph of it; nothing can change it any more.
+        runtime: executes the graph.
+        static: a link has made a static graph of it; no further link can change it.
     """
 
     architecture: Architecture
@@ -66,11 +66,7 @@ class PolicyGraph:
     static: bool = False
 
     def layers(self, *, with_value: bool = False) -> tuple[Layer, ...]:
-        """In order of execution; those of the policy alone, of which the last gives the output.
-
-        Args:
-            with_value: those of the value too.
-        """
+        """Layers in order of execution; the last one of the policy alone gives the parameters."""
         return _layers_of(self, with_value)
 
     def products(self, *, with_value: bool = False) -> tuple[Layer, ...]:
@@ -78,27 +74,24 @@ class PolicyGraph:
         return tuple(layer for layer in self.layers(with_value=with_value) if layer.is_product)
 
     def weight_shapes(self) -> dict[str, Shape]:
-        """The shape of each product's weight, by the layer's name; those of the value too."""
+        """The shape of each product's weight, by the layer's name; the value's included."""
         shapes = _shapes_of(self)
         return {
             layer.name: shapes[f"{layer.name}.weight"] for layer in self.products(with_value=True)
         }
 
     def output_scales(self) -> dict[str, str | None]:
-        """By which scale int8 quantises what each product gives.
+        """The scale by which int8 quantises each product's output.
 
-        "<reader>.input" where a product reads it, perhaps through a relu, which then is the clamp
-        at zero; "<layer>.output", its own, where something else reads what a convolution gives;
-        None where it stays in float: the output, and what tanh reads.
+        * "<reader>.input" where a product reads it, perhaps through a relu, which is then the clamp
+          at zero;
+        * "<layer>.output", its own, where another kind of layer reads a convolution's output;
+        * None where it stays in float: the graph's output, and inputs of tanh.
         """
         return _output_scales(self)
 
     def tensors(self, *, with_value: bool = False) -> dict[str, TensorSpec]:
-        """Every tensor's name, shape and dtype, in the order in which they travel.
-
-        Args:
-            with_value: also those of the value, which only fp32 graphs have.
-        """
+        """Every tensor's name, shape and dtype, in message order; only fp32 graphs have a value."""
         shapes, specs = _shapes_of(self), dict[str, TensorSpec]()
         for layer in self.products(with_value=with_value):
             weight, bias = f"{layer.name}.weight", f"{layer.name}.bias"
@@ -119,12 +112,12 @@ class PolicyGraph:
         return specs
 
     def has_output_scale(self, layer: Layer) -> bool:
-        """Whether int8 has a scale of a product's own for what it gives."""
+        """Whether a product's int8 output has a scale of its own."""
         return self.output_scales()[layer.name] == f"{layer.name}.output"
 
     @property
     def input_scale(self) -> float:
-        """What observations are multiplied with before the first layer."""
+        """Factor of observations before the first layer."""
         images = self.architecture.observation_dtype == "uint8"
         return 1.0 / 255.0 if images and not self.scale_folded else 1.0
 
@@ -134,10 +127,10 @@ class PolicyGraph:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PolicyGraph:
-        """The graph that `to_dict` described.
+        """The inverse of `to_dict`.
 
         Raises:
-            ValueError, TypeError, KeyError: it describes none.
+            ValueError, TypeError, KeyError: the data describe no graph.
         """
         graph = cls(
             **{
@@ -148,11 +141,11 @@ class PolicyGraph:
         )
         if graph.precision not in PRECISIONS or graph.runtime not in RUNTIMES:
             raise ValueError(f"unknown precision {graph.precision!r} or runtime {graph.runtime!r}")
-        hash(graph)  # a list somewhere inside: TypeError here, not where the graph is looked up
+        hash(graph)  # a list inside raises TypeError here, not where the graph is looked up
         return graph
 
     def digest(self) -> str:
-        """16 hexadecimal digits that differ when anything but the preset's name differs."""
+        """16 hexadecimal digits over everything but the preset's name."""
         return _digest_of(self)
 
     def with_architecture(self, architecture: Architecture) -> PolicyGraph:
@@ -160,7 +153,7 @@ class PolicyGraph:
         return replace(self, architecture=architecture)
 
 
-# Every version of a policy asks for these several times, and its graph stays the same.
+# Every version needs these several times, and its graph stays the same.
 @lru_cache(maxsize=_GRAPHS_REMEMBERED)
 def _digest_of(graph: PolicyGraph) -> str:
     data = graph.to_dict()
@@ -228,12 +221,12 @@ def check_tensors(graph: PolicyGraph, tensors: Tensors, *, with_value: bool = Fa
 
 def _is_finite(tensor: NDArray[Any]) -> bool:
     if tensor.dtype == np.float32:
-        # reads each number once, and is finite unless one of them is not or it overflows
+        # reads each number once; not finite if one of them is not, or if it overflows
         numbers = tensor.reshape(-1)
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(np.dot(numbers, numbers)):
                 return True
-    # both are NaN where anything is, and neither needs a temporary array of booleans
+    # both are NaN if any number is, and neither needs a temporary array of booleans
     return bool(np.isfinite(tensor.max()) and np.isfinite(tensor.min()))
 
 

@@ -15,26 +15,25 @@ from compress.graphs.policy_graph import PolicyGraph, Tensors
 Units = Mapping[str, NDArray[np.intp]]
 
 
-#: Kinds whose output has the units of what they read, each computed by itself.
+#: Kinds that compute each unit of their input by itself.
 _UNITWISE = ("scale", "max_pool", "flatten", "relu", "tanh")
 
 
 def sources(layers: Iterable[Layer]) -> dict[str, str | None]:
-    """The layer whose units each product reads, in order of execution; None for the observations.
+    """The layer whose units each product reads, in order of execution; None for observations.
 
-    Sums, and kinds that are unknown here, go by their own names: their units are none that a
-    product could lose. A dense layer after a convolution reads height × width numbers of each
-    filter, those of one filter side by side; so `weight.reshape(out, units, -1)` is by unit for
-    every kind of product.
+    Sums and unknown kinds stand under their own names: their units cannot be removed. A dense layer
+    after a convolution reads height × width adjacent numbers of each filter, so
+    `weight.reshape(out, units, -1)` is by unit for every kind of product.
     """
     return _walk(layers)[0]
 
 
 def unit_counts(layers: Iterable[Layer]) -> dict[str, int]:
-    """The products whose units may be removed, heads left out, and how many each has.
+    """The products whose units may be removed, heads left out, and their numbers of units.
 
-    What a sum reads is not among them: it ties units together, and what one block does not need
-    the next may. Those between the two products of a residual block are.
+    Inputs of a sum are left out: it ties units together, and the next block may need a unit that
+    this block does not. Units between the two products of a residual block are included.
     """
     layers = tuple(layers)
     tied = _walk(layers)[1]
@@ -46,7 +45,7 @@ def unit_counts(layers: Iterable[Layer]) -> dict[str, int]:
 
 
 def _walk(layers: Iterable[Layer]) -> tuple[dict[str, str | None], set[str | None]]:
-    """Whose units each product reads, and whose units something else than products needs whole."""
+    """Whose units each product reads, and whose units a layer other than a product needs whole."""
     gives: dict[str, str | None] = {OBSERVATION: None}
     found: dict[str, str | None] = {}
     tied: set[str | None] = set()
@@ -64,7 +63,7 @@ def _walk(layers: Iterable[Layer]) -> tuple[dict[str, str | None], set[str | Non
 
 
 def narrowed(architecture: Architecture, widths: Mapping[str, int]) -> Architecture:
-    """The same with other numbers of units, for the names of `unit_counts`."""
+    """The same with other numbers of units, by the names of `unit_counts`."""
     layers = (
         replace(layer, units=widths.get(layer.name, layer.units)) for layer in architecture.layers
     )
@@ -74,13 +73,7 @@ def narrowed(architecture: Architecture, widths: Mapping[str, int]) -> Architect
 def keep_units(
     architecture: Architecture, tensors: Tensors, kept: Units
 ) -> tuple[Architecture, dict[str, NDArray[np.float32]]]:
-    """The policy without the other units: a narrower architecture and its tensors.
-
-    Args:
-        architecture: of the policy.
-        tensors: by the names of `architecture.tensor_shapes()`.
-        kept: indices in rising order for every layer of `unit_counts`.
-    """
+    """A narrower architecture and its tensors; `kept` has ascending indices by layer."""
     counts = unit_counts(architecture.layers)
     small = narrowed(architecture, {name: len(indices) for name, indices in kept.items()})
     shapes = small.tensor_shapes()

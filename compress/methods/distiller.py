@@ -1,4 +1,4 @@
-"""Distillation: a student learns, from what actors visit, to act as the original policy does."""
+"""Distillation: a student learns to act like the original policy on visited observations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from compress.methods.student import DistillationData, Student
 
-#: How much more a new student may train in its first call: the first artifact is no random policy.
+#: A new student trains this many times longer in its first call: the first artifact must not be a
+#: random policy.
 _FIRST = 10
 #: Settings that `Student` has too.
 _TRAINING = {"learning_rate", "value_cost", "entropy_cost", "max_grad_norm"}
@@ -165,14 +166,14 @@ class Distiller(ConfiguredLink[DistillerSettings]):
         return PolicyGraph(student)
 
     def compress(self, policy: Policy, context: Context) -> Policy:
-        """The student after this version's steps, its value included.
+        """The student after this version's steps, with its value.
 
         Raises:
             NeedsObservations: there are none yet.
-            DivergedTraining: the training gave numbers that are not finite. The next call goes on
+            DivergedTraining: the training gave numbers that are not finite. The next call continues
                 from the last good student, with a new Adam and a new teacher.
-            DeadStudent: no step of this call could change more than its last layers. The next call
-                begins a new student.
+            DeadStudent: no step of this call could change more than the student's last layers. The
+                next call starts a new student.
         """
         started = context.clock()
         graph = self.plan(policy.graph)
@@ -227,15 +228,15 @@ class Distiller(ConfiguredLink[DistillerSettings]):
         return policy.become(graph, tensors)
 
     def gauges(self, memory: Mapping[str, Any]) -> dict[str, float]:
-        """The last version's mean loss and KL, the student's steps so far and those before it."""
+        """Loss and KL of the last version, steps of the student, and `deaths`."""
         names = ("loss", "kl", "steps", "deaths")
         return {name: float(memory[name]) for name in names if name in memory}
 
     def _distillation_data(
         self, most: int, context: Context, memory: dict[str, Any], rng: np.random.Generator
     ) -> DistillationData:
-        """The stored data, or new data of this version where they are due; `most` observations."""
-        # imported here, as below: to read and plan a chain needs no torch
+        """The stored data, or new data of at most `most` observations where they are due."""
+        # imported here, as below: reading and planning a chain needs no torch
         from compress.methods.student import DistillationData
 
         count = min(most, len(context.need_observations(self.id)))
@@ -251,7 +252,7 @@ class Distiller(ConfiguredLink[DistillerSettings]):
     def _start(
         self, graph: PolicyGraph, policy: Policy, context: Context, memory: Mapping[str, Any]
     ) -> Tensors:
-        """What a new student starts from: another than one that has died."""
+        """The first tensors of a new student; another seed after each death."""
         if self.settings.student is None:
             return policy.tensors
         from aclearn.policies.network import PolicyNetwork, tensors_of
@@ -271,7 +272,7 @@ class Distiller(ConfiguredLink[DistillerSettings]):
         return choose_amp(self.settings.amp, choose_device("cpu"))
 
     def _fall_back(self, graph: PolicyGraph, memory: dict[str, Any]) -> None:
-        """Back to the last good student, with a new Adam; without one, to none."""
+        """Restore the last good student with a new Adam, or forget it if there is none."""
         memory.pop("data", None)
         if memory["tensors"] is None:
             memory.pop("graph")

@@ -1,6 +1,6 @@
 """Graph fusion: linear steps beside a layer are folded into its weights.
 
-What is left to fuse, activations into products, the runtimes do when they load a graph.
+The runtimes fuse activations into products when they load a graph.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from compress.settings import ConfiguredLink, NoSettings
 
 
 class Fusion(ConfiguredLink[NoSettings]):
-    """Folds the division of images by 255 into the first weights, of the value's too.
+    """Folds the division of images by 255 into the first weights, the value's included.
 
     Policies on float32 observations stay as they are. For batch and input normalisation in a
     network of your own see `fold_batch_norm`, `fold_normalisation`, `fuse_module`. The folded

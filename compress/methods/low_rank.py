@@ -16,16 +16,16 @@ from compress.settings import ConfiguredLink
 
 Matrix = NDArray[np.float32]
 
-#: A basis that keeps less of W than the last SVD's did, by this share, is computed afresh.
+#: A basis that keeps this much less of ‖W‖² than the last SVD did is computed by an SVD again.
 _ENERGY_DROP = 0.01
-#: How far MᵀM may be from the identity: any number of it, where M counts as orthogonal; in its
-#: 1-norm, which bounds its eigenvalues, where Newton's steps converge, twice the digits in each.
+#: Distance of MᵀM from the identity: largest entry where M counts as orthogonal; 1-norm (a bound
+#: of the eigenvalues) within which Newton's steps converge quadratically.
 _ORTHOGONAL_WITHIN, _NEARLY_ORTHOGONAL, _MOST_POLAR_STEPS = 1e-5, 0.75, 8
 
 
 @dataclass
 class _Factored:
-    """A layer's column space: `basis` [m, rank] is orthonormal, `energy` the share it kept."""
+    """A layer's column space: `basis` [m, rank] is orthonormal, `energy` its share of ‖W‖²."""
 
     basis: Matrix
     energy: float
@@ -33,7 +33,7 @@ class _Factored:
 
 @dataclass
 class _State:
-    """What is remembered from version to version, for one graph."""
+    """State between versions, for one graph."""
 
     graph: str
     ranks: dict[str, int]
@@ -93,7 +93,7 @@ class LowRank(ConfiguredLink[LowRankSettings]):
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
         """The same graph with factored layers.
 
-        For a share the ranks are the largest that pay: the weights decide them.
+        With a share, the ranks are the largest that save multiplications; the weights decide them.
         """
         self.require_fp32(graph)
         if graph.ranks:
@@ -111,10 +111,10 @@ class LowRank(ConfiguredLink[LowRankSettings]):
         return _with_ranks(graph, ranks)
 
     def compress(self, policy: Policy, context: Context) -> Policy:
-        """The policy with factored layers; a value's own layers stay as they are.
+        """The policy with factored layers; layers of the value alone stay as they are.
 
-        So does a layer that pruning by all layers' weights has left too narrow for its rank to pay,
-        which was unknown when the chain was planned.
+        A layer that global pruning made too narrow for its rank also stays: its width was unknown
+        when the chain was planned.
         """
         state = self._state(policy, self._paying(self._most(policy.graph)), context)
         graph = _with_ranks(policy.graph, state.ranks)
@@ -132,13 +132,13 @@ class LowRank(ConfiguredLink[LowRankSettings]):
         return policy.become(graph, tensors)
 
     def _most(self, graph: PolicyGraph) -> dict[str, int]:
-        """The largest ranks that pay, of the wanted layers."""
+        """The largest ranks that save multiplications, by wanted layer."""
         return {
             name: largest_paying_rank(graph.weight_shapes()[name]) for name in self._wanted(graph)
         }
 
     def _paying(self, most: dict[str, int]) -> dict[str, int]:
-        """The ranks, for a share the largest that pay, of the layers where they do."""
+        """The ranks of the layers where they save multiplications."""
         least = self._rank or 1
         return {name: self._rank or rank for name, rank in most.items() if least <= rank}
 
@@ -164,7 +164,7 @@ class LowRank(ConfiguredLink[LowRankSettings]):
         return wanted
 
     def _state(self, policy: Policy, planned: dict[str, int], context: Context) -> _State:
-        """Ranks for this graph, decided where they are not known or due."""
+        """Ranks for this graph, decided where they are unknown or due."""
         memory = context.memory(self.state_key)
         digest = policy.graph.digest()
         known: _State | None = memory.get("state")
@@ -179,7 +179,7 @@ class LowRank(ConfiguredLink[LowRankSettings]):
         return known
 
     def _decide(self, policy: Policy, planned: dict[str, int]) -> dict[str, int]:
-        """The ranks that keep the wanted share, of the layers where they pay."""
+        """The ranks that keep the wanted share, where they save multiplications."""
         assert self._share is not None  # a given rank is not decided
         ranks = {}
         for name, largest in planned.items():
@@ -197,7 +197,7 @@ class LowRank(ConfiguredLink[LowRankSettings]):
         last = state.factored.get(name)
         scaled = _unit_scaled(weight)
         if last is not None and last.basis.shape[1] == rank:
-            # the step alone would turn it towards the singular vectors, version by version
+            # without it each version would turn the basis towards the singular vectors
             basis = turned_towards(improved_basis(scaled, last.basis), last.basis)
             if kept_energy(scaled, basis) >= last.energy - _ENERGY_DROP:
                 last.basis = basis
@@ -205,13 +205,13 @@ class LowRank(ConfiguredLink[LowRankSettings]):
         basis = best_basis(scaled, rank)
         if last is not None and last.basis.shape[1] == rank:
             basis = turned_towards(basis, last.basis)
-            context.breaks += 1  # the nearest one, but of another space
+            context.breaks += 1  # another space: later links measure again
         state.factored[name] = _Factored(basis, kept_energy(scaled, basis))
         return basis
 
 
 def largest_paying_rank(weight: tuple[int, ...]) -> int:
-    """The largest r for which m·r + r·n multiplications are fewer than m·n; 0 if none is."""
+    """The largest r with m·r + r·n < m·n multiplications; 0 if there is none."""
     rows, columns = weight[0], int(np.prod(weight[1:]))
     return (rows * columns - 1) // (rows + columns)
 
@@ -241,10 +241,10 @@ def turned_towards(basis: Matrix, other: Matrix) -> Matrix:
 
 
 def orthogonal_factor(matrix: Matrix) -> Matrix:
-    """The orthogonal matrix that is nearest to a square one: U Vᵀ of its U S Vᵀ.
+    """The orthogonal matrix nearest to a square one: U Vᵀ of its U S Vᵀ.
 
-    By Newton and Schulz where it is nearly orthogonal itself, as between two versions, which is
-    several times as fast as its singular values.
+    Newton-Schulz iteration where it is nearly orthogonal, as between two versions; that is several
+    times faster than the SVD.
     """
     identity, found = np.eye(len(matrix), dtype=np.float32), matrix
     for _ in range(_MOST_POLAR_STEPS):
@@ -266,7 +266,7 @@ def kept_energy(weight: Matrix, basis: Matrix) -> float:
 
 
 def _unit_scaled(weight: NDArray[Any]) -> Matrix:
-    """Divided by its largest number, so that squares neither overflow nor vanish."""
+    """Divided by its largest magnitude, so that squares neither overflow nor vanish."""
     largest = float(np.abs(weight).max(initial=0.0))
     scaled: Matrix = np.asarray(weight, np.float32)
     return scaled / np.float32(largest) if largest > 0.0 else scaled

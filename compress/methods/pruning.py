@@ -1,4 +1,4 @@
-"""Structured pruning: whole filters and hidden units go, what stays is a smaller dense network."""
+"""Structured pruning: whole filters and hidden units are removed; the rest is a dense network."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from compress.settings import ConfiguredLink
 
 @dataclass
 class _Choice:
-    """What is remembered from version to version.
+    """State between versions.
 
     Attributes:
-        graph: digest of the graph that it was made for.
-        generation: of the weights that it was made for.
-        kept: the units that each layer keeps; chosen again now and then.
+        graph: digest of the graph it belongs to.
+        generation: of the weights it was made for.
+        kept: the kept units of each layer.
         age: versions since they were chosen.
         changes: `reconstruction` for these units; None before there are observations.
         changes_age: versions since then.
-        seen: how many observations were drawn last; 0 before any were.
-        looks: how often they were drawn.
+        seen: number of observations drawn last; 0 before the first draw.
+        looks: number of draws.
     """
 
     graph: str
@@ -137,7 +137,7 @@ class Pruning(ConfiguredLink[PruningSettings]):
     def plan(self, graph: PolicyGraph) -> PolicyGraph:
         """The same graph with fewer filters and hidden units.
 
-        For the scope "global" the widths are an estimate: the weights decide them.
+        With the scope "global" the widths are an estimate: the weights decide them.
         """
         self.require_fp32(graph)
         if graph.ranks:
@@ -163,12 +163,11 @@ class Pruning(ConfiguredLink[PruningSettings]):
         return graph.with_architecture(narrowed(graph.architecture, self._widths.by_share(counts)))
 
     def compress(self, policy: Policy, context: Context) -> Policy:
-        """The policy without the units that matter least, its value included.
+        """The policy without its least important units, with its value.
 
         Raises:
-            NeedsObservations: importance goes by activations and there are none yet.
-            RefusedTensors: what decides about units, or corrects the layers that read them, is not
-                finite; nothing of that version is remembered.
+            NeedsObservations: importance is by activation and there are none yet.
+            RefusedTensors: scores or corrections are not finite; that version leaves no state.
         """
         self.plan(policy.graph)
         choice = self._choice(policy, context)
@@ -178,7 +177,7 @@ class Pruning(ConfiguredLink[PruningSettings]):
         return policy.become(policy.graph.with_architecture(small), pruned)
 
     def _choice(self, policy: Policy, context: Context) -> _Choice:
-        """What to keep of this version, and how to correct the rest; measured where that is due."""
+        """The units to keep and the corrections of this version, measured where that is due."""
         memory = context.memory(self.state_key)
         graph = policy.graph.digest()
         known: _Choice | None = memory.get("choice")
@@ -186,14 +185,13 @@ class Pruning(ConfiguredLink[PruningSettings]):
             known = None
         before = known
         available = 0 if context.observations is None else len(context.observations)
-        # a measurement on few observations is not kept until the next one is due
+        # a measurement on few observations is repeated early
         found = min(available, self.settings.observations)
         many_more = (known is not None and 0 < known.seen < found) and (
             found >= 2 * known.seen or found == self.settings.observations
         )
         by_activation = self.settings.importance == "activation"
-        # weights of a new generation are those of a checkpoint, or new ones, and may be far
-        # from those that the units were chosen for and the corrections measured on
+        # weights of a new generation may be far from those that the units were chosen for
         chosen = (
             known is None
             or known.age >= self.settings.reselect_every
@@ -223,7 +221,7 @@ class Pruning(ConfiguredLink[PruningSettings]):
             kept = {name: most_important(scores[name], widths[name]) for name in scores}
             known = _Choice(graph, policy.at.generation, kept)
         if measured:
-            # imported here: to read and plan a chain needs no torch
+            # imported here: reading and planning a chain needs no torch
             from compress.methods.reconstruction import reconstruction
 
             assert visited is not None
@@ -231,7 +229,7 @@ class Pruning(ConfiguredLink[PruningSettings]):
                 policy, known.kept, visited, ridge=self.settings.ridge, rng=rng
             )
             known.changes_age = 0
-        # from here on nothing is refused: what was seen in vain must leave no trace
+        # state is written only here, after everything that can raise
         if before is not None and any(
             not np.array_equal(units, before.kept[name]) for name, units in known.kept.items()
         ):
@@ -250,9 +248,9 @@ class Pruning(ConfiguredLink[PruningSettings]):
         else:
             assert visited is not None  # drawn whenever units are chosen
             given = activations(policy, visited)
-            with np.errstate(invalid="ignore"):  # ∞ − ∞ is one of the scores that are refused
+            with np.errstate(invalid="ignore"):  # ∞ − ∞ is refused below
                 scores = influences(policy, given, compensated=self.settings.compensate)
         for name, values in scores.items():
             if not np.isfinite(values).all():
-                raise RefusedTensors(f"{self.id}: how important units of {name} are is not finite")
+                raise RefusedTensors(f"{self.id}: the importance of units of {name} is not finite")
         return scores

@@ -1,4 +1,4 @@
-"""Quantisation: int8 that computes in int8, fp16 and bf16 that halve what travels."""
+"""Quantisation: int8 computes in int8; fp16 and bf16 halve the transferred bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Range = tuple[float, float]
 
 #: Largest bias in steps of s_in · s_w; the other half of an int32 is for the sum of products.
 _BIAS_MAX = 2**30
-#: Weights that are rounded at a time: what stays in the second-level cache.
+#: Weights that are rounded at a time: they fit into the second-level cache.
 _BLOCK = 131_072
 
 
@@ -91,10 +91,10 @@ class Quantizer(ConfiguredLink[QuantizerSettings]):
         )
 
     def compress(self, policy: Policy, context: Context) -> Policy:
-        """The quantised policy; the value is left out, since acting does not need it.
+        """The quantised policy without the value, since acting does not need it.
 
         Raises:
-            NeedsObservations: int8 has to be calibrated and there are none yet.
+            NeedsObservations: int8 must be calibrated and there are none yet.
             RefusedTensors: int8 of weights or activations that are not finite.
         """
         graph = self.plan(policy.graph)
@@ -114,7 +114,7 @@ class Quantizer(ConfiguredLink[QuantizerSettings]):
             observations = context.sample(self.id, self.settings.calibration_observations, rng)
             memory["ranges"] = activation_ranges(policy, observations)
             memory["calibrations"] = memory.get("calibrations", 0) + 1
-            # after 1, 2, 4, 8, … versions, until that is the regular pace
+            # after 1, 2, 4, 8, … versions, up to the regular interval
             memory["next"] = version + min(version, self.settings.calibrate_every)
         memory["numbers"], memory["version"] = numbers, version
         ranges: dict[str, Range] = memory["ranges"]
@@ -122,14 +122,14 @@ class Quantizer(ConfiguredLink[QuantizerSettings]):
 
 
 def activation_ranges(policy: Policy, observations: NDArray[Any]) -> dict[str, Range]:
-    """Least and largest number that enters each layer of an fp32 policy, by the layer's name.
+    """Smallest and largest input of each layer of an fp32 policy, by the layer's name.
 
-    And, as `<name>.output`, that a product gives whose output has a scale of its own.
+    `<name>.output` has the range of a product's output where that has its own scale.
 
     Raises:
         RefusedTensors: they are not finite.
     """
-    # imported here: to read and plan a chain needs no torch
+    # imported here: reading and planning a chain needs no torch
     import torch
 
     from compress.graphs.graph_network import GraphNetwork
@@ -146,8 +146,8 @@ def activation_ranges(policy: Policy, observations: NDArray[Any]) -> dict[str, R
         for name, numbers in measured.items():
             least, largest = map(float, torch.aminmax(numbers))
             if not np.isfinite((least, largest)).all():
-                verb = "enters" if name == layer.name else "leaves"
-                raise RefusedTensors(f"int8: what {verb} {layer.name} is not finite")
+                side = "input" if name == layer.name else "output"
+                raise RefusedTensors(f"int8: the {side} of {layer.name} is not finite")
             ranges[name] = least, largest
     return ranges
 
@@ -155,7 +155,7 @@ def activation_ranges(policy: Policy, observations: NDArray[Any]) -> dict[str, R
 def int8_tensors(
     graph: PolicyGraph, tensors: Any, ranges: dict[str, Range]
 ) -> dict[str, NDArray[Any]]:
-    """All tensors of an int8 graph from fp32 weights and what `activation_ranges` measured.
+    """All tensors of an int8 graph, from fp32 weights and the ranges of `activation_ranges`.
 
     Raises:
         RefusedTensors: weights that are not finite, which rounding would hide.
@@ -194,7 +194,7 @@ def int8_tensors(
 
 
 def activation_scale(values: Range) -> tuple[np.float32, int]:
-    """Scale and uint8 zero point of numbers in a range; 0 is represented exactly."""
+    """Scale and uint8 zero point of a range; 0 is represented exactly."""
     least, largest = min(values[0], 0.0), max(values[1], 0.0)
     scale = np.float32((largest - least) / 255.0)
     if not scale > 0.0:
@@ -205,10 +205,10 @@ def activation_scale(values: Range) -> tuple[np.float32, int]:
 def _weight_scale(
     weight: NDArray[np.float32], bias: NDArray[np.float64], most: int, *, per_channel: bool
 ) -> NDArray[np.float32]:
-    """max|w| / most, of the tensor or of each output channel.
+    """max|w| / most, of the tensor or of each output channel; 1 where that is 0.
 
-    Larger where the bias (in units of the input's scale) would not fit into an int32 otherwise: in
-    a nearly dead channel it is all there is. 1 where both are 0.
+    Larger where the bias (in units of the input's scale) would not fit into an int32, as in a
+    nearly dead channel.
     """
     axes = tuple(range(1, weight.ndim)) if per_channel else None
     # two passes without the temporary array that an absolute value would be
@@ -220,10 +220,10 @@ def _weight_scale(
 
 
 def quantise_weight(weight: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.int8]:
-    """Q = round(w / s) to even, as int8; `scale` is one number or one an output channel."""
+    """Q = round(w / s) to even, as int8; `scale` is one number or one per output channel."""
     result = np.empty(weight.shape, np.int8)
     rows, out = weight.reshape(len(weight), -1), result.reshape(len(weight), -1)
-    # a few rows at a time: whole arrays of intermediate floats would go through memory twice
+    # a few rows at a time: whole intermediate arrays would pass through memory twice
     step = max(1, _BLOCK // max(1, rows.shape[1]))
     column = scale.reshape(-1, 1) if scale.ndim else scale
     room = np.empty((step, rows.shape[1]), np.float32)
@@ -237,14 +237,14 @@ def quantise_weight(weight: NDArray[np.float32], scale: NDArray[np.float32]) -> 
 
 
 def to_float16(tensor: NDArray[np.float32]) -> NDArray[np.float16]:
-    """As float16; numbers outside of its range become its largest, infinite ones stay infinite."""
+    """As float16; numbers outside its range become its largest, infinite ones stay infinite."""
     largest = np.finfo(np.float16).max
     clipped = np.clip(tensor, -largest, largest)
     return np.where(np.isinf(tensor), tensor, clipped).astype(np.float16)
 
 
 def to_bfloat16(tensor: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """The upper 16 bits of each number, rounded to even: bfloat16, which numpy does not know."""
+    """The upper 16 bits of each number, rounded to even: bfloat16, which numpy does not have."""
     bits = np.ascontiguousarray(tensor, np.float32).reshape(tensor.shape).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> 16
     # just below infinity: rounding up must not make it infinite
@@ -258,5 +258,5 @@ def has_vnni() -> bool:
     if not info.exists():
         return False
     flags = next((line for line in info.read_text().splitlines() if line.startswith("flags")), "")
-    # ARM kernels do not saturate; its line is called Features and has no flags
+    # ARM kernels do not saturate; ARM's line is called Features
     return not flags or "vnni" in flags

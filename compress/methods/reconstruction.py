@@ -1,4 +1,4 @@
-"""What the units that stay can say of those that go: corrections of the layers that read them."""
+"""Ridge-regression compensation for pruned units."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from compress.policy import Policy
 #: Positions of all observations together from which a convolution is fitted: several for each of
 #: its few hundred inputs.
 _MOST_ROWS = 6000
-#: Share of a layer's mean square input below which its variance counts as that: less is rounding.
+#: Least variance of a layer's inputs as a share of their mean square: less is rounding.
 _LEAST_VARIANCE = 1e-6
 
 
@@ -30,23 +30,23 @@ def reconstruction(
     ridge: float,
     rng: np.random.Generator,
 ) -> dict[str, NDArray[np.float32]]:
-    """What to add to the tensors of `keep_units` so that the narrow policy computes as the whole.
+    """Corrections of the tensors of `keep_units` that bring the narrow policy near the whole one.
 
-    Each layer that reads units of which some went is fitted, by least squares, to what it computes
-    in the whole policy. It reads what the narrow policy gives it, the corrections before it
-    included, so that errors do not add up from layer to layer (He, Zhang and Sun 2017, "Channel
-    Pruning for Accelerating Very Deep Neural Networks", §3). The fit is of the change, not of the
-    weights: where observations say nothing the weights stay.
+    Each layer that reads removed units is fitted, by least squares, to its outputs in the whole
+    policy. Its inputs are those of the narrow policy, earlier corrections included, so that errors
+    do not add up over layers (He, Zhang and Sun 2017, "Channel Pruning for Accelerating Very Deep
+    Neural Networks", §3). The ridge penalises the change, so weights stay where observations do not
+    determine them.
 
     Args:
         policy: the whole one: fp32, not factored, with its value.
         kept: as for `keep_units`.
         observations: `[N, *shape]`, visited ones.
-        ridge: what a change of the weights costs, in mean variances of what the layer reads.
+        ridge: penalty of a change of the weights, in mean variances of the layer's inputs.
         rng: draws the positions of convolutions.
 
     Raises:
-        RefusedTensors: they are not finite: finite weights may give numbers that are not.
+        RefusedTensors: activations are not finite.
     """
     graph = policy.graph
     counts = unit_counts(graph.architecture.layers)
@@ -87,7 +87,7 @@ def _correct(
         missing = given - (read @ weight.flatten(1).T + bias)
         by_weight, by_bias = _fit(read, missing, ridge)
         if not (by_weight.isfinite().all() and by_bias.isfinite().all()):
-            raise RefusedTensors(f"prune: what {layer} reads or gives is not finite")
+            raise RefusedTensors(f"prune: the input or output of {layer} is not finite")
         weight += by_weight.reshape(weight.shape)
         bias += by_bias
         changes[f"{layer}.weight"] = by_weight.reshape(weight.shape).numpy()
@@ -99,12 +99,12 @@ def _correct(
 def _some_rows(
     module: nn.Conv2d, read: Tensor, given: Tensor, rng: np.random.Generator
 ) -> tuple[Tensor, Tensor]:
-    """What a convolution reads `[n, F]` and gives `[n, out]` at some positions of all images."""
+    """A convolution's inputs `[n, F]` and outputs `[n, out]` at some positions of all images."""
     padding = module.padding
     assert not isinstance(padding, str)  # layers count their zeros
     patches = nn.functional.pad(read, (padding[1], padding[1], padding[0], padding[0]))
     for axis in (0, 1):
-        # a view: to copy all patches of all images takes hundreds of MB
+        # a view: copies of all patches take hundreds of MB
         patches = patches.unfold(2 + axis, module.kernel_size[axis], module.stride[axis])
     images, _, height, width = given.shape
     count = images * height * width
@@ -119,9 +119,9 @@ def _fit(read: Tensor, missing: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
     """Ridge regression with an intercept: weights `[out, F]` and biases `[out]`.
 
     Args:
-        read: `[n, F]`.
-        missing: `[n, out]`.
-        ridge: in mean variances of what is read, summed over n.
+        read: inputs `[n, F]`.
+        missing: differences to fit `[n, out]`.
+        ridge: in mean variances of the inputs, summed over n.
     """
     squares = float(read.square().sum())
     mean, mean_missing = read.mean(0), missing.mean(0)

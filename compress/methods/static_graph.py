@@ -32,7 +32,7 @@ class _StaticGraph(ConfiguredLink[NoSettings]):
 
 
 class ONNX(_StaticGraph):
-    """A graph for ONNX Runtime, built once; each version brings its tensors (`build_onnx`)."""
+    """A graph for ONNX Runtime, built once; each version has its own tensors (`build_onnx`)."""
 
     name = runtime = "onnx"
 
@@ -46,7 +46,7 @@ class ONNX(_StaticGraph):
 class TorchScript(_StaticGraph):
     """A traced and frozen TorchScript graph.
 
-    PyTorch has deprecated TorchScript, and each new version is frozen again: prefer `ONNX`.
+    PyTorch has deprecated TorchScript, and each version is frozen again: prefer `ONNX`.
     """
 
     name = runtime = "torchscript"

@@ -1,4 +1,4 @@
-"""What distillation minimises, and the student that it trains."""
+"""The distillation loss, its data, and the student that it trains."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from compress.graphs.policy_graph import PolicyGraph, Tensors
 
 
 class DistillationLoss(NamedTuple):
-    """Means over the batch; `total` is what to differentiate, the rest is detached."""
+    """Means over the batch; only `total` has a gradient."""
 
     total: Tensor
     kl: Tensor
@@ -56,7 +56,7 @@ def distillation_loss(
 
 
 def one_signed_layers(graph: PolicyGraph) -> list[str]:
-    """Names of the hidden products that read nothing negative: pixels, or what passed a ReLU."""
+    """Names of the hidden products with non-negative inputs: pixels, or outputs of a ReLU."""
     signed = {OBSERVATION: graph.architecture.observation_dtype != "uint8"}
     names = []
     for layer in graph.layers(with_value=True):
@@ -69,10 +69,10 @@ def one_signed_layers(graph: PolicyGraph) -> list[str]:
 
 
 class DistillationData:
-    """Observations and a teacher's answers, computed once each when first needed.
+    """Observations and a teacher's outputs, computed once each when first needed.
 
     Args:
-        observations: `[N, *shape]`; must not change as long as these data are used.
+        observations: `[N, *shape]`; must not change while these data are used.
         teacher: gives parameters and values.
         amp_dtype: torch.bfloat16 for autocast of the teacher, None for fp32.
     """
@@ -89,7 +89,7 @@ class DistillationData:
         return len(self._observations)
 
     def parts(self, size: int, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Parts of `size`, or of all where there are fewer, for ever; none twice in a pass."""
+        """Endless batches of `size`, at most of all observations; each pass is a permutation."""
         size = min(size, len(self))
         while True:
             order = rng.permutation(len(self))
@@ -123,29 +123,28 @@ class DistillationData:
 class Student:
     """A policy graph in training, with its Adam (Kingma & Ba 2015), on the CPU.
 
-    Two things keep a student's ReLUs alive. Where inputs have one sign, what all weights of a unit
-    do together moves it in all states alike, and Adam's steps, as large for small gradients as for
-    large ones, add up in that direction until the unit is zero everywhere, and learns no more:
-    there gradients are centred (Yong et al. 2020, Gradient Centralization, eq. 1). And a teacher
-    whose values rise or fall as a whole is followed by the value's bias at once, not by all weights
-    little by little.
+    Two measures keep a student's ReLUs alive. Where inputs have one sign, a common change of all
+    weights of a unit moves its output alike in all states. Adam's normalised steps add up in that
+    direction until the unit is zero everywhere and its gradient vanishes. Gradients are centred
+    there (Yong et al. 2020, Gradient Centralization, eq. 1). And when the teacher's values rise or
+    fall as a whole, the student's value bias follows at once, instead of all weights step by step.
 
     Args:
         graph: fp32.
-        tensors: to start from, those of the value included; copied.
+        tensors: first tensors, those of the value included; copied.
         learning_rate: of Adam.
         value_cost: see `distillation_loss`.
         entropy_cost: see `distillation_loss`.
         max_grad_norm: Euclidean norm that gradients are scaled down to.
-        amp_dtype: torch.bfloat16 for autocast, None for fp32. Weights, loss and Adam are float32
-            in any case.
+        amp_dtype: torch.bfloat16 for autocast, None for fp32. Weights, loss and Adam are float32 in
+            any case.
 
     Attributes:
         network: the student itself.
         optimiser: its Adam.
-        alive: whether the last step's gradient reached the first layer, or could not, since there
-            was none or all observations were one; while False, observations make no difference to
-            the student, and never will.
+        alive: whether the last step's gradient reached the first layer, or there was no gradient or
+            only one distinct observation. While False, the outputs do not depend on the
+            observations, and training cannot change that.
     """
 
     def __init__(
@@ -183,12 +182,8 @@ class Student:
     ) -> DistillationLoss:
         """One step of Adam on a part of the data (`DistillationData.part`).
 
-        Args:
-            x: observations `[N, *shape]`.
-            teacher_parameters: `[N, P]`, the teacher's.
-            teacher_values: `[N]`.
-            renewed: the teacher is another than in the step before, if there was one; its mean
-                value on these observations becomes the student's first.
+        With `renewed` (the first step, or another teacher than in the last one) the teacher's mean
+        value on these observations is added to the student's value bias.
 
         Raises:
             DivergedTraining: loss or gradient is not finite; the weights stay as they were.
@@ -208,7 +203,7 @@ class Student:
         )
         self.optimiser.zero_grad(set_to_none=True)
         loss.total.backward()  # type: ignore[no-untyped-call]
-        # where nothing differs, as in black screens, all units may be zero and still learn later
+        # on equal observations, such as black screens, all units may be zero and still learn later
         reached = bool(_gradient(self._first).any()) or not bool((x != x[:1]).any())
         for weight in self._centred:
             gradient = _gradient(weight)
@@ -226,7 +221,7 @@ class Student:
         return loss
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
-        """Copies of all weights, by the names and in the order of the graph."""
+        """Copies of all weights, in the graph's names and order."""
         weights = tensors_of(self.network)
         return {name: weights[name] for name in self._graph.tensors(with_value=True)}
 

@@ -1,4 +1,4 @@
-"""How much a policy needs its filters and hidden units."""
+"""Importance of filters and hidden units."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def magnitudes(policy: Policy) -> Scores:
     for name, count in unit_counts(policy.graph.architecture.layers).items():
         rows = policy.tensors[f"{name}.weight"].reshape(count, -1).astype(np.float64)
         if reads[name] is None and policy.graph.scale_folded:
-            rows *= 255.0  # as they were beside the bias before `fuse`
+            rows *= 255.0  # the scale before `fuse`, which the bias has
         bias = policy.tensors[f"{name}.bias"].astype(np.float64)
         scores[name] = np.sqrt(np.sum(rows**2, axis=1) + bias**2)
     return scores
@@ -30,17 +30,16 @@ def magnitudes(policy: Policy) -> Scores:
 def influences(policy: Policy, given: Activations, *, compensated: bool) -> Scores:
     """Each unit's root mean square activation times its outgoing weights' L2 norm, by layer.
 
-    Where the next layer reads one number of each unit it is, squared, the square error that this
-    layer makes without the unit, which the fit of `reconstruction` counts as well; of a filter,
-    whose positions may make up for each other there, it is what they would make if they did not.
-    Units that matter in few states count more so than by their mean absolute activation. What acts
-    is the policy: of a unit that the value reads too, only the policy's weights count.
+    Where the next layer reads one number of each unit, its square is that layer's square error
+    without the unit, as in the fit of `reconstruction`. For a filter it is the error if the
+    positions did not compensate each other. Units that matter in few states count more than with
+    the mean absolute activation. Of a unit that the value reads too, only the policy's weights
+    count.
 
     Args:
-        policy: of which the activations are.
+        policy: fp32, not factored.
         given: activations `[N, units, positions]` by layer.
-        compensated: the next bias will get the mean back (`compensated_biases`), so that only the
-            deviation from it is lost.
+        compensated: the next bias will absorb the mean, so only deviations from it count.
     """
     reads = sources(policy.graph.architecture.layers)
     scores: Scores = {}
@@ -58,7 +57,7 @@ def influences(policy: Policy, given: Activations, *, compensated: bool) -> Scor
 
 
 def most_important(scores: NDArray[np.float64], count: int) -> NDArray[np.intp]:
-    """Indices of the `count` largest scores in rising order; of equal ones the first."""
+    """Ascending indices of the `count` largest scores; of equal ones the first."""
     return np.sort(np.argsort(-scores, kind="stable")[:count])
 
 
@@ -66,13 +65,8 @@ Activations = Mapping[str, NDArray[np.floating[Any]]]
 
 
 def activations(policy: Policy, observations: NDArray[Any]) -> dict[str, NDArray[np.float32]]:
-    """What the units of each layer of `unit_counts` give: `[N, units, positions]`.
-
-    Args:
-        policy: fp32, not factored, with its value.
-        observations: `[N, *shape]`.
-    """
-    # imported here: to read and plan a chain needs no torch
+    """Activations `[N, units, positions]` of each layer of `unit_counts` in an fp32 policy."""
+    # imported here: reading and planning a chain needs no torch
     import torch
 
     from compress.graphs.graph_network import GraphNetwork

@@ -1,4 +1,4 @@
-"""How many filters and hidden units a pruned policy keeps in each layer."""
+"""Widths of a pruned policy: how many filters and hidden units each layer keeps."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from dataclasses import dataclass
 
 from compress.methods.unit_importance import Scores
 
-#: Share of a layer's units that a ranking over all layers leaves at least.
+#: Least share of units that each layer keeps in a ranking over all layers.
 _LEAST_SHARE = 0.1
 
 
 @dataclass(frozen=True)
 class Widths:
-    """The rule by which layers lose units.
+    """The rule for how many units layers lose.
 
     Attributes:
-        sparsity: share of its units that a layer loses, or all layers together, more than 0 and
-            less than 1.
+        sparsity: share of units that each layer loses, or all layers together, in (0, 1).
         per_layer: other shares for layers by name or by kind, 0 ≤ share < 1. A layer of the value's
-            own tower goes by its counterpart's.
-        ranked: units of all layers that have no share of their own are ranked together.
+            own tower follows its counterpart.
+        ranked: units of all layers without a share of their own are ranked together.
         round_to: widths are rounded up to multiples of this (`kept_width`).
     """
 
@@ -31,7 +30,7 @@ class Widths:
     round_to: int
 
     def by_share(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """Units that each layer keeps of its count when each loses its share."""
+        """Kept units of each layer when each loses its share of `counts`."""
         widths = {}
         for name, count in counts.items():
             layer = name.removeprefix("value_")
@@ -41,7 +40,7 @@ class Widths:
         return widths
 
     def of_scores(self, scores: Scores) -> dict[str, int]:
-        """Units that each layer keeps, given how important each of its units is."""
+        """Kept units of each layer, given the importance of each unit."""
         widths = self.by_share({name: len(values) for name, values in scores.items()})
         if not self.ranked:
             return widths
@@ -59,12 +58,11 @@ class Widths:
     def settled(
         self, before: Mapping[str, int], widths: Mapping[str, int], counts: Mapping[str, int]
     ) -> dict[str, int]:
-        """The widths before, where no other one is further away than rounding takes it.
+        """The widths before, unless one of the new ones differs by more than its rounding step.
 
-        With another graph the links behind begin from the start, a student from random weights:
-        no layer at the edge of a multiple may go to and fro. Rounding goes up, so
-        that of two widths the larger one may be a unit away from the smaller, and as far as its
-        step from what was asked.
+        With another graph, later links start again, a student from random weights. A layer near a
+        multiple must not alternate between two widths. Rounding goes up, so the larger of two
+        widths may exceed the smaller by up to its step.
         """
 
         def near(name: str) -> bool:
@@ -75,13 +73,13 @@ class Widths:
 
 
 def removed_count(count: int, sparsity: float) -> int:
-    """How many of `count` units a share is, rounded down; one at least stays."""
+    """Units to remove of `count`, rounded down; at least one stays."""
     # 0.29 · 100 is 28.999999999999996
     return min(count - 1, math.floor(count * sparsity + 1e-9))
 
 
 def kept_width(count: int, removed: int, round_to: int) -> int:
-    """A width that removes `removed` of `count` units at most, a round one where there is one."""
+    """A width that removes at most `removed` of `count` units, a rounded one where there is one."""
     kept = count - removed
     step = round_to
     while step > 1 and removed:
@@ -93,10 +91,7 @@ def kept_width(count: int, removed: int, round_to: int) -> int:
 
 
 def rounding_of(width: int, count: int, round_to: int) -> int:
-    """What `kept_width` has rounded to multiples of to get this width of `count` units.
-
-    Before it was rounded up the width may have been less, by less than that.
-    """
+    """The multiple that `kept_width` rounded up to for this width of `count` units."""
     step = round_to
     while step > 1 and (width == count or width % step):
         step //= 2
@@ -106,8 +101,7 @@ def rounding_of(width: int, count: int, round_to: int) -> int:
 def globally_removed(scores: Scores, sparsity: float) -> dict[str, int]:
     """How many units each layer loses when those of all layers are ranked together.
 
-    Importance counts in means of the unit's layer: layers differ in scale, and what matters is
-    which units their own layer could best do without.
+    Importance is divided by the mean of the unit's layer, since layers differ in scale.
     """
     total = sum(len(values) for values in scores.values())
     ranking = []

@@ -1,4 +1,4 @@
-"""Your own modules as self-contained ONNX models, by torch's exporter, checked against torch."""
+"""Torch modules of the user's own as self-contained ONNX models, checked against torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from compress.errors import ChainError
 
-#: Rows that the second run has more than the first, so that a batch size that was frozen is found.
+#: Additional rows of the second run, which finds a frozen batch size.
 _MORE_ROWS = 2
 
 
@@ -31,12 +31,12 @@ def export_module(
 ) -> bytes:
     """A serialised ONNX model of `module`, whose outputs have been compared with torch's.
 
-    The first dimension of every input and output stays free. Compared are the example and a batch
-    of another size, so that what the exporter froze is found here and not in an actor. For policies
-    that `aclearn` builds itself there is `export_onnx`.
+    The first dimension of every input and output stays free. The comparison uses the example and a
+    batch of another size, so that a frozen batch size is found here and not in an actor. For
+    policies of `aclearn` there is `export_onnx`.
 
     Args:
-        module: run in evaluation mode; stays as it is.
+        module: run in evaluation mode; stays unchanged.
         example: its inputs, each `[N, …]` with one N.
         inputs: names of the inputs; "observation" for a single one, else "input_0", …
         outputs: names of the outputs; "parameters" for a single one, else "output_0", …
@@ -44,8 +44,8 @@ def export_module(
         tolerance: largest difference to torch, relative to the largest output.
 
     Raises:
-        ChainError: the example has no rows, it cannot be exported, or the model computes something
-            else, or NaN.
+        ChainError: the example has no rows, the export fails, or the model's outputs differ or are
+            NaN.
     """
     given = example if isinstance(example, tuple) else (example,)
     _check_rows(module, given)
@@ -70,7 +70,7 @@ def export_module(
                 dynamic_axes={name: {0: "n"} for name in (*names_in, *names_out)},
             )
     except Exception as error:
-        # the exporter has errors of its own for each thing that it does not know
+        # the exporter has no common error class
         raise ChainError(f"{type(module).__name__}: torch cannot export it: {error}") from error
     model = buffer.getvalue()
     _check(model, module, given, names_in, tolerance)
@@ -117,14 +117,14 @@ def _check_rows(module: nn.Module, given: tuple[Tensor, ...]) -> None:
 
 
 def _is_near(found: NDArray[Any], reference: NDArray[np.float32], tolerance: float) -> bool:
-    """Whether every number is, relative to the largest; infinite ones must be equal, NaN is not."""
+    """Compare relative to the largest output; infinite numbers must be equal, NaN never is."""
     if found.shape != reference.shape:
         return False
     finite = np.isfinite(reference)
     largest = float(np.abs(reference[finite]).max(initial=1.0))
     equal = np.array_equal(found[~finite], reference[~finite])
     difference = float(np.abs(found[finite] - reference[finite]).max(initial=0.0))
-    # not as `difference > …`: NaN is no small difference
+    # not `difference > …`, which is False for NaN
     return equal and difference <= tolerance * largest
 
 

@@ -24,7 +24,7 @@ def fold_batch_norm(
     beta: Array | None = None,
     eps: float = 1e-5,
 ) -> tuple[Array, Array]:
-    """Weights and biases of a layer that does what the layer and a batch normalisation after it do.
+    """Weight and bias of one layer that replaces a layer and the batch normalisation after it.
 
     γ (W x + b − μ) / √(σ² + ε) + β, with the running statistics (Ioffe & Szegedy 2015, §3.1).
 
@@ -58,15 +58,15 @@ def fold_batch_norm(
 def fold_normalisation(
     weight: Array, bias: Array | None, mean: Array | float, std: Array | float
 ) -> tuple[Array, Array]:
-    """Weights and biases of a layer that does what a normaliser of its inputs and the layer do.
+    """Weight and bias of one layer that replaces a normaliser and the layer after it.
 
-    W ((x − m) / s) + b. For a convolution that holds without padding only: padded zeros come after
-    the normaliser, and would have to be −m / s before it.
+    W ((x − m) / s) + b. For a convolution this holds without padding only: padded zeros come after
+    the normaliser.
 
     Args:
         weight: `(out, in)` or `(out, in, k, k)`.
         bias: `(out,)`; None for a layer without.
-        mean: m, one number or one an input (channel).
+        mean: m, one number or one per input (channel).
         std: s, likewise.
 
     Returns:
@@ -88,15 +88,15 @@ def fold_normalisation(
 
 
 def fuse_module(module: nn.Module, example: Any = None) -> fx.GraphModule:
-    """A copy of your own module in which batch normalisations are folded into what is before them.
+    """A copy of a module of your own with batch normalisations folded into the layers before them.
 
     Pairs of Conv1d, Conv2d, Conv3d and the BatchNorm of the same rank are folded, and pairs of
-    Linear and BatchNorm1d, which must see `[N, features]`. A pair stays as it is where something
-    else reads in between, where a module is called twice or has hooks, and where a normalisation
-    has no running statistics.
+    Linear and BatchNorm1d, which must see `[N, features]`. A pair stays where another module reads
+    in between, where a module is called twice or has hooks, and where a normalisation has no
+    running statistics.
 
     Args:
-        module: in evaluation mode, and such that `torch.fx` can trace it.
+        module: in evaluation mode, and traceable by `torch.fx`.
         example: an input, or a tuple of inputs, on which the copy is compared with the module.
 
     Raises:
@@ -152,8 +152,8 @@ def fuse_module(module: nn.Module, example: Any = None) -> fx.GraphModule:
                 torch.testing.assert_close(fused(*inputs), module(*inputs), rtol=1e-3, atol=1e-3)
             except AssertionError as error:
                 raise ValueError(
-                    "module: what is fused gives another output for the example; does a Linear see "
-                    f"more than [N, features] before its BatchNorm1d? {error}"
+                    "module: the fused copy gives another output for the example; does a Linear "
+                    f"see more than [N, features] before its BatchNorm1d? {error}"
                 ) from error
     return fused
 

@@ -13,7 +13,7 @@ from compress.errors import ChainError
 
 
 def check_lstm(name: str, lstm: nn.LSTM) -> None:
-    """Raise `ChainError` for an LSTM whose units are not one row of channels."""
+    """Raise `ChainError` unless the LSTM has one layer, one direction and no projection."""
     what = [
         f"{lstm.num_layers} layers" * (lstm.num_layers != 1),
         "two directions" * lstm.bidirectional,
@@ -27,14 +27,10 @@ def check_lstm(name: str, lstm: nn.LSTM) -> None:
 
 
 def keep_lstm_units(lstm: nn.LSTM, kept: Tensor) -> None:
-    """Leave an LSTM these hidden units, in place: as if the others' outputs were always 0.
+    """Remove all other hidden units in place, as if their outputs were always 0.
 
     A unit has a row in each of the four gates (torch's order: input, forget, cell, output) and a
-    column in what the gates read of the last step.
-
-    Args:
-        lstm: one layer, one direction, without projection.
-        kept: their numbers `[H']`, ascending.
+    column in the recurrent weights. `kept` has their numbers `[H']`, ascending.
     """
     size = lstm.hidden_size
     rows = torch.cat([kept + gate * size for gate in range(4)])
@@ -46,7 +42,7 @@ def keep_lstm_units(lstm: nn.LSTM, kept: Tensor) -> None:
 
 
 def keep_lstm_inputs(lstm: nn.LSTM, kept: Tensor) -> None:
-    """Let an LSTM of any kind read only these inputs `[I']`, in place."""
+    """Keep only the inputs `[I']` of an LSTM of any kind, in place."""
     for direction in ("", "_reverse")[: 1 + lstm.bidirectional]:
         name = f"weight_ih_l0{direction}"
         _replace(lstm, name, _of(lstm, name)[:, kept])
@@ -54,16 +50,16 @@ def keep_lstm_inputs(lstm: nn.LSTM, kept: Tensor) -> None:
 
 
 def unit_norms(lstm: nn.LSTM) -> Tensor:
-    """Squared L2 norms `[H]` of the weights that make each hidden unit, biases left out."""
+    """Squared L2 norms `[H]` of each hidden unit's weights, without biases."""
     rows = torch.cat([_of(lstm, "weight_ih_l0"), _of(lstm, "weight_hh_l0")], dim=1)
     return rows.square().sum(1).reshape(4, lstm.hidden_size).sum(0)
 
 
 @contextmanager
 def one_operation_each(module: nn.Module) -> Iterator[None]:
-    """In this block autograd sees each LSTM of a module as one operation.
+    """In this block autograd records each LSTM of a module as one operation.
 
-    What it is made of, products and gates step by step, would be read as layers of the module.
+    Torch-Pruning would read its products and gates as layers of the module.
     """
     found = [part for part in module.modules() if isinstance(part, nn.LSTM)]
     for lstm in found:
@@ -76,7 +72,7 @@ def one_operation_each(module: nn.Module) -> Iterator[None]:
 
 
 def pruning_function(library: Any) -> Any:
-    """What Torch-Pruning asks about an LSTM and has it do; its own forgets three of the gates."""
+    """Torch-Pruning's interface to an LSTM; the library's own omits three of the gates."""
 
     class Lstm(library.BasePruningFunc):  # type: ignore[misc]
         TARGET_MODULES = nn.LSTM
@@ -99,7 +95,7 @@ def pruning_function(library: Any) -> Any:
 
 
 def importance(library: Any) -> Any:
-    """L2 norms of all of a channel's weights, those of an LSTM's gates among them."""
+    """L2 norms of all of a channel's weights, an LSTM's gates included."""
 
     class Magnitude(library.importance.GroupMagnitudeImportance):  # type: ignore[misc]
         def __call__(self, group: Any) -> Tensor | None:

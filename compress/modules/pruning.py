@@ -1,4 +1,4 @@
-"""Structured pruning of modules with residuals, branches, an LSTM."""
+"""Structured pruning of modules with residuals, branches or an LSTM."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def prune_module(
 ) -> nn.Module:
     """A smaller copy of your own module, by Torch-Pruning's dependency graph (Fang et al. 2023).
 
-    Channels that must go together, as on both sides of a residual sum, go together; the least
-    important by the L2 norm of all of their weights are removed. Save the result by its
+    Channels that depend on each other, as on both sides of a residual sum, are removed together;
+    the least important by the L2 norm of all their weights go first. Save the result as its
     `state_dict` and the widths, not as a pickled module.
 
     Args:
-        module: traced by running it once; stays as it is.
+        module: traced by running it once; stays unchanged.
         example_inputs: a tensor, or a tuple of tensors, to run it with.
         sparsity: share of channels and hidden units to remove, 0 < sparsity < 1.
         ignored: names of submodules that keep their outputs: the heads.
-        round_to: channels that stay are rounded to a multiple of this.
+        round_to: remaining channels are rounded to a multiple of this.
 
     Raises:
         ChainError: Torch-Pruning is not installed, a value is outside of its range, a name is
@@ -76,7 +76,7 @@ def prune_module(
             ignored_layers=[parts[name] for name in ignored],
             round_to=round_to,
             customized_pruners={nn.LSTM: pruning_function(library)},
-            # given, since its own tries another call when this one raises
+            # the library's own tries another call when this one raises
             forward_fn=lambda model, given: model(*given),
         )
         pruner.step()
@@ -95,15 +95,15 @@ def prune_module(
     if after != before:
         raise ChainError(
             f"the outputs of the pruned module have shapes {after}, those of the module {before}; "
-            "name the layers that give them in ignored"
+            "name their layers in ignored"
         )
     return pruned
 
 
 def _shapes(module: nn.Module, inputs: tuple[Any, ...]) -> list[tuple[int, ...]]:
-    """The shapes of all tensors that it gives, states of LSTMs left out, which may be narrower.
+    """The shapes of all output tensors, without LSTM states, which may be narrower.
 
-    Leaves it in evaluation mode.
+    Leaves the module in evaluation mode.
     """
     states: list[torch.Tensor] = []
     hooks = [

@@ -1,4 +1,4 @@
-"""Artifacts made ready to run, each checked by its probe before it acts."""
+"""Artifacts as executables, each checked by its probe before it acts."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from compress.artifact import LEAST_SCALE, Artifact, check_artifact
 from compress.errors import RefusedArtifact
 from compress.runtimes.graph_cache import GraphCache
 
-#: How far a probe's parameters may be from the compressor's, as a share of the largest: other CPUs
-#: round otherwise, and in int8 a rounding is a whole step.
+#: Largest difference of a probe's parameters, as a share of the largest parameter: other CPUs
+#: round differently, in int8 by a whole step.
 _TOLERANCES = {"fp32": 1e-3, "fp16": 1e-2, "bf16": 5e-2, "int8": 5e-2}
 
 
 def check_probe(artifact: Artifact, executable: Executable) -> None:
-    """Raise `RefusedArtifact` unless the executable gives the probe's parameters.
+    """Raise `RefusedArtifact` unless the executable reproduces the probe's parameters.
 
-    The cheapest complete guard: it sees mixed weights, another CPU's arithmetic and a wrong
-    graph alike.
+    This finds mixed weights, another CPU's arithmetic and a wrong graph.
     """
     expected = artifact.probe_parameters
     if expected.size == 0 or not np.isfinite(expected).all():
@@ -34,24 +33,19 @@ def check_probe(artifact: Artifact, executable: Executable) -> None:
     ):
         raise RefusedArtifact(
             f"artifact {artifact.chain}: the probe's parameters differ from the compressor's by "
-            f"more than {tolerance:.3g}; does this CPU compute int8 otherwise?"
+            f"more than {tolerance:.3g}; does this CPU compute int8 differently?"
         )
 
 
 class ArtifactRuntime:
-    """Makes executables of artifacts, whatever their graph.
-
-    Args:
-        architecture: of the uncompressed policy.
-        threads: of the runtime.
-    """
+    """Makes executables of artifacts of the uncompressed policy's `architecture`."""
 
     def __init__(self, architecture: Architecture, *, threads: int = 1) -> None:
         self._architecture = architecture
         self._graphs = GraphCache(threads=threads)
 
     def load(self, artifact: Artifact) -> Executable:
-        """The artifact, ready to run; its `min_action_prob` is applied in `act`.
+        """The artifact as an executable; `act` applies its `min_action_prob`.
 
         Raises:
             RefusedArtifact: it is damaged, of another policy, cannot be run, or its probe fails.
@@ -63,6 +57,6 @@ class ArtifactRuntime:
         except RefusedArtifact:
             raise
         except Exception as error:
-            # each runtime has errors of its own for a graph that it does not know how to compute
+            # runtimes have no common error class
             raise RefusedArtifact(f"artifact {artifact.chain}: cannot be run: {error!r}") from error
         return executable

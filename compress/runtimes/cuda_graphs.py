@@ -1,4 +1,4 @@
-"""Inference for GPUs: steps of fixed sizes, captured once, on weights that change in place."""
+"""Inference on GPUs: captured steps of fixed batch sizes on weights that change in place."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from compress.runtimes.cuda_stream import CudaStream
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Most threads that compute at a time; torch has 32 streams a device and would then share them,
-#: and what another runner does would be captured as well.
+#: Most threads that compute at a time. torch has 32 streams per device; beyond, runners would share
+#: streams and capture each other's operations.
 _MOST_RUNNERS = 16
-#: Longest wait of a thread for a runner, in seconds; one is free after a batch.
+#: Longest wait of a thread for a runner, in seconds; a batch takes less.
 _RUNNER_WITHIN_S = 30.0
 
 #: One version's weights on the device, in the order of `PolicyGraph.tensors`; never written.
@@ -31,7 +31,7 @@ DeviceWeights = tuple[Tensor, ...]
 
 
 def batch_sizes(most: int) -> tuple[int, ...]:
-    """The sizes that batches of up to `most` rows are padded to: powers of two, and `most`.
+    """Batch sizes that batches of up to `most` rows are padded to: powers of two, and `most`.
 
     Raises:
         ValueError: `most` is less than 1.
@@ -45,15 +45,14 @@ def batch_sizes(most: int) -> tuple[int, ...]:
 
 
 def padded_size(count: int, sizes: tuple[int, ...]) -> int | None:
-    """The least of the rising `sizes` that holds `count` rows; None when none does."""
+    """The smallest of the ascending `sizes` that holds `count` rows; None if none does."""
     return next((size for size in sizes if size >= count), None)
 
 
 class Captures:
-    """Whether steps are captured: until the first that cannot be, of whichever runner.
+    """Whether the runners of a policy capture steps.
 
-    From then on all steps run operation by operation, which gives the same answers later; it is
-    logged once.
+    After the first failure, of any runner, all steps run operation by operation; it is logged once.
     """
 
     def __init__(self) -> None:
@@ -63,7 +62,7 @@ class Captures:
     def attempt(
         self, stream: CudaStream, step: Callable[[], None], *, size: int
     ) -> Callable[[], object]:
-        """`step` captured, or as it is."""
+        """The captured `step`, or `step` itself."""
         if not self.work:
             return step
         try:
@@ -84,7 +83,7 @@ class Captures:
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """One batch size: its memory, `[size, *shape]` in and `[size, A]` out, and what runs it."""
+    """Memory of one batch size, `[size, *shape]` in and `[size, A]` out, and its computation."""
 
     host_in: Tensor
     device_in: Tensor
@@ -94,12 +93,12 @@ class _Step:
 
 
 class CudaGraphRunner:
-    """One thread's stream of the device, with weights of its own that versions are copied into.
+    """One thread's stream on the device, with its own parameters that versions are copied into.
 
     Args:
         graph: fp32.
         stream: where it computes.
-        sizes: batch sizes that are captured, rising; a larger batch is computed as it is.
+        sizes: ascending batch sizes that are captured; larger batches are not captured.
         captures: shared by the runners of a policy.
         amp_dtype: torch.bfloat16 or torch.float16 for autocast, None for fp32.
     """
@@ -141,7 +140,7 @@ class CudaGraphRunner:
                 self._load(weights)
                 step = self._make_step(count) if size is None else self._captured_step(size)
                 np.copyto(step.host_in.numpy()[:count], observations, casting="equiv")
-                # the rows behind it keep what they held: what becomes of them is thrown away
+                # the remaining rows keep old numbers; their outputs are discarded
                 step.device_in[:count].copy_(step.host_in[:count], non_blocking=True)
                 step.run()
                 step.host_out[:count].copy_(step.device_out[:count], non_blocking=True)
@@ -151,7 +150,7 @@ class CudaGraphRunner:
         return step.host_out[:count].numpy().copy()
 
     def _load(self, weights: DeviceWeights) -> None:
-        """Copy a version into the parameters, in place: captured steps know their memory only."""
+        """Copy a version into the parameters, in place: captured steps read this memory only."""
         if self._loaded is not weights:
             self._loaded = None
             torch._foreach_copy_(self._parameters, list(weights))
@@ -183,7 +182,7 @@ class CudaGraphRunner:
     def _forward(self, observations: Tensor) -> Tensor:
         if self._architecture.convolves:
             observations = observations.contiguous(memory_format=torch.channels_last)
-        # without the cache, whose tensors would outlive the capture that they were made in
+        # without the cache, whose tensors would outlive their capture
         with torch.autocast(
             self._stream.device.type,
             self._amp_dtype,
@@ -195,7 +194,7 @@ class CudaGraphRunner:
 
 
 class CudaGraphRunnerPool:
-    """A policy's runners: one for each thread that computes at the same time, made when needed.
+    """A policy's runners, made when needed: one for each thread that computes at the same time.
 
     Args:
         make: makes a runner.
@@ -209,7 +208,7 @@ class CudaGraphRunnerPool:
 
     @contextmanager
     def borrow(self) -> Iterator[CudaGraphRunner]:
-        """A runner that no other thread has meanwhile.
+        """A runner for the calling thread alone.
 
         Raises:
             TimeoutError: none became free.

@@ -35,21 +35,20 @@ class CudaGraphExecutable:
     def step(
         self, observations: Mapping[str, NDArray[Any]], state: State = ()
     ) -> PolicyOutput[NDArray[np.float32]]:
-        """What the policy says of observations `[B, *shape]`; it has no state."""
+        """The policy's output for observations `[B, *shape]`; it has no state."""
         with self.runners.borrow() as runner:
             return PolicyOutput(runner.parameters(self.weights, observations[OBSERVATION]))
 
 
 class CudaGraphRuntime:
-    """Makes executables on a GPU: they share runners, so that steps are captured once and for all.
+    """Makes executables on a GPU: all versions share runners, so that steps are captured once.
 
-    A version is its weights on the device. A thread that computes with it borrows a runner. The
-    runner copies them into its own (from device to device, once a version) and repeats the captured
-    step of the batch size. An executable thus stays what it was when the next version comes.
+    An executable is one version's weights on the device. A thread that computes borrows a runner.
+    The runner copies the weights into its own parameters, once per version, and replays the
+    captured step of the batch size. An executable thus stays valid when the next version comes.
 
     Args:
-        architecture: what the weights must fit, those of the value included; captured steps are
-            of its shapes for ever, another one needs another runtime.
+        architecture: fixes the shapes of weights and captured steps.
         make_stream: makes the stream of a runner.
         device: of all streams.
         max_batch: largest batch that is captured.
@@ -77,14 +76,10 @@ class CudaGraphRuntime:
         )
 
     def load(self, tensors: Tensors) -> CudaGraphExecutable:
-        """The version with these weights.
-
-        Raises:
-            RefusedTensors: they do not fit or are not finite.
-        """
+        """See `PolicyRuntime.load`."""
         check_tensors(self._graph, tensors, with_value=True)
-        # Each copy is waited for, so that runners may read in streams of their own. From a copy:
-        # torch refuses to promise not to write into the read-only views of a message.
+        # `to` waits, so that runners may read in their own streams. Of a copy: torch warns of the
+        # read-only views of a message.
         weights = tuple(
             torch.from_numpy(np.array(tensors[name])).to(self.device)
             for name in self._graph.tensors()

@@ -1,4 +1,4 @@
-"""A stream of a CUDA device with pinned memory, and steps captured as CUDA graphs."""
+"""A CUDA stream with pinned memory, and the capture of steps as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -9,51 +9,42 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor
 
-#: Runs of a step before it is captured: libraries choose kernels and take memory in the first ones.
+#: Runs of a step before its capture: in the first ones libraries choose kernels, allocate memory.
 _WARM_UPS = 3
-#: A process may capture one graph at a time, and a capture begins with a wait for the whole
-#: device, which another capture would not survive.
+#: A process may capture one graph at a time: a capture starts with a wait for the whole device,
+#: which would break another one.
 _CAPTURING = threading.Lock()
 
 
 class CudaStream:
-    """A stream of its own on a CUDA device.
-
-    Args:
-        device: which.
-    """
+    """A new stream on a CUDA device."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self.device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        # One pool for the graphs of all batch sizes: they run one after the other in one stream,
-        # and the answers of one are copied out before the next begins.
+        # One pool for the graphs of all batch sizes: they run in turn in one stream, and outputs
+        # are copied out before the next graph starts.
         self._pool = torch.cuda.graph_pool_handle()
 
-    @property
-    def device(self) -> torch.device:
-        """Where it is."""
-        return self._device
-
     def scope(self) -> AbstractContextManager[object]:
-        """What is enqueued within goes into the stream."""
+        """Operations enqueued within go into the stream."""
         return torch.cuda.stream(self._stream)
 
     def host_memory(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Page-locked memory, which the device reads and writes by itself."""
+        """Page-locked memory, which the device accesses directly."""
         return torch.zeros(shape, dtype=dtype, pin_memory=True)
 
     def capture(self, step: Callable[[], None]) -> Callable[[], object]:
         """A CUDA graph of the step.
 
         Raises:
-            RuntimeError: the step cannot be captured, or there is no memory for it.
+            RuntimeError: the step cannot be captured, or memory is short.
         """
         with _CAPTURING:
             for _ in range(_WARM_UPS):
                 step()
             graph = torch.cuda.CUDAGraph()
-            # thread_local: other threads go on computing and copying in their streams meanwhile
+            # thread_local: other threads compute and copy in their streams meanwhile
             with torch.cuda.graph(
                 graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
             ):
@@ -61,5 +52,5 @@ class CudaStream:
         return graph.replay
 
     def wait(self) -> None:
-        """Until everything in the stream has ended."""
+        """Wait until all enqueued operations have ended."""
         self._stream.synchronize()

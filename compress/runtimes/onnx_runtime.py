@@ -1,4 +1,4 @@
-"""Policies in ONNX Runtime on the CPU: sessions with one version's weights each."""
+"""Policies in ONNX Runtime on the CPU: one session per version."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class OnnxExecutable:
     def step(
         self, observations: Mapping[str, NDArray[Any]], state: State = ()
     ) -> PolicyOutput[NDArray[np.float32]]:
-        """What the policy says of observations `[B, *shape]` by leaf, and its state `[B, …]`."""
+        """The policy's output for observations `[B, *shape]` by leaf and its state `[B, …]`."""
         inputs = {**observations, **self._given}
         if self._states:
             width = len(next(iter(observations.values())))
@@ -63,14 +63,14 @@ def load_session(
     Args:
         skeleton: of the graph (`skeleton_of`, or a `Skeleton` of `build_onnx`).
         graph: of the policy.
-        tensors: as `graph.tensors()` says; copied by the session.
+        tensors: by the names of `graph.tensors()`; copied by the session.
         threads: intra-operator threads; 1 keeps a process on one core.
     """
     options = _session_options(threads)
     if skeleton.finished:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    # External initialisers are put in before any optimisation; `add_initializer` would leave
-    # the layout pass with the old convolution weights.
+    # External initialisers are inserted before all optimisations; with `add_initializer` the
+    # layout pass would keep old convolution weights.
     given = given_tensors(graph, tensors)
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(tensor) for tensor in given.values()]
     options.add_external_initializers(list(given), values)
@@ -80,21 +80,20 @@ def load_session(
 def shared_session(graph: PolicyGraph, *, threads: int = 1) -> onnxruntime.InferenceSession:
     """One session for all versions of a graph: an `OnnxExecutable` of it is `given` its tensors.
 
-    A version is ready at once, where a session of its own takes milliseconds; each call takes
-    several times longer, since weights that may change are not laid out for the kernels. It is
-    for versions that are run a few times only.
+    A version is ready at once, where its own session takes milliseconds. Each call takes several
+    times longer, since variable weights are not laid out for the kernels.
     """
     return _session(build_onnx(graph, tensors_as_inputs=True), _session_options(threads))
 
 
 def given_tensors(graph: PolicyGraph, tensors: Tensors) -> dict[str, NDArray[Any]]:
-    """The tensors as ONNX Runtime takes them."""
+    """The tensors in ONNX Runtime's dtypes and shapes."""
     given = {}
     for name, spec in onnx_tensors(graph).items():
         tensor = tensors[name]
         if graph.precision in ("fp16", "bf16"):
             tensor = stored_as_float32(tensor, graph.precision)
-        # reshaped: a scalar must stay one, which ascontiguousarray forgets
+        # reshaped: ascontiguousarray makes scalars one-dimensional
         given[name] = np.ascontiguousarray(tensor).reshape(spec.shape)
     return given
 
@@ -103,8 +102,8 @@ def _session_options(threads: int) -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    # An arena for each of the sessions that come and go tears holes into the process's memory:
-    # a predictor grew by a third. The process's own allocator keeps what is freed anyway.
+    # An arena per session fragments the process's memory: a predictor grew by a third. The
+    # process's allocator keeps freed blocks anyway.
     options.enable_cpu_mem_arena = False
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options
@@ -115,12 +114,12 @@ def _session(model: bytes, options: onnxruntime.SessionOptions) -> onnxruntime.I
 
 
 class OnnxRuntime:
-    """Makes sessions of the uncompressed policy's weights: one graph, a new session a version.
+    """Makes sessions of the uncompressed policy's weights: one graph, a new session per version.
 
-    Images are not divided by 255; the first layer's weights are, once a version.
+    The division of images by 255 is folded into the first layer's weights, once per version.
 
     Args:
-        architecture: what the weights must fit, those of the value included.
+        architecture: the weights must fit it, those of the value included.
         threads: intra-operator threads; 1 keeps a process on one core.
     """
 
@@ -131,11 +130,7 @@ class OnnxRuntime:
         self._skeleton, self._threads = Skeleton(build_onnx(self._graph)), threads
 
     def load(self, tensors: Tensors) -> OnnxExecutable:
-        """A session with these weights.
-
-        Raises:
-            RefusedTensors: they do not fit or are not finite.
-        """
+        """See `PolicyRuntime.load`."""
         check_tensors(self._given, tensors, with_value=True)
         folded = fold_scale(self._given, tensors)
         return load_session(self._skeleton, self._graph, folded, threads=self._threads)

@@ -1,4 +1,4 @@
-"""What ONNX Runtime makes of a graph, kept, so that its sessions need not rewrite it again."""
+"""Graphs that ONNX Runtime has optimised, kept so that sessions need not optimise them again."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Skeleton:
     """A serialised ONNX model without its weights.
 
     Attributes:
-        model: as `build_onnx` gives it, or as ONNX Runtime has rewritten that.
-        finished: nothing is left to rewrite.
+        model: the result of `build_onnx`, or ONNX Runtime's optimisation of it.
+        finished: sessions need not optimise it.
     """
 
     model: bytes
@@ -33,13 +33,13 @@ class Skeleton:
 
 
 def skeleton_of(graph: PolicyGraph) -> Skeleton:
-    """The graph, for int8 rewritten for this processor where that does not depend on the weights.
+    """The graph; for int8, optimised for this CPU if the result does not depend on the weights.
 
-    To rewrite it takes a sixth of the time in which a session of a small int8 policy is made, and
-    the result is the same for every version. Not so with float convolutions: their weights are laid
-    out again while rewriting, so that a kept graph would bring old weights along. So the graph is
-    rewritten with two sets of weights; where the results differ in anything but the weights
-    themselves, or the weights are no longer there, sessions have to do it.
+    Optimisation is a sixth of the time of a session of a small int8 policy, and its result is the
+    same for every version. Float convolutions differ: their weights are laid out again, so that a
+    kept graph would contain old weights. So the graph is optimised with two sets of weights. Where
+    the results differ in more than the weights, or the weights are missing, sessions optimise it
+    themselves.
     """
     plain = build_onnx(graph)
     if graph.precision != "int8":
@@ -51,7 +51,7 @@ def skeleton_of(graph: PolicyGraph) -> Skeleton:
 
 
 def _numbers(graph: PolicyGraph, start: int) -> dict[str, NDArray[np.generic]]:
-    """Tensors for the graph, a number each that no other one has: of equal ones one would do."""
+    """Tensors for the graph with different constants, so that none are merged."""
     return {
         name: np.full(spec.shape, start + i % 125, spec.dtype)
         for i, (name, spec) in enumerate(onnx_tensors(graph).items())
@@ -59,10 +59,10 @@ def _numbers(graph: PolicyGraph, start: int) -> dict[str, NDArray[np.generic]]:
 
 
 def _rewritten(plain: bytes, tensors: dict[str, NDArray[np.generic]]) -> bytes | None:
-    """What a session with these tensors computes, without them; None where it cannot be kept."""
+    """The optimised graph of a session without its tensors; None if it cannot be kept."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    options.log_severity_level = _ERRORS_ONLY  # it warns that other processors want other graphs
+    options.log_severity_level = _ERRORS_ONLY  # it warns that other CPUs need other graphs
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(tensor) for tensor in tensors.values()]
     options.add_external_initializers(list(tensors), values)
     try:
@@ -72,8 +72,8 @@ def _rewritten(plain: bytes, tensors: dict[str, NDArray[np.generic]]) -> bytes |
             onnxruntime.InferenceSession(plain, options, providers=["CPUExecutionProvider"])
             model = onnx.load_model(str(path))
     except Exception as error:
-        # a full disk, or none to write to (ONNX Runtime has no common error for it), costs time
-        # only; of a graph that cannot be computed the session itself will say so
+        # a full disk (ONNX Runtime has no common error for it) costs time only; the session itself
+        # reports a graph that cannot be computed
         _LOGGER.warning("event=graph_not_kept reason=%r", str(error))
         return None
     kept = {tensor.name: tensor for tensor in model.graph.initializer}

@@ -1,4 +1,4 @@
-"""What makes a version of a policy ready to run."""
+"""The protocol of runtimes."""
 
 from __future__ import annotations
 

@@ -31,11 +31,11 @@ class TorchExecutable:
     """A policy graph as a torch module with one version's tensors.
 
     Args:
-        graph: fp32, fp16 or bf16; computed as `dtype_of` says.
-        tensors: as `graph.tensors()` says; copied.
+        graph: fp32, fp16 or bf16; computed in `dtype_of` its precision.
+        tensors: by the names of `graph.tensors()`; copied.
         amp_dtype: torch.bfloat16 or torch.float16 for autocast of an fp32 graph, None for none.
-        traced: what `trace` made of the graph, to run in TorchScript with frozen weights; None runs
-            the module itself.
+        traced: result of `trace(graph)`, to run in TorchScript with frozen weights; None runs the
+            module itself.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class TorchExecutable:
     def step(
         self, observations: Mapping[str, NDArray[Any]], state: State = ()
     ) -> PolicyOutput[NDArray[np.float32]]:
-        """What the policy says of observations `[B, *shape]`; it has no state."""
-        # a copy: torch refuses to promise not to write into the read-only views of a message
+        """The policy's output for observations `[B, *shape]`; it has no state."""
+        # a copy: torch warns of the read-only views of a message
         x = torch.from_numpy(np.array(observations[OBSERVATION]))
         if self._convolutional:
             x = x.contiguous(memory_format=torch.channels_last)
@@ -72,10 +72,10 @@ class TorchExecutable:
 
 
 def dtype_of(precision: Precision) -> torch.dtype:
-    """What a graph's stored numbers are computed in: halves where this processor has them.
+    """The dtype of a graph's computation: half precision where this CPU has it, else fp32.
 
-    Elsewhere fp32, of the same rounded weights, as ONNX Runtime does everywhere: emulated halves
-    took six times as long as fp32 in eager torch, and eighty times in TorchScript.
+    Emulated half precision took six times as long as fp32 in eager torch, and eighty times in
+    TorchScript.
     """
     if precision == "bf16" and cpu_has("bf16"):
         return torch.bfloat16
@@ -86,7 +86,7 @@ def dtype_of(precision: Precision) -> torch.dtype:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """In this block torch computes with one thread of the process."""
+    """Limit torch to one thread in this block."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -96,7 +96,7 @@ def one_thread() -> Iterator[None]:
 
 
 class _ParametersOnly(nn.Module):
-    """What TorchScript can trace: one tensor in, one out."""
+    """A module that TorchScript can trace: one tensor in, one out."""
 
     def __init__(self, network: GraphNetwork) -> None:
         super().__init__()
@@ -110,9 +110,8 @@ class _ParametersOnly(nn.Module):
 def trace(graph: PolicyGraph) -> bytes:
     """The graph in TorchScript, serialised, with zeros for weights; for all of its versions.
 
-    A process never lets go of what is traced in it, nor of what is frozen from that, in which the
-    weights are constants: traced again, each version would stay. What is loaded from here goes with
-    its executable.
+    A process never frees a trace or its frozen modules, whose weights are constants; tracing each
+    version would leak them. A loaded copy is freed with its executable.
     """
     architecture = graph.architecture
     dtype = torch.uint8 if architecture.observation_dtype == "uint8" else torch.float32
@@ -129,7 +128,7 @@ def trace(graph: PolicyGraph) -> bytes:
 
 
 def _frozen(traced: bytes, graph: PolicyGraph, tensors: Tensors) -> nn.Module:
-    """What `trace` made of the graph, with these tensors as constants in it."""
+    """The traced graph with these tensors as constants."""
     weights = {
         f"network.{name}": stored_as_float32(tensors[name], graph.precision)
         for name in graph.tensors()
@@ -137,13 +136,13 @@ def _frozen(traced: bytes, graph: PolicyGraph, tensors: Tensors) -> nn.Module:
     with _torchscript_chosen():
         module = torch.jit.load(io.BytesIO(traced))  # type: ignore[no-untyped-call]
         load_tensors(module, weights)
-        # `optimize_for_inference` on top doubled the time of batches: it leaves channels-last
+        # `optimize_for_inference` on top doubled the time of batches: it drops channels-last
         frozen: nn.Module = torch.jit.freeze(module)
     return frozen
 
 
 def _empty_network(graph: PolicyGraph) -> GraphNetwork:
-    """The graph's module in the precision and memory layout that it computes in, no weights yet."""
+    """The graph's module in its dtype and memory layout, without weights."""
     network = GraphNetwork(graph, with_value=False)
     network.to(dtype_of(graph.precision))
     if graph.architecture.convolves:
@@ -153,7 +152,7 @@ def _empty_network(graph: PolicyGraph) -> GraphNetwork:
 
 @contextmanager
 def _torchscript_chosen() -> Iterator[None]:
-    """In this block TorchScript, deprecated upstream, is not warned of, and nothing is learned."""
+    """No gradients and no deprecation warnings of TorchScript in this block."""
     with warnings.catch_warnings(), torch.no_grad():
         # the configuration asked for this runtime
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -164,7 +163,7 @@ class TorchRuntime:
     """Makes executables of the uncompressed policy's weights, under autocast where asked.
 
     Args:
-        architecture: what the weights must fit, those of the value included.
+        architecture: the weights must fit it, those of the value included.
         amp_dtype: torch.bfloat16 or torch.float16 for autocast, None for fp32.
     """
 
@@ -172,10 +171,6 @@ class TorchRuntime:
         self._graph, self._amp_dtype = PolicyGraph(architecture), amp_dtype
 
     def load(self, tensors: Tensors) -> TorchExecutable:
-        """A network with these weights.
-
-        Raises:
-            RefusedTensors: they do not fit or are not finite.
-        """
+        """See `PolicyRuntime.load`."""
         check_tensors(self._graph, tensors, with_value=True)
         return TorchExecutable(self._graph, tensors, amp_dtype=self._amp_dtype)

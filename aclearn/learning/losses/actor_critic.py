@@ -24,8 +24,8 @@ class ActorCritic(Loss):
     ) -> LossSums:
         """As `Loss.__call__`."""
         valid, zero = batch.valid, torch.zeros((), device=outputs.values.device)
-        # where, not a product: what stands at an invalid step may be NaN. And around the factors,
-        # not around their product: backwards, 0 × NaN would be NaN again.
+        # `where`, not a product: an invalid step may hold NaN. Around the factors, not around
+        # their product: in the backward pass 0 × NaN is NaN.
         taken = torch.where(valid, outputs.log_probs, zero)
         policy = -(taken * torch.where(valid, correction.weighted_advantages, zero)).sum()
         value = 0.5 * torch.where(valid, correction.targets - outputs.values, zero).square().sum()

@@ -17,14 +17,14 @@ from correctors import Correction
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """What the target policy π says of a batch's T steps; tensors are `[T, B]` float32.
+    """Outputs of the target policy π for a batch's T steps; tensors are `[T, B]` float32.
 
     Attributes:
         distribution: of the actions, with gradient.
         log_probs: log π(a) of the actions taken, with gradient.
         values: V(x), with gradient.
-        proximal_log_probs: log π(a) by the weights that the correction was made with, without
-            gradient: those of this update, or with frozen targets those of the batch's first pass.
+        proximal_log_probs: log π(a), no gradient, by the weights of the correction: those of this
+            update, or with frozen targets those of the batch's first pass.
     """
 
     distribution: TorchDistribution
@@ -34,11 +34,11 @@ class Outputs:
 
 
 class LossSums(NamedTuple):
-    """What a loss gives: scalars, each a sum over the valid steps, so that parts add up.
+    """Scalars of a loss, each a sum over the valid steps, so that parts add up.
 
     Attributes:
-        total: what to differentiate.
-        metrics: what to report, by name; the metrics have the means over the valid steps.
+        total: the loss to differentiate.
+        metrics: by name; the trainer reports their means over the valid steps.
     """
 
     total: Tensor
@@ -50,8 +50,8 @@ class Loss(ABC):
 
     Attributes:
         config_model: of the section `loss` with the loss's own keys.
-        recomputes_targets: True: targets and advantages are computed for each update, by its
-            weights. False: they are computed once for a batch, before its first update, and kept.
+        recomputes_targets: True: each update computes targets and advantages by its weights. False:
+            they are computed once per batch, before its first update.
         needs: the fields of `Correction` that it reads, and `behaviour_parameters` where it reads
             those of the batch.
     """
@@ -67,8 +67,8 @@ class Loss(ABC):
         """The sums over the valid steps of `batch`, which may be a part of the update's batch.
 
         Args:
-            batch: its steps that are not `valid` must weigh nothing, whatever stands there.
+            batch: steps that are not `valid` must not count, whatever they hold.
             outputs: of the policy that is updated.
-            correction: targets, advantages and weights; NaN where steps are not valid is possible.
+            correction: targets, advantages and weights; may be NaN where steps are not valid.
             config: an instance of `config_model`.
         """

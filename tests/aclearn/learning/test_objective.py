@@ -109,7 +109,7 @@ def test_a_loss_of_ones_own_gets_the_keys_of_its_own_model() -> None:
         ),
         (
             "loss: {kind: 'HERE:NeedsReturns'}",
-            "'HERE:NeedsReturns': needs returns, which nothing gives; expected needs among"
+            "'HERE:NeedsReturns': needs returns, which do not exist; expected needs among"
             " advantages, behaviour_parameters, targets, weights",
         ),
         (

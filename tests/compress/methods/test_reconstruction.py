@@ -208,11 +208,11 @@ def test_units_that_are_chosen_again_get_corrections_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"measure_every": 2}, "convolutions.1 reads or gives is not finite"),
-        ({"reselect_every": 2}, "convolutions.1 reads or gives is not finite"),
+        ({"measure_every": 2}, "input or output of convolutions.1 is not finite"),
+        ({"reselect_every": 2}, "input or output of convolutions.1 is not finite"),
         (
             {"importance": "activation", "reselect_every": 2, "compensate": False},
-            "how important units of convolutions.0 are is not finite",
+            "the importance of units of convolutions.0 is not finite",
         ),
     ],
     ids=str,
