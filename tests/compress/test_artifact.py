@@ -267,7 +267,7 @@ def test_probes_may_differ_by_what_another_cpu_rounds_otherwise(small, name, lar
         spoilt[1, 2] += share * largest * size
         changed = replace(artifact, probe_parameters=spoilt)
         if refused:
-            with pytest.raises(RefusedArtifact, match="does this CPU compute int8 otherwise"):
+            with pytest.raises(RefusedArtifact, match="does this CPU compute int8 differently"):
                 check_probe(changed, executable)
         else:
             check_probe(changed, executable)

@@ -244,7 +244,7 @@ _BREACHES = {
     WritesTheSame: "changed the tensor 'value.weight' of the policy it was given",
     WritesIntoObservations: "changed context.observations, which the other links read too",
     ReusesItsArrays: "changed the tensor 'convolutions.0.weight' of a policy that it had handed on",
-    ReusesItsDictionary: "of a policy that it had handed on before; make new arrays for each",
+    ReusesItsDictionary: "of a policy that it had returned before; make new arrays for each",
     GaugesBeforeAnything: "gauges raised KeyError.*'mean'.* a heartbeat asks before the first",
     GaugesOfTwoWords: "gauges: expected a name without spaces, got 'weight mean'",
     GaugesInWords: "gauges.'loss'.: expected a finite number, got 'much'",

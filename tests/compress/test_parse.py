@@ -64,10 +64,10 @@ def test_options_reach_the_chain(small) -> None:
         (["INT8"], "the link 'INT8' is unknown"),
         (["sparsify"], "the link 'sparsify' is unknown; expected one of prune, .* or module:Class"),
         ([{"prun": 0.5}], r"did you mean prune\?"),
-        ([7], "expected a name or one 'name: setting' an item, got '7'"),
-        ([["onnx"]], "expected a name or one 'name: setting' an item"),
-        ([{"prune": 0.5, "onnx": None}], "expected a name or one 'name: setting' an item"),
-        ([{}], "expected a name or one 'name: setting' an item"),
+        ([7], "expected a name or one 'name: setting' per item, got '7'"),
+        ([["onnx"]], "expected a name or one 'name: setting' per item"),
+        ([{"prune": 0.5, "onnx": None}], "expected a name or one 'name: setting' per item"),
+        ([{}], "expected a name or one 'name: setting' per item"),
         ([{7: 8}], "the link '7' is unknown"),
         ([""], "the link '' is unknown"),
         (
@@ -223,7 +223,7 @@ def test_a_chain_in_words_is_the_chain_in_python() -> None:
 
 @pytest.mark.parametrize("text", [",", " , ,", "int8,", ",int8", "prune=0.5,,int8"])
 def test_a_comma_without_a_link_beside_it_is_refused(text):
-    with pytest.raises(ChainError, match=r"names no link beside a comma; expected e\.g\. prune"):
+    with pytest.raises(ChainError, match=r"has a comma without a link; expected e\.g\. prune"):
         parse_words(text)
 
 
