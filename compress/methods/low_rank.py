@@ -50,7 +50,7 @@ class LowRankSettings(Group):
         "each layer keeps",
     )
     layers: Annotated[tuple[str, ...], Strict(False), Field(min_length=1)] | None = Field(
-        default=None, description="names of layers; null: all hidden dense layers"
+        default=None, description="names of layers, one at least; null: all hidden dense layers"
     )
     convolutions: bool = Field(
         default=False,

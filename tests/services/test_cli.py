@@ -151,14 +151,23 @@ def test_a_role_whose_number_was_taken_starts_over_and_asks_for_another(monkeypa
     config = Config(env=env, policy=policy, run=RunConfig(name="r"))
     numbers, ran = iter([0, 1]), []
 
-    def run(context: RoleContext) -> int:
-        ran.append((context.name, context.number_given, context.incarnation))
-        if context.index == 0:
-            raise NumberTaken("actor-0 lives")
-        return 7
+    class Stepped:
+        exit_status = 7
+
+        def __init__(self, context: RoleContext) -> None:
+            self.context = context
+            ran.append((context.name, context.number_given, context.incarnation))
+
+        def step(self, timeout_s: float) -> bool:
+            if self.context.index == 0:
+                raise NumberTaken("actor-0 lives")
+            return False
+
+        def close(self) -> None:
+            pass
 
     monkeypatch.setattr("services.runtime.run_role.ask_number", lambda context: next(numbers))
-    monkeypatch.setattr("services.runtime.run_role.pkgutil.resolve_name", lambda name: run)
+    monkeypatch.setattr("services.runtime.run_role.pkgutil.resolve_name", lambda name: Stepped)
     assert run_role(ACTOR, None, config, "tcp://127.0.0.1:5799", StopFlag()) == 7
     assert [name for name, given, _ in ran if given] == ["actor-0", "actor-1"]
     assert len({incarnation for *_, incarnation in ran}) == 2

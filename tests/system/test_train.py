@@ -102,7 +102,8 @@ def test_a_run_ends_at_its_target_and_says_when_it_was_reached(system: System) -
     assert again.wait() == 0, again.diagnosis()
     summary = again.check_account()
     assert summary["reason"] == "target_reached"
-    assert summary["return_mean_100"] >= target
+    # the mean of a later line may be lower: episodes end until the last actor has stopped
+    assert any((line["return_mean_100"] or 0.0) >= target for line in again.lines())
     assert reached < summary["reached_target_at_s"] <= summary["wall_s"]
 
 

@@ -371,7 +371,7 @@ def test_ranks_that_are_neither_a_rank_nor_a_share_are_refused(rank) -> None:
         ({"layers": "hidden.0"}, "layers: expected list of text or null, got 'hidden.0'"),
         (
             {"layers": []},
-            "layers: expected list of .*, got a list; .* layers, one at least",
+            "layers: expected list of .*, got a list; .*layers, one at least",
         ),
         ({"decide_every": 0}, "decide_every: expected whole number ≥ 1 or null, got 0"),
         ({"decide_every": 2.5}, "decide_every: expected whole number ≥ 1 or null, got 2.5"),
