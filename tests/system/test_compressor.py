@@ -151,15 +151,10 @@ def test_each_of_two_compressors_has_a_student_and_its_actor_runs_it(
         lambda: all(_acted_by_students(line, version) for line in run.lines()[-8:]),
         "neither actor is left behind",
     )
-    # each may have asked the other compressor as long as its own was not there, or was silent
-    run.wait_for(
-        lambda: all(
-            re.findall(r"role=compressor name=(\S+)", run.log(f"actor-{index}"))[-1]
-            == f"compressor-{index}"
-            for index in (0, 1)
-        ),
-        "each actor asks its own compressor",
-    )
+    for index in (0, 1):
+        # it may have asked the other one before its own was there, or after a silence of its own
+        asked = re.findall(r"role=compressor name=(\S+)", run.log(f"actor-{index}"))
+        assert f"compressor-{index}" in asked
     line = run.last()
     assert line["actor_policy_refused"] == 0.0 == line["compressor_errors"]
     assert line["compressor_distill_steps"] > 0.0
