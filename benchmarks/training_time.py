@@ -7,8 +7,8 @@ fp32 in ONNX Runtime (`--onnx`) and the compressed policy of `--chain`. Prints o
 and one with the ratios; run folders stay in DIR for `aclearn plot`.
 
 `--setting paper` has eight actors of one environment and batches of 160 steps, as AcceRL's Table 5;
-`batched` has two actors of eight. Unroll length, learning rate and entropy cost are those of
-`configs/` (20, 6e-4, 0.01), not of Table 5 (5, 3e-4, 0.02).
+`batched` has two actors of eight. Unroll length, learning rate, entropy and value cost are
+those of `configs/` (20, 6e-4, 0.01, 0.5), not of Table 5 (5, 3e-4, 0.02, 0.25).
 
 With `--turn-s` the variants take turns, since a machine's speed drifts by the hour. The same
 `--out` resumes an interrupted comparison and keeps finished runs.

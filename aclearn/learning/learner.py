@@ -60,8 +60,8 @@ class Learner:
     """The target policy, its optimiser, and the update.
 
     Workers differentiate at the same time, each on its own copy of the weights. Their gradients are
-    applied in turn, whole, under `lock`. So a gradient may be as many updates old as there are
-    other workers.
+    applied in turn, whole, under `lock`, so other workers' updates may come between a gradient
+    and its application.
 
     Args:
         architecture: of the policy.

@@ -29,8 +29,8 @@ class Fault:
 
     Attributes:
         kind: of the messages, e.g. "UnrollReply".
-        sender: role or name of who sends them; "" for everybody.
-        receiver: role or name of whom they are for; "" for everybody.
+        sender: role or name of the sending process; "" for any.
+        receiver: role or name of the receiving process; "" for any.
         nth: which of these messages, from 1; None for all of them.
         change: gives what is delivered.
         delay_s: how much later that is, on the network's clock.
@@ -188,7 +188,7 @@ class _End:
         return self.inbox.popleft()[1] if self._due() else None
 
     def wait(self, timeout_s: float, wake: int | None = None) -> bool:
-        """Whether a message is there; nobody else could send one meanwhile, so no time passes."""
+        """Whether a message is there. No role runs meanwhile that could send one."""
         milliseconds(timeout_s)  # refuses what ZeroMQ would refuse
         return self._due()
 
@@ -251,7 +251,7 @@ class ClientEnd(_End):
         return None
 
     def wait_for_room(self, timeout_s: float) -> bool:
-        """Whether a message can be handed over; nobody else could make room meanwhile."""
+        """Whether a message can be handed over. No role runs meanwhile that could make room."""
         return self._server_with_room() is not None
 
     def _server_with_room(self) -> ServerEnd | None:
@@ -262,7 +262,7 @@ class ClientEnd(_End):
         return server if server.waiting[self.routing_id] < self.network.queue_messages else None
 
     def close(self, linger_s: float) -> None:
-        """Close; what was sent is delivered, what waits here is lost."""
+        """Close. Sent messages are delivered; messages that wait here are lost."""
         if self.network.clients.get((self.address, self.routing_id)) is self:
             del self.network.clients[self.address, self.routing_id]
         self.inbox.clear()

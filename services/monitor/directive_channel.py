@@ -67,7 +67,7 @@ class DirectiveChannel:
     _receivers: list[Member] = field(default_factory=list)
 
     def meet(self, receivers: Sequence[Member]) -> None:
-        """Take the members of now; what was sent to others is forgotten."""
+        """Take the present members, and forget deliveries to others."""
         self._receivers = list(receivers)
         there = {receiver.incarnation for receiver in receivers}
         self._deliveries = {key: d for key, d in self._deliveries.items() if key[0] in there}

@@ -1,4 +1,4 @@
-"""The end of a run in words, when it comes and when the user wants to go on with the run."""
+"""Texts about the end of a run: when it comes, and when the user resumes the run."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Callable
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
@@ -152,9 +153,13 @@ def test_each_of_two_compressors_has_a_student_and_its_actor_runs_it(
         "neither actor is left behind",
     )
     for index in (0, 1):
-        # it may have asked the other one before its own was there, or after a silence of its own
-        asked = re.findall(r"role=compressor name=(\S+)", run.log(f"actor-{index}"))
-        assert f"compressor-{index}" in asked
+        log = run.log(f"actor-{index}")
+        asked = re.findall(r"time=(\S+ \S+) .*role=compressor name=(\S+)", log)
+        own = [name for _, name in asked].index(f"compressor-{index}")
+        assert own <= 1  # the other one is asked only as long as its own is not there yet
+        # it leaves a compressor only after ten seconds of silence, or five without a connection
+        times = [datetime.strptime(at, "%Y-%m-%d %H:%M:%S,%f") for at, _ in asked[own:]]
+        assert all((later - at).total_seconds() >= 5.0 for at, later in pairwise(times))
     line = run.last()
     assert line["actor_policy_refused"] == 0.0 == line["compressor_errors"]
     assert line["compressor_distill_steps"] > 0.0
