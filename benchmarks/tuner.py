@@ -6,7 +6,7 @@ Every part is one `aclearn train` of a workload (`tuner_workloads.py`) with a ru
 
 * `sweep`: each pair (NP, NT) for `--sweeps` windows, in random order.
 * `tuner`: aclearn's, from (1, 1) and from the largest counts.
-* `ga3c`: that of GA3C's released code, with windows as long as the others'; see `tuner_rules.Ga3c`.
+* `ga3c`: that of GA3C's released code (`tuner.rule: ga3c`), with windows as long as the others'.
 * `turns`: a sweep of the kept pairs and the `--finalists` best, since the best pair of a noisy
   sweep is partly luck.
 
@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tuner_rules import RULES, rule_of, turns_of
+from tuner_sweep import sweep_of, turns_of
 from tuner_workloads import COMMON, WORKLOADS
 
 _HERE = Path(__file__).resolve()
@@ -55,6 +55,7 @@ def run(
         "settle_s": arguments.settle,
         "max_predictors": arguments.most,
         "max_trainers": arguments.most,
+        "rule": "ga3c" if rule == "ga3c" else "annealing",
         "objective": objective_of(rule),
         "remember": False,
     }
@@ -82,7 +83,7 @@ def run(
 
 
 def train(file: Path, rule: str, workload: str) -> None:
-    """`aclearn train` with the rule in its monitor."""
+    """`aclearn train`; a sweep takes the tuner's place in its monitor."""
     import services.launcher.role_commands
 
     os.environ["PYTHONPATH"] = os.pathsep.join(
@@ -93,7 +94,7 @@ def train(file: Path, rule: str, workload: str) -> None:
 
     def with_rule(*arguments: Any, **options: Any) -> Any:
         command = make(*arguments, **options)
-        if command.role == "monitor" and kind_of(rule) in RULES:
+        if command.role == "monitor" and rule.startswith("sweep"):
             program = ("-c", f"import tuner; tuner.monitor({rule!r})")
         elif command.role == "predictor" and workload == "accelerator":
             program = ("-c", "import tuner_workloads; tuner_workloads.predictor()")
@@ -111,23 +112,17 @@ def train(file: Path, rule: str, workload: str) -> None:
 
 
 def monitor(rule: str) -> None:
-    """The monitor's process with a rule in place of the tuner."""
+    """The monitor's process with a sweep in place of the tuner."""
     import aclearn.control.tuner.plugin
     from services.cli import main as cli
 
-    aclearn.control.tuner.plugin.Tuner = rule_of(rule)
+    aclearn.control.tuner.plugin.Tuner = sweep_of(rule)
     cli()
 
 
 def objective_of(rule: str) -> str:
     """The unit of a rule's rates: GA3C's counts batches, the others learned steps."""
-    kind = kind_of(rule)
-    return RULES[kind].objective if kind in RULES else "learned_steps"
-
-
-def kind_of(rule: str) -> str:
-    """The rule's name without its settings."""
-    return rule.split()[0]
+    return "tps" if rule == "ga3c" else "learned_steps"
 
 
 def decisions(folder: Path) -> list[dict[str, Any]]:

@@ -23,12 +23,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from aclearn.config import TunerConfig
+from aclearn.control.tuner.ga3c_rule import Ga3cRule
 from aclearn.control.tuner.tuner import Tuner
 
 MOST = 8
 NAMES = ("predictors", "trainers")
-#: Seconds of GA3C's DYNAMIC_SETTINGS_INITIAL_WAIT and DYNAMIC_SETTINGS_STEP_WAIT.
-GA3C_FIRST_S, GA3C_STEP_S = 10.0, 20.0
+#: Seconds of GA3C's DYNAMIC_SETTINGS_STEP_WAIT.
+GA3C_STEP_S = 20.0
 _HEARTBEAT_S = 0.5
 #: Rates that `tuner.py --workload predictors` measured on two cores, in % of the best: a row for
 #: each NP, a column for each NT, both from 1.
@@ -136,27 +137,23 @@ def run_ga3c(
     *,
     step_s: float = GA3C_STEP_S,
 ) -> Result:
-    """The rule of `ThreadDynamicAdjustment.run` in GA3C's released code, defects included.
+    """Result of the rule of GA3C's released code.
 
     Its 20 s a step, unless `step_s` gives it as many steps as another rule has.
     """
-    rng = random.Random(seed)
-    counts = running = start
-    load.run(running, GA3C_FIRST_S * step_s / GA3C_STEP_S)
-    window = load.counter
+    rule = Ga3cRule(
+        dict(zip(NAMES, start, strict=True)),
+        dict.fromkeys(NAMES, MOST),
+        every_s=step_s,
+        rng=random.Random(seed),
+    )
     while load.now < total_s:
-        old = counts
-        moved = [max(1, c - rng.randint(-1, 1)) for c in counts]
-        counts = (min(MOST, moved[0]), min(MOST, moved[1]))
-        if counts == old:
-            continue
-        before, running = window, counts
-        begun = load.counter
-        load.run(running, step_s)
-        window = load.counter - begun
-        if window < before:
-            counts = old
-    return Result(load.share(total_s / 2), load.rate(counts), math.nan)
+        wanted = rule.propose()
+        load.run((wanted["predictors"], wanted["trainers"]), _HEARTBEAT_S)
+        rule.observe(load.now, round(load.counter * 1000), wanted)
+    kept = rule.kept
+    final = load.rate((kept["predictors"], kept["trainers"]))
+    return Result(load.share(total_s / 2), final, math.nan)
 
 
 def models(

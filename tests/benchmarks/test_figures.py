@@ -18,7 +18,7 @@ import training_curves
 import training_time
 import tuner
 from parts import Cost
-from tuner_rules import Ga3c, rule_of, turns_of
+from tuner_sweep import sweep_of, turns_of
 
 
 def _decision(at_s: float, counts: int, kept: int, rate: float | None, window_s: float) -> dict:
@@ -76,7 +76,7 @@ def test_pairs_that_took_turns_are_compared_within_a_round(tmp_path: Path) -> No
 def test_a_sweep_tries_each_setting_once_a_round(
     settings: list[tuple[int, int]] | None, expected: set[tuple[int, int]]
 ) -> None:
-    rule = rule_of("sweep" if settings is None else turns_of(settings))(
+    rule = sweep_of("sweep" if settings is None else turns_of(settings))(
         {"predictors": 1, "trainers": 1},
         {"predictors": 3, "trainers": 2},
         every_s=1.0,
@@ -84,57 +84,15 @@ def test_a_sweep_tries_each_setting_once_a_round(
         longest_gap_s=1.0,
         rng=random.Random(0),
     )
-    tried = []
-    for _ in range(3 * len(expected)):
-        rule.next(0)
-        tried.append(tuner.pair(rule.propose()))
+    tried, now = [], 0.0
+    while len(tried) < 3 * len(expected):
+        now += 0.5
+        if rule.observe(now, round(100 * now), rule.propose()):
+            tried.append(tuner.pair(rule.propose()))
     for begin in range(0, len(tried), len(expected)):
         one_round = tried[begin : begin + len(expected)]
         assert set(one_round) == expected
         assert len(set(one_round)) == len(one_round)
-
-
-class _Scripted:
-    def __init__(self, steps: list[int]) -> None:
-        self._steps = iter(steps)
-
-    def choice(self, among: tuple[int, ...]) -> int:
-        step = next(self._steps)
-        assert step in among
-        return step
-
-
-def test_the_rule_of_ga3c_compares_bare_counts_and_never_runs_what_it_reverts_to() -> None:
-    now = 0.0
-    rule = Ga3c(
-        {"predictors": 2, "trainers": 2},
-        {"predictors": 4, "trainers": 4},
-        every_s=10.0,
-        settle_s=3.0,
-        longest_gap_s=5.0,
-        rng=_Scripted([1, 0, 0, 0, -1, -1, 0, -1]),
-    )
-    decided = []
-    for seconds, counted in ((5.0, 100), (10.0, 150), (10.0, 120)):
-        counts = rule.propose()
-        assert rule.observe(now, 0, counts) == []
-        now += seconds
-        decided += rule.observe(now, counted, counts)
-    # half a window first, so that the second pays though its rate is lower: 15 against 20
-    assert [(d.verdict, d.rate) for d in decided] == [
-        ("accepted", 20.0),
-        ("accepted", 15.0),
-        ("rejected", 12.0),
-    ]
-    # a step may be none at all: then both are drawn again
-    assert [d.counts for d in decided] == [
-        {"predictors": 2, "trainers": 2},
-        {"predictors": 1, "trainers": 2},
-        {"predictors": 2, "trainers": 3},
-    ]
-    # from (1, 2), which is reverted to and does not run, at once a step further
-    assert rule.kept() == {"predictors": 1, "trainers": 2}
-    assert rule.propose() == {"predictors": 1, "trainers": 3}
 
 
 def _costs(device: str) -> dict[str, Cost]:

@@ -24,6 +24,7 @@ tuner:
   enabled: {enabled}
   counts: {counts}
   objective: {objective}
+  rule: {rule}
   every_s: 2.0
   settle_s: 0.5
   temperature: 0.0
@@ -38,10 +39,16 @@ def tuned_config(
     inference: str = "local",
     enabled: str = "true",
     objective: str = "learned_steps",
+    rule: str = "annealing",
 ) -> Config:
     return config_from_yaml(
         _YAML.format(
-            dir=folder, counts=counts, inference=inference, enabled=enabled, objective=objective
+            dir=folder,
+            counts=counts,
+            inference=inference,
+            enabled=enabled,
+            objective=objective,
+            rule=rule,
         )
     )
 

@@ -13,6 +13,7 @@ from typing import Any
 from aclearn.config import Config
 from aclearn.control.plugin import Directive, Indicators, MemberIndicators, MonitorPlugin, Note
 from aclearn.control.tuner.decision import Decision
+from aclearn.control.tuner.ga3c_rule import Ga3cRule
 from aclearn.control.tuner.remembered_counts import RememberedCounts
 from aclearn.control.tuner.tuner import Tuner
 from aclearn.errors import RunFolderError
@@ -66,7 +67,8 @@ class TunerPlugin(MonitorPlugin):
         self._count_of = {role: count for count, role in workers_of.items()} | {"actor": "actors"}
         self._late_after_s = _HEARTBEATS_LATE * config.monitor.heartbeat_every_s
         self._log = MetricsWriter(run_dir / TUNER_FILE)
-        self._memory = RememberedCounts(config) if tuner.remember else None
+        remembers = tuner.remember and tuner.rule != "ga3c"
+        self._memory = RememberedCounts(config) if remembers else None
         self._notes: list[str] = []
         configured = {
             "predictors": config.predictor.workers if _has_predictors(config) else 0,
@@ -75,7 +77,8 @@ class TunerPlugin(MonitorPlugin):
         }
         self._fixed = {name: count for name, count in configured.items() if name not in most}
         last = self._log.last_line or {}
-        self._tuner = Tuner(
+        rule = Ga3cRule if tuner.rule == "ga3c" else Tuner
+        self._tuner: Tuner | Ga3cRule = rule(
             self._start(last.get("kept"), most, configured),
             most,
             every_s=tuner.every_s,

@@ -1,0 +1,119 @@
+"""The rule of GA3C's released code, defects included."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from aclearn.control.tuner.ga3c_rule import Ga3cRule
+from tests.support.tuned_runs import World, tuned_config, two_is_best
+
+TWO = {"predictors": 2, "trainers": 2}
+
+
+class _Scripted:
+    def __init__(self, steps: list[int]) -> None:
+        self._steps = iter(steps)
+
+    def choice(self, among: tuple[int, ...]) -> int:
+        step = next(self._steps)
+        assert step in among
+        return step
+
+
+def _rule(rng=None, most: int = 4) -> Ga3cRule:
+    chosen = rng or random.Random(0)
+    return Ga3cRule(TWO, dict.fromkeys(TWO, most), every_s=10.0, settle_s=3.0, rng=chosen)
+
+
+def test_it_compares_bare_counts_and_never_runs_what_it_reverts_to() -> None:
+    now, rule = 0.0, _rule(_Scripted([1, 0, 0, 0, -1, -1, 0, -1]))
+    decided = []
+    for seconds, counted in ((5.0, 100), (10.0, 150), (10.0, 120)):
+        counts = rule.propose()
+        assert rule.observe(now, 0, counts) == []
+        now += seconds
+        decided += rule.observe(now, counted, counts)
+    # half a window first, so that the second pays though its rate is lower: 15 against 20
+    assert [(d.verdict, d.rate) for d in decided] == [
+        ("accepted", 20.0),
+        ("accepted", 15.0),
+        ("rejected", 12.0),
+    ]
+    # a step may be none at all: then both are drawn again
+    assert [d.counts for d in decided] == [
+        {"predictors": 2, "trainers": 2},
+        {"predictors": 1, "trainers": 2},
+        {"predictors": 2, "trainers": 3},
+    ]
+    # from (1, 2), which is reverted to and does not run, at once a step further
+    assert rule.kept == {"predictors": 1, "trainers": 2}
+    assert rule.propose() == {"predictors": 1, "trainers": 3}
+
+
+def _as_published(counted: list[int], draws: random.Random, most: int) -> list[tuple[int, ...]]:
+    """`ThreadDynamicAdjustment.run` line by line: the counts of each window of 20 s."""
+    trainer_count, predictor_count = 2, 2
+    ran, temporal_training_count = [], counted[0]
+    windows = iter(counted[1:])
+    while True:
+        old = (trainer_count, predictor_count)
+        direction = [draws.choice((-1, 0, 1)), draws.choice((-1, 0, 1))]
+        trainer_count = min(most, max(1, trainer_count - direction[1]))
+        predictor_count = min(most, max(1, predictor_count - direction[0]))
+        if (trainer_count, predictor_count) == old:
+            continue
+        old_count = temporal_training_count
+        ran.append((predictor_count, trainer_count))
+        try:
+            temporal_training_count = next(windows)
+        except StopIteration:
+            return ran
+        if temporal_training_count < old_count:
+            trainer_count, predictor_count = old
+
+
+def test_it_takes_the_steps_of_the_published_code() -> None:
+    counts = random.Random(5)
+    counted = [counts.randint(50, 150) for _ in range(300)]
+    rule, ran, now = _rule(random.Random(11), most=8), [], 0.0
+    for count in counted:
+        wanted = rule.propose()
+        rule.observe(now, 1000, wanted)
+        now += 10.0
+        [decision] = rule.observe(now, 1000 + count, wanted)
+        assert decision.counts == wanted
+        ran.append(tuple(rule.propose().values()))
+    assert ran == _as_published(counted, random.Random(11), most=8)
+
+
+def test_a_window_begins_when_the_roles_run_the_counts_and_anew_with_another_trainer() -> None:
+    rule = _rule()
+    other = {"predictors": 2, "trainers": 1}
+    assert rule.observe(0.0, 0, other) == []
+    assert rule.observe(4.0, 100, TWO, incarnation="a") == []
+    assert rule.observe(8.0, 5, TWO, incarnation="b") == []
+    assert rule.observe(12.0, 25, TWO, incarnation="b") == []
+    [decision] = rule.observe(13.0, 35, TWO, incarnation="b")
+    assert (decision.rate, decision.window_s) == (pytest.approx(30 / 5), 5.0)
+
+
+def test_counts_that_are_not_taken_over_are_reverted_after_half_a_minute() -> None:
+    rule = _rule()
+    rule.observe(0.0, 0, TWO)
+    rule.observe(5.0, 100, TWO)
+    trial = rule.propose()
+    assert rule.observe(6.0, 100, TWO) == []
+    assert rule.observe(36.0, 100, TWO) == []
+    [decision] = rule.observe(36.5, 100, TWO)
+    assert (decision.verdict, decision.counts, decision.kept) == ("given up", trial, TWO)
+
+
+def test_the_configuration_chooses_it(tmp_path) -> None:
+    world = World(tuned_config(tmp_path, rule="ga3c"), two_is_best)
+    world.go_on(60.0)
+    verdicts = [line["verdict"] for line in world.lines()]
+    assert set(verdicts) == {"accepted", "rejected"}
+    world.tuning.close()
+    assert not (tmp_path / ".tuned").exists()
