@@ -84,7 +84,8 @@ class Indicators:
 
     Attributes:
         time_s: seconds of the run, as in its metrics. It goes on where the run is resumed.
-        line: newest metrics line (docs/metrics.md has the names); {} before the first.
+        line: the figures of the run, half a second old at most; docs/metrics.md has the names.
+            Roles report theirs every `monitor.heartbeat_every_s`.
         members: the living, in order of role and number.
         heartbeats: those taken since the last `observe`, the oldest first.
         deaths: processes that left without a last heartbeat and came back, so far.

@@ -39,6 +39,7 @@ from services.monitor.claims import (
 from services.monitor.directive_channel import DirectiveChannel
 from services.monitor.ending import Ending, Phase
 from services.monitor.indicator_collector import IndicatorCollector
+from services.monitor.line_maker import LineMaker
 from services.monitor.plugins import Plugins
 from services.monitor.registry import Member, OutgoingMessage, Registry
 from services.monitor.status_report import MOST_EVENT, StatusReport, status_text
@@ -63,11 +64,12 @@ class MonitorState:
         expected: role → how many processes are configured.
         wall_clock: seconds of the run's own time, which metrics go by; None for the time that is
             given.
+        figures: the monitor's own figures for a metrics line.
         numbers_from: when the first number is handed out. A monitor that was started again hears
             first which numbers living processes have.
 
     Attributes:
-        line: newest metrics line.
+        line: newest metrics line that was written.
         refused_heartbeats: heartbeats that were refused, since what they claim cannot be.
     """
 
@@ -81,6 +83,7 @@ class MonitorState:
         expected: Mapping[str, int] | None = None,
         numbers_from: float = float("-inf"),
         wall_clock: Callable[[], float] | None = None,
+        figures: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         self._wall_clock = wall_clock
         self._registry, self._metrics, self._goal = registry, metrics, goal
@@ -95,7 +98,9 @@ class MonitorState:
         self._active_clock = ActiveClock(_AWAY_SHARE * registry.silent_after_s)
         self._claims = HeartbeatClaims()
         self.refused_heartbeats = 0
-        self._wait_share: dict[str, Any] = {}
+        self._lines = LineMaker(
+            metrics, self._plugins, lambda: {**self._own_figures(), **figures()}
+        )
         self.line: dict[str, Any] = {}
         self._best_due = False
 
@@ -153,17 +158,11 @@ class MonitorState:
         return messages + self._channel.messages(now)
 
     def make_line(self, now: float) -> dict[str, Any]:
-        """The metrics line of this moment; notices when the run is over."""
-        self.line = self._metrics.line(self._wall(now))
+        """The metrics line to write now; notices when the run is over."""
+        self.line = self._lines.make(now, self._wall(now), running=self.phase is Phase.RUNNING)
         self._best_due = True
         reason = self._goal.observe(self.line)
-        self.line |= self._goal.fields() | self._channel.gauges()
-        self._plugins.add_gauges(self.line)
-        if self.phase is Phase.RUNNING:
-            self._wait_share = self.line["wait_share"]
-        else:
-            # roles that have left keep the shares that they had while the run went on
-            self.line["wait_share"] = self._wait_share | self.line["wait_share"]
+        self.line |= self._goal.fields()
         if reason is not None:
             self.stop(reason, now)
         return self.line
@@ -182,6 +181,9 @@ class MonitorState:
         """What the supervisor acts on and shows."""
         fixed = {"phase": self.phase.value, "reason": self.reason, "line": self.line}
         return fixed | self.report.fields(self._registry.members)
+
+    def _own_figures(self) -> dict[str, Any]:
+        return self._goal.fields() | self._channel.gauges()
 
     def _wall(self, now: float) -> float:
         return now if self._wall_clock is None else self._wall_clock()
@@ -269,8 +271,9 @@ class MonitorState:
     def _ask_plugins(self, now: float) -> None:
         if not self._plugins:
             return
-        time_s = self._metrics.time_s(self._wall(now))
-        seen = self._indicators.look(self._registry.members, self.line, time_s)
+        wall = self._wall(now)
+        line, time_s = self._lines.recent(now, wall), self._metrics.time_s(wall)
+        seen = self._indicators.look(self._registry.members, line, time_s)
         for rank, name, directive in self._plugins.observe(seen):
             if isinstance(directive.payload, Note):
                 self.report.note(directive.payload.text[:MOST_EVENT])

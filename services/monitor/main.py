@@ -86,6 +86,7 @@ class MonitorRole:
             expected={spec.name: spec.processes(config) for spec in ROLES.values()},
             numbers_from=numbers_from,
             wall_clock=context.wall_clock,
+            figures=self._figures,
         )
         self._meter, self._cores = WaitMeter(), FreeCores()
         self._next_line = clock()  # at once: it shows that the run has started
@@ -141,15 +142,19 @@ class MonitorRole:
     def _make_line(self) -> dict[str, Any]:
         wall_now = self._context.wall_clock()
         self._metrics.observe_own_waits(MONITOR.name, self._meter.seconds(), wall_now)
-        line = self.state.make_line(self._clock())
+        return self.state.make_line(self._clock())
+
+    def _figures(self) -> dict[str, float]:
+        """The monitor's own figures for a metrics line."""
         refused = sum(self._server.refused.values()) + self.state.refused_heartbeats
-        line["monitor_refused_messages"] = refused
-        line["monitor_refused_connections"] = self._server.refused_connections
+        figures = {
+            "monitor_refused_messages": refused,
+            "monitor_refused_connections": self._server.refused_connections,
+        }
         free = self._cores.look()
         here = all(m.host == socket.gethostname() for m in self._registry.members)
-        if free is not None and here:  # other machines have other cores
-            line[FREE_CORES] = free
-        return line
+        # other machines have other cores
+        return figures | ({FREE_CORES: free} if free is not None and here else {})
 
     def _end(self) -> None:
         """The last line and the summary."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from itertools import groupby
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from aclearn.control import MonitorPlugin
 from aclearn.types import OBSERVATION, Unroll
 from aclearn.wire import decode
 from services.roles import MONITOR, PREDICTOR, TRAINER
@@ -274,3 +276,29 @@ def test_the_seed_alone_decides_a_run_also_one_that_is_resumed(tmp_path, groups)
     weights = [name for name in a if name.startswith("weights/") and a[name].any()]
     assert weights and all(a[name].tobytes() != c[name].tobytes() for name in weights)
     assert a_told == b_told
+
+
+class Watches(MonitorPlugin):
+    """Notes how many updates it sees, and how many the trainer has reported by then."""
+
+    seen: ClassVar[list[tuple[float, float]]] = []
+
+    def observe(self, indicators):
+        for trainer in indicators.of_role("trainer"):
+            reported = trainer.counters.get("updates", 0)
+            self.seen.append((indicators.line["updates"], reported))
+        return []
+
+
+def test_what_plugins_see_is_half_a_second_old_though_lines_are_written_rarely(
+    start, monkeypatch
+) -> None:
+    monkeypatch.setattr(Watches, "seen", [])
+    plugin = f"{__name__}:Watches"
+    run = start(run={"max_updates": 200, "metrics_every_s": 5.0}, monitor={"plugins": [plugin]})
+    run.run_until(lambda: len(Watches.seen) > 40, "forty looks of the plug-in")
+    assert len(run.lines()) < 3
+    # ten looks a second: the figure of half a second ago, or a newer one
+    for (_, before), (seen, now) in zip(Watches.seen, Watches.seen[6:], strict=False):
+        assert before <= seen <= now
+    assert Watches.seen[-1][0] > 0

@@ -97,10 +97,9 @@ def test_a_plugin_sees_each_heartbeat_once_and_who_lives_and_who_died(tools) -> 
     for learned in (100, 250):
         monitor.now += 0.5
         monitor.heartbeat("t", counters={"learned_steps": learned}, gauges={"workers": 2.0})
-    monitor.state.make_line(monitor.now)
     monitor.sent()
     first, second = says.seen
-    assert first.heartbeats == () and first.line == {}
+    assert first.heartbeats == () and first.line["learned_steps"] == 0
     assert [member.name for member in first.members] == ["actor-0", "trainer-0"]
     assert [h.counters["learned_steps"] for h in second.heartbeats] == [100, 250]
     assert [h.heard_s for h in second.heartbeats] == pytest.approx([0.7, 1.2])
@@ -120,6 +119,22 @@ def test_a_plugin_sees_each_heartbeat_once_and_who_lives_and_who_died(tools) -> 
     assert [h.final for h in third.heartbeats] == [True]
     with pytest.raises(TypeError):
         third.line["x"] = 1  # type: ignore[index]
+
+
+def test_a_plugin_sees_figures_of_the_last_half_second_between_two_written_lines(tools) -> None:
+    says = Says()
+    monitor = Monitor(tools, says=says)
+    monitor.hello("trainer-0", "t")
+    written = monitor.state.make_line(0.0)
+    reported: list[tuple[float, int]] = []
+    for tick in range(1, 40):
+        monitor.heartbeat("t", counters={"learned_steps": tick})
+        reported.append((monitor.now, tick))
+        monitor.sent(0.1)
+        before = [steps for at, steps in reported if at <= monitor.now - 0.5]
+        assert says.seen[-1].line["learned_steps"] >= max(before, default=0)
+        assert says.seen[-1].line["monitor_directives"] == 0.0
+    assert monitor.state.status()["line"] is written
 
 
 def test_directives_go_out_with_a_number_and_what_is_for_the_monitor_stays_there(tools) -> None:
@@ -158,7 +173,8 @@ def test_a_plugin_that_raises_is_counted_told_once_and_the_others_go_on(tools, c
     assert monitor.sent() == [("t", SetWorkers(2, id=1))]
     monitor.sent()
     line = monitor.state.make_line(1.0)
-    assert line["monitor_plugin_failures"] == 3.0
+    # two looks, and the gauges of two lines: of the first look, and this one
+    assert line["monitor_plugin_failures"] == 4.0
     monitor.plugins.close()
     texts = [text for text in caplog.messages if text.startswith("event=plugin_failed")]
     assert texts == ["event=plugin_failed plugin=fails"] * 3  # a KeyError, another, an OSError
