@@ -97,14 +97,14 @@ def _no_predictor(config: Config) -> str | None:
 
 
 def _no_compressor(config: Config) -> str | None:
-    if config.compressor.chain:
+    if config.compressor.rungs:
         return None
     return "no compressor is needed: actors run the policy itself (compressor.chain is empty)"
 
 
 def _policy_of(config: Config) -> tuple[str, ...]:
     """Where the policies come from that act."""
-    return (COMPRESSOR.name,) if config.compressor.chain else (TRAINER.name,)
+    return (COMPRESSOR.name,) if config.compressor.rungs else (TRAINER.name,)
 
 
 def _needed_by_actors(config: Config) -> tuple[str, ...]:
@@ -114,8 +114,10 @@ def _needed_by_actors(config: Config) -> tuple[str, ...]:
 
 
 def _runs_torch(config: Config, runtime: str) -> bool:
-    chain = config.compressor.chain
-    return chain[-1] != "onnx" if chain else runtime != "onnx"
+    rungs = config.compressor.rungs
+    if not rungs:
+        return runtime != "onnx"
+    return any(chain[-1] != "onnx" for chain in rungs if chain)
 
 
 MONITOR: RoleSpec = RoleSpec(

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from aclearn.config.roles import MAX_PROCESSES
+from aclearn.config.roles import MAX_PROCESSES, CompressorConfig
 
 if TYPE_CHECKING:
     from aclearn.config.model import Config
@@ -88,7 +88,7 @@ def _roles(config: Config) -> Iterator[str]:
             f"predictor.device: {predictor.device} needs a torch runtime, and predictor.runtime is "
             "onnx, which computes on the CPU; set that to torch or torch-amp"
         )
-    elif predictor.device.startswith("cuda") and config.compressor.chain:
+    elif predictor.device.startswith("cuda") and config.compressor.rungs:
         yield (
             f"predictor.device: {predictor.device} would have no effect, since what "
             "compressor.chain makes runs on the CPU; set it to cpu or auto, or empty that"
@@ -98,7 +98,7 @@ def _roles(config: Config) -> Iterator[str]:
     processes = {"trainer": 1, most: config.tuner.max_actors if tuned else actors.processes}
     if actors.inference == "predictor":
         processes["predictor.processes"] = predictor.processes
-    if config.compressor.chain:
+    if config.compressor.rungs:
         processes["compressor.processes"] = config.compressor.processes
     if (together := sum(processes.values())) > MAX_PROCESSES:
         words = ", ".join(f"{key} {count}" for key, count in processes.items())
@@ -133,6 +133,26 @@ def _compressor(config: Config) -> Iterator[str]:
             "compressor.fidelity_observations is 0, which compares nothing; set that to 32 or so, "
             "or max_kl to null"
         )
+    yield from _ladder(compressor)
+
+
+def _ladder(compressor: CompressorConfig) -> Iterator[str]:
+    ladder = compressor.ladder
+    if ladder and compressor.chain:
+        yield "compressor.ladder: its chains take the place of compressor.chain; remove one of them"
+    if len(ladder) == 1:
+        yield (
+            "compressor.ladder: one chain leaves nothing to choose; add a more faithful one, such "
+            "as [], or set compressor.chain instead"
+        )
+    for rung, chain in enumerate(ladder):
+        if (first := ladder.index(chain)) < rung:
+            yield f"compressor.ladder: rung {rung} has the chain of rung {first}; remove one"
+        if not chain and rung < len(ladder) - 1:
+            yield (
+                f"compressor.ladder: rung {rung} is the uncompressed policy, and nothing is more "
+                "faithful; put it last"
+            )
 
 
 def _tuner(config: Config) -> Iterator[str]:

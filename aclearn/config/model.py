@@ -115,6 +115,11 @@ class Config(Group):
             raise ValueError("\n".join(found))
         return self
 
+    @property
+    def mixes_policies(self) -> bool:
+        """Whether an actor can play two policies: a compressed one and the uncompressed one."""
+        return self.actors.inference == "local" and bool(self.compressor.rungs)
+
     def with_run(self, **values: Any) -> Config:
         """The same with other values in `run`, which are not checked again."""
         return self.model_copy(update={"run": self.run.model_copy(update=values)})

@@ -123,7 +123,7 @@ class PredictorConfig(Group):
 
 
 class CompressorConfig(Group):
-    """The processes that compress the policy that acts; there are none without a chain."""
+    """The processes that compress the policy that acts; none without a chain or a ladder."""
 
     chain: list[Any] = Field(
         default_factory=list,
@@ -131,6 +131,12 @@ class CompressorConfig(Group):
         "fuse), `name: setting` (prune: 0.5, distill: accerl-net1, quantize: int8, low_rank: 64), "
         "or module:Class of yours; ends with its runtime, onnx or torchscript, else eager torch; "
         "empty: no compression; docs/compression.md has all settings",
+    )
+    ladder: list[list[Any]] = Field(
+        default_factory=list,
+        description="several chains in place of one, from the most compressed to the most "
+        "faithful; [] is the uncompressed policy; a run begins with the first, and plug-ins of "
+        "the monitor choose among them",
     )
     processes: Whole = Field(
         default=1,
@@ -190,6 +196,11 @@ class CompressorConfig(Group):
         description="least probability of each action of a compressed policy; an action of "
         "probability zero could never be learned",
     )
+
+    @property
+    def rungs(self) -> list[list[Any]]:
+        """The ladder of chains; that of `chain` has two rungs; empty: no compression."""
+        return self.ladder or ([self.chain, []] if self.chain else [])
 
 
 def _port(description: str) -> Any:

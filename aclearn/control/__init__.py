@@ -11,7 +11,7 @@ from aclearn.control.plugin import (
     Payload,
 )
 from aclearn.control.stop_condition import StopCondition
-from aclearn.wire import SaveBest, SetActors, SetWorkers, StopRole, StopRun
+from aclearn.wire import SaveBest, SetActors, SetChain, SetMix, SetWorkers, StopRole, StopRun
 
 __all__ = [
     "Directive",
@@ -22,6 +22,8 @@ __all__ = [
     "Payload",
     "SaveBest",
     "SetActors",
+    "SetChain",
+    "SetMix",
     "SetWorkers",
     "StopCondition",
     "StopRole",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from aclearn.wire import SaveBest, SetActors, SetWorkers, StopRole, StopRun
+from aclearn.wire import SaveBest, SetActors, SetChain, SetMix, SetWorkers, StopRole, StopRun
 
 
 @dataclass(frozen=True)
@@ -17,10 +17,10 @@ class Note:
 
 
 #: What a directive may carry. `SetWorkers` goes to predictors or to the trainer, `SetActors` to the
-#: supervisor, `SaveBest` to the trainer, `StopRun` and `Note` to the monitor. `StopRole` is the
-#: monitor's alone: a plug-in asks for the end of the run with `StopRun`. A new kind is a message of
-#: `aclearn.wire`, and what its role does with it.
-Payload = SetWorkers | SetActors | SaveBest | StopRole | StopRun | Note
+#: supervisor, `SetChain` to compressors, `SetMix` to actors, `SaveBest` to the trainer, `StopRun`
+#: and `Note` to the monitor. `StopRole` is the monitor's alone: a plug-in asks for the end of the
+#: run with `StopRun`. A new kind is a message of `aclearn.wire`, and what its role does with it.
+Payload = SetWorkers | SetActors | SetChain | SetMix | SaveBest | StopRole | StopRun | Note
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,29 @@ class SetActors:
 
 
 @dataclass(frozen=True, slots=True)
+class SetChain:
+    """The monitor sets the rung of `compressor.ladder` that compressors compress with from now on.
+
+    Rungs are numbered from 0, the most compressed one.
+    """
+
+    rung: Count
+    id: Count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SetMix:
+    """The monitor sets how often actors play the policy of the current rung from now on.
+
+    `compressed_share` is the probability, 0 to 1, that it plays an unroll; the uncompressed policy
+    plays the others.
+    """
+
+    compressed_share: float
+    id: Count = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StopRun:
     """The supervisor or the command line asks the monitor to end the run."""
 
@@ -171,6 +194,8 @@ MonitorMessage = (
     | SaveBest
     | SetWorkers
     | SetActors
+    | SetChain
+    | SetMix
     | StopRun
     | StatusRequest
     | Status

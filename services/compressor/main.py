@@ -16,7 +16,7 @@ from services.compressor.server import serve_artifacts
 from services.compressor.trainer_client import TrainerClient
 from services.runtime.monitor_client import MonitorClient
 from services.runtime.peer_link import PeerLink
-from services.runtime.policy_factory import architecture_of, make_chain
+from services.runtime.policy_factory import architecture_of, make_ladder
 from services.runtime.role_context import RoleContext
 from services.runtime.role_loop import MonitoredRole, Role
 from services.runtime.role_metrics import RoleMetrics
@@ -57,7 +57,7 @@ def make_compressor(context: RoleContext) -> Role:
     """
     config = context.config
     architecture = architecture_of(config, context.env_spec)
-    chain = make_chain(config, architecture)
+    chain = make_ladder(config, architecture)[0]
     seed = config.run.seed * 1009 + context.index
     compressor = Compressor(chain, architecture, config.compressor, seed=seed, clock=context.clock)
     server, endpoint = context.serve((ArtifactRequest,), config.network.ports.artifacts)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from aclearn.control import Directive
-from aclearn.wire import SaveBest, SetActors, SetWorkers, StopRole
+from aclearn.wire import SaveBest, SetActors, SetChain, SetMix, SetWorkers, StopRole
 from services.monitor.registry import Member, OutgoingMessage
 
 _LOGGER = logging.getLogger(__name__)
 
 #: What this channel carries.
-RolePayload = SetWorkers | SetActors | SaveBest | StopRole
+RolePayload = SetWorkers | SetActors | SetChain | SetMix | SaveBest | StopRole
 #: The rank of the monitor's own directives: above that of every plug-in.
 MONITOR_RANK = 1_000_000
 #: Seconds between two sendings to a role that does not acknowledge: the first six, then rarely.

@@ -69,7 +69,11 @@ class MonitorRole:
         accepts = (NumberRequest, Hello, Heartbeat, DirectiveAck, StopRun, StatusRequest)
         self._server = context.serve_at(context.monitor, accepts)
         self._files = files = MonitorFiles(folder)
-        self._plugins = Plugins(_open_plugins(config, folder, files))
+        self._plugins = Plugins(
+            _open_plugins(config, folder, files),
+            rungs=len(config.compressor.rungs),
+            mixes=config.mixes_policies,
+        )
         began_ago_s = started_seconds_ago(files.last_written, moment(time.monotonic()))
         self._metrics = files.open_metrics(context.wall_clock() - began_ago_s)
         if last_line := files.last_line:

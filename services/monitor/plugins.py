@@ -13,13 +13,15 @@ from aclearn.control import (
     MonitorPlugin,
     Note,
     SetActors,
+    SetChain,
+    SetMix,
     SetWorkers,
     StopRun,
 )
 from aclearn.extensions import load_extension, make_extension
 from aclearn.runs import is_metrics_line
 from aclearn.wire import SaveBest, encode
-from services.roles import ROLES
+from services.roles import ACTOR, COMPRESSOR, ROLES
 from services.runtime.worker_pool import MOST_WORKERS
 
 _LOGGER = logging.getLogger(__name__)
@@ -32,6 +34,8 @@ _MOST: dict[type, int] = {SetWorkers: MOST_WORKERS, SetActors: MAX_PROCESSES}
 #: which a plug-in asks for with `StopRun`.
 _TAKEN: dict[str, tuple[type, ...]] = {"monitor": (StopRun, Note), "supervisor": (SetActors,)}
 _TAKEN_BY_ROLES: tuple[type, ...] = (SaveBest, SetWorkers)
+#: What only processes of this role take.
+_TAKEN_BY_ROLE: dict[str, type] = {COMPRESSOR.name: SetChain, ACTOR.name: SetMix}
 
 
 class Plugins:
@@ -39,13 +43,17 @@ class Plugins:
 
     Args:
         named: name → plug-in; the later ones overrule the earlier ones.
+        rungs: of the ladder of chains; 0 without a compressor.
+        mixes: whether actors can play two policies.
 
     Attributes:
         failures: errors that plug-ins raised, and directives that cannot be, so far.
     """
 
-    def __init__(self, named: Mapping[str, MonitorPlugin]) -> None:
-        self._named = dict(named)
+    def __init__(
+        self, named: Mapping[str, MonitorPlugin], *, rungs: int = 0, mixes: bool = False
+    ) -> None:
+        self._named, self._rungs, self._mixes = dict(named), rungs, mixes
         self._reported: set[str] = set()
         self.failures = 0
 
@@ -58,7 +66,7 @@ class Plugins:
             try:
                 directives = list(plugin.observe(indicators))
                 for directive in directives:
-                    _check(directive)
+                    self._check(directive)
             except Exception as error:
                 self._fail(name, error)
                 continue
@@ -87,6 +95,48 @@ class Plugins:
                 plugin.close()
             except Exception as error:
                 self._fail(name, error)
+
+    def _check(self, directive: Directive) -> None:
+        """Refuse what no role could take.
+
+        Raises:
+            ValueError: it is no directive, goes to no role, or its payload cannot be sent or
+                followed.
+            TypeError: a value of the payload is of the wrong type.
+        """
+        if not isinstance(directive, Directive):
+            raise ValueError(f"expected a Directive, got {type(directive).__name__}")
+        if not isinstance(directive.cause, Mapping):
+            raise ValueError(f"cause: expected a mapping, got {type(directive.cause).__name__}")
+        to, payload = directive.to, directive.payload
+        role = to.split("-")[0]
+        if to not in ("all", *_TAKEN) and role not in ROLES:
+            raise ValueError(f"expected a role, a name, all, supervisor or monitor: {to!r}")
+        own = (_TAKEN_BY_ROLE[role],) if role in _TAKEN_BY_ROLE else ()
+        kinds = _TAKEN.get(to, (*_TAKEN_BY_ROLES, *own))
+        if not isinstance(payload, kinds):
+            names = ", ".join(kind.__name__ for kind in kinds)
+            raise ValueError(f"{to}: expected a payload among {names}; got {payload!r:.200}")
+        if isinstance(payload, Note):
+            if not isinstance(payload.text, str):
+                raise ValueError(f"Note: expected text, got {type(payload.text).__name__}")
+            return
+        encode(payload, run="", incarnation="", sequence=0)
+        if isinstance(payload, SetChain) and payload.rung >= self._rungs:
+            raise ValueError(f"expected a rung below {self._rungs}, got {payload!r}")
+        if isinstance(payload, SetMix):
+            if not self._mixes:
+                raise ValueError(
+                    "SetMix: only actors that choose their actions (actors.inference: local) from "
+                    "compressed policies (compressor.chain or compressor.ladder) play two policies"
+                )
+            if not 0.0 <= payload.compressed_share <= 1.0:
+                raise ValueError(f"expected a compressed_share of 0 to 1, got {payload!r}")
+        if (
+            isinstance(payload, SetWorkers | SetActors)
+            and not 1 <= payload.count <= _MOST[type(payload)]
+        ):
+            raise ValueError(f"expected 1 to {_MOST[type(payload)]}, got {payload!r}")
 
     def _fail(self, name: str, error: Exception) -> None:
         self.failures += 1
@@ -124,33 +174,3 @@ def load_plugins(
 def _prefix(name: str) -> str:
     """Of the gauges of a plug-in; the tuner's have its name already."""
     return "" if name == TUNER else "plugin_"
-
-
-def _check(directive: Directive) -> None:
-    """Refuse what no role could take.
-
-    Raises:
-        ValueError: it is no directive, goes to no role, or its payload cannot be sent.
-        TypeError: a value of the payload is of the wrong type.
-    """
-    if not isinstance(directive, Directive):
-        raise ValueError(f"expected a Directive, got {type(directive).__name__}")
-    if not isinstance(directive.cause, Mapping):
-        raise ValueError(f"cause: expected a mapping, got {type(directive.cause).__name__}")
-    to, payload = directive.to, directive.payload
-    if to not in ("all", *_TAKEN) and to.split("-")[0] not in ROLES:
-        raise ValueError(f"expected a role, a name, all, supervisor or monitor: {to!r}")
-    kinds = _TAKEN.get(to, _TAKEN_BY_ROLES)
-    if not isinstance(payload, kinds):
-        names = ", ".join(kind.__name__ for kind in kinds)
-        raise ValueError(f"{to}: expected a payload among {names}; got {payload!r:.200}")
-    if isinstance(payload, Note):
-        if not isinstance(payload.text, str):
-            raise ValueError(f"Note: expected text, got {type(payload.text).__name__}")
-        return
-    encode(payload, run="", incarnation="", sequence=0)
-    if (
-        isinstance(payload, SetWorkers | SetActors)
-        and not 1 <= payload.count <= _MOST[type(payload)]
-    ):
-        raise ValueError(f"expected 1 to {_MOST[type(payload)]}, got {payload!r}")

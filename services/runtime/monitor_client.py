@@ -21,6 +21,8 @@ from aclearn.wire import (
     Peer,
     Peers,
     SaveBest,
+    SetChain,
+    SetMix,
     SetWorkers,
     StopRole,
 )
@@ -33,6 +35,9 @@ _LOGGER = logging.getLogger(__name__)
 
 #: A monitor that has not answered is asked again every half a second.
 ASKING = RetryPolicy(answer_within_s=0.5, retry_first_s=0.5, retry_most_s=0.5)
+
+#: What the monitor directs roles to do.
+RoleDirective = SaveBest | SetChain | SetMix | SetWorkers | StopRole
 
 _HELLO = "hello"
 #: Seconds without an answer after which a role says so in its log, once until it is answered.
@@ -136,6 +141,10 @@ class MonitorClient:
         self.run_is_over = False
         #: How many workers the monitor wants; None as long as it has not said.
         self.workers: int | None = None
+        #: Which rung of the ladder it wants, and which share of an actor's unrolls the rung's
+        #: policy is to play; None as long as it has not said.
+        self.rung: int | None = None
+        self.compressed_share: float | None = None
         self._best_means: list[float] = []
 
     def tick(self) -> None:
@@ -189,11 +198,15 @@ class MonitorClient:
             self._send_heartbeat(final=True, timeout_s=_GOODBYE_LINGER_S)
             self._client.close(linger_s=_GOODBYE_LINGER_S)
 
-    def _follow(self, directive: SaveBest | SetWorkers | StopRole) -> None:
+    def _follow(self, directive: RoleDirective) -> None:
         if isinstance(directive, SaveBest):
             self._best_means.append(directive.return_mean)
         elif isinstance(directive, SetWorkers):
             self.workers = directive.count
+        elif isinstance(directive, SetChain):
+            self.rung = directive.rung
+        elif isinstance(directive, SetMix):
+            self.compressed_share = directive.compressed_share
         else:
             self.run_is_over = True
             self._stop(directive.reason)
@@ -258,7 +271,7 @@ class MonitorClient:
                 self._unsent_returns = [*self._unanswered_returns, *self._unsent_returns]
                 self._unanswered_returns = []
                 self._say_hello()
-        elif isinstance(message, SaveBest | SetWorkers | StopRole):
+        elif isinstance(message, RoleDirective):
             # one that is lost is sent again, and so is an acknowledgement that is
             self._client.send(DirectiveAck(message.id))
             self._follow(message)

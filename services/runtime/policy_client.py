@@ -167,7 +167,7 @@ def make_policy_client(
     # where roles take turns, each acts on the newest policy that there is
     every_s = 0.0 if context.inline else _ASK_EVERY_S
     make = partial(PolicyClient, clock=context.clock, ask_every_s=every_s)
-    if context.config.compressor.chain:
+    if context.config.compressor.rungs:
         source = ArtifactSource(ArtifactRuntime(architecture, threads=threads))
         link = PeerLink(context, "artifacts", context.index)
         return make(link, source)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from aclearn.config import CompressorConfig, Config
 from aclearn.distributions import distribution_of
@@ -12,7 +14,15 @@ from aclearn.envs import read_spec
 from aclearn.policies import Architecture, describe_architecture
 from aclearn.types import EnvSpec, UnrollSpec
 from aclearn.wire import Endpoint
-from compress import ChainError, CompressorChain, OnnxRuntime, PolicyRuntime, parse_chain
+from compress import (
+    ONNX,
+    ChainError,
+    CompressorChain,
+    Fusion,
+    OnnxRuntime,
+    PolicyRuntime,
+    parse_chain,
+)
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -49,31 +59,44 @@ def unroll_spec_of(config: Config, spec: EnvSpec) -> UnrollSpec:
     )
 
 
-def make_chain(config: Config, architecture: Architecture) -> CompressorChain:
-    """The chain that `compressor.chain` describes, checked for this policy.
+def make_ladder(config: Config, architecture: Architecture) -> list[CompressorChain]:
+    """The chains of `compressor.ladder`, or that of `compressor.chain` and the uncompressed policy.
 
     Raises:
-        ChainError: it cannot work; names the key, the link and why.
+        ChainError: one cannot work for this policy; names the key, the rung, the link and why.
     """
     compressor = config.compressor
-    network = config.network
-    reached_at = Endpoint("tcp", (network.announce_host or network.bind_host).strip("[]"))
-    try:
-        chain = parse_chain(
-            compressor.chain,
-            any_cpu=not reached_at.is_loopback,  # actors may be on other machines
-            min_action_prob=compressor.min_action_prob,
-            batch_sizes=_batch_sizes(config),
-            fidelity_observations=compressor.fidelity_observations,
-            # a bound holds for each artifact, not for one in ten
-            fidelity_every=compressor.fidelity_every if compressor.max_kl is None else 1,
-        )
-        chain.plan(architecture)
-    except ChainError as error:
-        key = "compressor." if str(error).startswith("min_action_prob: ") else "compressor.chain: "
-        raise ChainError(f"{key}{error}") from error
+    chains = []
+    for rung, items in enumerate(compressor.rungs):
+        try:
+            chain = _chain(config, items) if items else uncompressed_chain()
+            chain.plan(architecture)
+        except ChainError as error:
+            where = f"ladder: rung {rung}: " if compressor.ladder else "chain: "
+            key = "" if str(error).startswith("min_action_prob: ") else where
+            raise ChainError(f"compressor.{key}{error}") from error
+        chains.append(chain)
     _warn_of_min_action_prob(compressor, architecture.actions)
-    return chain
+    return chains
+
+
+def uncompressed_chain() -> CompressorChain:
+    """The chain that makes an artifact of the uncompressed policy."""
+    return CompressorChain(fidelity_observations=0).add(Fusion()).add(ONNX())
+
+
+def _chain(config: Config, items: Sequence[Any]) -> CompressorChain:
+    compressor, network = config.compressor, config.network
+    reached_at = Endpoint("tcp", (network.announce_host or network.bind_host).strip("[]"))
+    return parse_chain(
+        items,
+        any_cpu=not reached_at.is_loopback,  # actors may be on other machines
+        min_action_prob=compressor.min_action_prob,
+        batch_sizes=_batch_sizes(config),
+        fidelity_observations=compressor.fidelity_observations,
+        # a bound holds for each artifact, not for one in ten
+        fidelity_every=compressor.fidelity_every if compressor.max_kl is None else 1,
+    )
 
 
 def warn_of_idle_links(chain: CompressorChain) -> None:

@@ -21,7 +21,7 @@ from aclearn.types import EnvSpec
 from aclearn.wire import bind_router, claim_ipc_path, parse_endpoint
 from services.roles import ROLES
 from services.runtime.message_sizes import check_sizes
-from services.runtime.policy_factory import architecture_of, make_chain
+from services.runtime.policy_factory import architecture_of, make_ladder
 from services.runtime.probe import probe_environment
 from services.runtime.role_context import RoleContext, cluster_keys
 from services.runtime.torch_checks import (
@@ -57,8 +57,8 @@ def check_run(config: Config, monitor: str, *, resume: bool, stop: StopFlag) -> 
     spec = probe_environment(config, stop=stop)
     if spec is not None:
         architecture = check_policy(config, spec)
-        if config.compressor.chain:
-            make_chain(config, architecture)
+        if config.compressor.rungs:
+            make_ladder(config, architecture)
     return spec
 
 
@@ -85,7 +85,7 @@ def check_role(context: RoleContext) -> EnvSpec | None:
     if env_spec is not None:
         architecture = check_policy(context.config, env_spec)
         if "artifacts" in spec.endpoints:
-            make_chain(context.config, architecture)
+            make_ladder(context.config, architecture)
     return env_spec
 
 

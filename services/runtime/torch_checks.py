@@ -76,7 +76,7 @@ def check_with_torch_elsewhere(config: Config) -> None:
 
 def predictor_computes_in_torch(config: Config) -> bool:
     """Whether there are predictors that run the uncompressed policy in torch, on a GPU perhaps."""
-    asked = PREDICTOR.processes(config) > 0 and not config.compressor.chain
+    asked = PREDICTOR.processes(config) > 0 and not config.compressor.rungs
     return asked and PREDICTOR.imports_torch(config)
 
 

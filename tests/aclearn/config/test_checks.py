@@ -118,6 +118,24 @@ def refusal(text: str) -> str:
             "is 0, which compares nothing; set that to 32 or so, or max_kl to null",
         ),
         (
+            "env: {id: a}\ncompressor: {ladder: [[int8, onnx]]}",
+            "compressor.ladder: one chain leaves nothing to choose; add a more faithful one, such "
+            "as [], or set compressor.chain instead",
+        ),
+        (
+            "env: {id: a}\ncompressor: {chain: [onnx], ladder: [[int8, onnx], []]}",
+            "compressor.ladder: its chains take the place of compressor.chain; remove one of them",
+        ),
+        (
+            "env: {id: a}\ncompressor: {ladder: [[int8, onnx], [onnx], [int8, onnx]]}",
+            "compressor.ladder: rung 2 has the chain of rung 0; remove one",
+        ),
+        (
+            "env: {id: a}\ncompressor: {ladder: [[int8, onnx], [], [onnx]]}",
+            "compressor.ladder: rung 1 is the uncompressed policy, and nothing is more faithful; "
+            "put it last",
+        ),
+        (
             "env: {id: a}\nsupervisor: {backoff_first_s: 3, backoff_max_s: 2}",
             "supervisor.backoff_max_s: 2.0 s is shorter than supervisor.backoff_first_s = 3.0 s; "
             "set it to that or more",

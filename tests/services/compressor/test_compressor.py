@@ -16,7 +16,7 @@ from aclearn.wire import (
 from compress import ONNX, CompressorChain, Context, Policy, RefusedArtifact
 from services.compressor.core import Compressor
 from services.runtime.artifact_messages import artifact_of, reply_of
-from services.runtime.policy_factory import make_chain
+from services.runtime.policy_factory import make_ladder
 from services.trainer.gauges import compressed_share
 from tests.support.compressors import (
     Moody,
@@ -196,7 +196,7 @@ def test_every_version_is_held_to_the_bound(tools) -> None:
     )
     link = Moody()
     compressor = Compressor(
-        make_chain(config, tools.flat).add(link),
+        make_ladder(config, tools.flat)[0].add(link),
         tools.flat,
         config.compressor,
         seed=1,

@@ -11,7 +11,7 @@ from aclearn.config import load_config
 from aclearn.types import PolicyVersion
 from compress import ChainError, Context, Policy, PolicyGraph, parse_chain
 from services.compressor.core import Compressor
-from services.runtime.policy_factory import make_chain
+from services.runtime.policy_factory import make_ladder
 from tests.support.compressors import acting, some_observations, some_tensors
 from tests.support.layer_walk import outputs
 from tests.support.system import TOYS
@@ -50,8 +50,13 @@ def test_a_policy_goes_through_a_chain_with_the_link(config, tools) -> None:
 
 
 def test_a_compressor_publishes_what_the_link_makes_and_tells_its_gauges(config, tools) -> None:
+    [chain, _] = make_ladder(config, tools.flat)
     compressor = Compressor(
-        make_chain(config, tools.flat), tools.flat, config.compressor, seed=1, clock=tools.Clock()
+        chain,
+        tools.flat,
+        config.compressor,
+        seed=1,
+        clock=tools.Clock(),
     )
     compressor.observe(some_observations(tools.flat, 40))
     for version in (1, 2, 3):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -14,8 +15,11 @@ from aclearn.wire import (
     DirectiveAck,
     Envelope,
     Hello,
+    Peers,
     SaveBest,
     SetActors,
+    SetChain,
+    SetMix,
     SetWorkers,
     StatusRequest,
     StopRole,
@@ -61,7 +65,7 @@ class Monitor:
 
     def __init__(self, tools, **plugins: MonitorPlugin) -> None:
         self.tools, self.now = tools, 0.0
-        self.plugins = Plugins(plugins)
+        self.plugins = Plugins(plugins, rungs=3, mixes=True)
         self.state = MonitorState(
             Registry(silent_after_s=20.0),
             MetricsAggregator(0.0),
@@ -198,6 +202,16 @@ def test_a_plugin_that_raises_is_counted_told_once_and_the_others_go_on(tools, c
         Directive("supervisor", SetWorkers(2)),
         Directive("trainer", SetActors(2)),
         Directive("trainer", StopRole("enough")),
+        Directive("compressor", SetChain(3)),  # of three rungs the last is 2
+        Directive("compressor", SetChain(-1)),
+        Directive("compressor", SetChain(0.0)),  # type: ignore[arg-type]
+        Directive("actor", SetChain(0)),
+        Directive("all", SetChain(0)),
+        Directive("actor", SetMix(1.01)),
+        Directive("actor", SetMix(-0.01)),
+        Directive("actor", SetMix(float("nan"))),
+        Directive("compressor-1", SetMix(0.5)),
+        Directive("all", SetMix(0.5)),
         Directive("trainer", SetWorkers(2), None),  # type: ignore[arg-type]
         Directive("monitor", Note(2)),  # type: ignore[arg-type]
         Directive("monitor", StopRun(None)),  # type: ignore[arg-type]
@@ -210,6 +224,32 @@ def test_what_no_role_could_take_is_a_failure_of_the_plugin(tools, directive) ->
     assert monitor.sent() == []
     assert monitor.plugins.failures == 1
     assert monitor.state.phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("to", "payload"),
+    [
+        ("compressor", SetChain(2)),
+        ("compressor-0", SetChain(0)),
+        ("actor", SetMix(0.0)),
+        ("actor-0", SetMix(1.0)),
+    ],
+)
+def test_rung_and_mix_go_to_compressors_and_actors(tools, to, payload) -> None:
+    monitor = Monitor(tools, says=Says(Directive(to, payload)))
+    for name in ("trainer-0", "compressor-0", "actor-0"):
+        monitor.hello(name, name)
+    sent = [m for m in monitor.sent() if not isinstance(m[1], Peers)]
+    assert sent == [(f"{to.split('-')[0]}-0", replace(payload, id=1))]
+
+
+@pytest.mark.parametrize(
+    "directive", [Directive("compressor", SetChain(0)), Directive("actor", SetMix(0.5))]
+)
+def test_without_a_ladder_there_is_no_rung_and_no_mix(tools, directive) -> None:
+    plugins = Plugins({"says": Says(directive)})
+    seen = Indicators(0.0, {}, (), (), 0, {})
+    assert list(plugins.observe(seen)) == [] and plugins.failures == 1
 
 
 def test_the_later_plugin_is_followed(tools) -> None:

@@ -14,6 +14,8 @@ from aclearn.wire import (
     Peers,
     SaveBest,
     Server,
+    SetChain,
+    SetMix,
     SetWorkers,
     Status,
     StopRole,
@@ -312,10 +314,13 @@ def test_each_directive_is_acknowledged_also_one_that_comes_twice(roles, tools) 
     line = Line(roles, tools)
     line.introduce()
     line.next()
-    for directive in (SetWorkers(4, 7), SetWorkers(4, 7), SaveBest(1.5, 8), StopRole("x", 9)):
+    assert line.membership.rung is line.membership.compressed_share is None
+    orders = SetWorkers(4, 7), SaveBest(1.5, 8), SetChain(2, 9), SetMix(0.25, 10), StopRole("x", 11)
+    for directive in (orders[0], *orders):
         line.say(directive)
         assert line.next() == DirectiveAck(directive.id)
     assert line.membership.workers == 4
+    assert (line.membership.rung, line.membership.compressed_share) == (2, 0.25)
     assert line.membership.take_best_mean() == 1.5
     assert line.membership.stop_reason == "x" and line.membership.run_is_over
 

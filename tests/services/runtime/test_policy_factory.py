@@ -23,13 +23,13 @@ from aclearn.errors import ConfigError
 from aclearn.policies import describe_architecture
 from aclearn.telemetry import WaitMeter
 from aclearn.types import PolicyVersion
-from compress import Context, OnnxRuntime, Policy, PolicyGraph
+from compress import CompressorChain, Context, OnnxRuntime, Policy, PolicyGraph
 from compress.methods.quantizer import Quantizer, has_vnni
 from compress.runtimes.cuda_runtime import CudaGraphRuntime
 from compress.runtimes.torch_runtime import TorchRuntime
 from services.actor.main import make_actions
 from services.compressor.core import Compressor
-from services.runtime.policy_factory import architecture_of, make_chain, make_runtime
+from services.runtime.policy_factory import architecture_of, make_ladder, make_runtime
 from tests.support.acting import Acting, parameters_of
 from tests.support.architectures import parts_of
 from tests.support.env_specs import plain_spec
@@ -148,7 +148,7 @@ def test_int8_for_actors_elsewhere_has_7_bits_unless_told_otherwise(
             network=NetworkConfig(bind_host=host, keys_dir="keys"),
             compressor=CompressorConfig(chain=[item, "onnx"]),
         )
-        return make_chain(config, tools.flat).plan(tools.flat)
+        return make_ladder(config, tools.flat)[0].plan(tools.flat)
 
     assert graph_of(item).reduced_range == (not has_vnni() if here else True)
     for told in (True, False):
@@ -169,7 +169,7 @@ def test_latency_is_measured_at_the_batch_sizes_of_actor_or_predictor(
     shapes = tools.flat.tensor_shapes().items()
     tensors = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes}
     policy = Policy.of(tools.flat, tensors, PolicyVersion(0, 1))
-    artifact = make_chain(config, tools.flat).compress(policy, Context())
+    artifact = make_ladder(config, tools.flat)[0].compress(policy, Context())
     assert artifact.latency_ms.keys() == sizes
 
 
@@ -185,9 +185,9 @@ def test_a_min_action_prob_that_takes_a_certain_policy_beyond_the_bound_is_warne
 ) -> None:
     # of 4 actions 3 keep 0.1 each; the one that the policy is certain of is left with 0.7
     distance = -math.log(0.7)
-    make_chain(_with_min_action_prob(0.1, distance * (1 - 1e-9)), tools.flat)
+    make_ladder(_with_min_action_prob(0.1, distance * (1 - 1e-9)), tools.flat)
     # a nat: 1 − 1/e of probability for 3 actions
-    make_chain(_with_min_action_prob(0.22, 1.0), tools.flat)
+    make_ladder(_with_min_action_prob(0.22, 1.0), tools.flat)
     first, second = caplog.messages
     assert (
         "compressor.min_action_prob: 0.1 for each of 4 actions" in first and "0.357 nats" in first
@@ -195,7 +195,7 @@ def test_a_min_action_prob_that_takes_a_certain_policy_beyond_the_bound_is_warne
     assert "min_action_prob to less than 0.1, or max_kl to more than 0.357" in first
     assert "set min_action_prob to less than 0.211, " in second
     for min_action_prob, bound in [(0.21, 1.0), (0.0, 1e-9), (0.24, None)]:
-        make_chain(_with_min_action_prob(min_action_prob, bound), tools.flat)
+        make_ladder(_with_min_action_prob(min_action_prob, bound), tools.flat)
     assert len(caplog.messages) == 2
 
 
@@ -205,7 +205,7 @@ def test_the_bound_of_min_action_prob_is_where_an_exact_copy_is_no_longer_publis
 ) -> None:
     bound = -math.log(0.7) * share
     config = _with_min_action_prob(0.1, bound)
-    made = make_chain(_with_min_action_prob(0.1, None), tools.flat)
+    made = make_ladder(_with_min_action_prob(0.1, None), tools.flat)[0]
     compressor = Compressor(made, tools.flat, config.compressor, seed=1)
     compressor.observe(np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32))
     tensors = {n: np.zeros(s, np.float32) for n, s in tools.flat.tensor_shapes().items()}
@@ -219,7 +219,7 @@ def test_the_chain_of_a_shipped_configuration_can_be_made(path) -> None:
     config = load_config(path)
     spec = plain_spec((4,), "float32", 2, 1) if path.stem in ("cartpole", "cluster") else _IMAGES
     architecture = architecture_of(config, spec)
-    chain = make_chain(config, architecture)
+    chain = (make_ladder(config, architecture) or [CompressorChain()])[0]
     int8 = Quantizer().id
     expected = {
         "cluster": f"{int8}>onnx",

@@ -92,6 +92,10 @@ _WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
         ("compressor.chain=[{distill: nature}]",),
         ["compressor.chain: ", "distill", "nature"],
     ),
+    "rung": (
+        ("compressor.ladder=[[onnx], [onnx, int8], []]",),
+        ["compressor.ladder: rung 1: ", "int8: ", "onnx"],
+    ),
     "broken loss": (
         ("loss.kind=spoilt:Loss",),
         ["loss.kind", "'spoilt' cannot be imported", "NameError", "[line 2 of ", "spoilt.py"],
