@@ -1,4 +1,4 @@
-"""Decisions of the monitor: when a run ends, and what its plug-ins direct the roles to do."""
+"""Decisions of the monitor: the end of a run, and directives of its plug-ins to the roles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plug-in of the monitor sees, and what it says: indicators in, directives out."""
+"""Monitor plug-ins: indicators in, directives out."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from aclearn.wire import SaveBest, SetActors, SetChain, SetMix, SetWorkers, Stop
 
 @dataclass(frozen=True)
 class Note:
-    """A line for the person who watches the run; to the monitor."""
+    """A line of text for the user; to the monitor."""
 
     text: str
 
 
-#: What a directive may carry. `SetWorkers` goes to predictors or to the trainer, `SetActors` to the
+#: Payloads of directives. `SetWorkers` goes to predictors or to the trainer, `SetActors` to the
 #: supervisor, `SetChain` to compressors, `SetMix` to actors, `SaveBest` to the trainer, `StopRun`
-#: and `Note` to the monitor. `StopRole` is the monitor's alone: a plug-in asks for the end of the
-#: run with `StopRun`. A new kind is a message of `aclearn.wire`, and what its role does with it.
+#: and `Note` to the monitor. Only the monitor sends `StopRole`; a plug-in ends the run with
+#: `StopRun`. A new kind is a message of `aclearn.wire`, which its role must handle.
 Payload = SetWorkers | SetActors | SetChain | SetMix | SaveBest | StopRole | StopRun | Note
 
 
@@ -27,14 +27,14 @@ Payload = SetWorkers | SetActors | SetChain | SetMix | SaveBest | StopRole | Sto
 class Directive:
     """A message to a role.
 
-    It stands until the same plug-in gives another of its kind to the same `to`: a process that is
-    started later gets it as well. The same directive given again changes nothing.
+    It stays valid until the same plug-in gives another of its kind to the same `to`: processes that
+    start later get it too. Repeating the same directive has no effect.
 
     Attributes:
-        to: a role, e.g. "predictor", which is each process of it; a name, e.g. "predictor-1"; or
+        to: a role, e.g. "predictor" for each of its processes; a name, e.g. "predictor-1"; or
             "all".
-        payload: the message; its `id` is the monitor's to set.
-        cause: the numbers that it follows from, for the log.
+        payload: the message; the monitor sets its `id`.
+        cause: the numbers that caused it, for the log.
         once: only for the processes that live now.
     """
 
@@ -49,8 +49,7 @@ class MemberIndicators:
     """A living process, as of its newest heartbeat.
 
     Attributes:
-        heard_s: time of that heartbeat on the run's clock; before the first one, when it was met.
-        workers: that it runs; None where it has none, or has not said.
+        heard_s: time of that heartbeat on the run's clock; before the first one, of the hello.
         counters: cumulative: `learned_steps`, `updates` and `batches` of the trainer, `env_steps`
             of actors, `predictions` of actors or predictors.
         gauges: newest values.
@@ -68,12 +67,12 @@ class MemberIndicators:
 
     @property
     def name(self) -> str:
-        """Unique among the living, e.g. actor-3."""
+        """Unique among the living processes, e.g. actor-3."""
         return f"{self.role}-{self.number}"
 
     @property
     def workers(self) -> int | None:
-        """The workers that it runs; None where it has not said."""
+        """The number of its workers; None where it has none or has not reported it."""
         workers = self.gauges.get("workers")
         return None if workers is None else int(workers)
 
@@ -83,13 +82,13 @@ class Indicators:
     """The run at one moment; read-only.
 
     Attributes:
-        time_s: seconds of the run, as in its metrics. It goes on where the run is resumed.
-        line: the figures of the run, half a second old at most; docs/metrics.md has the names.
-            Roles report theirs every `monitor.heartbeat_every_s`.
-        members: the living, in order of role and number.
-        heartbeats: those taken since the last `observe`, the oldest first.
-        deaths: processes that left without a last heartbeat and came back, so far.
-        expected: role → how many processes are configured.
+        time_s: seconds of the run, as in its metrics; continues when the run is resumed.
+        line: the run's figures, half a second old at most (docs/metrics.md has the names). Roles
+            report theirs every `monitor.heartbeat_every_s`.
+        members: the living processes, in order of role and number.
+        heartbeats: those received since the last `observe`, the oldest first.
+        deaths: number of processes so far that left without a last heartbeat and came back.
+        expected: role → configured number of processes.
     """
 
     time_s: float
@@ -100,18 +99,18 @@ class Indicators:
     expected: Mapping[str, int]
 
     def of_role(self, role: str) -> list[MemberIndicators]:
-        """The living of one role."""
+        """The living processes of one role."""
         return [member for member in self.members if member.role == role]
 
 
 class MonitorPlugin:
-    """Decides from what the monitor sees of the run. Pure: no socket, no thread, no clock.
+    """Decides from indicators of the run. Pure: no socket, no thread, no clock.
 
-    An error that it raises is counted and logged, and the run goes on.
+    Its errors are counted and logged, and the run continues.
     """
 
     def observe(self, indicators: Indicators) -> Sequence[Directive]:
-        """What the roles are to do from now on; called up to ten times a second."""
+        """New directives; called up to ten times a second."""
         raise NotImplementedError
 
     def gauges(self) -> Mapping[str, Any]:
@@ -119,4 +118,4 @@ class MonitorPlugin:
         return {}
 
     def close(self) -> None:
-        """The run is over, or the monitor ends."""
+        """Called when the run is over or the monitor ends."""

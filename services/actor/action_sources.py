@@ -1,4 +1,4 @@
-"""Where an actor's actions come from: the policy that it holds, or a predictor."""
+"""Sources of an actor's actions: a local policy, or a predictor."""
 
 from __future__ import annotations
 
@@ -17,15 +17,21 @@ from services.runtime.policy_client import PolicyClient
 
 
 class ActionSource(Protocol):
-    """Actions for groups of environments: `request`, then `take` until they are there."""
+    """Actions for groups of environments: `request`, then `take` until they are ready."""
 
     predictions: int
 
     def poll(self) -> None:
-        """Do what is due; never blocks."""
+        """Exchange due messages; never blocks."""
 
     def request(self, group: int, observations: Observations, state: State) -> None:
-        """Ask for actions for a group's observations, leaf → `[B, *shape]`, and state."""
+        """Request actions for a group.
+
+        Args:
+            group: index of the group.
+            observations: leaf → `[B, *shape]`.
+            state: of the policy, before these observations.
+        """
 
     def take(self, group: int, timeout_s: float) -> ActionBatch | None:
         """The actions of the group's last request; None if there are none within `timeout_s`."""
@@ -34,18 +40,18 @@ class ActionSource(Protocol):
         """For the actor's heartbeat."""
 
     def close(self) -> None:
-        """Want no more actions."""
+        """Cancel all requests."""
 
 
 class LocalActions:
-    """IMPALA and AcceRL: the actor runs the policy itself, on its newest weights.
+    """IMPALA and AcceRL: the actor runs the policy itself, with its newest weights.
 
     Args:
-        client: has the policy.
+        client: holds the policy.
         distribution: of the actions.
         rng: samples the actions.
-        poll_weights: lets `client` ask and take answers.
-        meter: counts the wait for the first weights, and what inference and new weights take.
+        poll_weights: exchanges messages of `client`.
+        meter: measures the wait for the first weights, inference and new weights.
     """
 
     def __init__(
@@ -68,11 +74,11 @@ class LocalActions:
             self._poll_weights()
 
     def request(self, group: int, observations: Observations, state: State) -> None:
-        """Keep the observations until `take`, when the newest weights act on them."""
+        """Keep the observations until `take`, which uses the newest weights."""
         self._waiting[group] = observations, state
 
     def take(self, group: int, timeout_s: float) -> ActionBatch | None:
-        """Run the policy; None only before the very first weights."""
+        """Run the policy; None only before the first weights."""
         if self._client.acting is None:
             with self._meter.waiting("weights"):
                 time.sleep(timeout_s)
@@ -84,8 +90,8 @@ class LocalActions:
         return chosen
 
     def gauges(self) -> dict[str, float]:
-        """What became of the policies that came."""
+        """Counts of received policies."""
         return self._client.gauges()
 
     def close(self) -> None:
-        """Nothing was asked for, so nothing is cancelled."""
+        """Nothing to cancel."""

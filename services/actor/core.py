@@ -1,4 +1,4 @@
-"""The actor: steps groups of environments and ships what happened as unrolls."""
+"""The actor: steps groups of environments and sends unrolls."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from services.runtime.role_metrics import RoleMetrics
 
 
 class Actor:
-    """Groups in turns: while one group's environments step, another's actions are chosen.
+    """Steps groups in turns: while one group's environments step, another's actions are chosen.
 
     Args:
-        groups: with their environments not yet reset.
-        actions: where actions come from.
-        counter: gives unrolls their place.
-        sender: ships them.
-        meter: measures where the time goes.
+        groups: their environments are not reset yet.
+        actions: source of actions.
+        counter: numbers the unrolls.
+        sender: sends them.
+        meter: measures the time of each part.
     """
 
     def __init__(
@@ -39,21 +39,21 @@ class Actor:
         self._groups, self._actions = groups, actions
         self._counter, self._sender = counter, sender
         self._meter, self._metrics = meter, RoleMetrics(meter)
-        self._turn: int | None = None  # of which group it is; None before the environments' reset
+        self._turn: int | None = None  # index of the group; None before the reset
         self._unsent: Unroll | None = None
         self._returns: deque[float] = deque(maxlen=MOST_EPISODES)
         self._episodes = 0
 
     @property
     def env_steps(self) -> int:
-        """Agent steps taken, those of unfinished unrolls included."""
+        """Agent steps so far, including those of unfinished unrolls."""
         return self._counter.env_steps + sum(group.builder.steps for group in self._groups)
 
     def step(self, timeout_s: float) -> None:
-        """One group's turn: take its environments' step and ask for actions, or act.
+        """One group's turn: take its environments' step and request actions, or act.
 
-        Where the actions are not there, or an unroll has no room, nothing else happens; such a wait
-        lasts up to `timeout_s`, and the next step goes on with it.
+        Without actions, or without room for an unroll, it waits up to `timeout_s`; the next step
+        tries again.
 
         Raises:
             EnvironmentFailure: the environments have failed too often.
@@ -73,7 +73,7 @@ class Actor:
                     self._unsent = None
 
     def close(self) -> None:
-        """Ask for nothing more; the environments stay open."""
+        """Cancel requests; the environments stay open."""
         self._actions.close()
 
     def _begin(self) -> None:
@@ -83,7 +83,7 @@ class Actor:
             self._actions.request(index, observations, ())
 
     def _take_turn(self, index: int, timeout_s: float) -> bool:
-        """Whether the group had its turn; not where it waits for actions."""
+        """Whether the group had its turn; False while it waits for actions."""
         group = self._groups[index]
         if group.choice is None:
             group.choice = self._actions.take(index, timeout_s)
@@ -106,7 +106,7 @@ class Actor:
         return True
 
     def heartbeat(self) -> Heartbeat:
-        """What the actor says of itself; hands over the episodes that ended since the last one."""
+        """The actor's numbers and the episodes that ended since the last heartbeat."""
         returns = list(self._returns)
         self._returns.clear()
         counters = {

@@ -13,7 +13,7 @@ from services.runtime.policy_factory import unroll_spec_of
 
 @dataclass
 class Group:
-    """Environments that are stepped together, and their unroll in the making."""
+    """Environments that are stepped together, and their current unroll."""
 
     env: VectorEnv
     builder: UnrollBuilder
@@ -50,8 +50,8 @@ def make_groups(config: Config, *, actor_index: int, restarts: int = 0) -> list[
 
 
 def environment_seed(run_seed: int, first_env: int, restarts: int = 0) -> int:
-    """The seed of environment `first_env`; environments of different runs do not share seeds.
+    """The seed of environment `first_env`; runs with different seeds share none.
 
-    An actor that was started again has others: what killed it may be what the old ones lead to.
+    A restarted actor gets other seeds: the old ones may lead to the same crash.
     """
     return (run_seed * 100_003 + restarts * 15_485_863 + first_env) % (2**31 - 2**16)

@@ -1,4 +1,4 @@
-"""The actor: its parts, put together."""
+"""Builds an actor from its parts."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def make_actions(
     if actors.inference == "predictor":
         link = PeerLink(context, "predictions", context.index)
         return PredictorClient(link, monitor, meter, parameters=parameters, clock=context.clock)
-    # on the CPU: a GPU is for predictors, which share it; each actor would take its own
-    # half gigabyte of it and wait for the others
+    # on the CPU: predictors share a GPU; each actor would use half a gigabyte of its memory and
+    # wait for the others
     client = make_policy_client(
         context, architecture, actors.runtime, max_batch=actors.envs_per_group, device="cpu"
     )
@@ -46,7 +46,7 @@ def make_actions(
 
 
 def make_actor(context: RoleContext) -> Role:
-    """One actor; its steps raise `EnvironmentFailure` where the environments fail too often.
+    """Create one actor; its steps raise `EnvironmentFailure` if the environments fail too often.
 
     Raises:
         EnvironmentFailure: the environments cannot be made.
@@ -77,7 +77,7 @@ def make_actor(context: RoleContext) -> Role:
 
     def end() -> None:
         actor.close()
-        monitor.leave()  # also where the environments have failed: its episodes count
+        monitor.leave()  # also after an environment failure: the last heartbeat has its episodes
         for group in groups:
             group.env.close()
 

@@ -1,4 +1,4 @@
-"""Actions asked of a predictor."""
+"""Requests actions from a predictor."""
 
 from __future__ import annotations
 
@@ -19,27 +19,29 @@ from services.runtime.requests import RetryPolicy
 
 _LOGGER = logging.getLogger(__name__)
 
-#: A predictor of which nothing was heard for twice the time after which it is asked again is passed
-#: over: one that is only slow keeps the request's place, the next has the end of its queue.
+#: A predictor that was silent for two retry intervals is replaced by the next one; a slow one keeps
+#: the request's place in its queue.
 _RETRY = RetryPolicy(
     answer_within_s=REPLY_WITHIN_S,
     silent_after_s=2 * REPLY_WITHIN_S,
     reached_within_s=2 * REPLY_WITHIN_S,
 )
 
-#: Seconds that cancellations may take to leave the socket.
+#: Seconds for cancellations to leave the socket.
 _LAST_WORDS_WITHIN_S = 0.5
 
 
 class PredictorClient:
-    """GA3C: a predictor answers. One that is late is asked again, one that is silent passed over.
+    """GA3C: a predictor chooses the actions.
 
-    Replies are matched by request number, so what comes too late is ignored.
+    Late requests are sent again; silent predictors replaced.
+
+    Replies are matched by request number, so late ones are ignored.
 
     Args:
         link: to the predictor.
-        monitor: names the predictors.
-        meter: counts the wait for replies, and what messages take.
+        monitor: has the predictors' endpoints.
+        meter: measures the wait for replies, and the time of messages.
         parameters: P, where a reply must have the behaviour parameters `[B, P]`; else 0.
         clock: monotonic seconds.
     """
@@ -64,11 +66,11 @@ class PredictorClient:
 
     @property
     def asked_again(self) -> int:
-        """How often a request was sent to a predictor that had it."""
+        """Number of requests repeated to the same predictor."""
         return self._client.requests.repeated
 
     def poll(self) -> None:
-        """Send what could not be sent, ask again what is late, take the replies that are there."""
+        """Send pending requests, repeat late ones, take received replies."""
         with self._meter.part("wire"):
             self._client.poll(self._monitor)
 
@@ -83,18 +85,18 @@ class PredictorClient:
             self._client.ask(group, asked)
 
     def take(self, group: int, timeout_s: float) -> ActionBatch | None:
-        """The reply to the group's request; waits up to `timeout_s` for whichever reply."""
+        """The reply to the group's request; waits up to `timeout_s` for any reply."""
         if group not in self._replies:
             with self._meter.waiting("actions"):
                 self._client.receive(timeout_s)
         return self._replies.pop(group, None)
 
     def gauges(self) -> dict[str, float]:
-        """Nothing: these are in the heartbeats of the predictor."""
+        """None: the predictor's heartbeats have them."""
         return {}
 
     def close(self) -> None:
-        """Cancel what is not answered yet, so that no predictor computes it."""
+        """Cancel unanswered requests, so that no predictor computes them."""
         for group in list(self._asked):
             self._cancel(group)
         if (client := self._client.link.client) is not None:
@@ -105,7 +107,7 @@ class PredictorClient:
             self._client.cancel(group, ActCancel(asked.request))
 
     def _take(self, reply: Message) -> int | None:
-        """The group whose request is answered; a reply that comes too late answers none."""
+        """The group of the answered request; None for a late reply."""
         if not isinstance(reply, ActReply):
             return None
         for group, asked in self._asked.items():
@@ -125,7 +127,7 @@ class PredictorClient:
         return None
 
     def _fits(self, reply: ActReply, size: int) -> bool:
-        """Whether the reply has what unrolls need for `size` observations; logged once if not."""
+        """Whether the reply is complete for `size` observations; the first bad one is logged."""
         parameters, wanted = reply.behaviour_parameters, self._parameters
         fits = len(reply.actions) == len(reply.log_prob) == size
         if wanted and fits:

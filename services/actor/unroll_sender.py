@@ -1,4 +1,4 @@
-"""Ships unrolls to the trainer, at most a few unacknowledged at a time: the back-pressure."""
+"""Sends unrolls to the trainer with few in flight: the back-pressure."""
 
 from __future__ import annotations
 
@@ -14,28 +14,27 @@ from services.runtime.peer_link import PeerLink
 from services.runtime.request_client import RequestClient
 from services.runtime.requests import RetryPolicy
 
-#: A trainer that is busy or stopped may take long; a minute of silence is a lost answer.
+#: A busy or stopped trainer may take long to answer; after a minute the answer is lost.
 _RETRY = RetryPolicy(answer_within_s=60.0, once=True)
 
 
 class UnrollSender:
-    """Sends each unroll once and never again; the trainer acknowledges what it admitted.
+    """Sends each unroll once; the trainer acknowledges those that it admits.
 
-    A trainer whose queue is full does not acknowledge, so the actor waits. What a dead trainer
-    leaves unacknowledged is lost; its successor counts it as a gap.
-
-    An answer that does not come within a minute although the trainer is there is given up:
-    the unroll is learned or lost, the trainer knows which, and the actor goes on.
+    A trainer with a full queue does not acknowledge, so the actor waits. Unrolls that a dead
+    trainer did not acknowledge are lost; its successor counts them as a gap. An answer missing for
+    a minute while the trainer lives is given up: only the trainer knows whether the unroll was
+    learned.
 
     Args:
         link: to the trainer.
         membership: knows of the trainer's restarts.
-        max_in_flight: unrolls on the way before it waits.
-        meter: counts the wait for room.
+        max_in_flight: unacknowledged unrolls before it waits.
+        meter: measures the wait for room.
         clock: monotonic seconds.
 
     Attributes:
-        refused: reason → unrolls that the trainer refused.
+        refused: reason → number of unrolls that the trainer refused.
     """
 
     def __init__(
@@ -54,11 +53,11 @@ class UnrollSender:
 
     @property
     def in_flight(self) -> int:
-        """Unrolls sent whose fate is not known yet."""
+        """Number of unacknowledged unrolls."""
         return len(self._client.requests)
 
     def gauges(self) -> dict[str, float]:
-        """What is on the way, and what has gone wrong since the start."""
+        """Unrolls in flight, and errors since the start."""
         return {
             "in_flight_unrolls": float(self.in_flight),
             "refused_unrolls": float(sum(self.refused.values())),
@@ -66,7 +65,7 @@ class UnrollSender:
         }
 
     def poll(self, timeout_s: float = 0.0) -> None:
-        """Take the acknowledgements that are there, waiting up to `timeout_s` for the first."""
+        """Take received acknowledgements, waiting up to `timeout_s` for the first."""
         self._client.poll(self._membership, timeout_s)
 
     def _take(self, reply: Message) -> int | None:
@@ -81,15 +80,15 @@ class UnrollSender:
         return self._client.link.client is not None and self.in_flight < self._most
 
     def send(self, sequence: int, unroll: Unroll, timeout_s: float) -> bool:
-        """Send the unroll if there is room within `timeout_s`; whether it was sent."""
+        """Send the unroll if there is room within `timeout_s`; returns whether it was sent."""
         self.poll()
         if self._try_to_send(sequence, unroll):
             return True
         with self._meter.waiting("training queue"):
             if self._client.link.client is not None and not self.has_room():
-                self.poll(timeout_s)  # an acknowledgement makes room
+                self.poll(timeout_s)  # may free room
             else:
-                time.sleep(timeout_s)  # no trainer: there is nothing to wait on
+                time.sleep(timeout_s)  # no trainer: no socket to wait on
                 self.poll()
         return self._try_to_send(sequence, unroll)
 

@@ -33,10 +33,10 @@ from services.runtime.policy_factory import warn_of_idle_links
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Failures in a row after which the uncompressed policy is published: with an artifact that stays
-#: for ever, actors would fall behind until nothing of theirs is learned.
+#: Failures in a row after which the uncompressed policy is published: actors that keep an old
+#: artifact fall behind until all their unrolls are too old.
 _MOST_FAILURES = 5
-#: Newest intervals between two artifacts that their mean is taken of.
+#: Newest intervals between two artifacts in their mean.
 _INTERVALS = 16
 
 
@@ -47,16 +47,16 @@ class Compressor:
         chain: checked against the architecture (`CompressorChain.plan`).
         architecture: of the uncompressed policy.
         config: the configuration's group.
-        seed: of everything random.
+        seed: of all random numbers.
         clock: seconds, for time limits of links and the intervals.
 
     Attributes:
         artifact: the newest one, None before the first.
-        errors: what a link or a check raised, by its class → count.
-        made: artifacts of the chain.
-        uncompressed: uncompressed policies that were published instead.
-        known: the newest version that nothing more is to be made of.
-        meter: where the thread that owns it spends its time.
+        errors: class of a link's or check's error → count.
+        made: number of artifacts of the chain.
+        uncompressed: number of uncompressed policies published instead.
+        known: the newest version that is done with.
+        meter: time of the owning thread by part.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class Compressor:
         self.meter = WaitMeter()
 
     def observe(self, observations: NDArray[Any]) -> None:
-        """Keep observations that actors visited, the newest ones.
+        """Keep the newest visited observations.
 
-        Some are held out, for comparisons alone: of what comes as large a part as it is of what is
-        kept, so that both are equally recent.
+        The same share of each batch is held out for comparisons, so that both parts are equally
+        recent.
         """
         for_links, to_compare = self._config.observations, self._config.fidelity_observations
         numbers = self._observed + np.arange(len(observations))
@@ -106,12 +106,12 @@ class Compressor:
         context.held_out = _newest(context.held_out, observations[held_out], to_compare)
 
     def compress(self, at: PolicyVersion, tensors: Mapping[str, NDArray[np.float32]]) -> None:
-        """Make the artifact of a new version; when a link fails the last one stays.
+        """Make the artifact of a new version; if a link fails, the previous one stays.
 
         `known` then stays too, so that these weights, or newer ones, are tried again. The
-        uncompressed policy is published where the chain needs observations and there are none yet,
-        where the artifact is further away than `compressor.max_kl` or was not compared, and
-        where a link fails before there is any artifact or several times in a row.
+        uncompressed policy is published where the chain lacks observations, where the artifact
+        exceeds `compressor.max_kl` or was not compared, and where a link fails before the first
+        artifact or several times in a row.
         """
         policy = Policy.of(self._architecture, tensors, at)
         before, self.known = self.known, at
@@ -123,10 +123,10 @@ class Compressor:
             return
         except Exception as error:
             if self._context.original is not policy:
-                # refused before the first link: no chain could make anything of these weights
+                # invalid weights: no chain can compress them
                 self._report(error)
                 return
-            # a link may be the user's code: whatever it raises, the run goes on
+            # a link may be the user's code: the run continues after any error
             self._tell_where(error, at)
             self._failures += 1
             self._report(error)
@@ -141,7 +141,7 @@ class Compressor:
         measured = artifact.fidelity.observations > 0
         self._fidelity = artifact.fidelity if measured else None
         most = self._config.max_kl
-        # not as `kl > most`: nothing is near that was not measured, or was measured as NaN
+        # not as `kl > most`: an artifact without a measured KL, or with NaN, must not pass
         if most is None or (measured and artifact.fidelity.kl_mean <= most):
             self._publish(artifact)
             self.made += 1
@@ -154,8 +154,8 @@ class Compressor:
         """The newest artifact if its version is newer than `known`.
 
         Args:
-            known: what the asker has.
-            uncompressed: of the uncompressed policy.
+            known: the requester's version.
+            uncompressed: whether the uncompressed policy is requested.
         """
         artifact, entered = self.artifact, self._context.original
         if uncompressed and entered is not None:
@@ -172,10 +172,10 @@ class Compressor:
         }
 
     def gauges(self) -> dict[str, float]:
-        """For a heartbeat: what is known of the newest artifact, and what its making took.
+        """For a heartbeat: quality and durations of the newest artifact.
 
-        The distances are those of what the chain made last, published or not; none are there where
-        it was compared with nothing.
+        The distances are those of the chain's last artifact, published or not; they are missing
+        where it was not compared.
         """
         artifact, fidelity = self.artifact, self._fidelity
         if artifact is None:
@@ -194,16 +194,16 @@ class Compressor:
         }
 
     def heartbeat_fields(self) -> dict[str, Any]:
-        """Counters and gauges of one heartbeat, of one moment."""
-        gauges = self.gauges()  # which counts what goes wrong in it
+        """Counters and gauges of the same moment."""
+        gauges = self.gauges()  # first: it counts its own errors
         counters = self.counters()
         shown = ("artifacts", "errors", "uncompressed_artifacts")
         return {"counters": counters, "gauges": gauges | {n: float(counters[n]) for n in shown}}
 
     def _tell_where(self, error: Exception, at: PolicyVersion) -> None:
-        """The traceback of the first failure of a kind.
+        """Log the traceback of the first failure of a kind.
 
-        What fails may fail in every version, and no log is rotated; each has a line of `_report`.
+        Every version may fail and no log is rotated; `_report` logs a line for each failure.
         """
         kind = _kind_of(error)
         if kind not in self._failures_told:
@@ -242,18 +242,19 @@ class Compressor:
         return self._uncompressed
 
     def _interval_metrics(self) -> dict[str, float]:
-        """Mean seconds between the newest artifacts; nothing as long as there is one alone."""
+        """Mean seconds between the newest artifacts; nothing before the second."""
         times = self._published_at
         if len(times) < 2:
             return {}
         return {"artifact_interval_s": (times[-1] - times[0]) / (len(times) - 1)}
 
     def _link_gauges(self) -> dict[str, float]:
-        """What links say of themselves, as a heartbeat can tell it; nothing where they cannot."""
+        """The links' gauges, limited to valid heartbeat values; empty where a link fails."""
         try:
             said = {name: float(x) for name, x in self._chain.gauges(self._context).items()}
         except Exception as error:
-            # a link may be the user's code; said once, since there are several heartbeats a second
+            # a link may be the user's code; logged once, since heartbeats come several times a
+            # second
             if not self.errors["gauges"]:
                 _LOGGER.exception("event=no_gauges chain=%s reason=%r", self._chain.id, str(error))
             self.errors["gauges"] = 1
@@ -264,9 +265,9 @@ class Compressor:
 
 
 def _kind_of(error: Exception) -> tuple[str, ...]:
-    """The error's class and where it came out: here, in the chain, and in which link.
+    """The error's class, and the functions of ours, the chain and the link in its traceback.
 
-    Not its words: where they have a number in them, each would be of a kind of its own.
+    Without its text, whose numbers would make each error a kind of its own.
     """
     calls = [frame.f_code.co_qualname for frame, _ in traceback.walk_tb(error.__traceback__)]
     return type(error).__name__, *calls[:3]

@@ -1,4 +1,4 @@
-"""How much of a core a compressor may use, and does."""
+"""A compressor's limit and share of CPU time."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Callable
 
 from aclearn.telemetry import SlidingRate
 
-#: Most times as long as by itself that a compression is put off for what the process does beside:
-#: answers to many actors may take all of the share, and there must be newer artifacts all the same.
+#: The longest pause before a compression, in multiples of the pause that the compression alone
+#: needs. Replies to many actors may use the whole share; artifacts must still be made.
 _MOST_STRETCH = 4
-#: Seconds that the share in the metrics is of.
+#: Seconds over which the metrics' share is measured.
 _WINDOW_S = 10.0
 
 
 class CpuBudget:
-    """When the next compression may start: no sooner than every so often, within a share of a core.
+    """Limits how often compressions start: by an interval and by a share of one core.
 
-    All that the process uses from one start to the next counts: weights are unpacked, observations
-    kept, artifacts sent, requests answered.
+    All CPU time of the process from one start to the next counts: unpacking weights, keeping
+    observations, sending artifacts, answering requests.
 
     Args:
         every_s: least time between two starts.
-        cpu_share: most of one core's time, on average from one start to the next.
+        cpu_share: largest share of one core, on average from one start to the next.
     """
 
     def __init__(self, *, every_s: float, cpu_share: float) -> None:
@@ -34,27 +34,27 @@ class CpuBudget:
         """Whether a compression may start.
 
         Args:
-            now: seconds, monotonic; so for all of these methods.
-            cpu_s: seconds of a core that the process has used since it began.
+            now: monotonic seconds, as in all these methods.
+            cpu_s: CPU seconds of the process so far.
         """
         used_s = min(cpu_s - self._cpu_at_start_s, _MOST_STRETCH * self._own_cpu_s)
         return now >= self._started + max(self._every_s, used_s / self._cpu_share)
 
     def begin(self, now: float, cpu_s: float) -> None:
-        """A compression starts; what has been used since `cpu_s` is of its time."""
+        """Start a compression; CPU time from `cpu_s` on belongs to it."""
         self._started, self._cpu_at_start_s = now, cpu_s
 
     def done(self, cpu_s: float) -> None:
-        """The compression has ended."""
+        """End the compression."""
         self._own_cpu_s = cpu_s - self._cpu_at_start_s
 
 
 class CpuShare:
-    """What share of one core this process has used lately.
+    """The share of one core that this process used lately.
 
     Args:
         clock: seconds.
-        cpu_clock: seconds of a core that the process has used.
+        cpu_clock: CPU seconds of the process.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class CpuShare:
         self._cpu_s = cpu_clock()
 
     def take(self) -> float:
-        """The share of about the last ten seconds; more than 1 where several threads compute."""
+        """The share over about ten seconds; above 1 where several threads compute."""
         now, cpu_s = self._clock(), self._cpu_clock()
         self._rate.add(cpu_s - self._cpu_s, now)
         self._cpu_s = cpu_s

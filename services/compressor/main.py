@@ -1,4 +1,4 @@
-"""The compressor: makes an artifact of each new policy, as often as its share of a core allows."""
+"""The compressor: makes artifacts of new policies within its CPU budget."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from services.runtime.role_context import RoleContext
 from services.runtime.role_loop import MonitoredRole, Role
 from services.runtime.role_metrics import RoleMetrics
 
-#: Share of the kept observations that one request brings.
+#: Share of the kept observations in one request.
 _OBSERVATIONS_SHARE = 0.25
 
 
@@ -34,8 +34,8 @@ def refresh(
     clock: Callable[[], float] = time.monotonic,
     cpu_clock: Callable[[], float] = time.process_time,
 ) -> None:
-    """Take what the trainer has sent, compress it where that is weights; ask for more when due."""
-    # before the line unpacks what has come, which is a part of the compression's time
+    """Take the trainer's messages, compress new weights, request more when due."""
+    # before the weights are unpacked, which counts as compression time
     now, cpu_s = clock(), cpu_clock()
     due = cpu_budget.due(now, cpu_s)
     with compressor.meter.part("pull"):
@@ -50,10 +50,10 @@ def refresh(
 
 
 def make_compressor(context: RoleContext) -> Role:
-    """One compressor.
+    """Create one compressor.
 
     Raises:
-        ChainError: the chain cannot work for this policy.
+        ChainError: the chain cannot compress this policy.
     """
     config = context.config
     architecture = architecture_of(config, context.env_spec)

@@ -17,7 +17,7 @@ from services.runtime.artifact_messages import reply_of
 
 
 def serve_artifacts(server: Server, compressor: Compressor, timeout_s: float) -> int:
-    """Answer the requests that are there, or wait for one; the number of artifacts sent."""
+    """Answer pending requests, or wait for one; returns the number of artifacts sent."""
     with compressor.meter.waiting("requests"):
         received = server.receive(timeout_s)
     with compressor.meter.part("encode"):
@@ -31,7 +31,7 @@ def _answer(
     replies: dict[str, ArtifactReply] = {}
     for routing_id, envelope in received:
         request = envelope.message
-        assert isinstance(request, ArtifactRequest)  # the server accepts nothing else
+        assert isinstance(request, ArtifactRequest)  # the only accepted message
         known = PolicyVersion(request.generation, request.version)
         newer = compressor.newer_than(known, uncompressed=request.uncompressed)
         if newer is None:

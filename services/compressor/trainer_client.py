@@ -1,4 +1,4 @@
-"""The compressor's line to the trainer: what it pulls, and when it asks again."""
+"""The compressor's requests to the trainer."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from services.runtime.requests import RetryPolicy
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Least time between two questions for weights.
+#: Least time between two requests for weights.
 _ASK_EVERY_S = 0.02
 _RETRY = RetryPolicy(answer_within_s=5.0)
 _WEIGHTS, _OBSERVATIONS = "weights", "observations"
 
 
 class TrainerClient:
-    """The compressor's line to the trainer: newest weights, and observations now and then."""
+    """Requests the newest weights and, at intervals, observations from the trainer."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class TrainerClient:
     def poll(
         self, monitor: MonitorClient, known: PolicyVersion, *, wanted: bool
     ) -> tuple[Weights | None, dict[str, NDArray[Any]] | None]:
-        """Weights newer than `known` and observations, where they have come; asks for more.
+        """Received weights newer than `known`, and received observations; requests more.
 
         Args:
-            monitor: names the trainer.
-            known: the newest version that is here.
-            wanted: whether newer weights are wanted now.
+            monitor: has the trainer's endpoint.
+            known: the newest version that was compressed.
+            wanted: whether to request newer weights now.
         """
         self._client.poll(monitor)
         weights, self._weights = self._weights, None

@@ -1,4 +1,4 @@
-"""Bounds on what a role says of itself, checked when the monitor takes it in."""
+"""Bounds on hellos and heartbeats."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from aclearn.wire import Heartbeat, Hello
 from services.roles import ROLES
 from services.runtime.role_name import MOST_NUMBER
 
-#: Most bytes of an incarnation and of a label, most endpoints of a role and bytes of each, most
-#: gauges and most labels of a heartbeat: one peer must not fill the messages that tell of all.
+#: Most bytes of an incarnation or label; most endpoints of a role and bytes of each; most gauges
+#: and labels of a heartbeat. They keep one peer from filling the messages about all.
 MOST_LABEL_BYTES = 64
 _MOST_ENDPOINTS, _MOST_ENDPOINT_BYTES = 8, 256
 MOST_GAUGES, MOST_LABELS = 64, 72
-#: Largest count and largest other number of a heartbeat. JSON readers carry such a count exactly,
-#: and no sum over a run leaves the range of its type.
+#: Largest count and largest other number of a heartbeat: JSON readers carry the count exactly, and
+#: sums over a run do not overflow.
 _MOST_COUNT, _LARGEST = 2**53, 1e100
 #: Counts that never fall while a process lives.
 _GROWING: Final[tuple[str, ...]] = ("env_steps", "learned_steps", "episodes", "updates")
-#: Most agent steps in the first heartbeat of a process, which may be years old, and from one
-#: heartbeat to the next, between which the monitor may have been gone for hours.
+#: Most agent steps in the first heartbeat of a process, which may be years old, and between two
+#: heartbeats, during which the monitor may have been away for hours.
 _MOST_FIRST_STEPS, _MOST_MORE_STEPS = 2**45, 2**36
 
 
 def hello_fault(incarnation: str, hello: Hello) -> str | None:
-    """Why this hello cannot be taken in, in words for its sender; None where it can."""
+    """Why a hello is rejected, as text for its sender; None if it is valid."""
     if (fault := role_fault(hello.role)) is not None:
         return fault
     if hello.number > MOST_NUMBER:
@@ -43,21 +43,21 @@ def hello_fault(incarnation: str, hello: Hello) -> str | None:
             f"it names {len(endpoints)} endpoints, at most {_MOST_ENDPOINTS} of at most "
             f"{_MOST_ENDPOINT_BYTES} bytes are possible"
         )
-    # a process that named another role's endpoints would be asked in that role's place
+    # other roles would send their requests to that endpoint
     if foreign := endpoints.keys() - set(ROLES[hello.role].endpoints):
         return f"a process of role {hello.role} serves no {min(foreign)}"
     return None
 
 
 def role_fault(role: str) -> str | None:
-    """Why a process cannot have this role, in words for its log; None where it can."""
+    """Why a process cannot have this role, as text for its log; None if it can."""
     if role in ROLES:
         return None
     return f"its role is unknown; expected one of {', '.join(ROLES)}"
 
 
 def number_fault(role: str) -> str | None:
-    """Why no number is handed out to a process of this role, in words for its log; else None."""
+    """Why this role gets no number, as text for its log; None if it does."""
     if role in ROLES and ROLES[role].single:
         return f"a run has one {role}, {role}-0, which asks for no number"
     return role_fault(role)
@@ -75,13 +75,13 @@ def without_too_much(heartbeat: Heartbeat) -> Heartbeat:
 
 
 class HeartbeatClaims:
-    """Whether the numbers of a heartbeat are plausible, given those of the heartbeat before."""
+    """Checks each heartbeat's numbers against those of the previous one."""
 
     def __init__(self) -> None:
         self._before: dict[str, dict[str, int]] = {}
 
     def fault(self, incarnation: str, heartbeat: Heartbeat) -> str | None:
-        """Why a heartbeat cannot be taken in, in words for its sender; None where it can."""
+        """Why a heartbeat is rejected, as text for its sender; None if it is valid."""
         counts = [*heartbeat.counters.items(), *heartbeat.dropped.items()]
         for name, count in counts:
             if count > _MOST_COUNT:
@@ -104,7 +104,7 @@ class HeartbeatClaims:
         return None
 
     def forget(self, incarnation: str) -> None:
-        """This process has left."""
+        """Drop the counts of a process that has left."""
         self._before.pop(incarnation, None)
 
 

@@ -1,4 +1,4 @@
-"""The monitor's state and its pure steps: events in, messages out."""
+"""The monitor's state and its steps: events in, messages out."""
 
 from __future__ import annotations
 
@@ -45,32 +45,32 @@ from services.monitor.registry import Member, OutgoingMessage, Registry
 from services.monitor.status_report import MOST_EVENT, StatusReport, status_text
 from services.roles import ROLES, TRAINER
 
-#: The monitor looks every few hundredths of a second. Without a look it was stopped itself, or its
-#: disk hung; no more than such a share of the time in which a member may be silent counts
-#: then. Less is a slow disk, each second perhaps.
+#: A longer time without a step is a suspended monitor, not silent members. It is a share of
+#: `silent_after_s`; a slow disk may cause shorter ones.
 _AWAY_SHARE = 0.25
-#: Least seconds between two looks of the plug-ins.
+#: Least seconds between two calls of the plug-ins.
 _OBSERVE_EVERY_S = 0.1
 
 
 class MonitorState:
-    """Members, metrics, directives and the end of the run. Pure: time is given, nothing is sent.
+    """Members, metrics, directives and the end of the run.
+
+    Pure: time is an argument; it sends nothing.
 
     Args:
         registry: the members.
-        metrics: what the run does.
-        goal: when it is over.
-        plugins: decide from what the run does.
-        expected: role → how many processes are configured.
-        wall_clock: seconds of the run's own time, which metrics go by; None for the time that is
-            given.
+        metrics: aggregates the heartbeats.
+        goal: ends the run.
+        plugins: give directives.
+        expected: role → configured number of processes.
+        wall_clock: the run's time in seconds, for metrics; without it, the time argument is used.
         figures: the monitor's own figures for a metrics line.
-        numbers_from: when the first number is handed out. A monitor that was started again hears
-            first which numbers living processes have.
+        numbers_from: time of the first number that is handed out: a restarted monitor must first
+            learn the numbers of living processes.
 
     Attributes:
-        line: newest metrics line that was written.
-        refused_heartbeats: heartbeats that were refused, since what they claim cannot be.
+        line: newest written metrics line.
+        refused_heartbeats: number of heartbeats with implausible values.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class MonitorState:
         self._channel, self._ending = DirectiveChannel(), Ending()
         self.report = StatusReport()
         self._observed_at = float("-inf")
-        #: The process that asks for the status, as a receiver of directives.
+        #: The process that asks for the status; it receives directives too.
         self._supervisor: Member | None = None
         self._sent_revision = 0
         self._active_clock = ActiveClock(_AWAY_SHARE * registry.silent_after_s)
@@ -111,7 +111,7 @@ class MonitorState:
 
     @property
     def reason(self) -> str | None:
-        """Why the run ends; None while it goes on."""
+        """Why the run ends; None while it continues."""
         return self._ending.reason
 
     def take(self, routing_id: bytes, envelope: Envelope, now: float) -> list[OutgoingMessage]:
@@ -136,7 +136,7 @@ class MonitorState:
         return [OutgoingMessage(routing_id, answer) for answer in answers]
 
     def observe_time(self, now: float) -> list[OutgoingMessage]:
-        """Notice silence, ask the plug-ins, send what is due, go on with the end."""
+        """Detect silence, ask the plug-ins and advance the ending; returns the due messages."""
         messages: list[OutgoingMessage] = []
         if away_s := self._active_clock.look(now):
             self.report.event(f"the monitor itself was suspended for {away_s:.1f} s")
@@ -158,7 +158,7 @@ class MonitorState:
         return messages + self._channel.messages(now)
 
     def make_line(self, now: float) -> dict[str, Any]:
-        """The metrics line to write now; notices when the run is over."""
+        """The metrics line to write now; it may end the run."""
         self.line = self._lines.make(now, self._wall(now), running=self.phase is Phase.RUNNING)
         self._best_due = True
         reason = self._goal.observe(self.line)
@@ -173,12 +173,12 @@ class MonitorState:
             self.report.event(f"run ends: {reason}")
 
     def leave(self, reason: str) -> None:
-        """End the monitor alone: the others go on, and the next monitor finds them."""
+        """End the monitor alone; the other roles continue, and the next monitor finds them."""
         self._ending.leave(reason)
         self.report.event(f"the monitor leaves: {reason}")
 
     def status(self) -> dict[str, Any]:
-        """What the supervisor acts on and shows."""
+        """The status for the supervisor."""
         fixed = {"phase": self.phase.value, "reason": self.reason, "line": self.line}
         return fixed | self.report.fields(self._registry.members)
 
@@ -192,7 +192,7 @@ class MonitorState:
         if (fault := number_fault(role)) is not None:
             return [MembershipReply("leave", fault)]
         if now < self._numbers_from:
-            return []  # it asks again
+            return []  # the process asks again
         return [Number(self._registry.hand_out(incarnation, role, self._active_clock.seconds))]
 
     def _hello(self, routing_id: bytes, incarnation: str, hello: Hello) -> Message:
@@ -216,16 +216,16 @@ class MonitorState:
                 return MembershipReply("stop", self.reason or "")
             return MembershipReply("wait", holder)
         if hello.note and self._registry.get(incarnation) is None:
-            self.report.event(f"{member.name} comes back: {hello.note}")
+            self.report.event(f"{member.name} is back: {hello.note}")
         if (replaced := self._registry.hello(member)) is not None:
             self._leave(replaced)
-            self.report.event(f"{replaced.name} was started again")
+            self.report.event(f"{replaced.name} was restarted")
         return self._peers()
 
     def _heartbeat(self, incarnation: str, heartbeat: Heartbeat, now: float) -> list[Message]:
         member = self._registry.heard(incarnation, self._active_clock.seconds)
         if member is None:
-            return [MembershipReply("hello", "the monitor does not know you")]
+            return [MembershipReply("hello", "unknown incarnation: say hello")]
         answers: list[Message] = [HeartbeatReply(self._registry.revision)]
         fitting = without_too_much(heartbeat)
         if fitting is not heartbeat:
@@ -233,7 +233,7 @@ class MonitorState:
                 incarnation,
                 "too much",
                 f"{member.name} reports too much: at most {MOST_GAUGES} gauges and "
-                f"{MOST_LABELS} labels of {MOST_LABEL_BYTES} bytes are taken",
+                f"{MOST_LABELS} labels of {MOST_LABEL_BYTES} bytes are allowed",
             )
         if (fault := self._claims.fault(incarnation, fitting)) is None:
             self._metrics.observe_heartbeat(member.role, incarnation, fitting, self._wall(now))
@@ -241,7 +241,7 @@ class MonitorState:
                 self._indicators.take(member, fitting, self._metrics.time_s(self._wall(now)))
         else:
             self.refused_heartbeats += 1
-            words = f"{member.name} reports what cannot be: {fault}"
+            words = f"{member.name} reports implausible values: {fault}"
             self.report.event_once(incarnation, "cannot be", words)
             answers.append(ErrorReply("bad_heartbeat", fault))
         if heartbeat.final:
@@ -283,7 +283,7 @@ class MonitorState:
                 self._channel.issue(directive, by=name, rank=rank)
 
     def _offer_best(self) -> None:
-        """Tell the trainer of the mean of 100 returns, where it is above its best checkpoint's."""
+        """Tell the trainer the mean of 100 returns if it is above the best checkpoint's."""
         self._best_due = False
         mean, best = self._metrics.mean_of_100, self._metrics.best_return
         if mean is not None and (best is None or mean > best):
@@ -294,7 +294,7 @@ class MonitorState:
     def _end(self, now: float) -> None:
         before, phase = self.phase, self._ending.advance(self._registry.members, now)
         if before is Phase.STOPPING_ACTORS and phase is Phase.STOPPING_ALL:
-            # before the trainer is told to stop: its last checkpoint may be the best
+            # before the trainer stops: its last checkpoint may be the best
             self._offer_best()
         first = [spec.name for spec in ROLES.values() if spec.stops_first]
         for to in {Phase.STOPPING_ACTORS: first, Phase.STOPPING_ALL: ["all"]}.get(phase, []):

@@ -1,4 +1,4 @@
-"""Directives on their way to the roles: numbered, sent again until they are acknowledged."""
+"""Directives to the roles: numbered, and sent again until acknowledged."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from services.monitor.registry import Member, OutgoingMessage
 
 _LOGGER = logging.getLogger(__name__)
 
-#: What this channel carries.
+#: Payloads that roles receive.
 RolePayload = SetWorkers | SetActors | SetChain | SetMix | SaveBest | StopRole
-#: The rank of the monitor's own directives: above that of every plug-in.
+#: Rank of the monitor's own directives, above every plug-in's.
 MONITOR_RANK = 1_000_000
-#: Seconds between two sendings to a role that does not acknowledge: the first six, then rarely.
+#: Seconds before an unacknowledged directive is sent again: the first six times, then.
 _AGAIN_AFTER_S, _OFTEN, _RARELY_S = 0.5, 6, 8.0
 
-#: To whom, and the kind of payload.
+#: Receiver and kind of payload.
 _Key = tuple[str, type]
 
 
@@ -28,13 +28,13 @@ class _Standing(NamedTuple):
     """A numbered directive that is in force."""
 
     payload: RolePayload
-    #: Of one that is only for the processes that lived when it was issued: their incarnations.
+    #: Incarnations that receive it; None for all, including later ones.
     only: set[str] | None
 
 
 @dataclass
 class _Delivery:
-    """The newest directive of a kind that was sent to a process."""
+    """The newest directive of one kind that was sent to a process."""
 
     id: int
     name: str
@@ -49,15 +49,14 @@ class _Delivery:
 
 @dataclass
 class DirectiveChannel:
-    """The one way from the monitor to the roles. Pure: time is given, nothing is sent here.
+    """Directives in force and their deliveries. Pure: time is an argument; it sends nothing.
 
-    Of plug-ins that contradict each other, the one of the highest rank is followed; of one rank,
-    the newest directive. One of each kind is in force for a receiver; a process that comes later
-    gets it as well.
+    One directive of each kind is in force for a receiver: that of the highest rank, and within one
+    rank the newest. Processes that start later get it too.
 
     Attributes:
-        issued: directives so far; the id of the newest.
-        overruled: directives against which one of a higher rank stood, so far.
+        issued: number of directives so far; the id of the newest.
+        overruled: number of directives so far that a higher rank contradicted.
     """
 
     issued: int = 0
@@ -67,7 +66,7 @@ class DirectiveChannel:
     _receivers: list[Member] = field(default_factory=list)
 
     def meet(self, receivers: Sequence[Member]) -> None:
-        """Take the present members, and forget deliveries to others."""
+        """Replace the receivers by the present members; deliveries to others are dropped."""
         self._receivers = list(receivers)
         there = {receiver.incarnation for receiver in receivers}
         self._deliveries = {key: d for key, d in self._deliveries.items() if key[0] in there}
@@ -87,15 +86,15 @@ class DirectiveChannel:
                 del self._standing[key]
 
     def issue(self, directive: Directive, *, by: str, rank: int = MONITOR_RANK) -> None:
-        """Take a directive; one that stands already changes nothing.
+        """Put a directive in force; repeating it has no effect.
 
         Args:
-            directive: to whom, and what.
-            by: what gives it, for the log.
-            rank: of what gives it; the highest is followed.
+            directive: the receiver and the message.
+            by: name of the plug-in, for the log.
+            rank: of the plug-in; the highest wins.
         """
         payload = directive.payload
-        assert isinstance(payload, RolePayload)  # the monitor keeps what is for itself
+        assert isinstance(payload, RolePayload)  # the monitor handles its own payloads
         by_rank = self._standing.setdefault((directive.to, type(payload)), {})
         before = by_rank.get(rank)
         if before is not None and replace(payload, id=before.payload.id) == before.payload:
@@ -117,13 +116,13 @@ class DirectiveChannel:
             )
 
     def acknowledge(self, incarnation: str, directive_id: int) -> None:
-        """A process has taken a directive; of one that it was not sent, nothing is noted."""
+        """Note a receiver's acknowledgement; those of unknown directives are ignored."""
         for (receiver, _), delivery in self._deliveries.items():
             if (receiver, delivery.id) == (incarnation, directive_id):
                 delivery.acknowledged = True
 
     def messages(self, now: float) -> list[OutgoingMessage]:
-        """What is to be sent at `now`, in seconds: what a receiver has not acknowledged yet."""
+        """The unacknowledged directives that are due at `now`, in seconds."""
         messages = []
         for receiver in self._receivers:
             for payload in self._standing_for(receiver):
@@ -142,7 +141,7 @@ class DirectiveChannel:
         return messages
 
     def gauges(self) -> dict[str, float]:
-        """Numbers for a metrics line."""
+        """Counts for a metrics line."""
         waiting = sum(not delivery.acknowledged for delivery in self._deliveries.values())
         return {
             "monitor_directives": float(self.issued),
@@ -151,7 +150,7 @@ class DirectiveChannel:
         }
 
     def _standing_for(self, receiver: Member) -> Iterator[RolePayload]:
-        """What is in force for this process: of each kind the newest of the highest rank."""
+        """The directives in force for this process: of each kind the newest of the highest rank."""
         followed: dict[type, tuple[int, int, RolePayload]] = {}
         for (to, kind), by_rank in self._standing.items():
             for rank, (payload, only) in by_rank.items():

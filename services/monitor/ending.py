@@ -7,7 +7,7 @@ from enum import Enum
 from services.monitor.registry import Member
 from services.roles import ROLES
 
-#: Seconds for those that stop first, then for all others, to say goodbye.
+#: Seconds for the last heartbeats: of the roles that stop first, then of all others.
 _GOODBYE_WITHIN_S = 3.0
 
 
@@ -21,10 +21,10 @@ class Phase(Enum):
 
 
 class Ending:
-    """Actors stop first, so that nothing is produced that is not learned. Pure: time is given.
+    """The phases of the end: actors stop first, so that all they produced can be learned. Pure.
 
     Attributes:
-        reason: why the run ends; None while it goes on.
+        reason: why the run ends; None while it continues.
     """
 
     def __init__(self) -> None:
@@ -33,18 +33,18 @@ class Ending:
         self._since = 0.0
 
     def begin(self, reason: str, now: float) -> bool:
-        """End the run; False where it is ending already."""
+        """End the run; False if it is ending already."""
         if self.phase is not Phase.RUNNING:
             return False
         self.phase, self.reason, self._since = Phase.STOPPING_ACTORS, reason, now
         return True
 
     def leave(self, reason: str) -> None:
-        """End the monitor alone: the others go on, and the next monitor finds them."""
+        """End the monitor alone; the other roles continue, and the next monitor finds them."""
         self.phase, self.reason = Phase.OVER, reason
 
     def advance(self, members: list[Member], now: float) -> Phase:
-        """The phase at `now`: the next one when all of this one have left, or are too late."""
+        """The phase at `now`: the next one once all roles of this one have left or are late."""
         late = now - self._since > _GOODBYE_WITHIN_S
         if self.phase is Phase.STOPPING_ACTORS:
             if late or not any(ROLES[member.role].stops_first for member in members):

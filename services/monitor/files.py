@@ -24,17 +24,17 @@ from services.runtime.run_clock import Moment, moment, read_moment
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Seconds for the summary on a disk that is full, and between two attempts.
+#: Seconds for the summary on a full disk, and between two attempts.
 _SUMMARY_WITHIN_S, _SUMMARY_AGAIN_AFTER_S = 1.0, 0.1
 
 
 class MonitorFiles:
-    """What the monitor writes: metrics.jsonl, TensorBoard events, summary.json, its state."""
+    """Writes metrics.jsonl, TensorBoard events, summary.json and the monitor's state."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self.metrics = MetricsWriter(folder.metrics_path)
-        # in the run folder itself: TensorBoard calls a run by the folder of its events
+        # in the run folder itself: TensorBoard names a run after the folder of its events
         self.tensorboard = TensorBoardWriter(folder.path, ROLES)
         last_step = int(self.last_line.get("env_steps") or 0)
         text = f"```yaml\n{folder.read_config_yaml()}\n```"
@@ -44,7 +44,7 @@ class MonitorFiles:
         self._reserve()
 
     def open_metrics(self, begun: float) -> MetricsAggregator:
-        """An aggregator that goes on where the one that wrote these files ended."""
+        """An aggregator that continues from the last written line and state."""
         last = self.last_line or None
         try:
             state = json.loads(self._folder.monitor_state_path.read_bytes()) if last else None
@@ -57,7 +57,7 @@ class MonitorFiles:
 
     @property
     def last_written(self) -> Moment | None:
-        """When the newest state was written; None where that is not known."""
+        """When the newest state was written; None if unknown."""
         try:
             return read_moment(json.loads(self._folder.monitor_state_path.read_bytes())["written"])
         except (OSError, ValueError, TypeError, KeyError):
@@ -65,7 +65,7 @@ class MonitorFiles:
 
     @property
     def last_line(self) -> dict[str, Any]:
-        """The newest line; empty where there is none, or a damaged disk has spoiled it."""
+        """The newest line; empty if there is none or it is damaged."""
         last = self.metrics.last_line or {}
         if is_metrics_line(last):
             return last
@@ -73,20 +73,20 @@ class MonitorFiles:
         return {}
 
     def write_line(self, line: dict[str, Any], metrics: MetricsAggregator) -> list[str]:
-        """One line everywhere; a disk that refuses is reported and the run goes on.
+        """Write one line to every file; errors are reported and the run continues.
 
         Args:
             line: gets `metrics_failures` and `metrics_error`, from the first failure on.
-            metrics: that made it.
+            metrics: the aggregator that made it.
 
         Returns:
-            What the user should be told: that files begin to fail, or are written again.
+            Notes for the user: files begin to fail, or are written again.
         """
         if self._failures:
             line |= {"metrics_failures": self._failures, "metrics_error": None}
         try:
             state = metrics.state() | {"written": str(moment(time.monotonic()))}
-            # the state first: it must never be older than the line that it belongs to
+            # the state first: it must never be older than its line
             write_atomically(self._folder.monitor_state_path, json.dumps(state).encode())
             self.metrics.write(line)
             self.tensorboard.write(line)
@@ -94,7 +94,7 @@ class MonitorFiles:
             self._failures += 1
             words = why_not_written(error, self._folder.path)
             line |= {"metrics_failures": self._failures, "metrics_error": words}
-        except ValueError as error:  # no number that JSON has; the next line may be whole again
+        except ValueError as error:  # no JSON number; the next line may be valid
             _LOGGER.error("event=line_not_written reason=%r", str(error)[:300])
         notes = self._notes.observe(line)
         for text in notes:
@@ -104,7 +104,7 @@ class MonitorFiles:
     def finish(
         self, line: dict[str, Any], metrics: MetricsAggregator, goal: StopCondition, reason: str
     ) -> bool:
-        """The last line and the summary, in the room that was kept for them; then close.
+        """Write the last line and the summary into the reserved space; then close.
 
         Returns:
             Whether the summary was written.
@@ -119,7 +119,7 @@ class MonitorFiles:
         return written
 
     def close(self) -> None:
-        """Close the files; closing again changes nothing."""
+        """Close the files; closing twice has no effect."""
         self.metrics.close()
         self.tensorboard.close()
 
@@ -140,7 +140,7 @@ class MonitorFiles:
                 if not full or time.monotonic() >= give_up_at:
                     _LOGGER.error("event=summary_not_written reason=%r", str(error))
                     return False
-            # a trainer that ends late may have taken the room for a checkpoint that fails
+            # a trainer that ends late may use the released space for a checkpoint that fails
             time.sleep(_SUMMARY_AGAIN_AFTER_S)
 
     def _reserve(self) -> None:

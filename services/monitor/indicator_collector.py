@@ -1,4 +1,4 @@
-"""What plug-ins see of the run, gathered from the heartbeats that the monitor takes."""
+"""Indicators for plug-ins, gathered from heartbeats."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from aclearn.control import Indicators, MemberIndicators
 from aclearn.wire import Heartbeat
 from services.monitor.registry import Member
 
-#: Most heartbeats between two looks; older ones are forgotten.
+#: Most heartbeats between two looks; older ones are dropped.
 _MOST_HEARTBEATS = 4096
 
 
 class IndicatorCollector:
-    """Gathers heartbeats, and which roles died without a last one. Pure: time is given.
+    """Gathers heartbeats and counts deaths without a last heartbeat. Pure: time is an argument.
 
     Args:
-        expected: role → how many processes are configured.
+        expected: role → configured number of processes.
     """
 
     def __init__(self, expected: Mapping[str, int]) -> None:
@@ -33,7 +33,7 @@ class IndicatorCollector:
         self.deaths = 0
 
     def take(self, member: Member, heartbeat: Heartbeat, time_s: float) -> None:
-        """Take a heartbeat, received at `time_s` of the run's clock."""
+        """Add a heartbeat received at `time_s` of the run's clock."""
         self._meet(member, time_s)
         newest = _of(
             member,
@@ -48,12 +48,12 @@ class IndicatorCollector:
             self._incarnations.pop(member.name, None)
 
     def look(self, members: Sequence[Member], line: Mapping[str, Any], time_s: float) -> Indicators:
-        """The run at this moment; the next look has the heartbeats that come after it."""
+        """The run at this moment, with the heartbeats since the last look."""
         alive = {member.incarnation for member in members}
         self._newest = {i: newest for i, newest in self._newest.items() if i in alive}
         for member in members:
             self._meet(member, time_s)
-        if len(self._incarnations) > 2 * MAX_PROCESSES:  # a name may be left for ever
+        if len(self._incarnations) > 2 * MAX_PROCESSES:  # some names are never used again
             living = {member.name for member in members}
             self._incarnations = {n: i for n, i in self._incarnations.items() if n in living}
         heartbeats = tuple(self._heartbeats)
@@ -68,7 +68,7 @@ class IndicatorCollector:
         )
 
     def _meet(self, member: Member, time_s: float) -> None:
-        """A successor under the name of a process without a last heartbeat means a death."""
+        """Count a death if the name's previous process sent no last heartbeat."""
         if self._incarnations.get(member.name, member.incarnation) != member.incarnation:
             self.deaths += 1
         self._incarnations[member.name] = member.incarnation

@@ -1,4 +1,4 @@
-"""The monitor's loop: receives, calls the pure steps, sends, and writes."""
+"""The monitor's loop: receive, step, send, write."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ from services.runtime.run_end import closing_words
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Silence after which a second process of a name replaces the first: seconds and heartbeats, the
-#: longer.
+#: Silence after which a second process of a name replaces the first: the longer of these seconds
+#: and these heartbeats.
 _REPLACED_AFTER_S, _REPLACED_AFTER_HEARTBEATS = 2.0, 4
-#: Seconds in which living roles find a monitor that was started again.
+#: Seconds in which living roles reconnect to a restarted monitor.
 _RECONNECTED_WITHIN_S = 3.0
 
 
 class MonitorRole:
-    """The monitor until the run is over; its last step writes the summary.
+    """Runs the monitor until the run is over; the last step writes the summary.
 
     Args:
         context: of the monitor.
@@ -61,7 +61,7 @@ class MonitorRole:
     def __init__(self, context: RoleContext) -> None:
         config, folder, clock = context.config, context.folder, context.clock
         if folder is None:
-            raise ValueError("the monitor needs a run folder to write into")
+            raise ValueError("the monitor needs a run folder")
         self._context, self._folder, self._clock = context, folder, clock
         numbers_from = 0.0
         if folder.metrics_path.exists():
@@ -93,8 +93,8 @@ class MonitorRole:
             figures=self._figures,
         )
         self._meter, self._cores = WaitMeter(), FreeCores()
-        self._next_line = clock()  # at once: it shows that the run has started
-        # under `aclearn train` the parent shows the run; else the monitor does
+        self._next_line = clock()  # immediately, to show that the run has started
+        # under `aclearn train` the parent shows the run; otherwise the monitor does
         self._console = (
             PlainConsole(config.run.bounds(), name=context.run, stream=sys.stdout)
             if context.by_hand
@@ -102,10 +102,10 @@ class MonitorRole:
         )
 
     def step(self, timeout_s: float) -> bool:
-        """As `Role.step`: take messages, send what is due, write the next line.
+        """As `Role.step`: handle messages, send due ones, write the next line.
 
         Raises:
-            LearningLost: the summary could not be written, and no parent looks for it.
+            LearningLost: the summary could not be written, and no parent reports that.
         """
         server, state, config = self._server, self.state, self._context.config
         with self._meter.waiting("messages"):
@@ -121,7 +121,8 @@ class MonitorRole:
         before = state.phase
         _send(server, state.observe_time(now))
         if before is not state.phase is Phase.STOPPING_ALL:
-            self._next_line = now  # the mean that the last checkpoint may be the best for
+            # the last checkpoint needs the newest mean, to decide whether it is the best
+            self._next_line = now
         if self._context.health is not None:
             members = self._registry.members
             self._context.health.say(
@@ -139,7 +140,7 @@ class MonitorRole:
         return state.phase is not Phase.OVER
 
     def close(self) -> None:
-        """Close the files and the server; answers get half a second to leave."""
+        """Close the files and the server; answers have half a second to leave."""
         self._files.close()
         self._server.close(linger_s=0.5)
 
@@ -161,7 +162,7 @@ class MonitorRole:
         return figures | ({FREE_CORES: free} if free is not None and here else {})
 
     def _end(self) -> None:
-        """The last line and the summary."""
+        """Write the last line and the summary."""
         reason = self.state.reason or "stopped"
         written = self._files.finish(self._make_line(), self._metrics, self._goal, reason)
         self._plugins.close()
@@ -170,7 +171,7 @@ class MonitorRole:
         if not written:
             raise LearningLost(
                 f"the run ended and {self._folder.summary_path} could not be written, see "
-                "event=summary_not_written above; free space and start the roles again to go on"
+                "event=summary_not_written above; free space and start the roles again to resume"
             )
         if (summary := self._folder.read_summary()) is not None:
             print(closing_words(self._context.config, summary), flush=True)
@@ -179,7 +180,7 @@ class MonitorRole:
 def _open_plugins(
     config: Config, folder: RunFolder, files: MonitorFiles
 ) -> dict[str, MonitorPlugin]:
-    """The tuner, where it is on, then those of the configuration, which may overrule it."""
+    """The tuner if it is on, then the configured ones, which may overrule it."""
     workers_of = {spec.tuned_workers: spec.name for spec in ROLES.values() if spec.tuned_workers}
     plugins: dict[str, MonitorPlugin] = {}
     if most_counts(config):

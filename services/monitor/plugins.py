@@ -1,4 +1,4 @@
-"""The monitor's plug-ins: loaded by name, asked in turn, and survived where they fail."""
+"""The monitor's plug-ins: loading, calls, errors."""
 
 from __future__ import annotations
 
@@ -26,28 +26,27 @@ from services.runtime.worker_pool import MOST_WORKERS
 
 _LOGGER = logging.getLogger(__name__)
 
-#: The name of the tuner among the plug-ins.
+#: The tuner's name among the plug-ins.
 TUNER = "tuner"
-#: Counts that no role could have.
+#: Largest counts of any role.
 _MOST: dict[type, int] = {SetWorkers: MOST_WORKERS, SetActors: MAX_PROCESSES}
-#: What a plug-in may say to whom. `StopRole` is not among it: to roles it is the end of the run,
-#: which a plug-in asks for with `StopRun`.
+#: Allowed payloads by receiver. `StopRole` is missing: a plug-in ends the run with `StopRun`.
 _TAKEN: dict[str, tuple[type, ...]] = {"monitor": (StopRun, Note), "supervisor": (SetActors,)}
 _TAKEN_BY_ROLES: tuple[type, ...] = (SaveBest, SetWorkers)
-#: What only processes of this role take.
+#: Payloads that only processes of this role handle.
 _TAKEN_BY_ROLE: dict[str, type] = {COMPRESSOR.name: SetChain, ACTOR.name: SetMix}
 
 
 class Plugins:
-    """Asks each plug-in what it wants. One that raises is counted and logged; the others go on.
+    """Calls each plug-in. One that raises is counted and logged; the others continue.
 
     Args:
-        named: name → plug-in; the later ones overrule the earlier ones.
+        named: name → plug-in; later ones overrule earlier ones.
         rungs: of the ladder of chains; 0 without a compressor.
         mixes: whether actors can play two policies.
 
     Attributes:
-        failures: errors that plug-ins raised, and directives that cannot be, so far.
+        failures: errors of plug-ins and invalid directives so far.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class Plugins:
         return bool(self._named)
 
     def observe(self, indicators: Indicators) -> Iterator[tuple[int, str, Directive]]:
-        """What the plug-ins want: each directive with rank and name of its plug-in."""
+        """The plug-ins' directives, each with the rank and name of its plug-in."""
         for rank, (name, plugin) in enumerate(self._named.items()):
             try:
                 directives = list(plugin.observe(indicators))
@@ -74,14 +73,14 @@ class Plugins:
                 yield rank, name, directive
 
     def add_gauges(self, line: dict[str, Any]) -> None:
-        """Add the plug-ins' numbers to a metrics line, those of a user as `plugin_<gauge>`."""
+        """Add the plug-ins' gauges to a metrics line, a user's as `plugin_<gauge>`."""
         if not self._named:
             return
         for name, plugin in self._named.items():
             try:
                 gauges = dict(plugin.gauges())
                 if not is_metrics_line(gauges):
-                    raise ValueError(f"gauges() gave what is no finite number: {gauges!r:.200}")
+                    raise ValueError(f"gauges() returned a non-finite value: {gauges!r:.200}")
             except Exception as error:
                 self._fail(name, error)
                 continue
@@ -89,7 +88,7 @@ class Plugins:
         line["monitor_plugin_failures"] = float(self.failures)
 
     def close(self) -> None:
-        """Tell each that the run is over."""
+        """Close each plug-in."""
         for name, plugin in self._named.items():
             try:
                 plugin.close()
@@ -97,10 +96,10 @@ class Plugins:
                 self._fail(name, error)
 
     def _check(self, directive: Directive) -> None:
-        """Refuse what no role could take.
+        """Check that a directive has a receiver that handles it.
 
         Raises:
-            ValueError: it is no directive, goes to no role, or its payload cannot be sent or
+            ValueError: it is no directive, has no such receiver, or its payload cannot be sent or
                 followed.
             TypeError: a value of the payload is of the wrong type.
         """
@@ -140,7 +139,7 @@ class Plugins:
 
     def _fail(self, name: str, error: Exception) -> None:
         self.failures += 1
-        # the traceback once for each plug-in and class of error: it may come ten times a second
+        # one traceback per plug-in and class of error: it may fail ten times a second
         seen = f"{name} {type(error).__name__}"
         if seen not in self._reported:
             self._reported.add(seen)
@@ -150,7 +149,7 @@ class Plugins:
 def load_plugins(
     entries: Sequence[Mapping[str, Mapping[str, Any]]],
 ) -> dict[str, MonitorPlugin]:
-    """The plug-ins of `monitor.plugins`, by name; the second of a name gets a number.
+    """The plug-ins of `monitor.plugins` by name; a repeated name gets a number.
 
     Args:
         entries: `module:Name` → arguments, one each.
@@ -172,5 +171,5 @@ def load_plugins(
 
 
 def _prefix(name: str) -> str:
-    """Of the gauges of a plug-in; the tuner's have its name already."""
+    """Prefix of a plug-in's gauges; the tuner's gauges are named already."""
     return "" if name == TUNER else "plugin_"

@@ -9,9 +9,9 @@ from aclearn.config import MAX_PROCESSES
 from aclearn.wire import Message
 from services.monitor.role_numbers import HandedOutNumbers
 
-#: Most bytes of the list of the roles that serve others: it travels in one header, of 64 KiB.
+#: Most bytes of the list of serving roles: it travels in one header of at most 64 KiB.
 _MOST_LISTED_BYTES = 56 * 1024
-#: Bytes of an entry beside its texts, and of an endpoint beside its two: names of fields, lengths.
+#: Bytes of an entry beside its texts, and of an endpoint beside its two: field names, lengths.
 _ENTRY_BYTES, _ENDPOINT_BYTES = 64, 6
 
 
@@ -21,8 +21,8 @@ class Member:
 
     Attributes:
         number: of the name, e.g. 3 of actor-3.
-        routing_id: of its socket, where messages to it go.
-        heard_at: when it last said anything, in seconds of the clock that the registry is given.
+        routing_id: of its socket.
+        heard_at: time of its last message, in seconds of the registry's clock.
         host: the machine's name.
         pid: of the process, on its own machine.
     """
@@ -38,12 +38,12 @@ class Member:
 
     @property
     def name(self) -> str:
-        """Unique among the living, e.g. actor-3."""
+        """Unique among living processes, e.g. actor-3."""
         return f"{self.role}-{self.number}"
 
     @property
     def listed_bytes(self) -> int:
-        """Its bytes in the list of the roles that serve others, at most."""
+        """Upper bound of its bytes in the list of serving roles."""
         if not self.endpoints:
             return 0
         texts = (self.role, self.name, self.incarnation, *self.endpoints, *self.endpoints.values())
@@ -63,17 +63,16 @@ class OutgoingMessage:
 
 
 class Registry:
-    """Members by incarnation. Pure: the clock's value is given.
+    """Members by incarnation. Pure: time is an argument.
 
-    A name stays with its process for as long as that is heard. A second process of the name waits;
-    it replaces the first when that has left, or has not been heard for `replaced_after_s`.
-    `revision` grows with every change of the members that have endpoints, which are the ones that
-    others must know; never with a heartbeat.
+    A name stays with its process while that is heard. A second process of the name waits until the
+    first has left or was silent for `replaced_after_s`. `revision` grows with each change of the
+    members that have endpoints, never with a heartbeat.
 
     Args:
-        silent_after_s: silence after which a member is taken out.
+        silent_after_s: silence after which a member is removed.
         replaced_after_s: silence after which a second process of its name replaces a member.
-        first_numbers: role → its lowest number to hand out, 0 where it is missing.
+        first_numbers: role → its lowest number to hand out, 0 if missing.
     """
 
     def __init__(
@@ -90,15 +89,15 @@ class Registry:
 
     @property
     def members(self) -> list[Member]:
-        """The living, in order of role and number."""
+        """The living processes, in order of role and number."""
         return sorted(self._members.values(), key=lambda m: (m.role, m.number))
 
     def get(self, incarnation: str) -> Member | None:
-        """The member of that incarnation, None when it is not known."""
+        """The member of that incarnation; None if it is unknown."""
         return self._members.get(incarnation)
 
     def hand_out(self, incarnation: str, role: str, now: float) -> int:
-        """A number for a process without a name; the same one to a process that asks again."""
+        """A number for a process without a name; a process that asks again gets the same one."""
         known = self._members.get(incarnation)
         if known is not None and known.role == role:
             return known.number
@@ -106,24 +105,24 @@ class Registry:
         return self._numbers.give(incarnation, role, taken, now)
 
     def refusal(self, newcomer: Member) -> str | None:
-        """Why that process cannot be taken in, in words for its log; None where it can."""
+        """Why a process cannot join, as text for its log; None if it can."""
         known = newcomer.incarnation in self._members or self._namesake(newcomer) is not None
         if not known and len(self._members) >= MAX_PROCESSES:
             return (
-                f"the run has {MAX_PROCESSES} processes, as many as it may; put more environments "
+                f"the run has {MAX_PROCESSES} processes, the most allowed; put more environments "
                 "into each actor (actors.envs_per_group)"
             )
         others = (m for m in self._members.values() if m.incarnation != newcomer.incarnation)
         listed = newcomer.listed_bytes + sum(m.listed_bytes for m in others)
         if newcomer.endpoints and listed > _MOST_LISTED_BYTES:
             return (
-                f"the run has as many predictors and compressors as one message can list: "
-                f"{listed} bytes with this one, of {_MOST_LISTED_BYTES}"
+                f"the list of predictors and compressors does not fit one message: "
+                f"{listed} bytes with this one, at most {_MOST_LISTED_BYTES}; start fewer of them"
             )
         return None
 
     def taken_by(self, newcomer: Member) -> str | None:
-        """The living process that has the newcomer's name, in words; None where it is free."""
+        """Why the newcomer must wait for its name; None if the name is free."""
         given = self._numbers.holder(newcomer.role, newcomer.number, newcomer.heard_at)
         if given is not None and given != newcomer.incarnation:
             return f"{newcomer.name} was given to a process that is starting; this one waits"
@@ -136,7 +135,7 @@ class Registry:
         )
 
     def hello(self, member: Member) -> Member | None:
-        """Take a member in that is not refused; the one that it replaces, if there is one."""
+        """Add a member that `refusal` accepts; returns the one that it replaces, if any."""
         replaced = self._namesake(member)
         if replaced is not None:
             self.leave(replaced.incarnation)
@@ -148,7 +147,7 @@ class Registry:
         return replaced
 
     def heard(self, incarnation: str, now: float) -> Member | None:
-        """Note a sign of life of a member; None where the incarnation is none."""
+        """Update the time of a member's last message; None if it is no member."""
         if incarnation in self._members:
             member = replace(self._members[incarnation], heard_at=now)
             self._members[incarnation] = member
@@ -156,21 +155,21 @@ class Registry:
         return None
 
     def leave(self, incarnation: str) -> Member | None:
-        """Take a member out that said goodbye; None where it was none."""
+        """Remove and return a member; None if it is no member."""
         member = self._members.pop(incarnation, None)
         if member is not None and member.endpoints:
             self.revision += 1
         return member
 
     def take_out_silent(self, now: float) -> list[Member]:
-        """Take out and return those not heard for too long."""
+        """Remove and return the members that were silent for too long."""
         silent = [m for m in self._members.values() if now - m.heard_at > self.silent_after_s]
         for member in silent:
             self.leave(member.incarnation)
         return silent
 
     def _namesake(self, newcomer: Member) -> Member | None:
-        """The other member of the newcomer's name."""
+        """The other member with the newcomer's name."""
         for member in self._members.values():
             same = (member.role, member.number) == (newcomer.role, newcomer.number)
             if same and member.incarnation != newcomer.incarnation:

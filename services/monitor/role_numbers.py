@@ -1,4 +1,4 @@
-"""The numbers in the names of roles that the monitor hands out."""
+"""The numbers in role names that the monitor hands out."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from aclearn.config import MAX_PROCESSES
 
-#: Seconds in which no other process gets a number that was handed out: it may make environments.
+#: Seconds in which a handed-out number goes to no other process: its process may be making
+#: environments.
 _KEPT_S = 3600.0
-#: Seconds in which it cannot be taken with --name either. Later its process may be dead: one that
-#: lives asks for another number.
+#: Seconds in which --name cannot take it either. Later its process may be dead; if it lives, it
+#: asks for another number.
 _HELD_S = 5.0
 
 
@@ -22,10 +23,10 @@ class _Given(NamedTuple):
 
 
 class HandedOutNumbers:
-    """Numbers of processes that have asked for one and have not said hello yet. Pure.
+    """Numbers of processes that have not said hello yet. Pure.
 
     Args:
-        first: role → its lowest number to hand out, 0 where it is missing.
+        first: role → its lowest number to hand out, 0 if missing.
     """
 
     def __init__(self, first: Mapping[str, int]) -> None:
@@ -33,13 +34,13 @@ class HandedOutNumbers:
         self._given: dict[str, _Given] = {}
 
     def give(self, incarnation: str, role: str, taken: Collection[int], now: float) -> int:
-        """The lowest free number of `role`; the same one to a process that asks again.
+        """The lowest free number of `role`; a process that asks again gets the same one.
 
         Args:
             incarnation: of the process that asks.
             role: its role.
-            taken: numbers of that role that others have.
-            now: the clock's value, in seconds.
+            taken: numbers of the other processes of that role.
+            now: in seconds.
         """
         known = self._given.pop(incarnation, None)
         if known is not None and known.role == role:
@@ -54,18 +55,18 @@ class HandedOutNumbers:
             number = next(n for n in numbers if n not in given and n not in taken)
         self._given[incarnation] = _Given(role, number, now)
         if len(self._given) > MAX_PROCESSES:
-            del self._given[next(iter(self._given))]  # the one that asked the longest ago
+            del self._given[next(iter(self._given))]  # the oldest request
         return number
 
     def holder(self, role: str, number: int, now: float) -> str | None:
-        """The incarnation that has been given that number a moment ago; None where it is free."""
+        """The incarnation that was given this number a moment ago; None if the number is free."""
         for incarnation, each in self._given.items():
             if (each.role, each.number) == (role, number) and now - each.at <= _HELD_S:
                 return incarnation
         return None
 
     def settle(self, incarnation: str, role: str, number: int) -> None:
-        """This process has said hello: its name is known from that, and no other process has it."""
+        """Drop the number of a process that said hello."""
         self._given = {
             other: each
             for other, each in self._given.items()

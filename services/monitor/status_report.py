@@ -1,4 +1,4 @@
-"""What the supervisor and the user are told of the run."""
+"""Events, notes and silent processes for the supervisor and the user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_EVENT, _MOST_STATUS_BYTES = 300, 48 * 1024
 
 
 class StatusReport:
-    """Events, notes and silent processes, the newest of each, as the text of a status."""
+    """The newest events, notes and silent processes, as fields of a status."""
 
     def __init__(self) -> None:
         self.events: deque[str] = deque(maxlen=50)
@@ -25,37 +25,37 @@ class StatusReport:
         self._noted = 0
         self._silent: deque[tuple[str, int]] = deque(maxlen=128)
         self._silences = 0
-        # incarnations and reasons that an event names already; the oldest is forgotten
+        # incarnations and reasons that an event names already; the oldest is dropped
         self._reported: deque[tuple[str, str]] = deque(maxlen=128)
 
     def event(self, text: str) -> None:
-        """Add an event, which the log gets as well."""
+        """Add an event and log it."""
         text = text[:MOST_EVENT]
         self.events.append(text)
         _LOGGER.info("event=run text=%r", text)
 
     def event_once(self, incarnation: str, reason: str, text: str) -> None:
-        """An event for the first message of a process that gives this reason for one."""
+        """Add an event the first time that a process gives this reason."""
         key = (incarnation[:MOST_LABEL_BYTES], reason)
         if key not in self._reported:
             self._reported.append(key)
             self.event(text)
 
     def note(self, text: str) -> None:
-        """A line for the person who watches the run."""
+        """Add a line for the user."""
         self._notes.append(text)
         self._noted += 1
         self.events.append(text)
 
     def silent(self, member: Member) -> None:
-        """A process was silent for too long."""
+        """Report a process that was silent for too long."""
         self._silent.append((member.name, member.pid))
         self._silences += 1
         self.event(f"{member.name} is silent")
 
     def fields(self, members: list[Member]) -> dict[str, Any]:
-        """What a status says of processes, events and notes."""
-        pids: dict[str, dict[str, int]] = {}  # host → name → its process
+        """The fields of a status about processes, events and notes."""
+        pids: dict[str, dict[str, int]] = {}  # host → name → process id
         for member in members:
             pids.setdefault(member.host, {})[member.name] = member.pid
         return {
@@ -74,11 +74,11 @@ def status_text(status: dict[str, Any]) -> str:
     text = json.dumps(status)
     if len(text) <= _MOST_STATUS_BYTES:
         return text
-    # what the supervisor acts on comes before what it shows
+    # the supervisor's decisions need these fields; the rest is for display
     small = status | {"line": {}, "events": [], "notes": [], "pids": {}}
     room = _MOST_STATUS_BYTES - len(json.dumps(small))
     notes: deque[str] = deque()
-    for note in reversed(status["notes"]):  # the newest: older ones count as shown
+    for note in reversed(status["notes"]):  # the newest: older ones were shown already
         room -= len(json.dumps(note)) + len(", ")
         if room < 0:
             break

@@ -43,7 +43,7 @@ def test_after_2000_hellos_over_few_connections_good_roles_are_still_answered(
         def is_full() -> bool:
             _drain(sockets)
             events = visitor.status()["events"]
-            return any("as one message can list" in text for text in events)
+            return any("does not fit one message" in text for text in events)
 
         wait_for(is_full, "a refused predictor", within_s=60.0, context=lambda: monitor.output)
         listed = len(visitor.peers().peers)

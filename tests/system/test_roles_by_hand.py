@@ -86,7 +86,7 @@ def test_a_second_trainer_waits_and_the_one_that_must_leave_saves_first(system: 
     learned = run.wait_until_learning(beyond=run.last()["learned_steps"] + 500)["learned_steps"]
 
     first.signal(signal.SIGSTOP)
-    run.wait_for(lambda: "trainer-0 was started again" in run.output, "the second takes its place")
+    run.wait_for(lambda: "trainer-0 was restarted" in run.output, "the second takes its place")
     first.signal(signal.SIGCONT)
     assert first.wait(within_s=30.0) == 1, first.output  # the run goes on without it
     assert "trainer-0 is process" in first.output

@@ -1,4 +1,4 @@
-"""The tuner's search: what is kept, what is tried next, and what a window's reading decides."""
+"""The tuner's search: the kept setting, the next trial, and the decision on a window's reading."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from aclearn.control.tuner.setting_stats import (
     steps_between,
 )
 
-#: Below this temperature a loss that can be measured is hardly ever accepted.
+#: Below this temperature measurable losses are hardly ever accepted.
 FREEZE_AT = 0.005
-#: Shortest part of a window after which a trial that is clearly worse is ended, and the standard
-#: deviations of such a change.
+#: Shortest part of a window after which a clearly worse trial is ended, and the standard deviations
+#: of such a change.
 _LEAST_WINDOW, _EARLY = 1 / 3, 3.0
-#: Setbacks of a trial, roles that die or windows in which nothing is counted, that end it.
+#: Setbacks that end a trial: deaths of roles, or windows in which nothing is counted.
 _MOST_SETBACKS = 2
-#: Most refusals from memory at one time; a temperature that hardly falls has more.
+#: Most rejections from memory at one time.
 _MOST_RECALLED = 64
-#: Windows of the kept setting before anything is compared with it.
+#: Windows of the kept setting before trials are compared with it.
 _BASELINE_WINDOWS = 2
 
 
 class AnnealingSearch:
-    """Simulated annealing over settings, one count by one at a time. Knows no clock: readings in.
+    """Simulated annealing over settings, one count by one at a time. It has no clock.
 
     Args:
-        start: count by name; where the search begins.
+        start: count by name at which the search begins.
         most: upper bound by name; the lower bound is 1.
         every_s: length of a window, in seconds.
         temperature: relative loss accepted with probability 1/e at the start; 0 accepts none.
         cooling: factor of the temperature with each trial.
-        restart_search_share: deviation of the kept setting's rate that lets it search again.
+        restart_search_share: deviation of the kept setting's rate that restarts the search.
         rng: chooses trials and accepts losses.
 
     Attributes:
         temperature: now.
-        frozen: whether nothing is tried any more.
+        frozen: whether the search has ended.
         rate: of the last window that was judged, per second.
 
     Raises:
@@ -77,7 +77,7 @@ class AnnealingSearch:
         self.rate: float | None = None
         self._kept: Setting = tuple(start[name] for name in self._names)
         self._trial: Setting | None = None
-        #: Whether the kept setting is known, and it is time for a trial.
+        #: Whether the kept setting is known and a trial is due.
         self._wants_trial = False
         self._known = SettingStats([most[name] for name in self._names])
         self._setbacks = 0
@@ -87,12 +87,12 @@ class AnnealingSearch:
 
     @property
     def kept(self) -> dict[str, int]:
-        """The counts that are kept."""
+        """The counts of the kept setting."""
         return self._named(self._kept)
 
     @property
     def kept_estimate(self) -> Estimate:
-        """The rate of them; no windows when they have not been measured yet."""
+        """Its estimated rate; no windows before its first measurement."""
         return self._known.of(self._kept)
 
     @property
@@ -103,8 +103,8 @@ class AnnealingSearch:
     def best(self) -> tuple[dict[str, int], float] | None:
         """The counts known to be the best, and their rate per second; None while none are known.
 
-        What is kept, once frozen; before that what was read best, in at least two windows where
-        there is any such: while it is hot, what is kept may be worse.
+        Once frozen, this is the kept setting. Before, it is the one with the best rate, in at least
+        two windows where there is any such: at a high temperature the kept one may be worse.
         """
         # after a change so large that all before is forgotten, only one window is known
         known = self._known.measured(_BASELINE_WINDOWS) or self._known.measured(_LEAST_WINDOW)
@@ -131,7 +131,6 @@ class AnnealingSearch:
         change: float | None = None,
         baseline: float | None = None,
     ) -> Decision:
-        """A decision on what was measured, with what is known now."""
         if baseline is None and self.kept_estimate.windows:
             baseline = self.kept_estimate.mean
         return Decision(
@@ -160,7 +159,7 @@ class AnnealingSearch:
         if estimate.windows:
             deviation = reading.rate / estimate.mean - 1.0
             noise = self._known.noise.of_change(1.0, estimate.windows)
-            # a window in which nothing was counted is never noise: no estimate may come to zero
+            # a rate of zero is never noise: no estimate may become zero
             if reading.rate <= 0.0 or abs(deviation) > max(self._restart_share, OUTLIER * noise):
                 if known:
                     return [self._doubt(reading, deviation)]
@@ -169,7 +168,7 @@ class AnnealingSearch:
                 return [self._decide("baseline", reason, kept, reading)]
         self._suspect = None
         if not (self.frozen and estimate.windows >= MOST_WINDOWS):
-            # frozen, it stands still in the end: else a slow change would never add up to a restart
+            # when frozen, a full estimate stays fixed, so that a slow change adds up to a restart
             self._known.learn(kept, reading.rate, weight)
         known = self.kept_estimate.windows >= _BASELINE_WINDOWS
         words, decided = f"{self.kept_estimate.windows:.3g} windows", list[Decision]()
@@ -178,7 +177,7 @@ class AnnealingSearch:
         return [*decided, self._decide("kept" if known else "baseline", words, kept, reading)]
 
     def _doubt(self, reading: Reading, deviation: float) -> Decision:
-        """The kept setting deviates: the first time it may be chance."""
+        """The kept setting deviates; the first deviation may be chance."""
         words = f"{deviation:+.1%} from its estimate"
         first, self._suspect = self._suspect, reading
         baseline = self.kept_estimate.mean
@@ -194,7 +193,7 @@ class AnnealingSearch:
         return self._decide("restarted", reason, self._kept, reading, baseline=baseline)
 
     def _judge_trial(self, trial: Setting, reading: Reading, silence_s: float) -> list[Decision]:
-        """What a trial's window says so far, but for as many seconds at its end."""
+        """Judge a trial's window so far; a role may have been dead for its last `silence_s`."""
         early = reading.window_s - silence_s < self._every_s
         kept, noise = self.kept_estimate, self._known.noise
         weight = reading.window_s / self._every_s
@@ -227,7 +226,7 @@ class AnnealingSearch:
         baseline, decided = kept.mean, list[Decision]()
         self._move(trial)
         if change > self._restart_share:
-            # or another program of the machine has ended: what is known may hold no more
+            # the machine's load may have changed, which invalidates all other estimates
             self._known.forget(but=trial)
         reason = f"{words} is better" if gain >= 0.0 else f"{words}, accepted by {chance:.0%}"
         if estimate.windows >= _BASELINE_WINDOWS:
@@ -236,10 +235,10 @@ class AnnealingSearch:
         return [*decided, accept]
 
     def _judge_silent(self, trial: Setting, reading: Reading) -> Decision:
-        """A trial under which nothing was counted: the first time it may be a disk that hung.
+        """A trial in which nothing was counted: the first time the cause may be a disk that hung.
 
-        The second time it is not kept at any temperature, nor tried again: whatever is kept is what
-        others are compared with, and nothing can be compared with zero.
+        The second time it is rejected at any temperature and never tried again: no setting can be
+        compared with a rate of zero.
         """
         if not self._set_back(1):
             reason = "nothing was counted; measured again"
@@ -250,10 +249,9 @@ class AnnealingSearch:
         return self._decide("rejected", reason, trial, reading, change=-1.0)
 
     def _go_on(self, decided: list[Decision]) -> str:
-        """What to do next, once the kept setting is known: a trial, a move from memory, nothing.
+        """The next step once the kept setting is known: a trial, a move from memory, or freezing.
 
-        Args:
-            decided: gets the neighbours that are refused from memory.
+        `decided` gets the neighbours that are rejected from memory.
         """
         known = self._known
         if known.fresh(self._kept):
@@ -288,13 +286,12 @@ class AnnealingSearch:
         return f"; {self.kept} {why} ({change:+.1%} ± {sd:.1%})"
 
     def _move(self, to: Setting) -> None:
-        """Keep another setting."""
         steps = steps_between(self._kept, to)
         self._paid = steps[0] if len(steps) == 1 else None
         self._kept, self._suspect = to, None
 
     def _chance(self, gain: float) -> float:
-        """Probability with which a relative gain is accepted (Metropolis et al. 1953)."""
+        """Probability of accepting a relative gain (Metropolis et al. 1953)."""
         if gain >= 0.0:
             return 1.0
         return math.exp(gain / self.temperature) if self.temperature > 0.0 else 0.0

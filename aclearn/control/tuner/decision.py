@@ -1,4 +1,4 @@
-"""What the tuner says: one reading, and what followed from it."""
+"""The tuner's decisions."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, Literal
 Verdict = Literal[
     "baseline",  # the kept setting's first windows
     "kept",  # the kept setting was measured again
-    "suspect",  # it deviates; a second window will tell
-    "restarted",  # it does: the search starts again
+    "suspect",  # the kept setting deviates; a second window decides
+    "restarted",  # it deviates twice: the search starts again
     "repeat",  # a trial within the noise is measured again
     "accepted",
     "rejected",
-    "recalled",  # a neighbour is refused by what is known of it
-    "given up",  # the roles did not take the counts over, or died of them
-    "adopted",  # nor those that were kept: what runs is kept
+    "recalled",  # a neighbour is rejected by its known estimate
+    "given up",  # the roles did not apply the counts, or died of them
+    "adopted",  # the kept counts cannot be applied either: the running counts are kept
     "discarded",  # the window was broken and begins again
     "idle",  # nothing was counted: no decision
 ]
@@ -23,15 +23,15 @@ Verdict = Literal[
 
 @dataclass(frozen=True)
 class Decision:
-    """One reading and what followed from it; its fields are those of a line of `tuner.jsonl`.
+    """One reading and the decision on it; its fields are those of a line of `tuner.jsonl`.
 
     Attributes:
-        verdict: in a word; `reason` says why.
-        counts: what was measured.
-        kept: what is kept from now on.
+        verdict: in a word; `reason` explains it.
+        counts: the measured counts.
+        kept: the counts that are kept from now on.
         rate: of the objective, per second; None without a whole window.
         window_s: length of that window, in seconds.
-        baseline: estimated rate of what was kept until now; None before there is one.
+        baseline: estimated rate of the counts kept before; None before there is one.
         change: relative change from the baseline to the trial's estimate.
         noise: relative standard deviation of a full window.
         temperature: after this decision.
@@ -56,7 +56,7 @@ class Decision:
         return self.verdict.replace(" ", "_")
 
     def cause(self) -> dict[str, Any]:
-        """Why what runs now runs: the numbers of this decision, for the log."""
+        """The numbers of this decision, for the log of the directive."""
         names = ("verdict", "counts", "rate", "baseline", "change", "temperature")
         return {name: getattr(self, name) for name in names}
 

@@ -23,11 +23,9 @@ from aclearn.wire import SetActors, SetWorkers
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Longest wait for all actors, from the trainer's first heartbeat, before the tuner begins without
-#: them.
+#: Longest wait for all actors from the trainer's first heartbeat.
 _ACTORS_WITHIN_S = 60.0
-#: Seconds after a wish for fewer actors in which more than are wanted still leave; as many as the
-#: supervisor gives them.
+#: Seconds in which surplus actors leave after a reduction, as in the supervisor.
 _LEAVE_WITHIN_S = 10.0
 #: A heartbeat is overdue after this many intervals.
 _HEARTBEATS_LATE = 1.5
@@ -37,14 +35,14 @@ Show = Callable[[int, Mapping[str, Any]], None]
 
 
 class TunerPlugin(MonitorPlugin):
-    """Lets a tuner read the trainer's heartbeats, and directs the roles to the counts it wants.
+    """Feeds the trainer's heartbeats to a tuner and directs the roles to its counts.
 
-    It begins with what the run kept last, when it is resumed or its monitor was started again, else
-    with what an earlier run of this machine and configuration found best, else with the configured
-    counts.
+    The first counts are those that the run kept last (a resumed run, a restarted monitor), else
+    those that an earlier run of this machine and configuration found best, else the configured
+    ones.
 
     Args:
-        config: of the run; `most_counts` has some.
+        config: of the run; `most_counts` is not empty.
         run_dir: the run's folder, which gets the decisions.
         workers_of: count of workers → the role that runs them.
         show: takes each decision.
@@ -92,7 +90,7 @@ class TunerPlugin(MonitorPlugin):
         temperature, decided = last.get("temperature"), last.get("decision")
         if isinstance(temperature, int | float) and 0.0 <= temperature <= tuner.temperature:
             self._tuner.temperature = float(temperature)
-        #: How many decisions the log has; the next one's number is one more.
+        #: Number of decisions in the log.
         self._decided = decided if isinstance(decided, int) and decided > 0 else 0
         self._wanted = self._tuner.propose()
         self._trainer_s: float | None = None
@@ -106,7 +104,6 @@ class TunerPlugin(MonitorPlugin):
     def _start(
         self, kept: Any, most: Mapping[str, int], configured: Mapping[str, int]
     ) -> dict[str, int]:
-        """The counts to begin with."""
         if _fits(kept, most):
             return dict(kept)
         found = self._memory.read() if self._memory else None
@@ -119,7 +116,7 @@ class TunerPlugin(MonitorPlugin):
         return {name: configured[name] for name in most}
 
     def observe(self, indicators: Indicators) -> Sequence[Directive]:
-        """Each heartbeat of the trainer is a sample of the objective."""
+        """Directives after new heartbeats; each of the trainer's is a sample of the objective."""
         for heartbeat in indicators.heartbeats:
             counts = heartbeat.role == "trainer" and not heartbeat.final
             if counts and self._is_complete(indicators, heartbeat.heard_s):
@@ -128,9 +125,9 @@ class TunerPlugin(MonitorPlugin):
         return [*self._directives(), *(Directive("monitor", Note(text)) for text in notes)]
 
     def gauges(self) -> dict[str, Any]:
-        """Numbers, and how often each verdict was given.
+        """Current numbers, and the count of each verdict.
 
-        `tuner_rate` and `tuner_baseline` are there once they are known.
+        `tuner_rate` and `tuner_baseline` appear once they are known.
         """
         last = self._last
         gauges = {f"tuner_{name}": float(count) for name, count in self._wanted.items()} | {
@@ -144,13 +141,13 @@ class TunerPlugin(MonitorPlugin):
         return gauges | {name: rate for name, rate in rates.items() if rate is not None}
 
     def close(self) -> None:
-        """Remember what proved best, and close the log."""
+        """Save the best counts and close the log."""
         if self._tried:
             self._remember()
         self._log.close()
 
     def _note(self, text: str) -> None:
-        """Something for the person who watches the run."""
+        """A message to the user."""
         self._notes.append(text)
         _LOGGER.info("event=tuner text=%r", text)
 
@@ -181,7 +178,7 @@ class TunerPlugin(MonitorPlugin):
         self._wanted = wanted
 
     def _is_complete(self, indicators: Indicators, now: float) -> bool:
-        """Whether every role has been there once; until then a rate would be that of a start."""
+        """Whether every role has reported once; before, the rate is that of a start."""
         if not self._complete:
             if self._trainer_s is None or now < self._trainer_s:
                 self._trainer_s = now
@@ -195,16 +192,15 @@ class TunerPlugin(MonitorPlugin):
         return self._complete
 
     def _running(self, indicators: Indicators, now: float) -> dict[str, int]:
-        """What the roles run, by count; a count that some role has not reported is left out."""
+        """The running counts, without those of roles that have processes yet to report theirs."""
         there = len(indicators.of_role("actor"))
         if not 0.0 <= now - self._fewer_actors_s < _LEAVE_WITHIN_S:
-            # others were started by hand: the supervisor adds and removes its own only, and would
-            # follow a count that includes them for ever
+            # more were started by hand; the supervisor controls its own only
             there = min(there, self._wanted.get("actors", 0))
         running = {"actors": there}
         for name, role in self._workers_of.items():
             workers = [member.workers for member in indicators.of_role(role)]
-            # one that is not there yet counts before all others
+            # a process with another count decides
             other = [count for count in workers if count != self._wanted.get(name)]
             count = other[0] if other else self._wanted.get(name)
             if workers and count is not None and None not in workers:
@@ -212,7 +208,7 @@ class TunerPlugin(MonitorPlugin):
         return running
 
     def _silence_s(self, indicators: Indicators, now: float) -> float:
-        """Seconds that the latest heartbeat is overdue: a death is noticed no sooner."""
+        """Seconds that the latest heartbeat is overdue: a death is noticed only then."""
         roles = {
             "actor",
             *self._workers_of.values(),
@@ -243,7 +239,7 @@ class TunerPlugin(MonitorPlugin):
             self._note(f"tuner, {counts} {decision.verdict}: {decision.reason}")
         if decision.state == "frozen" and (self._last is None or self._last.state != "frozen"):
             kept = counts_in_words(decision.kept)
-            self._note(f"tuner: {kept} pay best, {self._tuner.kept_estimate.mean:.4g}/s")
+            self._note(f"tuner: {kept} are best, {self._tuner.kept_estimate.mean:.4g}/s")
             self._remember()
         self._last = decision
 
@@ -277,7 +273,7 @@ def _has_predictors(config: Config) -> bool:
 
 
 def _fits(counts: Any, most: Mapping[str, int]) -> bool:
-    """Whether counts from a file may be used: the same names, within the bounds."""
+    """Whether counts from a file have the same names and lie within the bounds."""
     return (
         isinstance(counts, dict)
         and counts.keys() == most.keys()

@@ -16,29 +16,29 @@ class Reading:
 
 @dataclass(frozen=True)
 class Discarded:
-    """A measurement that begins again, and why."""
+    """A measurement that starts again, and the reason."""
 
     reason: str
 
 
 class RateWindow:
-    """Measures the rate of a cumulative counter while a setting runs. Pure: time is given.
+    """Measures the rate of a cumulative counter under one setting. Pure: time is an argument.
 
-    The rate is Δcounter/Δt between two samples of this window alone, so that nothing of the setting
-    before is in it. A counter that grows by whole batches stands still in between, so both samples
-    are ones in which it had just risen: with five batches in a window the one that is missed or not
-    would be a fifth. The window begins with the first such sample `settle_s` after the setting was
-    taken over; whatever makes its two ends incomparable begins it again. No setting counts as taken
-    over before the counter has risen, at the start and again after each break: a role says how many
-    workers it runs long before it has anything to do.
+    The rate is Δcounter/Δt between two samples of this window alone, so that the setting before
+    does not count. A counter that grows by whole batches stands still in between, so both samples
+    are ones in which it had just risen: with five batches in a window one batch would be an error
+    of a fifth. The window starts with the first such sample `settle_s` after the roles applied the
+    setting; it starts again whenever its two ends become incomparable. A setting counts as applied
+    only once the counter has risen, at the start and after each break: a role reports its workers
+    long before they work.
 
     Args:
-        settle_s: pause between taking a setting over and the window, in seconds.
+        settle_s: pause between the application of a setting and the window, in seconds.
         longest_gap_s: between two samples; a longer one is a clock that jumped or a sleep.
 
     Attributes:
-        roles_broke: whether the last sample broke the measurement by what the roles did: one died,
-            or runs other counts.
+        roles_broke: whether a role broke the measurement in the last sample: it died, or has other
+            counts.
     """
 
     def __init__(self, *, settle_s: float, longest_gap_s: float) -> None:
@@ -50,7 +50,7 @@ class RateWindow:
         self.begin()
 
     def begin(self, *, settled: bool = False) -> None:
-        """Begin a measurement; `settled` says that its setting has run already."""
+        """Start a measurement; with `settled` its setting has run already."""
         self._pause_s = 0.0 if settled else self._settle_s
         self._asked_at: float | None = None
         self._taken_at: float | None = None
@@ -60,7 +60,7 @@ class RateWindow:
         self._batches = 0
 
     def waited_s(self, now: float) -> float:
-        """Seconds that the setting has been waited for; 0 once it runs."""
+        """Seconds since the setting was requested; 0 once it runs."""
         if self._asked_at is None or self._taken_at is not None:
             return 0.0
         return now - self._asked_at
@@ -71,15 +71,15 @@ class RateWindow:
         """Take a sample.
 
         Args:
-            now: the clock's value, in seconds.
+            now: time of the sample, in seconds.
             counter: the cumulative counter at that time.
-            runs: whether the roles run the setting that is to be measured.
-            incarnation: of the role that counts; another one counts from 0 after a death.
-            died: whether another role died since the last sample, and that is to break the window.
+            runs: whether the roles run the measured setting.
+            incarnation: of the process that counts; another one counts from 0 after a death.
+            died: whether another role died since the last sample and must break the window.
 
         Returns:
-            The reading so far, which grows with the counter, and with each sample in which it is
-            late; Discarded when the window began again; None while there is nothing to read yet.
+            The reading so far; Discarded when the window started again; None before the first
+                reading.
         """
         last, self._last = self._last, (now, counter, incarnation)
         broken = None
@@ -143,5 +143,5 @@ class RateWindow:
         if not math.isfinite(gap_s) or gap_s < 0.0:
             return f"the clock went back by {-gap_s:.3g} s"
         if gap_s > self._longest_gap_s:
-            return f"nothing was heard for {gap_s:.3g} s: a clock that jumped, or a role that hung"
+            return f"no heartbeat for {gap_s:.3g} s: the clock jumped, or a role hung"
         return None

@@ -1,4 +1,4 @@
-"""The worker counts that a tuner found best, remembered for later runs."""
+"""The best worker counts of earlier runs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ _LOGGER = logging.getLogger(__name__)
 #: Beside the run folders, which share it; no run has such a name.
 TUNED_FOLDER = ".tuned"
 
-#: Groups of the configuration that say what is computed and by whom: they decide which counts are
-#: best, where the others (loss, optimiser, run and so on) do not.
+#: Groups of the configuration on which the best counts depend.
 _DECIDING_GROUPS = ("env", "policy", "actors", "predictor", "compressor", "trainer")
 
 #: Where a tuned count is configured.
@@ -33,14 +32,14 @@ _CONFIGURED_AT = {
 
 
 def _workload(config: Config) -> dict[str, Any]:
-    """For what counts are the best: the machine, and a digest of what is computed on it.
+    """The machine and a digest of the workload, for which counts are the best.
 
-    The device is the trainer's, as configured. What "auto" comes to takes torch to know, which the
-    monitor does not load: a machine that gains or loses its GPU keeps its file.
+    The device is the configured one. Resolving "auto" needs torch, which the monitor does not load:
+    a machine that gains or loses its GPU keeps its file.
     """
     parts = {name: getattr(config, name).model_dump(mode="json") for name in _DECIDING_GROUPS}
     for count in config.tuner.counts:
-        # what the tuner leaves alone is part of the question that it answers, this is the answer
+        # tuned counts are the result and no part of the workload
         group, key = _CONFIGURED_AT[count]
         parts[group].pop(key, None)
     parts["tuner"] = [sorted(set(config.tuner.counts)), config.tuner.objective]
@@ -49,9 +48,10 @@ def _workload(config: Config) -> dict[str, Any]:
 
 
 class RememberedCounts:
-    """The best counts found so far for one machine and configuration, in a JSON file of their own.
+    """The best counts so far for one machine and configuration, in a JSON file.
 
-    A file that cannot be used is reported, counted and left as it is; the run goes on without it.
+    A file that cannot be used is reported, counted and left unchanged; the run continues without
+    it.
 
     Attributes:
         path: of the file.
@@ -65,12 +65,12 @@ class RememberedCounts:
         self._usable = True
 
     def read(self) -> dict[str, int] | None:
-        """The counts that are remembered; None where there are none."""
+        """The remembered counts; None where there are none."""
         self._usable = True
         try:
             counts = json.loads(self.path.read_bytes())["counts"]
             if not all(type(count) is int for count in counts.values()):
-                raise TypeError("a count is no whole number")
+                raise TypeError("a count is not a whole number")
             return dict(counts)
         except FileNotFoundError:
             return None
@@ -81,7 +81,7 @@ class RememberedCounts:
         return None
 
     def write(self, counts: Mapping[str, int], rate: float) -> bool:
-        """Remember counts and the rate per second that they gave; False when that failed."""
+        """Save counts and their rate per second; False when that failed."""
         self.read()
         if not self._usable:
             return False
@@ -98,7 +98,7 @@ class RememberedCounts:
         self._usable = False
         self.warnings += 1
         _LOGGER.warning(
-            "event=tuned_not_used path=%s reason=%r detail='remove it, and it is written again'",
+            "event=tuned_not_used path=%s reason=%r detail='remove it to have it written again'",
             *(self.path, reason),
         )
 

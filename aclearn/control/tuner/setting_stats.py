@@ -1,4 +1,4 @@
-"""What the tuner has learned of the rates: an estimate for each setting, one of the noise."""
+"""Estimated rates of the tuner's settings, and of the noise."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from dataclasses import dataclass
 #: One count for each name, in one order.
 Setting = tuple[int, ...]
 
-#: Standard deviations of a change that counts as clear, and from which on one is no noise.
+#: Standard deviations of a clear change, and of an outlier.
 CLEAR, OUTLIER = 1.5, 3.0
-#: A change that is known to this share is known well enough.
+#: Sufficient standard deviation of a change.
 PRECISE = 0.01
-#: Windows of a trial before it is decided although its change is within the noise: as many as make
-#: the mean this exact, within these bounds.
+#: A trial within the noise is decided after as many windows as make its mean this exact, within
+#: these bounds.
 _EXACT, _FEWEST_REPEATS, _MOST_REPEATS = 0.03, 3, 8
-#: What a count doubled must raise the rate by: of equals the smaller is better.
+#: Relative gain required for doubling a count: of equals the smaller is better.
 _COST_OF_DOUBLING = 0.005
-#: Windows that an estimate remembers; from then on the mean moves exponentially weighted.
+#: Windows of an estimate; beyond, its mean is exponentially weighted.
 MOST_WINDOWS = 12.0
-#: Assumed before anything was measured: relative standard deviation of a window, and its weight.
+#: Prior relative standard deviation of a window, and its weight.
 _PRIOR_NOISE, _PRIOR_WEIGHT = 0.05, 1.0
-#: Readings that the noise estimate remembers, and the least noise: batches are counted whole.
+#: Readings of the noise estimate, and the least noise: batches are counted whole.
 _MOST_READINGS, _LEAST_NOISE = 24.0, 0.002
 
 
 @dataclass
 class Estimate:
-    """The rate of one setting: mean per second over `windows` full windows (a part counts less)."""
+    """The mean rate per second of one setting over `windows` full windows (parts count in part)."""
 
     mean: float = 0.0
     windows: float = 0.0
 
     def add(self, rate: float, weight: float) -> None:
-        """Take a window's rate; `weight` is its length in full windows."""
+        """Add a window's rate; `weight` is its length in full windows."""
         self.windows = min(self.windows + weight, MOST_WINDOWS)
         self.mean += (rate - self.mean) * min(1.0, weight / self.windows)
 
@@ -42,10 +42,9 @@ class Estimate:
 class Noise:
     """The relative standard deviation of a full window, from repeated windows of one setting.
 
-    A window of length t that deviates by r from a mean of n full windows has
-    E[r²] = σ² (w/t + 1/n); σ² is the exponentially weighted mean of r² / (w/t + 1/n), each taken
-    for at most (3 σ)²: one window that a start, a checkpoint or another program spoiled must not
-    make everything look like noise for the next twenty.
+    A window of length t that deviates by r from a mean of n full windows has E[r²] = σ² (w/t +
+    1/n); σ² is the exponentially weighted mean of r² / (w/t + 1/n), each limited to (3 σ)², so that
+    one window spoiled by a checkpoint or another program does not dominate the next twenty.
     """
 
     def __init__(self) -> None:
@@ -57,7 +56,7 @@ class Noise:
         return max(_LEAST_NOISE, math.sqrt(self._variance))
 
     def add(self, estimate: Estimate, rate: float, weight: float) -> None:
-        """Learn from a window of a setting that has an estimate from before it."""
+        """Learn from a window of a setting with an earlier estimate."""
         if estimate.windows <= 0.0 or estimate.mean <= 0.0:
             return
         deviation = rate / estimate.mean - 1.0
@@ -72,11 +71,11 @@ class Noise:
 
 
 class SettingStats:
-    """The settings from 1 to `most` of each count, and what is known of them.
+    """The settings from 1 to `most` of each count, and their estimates.
 
     Attributes:
         noise: of a window.
-        unreachable: settings that the roles did not take over, or under which nothing was counted.
+        unreachable: settings that the roles did not apply, or under which nothing was counted.
     """
 
     def __init__(self, most: Sequence[int]) -> None:
@@ -87,12 +86,12 @@ class SettingStats:
 
     @property
     def enough_windows(self) -> float:
-        """Windows after which a change within the noise is decided all the same."""
+        """Windows after which a change within the noise is decided anyway."""
         wanted = (self.noise.sd / _EXACT) ** 2
         return min(max(wanted, _FEWEST_REPEATS), _MOST_REPEATS) - 0.5
 
     def of(self, setting: Setting) -> Estimate:
-        """What is known of a setting; no windows when it has not been measured."""
+        """The estimate of a setting; no windows before its first measurement."""
         return self._estimates.get(setting, Estimate())
 
     def rate(self, setting: Setting) -> float:
@@ -105,7 +104,7 @@ class SettingStats:
         return sorted(known, key=self.rate, reverse=True)
 
     def learn(self, setting: Setting, rate: float, weight: float) -> None:
-        """Take a window's rate; `weight` is its length in full windows."""
+        """Add a window's rate; `weight` is its length in full windows."""
         estimate = self._estimates.setdefault(setting, Estimate())
         self.noise.add(estimate, rate, weight)
         estimate.add(rate, weight)
@@ -116,7 +115,7 @@ class SettingStats:
         self._estimates[setting] = Estimate(rate, weight)
 
     def forget(self, *, but: Setting | None = None) -> None:
-        """Forget every estimate, or all but one; without exception also what was unreachable."""
+        """Forget every estimate, or all but one; without `but` also the unreachable settings."""
         self._estimates = {s: e for s, e in self._estimates.items() if s == but}
         if but is None:
             self.unreachable.clear()
@@ -140,11 +139,11 @@ class SettingStats:
         return two.mean / one.mean - 1.0, self.noise.of_change(two.windows, one.windows)
 
     def cost(self, kept: Setting, other: Setting) -> float:
-        """What the rate must rise by for the workers that another setting has more."""
+        """The relative gain that must pay for the additional workers of another setting."""
         return _COST_OF_DOUBLING * sum(math.log2(b / a) for a, b in zip(kept, other, strict=True))
 
     def _is_settled(self, kept: Setting, other: Setting) -> bool:
-        """Whether measuring `other` (again) would tell nothing that matters."""
+        """Whether measuring `other` (again) would not change a decision."""
         if other in self.unreachable:
             return True
         if other not in self._estimates:

@@ -1,8 +1,8 @@
-"""The tuner: simulated annealing over worker counts while the run goes on (GA3C, section 4.3).
+"""The tuner: simulated annealing over worker counts during the run (GA3C, section 4.3).
 
-GA3C's paper anneals, its code compares each window with the last one whatever that was, never runs
-what it reverts to, and has neither windows of one length nor noise nor bounds. Here the setting
-that is kept has an estimate of its own, which every trial is compared with.
+GA3C's code compares each window with the previous one, never measures the setting it returns to,
+and has no windows of fixed length, no noise estimate and no bounds. Here every trial is compared
+with an estimate of the kept setting.
 """
 
 from __future__ import annotations
@@ -15,36 +15,34 @@ from aclearn.control.tuner.decision import Decision
 from aclearn.control.tuner.rate_window import Discarded, RateWindow
 from aclearn.control.tuner.setting_stats import Setting, steps_between
 
-#: How much more likely a neighbour is tried first that the waits suggest, or that goes on in the
-#: direction that has just paid.
+#: Weight of a neighbour that the bottleneck suggests, or that continues the last improvement.
 _FAVOUR = 4.0
 
 
 class Tuner(AnnealingSearch):
-    """Moves one count by one at a time and keeps what pays. No thread, no file, no socket.
+    """Changes one count by one at a time and keeps improvements. No thread, no file, no socket.
 
-    `propose` gives the counts that should run now; `observe` takes what runs. Call both in turns,
+    `propose` gives the counts that should run now; `observe` takes samples. Call both in turns,
     several times in a window.
 
-    * Nothing is measured before the counter has risen, and nothing is compared with the kept
-      setting before two windows of it agree.
-    * A trial runs until the roles have taken it over, `settle_s` more, and then a window of
-      `every_s`. Better is accepted; worse with probability exp(change / temperature), and the
-      temperature falls with each trial. Of equals the smaller count is better.
-    * What is rejected is reverted at once, and the kept setting is measured again before the next
-      trial. A neighbour that is known is decided from memory, which costs nothing; so what is known
-      to be better may be kept without a trial, however far it is.
-    * A role that dies in a trial restarts its window, and the second one ends the trial: it must
-      not use up the role's restarts.
-    * With the temperature below `FREEZE_AT` and every neighbour known not to be better, nothing is
-      tried any more; two windows in a row of the kept setting that deviate by more than
-      `restart_search_share` restart the search.
+    * Measurement starts once the counter has risen; trials start once two windows of the kept
+      setting agree.
+    * A trial waits until the roles have applied it, then `settle_s`, then measures a window of
+      `every_s`. Better ones are accepted; worse ones with probability exp(change / temperature).
+      The temperature falls with each trial. Of equals the smaller count is better.
+    * A rejected trial is reverted at once, and the kept setting is measured again before the next
+      trial. Known neighbours are decided from memory, at no cost.
+    * A death of a role restarts a trial's window; a second one ends the trial, since a role has few
+      restarts.
+    * Below the temperature `FREEZE_AT`, with every neighbour known not to be better, the search
+      freezes. Two windows in a row of the kept setting that deviate by more than
+      `restart_search_share` restart it.
 
     Args:
         start, most, search: as of `AnnealingSearch`.
         settle_s: pause before a window, in seconds.
         longest_gap_s: between two samples; a longer one discards the window.
-        takeover_s: longest wait for the roles to take counts over, in seconds.
+        takeover_s: longest wait for the roles to apply counts, in seconds.
     """
 
     def __init__(
@@ -83,27 +81,24 @@ class Tuner(AnnealingSearch):
         deaths: int = 0,
         silence_s: float = 0.0,
     ) -> list[Decision]:
-        """Take a sample.
+        """Take a sample; returns the decisions, oldest first; usually there are none.
 
         Args:
-            now: when it was taken, in seconds.
+            now: time of the sample, in seconds.
             counter: of the objective, cumulative.
-            counts: what the roles run; a name that is not known yet is left out.
-            incarnation: of the role that counts; another one begins a new window.
+            counts: the running counts; unknown ones are left out.
+            incarnation: of the process that counts; another one starts a new window.
             deaths: of roles, so far.
-            silence_s: for how long some role may have been dead already, in seconds: a trial is not
-                judged by a window that was whole only after it.
-
-        Returns:
-            What was decided, oldest first; most samples decide nothing.
+            silence_s: for how long a role may have been dead unnoticed, in seconds; a trial's
+                window must be complete before that.
         """
         if self._wants_trial:
-            return []  # nothing is measured until the caller has asked for the counts
+            return []  # measurement starts after `propose`
         trial, measured = self._trial, self._trial or self._kept
         running = tuple(counts.get(name, 0) for name in self._names)
         died, self._deaths = deaths - self._deaths, deaths
-        # in a whole window of a trial no role dies: else short ones would miss what it costs. What
-        # is kept is measured nevertheless: roles that die now and then must not end the tuning
+        # a death breaks a trial's window, since short windows would hide its cost; it does not
+        # break one of the kept setting, since occasional deaths must not end the tuning
         reading = self._window.observe(
             now,
             counter,
@@ -128,13 +123,13 @@ class Tuner(AnnealingSearch):
         else:
             return []
         if decided:
-            # what runs on needs no other pause
+            # a setting that continues needs no new pause
             runs_on = (self._trial or self._kept) == measured
             self._window.begin(settled=reading is not None and runs_on)
         return decided
 
     def _begin_trial(self, suggested: str | None) -> None:
-        """Try a neighbour of the kept setting; every one that is worth it is possible."""
+        """Try a neighbour of the kept setting that is worth measuring."""
         self._wants_trial, self._setbacks = False, 0
         fresh, weights = self._known.fresh(self._kept), []
         for setting in fresh:
@@ -144,13 +139,13 @@ class Tuner(AnnealingSearch):
         self._trial = self._rng.choices(fresh, weights)[0]
 
     def _give_up(self, trial: Setting, why: str) -> Decision:
-        """End the trial, which cannot be measured, and never try it again."""
+        """End a trial that cannot be measured; it is never tried again."""
         self._trial = None
         self._known.unreachable.add(trial)
         return self._decide("given up", f"{why}; reverted", trial)
 
     def _adopt(self, running: Setting, why: str) -> Decision:
-        """Keep what runs, since what was kept does not."""
+        """Keep the running counts, since the kept ones cannot be applied."""
         measured = self._kept
         self._kept, self._suspect, self._paid = running, None, None
         self.frozen, self.temperature = False, self._hot

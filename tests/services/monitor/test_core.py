@@ -113,9 +113,9 @@ def test_a_second_trainer_waits_until_the_first_is_not_heard_which_leaves_when_i
     monitor.look(2.1)
     [message] = monitor.hello("trainer-0", "b")
     assert isinstance(message.message, Peers)
-    assert "trainer-0 was started again" in monitor.state.status()["events"]
+    assert "trainer-0 was restarted" in monitor.state.status()["events"]
     [message] = monitor.heartbeat("a")
-    assert message.message == MembershipReply("hello", "the monitor does not know you")
+    assert message.message == MembershipReply("hello", "unknown incarnation: say hello")
     [message] = monitor.hello("trainer-0", "a")
     assert (message.routing_id, message.message.action) == (b"a", "wait")
     assert [member.incarnation for member in monitor.registry.members] == ["b"]
@@ -141,7 +141,7 @@ def test_a_number_is_handed_out_once_the_living_have_said_theirs(tools) -> None:
 def test_whoever_heartbeats_without_a_hello_is_asked_for_one_and_not_counted(monitor) -> None:
     [message] = monitor.heartbeat("ghost", counters={"env_steps": 120})
     assert message.routing_id == b"ghost"
-    assert message.message == MembershipReply("hello", "the monitor does not know you")
+    assert message.message == MembershipReply("hello", "unknown incarnation: say hello")
     assert monitor.state.make_line(1.0)["env_steps"] == 0
 
 
@@ -152,7 +152,7 @@ def test_a_role_that_was_started_again_replaces_its_dead_self(monitor) -> None:
     monitor.look(2.1)
     [message] = monitor.hello("actor-0", "new")
     assert [peer.incarnation for peer in message.message.peers] == ["t"]
-    assert "actor-0 was started again" in monitor.state.status()["events"]
+    assert "actor-0 was restarted" in monitor.state.status()["events"]
     # what the dead one did and no trainer ever saw is lost, not in flight
     line = monitor.state.make_line(1.0)
     assert (line["env_steps"], line["in_flight_steps"]) == (50, 0)

@@ -123,7 +123,7 @@ def test_a_process_that_the_list_of_all_has_no_room_for_is_refused() -> None:
         if registry.refusal(newcomer) is None:
             registry.hello(newcomer)
             admitted.append(newcomer)
-    assert "as one message can list" in str(registry.refusal(newcomer))
+    assert "does not fit one message" in str(registry.refusal(newcomer))
     assert registry.refusal(_member("actor-0", "a")) is None
     assert registry.refusal(admitted[0]) is None
     peers = [Peer(m.role, m.name, m.incarnation, m.endpoints) for m in registry.members]

@@ -120,7 +120,7 @@ def test_a_monitor_that_answers_is_not_complained_of(roles, tools, caplog) -> No
     line = Line(roles, tools)
     line.introduce()
     assert isinstance(line.next(), Heartbeat)
-    line.say(MembershipReply("hello", "the monitor does not know you"))  # it asks anew: no silence
+    line.say(MembershipReply("hello", "unknown incarnation: say hello"))
     assert line.client.transport.wait(15), "the directive comes"  # before the next heartbeat is due
     line.clock.now += 100.0
     assert line.next() == line.hello
@@ -179,7 +179,7 @@ def test_a_monitor_that_does_not_know_the_role_hears_hello_at_once(roles, tools)
     line = Line(roles, tools)
     line.introduce()
     assert isinstance(line.next(), Heartbeat)
-    line.say(MembershipReply("hello", "the monitor does not know you"))
+    line.say(MembershipReply("hello", "unknown incarnation: say hello"))
     assert line.next() == line.hello
 
 

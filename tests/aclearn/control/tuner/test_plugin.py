@@ -34,7 +34,7 @@ def test_workers_of_the_trainer_are_told_and_every_decision_is_a_line(tmp_path) 
     assert gauges["tuner_baseline"] == lines[-1]["baseline"]
     assert gauges["tuner_noise"] == lines[-1]["noise"]
     assert gauges["tuner_verdicts"] == Counter(line["verdict"] for line in lines)
-    assert "2 trainers pay best" in world.notes[-1]
+    assert "2 trainers are best" in world.notes[-1]
     world.tuning.close()
 
 

@@ -101,8 +101,8 @@ def test_a_count_that_the_tuner_leaves_alone_is_part_of_the_key() -> None:
         ("{", "JSONDecodeError"),
         ("[]", "TypeError"),
         ('{"counts": 3}', "AttributeError"),
-        ('{"counts": {"trainers": "x"}}', "a count is no whole number"),
-        ('{"counts": {"trainers": true}}', "a count is no whole number"),
+        ('{"counts": {"trainers": "x"}}', "a count is not a whole number"),
+        ('{"counts": {"trainers": true}}', "a count is not a whole number"),
         ("[" * 100_000, "RecursionError"),
     ],
 )
