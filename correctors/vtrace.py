@@ -115,12 +115,14 @@ class VTrace:
     def correct(self, batch: CorrectionInput, correction: Correction) -> Correction:
         """`correction` with targets and advantages replaced.
 
-        Its metric `clipped_rho_share` is the share of steps whose ratio is above `rho_bar`.
+        Its metrics `clipped_rho_share` and `clipped_c_share` are the shares of steps whose ratio is
+        above `rho_bar` and above `c_bar`.
         """
         targets, advantages = self.returns(batch)
-        log_bar = math.inf if self.rho_bar is None else math.log(self.rho_bar)
-        clipped = (batch.required("log_rhos") > log_bar).float()
-        metrics = {**correction.metrics, "clipped_rho_share": clipped}
+        log_rhos, metrics = batch.required("log_rhos"), dict(correction.metrics)
+        for name, bar in (("rho", self.rho_bar), ("c", self.c_bar)):
+            log_bar = math.inf if bar is None else math.log(bar)
+            metrics[f"clipped_{name}_share"] = (log_rhos > log_bar).float()
         return replace(correction, targets=targets, advantages=advantages, metrics=metrics)
 
     def returns(self, batch: CorrectionInput) -> VTraceReturns:

@@ -20,6 +20,7 @@ from aclearn.policies.policy_module import zeroed_state
 from aclearn.telemetry import part
 from aclearn.types import ObservationSpec, PolicyOutput, Unroll
 from correctors import Correction, CorrectionInput, importance_weights
+from correctors.importance import MAX_LOG_RHO
 
 #: Samples that are differentiated at a time. Larger chunks exceed the cache, smaller ones pay the
 #: framework's overhead per call.
@@ -172,7 +173,8 @@ class GradientWorker:
             log_rhos = outputs.log_probs.detach() - chunk.behaviour_log_prob
             ratios = importance_weights(log_rhos, rho_bar=None).masked_fill(~chunk.valid, 0.0)
             advantages = correction.weights * correction.advantages
-            for name, of_steps in correction.metrics.items():
+            divergence = self._behaviour_kl(chunk, outputs, log_rhos)
+            for name, of_steps in {**correction.metrics, **divergence}.items():
                 sums[name] = of_steps.masked_fill(~chunk.valid, 0.0).sum()
             own = [
                 ratios.sum(),
@@ -183,6 +185,20 @@ class GradientWorker:
         with part("backward"):
             scaled.backward()  # type: ignore[no-untyped-call]
         return list(sums), stacked
+
+    def _behaviour_kl(self, batch: Batch, outputs: Outputs, log_rhos: Tensor) -> dict[str, Tensor]:
+        """KL(μ ‖ π) of each step, from μ's parameters or else estimated from the action taken.
+
+        The estimate ρ − 1 − log ρ is never negative, and its mean over the actions of μ is the
+        divergence (k3 of Schulman, "Approximating KL Divergence", 2020).
+        """
+        with torch.no_grad():
+            if batch.behaviour_parameters is None:
+                # expm1: ρ − 1 would lose the digits of a ratio near 1
+                above_one = log_rhos.clamp(max=MAX_LOG_RHO).expm1()
+                return {"behaviour_kl_estimate": above_one - log_rhos}
+            behaviour = self._policy(batch, batch.behaviour_parameters)
+            return {"behaviour_kl": behaviour.kl(outputs.distribution)}
 
     def _forward(self, batch: Batch) -> tuple[Outputs, Correction]:
         """The network's outputs, and the correction: the frozen one or a new one."""

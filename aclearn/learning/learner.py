@@ -44,8 +44,9 @@ class UpdateReport:
     Attributes:
         applied: False when the gradient was not finite and the weights stayed as they were.
         metrics: by name: those of the loss and of the correctors, means over the valid steps;
-            `gradient_norm`, Euclidean, of the mean loss's gradient before clipping;
-            `effective_sample_share`, (Σρ)² / (n Σρ²), 0 to 1; and `learning_rate`.
+            `behaviour_kl` or `behaviour_kl_estimate`, mean KL(μ ‖ π); `rho_mean`, mean of ρ, not
+            clipped; `effective_sample_share`, (Σρ)² / (n Σρ²), 0 to 1; `gradient_norm`, Euclidean,
+            of the mean loss's gradient before clipping; and `learning_rate`.
     """
 
     applied: bool
@@ -204,6 +205,7 @@ class Learner:
         metrics = {name: value / steps for name, value in sums.metrics.items()}
         own = {
             "gradient_norm": float(norm),
+            "rho_mean": sums.ratios / steps,
             # Kish's (Σρ)² / Σρ², as a share of the steps; the sums add up over chunks
             "effective_sample_share": sums.ratios**2 / max(sums.ratio_squares, 1e-30) / steps,
             "learning_rate": rate,

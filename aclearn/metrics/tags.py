@@ -24,14 +24,17 @@ _TAGS: Final = {
     "lag_max": "lag/max",
     **{
         name: f"loss/{name}"
+        for name in ("policy_loss", "value_loss", "entropy", "gradient_norm", "learning_rate")
+    },
+    **{
+        name: f"off_policy/{name}"
         for name in (
-            "policy_loss",
-            "value_loss",
-            "entropy",
-            "gradient_norm",
-            "learning_rate",
+            "behaviour_kl",
+            "behaviour_kl_estimate",
+            "rho_mean",
             "effective_sample_share",
             "clipped_rho_share",
+            "clipped_c_share",
         )
     },
     **{

@@ -71,15 +71,17 @@ def test_importance_sampling_alone_leaves_the_one_step_targets(random_trace) -> 
     assert_equal(correction.weights, importance_weights(batch.required("log_rhos")))
 
 
-@pytest.mark.parametrize(("rho_bar", "above"), [(0.2, 6), (1.0, 2), (3.0, 1), (5.0, 0), (None, 0)])
-def test_vtrace_reports_which_ratios_are_above_its_bar(random_trace, rho_bar, above) -> None:
+@pytest.mark.parametrize("name", ["rho", "c"])
+@pytest.mark.parametrize(("bar", "above"), [(0.2, 6), (1.0, 2), (3.0, 1), (5.0, 0), (None, 0)])
+def test_vtrace_reports_which_ratios_are_above_its_bars(random_trace, bar, above, name) -> None:
     ratios = torch.tensor([[0.25, 0.5, 1.0], [4.0, 0.5, 2.0]])
     batch = CorrectionInput(**random_trace(2, 3) | {"log_rhos": ratios.log()})
+    bars = {"rho_bar": 3.5, "c_bar": 3.5, f"{name}_bar": bar}  # 3.5: only the 4 is above
 
-    correction = CorrectorChain().add(VTrace(rho_bar=rho_bar)).correct(batch)
+    correction = CorrectorChain().add(VTrace(**bars)).correct(batch)
 
-    clipped = correction.metrics["clipped_rho_share"]
-    expected = ratios > (np.inf if rho_bar is None else rho_bar)
+    clipped = correction.metrics[f"clipped_{name}_share"]
+    expected = ratios > (np.inf if bar is None else bar)
     assert_equal(clipped, expected.float())
     assert int(clipped.sum()) == above
 
