@@ -22,6 +22,9 @@ and `10_000_000` are numbers; only `true` and `false` are booleans; a key whose 
 the value as written, also `name: 42`. Unknown keys, duplicate keys and values of another type are
 rejected with their name and line. On the command line, `section.key=value` replaces one key.
 
+`base: other.yaml` at the top reads that file first, or a shipped configuration by its name, and
+puts this one on top: sections are joined key by key, all other values are replaced.
+
 ```yaml
 run: {target_return: 18, max_wall_s: 3600}
 env: {id: ALE/Pong-v5, clip_rewards: true}

@@ -74,7 +74,11 @@ class TrainerConfig(Group):
 class OptimiserConfig(Group):
     """The gradient step."""
 
-    kind: Literal["adam", "rmsprop"] = Field(default="adam", description="optimiser")
+    kind: Literal["adam", "rmsprop", "rmsprop_tf"] = Field(
+        default="adam",
+        description="optimiser; rmsprop_tf is TensorFlow's (epsilon under the root, mean square "
+        "from 1), which GA3C and IMPALA used",
+    )
     learning_rate: float = Field(
         default=3e-4, gt=0.0, le=10.0, description="initial step size, per update"
     )
@@ -97,7 +101,8 @@ class OptimiserConfig(Group):
         default=1e-5,
         gt=0.0,
         le=1.0,
-        description="added to the root mean square in the denominator",
+        description="added to the root mean square in the denominator; with rmsprop_tf to the "
+        "mean square",
     )
     rmsprop_alpha: float = Field(
         default=0.99, ge=0.0, lt=1.0, description="decay of RMSProp's mean square"

@@ -13,7 +13,7 @@ from aclearn.config import _explain
 from aclearn.config._check import check
 from aclearn.config._yaml import DEEPEST, Document, Keys, YamlError, parse_yaml
 from aclearn.config.model import Config
-from aclearn.config.shipped import find_config, shipped_configs
+from aclearn.config.shipped import find_config, shipped_configs, shipped_name
 from aclearn.errors import ConfigError
 
 _LOGGER = logging.getLogger(__name__)
@@ -37,10 +37,16 @@ class _Override:
 
 @dataclass(frozen=True)
 class _Origins:
-    """Where each key was set: in which line of which file, or by which override."""
+    """Where each key was set: in which line of which file, or by which override.
+
+    Attributes:
+        source: the file or text; the place of a key that stands nowhere.
+        places: of the keys of `source` and the files that it is based on.
+        overrides: put on top.
+    """
 
     source: str
-    lines: Mapping[str, int]
+    places: Mapping[str, str]
     overrides: Sequence[_Override] = ()
 
     def of(self, key: str) -> str:
@@ -49,8 +55,8 @@ class _Origins:
         for override in reversed(self.overrides):
             if f"{plain}.".startswith(f"{override.key}."):
                 return override.source
-        if plain in self.lines:
-            return f"{self.source}: line {self.lines[plain]}"
+        if plain in self.places:
+            return self.places[plain]
         for override in reversed(self.overrides):  # that made the section
             if override.key.startswith(f"{plain}."):
                 return override.source
@@ -60,10 +66,13 @@ class _Origins:
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     """The configuration in a YAML file, with `overrides` like "trainer.amp=off" put on top.
 
-    `path` is as in `find_config`. The value of an override is read as YAML; a later one wins. A run
-    without a name is called `<name of the file>-<seed>`. Folders become absolute. In the
-    `config.yaml` of a run, which may have been moved, `run.dir` and `run.name` are those of its
-    folder.
+    `path` is as in `find_config`. A file with `base: other` is put on top of that one, which is
+    named in the same way, or by a path from the file's folder. Sections are joined key by key; all
+    other values, lists among them, are replaced.
+
+    The value of an override is read as YAML; a later one wins. A run without a name is called
+    `<name of the file>-<seed>`. Folders become absolute. In the `config.yaml` of a run, which may
+    have been moved, `run.dir` and `run.name` are those of its folder.
 
     Raises:
         ConfigError: a file that cannot be read, a key or a value that cannot be used. The message
@@ -71,12 +80,12 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
             one line for each mistake.
     """
     path = find_config(path)
-    document = _mapping(_read(path), str(path))
+    data, places = _read_with_bases(path)
     parsed = [_parse_override(text) for text in overrides]
     for override in [*_place_of_run(path.absolute()), *parsed]:
-        _put(document.value, override)
-    config = _validate(document.value, _Origins(str(path), document.lines, parsed))
-    written = document.value["env"]["id"]
+        _put(data, override)
+    config = _validate(data, _Origins(str(path), places, parsed))
+    written = data["env"]["id"]
     if config.env.id != written:
         _LOGGER.warning("env.id: %s is taken as %s, prepared by env.atari", written, config.env.id)
     keys_dir = config.network.keys_dir
@@ -86,7 +95,8 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     config = config.with_run(dir=str(Path(config.run.dir).absolute()))
     if config.run.name is not None:
         return config
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip("._-")[:80] or "run"
+    named = shipped_name(path) or path.stem
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", named).lstrip("._-")[:80] or "run"
     return config.with_run(name=f"{stem}-{config.run.seed}")
 
 
@@ -106,16 +116,54 @@ def config_from_yaml(text: str, *, source: str = "configuration") -> Config:
         ConfigError: as `load_config`.
     """
     document = _mapping(text, source)
-    return _validate(document.value, _Origins(source, document.lines))
+    return _validate(document.value, _Origins(source, _places(document, source)))
+
+
+def _read_with_bases(path: Path, above: tuple[Path, ...] = ()) -> tuple[Any, dict[str, str]]:
+    """The values of a file on top of those of its base, and the place of each key."""
+    document = _mapping(_read(path), str(path))
+    value, places = document.value, _places(document, str(path))
+    base = value.pop("base", None)
+    if base is None:
+        return value, places
+    if not isinstance(base, str):
+        raise ConfigError(f"{path}: base: expected a configuration, got {_explain.got(base)}")
+    seen = (*above, path.resolve())
+    try:
+        below = find_config(base)
+        if below == Path(base):
+            below = path.parent / base
+        if below.resolve() in seen:
+            raise ConfigError(f"{base} is based on this file itself")
+        data, places_below = _read_with_bases(below, seen)
+    except ConfigError as exc:
+        raise ConfigError(f"{path}: base: {exc}") from exc
+    return _on_top(data, value), places_below | places
+
+
+def _on_top(below: dict[str, Any], above: dict[str, Any], key: str = "") -> dict[str, Any]:
+    """Both sections as one."""
+    merged = below | above
+    for name in below.keys() & above.keys():
+        dotted = f"{key}.{name}" if key else name
+        both = (below[name], above[name])
+        if dotted in _KEYS.sections and all(isinstance(each, dict) for each in both):
+            merged[name] = _on_top(*both, dotted)
+    return merged
+
+
+def _places(document: Document, source: str) -> dict[str, str]:
+    return {key: f"{source}: line {line}" for key, line in document.lines.items()}
 
 
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as exc:
+        meant = {f"{path.parent.name}/{path.stem}", path.stem} & shipped_configs().keys()
         shipped = (
-            f"; {path.stem}, without folder and suffix, is the one that comes with aclearn"
-            if path.stem in shipped_configs()
+            f"; {max(meant, key=len)}, without suffix, is the one that comes with aclearn"
+            if meant
             else ""
         )
         raise ConfigError(f"{path}: there is no such configuration file{shipped}") from exc

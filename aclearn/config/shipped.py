@@ -1,4 +1,4 @@
-"""The configurations that come with the package: `pong` names one of them."""
+"""The configurations that come with the package: `pong` and `accerl/int8` name two of them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,19 @@ _FOLDER = Path(__file__).parents[1] / "configs"
 
 
 def shipped_configs() -> dict[str, Path]:
-    """The file of each shipped configuration by its name, in the order of the names."""
-    return {path.stem: path for path in sorted(_FOLDER.glob("*.yaml"))}
+    """The file of each shipped configuration by its name; those in folders come last."""
+    paths = [*sorted(_FOLDER.glob("*.yaml")), *sorted(_FOLDER.glob("*/*.yaml"))]
+    return {_name(path.relative_to(_FOLDER)): path for path in paths}
+
+
+def shipped_name(path: Path) -> str | None:
+    """The name of a shipped configuration by its file; None for any other file."""
+    inside = path.resolve().is_relative_to(_FOLDER.resolve())
+    return _name(path.resolve().relative_to(_FOLDER.resolve())) if inside else None
+
+
+def _name(relative: Path) -> str:
+    return relative.with_suffix("").as_posix()
 
 
 def shipped_config(name: str) -> Path:
@@ -35,14 +46,17 @@ def shipped_config(name: str) -> Path:
 def find_config(named: str | Path) -> Path:
     """The file that a user means.
 
-    A text without a slash and without a suffix is the name of a shipped configuration, whatever
-    lies in the current folder. Everything else is a path.
+    A text without a suffix and without a folder, or with one of the shipped folders, as in
+    accerl/int8, is the name of a shipped configuration, whatever lies in the current folder.
+    Everything else is a path.
 
     Raises:
         ConfigError: no configuration of that name is shipped.
     """
-    if isinstance(named, str) and "/" not in named and not Path(named).suffix:
-        return shipped_config(named)
+    if isinstance(named, str) and not Path(named).suffix:
+        folder, slash, _ = named.rpartition("/")
+        if not slash or folder in {name.rpartition("/")[0] for name in shipped_configs()} - {""}:
+            return shipped_config(named)
     return Path(named)
 
 

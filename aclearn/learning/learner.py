@@ -34,6 +34,7 @@ _SCALER_STATE = ("scale", "_growth_tracker")
 _OPTIMISER_STATE = {
     "adam": {"step", "exp_avg", "exp_avg_sq"},
     "rmsprop": {"step", "square_avg"},
+    "rmsprop_tf": {"square_avg"},
 }
 
 

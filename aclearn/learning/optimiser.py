@@ -13,7 +13,7 @@ from aclearn.config import OptimiserConfig
 def make_optimiser(
     parameters: Iterable[nn.Parameter], config: OptimiserConfig
 ) -> torch.optim.Optimizer:
-    """Adam (Kingma & Ba 2015) or RMSProp over float32 parameters."""
+    """Adam (Kingma & Ba 2015) or RMSProp, torch's or TensorFlow's, over float32 parameters."""
     if config.kind == "adam":
         return torch.optim.Adam(
             parameters,
@@ -22,13 +22,41 @@ def make_optimiser(
             eps=config.epsilon,
             fused=True,
         )
-    return torch.optim.RMSprop(
+    rmsprop = RMSpropOfTensorFlow if config.kind == "rmsprop_tf" else torch.optim.RMSprop
+    return rmsprop(
         parameters,
         lr=config.learning_rate,
         alpha=config.rmsprop_alpha,
         eps=config.epsilon,
         foreach=True,
     )
+
+
+class RMSpropOfTensorFlow(torch.optim.RMSprop):
+    """RMSProp as TensorFlow 1 has it, without momentum: what A3C's successors used.
+
+    ε is under the root, θ ← θ − lr · g / √(s + ε), and the mean square s starts at 1, so that the
+    first steps are small.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One update of every parameter that has a gradient."""
+        for group in self.param_groups:
+            given = [p for p in group["params"] if p.grad is not None]
+            if not given:
+                continue
+            gradients = [p.grad for p in given]
+            for parameter in given:
+                if "square_avg" not in self.state[parameter]:
+                    self.state[parameter]["square_avg"] = torch.ones_like(parameter)
+            squares = [self.state[parameter]["square_avg"] for parameter in given]
+            alpha = group["alpha"]
+            torch._foreach_mul_(squares, alpha)
+            torch._foreach_addcmul_(squares, gradients, gradients, value=1.0 - alpha)
+            roots = torch._foreach_add(squares, group["eps"])
+            torch._foreach_sqrt_(roots)
+            torch._foreach_addcdiv_(given, gradients, roots, value=-group["lr"])
 
 
 def learning_rate(config: OptimiserConfig, learned_steps: int) -> float:

@@ -29,7 +29,7 @@ def configs(
         if to is not None:
             raise ConfigError(f"--to: which configuration? E.g. aclearn configs pong --to {to}")
         for each, path in shipped_configs().items():
-            typer.echo(f"{each:16} {summary_of(path)}")
+            typer.echo(f"{each:21} {summary_of(path)}")
         return
     data = shipped_config(name).read_bytes()
     if to is None:

@@ -84,7 +84,7 @@ def test_a_shipped_configuration_is_written_once_and_printed_as_often_as_one_lik
     here: Path,
 ) -> None:
     text = _aclearn("configs", "cartpole")
-    assert "id: CartPole-v1" in text and f"\n{'cartpole':16} " in _aclearn("configs")
+    assert "id: CartPole-v1" in text and f"\n{'cartpole':21} " in _aclearn("configs")
     assert _aclearn("configs", "cartpole", "--to", "mine/c.yaml").startswith("wrote mine/c.yaml")
     assert (here / "mine/c.yaml").read_text() == text
     for arguments, words in [

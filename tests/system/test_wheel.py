@@ -49,8 +49,9 @@ def test_a_wheel_trains_a_shipped_configuration_in_an_empty_folder(tmp_path: Pat
     )
 
     aclearn = tmp_path / "venv" / "bin" / "aclearn"
-    shipped = [path.stem for path in sorted((_ROOT / "configs").glob("*.yaml"))]
-    assert [line.split()[0] for line in _run(aclearn, "configs", cwd=empty).splitlines()] == shipped
+    files = {path.relative_to(_ROOT / "configs") for path in (_ROOT / "configs").rglob("*.yaml")}
+    listed = [line.split()[0] for line in _run(aclearn, "configs", cwd=empty).splitlines()]
+    assert sorted(listed) == sorted(path.with_suffix("").as_posix() for path in files)
     _run(aclearn, "configs", "cartpole", "--to", "mine.yaml", cwd=empty)
     assert (empty / "mine.yaml").read_text() == (_ROOT / "configs" / "cartpole.yaml").read_text()
     assert "cartpole-1 ended: max_updates" in _run(

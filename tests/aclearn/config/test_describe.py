@@ -17,7 +17,11 @@ from aclearn.config import (
 from aclearn.config._yaml import parse_yaml
 
 ROOT = Path(__file__).parents[3]
-SHIPPED = sorted((ROOT / "configs").glob("*.yaml"))
+SHIPPED = sorted((ROOT / "configs").rglob("*.yaml"))
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(ROOT / "configs").with_suffix("").as_posix()
 
 
 def test_each_key_is_described_with_its_type_its_bounds_and_its_default() -> None:
@@ -74,15 +78,16 @@ def test_the_page_in_docs_is_current() -> None:
     assert page == configuration_page(), "docs/configuration.md is out of date; run `make docs`"
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SHIPPED, ids=_name)
 def test_a_shipped_configuration_loads_and_is_named_after_its_file(path: Path) -> None:
     config = load_config(path, ["run.seed=3"])
 
-    assert config.run.name == f"{path.stem}-3"
-    assert config.run.target_return is not None
+    assert config.run.name == f"{_name(path).replace('/', '-')}-3"
+    assert load_config(_name(path), ["run.seed=3"]) == config
+    assert config.run.target_return is not None or config.run.max_env_steps is not None
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SHIPPED, ids=_name)
 def test_every_key_of_a_shipped_configuration_is_commented_where_its_meaning_is_not_plain(
     path: Path,
 ) -> None:
@@ -92,7 +97,7 @@ def test_every_key_of_a_shipped_configuration_is_commented_where_its_meaning_is_
     assert [key for key in keys if "#" not in key and not key.startswith(plain)] == []
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SHIPPED, ids=_name)
 def test_a_shipped_student_acts_only_near_its_policy(path: Path) -> None:
     compressor = load_config(path, []).compressor
 
@@ -102,9 +107,10 @@ def test_a_shipped_student_acts_only_near_its_policy(path: Path) -> None:
 def test_three_games_and_five_chains_are_shipped() -> None:
     games = {"breakout", "cartpole", "pong"}
     chains = {"pong_int8", "pong_pruned", "pong_distilled", "pong_chain", "cluster"}
-    assert games | chains <= {path.stem for path in SHIPPED}
-    for path in SHIPPED:
-        assert bool(load_config(path, []).compressor.chain) == (path.stem in chains)
+    top = {path.stem: path for path in SHIPPED if path.parent.name == "configs"}
+    assert games | chains <= top.keys()
+    for name, path in top.items():
+        assert bool(load_config(path, []).compressor.chain) == (name in chains)
 
 
 def test_all_public_names_are_there() -> None:

@@ -331,12 +331,18 @@ def test_a_missing_file_with_the_name_of_a_shipped_one_says_how_that_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for given in ("configs/pong.yaml", "pong.yaml", Path("configs/pong")):
+    named = {
+        "configs/pong.yaml": "pong",
+        "pong.yaml": "pong",
+        Path("configs/pong"): "pong",
+        "configs/accerl/int8.yaml": "accerl/int8",
+    }
+    for given, name in named.items():
         with pytest.raises(ConfigError) as caught:
             load_config(given)
         assert str(caught.value) == (
-            f"{given}: there is no such configuration file; pong, without folder and suffix, is "
-            "the one that comes with aclearn"
+            f"{given}: there is no such configuration file; {name}, without suffix, is the one "
+            "that comes with aclearn"
         )
 
 

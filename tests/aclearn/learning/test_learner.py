@@ -174,6 +174,24 @@ def test_the_first_rmsprop_step_divides_by_the_root_of_the_mean_square(make) -> 
         torch.testing.assert_close(parameter.detach(), expected, rtol=1e-5, atol=1e-7)
 
 
+def test_rmsprop_of_tensorflow_has_epsilon_under_the_root_of_a_mean_square_that_starts_at_one(
+    make,
+) -> None:
+    optimiser = OptimiserConfig(
+        kind="rmsprop_tf", rmsprop_alpha=0.9, max_grad_norm=0.0, learning_rate=0.01, epsilon=0.1
+    )
+    learner = make.learner(make.flat, optimiser=optimiser)
+    squares = {name: torch.ones_like(p) for name, p in learner.network.named_parameters()}
+    for seed in (8, 9):
+        before = {name: p.detach().clone() for name, p in learner.network.named_parameters()}
+        learner.update(make.batch(make.flat, 4, 3, seed=seed), learned_steps=0)
+        for name, parameter in learner.network.named_parameters():
+            g = parameter.grad
+            squares[name] = 0.9 * squares[name] + 0.1 * g**2
+            expected = before[name] - 0.01 * g / (squares[name] + 0.1).sqrt()
+            torch.testing.assert_close(parameter.detach(), expected, rtol=1e-5, atol=1e-7)
+
+
 def test_long_gradients_are_scaled_to_the_bound_and_reported_as_they_were(make) -> None:
     batch = make.batch(make.images, 5, 3, seed=9)
     whole = make.gradient_of(batch, make.images)
@@ -201,7 +219,7 @@ def test_the_learning_rate_follows_the_schedule(make) -> None:
 
 
 @pytest.mark.parametrize("junk", [float("nan"), float("inf")])
-@pytest.mark.parametrize("kind", ["adam", "rmsprop"])
+@pytest.mark.parametrize("kind", ["adam", "rmsprop", "rmsprop_tf"])
 def test_a_gradient_that_is_not_finite_changes_nothing(make, kind, junk) -> None:
     learner = make.learner(make.images, optimiser=OptimiserConfig(kind=kind, max_grad_norm=0.5))
     good = make.batch(make.images, 4, 3, seed=11)

@@ -12,7 +12,7 @@ from aclearn.runs import load_newest, save_checkpoint
 
 
 @pytest.mark.parametrize("channels_last", [True, False])
-@pytest.mark.parametrize("kind", ["adam", "rmsprop"])
+@pytest.mark.parametrize("kind", ["adam", "rmsprop", "rmsprop_tf"])
 def test_a_loaded_learner_continues_bit_for_bit(make, kind, channels_last, tmp_path) -> None:
     options = {
         "optimiser": OptimiserConfig(kind=kind, learning_rate=0.01),
@@ -119,7 +119,9 @@ def test_moments_of_another_shape_are_refused_by_name(make) -> None:
         learner.load_state_tensors(saved)
 
 
-@pytest.mark.parametrize(("saved_by", "loaded_by"), [("adam", "rmsprop"), ("rmsprop", "adam")])
+@pytest.mark.parametrize(
+    ("saved_by", "loaded_by"), [("adam", "rmsprop"), ("rmsprop", "adam"), ("rmsprop", "rmsprop_tf")]
+)
 def test_the_state_of_another_optimiser_is_refused(make, saved_by, loaded_by) -> None:
     saved = make.learner(make.flat, optimiser=OptimiserConfig(kind=saved_by))
     saved.update(make.batch(make.flat, 4, 3, seed=7), learned_steps=0)
@@ -129,7 +131,7 @@ def test_the_state_of_another_optimiser_is_refused(make, saved_by, loaded_by) ->
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("kind", ["adam", "rmsprop"])
+@pytest.mark.parametrize("kind", ["adam", "rmsprop", "rmsprop_tf"])
 def test_a_learner_on_a_gpu_continues_from_what_it_saved(make, kind) -> None:
     options = {
         "optimiser": OptimiserConfig(kind=kind, learning_rate=0.01),

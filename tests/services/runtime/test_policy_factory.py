@@ -35,7 +35,7 @@ from tests.support.architectures import parts_of
 from tests.support.env_specs import plain_spec
 
 _IMAGES = plain_spec((4, 84, 84), "uint8", 6, 4)
-_SHIPPED = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))
+_SHIPPED = sorted((Path(__file__).parents[3] / "configs").rglob("*.yaml"))
 
 
 def _config(**policy: object) -> Config:
@@ -214,7 +214,7 @@ def test_the_bound_of_min_action_prob_is_where_an_exact_copy_is_no_longer_publis
     assert compressor.artifact is not None and compressor.artifact.chain == chain
 
 
-@pytest.mark.parametrize("path", _SHIPPED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", _SHIPPED, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_the_chain_of_a_shipped_configuration_can_be_made(path) -> None:
     config = load_config(path)
     spec = plain_spec((4,), "float32", 2, 1) if path.stem in ("cartpole", "cluster") else _IMAGES
@@ -227,13 +227,17 @@ def test_the_chain_of_a_shipped_configuration_can_be_made(path) -> None:
         "pong_pruned": "prune=0.75-convolutions=0-activation>onnx",
         "pong_distilled": "distill=accerl-net1>onnx",
         "pong_chain": f"prune=0.5>distill>{int8}>onnx",
+        "int8": f"{int8}>onnx",
+        "pruned": "prune=0.5>distill>onnx",
+        "distilled": "distill=accerl-net1>onnx",
+        "distilled_int8": f"distill=accerl-net1>{int8}>onnx",
     }
     assert chain.id == expected.get(path.stem, "none")
     assert chain.without_effect == ()  # every link that is written is run
     made = chain.plan(architecture).architecture
-    if path.stem == "pong_distilled":
+    if "distilled" in path.stem:
         assert parts_of(made).hidden == (256,)
-    elif path.stem == "pong_chain":  # half of each layer of accerl-original
+    elif path.stem in ("pong_chain", "pruned"):  # half of each layer of accerl-original
         pruned = parts_of(made)
         assert [layer.filters for layer in pruned.convolutions] == [16, 32, 32]
         assert pruned.hidden == (1024,)
