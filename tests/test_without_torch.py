@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 from aclearn.config import load_config
 from services.roles import ROLES
+from tests.support.waiting import run_python
 
 _MODULES = [
     "aclearn.config",
@@ -48,7 +46,5 @@ print(len(sys.argv) - 1, "modules")
 def test_torch_is_imported_by_no_role_but_the_trainer() -> None:
     modules = [*_MODULES, *_ENTRY_POINTS]
     assert [module.split(".")[1] for module in _ENTRY_POINTS] == ["monitor", "predictor", "actor"]
-    result = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, *modules], capture_output=True, text=True, timeout=100
-    )
+    result = run_python("-c", _PROGRAM, *modules)
     assert (result.stdout, result.stderr) == (f"{len(modules)} modules\n", "")

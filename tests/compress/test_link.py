@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +10,7 @@ import pytest
 from aclearn.types import PolicyVersion
 from compress import ONNX, ChainError, Context, Link, TorchScript, check_compressor
 from tests.support.architectures import altered, parts_of
+from tests.support.waiting import run_python
 
 
 class Scale(Link):
@@ -291,9 +290,7 @@ except AssertionError as error:
     assert False  # which is not even looked at
     print(error)
 """
-    result = subprocess.run(
-        [sys.executable, "-O", "-c", program], capture_output=True, text=True, timeout=60
-    )
+    result = run_python("-O", "-c", program)
     assert result.stdout == "id: expected one printable word without '>', got ''\n", result.stderr
 
 

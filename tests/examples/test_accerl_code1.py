@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.support.waiting import run_python
 
 _EXAMPLE = Path(__file__).parents[2] / "examples" / "accerl_code1.py"
 
 
 def test_the_papers_chain_compresses_a_policy_that_then_plays() -> None:
-    done = subprocess.run(
-        [sys.executable, str(_EXAMPLE)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    done = run_python(_EXAMPLE, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     said = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in done.stdout.splitlines())
     assert re.fullmatch(r"prune=0\.5>distill>int8(-7bit)?>onnx", said["chain"]), done.stdout

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,8 +22,8 @@ from tests.support.checked_swaps import swaps_checked
 from tests.support.clock import Clock
 from tests.support.env_specs import plain_spec
 from tests.support.unrolls import quiet_unroll
+from tests.support.waiting import DEADLINE_S, wait_for
 
-DEADLINE_S = 60.0
 IMAGES = build_architecture("tiny", (2, 8, 8), "uint8", 3, (Convolution(4, 4, 2),), (6,))
 FLAT = build_architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True)
 
@@ -125,22 +125,18 @@ def roles(tmp_path: Path) -> Iterator[Roles]:
     roles.close()
 
 
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    """Call `condition` until it is true; it must do the waiting or be quick."""
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end, f"waited {DEADLINE_S} s in vain until {what}"
+#: The condition must do the waiting or be quick.
+wait_until = partial(wait_for, pause_s=0.0)
 
 
 def next_message(server, meanwhile: Callable[[], object] = lambda: None):
     """The next (routing_id, envelope) of a server, calling `meanwhile` while there is none."""
-    end = time.monotonic() + DEADLINE_S
-    while True:
+
+    def look():
         meanwhile()
-        received = server.receive(0.01, limit=1)
-        if received:
-            return received[0]
-        assert time.monotonic() < end, f"nothing came within {DEADLINE_S} s"
+        return server.receive(0.01, limit=1)
+
+    return wait_until(look, "a message comes")[0]
 
 
 def nothing_comes(server, meanwhile: Callable[[], object] = lambda: None) -> bool:

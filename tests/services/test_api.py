@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import aclearn
 from services import api
+from tests.support.waiting import run_python
 
 
 def test_a_run_is_trained_and_evaluated_from_python(tmp_path: Path) -> None:
@@ -33,5 +32,5 @@ def test_a_name_that_the_api_has_not_is_an_attribute_error_and_costs_no_import()
     with pytest.raises(AttributeError, match="module 'aclearn' has no attribute 'trains'"):
         aclearn.trains  # noqa: B018
     look = "import sys, aclearn; from aclearn import types; print('services' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=60)
+    done = run_python("-c", look)
     assert done.stdout == "False\n"

@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tests.support.waiting import DEADLINE_S
+
 
 class Hosts:
     """`count` hosts, each in a network of its own, and a router between them.
@@ -95,5 +97,5 @@ def _ip(*arguments: str) -> str:
 
 
 def _run(*command: str) -> str:
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=DEADLINE_S)
     return done.stdout

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from aclearn.config import ActorCriticConfig, Config, EnvConfig, config_from_yaml, load_config
+from tests.support.waiting import run_python
 
 Write = Callable[[str], Path]
 
@@ -242,7 +241,7 @@ def test_to_yaml_reads_back_to_an_equal_configuration(
 def test_an_actor_that_reads_its_configuration_does_not_import_torch() -> None:
     code = "import sys, aclearn.config; sys.exit('torch' in sys.modules)"
 
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+    assert run_python("-c", code).returncode == 0
 
 
 def test_folders_become_absolute(write: Write) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import inspect
-import time
 
 import ale_py
 import numpy as np
@@ -15,6 +14,7 @@ from aclearn.errors import EnvironmentFailure
 from aclearn.rollout import EpisodeTracker
 from aclearn.types import OBSERVATION
 from tests.support.env_specs import plain_spec
+from tests.support.waiting import wait_for
 
 
 class SlowAtari:
@@ -276,10 +276,8 @@ def test_close_ends_the_threads_of_the_emulator_even_in_the_middle_of_a_step(mak
     group.send(np.zeros(4, np.int64))
     group.close()
     group.close()
-    deadline = time.monotonic() + 30.0
-    while psutil.Process().num_threads() > before:  # one that ends is still counted
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    # one that ends is still counted
+    wait_for(lambda: psutil.Process().num_threads() <= before, "the threads have ended")
 
 
 @pytest.mark.parametrize(

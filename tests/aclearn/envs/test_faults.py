@@ -10,6 +10,7 @@ import pytest
 from aclearn.errors import EnvironmentFailure
 from aclearn.launch import Interrupted
 from aclearn.types import OBSERVATION
+from tests.support.waiting import DEADLINE_S
 
 ZEROS = np.zeros(2, np.int64)
 KINDS = [
@@ -295,7 +296,7 @@ def test_outside_the_main_thread_a_group_works_without_a_deadline(scripted, make
 
     thread = threading.Thread(target=work)
     thread.start()
-    thread.join(20.0)
+    thread.join(DEADLINE_S)
     assert not thread.is_alive()
     assert_env_0_was_made_again_in(results[0])
 

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from aclearn.envs.watchdog import EXIT_HUNG, Watchdog
+from tests.support.waiting import DEADLINE_S, run_python
 
 _WAITS_FOR_NOTHING = """
 from aclearn.config import EnvConfig
@@ -38,12 +39,7 @@ print("hang-watch" in {thread.name for thread in threading.enumerate()})
 
 
 def test_a_game_that_hangs_ends_its_process_with_a_traceback() -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", _WAITS_FOR_NOTHING.format(timeout_s=1.0)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    result = run_python("-c", _WAITS_FOR_NOTHING.format(timeout_s=1.0))
     assert result.returncode == EXIT_HUNG, result.stderr
     assert result.stdout == "reset\n"
     assert "environment ALE/Pong-v5: a step has hung for 1 s; this process ends" in result.stderr
@@ -51,9 +47,7 @@ def test_a_game_that_hangs_ends_its_process_with_a_traceback() -> None:
 
 
 def test_what_comes_back_in_time_is_left_alone() -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", _MANY_SHORT_WAITS], capture_output=True, text=True, timeout=60
-    )
+    result = run_python("-c", _MANY_SHORT_WAITS)
     assert (result.returncode, result.stdout) == (0, "False\n"), result.stderr
 
 
@@ -82,11 +76,11 @@ def test_a_process_that_was_stopped_itself_has_not_hung() -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(8.0)  # twice its time-out
         process.send_signal(signal.SIGCONT)
-        assert process.communicate(timeout=60.0)[0] == "came back\n"
+        assert process.communicate(timeout=DEADLINE_S)[0] == "came back\n"
         assert process.returncode == 0
     finally:
         process.kill()
-        process.wait(20.0)
+        process.wait(DEADLINE_S)
 
 
 def test_a_time_out_must_be_positive() -> None:

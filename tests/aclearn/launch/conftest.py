@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,16 +11,10 @@ import pytest
 
 import aclearn
 from aclearn.launch import RoleCommand, Supervisor
+from tests.support.waiting import wait_for
 
 _MARK = "ACLEARN_TEST_MARK"
 _ROOT = Path(aclearn.__file__).parents[1]
-
-
-def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = 20.0) -> None:
-    end = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end, f"waited {deadline_s} s in vain until {what}"
-        time.sleep(0.005)
 
 
 def gone(pid: int) -> bool:
@@ -52,7 +45,7 @@ class Stage:
         self.mark = uuid.uuid4().hex
         self.environment = {_MARK: self.mark, "PYTHONPATH": str(_ROOT)}
         self.supervisors: list[Supervisor] = []
-        self.wait_until = wait_until
+        self.wait_until = wait_for
         self.gone = gone
 
     def role(self, name: str, source: str, **variables: str) -> RoleCommand:
@@ -80,12 +73,12 @@ class Stage:
         return path.read_text() if path.exists() else ""
 
     def wait_for_log(self, name: str, text: str) -> None:
-        wait_until(lambda: text in self.log(name), f"{text!r} stands in the log of {name}")
+        wait_for(lambda: text in self.log(name), f"{text!r} stands in the log of {name}")
 
     def pid_in_log(self, name: str, label: str) -> int:
         """The pid that a role wrote as a line "label=pid"; waits for it."""
         self.wait_for_log(name, f"{label}=")
-        wait_until(lambda: self.log(name).split(f"{label}=")[-1].endswith("\n"), "a whole line")
+        wait_for(lambda: self.log(name).split(f"{label}=")[-1].endswith("\n"), "a whole line")
         return int(self.log(name).split(f"{label}=")[-1].split()[0])
 
     def collect(self, supervisor: Supervisor, until: Callable[[], bool], what: str) -> list[str]:
@@ -96,7 +89,7 @@ class Stage:
             seen.extend(f"{event.name} {event.kind}" for event in supervisor.poll())
             return until()
 
-        wait_until(look, what)
+        wait_for(look, what)
         return seen
 
 
@@ -107,7 +100,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     for supervisor in stage.supervisors:
         supervisor.stop(0.0)
     try:
-        wait_until(lambda: not _marked(stage.mark), "no process of this test is left", 10.0)
+        wait_for(lambda: not _marked(stage.mark), "no process of this test is left")
     finally:
         for process in _marked(stage.mark):
             os.kill(process.pid, 9)

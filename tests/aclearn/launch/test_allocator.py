@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
 
 from aclearn.launch.resources import keep_freed_memory
+from tests.support.waiting import run_python
 
 _PROGRAM = """
 import resource
@@ -53,13 +53,7 @@ def test_elsewhere_than_on_linux_it_says_that_it_did_nothing(monkeypatch) -> Non
 def test_memory_that_was_freed_costs_no_new_page_faults(where) -> None:
     # six arrays of 16 MiB are 24 576 pages of 4 KiB, unless the kernel gives huge ones, and more
     # than one heap of a thread's own arena holds
-    result = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, where],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    result = run_python("-c", _PROGRAM, where, check=True)
     before, after = map(int, result.stdout.split())
     assert before > 100
     assert after < before / 10

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from aclearn.launch.resources import CpuReading, FreeCores, read_cpu, usable_cores
+from tests.support.waiting import DEADLINE_S
 
 
 def _free(*readings: tuple[float, CpuReading], window_s: float = 10.0) -> list[float | None]:
@@ -39,7 +40,7 @@ def test_this_machine_s_busy_cores_are_not_free() -> None:
     assert cores.look() is None
     burn = f"import time\nwhile time.monotonic() < {time.monotonic() + 1.0}: pass"
     burning = [subprocess.Popen([sys.executable, "-c", burn]) for _ in range(usable_cores())]
-    assert [process.wait(timeout=60.0) for process in burning] == [0] * usable_cores()
+    assert [process.wait(timeout=DEADLINE_S) for process in burning] == [0] * usable_cores()
     free = cores.look()
     assert free is not None and 0.0 <= free < usable_cores()
     assert read_cpu().idle_s >= first.idle_s

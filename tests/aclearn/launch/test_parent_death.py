@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aclearn.launch import PARENT_PID_VARIABLE, parent_is_alive
+from tests.support.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from .conftest import Stage
@@ -71,7 +72,7 @@ def _kill_parent_of(stage: Stage, source: str) -> int:
         pid = stage.pid_in_log("actor-0", "pid")
     finally:
         parent.kill()
-        parent.wait(20.0)
+        parent.wait(DEADLINE_S)
     return pid
 
 
@@ -120,7 +121,7 @@ def test_a_ctrl_c_at_the_terminal_reaches_the_parent_alone_and_it_ends_the_roles
     stage: Stage,
 ) -> None:
     stops = _PARENT.replace("while True:", "while not flag:") + (
-        "print(flag.reason, supervisor.stop(20.0), flush=True)\n"
+        "print(flag.reason, supervisor.stop(300.0), flush=True)\n"
     )
     stops = (
         "from aclearn.launch import install_stop_signals\nflag = install_stop_signals()\n" + stops
@@ -137,7 +138,7 @@ def test_a_ctrl_c_at_the_terminal_reaches_the_parent_alone_and_it_ends_the_roles
         try:
             pid = stage.pid_in_log("actor-0", "pid")
             os.killpg(parent.pid, signal.SIGINT)  # what the terminal does
-            out, _ = parent.communicate(timeout=30.0)
+            out, _ = parent.communicate(timeout=DEADLINE_S)
         finally:
             parent.kill()
     assert out == "SIGINT []\n"

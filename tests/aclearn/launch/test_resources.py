@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.support.waiting import run_python
 
 _PROGRAM = """
 import resource
@@ -19,7 +18,5 @@ print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 @pytest.mark.parametrize(("soft", "hard", "then"), [(256, 2048, 2048), (1024, 1024, 1024)])
 def test_the_own_limit_is_raised_and_the_system_s_stays(soft: int, hard: int, then: int) -> None:
     program = _PROGRAM.format(soft=soft, hard=hard)
-    ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60.0, check=True
-    )
+    ended = run_python("-c", program, check=True)
     assert ended.stdout.split() == [str(then), str(hard)]

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from functools import partial
 from pathlib import Path
@@ -12,6 +10,7 @@ import pytest
 
 import aclearn
 from aclearn.launch import Interrupted, StopFlag, install_stop_signals, raise_on_ctrl_c
+from tests.support.waiting import DEADLINE_S, run_python
 
 
 def _send(number: signal.Signals) -> None:
@@ -93,7 +92,7 @@ def test_handlers_cannot_be_installed_outside_the_main_thread() -> None:
 
     thread = threading.Thread(target=install)
     thread.start()
-    thread.join(10.0)
+    thread.join(DEADLINE_S)
     assert len(errors) == 1
 
 
@@ -107,12 +106,8 @@ def test_the_third_ctrl_c_ends_a_process_that_does_not_read_its_flag() -> None:
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    print(count, flag.reason, flag.forced, flush=True)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", source],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        env=os.environ | {"PYTHONPATH": str(Path(aclearn.__file__).parents[1])},
+    done = run_python(
+        *("-c", source), env=os.environ | {"PYTHONPATH": str(Path(aclearn.__file__).parents[1])}
     )
     assert done.stdout.splitlines() == ["0 SIGINT False", "1 SIGINT True", "removed"]
     assert done.returncode == -signal.SIGINT

@@ -11,6 +11,7 @@ import pytest
 from aclearn.errors import RoleFailure
 from aclearn.launch import EXIT_GIVE_UP, RoleCommand, Supervisor
 from tests.support.clock import Clock
+from tests.support.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from .conftest import Stage
@@ -205,13 +206,13 @@ def test_stop_lets_roles_end_in_order(stage: Stage) -> None:
     supervisor.start()
     stage.wait_for_log("actor-0", "ready")
     stage.wait_for_log("trainer-0", "ready")
-    assert supervisor.stop(20.0) == []
+    assert supervisor.stop(DEADLINE_S) == []
     assert "saved" in stage.log("actor-0")
     assert "saved" in stage.log("trainer-0")
     assert psutil.Process().children(recursive=True) == []
     assert {event.kind for event in supervisor.poll()} == {"started"}  # and nothing restarted
     assert [status.state for status in supervisor.roles()] == ["stopped", "stopped"]
-    assert supervisor.stop(20.0) == []
+    assert supervisor.stop(DEADLINE_S) == []
 
 
 def test_a_role_that_ignores_sigterm_is_killed_at_the_deadline_and_named(stage: Stage) -> None:
@@ -241,7 +242,7 @@ def test_stop_ends_the_children_of_roles_too(stage: Stage) -> None:
     supervisor.start()
     grandchild = stage.pid_in_log("actor-0", "child")
     stage.wait_for_log("actor-0", "deaf")
-    assert supervisor.stop(20.0) == []  # the role itself obeys SIGTERM
+    assert supervisor.stop(DEADLINE_S) == []  # the role itself obeys SIGTERM
     stage.wait_until(lambda: stage.gone(grandchild), "the grandchild is gone")
 
 
@@ -380,7 +381,7 @@ def test_poll_and_stop_leave_alone_what_the_supervisor_did_not_start(stage: Stag
     other.start()
     supervisor = stage.supervise(stage.role("actor-0", _WAITS))
     supervisor.start()
-    supervisor.stop(20.0)
+    supervisor.stop(DEADLINE_S)
     process = psutil.Process(_pid(other, "other-0"))
     assert process.status() != psutil.STATUS_ZOMBIE
     process.send_signal(signal.SIGKILL)

@@ -13,6 +13,7 @@ from aclearn.config import OptimiserConfig
 from aclearn.learning.losses import ActorCritic
 from aclearn.types import ObservationSpec, Unroll
 from tests.support.unrolls import random_unroll
+from tests.support.waiting import DEADLINE_S
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -93,7 +94,7 @@ def test_several_workers_find_at_the_same_time_what_one_finds_alone(make) -> Non
 
     with ThreadPoolExecutor(4) as pool:
         for future in [pool.submit(work, index) for index in range(4)]:
-            future.result(timeout=100)
+            future.result(timeout=DEADLINE_S)
 
 
 def test_a_worker_that_is_thrown_away_in_the_midst_of_its_work_harms_no_other(make) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from aclearn.learning import ParameterStore
 from aclearn.types import PolicyVersion
+from tests.support.waiting import DEADLINE_S
 
 
 def _tensors(number: float) -> dict:
@@ -78,7 +79,7 @@ def test_a_reader_beside_a_writer_sees_whole_versions_that_only_grow() -> None:
     reader.start()
     for version in range(last + 1):
         store.publish(PolicyVersion(0, version), _tensors(version))
-    reader.join(20)
+    reader.join(DEADLINE_S)
     assert not reader.is_alive()
     assert mixed == []
     assert seen == sorted(set(seen))

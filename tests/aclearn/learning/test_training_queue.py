@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aclearn.learning import TrainingQueue
-
-_DEADLINE_S = 10.0
+from tests.support.waiting import DEADLINE_S
 
 
 def _queue(max_bytes: int = 1000, max_items: int = 100, **options) -> TrainingQueue[int]:
@@ -137,7 +136,7 @@ def test_the_deadline_is_kept_by_the_given_clock() -> None:
     started = time.monotonic()
     threading.Timer(0.0, queue.offer, (0, 1)).start()  # wakes the waiter, who wants two
     assert queue.take(2, timeout_s=4.0) == []
-    assert time.monotonic() - started < _DEADLINE_S
+    assert time.monotonic() - started < DEADLINE_S
     assert clock.now >= 8.0
 
 
@@ -145,12 +144,12 @@ def test_a_waiter_gets_what_comes_in_time() -> None:
     queue = _queue()
     taken: list[list[int]] = []
     waiter = threading.Thread(
-        target=lambda: taken.append(queue.take(2, timeout_s=_DEADLINE_S)), daemon=True
+        target=lambda: taken.append(queue.take(2, timeout_s=DEADLINE_S)), daemon=True
     )
     waiter.start()
     queue.offer(0, 1)
     queue.offer(1, 1)
-    waiter.join(_DEADLINE_S / 2)
+    waiter.join(DEADLINE_S / 2)
     assert not waiter.is_alive()
     assert taken == [[0, 1]]
 
@@ -158,11 +157,13 @@ def test_a_waiter_gets_what_comes_in_time() -> None:
 def test_closing_wakes_a_waiter_with_nothing() -> None:
     queue = _queue()
     taken: list[list[int]] = []
-    waiter = threading.Thread(target=lambda: taken.append(queue.take(2, timeout_s=60)), daemon=True)
+    waiter = threading.Thread(
+        target=lambda: taken.append(queue.take(2, timeout_s=DEADLINE_S)), daemon=True
+    )
     waiter.start()
     queue.offer(0, 1)
     assert queue.close() == [0]
-    waiter.join(_DEADLINE_S)
+    waiter.join(DEADLINE_S)
     assert not waiter.is_alive()
     assert taken == [[]]
 
@@ -173,7 +174,7 @@ def test_a_closed_queue_gives_back_what_waited_and_takes_nothing_more() -> None:
         queue.offer(item, 1)
     assert queue.close() == [0, 1, 2]
     assert not queue.offer(3, 1)
-    assert queue.take(1, timeout_s=60) == []
+    assert queue.take(1, timeout_s=DEADLINE_S) == []
     assert queue.close() == []
     assert queue.fill == 0
 
@@ -184,15 +185,15 @@ def test_nothing_is_lost_or_doubled_between_threads() -> None:
 
     def consume() -> None:
         while len(taken) < total:
-            taken.extend(queue.take(1, timeout_s=_DEADLINE_S))
+            taken.extend(queue.take(1, timeout_s=DEADLINE_S))
 
     consumer = threading.Thread(target=consume, daemon=True)
     consumer.start()
-    deadline = time.monotonic() + _DEADLINE_S
+    deadline = time.monotonic() + DEADLINE_S
     for item in range(total):
         while not queue.offer(item, 1):
             assert time.monotonic() < deadline
-    consumer.join(_DEADLINE_S)
+    consumer.join(DEADLINE_S)
     assert not consumer.is_alive()
     assert taken == list(range(total))
 

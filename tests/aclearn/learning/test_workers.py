@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from aclearn.learning import Batch, GradientSums, GradientWorker, Learner
 from aclearn.policies.network import PolicyNetwork
 from aclearn.telemetry import WaitMeter, measure_here
 from tests.support.clock import Clock
+from tests.support.waiting import DEADLINE_S, wait_for
 
 WORKERS, UPDATES_EACH = 4, 40
 OPTIMISER = OptimiserConfig(max_grad_norm=0.0, learning_rate=0.003)
@@ -96,7 +96,7 @@ def test_four_workers_apply_each_gradient_once_and_whole(make, hasty) -> None:
     first = learner.tensors()
     batches = [make.batch(make.images, 4, 3, seed=seed) for seed in range(8)]
     published: list[dict[str, np.ndarray]] = []
-    at_once = threading.Barrier(WORKERS, timeout=30)
+    at_once = threading.Barrier(WORKERS, timeout=DEADLINE_S)
 
     def work(index: int) -> None:
         worker = learner.make_worker()
@@ -107,7 +107,7 @@ def test_four_workers_apply_each_gradient_once_and_whole(make, hasty) -> None:
 
     with ThreadPoolExecutor(WORKERS) as pool:
         for future in [pool.submit(work, index) for index in range(WORKERS)]:
-            future.result(timeout=60)
+            future.result(timeout=DEADLINE_S)
 
     # none lost, none twice, none torn: what was applied is what was made, bit for bit
     assert len(learner.made) == WORKERS * UPDATES_EACH
@@ -123,7 +123,7 @@ def test_four_workers_apply_each_gradient_once_and_whole(make, hasty) -> None:
 def test_two_workers_differentiate_at_the_same_time(make) -> None:
     learner = make.learner(make.images)
     batch = make.batch(make.images, 4, 3, seed=5)
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=DEADLINE_S)
 
     def meet(*_) -> None:
         both.wait()  # no forward pass goes on before the other worker is in the same one
@@ -135,7 +135,7 @@ def test_two_workers_differentiate_at_the_same_time(make) -> None:
 
     with ThreadPoolExecutor(2) as pool:
         one, other = [pool.submit(differentiate) for _ in range(2)]
-        assert one.result(timeout=60) == other.result(timeout=60)
+        assert one.result(timeout=DEADLINE_S) == other.result(timeout=DEADLINE_S)
 
 
 def test_a_worker_differentiates_at_whole_versions(make) -> None:
@@ -167,7 +167,7 @@ def test_a_worker_differentiates_at_whole_versions(make) -> None:
         assert len(seen) > 1
     finally:
         done.set()
-        writer.join(10)
+        writer.join(DEADLINE_S)
 
 
 def test_weights_and_optimiser_are_changed_and_copied_under_the_lock(make, monkeypatch) -> None:
@@ -182,7 +182,7 @@ def test_weights_and_optimiser_are_changed_and_copied_under_the_lock(make, monke
 
         thread = threading.Thread(target=look)
         thread.start()
-        thread.join(30)
+        thread.join(DEADLINE_S)
 
     def looking_first(named_parameters=learner.network.named_parameters):
         another_thread_looks()
@@ -239,7 +239,7 @@ def _measured(meter: WaitMeter, work) -> None:
         work()
 
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(run).result(timeout=60)
+        pool.submit(run).result(timeout=DEADLINE_S)
 
 
 def test_the_wait_for_the_device_is_a_part_of_the_work(make, monkeypatch) -> None:
@@ -274,11 +274,10 @@ def test_waiting_for_another_worker_s_update_is_no_work(make) -> None:
     with ThreadPoolExecutor(1) as pool:
         with learner.lock:  # another worker's
             updated = pool.submit(update)
-            deadline = time.monotonic() + 30.0
             # entered, not only made
-            while meter._open[-1] is not meter._waits.get("the other workers"):
-                assert time.monotonic() < deadline, "the worker does not wait"
+            waits = lambda: meter._open[-1] is meter._waits.get("the other workers")  # noqa: E731
+            wait_for(waits, "the worker waits", pause_s=0.0)
             clock.now += 5.0
-        updated.result(timeout=60)
+        updated.result(timeout=DEADLINE_S)
     assert meter.seconds() == {"the other workers": 5.0, "total": 5.0}
     assert meter.parts()["refresh"] == 0.0

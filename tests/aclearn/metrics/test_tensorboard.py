@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ import pytest
 
 import aclearn
 from aclearn.metrics import TensorBoardWriter
+from tests.support.waiting import run_python
 
 
 def _read(folder: Path) -> Any:
@@ -146,11 +145,7 @@ def test_neither_the_package_nor_the_writer_imports_torch_or_tensorflow(tmp_path
         "    writer.write({'env_steps': 1, 'pps': 2.0})\n"
         "print([name for name in heavy if name in sys.modules])\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", source, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=Path(aclearn.__file__).parents[1],
+    done = run_python(
+        *("-W", "error", "-c", source, tmp_path), cwd=Path(aclearn.__file__).parents[1]
     )
     assert (done.stderr, done.stdout) == ("", "[]\n['tensorboard']\n")

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import pytest
 import aclearn
 from aclearn.errors import CheckpointError
 from aclearn.runs import list_checkpoints, load_checkpoint, load_newest, save_checkpoint
+from tests.support.waiting import DEADLINE_S, run_python, wait_for
 
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(aclearn.__file__).parents[1])}
 _SAVE = """
@@ -56,13 +56,7 @@ def test_a_save_that_does_not_fit_leaves_the_last_good_one_and_no_rest(
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit_bytes}, {limit_bytes}))\n"
         "try: save(sys.argv[1], 2, 1_000_000)\nexcept CheckpointError as exc: print(exc)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)],
-        env=_ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_python("-c", script, tmp_path, env=_ENVIRONMENT)
     assert "checkpoint 2 (4000" in done.stdout
     assert "(File too large); the ones before it stay" in done.stdout
     assert done.stderr == ""
@@ -81,13 +75,7 @@ def test_a_save_whose_state_does_not_fit_leaves_no_tensors_behind(tmp_path: Path
         "                     state={'text': 'x' * 5000}, label=2, keep=1)\n"
         "except CheckpointError as exc: print(exc)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)],
-        env=_ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_python("-c", script, tmp_path, env=_ENVIRONMENT)
     assert "checkpoint 2" in done.stdout
     assert len(list(tmp_path.iterdir())) == 2
     assert _newest_label(tmp_path) == 1
@@ -99,10 +87,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     mount = tmp_path / "disk"
     mount.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(mount)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, timeout=10).returncode:
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode:
         pytest.skip("mounting needs root; RLIMIT_FSIZE stands for the full disk above")
     yield mount
-    subprocess.run(["umount", str(mount)], check=True, timeout=10)
+    subprocess.run(["umount", str(mount)], check=True)
 
 
 def test_a_full_disk_leaves_the_last_good_one_and_the_next_that_fits_is_saved(
@@ -148,13 +136,7 @@ for call in range(1, 100):
         break
 """
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)],
-        env={**_ENVIRONMENT, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    done = run_python(*("-c", script, tmp_path), env={**_ENVIRONMENT, "OMP_NUM_THREADS": "1"})
     assert done.stderr == ""
     unharmed = int(done.stdout)
     newest = [_newest_label(tmp_path / str(call)) for call in range(1, unharmed + 1)]
@@ -182,12 +164,10 @@ def test_kill_9_in_the_middle_of_a_write_leaves_the_last_good_one(tmp_path: Path
     ) as saver:
         assert saver.stdout is not None
         assert saver.stdout.readline() == b"1\n"
-        deadline = time.monotonic() + 30
-        while not any(_sizes(tmp_path)):
-            assert time.monotonic() < deadline, "no write was ever seen"
+        wait_for(lambda: any(_sizes(tmp_path)), "a write is seen", pause_s=0.0)
         saver.send_signal(signal.SIGKILL)
         reported = 1 + len(saver.stdout.readlines())
-        assert saver.wait(timeout=10) == -signal.SIGKILL
+        assert saver.wait(timeout=DEADLINE_S) == -signal.SIGKILL
     assert _newest_label(tmp_path) in (reported, reported + 1)
     _save(tmp_path, 5000, values=10)
     assert _newest_label(tmp_path) == 5000

@@ -16,6 +16,7 @@ import pytest
 import aclearn
 from aclearn.errors import RunFolderError
 from aclearn.runs import lock, lock_role
+from tests.support.waiting import DEADLINE_S
 
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(aclearn.__file__).parents[1])}
 lock_all = partial(lock.lock_all, roles=("monitor", "trainer"))
@@ -83,7 +84,7 @@ def test_a_killed_holder_leaves_no_lock_and_a_living_one_keeps_others_out(tmp_pa
         with pytest.raises(RunFolderError, match=rf"\(process {owner.pid} on host"):
             lock_run(tmp_path)
         owner.send_signal(signal.SIGKILL)
-        assert owner.wait(timeout=10) == -signal.SIGKILL
+        assert owner.wait(timeout=DEADLINE_S) == -signal.SIGKILL
     lock_run(tmp_path).close()
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import pytest
 import aclearn
 from aclearn.errors import RunFolderError
 from aclearn.runs import MetricsWriter, read_metrics, read_summary, write_summary
+from tests.support.waiting import run_python
 
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(aclearn.__file__).parents[1])}
 
@@ -117,13 +116,7 @@ def test_a_line_that_does_not_fit_the_disk_leaves_whole_lines_only(tmp_path: Pat
         "except RunFolderError as exc: print(exc)\n"
         "writer.write({'n': 2})\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(path)],
-        env=_ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_python("-c", script, path, env=_ENVIRONMENT)
     assert "metrics.jsonl cannot be continued (File too large)" in done.stdout
     assert path.read_bytes() == b'{"n": 1}\n{"n": 2}\n'
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 import aclearn
 from aclearn.errors import RunFolderError
 from aclearn.runs import RunFolder, lock_run, save_checkpoint
+from tests.support.waiting import run_python
 
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(aclearn.__file__).parents[1])}
 
@@ -126,7 +125,5 @@ def test_neither_torch_nor_a_socket_comes_with_runs_and_metrics() -> None:
         "import sys, aclearn.runs, aclearn.metrics.aggregator\n"
         "print([name for name in ('torch', 'zmq') if name in sys.modules])\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=_ENVIRONMENT, capture_output=True, timeout=60
-    )
-    assert (done.stdout, done.stderr) == (b"[]\n", b"")
+    done = run_python("-c", script, env=_ENVIRONMENT)
+    assert (done.stdout, done.stderr) == ("[]\n", "")

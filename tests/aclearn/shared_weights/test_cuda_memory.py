@@ -22,6 +22,7 @@ import torch
 from aclearn.errors import SharingError
 from aclearn.shared_weights import cuda_memory
 from aclearn.shared_weights.cuda_memory import CudaMemory
+from tests.support.waiting import DEADLINE_S
 
 CPU = torch.device("cpu", 0)
 GRANULARITY = 1 << 16
@@ -311,12 +312,12 @@ def test_a_reader_on_the_gpu_sees_what_another_process_posts_and_outlives_its_ki
                 assert _ask(writer, str(version)) == "posted"
                 assert _ask(reader, "?") == f"{version} cuda:0 {float(version)}"
             writer.kill()
-            writer.wait(20)
+            writer.wait(DEADLINE_S)
             for _ in range(3):
                 assert _ask(reader, "?") == "11 cuda:0 11.0"
         finally:
             reader.kill()
-            reader.wait(20)
+            reader.wait(DEADLINE_S)
     finally:
         writer.kill()
-        writer.wait(20)
+        writer.wait(DEADLINE_S)

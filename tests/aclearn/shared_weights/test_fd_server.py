@@ -12,8 +12,7 @@ import pytest
 
 from aclearn.errors import SharingError
 from aclearn.shared_weights import FileDescriptorServer, HostMemory, request_fds
-
-DEADLINE_S = 15.0
+from tests.support.waiting import DEADLINE_S
 
 
 def _open_files() -> int:

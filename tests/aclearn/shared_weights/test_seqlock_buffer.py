@@ -17,8 +17,8 @@ import torch
 from aclearn.errors import SharingError
 from aclearn.shared_weights import HostMemory, SeqlockBuffer, SeqlockReader, request_fds
 from aclearn.types import PolicyVersion
+from tests.support.waiting import DEADLINE_S
 
-DEADLINE_S = 60.0
 SHAPES = {"a.weight": (2, 3), "a.bias": (2,), "scale": ()}
 SIZE = 9
 

@@ -9,6 +9,7 @@ import pytest
 
 from aclearn.telemetry import BusyShare, ThreadMeters, WaitMeter, measure_here, part, shares
 from tests.support.clock import Clock
+from tests.support.waiting import DEADLINE_S
 
 
 def test_seconds_add_up_by_label_and_the_total_runs_from_the_start() -> None:
@@ -119,7 +120,7 @@ def test_a_reader_in_another_thread_never_sees_more_parts_than_time() -> None:
             before = now
     finally:
         done.set()
-        owner.join(10.0)
+        owner.join(DEADLINE_S)
     assert not owner.is_alive()
 
 
@@ -212,5 +213,5 @@ def test_a_part_goes_to_the_meter_of_its_own_thread() -> None:
     for meter, seconds in [(meters[0], 1.0), (None, 16.0), (meters[1], 2.0)]:
         thread = threading.Thread(target=work, args=(meter, seconds))
         thread.start()
-        thread.join(10.0)
+        thread.join(DEADLINE_S)
     assert [meter.parts()["forward"] for meter in meters] == [1.0, 2.0]

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import ale_py  # registers the ids
 import gymnasium
 import pytest
 
 from aclearn.types.atari_ids import current_id
+from tests.support.waiting import run_python
 
 
 @pytest.mark.parametrize(
@@ -62,5 +60,5 @@ def test_the_memory_of_the_console_is_refused_with_the_game_that_shows_its_scree
 def test_the_games_are_known_without_the_emulator():
     code = "import sys; from aclearn.types.atari_ids import current_id as i; print(i('Pong-v4'), "
     code += "any(name.startswith(('ale_py', 'gymnasium')) for name in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = run_python("-c", code)
     assert done.stdout == "ALE/Pong-v5 False\n", done.stderr

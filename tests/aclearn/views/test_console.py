@@ -12,6 +12,7 @@ from rich.console import Console
 from aclearn.views import PlainConsole, open_console
 from aclearn.views.live_console import LiveConsole
 from aclearn.views.picture import _bar
+from tests.support.waiting import DEADLINE_S
 
 _LINE: dict[str, Any] = {
     "time_s": 754.2,
@@ -151,7 +152,7 @@ def test_a_terminal_gets_the_live_view_unless_it_is_dumb(
             console.update(_LINE, [_role("actor-0")])
             console.note("actor-0 restarted")
     finally:
-        reader.join(20.0)
+        reader.join(DEADLINE_S)
         os.close(master)
     assert not reader.is_alive()
     text = written.decode()

@@ -9,8 +9,7 @@ import pytest
 import zmq
 
 from tests.support.messages import samples_of_messages
-
-TERM_DEADLINE_S = 5.0
+from tests.support.waiting import DEADLINE_S
 
 
 @pytest.fixture(scope="session")
@@ -26,9 +25,9 @@ def context():
     yield context
     ended = threading.Thread(target=context.term, daemon=True)
     ended.start()
-    ended.join(TERM_DEADLINE_S)
+    ended.join(DEADLINE_S)
     assert not ended.is_alive(), "context.term() blocks: a test left a socket open"
-    deadline = time.monotonic() + TERM_DEADLINE_S
+    deadline = time.monotonic() + DEADLINE_S
     for thread in set(threading.enumerate()) - threads_before:
         # pyzmq keeps one thread per process for the memory of large messages.
         if type(thread).__name__ != "GarbageCollectorThread":

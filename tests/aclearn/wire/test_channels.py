@@ -31,9 +31,9 @@ from aclearn.wire import (
     new_incarnation,
     parse_endpoint,
 )
+from tests.support.waiting import DEADLINE_S
 
 RUN = "run-1"
-DEADLINE_S = 60.0
 
 
 @pytest.fixture

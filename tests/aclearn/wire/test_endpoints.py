@@ -12,6 +12,7 @@ import zmq
 from aclearn.errors import EndpointError
 from aclearn.wire import ClusterKeys, Endpoint, bind_router, connect_dealer, parse_endpoint
 from aclearn.wire.endpoints import IPC_PATH_MAX_BYTES
+from tests.support.waiting import DEADLINE_S
 
 
 @pytest.mark.parametrize(
@@ -122,9 +123,9 @@ def test_a_path_with_a_living_listener_is_refused_and_the_listener_lives_on(cont
 
         client = connect_dealer(context, endpoint, routing_id=b"peer")
         try:
-            assert client.poll(5000, zmq.POLLOUT)
+            assert client.poll(DEADLINE_S * 1000, zmq.POLLOUT)
             client.send(b"hello")
-            assert server.poll(5000)
+            assert server.poll(DEADLINE_S * 1000)
             assert server.recv_multipart() == [b"peer", b"hello"]
         finally:
             client.close()

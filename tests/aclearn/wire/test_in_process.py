@@ -25,9 +25,9 @@ from aclearn.wire import (
     connect_dealer,
     encode,
 )
+from tests.support.waiting import DEADLINE_S
 
 RUN = "run-1"
-WITHIN_S = 5.0
 
 
 class OverZmq:
@@ -37,7 +37,7 @@ class OverZmq:
         self.context, self.address, self.channels = context, f"ipc://{directory}/s.sock", []
 
     def server(self, **options):
-        end = time.monotonic() + WITHIN_S
+        end = time.monotonic() + DEADLINE_S
         while True:
             try:
                 socket, _ = bind_router(self.context, self.address)
@@ -81,17 +81,17 @@ def opens(request, context, tmp_path):
 
 def next_of(server):
     """The next message of a server with its routing id."""
-    [received] = server.receive(WITHIN_S, limit=1)
+    [received] = server.receive(DEADLINE_S, limit=1)
     return received
 
 
 def test_a_message_reaches_the_server_and_its_answer_the_client(opens, samples):
     server, client = opens.server(), opens.client(b"incarnation-7")
-    assert client.send(samples["Unroll"], sequence=12, timeout_s=WITHIN_S)
-    ChannelPoller(server).wait(WITHIN_S)
+    assert client.send(samples["Unroll"], sequence=12, timeout_s=DEADLINE_S)
+    ChannelPoller(server).wait(DEADLINE_S)
     routing_id, envelope = next_of(server)
     assert server.send(routing_id, UnrollReply(12, True, ""))
-    answer = client.receive(WITHIN_S)
+    answer = client.receive(DEADLINE_S)
 
     assert (routing_id, envelope.incarnation, envelope.sequence) == (b"incarnation-7", "client", 12)
     came, sent = envelope.message.observations, samples["Unroll"].observations
@@ -113,7 +113,7 @@ def test_a_server_is_told_that_a_client_is_unreachable(opens):
     assert not server.send(b"nobody", Status("{}"))
     assert server.unsent == {"unreachable": 1}
     client = opens.client()
-    assert client.send(StatusRequest(), timeout_s=WITHIN_S)
+    assert client.send(StatusRequest(), timeout_s=DEADLINE_S)
     client.close(linger_s=1.0)
     routing_id, envelope = next_of(server)  # what it has sent arrives all the same
     assert envelope.message == StatusRequest()
@@ -134,10 +134,10 @@ def test_queues_are_bounded_in_both_directions_and_have_room_again(opens):
     assert server.unsent == {"full": 1} and 16 <= answered <= 1000
     received = 1
     while received < sent:
-        received += len(server.receive(WITHIN_S))
+        received += len(server.receive(DEADLINE_S))
     assert received == sent
-    assert client.send(StatusRequest(), timeout_s=WITHIN_S)
-    assert [client.receive(WITHIN_S).message.revision for _ in range(answered)] == [
+    assert client.send(StatusRequest(), timeout_s=DEADLINE_S)
+    assert [client.receive(DEADLINE_S).message.revision for _ in range(answered)] == [
         *range(answered)
     ]
 
@@ -145,7 +145,7 @@ def test_queues_are_bounded_in_both_directions_and_have_room_again(opens):
 def test_what_is_no_message_is_refused_counted_and_answered(opens):
     server, client = opens.server(accepts=(StatusRequest,)), opens.client()
     stranger = opens.client(b"stranger", run="run-2")
-    assert client.transport.wait_for_room(WITHIN_S)
+    assert client.transport.wait_for_room(DEADLINE_S)
     header = encode(StatusRequest(), run=RUN, incarnation="x", sequence=0)[0]
     for parts in (
         [b""],
@@ -153,25 +153,25 @@ def test_what_is_no_message_is_refused_counted_and_answered(opens):
         encode(Status("{}"), run=RUN, incarnation="x", sequence=0),
     ):
         assert client.transport.send(parts) is None
-    assert stranger.send(StatusRequest(), timeout_s=WITHIN_S)
+    assert stranger.send(StatusRequest(), timeout_s=DEADLINE_S)
     while server.refused.total() < 4:
-        assert server.receive(WITHIN_S) == []
-    reasons = [client.receive(WITHIN_S).message.reason for _ in range(3)]
+        assert server.receive(DEADLINE_S) == []
+    reasons = [client.receive(DEADLINE_S).message.reason for _ in range(3)]
     assert reasons == ["bad_header", "wrong_frames", "unexpected_kind"]
-    assert stranger.receive(WITHIN_S).message.reason == "wrong_run"
-    assert client.send(StatusRequest(), timeout_s=WITHIN_S)
+    assert stranger.receive(DEADLINE_S).message.reason == "wrong_run"
+    assert client.send(StatusRequest(), timeout_s=DEADLINE_S)
     assert next_of(server)[1].message == StatusRequest()
 
 
 def test_a_server_that_was_started_again_is_found_at_its_address(opens):
     server, client = opens.server(), opens.client()
-    assert client.send(StatusRequest(), timeout_s=WITHIN_S)
+    assert client.send(StatusRequest(), timeout_s=DEADLINE_S)
     assert next_of(server)
     server.close()
     again = opens.server()
-    assert client.send(HeartbeatReply(3), timeout_s=WITHIN_S)
-    while not (received := again.receive(WITHIN_S)):
-        assert client.send(HeartbeatReply(3), timeout_s=WITHIN_S)  # sent to the one that has gone
+    assert client.send(HeartbeatReply(3), timeout_s=DEADLINE_S)
+    while not (received := again.receive(DEADLINE_S)):
+        assert client.send(HeartbeatReply(3), timeout_s=DEADLINE_S)  # sent to the one that has gone
     assert received[0][1].message == HeartbeatReply(3)
 
 

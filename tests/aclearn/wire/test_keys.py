@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 
 import pytest
 import zmq
@@ -21,6 +20,7 @@ from aclearn.wire import (
     load_keys,
     new_incarnation,
 )
+from tests.support.waiting import wait_for
 
 #: How long a stranger tries. A connection with the right keys takes some ms.
 STRANGER_TRIES_MS = 500
@@ -79,10 +79,7 @@ def test_two_servers_of_one_process_share_a_guard(context, server, keys):
 
 
 def assert_counted(server, caplog):
-    deadline = time.monotonic() + 30
-    while server.refused_connections == 0:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: server.refused_connections, "a connection is refused")
     assert "event=connection_refused" in caplog.text and server.endpoint in caplog.text
 
 
@@ -121,9 +118,7 @@ def test_a_peer_that_knows_the_public_key_only_is_refused_by_the_guard(
     with caplog.at_level(logging.WARNING, logger="aclearn.wire.keys"):
         stranger.connect(server.endpoint)
         assert_not_connected(stranger)
-        deadline = time.monotonic() + 5
-        while not caplog.records and time.monotonic() < deadline:
-            server.receive(0.01)
+        wait_for(lambda: server.receive(0.01) or caplog.records, "the guard says so")
 
     assert caplog.records[0].getMessage() == "event=key_denied count=1"
     assert server.receive(0) == []

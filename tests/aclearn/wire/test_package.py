@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
 from typing import get_args
 
 import pytest
 
 import aclearn.wire as wire
 from aclearn.wire.schema import SCHEMAS, compile_schema
+from tests.support.waiting import run_python
 
 
 def test_every_public_name_exists_and_every_message_is_public():
@@ -27,7 +26,7 @@ def test_every_message_of_the_protocol_has_a_schema_and_a_sample(samples):
 def test_the_wire_is_imported_without_torch():
     program = "import sys, aclearn.wire; sys.exit('torch' in sys.modules)"
 
-    done = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)
+    done = run_python("-c", program)
 
     assert done.returncode == 0
 

@@ -20,6 +20,7 @@ from compress.runtimes.cuda_runtime import CudaGraphRuntime
 from compress.runtimes.cuda_stream import CudaStream
 from compress.runtimes.torch_runtime import TorchRuntime
 from tests.support.acting import Acting, parameters_of
+from tests.support.waiting import DEADLINE_S
 
 IMAGES = build_architecture("tiny", (2, 8, 8), "uint8", 3, (Convolution(4, 4, 2),), (6,))
 FLAT = build_architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True)
@@ -225,7 +226,7 @@ def test_threads_compute_at_the_same_time_each_with_the_version_that_it_has() ->
         policy.runtime.load(_tensors(FLAT, seed))
         executables.append(policy.runtime.executable)
     expected = [_expected(FLAT, seed, observations) for seed in range(3)]
-    at_once = threading.Barrier(4, timeout=30)
+    at_once = threading.Barrier(4, timeout=DEADLINE_S)
 
     def work(index: int) -> None:
         at_once.wait()
@@ -238,7 +239,7 @@ def test_threads_compute_at_the_same_time_each_with_the_version_that_it_has() ->
 
     with ThreadPoolExecutor(4) as pool:
         for future in [pool.submit(work, index) for index in range(4)]:
-            future.result(timeout=60)
+            future.result(timeout=DEADLINE_S)
     assert 1 <= len(policy.streams) <= 4
 
 
@@ -387,7 +388,7 @@ def test_threads_on_a_gpu_capture_and_compute_at_the_same_time(whole_fp32, caplo
 
     with ThreadPoolExecutor(4) as pool:
         for future in [pool.submit(work, index) for index in range(4)]:
-            future.result(timeout=100)
+            future.result(timeout=DEADLINE_S)
     assert not caplog.records
 
 

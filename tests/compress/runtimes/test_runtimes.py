@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from itertools import pairwise
 
@@ -32,6 +31,7 @@ from compress.runtimes.torch_runtime import TorchRuntime
 from tests.support.acting import Acting, parameters_of
 from tests.support.architectures import altered, parts_of
 from tests.support.random_policies import reference_parameters, some_observations, some_tensors
+from tests.support.waiting import run_python
 
 
 def preset(name):
@@ -406,9 +406,7 @@ print(size, resident_bytes() - before)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_torchscript_lets_go_of_the_weights_of_earlier_versions() -> None:
     # in a process of its own, whose memory nobody else changes
-    result = subprocess.run(
-        [sys.executable, "-c", _SWAPS], capture_output=True, text=True, timeout=100, check=True
-    )
+    result = run_python("-c", _SWAPS, check=True)
     size, grown = map(int, result.stdout.split())
     assert size == 4 * (1400 * (8 + 1) + 1400 * (1400 + 1) + 2 * (1400 + 1))  # 7.9 MB
     # sixty versions that stay would be 60 sizes, and more where a runtime lays them out anew

@@ -126,7 +126,7 @@ class Asking:
 
     def say(self, message) -> None:
         assert self.predictor.send(self.actor.incarnation.encode(), message)
-        assert self.link.client.transport.wait(5)
+        assert self.link.client.transport.wait(self.tools.deadline_s)
         self.actions.poll()
 
     def collect(self, group: int):
@@ -269,7 +269,7 @@ def test_a_predictor_that_is_silent_for_six_seconds_is_passed_over(asking) -> No
     assert envelope.message.request == first.request
     reply = ActReply(first.request, 1, 9, np.zeros(2, np.int32), np.zeros(2, np.float32))
     assert other.send(asking.actor.incarnation.encode(), reply)
-    assert asking.link.client.transport.wait(5)
+    assert asking.link.client.transport.wait(asking.tools.deadline_s)
     assert asking.collect(0).at == PolicyVersion(1, 9)
     asking.request(0, 2)
     assert asking.tools.next_message(other, asking.actions.poll)  # it stays there
@@ -295,7 +295,7 @@ def test_an_answer_that_came_while_the_environments_stepped_is_no_silence(asking
     zeros = np.zeros(2, np.float32)
     reply = ActReply(request.request, 0, 1, zeros.astype(np.int32), zeros)
     assert asking.predictor.send(asking.actor.incarnation.encode(), reply)
-    assert asking.link.client.transport.wait(5)
+    assert asking.link.client.transport.wait(asking.tools.deadline_s)
     asking.clock.now += 60.0
     assert asking.collect(0).at == PolicyVersion(0, 1)
     assert asking.tools.nothing_comes(other, asking.actions.poll)

@@ -29,9 +29,8 @@ class Shipping:
         self.known.learn(Peer("trainer", "trainer-0", context.incarnation, {"unrolls": endpoint}))
 
     def send(self, sequence: int) -> None:
-        end = time.monotonic() + self.tools.deadline_s
-        while not self.sender.send(sequence, self.unroll, 0.02):
-            assert time.monotonic() < end
+        sent = lambda: self.sender.send(sequence, self.unroll, 0.02)  # noqa: E731
+        self.tools.wait_until(sent, "it is sent")
 
     def send_unless(self, sequence: int, tries: int = 3) -> bool:
         """Whether it went out at one of so many tries."""
@@ -44,7 +43,7 @@ class Shipping:
     def answer(self, sequence: int, accepted: bool = True, reason: str = "") -> None:
         reply = UnrollReply(sequence, accepted, reason)
         assert self.trainer.send(self.actor.incarnation.encode(), reply)
-        assert self.link.client.transport.wait(5)
+        assert self.link.client.transport.wait(self.tools.deadline_s)
         self.sender.poll()
 
 
@@ -101,7 +100,7 @@ def test_an_answer_to_nothing_and_an_error_change_nothing(shipping) -> None:
     shipping.arrived()
     shipping.answer(4)
     assert shipping.trainer.send(shipping.actor.incarnation.encode(), ErrorReply("bad_header", ""))
-    assert shipping.link.client.transport.wait(5)
+    assert shipping.link.client.transport.wait(shipping.tools.deadline_s)
     shipping.sender.poll()
     assert shipping.sender.in_flight == 1
     assert shipping.sender.refused == {}

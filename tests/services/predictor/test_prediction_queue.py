@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.predictor.prediction_queue import Pending, PredictionQueue
-
-_DEADLINE_S = 15.0
+from tests.support.waiting import DEADLINE_S
 
 
 def _pending(
@@ -218,7 +217,7 @@ def test_a_time_out_beyond_the_deadline_lets_no_request_expire(tools) -> None:
 
 def _taking(queue: PredictionQueue, taken: list[list[Pending]]) -> threading.Thread:
     thread = threading.Thread(
-        target=lambda: taken.append(queue.take(timeout_s=_DEADLINE_S)), daemon=True
+        target=lambda: taken.append(queue.take(timeout_s=DEADLINE_S)), daemon=True
     )
     thread.start()
     return thread
@@ -226,7 +225,7 @@ def _taking(queue: PredictionQueue, taken: list[list[Pending]]) -> threading.Thr
 
 def _ended(*threads: threading.Thread) -> bool:
     for thread in threads:
-        thread.join(_DEADLINE_S)
+        thread.join(DEADLINE_S)
     return not any(thread.is_alive() for thread in threads)
 
 
@@ -244,7 +243,7 @@ def test_requests_offered_together_go_to_as_many_workers_as_there_are_batches() 
     queue, taken = _queue(max_batch=2), []
     workers = [_taking(queue, taken) for _ in range(3)]
     # a worker that nobody woke would find them expired when its time is over
-    deadline = time.monotonic() + 0.6 * _DEADLINE_S
+    deadline = time.monotonic() + 0.6 * DEADLINE_S
     queue.offer_all([_pending(number, deadline=deadline) for number in range(6)])
     assert _ended(*workers)
     assert sorted(_numbers(batch) for batch in taken) == [[0, 1], [2, 3], [4, 5]]
@@ -260,7 +259,7 @@ def test_the_oldest_request_is_watched_though_its_first_watcher_gives_up() -> No
     queue.offer(_pending(0, came_at=began))
     assert _ended(first, second)
     assert sorted(map(_numbers, taken)) in ([[], [0]], [[0], []])
-    assert time.monotonic() - began < _DEADLINE_S
+    assert time.monotonic() - began < DEADLINE_S
 
 
 def test_closing_ends_all_waits_and_gives_back_what_was_left() -> None:
@@ -271,7 +270,7 @@ def test_closing_ends_all_waits_and_gives_back_what_was_left() -> None:
     assert _ended(*workers)
     assert taken == [[], [], []]
     assert not queue.offer(_pending(1))
-    assert queue.take(timeout_s=_DEADLINE_S) == []
+    assert queue.take(timeout_s=DEADLINE_S) == []
     assert queue.close() == []
     assert queue.fill == 0
 
@@ -281,14 +280,14 @@ def test_nothing_is_lost_or_doubled_between_threads() -> None:
     total, taken, lock = 600, Counter(), threading.Lock()
 
     def consume() -> None:
-        while batch := queue.take(timeout_s=_DEADLINE_S):
+        while batch := queue.take(timeout_s=DEADLINE_S):
             with lock:
                 taken.update(_numbers(batch))
 
     workers = [threading.Thread(target=consume, daemon=True) for _ in range(4)]
     for worker in workers:
         worker.start()
-    deadline = time.monotonic() + _DEADLINE_S
+    deadline = time.monotonic() + DEADLINE_S
     for number in range(total):
         while not queue.offer(_pending(number, came_at=time.monotonic())):
             assert time.monotonic() < deadline

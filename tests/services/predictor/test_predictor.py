@@ -307,7 +307,7 @@ def test_an_actor_that_left_does_not_stop_the_others(serving) -> None:
     serving.start()
     gone, staying = serving.actor(0), serving.actor(1)
     assert gone.send(_request(1, 1))
-    assert serving.server.transport.wait(5)
+    assert serving.server.transport.wait(serving.tools.deadline_s)
     gone.close()
     assert staying.send(_request(1, 2))
     assert serving.reply_to(staying).request == 2

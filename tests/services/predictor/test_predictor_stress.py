@@ -18,6 +18,7 @@ from services.predictor import server as predictor_module
 from services.predictor.prediction_queue import PredictionQueue
 from services.predictor.server import PredictorServer
 from tests.support.acting import Acting
+from tests.support.waiting import DEADLINE_S
 
 _CLIENTS, _REQUESTS, _OUT = 12, 150, 3
 
@@ -53,7 +54,7 @@ class Asking:
     def _ask(self) -> None:
         rng = np.random.default_rng(self._index)
         answered: set[int] = set()
-        end = time.monotonic() + 60.0
+        end = time.monotonic() + DEADLINE_S
         while len(answered) < _REQUESTS:
             assert time.monotonic() < end, f"{_REQUESTS - len(answered)} of them unanswered"
             while len(self.sizes) < _REQUESTS and len(self.sizes) - len(answered) < _OUT:

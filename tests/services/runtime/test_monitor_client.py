@@ -121,7 +121,8 @@ def test_a_monitor_that_answers_is_not_complained_of(roles, tools, caplog) -> No
     line.introduce()
     assert isinstance(line.next(), Heartbeat)
     line.say(MembershipReply("hello", "unknown incarnation: say hello"))
-    assert line.client.transport.wait(15), "the directive comes"  # before the next heartbeat is due
+    # before the next heartbeat is due
+    assert line.client.transport.wait(tools.deadline_s), "the directive comes"
     line.clock.now += 100.0
     assert line.next() == line.hello
     assert _events(caplog, "monitor_does_not_answer") == []
@@ -137,7 +138,7 @@ def test_a_monitor_of_another_run_says_so_and_the_role_logs_it_once(roles, tools
         )
         assert other.refused == {"wrong_run": 1}, number
         other.refused.clear()
-        assert line.client.transport.wait(15), "the refusal comes"
+        assert line.client.transport.wait(tools.deadline_s), "the refusal comes"
         line.membership.tick()
         line.clock.now += 1.0
     [text] = _events(caplog, "message_refused")
@@ -202,7 +203,7 @@ def test_a_process_whose_name_is_taken_waits_and_says_why_once(roles, tools, cap
     for _ in range(2):
         assert line.next() == line.hello
         line.say(MembershipReply("wait", "actor-0 is process 7 on box"))
-        assert line.client.transport.wait(15), "the directive comes"
+        assert line.client.transport.wait(tools.deadline_s), "the directive comes"
         line.clock.now += 100.0  # far beyond the silence that would be said
     line.introduce()
     assert line.membership.stop_reason is None
@@ -362,6 +363,6 @@ def test_a_process_whose_number_another_one_has_asks_for_another_and_does_not_wa
     )
     tools.next_message(line.monitor, membership.tick)
     line.say(MembershipReply("wait", "actor-0 lives"))
-    line.client.transport.wait(10)
+    line.client.transport.wait(tools.deadline_s)
     with pytest.raises(NumberTaken, match="actor-0 lives"):
         membership.tick()

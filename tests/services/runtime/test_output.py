@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import DEADLINE_S
+
 _SOURCE = """
 import logging, os, sys
 from services.runtime.output import make_output_lossy
@@ -42,7 +44,7 @@ def test_a_process_goes_on_without_its_output(redirections: str, told: str, tmp_
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_S,
         cwd=tmp_path,
     )
     assert (done.returncode, done.stderr) == (7, "")
@@ -57,5 +59,5 @@ def test_what_is_not_lost_is_written_whole_and_in_order() -> None:
         "import sys; from services.runtime.output import make_output_lossy; make_output_lossy()\n"
         "print('ä' * 100_000); print('end', end='')"
     )
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, timeout=DEADLINE_S)
     assert done.stdout.decode() == "ä" * 100_000 + "\nend"

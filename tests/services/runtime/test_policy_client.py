@@ -46,7 +46,7 @@ class Pulling:
 
     def answer(self, message) -> None:
         assert self.trainer.send(self.routing_id, message)
-        assert self.link.client.transport.wait(5)
+        assert self.link.client.transport.wait(self.tools.deadline_s)
         self.poll()
 
     def quiet(self) -> bool:

@@ -137,7 +137,7 @@ def test_a_trainer_whose_buffer_cannot_be_read_is_asked(sharing, tools, why, cap
     for _ in range(5):  # as often as it asks
         routing_id, _ = tools.next_message(sharing.trainer, lambda: sharing.poll(1.1))
         assert sharing.trainer.send(routing_id, NoNewerWeights())
-        assert sharing.link.client.transport.wait(5)
+        assert sharing.link.client.transport.wait(tools.deadline_s)
         sharing.poll()
     assert caplog.text.count("event=weights_not_shared") == (why != "none")
     assert not sharing.client._source.silent

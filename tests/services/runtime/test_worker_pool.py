@@ -8,8 +8,7 @@ import threading
 import pytest
 
 from services.runtime.worker_pool import MOST_FAILURES, WantedWorkers, WorkerPool
-
-DEADLINE_S = 60.0
+from tests.support.waiting import DEADLINE_S
 
 
 class Job:

@@ -20,6 +20,7 @@ from services.runtime.worker_pool import WorkerPool
 from services.trainer.checkpoints import TrainerCheckpoints
 from services.trainer.core import Trainer
 from services.trainer.main import make_step
+from tests.support.waiting import DEADLINE_S
 
 T, B = 5, 4
 
@@ -268,16 +269,16 @@ def test_an_update_that_hangs_fails_a_checkpoint_within_its_deadline(tmp_path, m
     def hang() -> None:
         with trainer.learner.turn():
             hangs.set()
-            ends.wait(60.0)
+            ends.wait(DEADLINE_S)
 
     worker = threading.Thread(target=hang)
     worker.start()
-    assert hangs.wait(60.0)
+    assert hangs.wait(DEADLINE_S)
     saver = threading.Thread(
         target=lambda: (checkpoints.offer_best(1.0), checkpoints.write()), daemon=True
     )
     saver.start()
-    saver.join(30.0)
+    saver.join(DEADLINE_S / 2)
     waited = saver.is_alive()
     ends.set()
     worker.join()
@@ -310,7 +311,7 @@ def test_four_workers_on_a_gpu_learn_every_batch_once(tools) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         for future in [pool.submit(work, index) for index in range(4)]:
-            future.result(timeout=60)
+            future.result(timeout=DEADLINE_S)
     check_account(trainer, admitted=12, dropped={})
     assert trainer.counters.updates == 12 * 2 * 2
     for array in trainer.learner.tensors().values():
