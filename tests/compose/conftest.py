@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.compose import REPOSITORY, Cluster
+from tests.support.waiting import DEADLINE_S
 
 IMAGE = "aclearn-test"
 
@@ -25,7 +26,7 @@ def _missing() -> str | None:
     for command in ("docker", "docker-compose"):
         if shutil.which(command) is None:
             return f"there is no {command}"
-    asked = subprocess.run(["docker", "info"], capture_output=True, timeout=60)
+    asked = subprocess.run(["docker", "info"], capture_output=True, timeout=DEADLINE_S)
     return "no Docker engine answers `docker info`" if asked.returncode else None
 
 

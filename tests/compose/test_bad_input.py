@@ -8,6 +8,7 @@ import subprocess
 import yaml
 
 from tests.support.compose import ROLES, Cluster
+from tests.support.waiting import DEADLINE_S
 
 #: The four containers of a small cluster: an `up` of six takes half as long again.
 FEW = ("monitor", "trainer", "actor")
@@ -99,7 +100,7 @@ def test_the_gpu_override_gives_trainer_and_predictor_a_device_and_a_cuda_build(
         env=cluster.environment | {"TORCH_INDEX": "https://download.pytorch.org/whl/cu128"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_S,
     )
     assert (asked.returncode, asked.stderr) == (0, "")
     services = yaml.safe_load(asked.stdout)["services"]

@@ -9,7 +9,8 @@ import signal
 import time
 
 from tests.support.compose import ROLES, Cluster
-from tests.support.system import check_lines, patience, wait_for
+from tests.support.metrics_lines import check_lines
+from tests.support.waiting import patience, wait_for
 
 #: A run that goes on until it is stopped.
 ENDLESS = "run.target_return=null run.metrics_every_s=0.25"

@@ -10,7 +10,8 @@ import signal
 import pytest
 
 from tests.support.compose import REPOSITORY, Cluster, docker
-from tests.support.system import check_lines, patience, wait_for
+from tests.support.metrics_lines import check_lines
+from tests.support.waiting import DEADLINE_S, wait_for
 
 FILES = ("-f", "docker-compose.yml", "-f", "docker-compose.machines.yml")
 FIRST = (*FILES, "up", "monitor", "trainer", "predictor", "compressor")
@@ -53,7 +54,7 @@ def test_actors_of_another_machine_learn_with_the_trainer_of_the_first(clone, ad
     assert "a peer has other keys than this cluster" in first.log.read_text()
     assert first.last("learned_steps") == 0 and first.last("monitor_refused_connections") > 0
     other.compose("stop", **given)
-    assert join.wait(20 * patience()) == 0
+    assert join.wait(DEADLINE_S) == 0
 
     shutil.copytree(first.folder / "keys", other.folder / "keys", dirs_exist_ok=True)
     other.give(other.folder / "keys")
@@ -67,11 +68,11 @@ def test_actors_of_another_machine_learn_with_the_trainer_of_the_first(clone, ad
 
     # a stop is no end of the run: the actors wait for who goes on with it, and end with the run
     first.compose("stop", "--timeout", "10")
-    assert up.wait(20 * patience()) == 0
+    assert up.wait(DEADLINE_S) == 0
     assert join.poll() is None
     given["ARGS"] += f" run.max_updates={first.last('updates') + 100}"
     up = first.start(*FIRST, ADDRESS=address, KEYS="./keys", ARGS=given["ARGS"])
-    assert (up.wait(60 * patience()), join.wait(20 * patience())) == (0, 0), other.log.read_text()
+    assert (up.wait(DEADLINE_S), join.wait(DEADLINE_S)) == (0, 0), other.log.read_text()
     for container in other.containers("actor"):
         assert other.state(container)["ExitCode"] == 0
     assert "Traceback" not in first.log.read_text() + other.log.read_text()
@@ -81,14 +82,14 @@ def test_actors_of_another_machine_learn_with_the_trainer_of_the_first(clone, ad
 def test_a_port_that_is_taken_or_an_address_that_is_missing_ends_up(clone, address) -> None:
     cluster = clone()
     up = cluster.start(*FIRST)
-    assert up.wait(60 * patience()) == 1
+    assert up.wait(DEADLINE_S) == 1
     assert "set it to the address at which other machines" in cluster.log.read_text()
     holder = docker(
         *("run", "--detach", "--rm", "--publish", f"{address}:5555:5555"),
         *("--entrypoint", "sleep", cluster.image, "120"),
     ).strip()
     try:
-        assert cluster.start(*FIRST, ADDRESS=address).wait(60 * patience()) == 1
+        assert cluster.start(*FIRST, ADDRESS=address).wait(DEADLINE_S) == 1
         assert f"{address}:5555 failed: port is already allocated" in cluster.log.read_text()
     finally:
         docker("rm", "--force", holder)

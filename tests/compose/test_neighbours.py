@@ -7,7 +7,7 @@ import re
 
 import yaml
 
-from tests.support.system import wait_for
+from tests.support.waiting import wait_for
 
 #: Services that make a run of configs/cartpole.yaml.
 FEW = ("monitor", "trainer", "actor")

@@ -6,7 +6,8 @@ import json
 import time
 
 from tests.support.compose import ROLES
-from tests.support.system import check_lines, patience
+from tests.support.metrics_lines import check_lines
+from tests.support.waiting import DEADLINE_S, patience
 
 
 def test_up_trains_to_the_target_and_every_container_ends_with_0(clone) -> None:
@@ -15,7 +16,7 @@ def test_up_trains_to_the_target_and_every_container_ends_with_0(clone) -> None:
     up = cluster.start("up")
     cluster.wait_until_learned()
     print(f"first learned step after {time.monotonic() - begun:.1f} s")
-    assert up.wait(180 * patience()) == 0, cluster.logs()
+    assert up.wait(2 * DEADLINE_S) == 0, cluster.logs()
 
     output = cluster.log.read_text()
     assert "Traceback" not in output, output

@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from services.roles import ROLES
-from tests.support.system import patience, wait_for
+from tests.support.waiting import DEADLINE_S, wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 #: Who owns the clone where the tests may give it away: neither root nor the image's own user.
 OWNER = 12_345
 
 
-def docker(*arguments: str, check: bool = True, within_s: float = 60.0) -> str:
+def docker(*arguments: str, check: bool = True) -> str:
     """What a docker command prints."""
     done = subprocess.run(
         ["docker", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=within_s * patience(),
+        timeout=DEADLINE_S,
         stdin=subprocess.DEVNULL,
     )
     if check:
@@ -87,12 +87,11 @@ class Cluster:
         before = self.log.stat().st_size if self.log.exists() else 0
         done = self.start(*arguments, **environment)
         try:
-            status = done.wait(within_s * patience())
-        except subprocess.TimeoutExpired:
+            wait_for(lambda: done.poll() is not None, f"{arguments} has ended", within_s=within_s)
+        finally:
             done.kill()
-            raise
         output = self.log.read_text()[before:]
-        assert status == 0, output
+        assert done.wait() == 0, output
         return output
 
     def containers(self, service: str) -> list[str]:

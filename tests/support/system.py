@@ -3,69 +3,25 @@
 from __future__ import annotations
 
 import json
-import math
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
 import yaml
-import zmq
 
-from aclearn.runs import is_metrics_line
-from aclearn.wire import (
-    Client,
-    Hello,
-    MembershipReply,
-    Message,
-    Peers,
-    Status,
-    StatusRequest,
-    StopRole,
-    ZmqTransport,
-    connect_dealer,
-    new_incarnation,
-)
+from tests.support.metrics_lines import FIXED_NAMES, check_line, check_lines
+from tests.support.waiting import wait_for
 
 T = TypeVar("T")
 
-#: Multiplies every deadline at least, for a machine that is slow.
-PATIENCE = float(os.environ.get("ACLEARN_TEST_PATIENCE", "1"))
 #: Marks every process that a test starts, however it is orphaned afterwards.
 MARK_VARIABLE = "ACLEARN_SYSTEM_TEST"
-#: Of the issue: the names in every line of metrics.jsonl.
-FIXED_NAMES = {
-    "time_s",
-    "env_steps",
-    "learned_steps",
-    "dropped_steps",
-    "in_flight_steps",
-    "updates",
-    "generation",
-    "policy_version",
-    "env_steps_per_s",
-    "learned_steps_per_s",
-    "pps",
-    "tps",
-    "return_mean_100",
-    "episodes",
-    "lag_mean",
-    "lag_max",
-    "wait_share",
-}
-#: Names that never fall, whatever dies; the others may fall when a trainer goes back to its
-#: checkpoint.
-NEVER_FALL = ("time_s", "env_steps", "episodes", "generation")
-WITHIN_A_GENERATION = ("learned_steps", "updates", "policy_version")
-
 #: What tests add from outside the packages: a file each.
 TOYS = Path(__file__).parent / "toys"
 
@@ -86,61 +42,6 @@ PONG: dict[str, Any] = {
     "trainer": {"device": "cpu", "unrolls_per_batch": 2},
     "monitor": {"heartbeat_every_s": 0.1},
 }
-
-
-_NAME = re.compile(r"`([a-z0-9_]+(?:<\w+>_?[a-z0-9_]*)*)`")
-_PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text("utf-8")
-_METRICS = _PAGE.partition("\n## Tuner decisions\n")[0]
-#: What docs/metrics.md names; `<B>` and the like stand for something.
-DOCUMENTED = re.compile("|".join(re.sub(r"<\w+>", ".+", name) for name in _NAME.findall(_METRICS)))
-
-
-def patience() -> float:
-    """Multiplies every deadline: 1 on a quiet machine, more where processes queue for its cores."""
-    return max(PATIENCE, os.getloadavg()[0] / (os.cpu_count() or 1))
-
-
-def wait_for(
-    condition: Callable[[], T | None],
-    what: str,
-    *,
-    within_s: float = 60.0,
-    context: Callable[[], str] = str,
-) -> T:
-    """The first true value of `condition`; fails when `within_s` (times patience) pass without."""
-    begun_at = time.monotonic()
-    while True:
-        value = condition()
-        if value:
-            return value
-        waited_s = time.monotonic() - begun_at
-        if waited_s > within_s and waited_s > within_s * patience():
-            raise AssertionError(f"not within {waited_s:.1f} s: {what}\n{context()}")
-        time.sleep(0.02)
-
-
-def check_line(line: dict[str, Any]) -> None:
-    """Assert what the issue promises of every line."""
-    assert line.keys() >= FIXED_NAMES, FIXED_NAMES - line.keys()
-    assert is_metrics_line({**line, "reason": None}), line  # a summary's is text
-    assert [name for name in line if not DOCUMENTED.fullmatch(name)] == []
-    dropped = line["dropped_steps"]
-    accounted = line["learned_steps"] + sum(dropped.values()) + line["in_flight_steps"]
-    assert line["env_steps"] == accounted, line
-    counts = [line["learned_steps"], line["in_flight_steps"], *dropped.values()]
-    assert min(counts) >= 0, line
-    for shares in line["wait_share"].values():
-        assert math.isclose(sum(shares.values()), 1.0, abs_tol=1e-6), line["wait_share"]
-
-
-def check_lines(lines: list[dict[str, Any]]) -> None:
-    """Assert what holds from line to line: nothing falls that must not."""
-    for line in lines:
-        check_line(line)
-    for before, after in pairwise(lines):
-        same_generation = before["generation"] == after["generation"]
-        for name in (*NEVER_FALL, *(WITHIN_A_GENERATION if same_generation else ())):
-            assert before[name] <= after[name], (name, before, after)
 
 
 def free_port() -> int:
@@ -412,73 +313,3 @@ class System:
 
     def _next_output(self) -> Path:
         return self.folder / f"output-{len(self._commands) + 1}.txt"
-
-
-class Visitor:
-    """A guest in a run that speaks the protocol: asks the monitor who is there.
-
-    Args:
-        monitor: the monitor's address.
-        run: name of the run.
-    """
-
-    def __init__(self, monitor: str, run: str = "r") -> None:
-        self.context: zmq.Context[Any] = zmq.Context()
-        self._sockets: list[zmq.Socket[bytes]] = []
-        self.incarnation = new_incarnation()
-        self.run, self.monitor = run, monitor
-        self.control = self.connect(monitor)
-
-    def connect(self, endpoint: str) -> Client:
-        """A well-behaved client."""
-        socket_ = connect_dealer(self.context, endpoint, routing_id=self.incarnation.encode())
-        self._sockets.append(socket_)
-        return Client(ZmqTransport(socket_), self.run, self.incarnation)
-
-    def raw(self, endpoint: str) -> zmq.Socket[bytes]:
-        """A bare DEALER."""
-        socket_ = self.context.socket(zmq.DEALER)
-        self._sockets.append(socket_)
-        socket_.linger = 0
-        socket_.connect(endpoint)
-        return socket_
-
-    def peers(self) -> Peers:
-        """Who serves others."""
-        number = int(self.incarnation[:4], 16)
-        hello = Hello("compressor", number, "here", os.getpid(), {})
-        return self.ask(self.control, hello, Peers)
-
-    def status(self) -> dict[str, Any]:
-        """What the monitor tells whoever watches the run."""
-        return json.loads(self.ask(self.control, StatusRequest(), Status).json)
-
-    def endpoints(self) -> dict[str, str]:
-        """Service → address, once every role with a service is there."""
-        found: dict[str, str] = {}
-        for peer in self.peers().peers:
-            found |= peer.endpoints
-        return found
-
-    def ask(
-        self, client: Client, message: Message, answer: type[T], *, sequence: int | None = None
-    ) -> T:
-        """The first answer of a type; directives and the like are passed over."""
-        sent = wait_for(
-            lambda: client.send(message, sequence=sequence), f"{type(message).__name__} is sent"
-        )
-        assert sent
-
-        def look() -> T | None:
-            envelope = client.receive(0.1)
-            found = envelope.message if envelope is not None else None
-            assert not isinstance(found, MembershipReply | StopRole), found
-            return found if isinstance(found, answer) else None
-
-        return wait_for(look, f"{answer.__name__} answers {type(message).__name__}")
-
-    def close(self) -> None:
-        """Close every socket."""
-        for socket_ in self._sockets:
-            socket_.close(linger=0)
-        self.context.destroy(linger=0)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.system import System, Visitor
+from tests.support.system import System
+from tests.support.visitor import Visitor
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

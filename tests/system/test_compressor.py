@@ -21,7 +21,8 @@ from services.evaluator.saved_policy import load_policy
 from services.runtime.artifact_messages import artifact_of
 from tests.support.acting import Acting
 from tests.support.architectures import parts_of
-from tests.support.system import CARTPOLE, PONG, Run, System, Visitor
+from tests.support.system import CARTPOLE, PONG, Run, System
+from tests.support.visitor import Visitor
 
 _ROOM = {"max_restarts": 20, "backoff_first_s": 0.1, "backoff_max_s": 0.2}
 _CHAIN = {"chain": ["int8", "onnx"], "every_s": 0.05, "observations_every_s": 0.2}

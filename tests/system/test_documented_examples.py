@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from aclearn.types import ActionSpec
 from compress import ONNX, CompressorChain, Context, Policy, parse_chain
 from compress.export import export_onnx
 from tests.support.system import CARTPOLE, TOYS, System
+from tests.support.waiting import run_python
 
 _ROOT = Path(__file__).parents[2]
 #: A block whose first line is a comment with the name of a file.
@@ -45,14 +45,8 @@ def _write_files(page: str, folder: Path) -> list[str]:
 def _python(file: str, folder: Path) -> str:
     """What a program in `folder` prints."""
     path = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, file],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
-    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+    done = run_python(file, cwd=folder, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

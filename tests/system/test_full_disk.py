@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from aclearn.runs import load_newest
-from tests.support.system import CARTPOLE, Run, System, free_port, wait_for
+from tests.support.system import CARTPOLE, Run, System, free_port
+from tests.support.waiting import DEADLINE_S, wait_for
 
 #: With the state of Adam some 220 kB a checkpoint, several of which fit on the disk.
 _POLICY = {"hidden": [128, 128]}
@@ -189,7 +190,7 @@ def test_output_to_a_disk_that_has_room_again_goes_on(disk: Disk) -> None:
         writer.stdin.flush()
         told = writer.stderr.readline()
         disk.free()
-        _, more = writer.communicate("\n\n", timeout=60)
+        _, more = writer.communicate("\n\n", timeout=DEADLINE_S)
     assert _FULL in told and more == ""
     assert writer.returncode == 0
     assert "line 2 x" in path.read_text()  # after a piece of line 1

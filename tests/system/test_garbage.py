@@ -28,7 +28,9 @@ from aclearn.wire import (
     decode,
     encode,
 )
-from tests.support.system import CARTPOLE, Run, System, Visitor, free_port, patience, wait_for
+from tests.support.system import CARTPOLE, Run, System, free_port
+from tests.support.visitor import Visitor
+from tests.support.waiting import DEADLINE_S, wait_for
 
 Visit = Callable[..., Visitor]
 SERVICES = {"unrolls", "weights", "predictions", "control"}
@@ -94,7 +96,7 @@ def _answers_to_junk(visitor: Visitor, endpoint: str) -> list[str]:
     reasons = []
     for frames in _junk().values():
         dealer.send_multipart(frames)
-        assert dealer.poll(int(10_000 * patience()), zmq.POLLIN), frames[0][:50]
+        assert dealer.poll(int(1000 * DEADLINE_S), zmq.POLLIN), frames[0][:50]
         answer = decode(dealer.recv_multipart(copy=False)).message
         assert isinstance(answer, ErrorReply)
         reasons.append(answer.reason)
@@ -110,7 +112,7 @@ def _nothing_else_than_junk(endpoint: str) -> None:
     address: Any = (where.rpartition(":")[0], int(where.rpartition(":")[2])) if is_tcp else where
     for junk in (b"GET / HTTP/1.0\r\n\r\n", os.urandom(4096), b"\xff" + b"\0" * 8 + b"\x7f" * 100):
         with socket.socket(family, socket.SOCK_STREAM) as plain:
-            plain.settimeout(5.0 * patience())
+            plain.settimeout(DEADLINE_S)
             plain.connect(address)
             plain.sendall(junk)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 
-from tests.support.system import CARTPOLE, Run, System, free_port, wait_for
+from tests.support.system import CARTPOLE, Run, System, free_port
+from tests.support.waiting import wait_for
 
 
 def test_health_follows_an_actor_from_its_start_to_its_death(system: System) -> None:

@@ -11,7 +11,9 @@ import numpy as np
 
 from aclearn.runs import load_newest
 from aclearn.wire import ActReply, ActRequest
-from tests.support.system import CARTPOLE, Run, System, Visitor, check_line
+from tests.support.metrics_lines import check_line
+from tests.support.system import CARTPOLE, Run, System
+from tests.support.visitor import Visitor
 
 _ROOM = {"max_restarts": 20, "backoff_first_s": 0.1, "backoff_max_s": 0.2}
 

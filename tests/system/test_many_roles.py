@@ -7,7 +7,9 @@ import signal
 import zmq
 
 from aclearn.wire import Heartbeat, HeartbeatReply, Hello, Peers, connect_dealer, encode
-from tests.support.system import CARTPOLE, System, Visitor, free_port, wait_for
+from tests.support.system import CARTPOLE, System, free_port
+from tests.support.visitor import Visitor
+from tests.support.waiting import DEADLINE_S, wait_for
 
 
 def _drain(sockets: list[zmq.Socket[bytes]]) -> None:
@@ -34,7 +36,7 @@ def test_after_2000_hellos_over_few_connections_good_roles_are_still_answered(
                 frames = encode(
                     hello, run="r", incarnation=f"{connection}-{number}", sequence=number
                 )
-                assert socket.poll(30_000, zmq.POLLOUT)
+                assert socket.poll(1000 * DEADLINE_S, zmq.POLLOUT)
                 socket.send_multipart(frames)
                 _drain(sockets)
         heartbeat = Heartbeat()

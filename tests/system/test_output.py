@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.system import CARTPOLE, System, patience
+from tests.support.system import CARTPOLE, System
+from tests.support.waiting import DEADLINE_S
 
 
 def _shell(system: System, arguments: str, redirections: str) -> tuple[int, str]:
@@ -16,7 +17,7 @@ def _shell(system: System, arguments: str, redirections: str) -> tuple[int, str]
         ["bash", "-c", command, sys.executable],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=60 * patience(),
+        timeout=DEADLINE_S,
         cwd=system.folder,
         env=system.environment,
     )

@@ -31,7 +31,8 @@ from aclearn.wire import (
 )
 from services.runtime.policy_factory import architecture_of
 from services.runtime.role_context import RoleContext
-from tests.support.system import CARTPOLE, Run, System, patience, wait_for
+from tests.support.system import CARTPOLE, Run, System
+from tests.support.waiting import patience, wait_for
 
 _CLIENTS, _OUT = 16, 2
 #: Much longer than an actor waits before it asks again, and than the predictor keeps a request: by
@@ -144,10 +145,7 @@ class Surroundings:
             assert self.run.process.poll() is None, self.run.output
             return condition()
 
-        # a plain loop: `wait_for` sleeps between two looks
-        deadline = time.monotonic() + 60.0 * patience()
-        while not look():
-            assert time.monotonic() < deadline, f"{what}\n{self.run.output}"
+        wait_for(look, what, context=lambda: self.run.output, pause_s=0.0)
 
     def answered(self) -> int:
         return sum(len(client.answers) for client in self.clients)

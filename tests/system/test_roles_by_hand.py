@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 
 from aclearn.runs import load_newest
-from tests.support.system import CARTPOLE, Run, System, free_port, wait_for
+from tests.support.system import CARTPOLE, Run, System, free_port
+from tests.support.waiting import wait_for
 
 
 def _left_in_order(run: Run, number: signal.Signals, *, is_monitor: bool = False) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from aclearn.runs import load_newest
-from tests.support.system import CARTPOLE, Run, System, check_lines, wait_for
+from tests.support.metrics_lines import check_lines
+from tests.support.system import CARTPOLE, Run, System
+from tests.support.waiting import DEADLINE_S, wait_for
 
 
 def _learned_in_checkpoint(folder: Path) -> int:
@@ -85,7 +87,7 @@ def test_the_socket_files_go_when_the_parent_is_killed_in_the_first_second(syste
     run = system.train(system.config(CARTPOLE))
     run.wait_for(lambda: run.pids(), "a role is started")
     run.process.kill()
-    run.process.wait(timeout=60)
+    run.process.wait(timeout=DEADLINE_S)
     system.wait_until_nothing_lives(within_s=20.0)  # and no directory, as after every test
 
 
@@ -95,7 +97,7 @@ def test_roles_end_within_ten_seconds_when_the_parent_is_killed(system: System) 
     assert len(run.pids()) == 5
     learned = run.last()["learned_steps"]
     run.process.kill()
-    run.process.wait(timeout=60)
+    run.process.wait(timeout=DEADLINE_S)
     system.wait_until_nothing_lives(within_s=10.0)
     summary = run.check_account()
     assert _learned_in_checkpoint(run.folder) == summary["learned_steps"] >= learned

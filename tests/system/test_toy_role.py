@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import signal
 
-from tests.support.system import CARTPOLE, System, Visitor
+from tests.support.system import CARTPOLE, System
+from tests.support.visitor import Visitor
 
 
 def test_a_role_in_the_table_is_started_counted_restarted_and_stopped(system: System) -> None:

@@ -12,16 +12,9 @@ import yaml
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 
 from aclearn.runs import load_newest
-from tests.support.system import (
-    CARTPOLE,
-    NEVER_FALL,
-    PONG,
-    WITHIN_A_GENERATION,
-    Run,
-    System,
-    check_lines,
-    patience,
-)
+from tests.support.metrics_lines import NEVER_FALL, WITHIN_A_GENERATION, check_lines
+from tests.support.system import CARTPOLE, PONG, Run, System
+from tests.support.waiting import patience
 from tests.system.conftest import leaving_nothing
 
 

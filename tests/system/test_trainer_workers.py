@@ -24,7 +24,9 @@ from aclearn.wire import (
     StopRole,
 )
 from services.runtime.role_context import RoleContext
-from tests.support.system import CARTPOLE, Run, System, check_lines, patience
+from tests.support.metrics_lines import check_lines
+from tests.support.system import CARTPOLE, Run, System
+from tests.support.waiting import patience, wait_for
 
 #: The promise: within it the workers are as many as the monitor wants.
 _CHANGE_WITHIN_S = 1.0
@@ -80,11 +82,13 @@ class PlayedMonitor:
             )  # who said goodbye may be gone
 
     def until(self, condition, what: str) -> None:
-        """As `wait_for`, while the monitor does its work and without a sleep between two looks."""
-        deadline = time.monotonic() + 60.0 * patience()
-        while not condition():
+        """As `wait_for`, while the monitor does its work."""
+
+        def look() -> bool:
             self.step()
-            assert time.monotonic() < deadline, f"{what}\n{self._said()}"
+            return bool(condition())
+
+        wait_for(look, what, context=self._said, pause_s=0.0)
 
     def _said(self) -> str:
         return "\n".join(role.output for role in self.roles.values())

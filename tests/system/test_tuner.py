@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.support.system import CARTPOLE, Run, System, check_line
+from tests.support.metrics_lines import check_line
+from tests.support.system import CARTPOLE, Run, System
 
 _TINY = {"enabled": True, "every_s": 0.5, "settle_s": 0.2, "temperature": 1.0, "cooling": 1.0}
 _DECIDED = ("accepted", "rejected")

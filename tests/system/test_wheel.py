@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.support.waiting import DEADLINE_S
+
 _ROOT = Path(__file__).parents[2]
 _SOURCES = ("aclearn", "compress", "correctors", "services", "configs")
 
@@ -19,7 +21,7 @@ def _run(*command: str | Path, cwd: Path) -> str:
     """What a command prints; it sees nothing of the checkout."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, timeout=100,
+        command, cwd=cwd, capture_output=True, text=True, timeout=DEADLINE_S,
         env={**environment, "OMP_NUM_THREADS": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
     )  # fmt: skip
     assert done.returncode == 0, (command, done.stdout, done.stderr)

@@ -61,11 +61,11 @@ def test_a_failed_environment_is_made_again_and_its_step_is_marked(
 
 @pytest.mark.parametrize("fault", HANGS)
 def test_a_hanging_environment_is_interrupted_and_made_again(scripted, make_group, fault):
-    group = make_group(fault=fault, at=2, ends_after=4, step_timeout_s=0.1)
+    group = make_group(fault=fault, at=2, ends_after=4, step_timeout_s=0.5)
     group.reset()
     started_s = time.monotonic()
     assert_env_0_was_made_again_in(play(group, 2))
-    assert 0.1 <= time.monotonic() - started_s < 60.0
+    assert 0.5 <= time.monotonic() - started_s < DEADLINE_S
     assert group.faults == {"hung": 1}
 
 
@@ -75,7 +75,7 @@ def test_a_hanging_environment_is_interrupted_and_made_again(scripted, make_grou
 def test_a_failure_in_the_first_reset_is_a_fault_like_any_other(
     scripted, make_group, fault, reason
 ):
-    group = make_group(fault=fault, at=0, step_timeout_s=0.1)
+    group = make_group(fault=fault, at=0, step_timeout_s=0.5)
     first = group.reset()[OBSERVATION]
     assert first.tolist() == [[2, 0, 0], [1, 0, 0]]
     assert group.faults == {reason: 1}
@@ -234,8 +234,8 @@ def test_spaces_that_cannot_be_read_are_reported_and_the_environments_closed(
 
 
 def test_a_constructor_that_hangs_at_the_start_is_reported_too(scripted, make_group):
-    with pytest.raises(EnvironmentFailure, match=r"no answer within 0\.1 s"):
-        make_group(fault="wait for ever", at=-1, step_timeout_s=0.1)
+    with pytest.raises(EnvironmentFailure, match=r"no answer within 0\.5 s"):
+        make_group(fault="wait for ever", at=-1, step_timeout_s=0.5)
 
 
 def test_those_made_before_the_constructor_failed_are_closed(scripted, make_group, monkeypatch):
@@ -263,7 +263,7 @@ def type_of_scripted(scripted, make_group):
 def test_an_environment_that_cannot_be_closed_is_logged_and_left(
     scripted, make_group, caplog, fault
 ):
-    group = make_group(fault=fault, at=-2, faulty=2, step_timeout_s=0.1)
+    group = make_group(fault=fault, at=-2, faulty=2, step_timeout_s=0.5)
     with caplog.at_level(logging.WARNING):
         group.close()
     assert sum("environment_close_failed" in line for line in caplog.messages) == 2

@@ -11,7 +11,7 @@ import pytest
 from aclearn.errors import RoleFailure
 from aclearn.launch import EXIT_GIVE_UP, RoleCommand, Supervisor
 from tests.support.clock import Clock
-from tests.support.waiting import DEADLINE_S
+from tests.support.waiting import DEADLINE_S, patience
 
 if TYPE_CHECKING:
     from .conftest import Stage
@@ -222,8 +222,9 @@ def test_a_role_that_ignores_sigterm_is_killed_at_the_deadline_and_named(stage: 
     stage.wait_for_log("trainer-0", "ready")
     pid = _pid(supervisor, "trainer-0")
     begin = time.monotonic()
-    assert supervisor.stop(0.4) == ["trainer-0"]
-    assert 0.4 <= time.monotonic() - begin < 10.0
+    within_s = patience()  # in which the other one ends in order
+    assert supervisor.stop(within_s) == ["trainer-0"]
+    assert within_s <= time.monotonic() - begin < DEADLINE_S
     assert stage.gone(pid)
     assert psutil.Process().children(recursive=True) == []
 
@@ -234,7 +235,7 @@ def test_a_second_ctrl_c_ends_the_wait_of_stop(stage: Stage) -> None:
     stage.wait_for_log("trainer-0", "ready")
     begin = time.monotonic()
     assert supervisor.stop(600.0, forced=lambda: True) == ["trainer-0"]
-    assert time.monotonic() - begin < 60.0
+    assert time.monotonic() - begin < DEADLINE_S
 
 
 def test_stop_ends_the_children_of_roles_too(stage: Stage) -> None:

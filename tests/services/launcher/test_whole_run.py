@@ -13,7 +13,7 @@ from aclearn.types import OBSERVATION, Unroll
 from aclearn.wire import decode
 from services.roles import MONITOR, PREDICTOR, TRAINER
 from services.trainer.core import Trainer
-from tests.support.system import check_line, check_lines
+from tests.support.metrics_lines import check_line, check_lines
 from tests.support.whole_run import WholeRun
 
 _UPDATES = {"run": {"max_updates": 12}}
