@@ -1,14 +1,18 @@
 """Off-policy correction: pure functions on tensors, and the chain that the trainer applies.
 
 The behaviour policy μ that chose an action is older than the target policy π that learns from it,
-and may be compressed. V-trace corrects value targets and advantages, importance sampling the policy
-gradient.
+and may be compressed. V-trace corrects targets of V and advantages; Retrace, tree-backup, Q(λ) and
+importance sampling correct targets of Q; importance weights correct the policy gradient.
 """
 
 from __future__ import annotations
 
+from correctors.action_values import importance_sampling, q_lambda, retrace, tree_backup
 from correctors.chain import Correction, CorrectionInput, Corrector, CorrectorChain
+from correctors.epsilon import EpsilonCorrection
 from correctors.importance import ImportanceSampling, importance_weights
+from correctors.kl_filter import KLFilter
+from correctors.no_correction import NoCorrection
 from correctors.vtrace import VTrace, VTraceReturns, vtrace
 
 __all__ = [
@@ -16,9 +20,16 @@ __all__ = [
     "CorrectionInput",
     "Corrector",
     "CorrectorChain",
+    "EpsilonCorrection",
     "ImportanceSampling",
+    "KLFilter",
+    "NoCorrection",
     "VTrace",
     "VTraceReturns",
+    "importance_sampling",
     "importance_weights",
+    "q_lambda",
+    "retrace",
+    "tree_backup",
     "vtrace",
 ]

@@ -9,16 +9,19 @@ from torch import Tensor
 
 
 def check_time_major(
-    *, floats: dict[str, Tensor], bools: dict[str, Tensor] | None = None
-) -> torch.Size:
-    """The common shape [T, B] of time-major tensors.
+    *,
+    floats: dict[str, Tensor],
+    bools: dict[str, Tensor] | None = None,
+    actions: dict[str, Tensor] | None = None,
+    vectors: dict[str, Tensor] | None = None,
+) -> None:
+    """Raise `ValueError` unless all tensors are time-major, of one [T, B] and on one device.
 
     Args:
-        floats: argument name → tensor that must be float32; the first one sets shape and device.
-        bools: argument name → tensor that must be bool.
-
-    Raises:
-        ValueError: rank other than 2, T or B of 0, a wrong dtype, or different shapes or devices.
+        floats: argument name → float32 [T, B], T ≥ 1 and B ≥ 1; the first one is the reference.
+        bools: argument name → bool [T, B].
+        actions: argument name → int64 [T, B].
+        vectors: argument name → float32 [T, B, A], all of one A ≥ 1.
     """
     first, reference = next(iter(floats.items()))
     if not isinstance(reference, Tensor) or reference.ndim != 2 or 0 in reference.shape:
@@ -26,19 +29,27 @@ def check_time_major(
             f"{first}: expected a tensor of shape [T, B] with T >= 1 and B >= 1, "
             f"got {_describe(reference)}"
         )
-    for group, dtype in ((floats, torch.float32), (bools or {}, torch.bool)):
-        for name, tensor in group.items():
+    wide = next(iter((vectors or {}).values()), None)
+    length = wide.shape[2] if isinstance(wide, Tensor) and wide.ndim == 3 else 0
+    for group, dtype, more in (
+        (floats, torch.float32, ()),
+        (bools, torch.bool, ()),
+        (actions, torch.int64, ()),
+        (vectors, torch.float32, (length,)),
+    ):
+        for name, tensor in (group or {}).items():
             if (
                 not isinstance(tensor, Tensor)
                 or tensor.dtype != dtype
-                or tensor.shape != reference.shape
+                or tensor.shape != (*reference.shape, *more)
                 or tensor.device != reference.device
+                or 0 in more
             ):
+                shape = (*reference.shape, *(size or "A" for size in more))
                 raise ValueError(
-                    f"{name}: expected {_name(dtype)} of shape {tuple(reference.shape)} on "
+                    f"{name}: expected {_name(dtype)} of shape ({', '.join(map(str, shape))}) on "
                     f"{reference.device} (as {first}), got {_describe(tensor)}"
                 )
-    return reference.shape
 
 
 def check_bar(name: str, bar: float | None) -> None:
@@ -46,6 +57,12 @@ def check_bar(name: str, bar: float | None) -> None:
     # `is None`, never truthiness: a bar of 0 is an error and must not mean "no clipping".
     if bar is not None and not bar > 0:
         raise ValueError(f"{name}: expected a positive number, or None for no clipping, got {bar}")
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raise `ValueError` unless `value` is above 0."""
+    if not value > 0:
+        raise ValueError(f"{name}: expected a positive number, got {value}")
 
 
 def check_fraction(name: str, value: float) -> None:

@@ -10,15 +10,7 @@ import torch
 from torch import Tensor
 
 from correctors._checks import check_time_major
-
-
-def bootstrapped(rewards: Tensor, discounts: Tensor, next_values: Tensor) -> Tensor:
-    """The one-step return r + γ V(x'), which does not read `next_values` where `discounts` is 0.
-
-    A terminated step has no next observation, so its next value may be NaN or infinite; a bare
-    product would keep that.
-    """
-    return rewards + discounts * next_values.masked_fill(discounts == 0.0, 0.0)
+from correctors._recursion import bootstrapped
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,15 +18,22 @@ class CorrectionInput:
     """One batch of unrolls; tensors are time-major [T, B], on one device.
 
     Attributes:
-        values: V(x_t) of the observation that step t acted on, float32.
-        next_values: V of the observation that step t really reached, float32; not read where
-            `discounts` is 0.
+        values: V(x_t) of the observation that step t acted on, float32; Σ_a π(a|x_t) Q(x_t, a)
+            where the critic is Q.
+        next_values: the same of the observation that step t really reached, float32; not read
+            where `discounts` is 0.
         rewards: float32.
         discounts: γ · (1 − terminated), float32.
         done: terminated or truncated, bool.
         log_rhos: log π(a|x) − log μ(a|x) of the actions taken, float32; None where no corrector of
-            the chain needs it.
-        behaviour_parameters: [T, B, P] float32 of μ's distribution; None where unrolls lack them.
+            the chain needs it, as for all that follow.
+        log_pi: log π(a|x) of the actions taken, float32.
+        kl: KL(π‖μ) at each observation, float32, in nats.
+        behaviour_parameters: [T, B, P] float32 of μ's distribution.
+        actions: taken, int64.
+        q_next: [T, B, A] float32, Q(x', ·) of the observation that step t really reached; not read
+            where `discounts` is 0.
+        next_target_probs: [T, B, A] float32, π(·|x') there; likewise.
 
     Raises:
         ValueError: a wrong rank, shape, dtype or device.
@@ -46,21 +45,28 @@ class CorrectionInput:
     discounts: Tensor
     done: Tensor
     log_rhos: Tensor | None = None
+    log_pi: Tensor | None = None
+    kl: Tensor | None = None
     behaviour_parameters: Tensor | None = None
+    actions: Tensor | None = None
+    q_next: Tensor | None = None
+    next_target_probs: Tensor | None = None
 
     def __post_init__(self) -> None:
-        floats = {name: value for name, value in vars(self).items() if name != "done"}
-        for name in ("log_rhos", "behaviour_parameters"):
-            if floats[name] is None:
-                del floats[name]
-        if (parameters := self.behaviour_parameters) is not None:
-            if parameters.ndim != 3 or not parameters.shape[2]:
-                raise ValueError(
-                    "behaviour_parameters: expected a tensor of shape [T, B, P] with P >= 1, got "
-                    f"shape {tuple(parameters.shape)}"
-                )
-            floats["behaviour_parameters"] = parameters[..., 0]
-        check_time_major(floats=floats, bools={"done": self.done})
+        given = {
+            name: tensor
+            for name, tensor in vars(self).items()
+            if tensor is not None or name not in _OPTIONAL
+        }
+
+        def taken(*names: str) -> dict[str, Tensor]:
+            return {name: given.pop(name) for name in names if name in given}
+
+        parameters = taken("behaviour_parameters")
+        bools, actions = taken("done"), taken("actions")
+        vectors = taken("q_next", "next_target_probs")
+        check_time_major(floats=given, bools=bools, actions=actions, vectors=vectors)
+        check_time_major(floats=given, vectors=parameters)
 
     def required(self, name: str) -> Tensor:
         """The input `name`; raises `ValueError` if it is None."""
@@ -71,6 +77,7 @@ class CorrectionInput:
 
 
 _INPUT_NAMES = frozenset(field.name for field in fields(CorrectionInput))
+_OPTIONAL = frozenset(field.name for field in fields(CorrectionInput) if field.default is None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +89,8 @@ class Correction:
     Attributes:
         targets: regression targets of the values.
         advantages: of the actions taken, not weighted.
-        weights: importance weights of the policy gradient; 1 where no corrector sets them.
+        weights: of the policy gradient, a product of those of all correctors; 1 without any.
+        kept: bool [T, B], the steps to learn; None: all.
         advantage_scale: factor by which the trainer normalises advantages.
         metrics: [T, B] by name; the trainer reports the means over the valid steps.
     """
@@ -90,6 +98,7 @@ class Correction:
     targets: Tensor
     advantages: Tensor
     weights: Tensor
+    kept: Tensor | None = None
     advantage_scale: float = 1.0
     metrics: Mapping[str, Tensor] = field(default_factory=dict)
 
@@ -104,6 +113,7 @@ class Correction:
             self.targets[:, columns],
             self.advantages[:, columns],
             self.weights[:, columns],
+            None if self.kept is None else self.kept[:, columns],
             self.advantage_scale,
             {name: values[:, columns] for name, values in self.metrics.items()},
         )
@@ -167,5 +177,6 @@ class CorrectorChain:
         for corrector in self.correctors:
             correction = corrector.correct(batch, correction)
         made = {name: getattr(correction, name) for name in ("targets", "advantages", "weights")}
-        check_time_major(floats={"values": batch.values, **made})
+        kept = {} if correction.kept is None else {"kept": correction.kept}
+        check_time_major(floats={"values": batch.values, **made}, bools=kept)
         return correction

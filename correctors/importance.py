@@ -25,9 +25,12 @@ def importance_ratios(log_rhos: Tensor) -> Tensor:
     return log_rhos.clamp(max=MAX_LOG_RHO).exp()
 
 
-def clip_ratios(rhos: Tensor, bar: float | None) -> Tensor:
-    """min(`bar`, ρ), or the ratios themselves where `bar` is None."""
-    return rhos if bar is None else rhos.clamp(max=bar)
+def clip_ratios(rhos: Tensor, bar: float | None, alpha: float = 1.0) -> Tensor:
+    """α · min(`bar`, ρ) + (1 − α) · ρ; the ratios themselves where `bar` is None."""
+    if bar is None:
+        return rhos
+    clipped = rhos.clamp(max=bar)
+    return clipped if alpha == 1.0 else torch.lerp(rhos, clipped, alpha)
 
 
 def importance_weights(log_rhos: Tensor, *, rho_bar: float | None = 1.0) -> Tensor:
@@ -51,7 +54,7 @@ def importance_weights(log_rhos: Tensor, *, rho_bar: float | None = 1.0) -> Tens
 
 @dataclass(frozen=True)
 class ImportanceSampling:
-    """The corrector of the policy gradient: sets the weights to min(`rho_bar`, π/μ).
+    """The corrector of the policy gradient: multiplies the weights by min(`rho_bar`, π/μ).
 
     `rho_bar` is the upper bound of a weight; None for no clipping.
     """
@@ -64,6 +67,6 @@ class ImportanceSampling:
         check_bar("rho_bar", self.rho_bar)
 
     def correct(self, batch: CorrectionInput, correction: Correction) -> Correction:
-        """`correction` with its weights replaced."""
+        """`correction` with other weights."""
         weights = importance_weights(batch.required("log_rhos"), rho_bar=self.rho_bar)
-        return replace(correction, weights=weights)
+        return replace(correction, weights=correction.weights * weights)

@@ -150,8 +150,14 @@ def test_a_corrector_that_needs_what_no_batch_has_is_refused_when_added() -> Non
         ({"done": torch.zeros(4, 3)}, r"done: expected bool .*got float32"),
         ({"log_rhos": torch.zeros(3, 4)}, r"log_rhos: .*got float32 of shape \(3, 4\)"),
         ({"values": None}, "values: expected a tensor"),
-        ({"behaviour_parameters": torch.zeros(4, 3)}, r"_parameters: .*\[T, B, P\].*\(4, 3\)"),
-        ({"behaviour_parameters": torch.zeros(3, 4, 2)}, r"_parameters: .*of shape \(3, 4\)"),
+        (
+            {"behaviour_parameters": torch.zeros(4, 3)},
+            r"_parameters: .*\(4, 3, A\).*\(4, 3\)",
+        ),
+        (
+            {"behaviour_parameters": torch.zeros(3, 4, 2)},
+            r"_parameters: .*\(4, 3, 2\).*\(3, 4",
+        ),
     ],
 )
 def test_a_malformed_batch_is_refused_by_name(random_trace, change, message) -> None:

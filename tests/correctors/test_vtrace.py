@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,15 +13,24 @@ from hypothesis import strategies as st
 
 from correctors import vtrace
 
-GOLDEN = Path(__file__).parent / "golden" / "vtrace.npz"
-
 
 def tensor(rows, dtype=torch.float32):
     return torch.tensor(np.asarray(rows).tolist(), dtype=dtype)
 
 
 def oracle(
-    *, values, next_values, rewards, discounts, done, log_rhos, rho_bar, c_bar, pg_rho_bar, lambda_
+    *,
+    values,
+    next_values,
+    rewards,
+    discounts,
+    done,
+    log_rhos,
+    rho_bar,
+    c_bar,
+    pg_rho_bar,
+    lambda_,
+    alpha=1.0,
 ):
     """The definition, term by term in float64: for each s a sum over the t of its own episode."""
     v, v_next, r, gamma, log_rho = (
@@ -31,7 +39,8 @@ def oracle(
     done = np.asarray(done)
     rho = np.exp(log_rho)
     rho_v, c, rho_pg = (
-        rho if bar is None else np.minimum(bar, rho) for bar in (rho_bar, c_bar, pg_rho_bar)
+        rho if bar is None else leak * np.minimum(bar, rho) + (1 - leak) * rho
+        for bar, leak in ((rho_bar, alpha), (c_bar, alpha), (pg_rho_bar, 1.0))
     )
     time, batch = v.shape
     targets, advantages = v.copy(), np.zeros_like(v)
@@ -71,9 +80,10 @@ bars = st.sampled_from([None, 0.5, 1.0, 2.2, 3.7])
     c_bar=bars,
     pg_rho_bar=bars,
     lambda_=st.sampled_from([0.0, 0.4, 0.9, 1.0]),
+    alpha=st.sampled_from([0.0, 0.3, 1.0]),
 )
 def test_vtrace_is_the_double_sum_of_the_paper_whatever_ends_where(
-    time, batch, seed, rho_bar, c_bar, pg_rho_bar, lambda_
+    time, batch, seed, rho_bar, c_bar, pg_rho_bar, lambda_, alpha
 ):
     rng = np.random.default_rng(seed)
     terminated = rng.random((time, batch)) < rng.choice([0.0, 0.2])
@@ -87,7 +97,7 @@ def test_vtrace_is_the_double_sum_of_the_paper_whatever_ends_where(
         "log_rhos": tensor(rng.uniform(-2.5, 2.5, size=(time, batch))),
     }
     assert_equals_oracle(
-        trace, rho_bar=rho_bar, c_bar=c_bar, pg_rho_bar=pg_rho_bar, lambda_=lambda_
+        trace, rho_bar=rho_bar, c_bar=c_bar, pg_rho_bar=pg_rho_bar, lambda_=lambda_, alpha=alpha
     )
 
 
@@ -103,29 +113,18 @@ def log_probs(logits, actions):
     return np.take_along_axis(normalised, np.asarray(actions)[..., None], -1)[..., 0]
 
 
-def test_vtrace_gives_the_numbers_that_rlax_computed() -> None:
-    with np.load(GOLDEN) as golden:
-        g = dict(golden)
-    next_values = np.concatenate([g["values"][1:], g["bootstrap_value"][None]])
-    log_rhos = log_probs(g["target_logits"], g["actions"]) - log_probs(
-        g["behaviour_logits"], g["actions"]
-    )
+def test_vtrace_gives_the_numbers_that_rlax_computed(golden) -> None:
+    names = ("values", "next_values", "rewards", "discounts", "log_rhos")
+    options = ("rho_bar", "c_bar", "pg_rho_bar", "lambda_")
 
     targets, advantages = vtrace(
-        values=tensor(g["values"]),
-        next_values=tensor(next_values),
-        rewards=tensor(g["rewards"]),
-        discounts=tensor(g["discounts"]),
-        done=tensor(g["discounts"] == 0, torch.bool),
-        log_rhos=tensor(log_rhos),
-        rho_bar=float(g["rho_bar"]),
-        c_bar=float(g["c_bar"]),
-        pg_rho_bar=float(g["pg_rho_bar"]),
-        lambda_=float(g["lambda_"]),
+        **{name: tensor(golden[name]) for name in names},
+        done=tensor(golden["done"], torch.bool),
+        **{name: float(golden[name]) for name in options},
     )
 
-    np.testing.assert_allclose(targets.numpy(), g["vtrace_vs"], rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(advantages.numpy(), g["vtrace_pg_advantages"], rtol=1e-5, atol=1e-5)
+    for result, name in ((targets, "vtrace_vs"), (advantages, "vtrace_pg_advantages")):
+        np.testing.assert_allclose(result.numpy(), golden[name], rtol=1e-5, atol=1e-5)
 
 
 # Two sequences of four steps from rlax's own test (sequences are rows here, columns in vtrace).

@@ -111,6 +111,17 @@ def test_bars_of_none_are_bars_of_infinity(random_trace) -> None:
     assert not torch.allclose(unclipped.targets, vtrace(**trace).targets)
 
 
+def test_without_a_leak_it_is_vtrace_and_with_a_full_one_importance_sampling(random_trace) -> None:
+    trace = random_trace(6, 4)
+
+    assert_same(vtrace(**trace, alpha=1.0, c_bar=0.7), vtrace(**trace, c_bar=0.7))
+    leaked = vtrace(**trace, alpha=0.0, c_bar=0.7)
+    unclipped = vtrace(**trace, rho_bar=None, c_bar=None)
+    for result, wanted in zip(leaked, unclipped, strict=True):
+        np.testing.assert_allclose(result.numpy(), wanted.numpy(), rtol=1e-6)
+    assert not torch.allclose(leaked.targets, vtrace(**trace).targets)
+
+
 PI, MU, REWARD, GAMMA = (0.8, 0.2), (0.3, 0.7), (1.0, -1.0), 0.9
 
 
@@ -248,6 +259,7 @@ def test_a_cuda_device_gives_what_the_cpu_gives(random_trace) -> None:
         ({"pg_rho_bar": NAN}, r"pg_rho_bar: .*got nan"),
         ({"lambda_": 1.1}, r"lambda_: expected a number from 0 to 1, got 1.1"),
         ({"lambda_": NAN}, r"lambda_: .*got nan"),
+        ({"alpha": -0.1}, r"alpha: expected a number from 0 to 1, got -0.1"),
     ],
 )
 def test_wrong_arguments_are_refused_by_name_with_expected_and_got(

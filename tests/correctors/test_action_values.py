@@ -1,0 +1,283 @@
+"""The returns of actions: golden values, their definition as a double sum, and fixed points."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from correctors import importance_sampling, q_lambda, retrace, tree_backup
+
+NAN = float("nan")
+#: By name: the function, and its factor of the trace by ρ and π of the next action.
+FUNCTIONS = {
+    "retrace": (retrace, lambda rho, pi: np.minimum(1.0, rho)),
+    "tree_backup": (tree_backup, lambda rho, pi: pi),
+    "q_lambda": (q_lambda, lambda rho, pi: np.ones_like(rho)),
+    "is": (importance_sampling, lambda rho, pi: rho),
+}
+each_function = pytest.mark.parametrize("name", FUNCTIONS)
+
+
+def targets_of(name, steps, lambda_):
+    given = dict(steps)
+    if name in ("tree_backup", "q_lambda"):
+        del given["next_log_rhos"]
+    return FUNCTIONS[name][0](**given, lambda_=lambda_)
+
+
+def taken(values, actions):
+    return np.take_along_axis(np.asarray(values), np.asarray(actions)[..., None], -1)[..., 0]
+
+
+def oracle(name, steps, lambda_):
+    """Munos et al. 2016, eq. 4, term by term in float64: for each s a sum over its own episode."""
+    s = {key: np.asarray(value, dtype=np.float64) for key, value in steps.items()}
+    actions, done = np.asarray(steps["next_actions"]), np.asarray(steps["done"])
+    trace = FUNCTIONS[name][1](np.exp(s["next_log_rhos"]), taken(s["next_target_probs"], actions))
+    q, gamma = taken(s["q_next"], actions), s["discounts"]
+    expected = (s["next_target_probs"] * s["q_next"]).sum(-1)
+    one_step = s["rewards"] + gamma * expected
+    targets = one_step.copy()
+    time, batch = one_step.shape
+    for b, start in itertools.product(range(batch), range(time)):
+        for t in range(start + 1, time):
+            if done[t - 1, b]:
+                break
+            product = math.prod(gamma[i, b] * lambda_ * trace[i, b] for i in range(start, t))
+            targets[start, b] += product * (one_step[t, b] - q[t - 1, b])
+    return targets
+
+
+def assert_same(result, expected) -> None:
+    np.testing.assert_array_equal(result.numpy(), expected.numpy())
+
+
+@each_function
+def test_the_numbers_that_rlax_computed(golden, name) -> None:
+    steps = {
+        key: torch.from_numpy(golden[key]).float()
+        for key in ("q_next", "next_target_probs", "rewards", "discounts", "next_log_rhos")
+    }
+    steps["next_actions"] = torch.from_numpy(golden["next_actions"])
+    steps["done"] = torch.from_numpy(golden["done"])
+
+    targets = targets_of(name, steps, float(golden["lambda_"]))
+
+    np.testing.assert_allclose(targets, golden[f"{name}_targets"], rtol=1e-5, atol=1e-5)
+
+
+@each_function
+@settings(max_examples=25, deadline=None)
+@given(
+    time=st.integers(1, 12),
+    batch=st.integers(1, 5),
+    actions=st.integers(1, 4),
+    seed=st.integers(0, 2**16),
+    lambda_=st.sampled_from([0.0, 0.4, 0.9, 1.0]),
+)
+def test_the_double_sum_of_the_paper_whatever_ends_where(
+    random_steps, name, time, batch, actions, seed, lambda_
+) -> None:
+    steps = random_steps(time, batch, actions=actions, seed=seed)
+
+    targets = targets_of(name, steps, lambda_)
+
+    expected = oracle(name, steps, lambda_)
+    scale = max(1.0, float(np.abs(expected).max()))
+    assert targets.dtype == torch.float32
+    np.testing.assert_allclose(targets, expected, rtol=1e-5, atol=1e-5 * scale)
+
+
+def test_a_ratio_of_two_carries_two_errors_back_and_clipped_one() -> None:
+    """G_1 = 3; G_0 = 1 + 0.5 · (V + c · (3 − 4)) with V = 0.25 · 4 + 0.75 · 8 = 7."""
+    steps = {
+        "q_next": torch.tensor([[[4.0, 8.0]], [[NAN, NAN]]]),
+        "next_actions": torch.tensor([[0], [-7]]),
+        "next_target_probs": torch.tensor([[[0.25, 0.75]], [[NAN, NAN]]]),
+        "rewards": torch.tensor([[1.0], [3.0]]),
+        "discounts": torch.tensor([[0.5], [0.0]]),
+        "done": torch.tensor([[False], [True]]),
+        "next_log_rhos": torch.tensor([[math.log(2.0)], [NAN]]),
+    }
+    factors = {"retrace": 1.0, "tree_backup": 0.25, "q_lambda": 1.0, "is": 2.0}
+    for name, factor in factors.items():
+        targets = targets_of(name, steps, 0.8)
+        expected = [[4.5 - 0.5 * 0.8 * factor], [3.0]]
+        np.testing.assert_allclose(targets, expected, rtol=1e-6, err_msg=name)
+
+
+@each_function
+def test_entries_that_must_not_be_read_may_hold_anything(random_steps, name) -> None:
+    steps = random_steps(9, 4)
+    assert (steps["discounts"] == 0).any()
+    assert (steps["done"] & (steps["discounts"] > 0)).any()
+    other = {key: tensor.clone() for key, tensor in steps.items()}
+    for key in ("q_next", "next_target_probs"):
+        other[key][steps["discounts"] == 0] = NAN
+    unread = steps["done"].clone()
+    unread[-1] = True
+    other["next_log_rhos"][unread] = NAN
+    other["next_actions"][unread] = -(2**40)
+
+    assert_same(targets_of(name, other, 0.9), targets_of(name, steps, 0.9))
+
+
+@each_function
+@pytest.mark.parametrize("discount_of_the_end", [0.0, 0.95], ids=["terminated", "truncated"])
+def test_the_reset_step_behind_a_done_one_is_read_by_no_other(
+    random_steps, name, discount_of_the_end
+) -> None:
+    steps = random_steps(9, 3)
+    steps["done"][3] = True
+    steps["discounts"][3] = discount_of_the_end
+    masked = {key: tensor.clone() for key, tensor in steps.items()}
+    for key in ("q_next", "next_target_probs", "rewards", "discounts", "next_log_rhos"):
+        masked[key][4] = NAN
+    others = torch.tensor([0, 1, 2, 3, 5, 6, 7, 8])
+
+    result = targets_of(name, masked, 0.9)
+
+    assert_same(result[others], targets_of(name, steps, 0.9)[others])
+    assert result[4].isnan().all()
+
+
+@each_function
+@pytest.mark.parametrize("discount_of_the_end", [0.0, 0.95], ids=["terminated", "truncated"])
+def test_two_episodes_in_one_trace_are_each_as_if_alone(
+    random_steps, name, discount_of_the_end
+) -> None:
+    steps = random_steps(11, 3)
+    steps["done"][4] = True
+    steps["discounts"][4] = discount_of_the_end
+    parts = [
+        targets_of(name, {key: tensor[rows] for key, tensor in steps.items()}, 0.9)
+        for rows in (slice(0, 5), slice(5, 11))
+    ]
+    assert_same(targets_of(name, steps, 0.9), torch.cat(parts))
+
+
+@each_function
+def test_environments_do_not_see_each_other(random_steps, name) -> None:
+    steps = random_steps(6, 5)
+    order = torch.tensor([3, 0, 4, 1, 2])
+    permuted = {key: tensor[:, order] for key, tensor in steps.items()}
+    assert_same(targets_of(name, permuted, 0.9), targets_of(name, steps, 0.9)[:, order])
+
+
+def test_without_a_trace_all_are_the_expected_one_step_return(random_steps) -> None:
+    steps = random_steps(7, 4)
+    expected = (steps["next_target_probs"] * steps["q_next"]).sum(2)
+    one_step = steps["rewards"] + steps["discounts"] * expected
+    for name in FUNCTIONS:
+        np.testing.assert_allclose(targets_of(name, steps, 0.0), one_step, rtol=1e-5, atol=1e-6)
+
+
+def test_on_policy_all_but_tree_backup_have_the_same_trace(random_steps) -> None:
+    steps = random_steps(7, 4, log_rho_scale=0.0)
+    same = targets_of("q_lambda", steps, 0.9)
+    assert_same(targets_of("retrace", steps, 0.9), same)
+    assert_same(targets_of("is", steps, 0.9), same)
+    assert not torch.allclose(targets_of("tree_backup", steps, 0.9), same)
+
+
+def test_above_the_clip_importance_sampling_differs_and_below_it_does_not(random_steps) -> None:
+    steps = random_steps(7, 4)
+    below = steps | {"next_log_rhos": -steps["next_log_rhos"].abs()}
+    above = steps | {"next_log_rhos": steps["next_log_rhos"].abs()}
+    assert_same(targets_of("retrace", below, 0.9), targets_of("is", below, 0.9))
+    assert_same(targets_of("retrace", above, 0.9), targets_of("q_lambda", above, 0.9))
+    assert not torch.allclose(targets_of("is", above, 0.9), targets_of("q_lambda", above, 0.9))
+
+
+PI, MU, REWARD, GAMMA = np.array([0.8, 0.2]), np.array([0.3, 0.7]), np.array([1.0, -1.0]), 0.9
+
+
+@pytest.mark.parametrize(
+    ("name", "lambda_"),
+    [("retrace", 1.0), ("tree_backup", 1.0), ("is", 1.0), ("q_lambda", 0.1)],
+)
+def test_values_settle_at_those_of_the_target_policy(name, lambda_) -> None:
+    """One state, two actions; V^π = (0.8 − 0.2) / 0.1 = 6, so Q^π = R + 0.9 · 6. All sequences of
+    three actions, weighted by their probability under μ, give the expected target exactly."""
+    sequences = np.array(list(itertools.product((0, 1), repeat=3))).T  # [T=3, B=8]
+    first = sequences[0]
+    others = MU[sequences[1:]].prod(axis=0)  # given the first action
+    follow = np.concatenate([sequences[1:], np.zeros_like(first)[None]])
+    steps = {
+        "next_actions": torch.from_numpy(follow),
+        "next_target_probs": torch.tensor(PI, dtype=torch.float32).expand(3, 8, 2),
+        "rewards": torch.tensor(REWARD[sequences], dtype=torch.float32),
+        "discounts": torch.full((3, 8), GAMMA),
+        "done": torch.zeros(3, 8, dtype=torch.bool),
+        "next_log_rhos": torch.tensor(np.log(PI / MU)[follow], dtype=torch.float32),
+    }
+    estimate = np.zeros(2)
+
+    for _ in range(200):  # the slowest case shrinks the error by 0.9 each time
+        q_next = torch.tensor(estimate, dtype=torch.float32).expand(3, 8, 2)
+        targets = targets_of(name, steps | {"q_next": q_next}, lambda_)[0].double().numpy()
+        estimate = np.array([(targets * others)[first == action].sum() for action in (0, 1)])
+
+    np.testing.assert_allclose(estimate, [6.4, 4.4], atol=1e-4)
+
+
+def test_nothing_carries_gradient_and_inputs_stay_as_they_were(random_steps) -> None:
+    steps = random_steps(6, 4)
+    for key in ("q_next", "next_target_probs", "next_log_rhos"):
+        steps[key] = steps[key].clone().requires_grad_()
+    before = {key: tensor.detach().clone() for key, tensor in steps.items()}
+    for name in FUNCTIONS:
+        assert not targets_of(name, steps, 0.9).requires_grad
+    for key, tensor in steps.items():
+        assert_same(tensor.detach(), before[key])
+
+
+def test_one_step_alone_reads_no_action(random_steps) -> None:
+    steps = random_steps(1, 3)
+    steps["next_actions"].fill_(99)
+    steps["next_log_rhos"].fill_(NAN)
+    expected = oracle("retrace", random_steps(1, 3), 0.9)
+    for name in FUNCTIONS:
+        np.testing.assert_allclose(targets_of(name, steps, 0.9), expected, rtol=1e-6)
+
+
+@each_function
+def test_one_overflowing_ratio_stays_finite(random_steps, name) -> None:
+    steps = random_steps(3, 2)
+    steps["done"].fill_(False)
+    steps["next_log_rhos"] = torch.tensor([[1e4, -math.inf], [math.inf, 1e30], [0.0, 0.0]])
+    assert targets_of(name, steps, 1.0).isfinite().all()
+
+
+@each_function
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rewards": torch.zeros(0, 3)}, r"rewards: .*T >= 1 .*got float32 of shape \(0, 3\)"),
+        ({"discounts": torch.zeros(3, 4)}, r"discounts: expected float32 of shape \(4, 3\)"),
+        ({"q_next": torch.zeros(4, 3)}, r"q_next: .*shape \(4, 3, A\).*got .*\(4, 3\)"),
+        ({"q_next": torch.zeros(4, 3, 0)}, r"q_next: .*shape \(4, 3, A\).*got .*\(4, 3, 0\)"),
+        ({"q_next": torch.zeros(3, 4, 4)}, r"q_next: .*shape \(4, 3, 4\).*got .*\(3, 4, 4\)"),
+        ({"next_target_probs": torch.zeros(4, 3, 5)}, r"next_target_probs: .*shape \(4, 3, 4\)"),
+        ({"next_actions": torch.zeros(4, 3)}, r"next_actions: expected int64 .*got float32"),
+        ({"done": torch.zeros(4, 3)}, r"done: expected bool .*got float32"),
+    ],
+)
+def test_wrong_arguments_are_refused_by_name(random_steps, name, change, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        targets_of(name, random_steps(4, 3) | change, 0.9)
+    with pytest.raises(ValueError, match=r"lambda_: expected a number from 0 to 1, got -0.1"):
+        targets_of(name, random_steps(4, 3), -0.1)
+
+
+@pytest.mark.parametrize("function", [retrace, importance_sampling])
+def test_ratios_of_another_shape_are_refused(random_steps, function) -> None:
+    steps = random_steps(4, 3) | {"next_log_rhos": torch.zeros(3, 4)}
+    with pytest.raises(ValueError, match=r"next_log_rhos: .*\(4, 3\).*got float32 of shape \(3, 4"):
+        function(**steps, lambda_=0.9)

@@ -1,0 +1,129 @@
+"""The links beside V-trace: no correction, GA3C's epsilon, and the KL filter."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from correctors import (
+    CorrectionInput,
+    CorrectorChain,
+    EpsilonCorrection,
+    ImportanceSampling,
+    KLFilter,
+    NoCorrection,
+    VTrace,
+    vtrace,
+)
+
+NAN = float("nan")
+
+
+def corrected(links, trace):
+    chain = CorrectorChain()
+    for link in links:
+        chain = chain.add(link)
+    return chain.correct(CorrectionInput(**trace))
+
+
+def assert_equal(result, expected) -> None:
+    np.testing.assert_array_equal(result.numpy(), expected.numpy())
+
+
+@pytest.mark.parametrize("lambda_", [1.0, 0.6])
+def test_no_correction_is_vtrace_on_policy_whatever_the_ratios(random_trace, lambda_) -> None:
+    trace = random_trace(9, 4)
+    on_policy = trace | {"log_rhos": torch.zeros(9, 4)}
+    del trace["log_rhos"]
+
+    correction = corrected([NoCorrection(lambda_)], trace)
+
+    expected = vtrace(**on_policy, lambda_=lambda_)
+    assert_equal(correction.targets, expected.targets)
+    assert_equal(correction.advantages, expected.advantages)
+    assert_equal(correction.weights, torch.ones(9, 4))
+
+
+def test_values_settle_at_those_of_the_behaviour_policy_without_correction() -> None:
+    """One state, two actions with rewards 1 and −1: V^μ = (0.3 − 0.7) / 0.1 = −4."""
+    sequences = np.array(list(itertools.product((0, 1), repeat=3))).T  # [T=3, B=8]
+    probability = torch.tensor([0.3, 0.7])[torch.from_numpy(sequences)].prod(dim=0)
+    estimate = torch.zeros(())
+    for _ in range(100):
+        values = estimate.expand(3, 8)
+        correction = corrected(
+            [NoCorrection()],
+            {
+                "values": values,
+                "next_values": values,
+                "rewards": torch.tensor([1.0, -1.0])[torch.from_numpy(sequences)],
+                "discounts": torch.full((3, 8), 0.9),
+                "done": torch.zeros(3, 8, dtype=torch.bool),
+            },
+        )
+        estimate = (probability * correction.targets[0]).sum()
+    assert estimate.item() == pytest.approx(-4.0, abs=1e-4)
+
+
+def test_epsilon_gives_the_gradient_of_log_pi_plus_epsilon(random_trace) -> None:
+    logits = torch.tensor([[[2.0, -3.0]], [[-1.0, -9.0]]], requires_grad=True)
+    log_pi = logits.log_softmax(2)[:, :, 1]
+    (wanted,) = torch.autograd.grad((log_pi.exp() + 0.02).log().sum(), logits, retain_graph=True)
+
+    trace = random_trace(2, 1) | {"log_pi": log_pi}
+    weights = corrected([EpsilonCorrection(0.02)], trace).weights
+
+    assert not weights.requires_grad
+    (gradient,) = torch.autograd.grad((weights * log_pi).sum(), logits)
+    np.testing.assert_allclose(gradient, wanted, rtol=1e-5)
+
+
+def test_epsilon_removes_an_action_that_pi_excludes(random_trace) -> None:
+    trace = random_trace(1, 3) | {"log_pi": torch.tensor([[-math.inf, math.log(1e-6), 0.0]])}
+    weights = corrected([EpsilonCorrection()], trace).weights
+    np.testing.assert_allclose(weights, [[0.0, 0.5, 1.0]], rtol=1e-5, atol=1e-6)
+
+
+def test_weights_of_several_links_multiply_in_any_order(random_trace) -> None:
+    trace = random_trace(3, 2) | {"log_pi": torch.full((3, 2), math.log(0.5))}
+    sampling, epsilon = ImportanceSampling(), EpsilonCorrection(0.5)
+
+    one = corrected([sampling, epsilon], trace).weights
+    other = corrected([epsilon, sampling], trace).weights
+
+    assert_equal(one, other)
+    assert_equal(one, 0.5 * corrected([sampling], trace).weights)
+
+
+def test_the_filter_keeps_states_up_to_its_bound(random_trace) -> None:
+    kl = torch.tensor([[0.0, 0.5, 0.51], [NAN, math.inf, 0.2]])
+    trace = random_trace(2, 3) | {"kl": kl}
+
+    correction = corrected([VTrace(), KLFilter(bound=0.5)], trace)
+
+    kept = torch.tensor([[True, True, False], [False, False, True]])
+    assert_equal(correction.kept, kept)
+    assert_equal(correction.metrics["kl_dropped_share"], (~kept).float())
+    assert_equal(correction.targets, corrected([VTrace()], trace).targets)
+    assert_equal(correction.columns(slice(1, 3)).kept, kept[:, 1:])
+    both = corrected([KLFilter(bound=0.1), KLFilter(bound=0.5)], trace)
+    assert_equal(both.kept, kl <= 0.1)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: EpsilonCorrection(-1e-6), r"epsilon: expected a positive number, got -1e-06"),
+        (lambda: EpsilonCorrection(0.0), r"epsilon: .*got 0.0"),
+        (lambda: EpsilonCorrection(NAN), r"epsilon: .*got nan"),
+        (lambda: KLFilter(-0.5), r"bound: expected a positive number, got -0.5"),
+        (lambda: NoCorrection(1.5), r"lambda_: .*got 1.5"),
+    ],
+)
+def test_bad_parameters_are_refused(make, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
