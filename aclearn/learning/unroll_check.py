@@ -81,7 +81,7 @@ def _expected_arrays(unroll: Unroll, spec: UnrollSpec) -> dict[str, tuple[tuple[
         arrays[name] = (T, B), "bool"
     arrays["versions"] = (T,), "int64"
     if len(unroll.chains) > 1:
-        arrays["chain_index"] = (T,), "int32"
+        arrays["chain_index"] = (T, B), "int32"
     if spec.parameters:
         arrays["behaviour_parameters"] = (T, B, spec.parameters), "float32"
     for index, shape in enumerate(spec.state):

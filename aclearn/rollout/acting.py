@@ -59,7 +59,7 @@ def act(
         actions,
         log_prob,
         policy.at,
-        policy.chain,
+        (policy.chain,),
         parameters=parameters,
         state=state,
         next_state=output.state,

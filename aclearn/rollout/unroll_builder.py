@@ -73,7 +73,9 @@ class UnrollBuilder:
         generation = choice.at.generation
         self._generation = generation if t == 0 else min(self._generation, generation)
         self._versions[t] = choice.at.version
-        self._chain_index[t] = self._chains.setdefault(choice.chain, len(self._chains))
+        places = [self._chains.setdefault(id_, len(self._chains)) for id_ in choice.chains]
+        index = choice.chain_index
+        self._chain_index[t] = places[0] if index is None else np.array(places, np.int32)[index]
         if step.reset.any():
             self._mark_resets(t, step)
         ended = step.terminated | step.truncated
@@ -141,7 +143,7 @@ class UnrollBuilder:
         self._valid = np.empty(steps, np.bool_)
         self._versions = np.empty(spec.length, np.int64)
         self._chains: dict[str, int] = {}
-        self._chain_index = np.empty(spec.length, np.int32)
+        self._chain_index = np.empty(steps, np.int32)
         self._reset_index: list[int] = []
         self._reset_history: dict[str, list[NDArray[np.generic]]] = {k: [] for k in self._older}
         self._episode_start = np.zeros(self._num_envs, np.int64)

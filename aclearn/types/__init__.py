@@ -10,6 +10,7 @@ from aclearn.types.architectures import (
     ResidualSection,
     refuse_recurrence,
 )
+from aclearn.types.chain_ids import is_compressed
 from aclearn.types.env_spec import EnvSpec, EnvStep
 from aclearn.types.flat_parameters import Shapes, flat_size, split_flat
 from aclearn.types.observation_spec import OBSERVATION, LeafSpec, ObservationSpec
@@ -35,6 +36,7 @@ __all__ = [
     "Unroll",
     "UnrollSpec",
     "flat_size",
+    "is_compressed",
     "refuse_recurrence",
     "split_flat",
     "zeroed",

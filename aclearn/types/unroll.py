@@ -70,10 +70,11 @@ class Unroll:
         behaviour_log_prob: log μ of the actions, recorded when they were chosen.
         valid: False for steps that must not be learned (the action was ignored, or the episode was
             dropped).
-        versions: int64 [T] the policy version that chose the actions of step t.
+        versions: int64 [T] the policy version that chose the actions of step t; the older one
+            where two policies did.
         chains: ids of the compressor chains whose artifacts chose; "none" for the uncompressed
             policy.
-        chain_index: int32 [T], step t's place in `chains`; None where there is one.
+        chain_index: int32 [T, B], each action's place in `chains`; None where there is one.
         behaviour_parameters: [T, B, P] that actions were sampled from, where the run asks for them.
         state: [B, ...] each, the policy's memory before the first step; () without a memory.
         masks: [T, B, A], the actions that were allowed; None: all.
@@ -95,7 +96,7 @@ class Unroll:
     valid: BoolMatrix
     versions: Int64Vector
     chains: list[str]
-    chain_index: Int32Vector | None = None
+    chain_index: Int32Matrix | None = None
     behaviour_parameters: Float32Cube | None = None
     state: tuple[StateArray, ...] = ()
     masks: BoolCube | None = None
@@ -118,7 +119,6 @@ class Unroll:
 
     def steps_by_chain(self) -> dict[str, int]:
         """Chain → the number of valid steps whose actions it chose."""
-        steps = self.valid.sum(axis=1)
-        index = np.zeros(len(steps), np.int32) if self.chain_index is None else self.chain_index
-        counts = np.bincount(index, steps, len(self.chains))
+        index = np.zeros_like(self.actions) if self.chain_index is None else self.chain_index
+        counts = np.bincount(index[self.valid], minlength=len(self.chains))
         return {chain: int(count) for chain, count in zip(self.chains, counts, strict=True)}

@@ -62,8 +62,10 @@ class Heartbeat:
     `counters`, `dropped` (agent steps by reason), `waits` (seconds by label) and `parts` (seconds
     of all threads by part of the work, waits and the total among them) are cumulative since the
     start of the incarnation; `episode_returns` are those of the episodes finished since the
-    heartbeat before. `note` is what goes wrong with the role at present, "" where nothing does: of
-    a trainer, why the last checkpoint could not be written.
+    heartbeat before; `episode_policies` says of each which policy played all of it: "original" (the
+    uncompressed one), "compressed", or "mixed" where several did. `note` is what goes wrong with
+    the role at present, "" where nothing does: of a trainer, why the last checkpoint could not be
+    written.
     """
 
     counters: dict[str, Count] = field(default_factory=dict)
@@ -72,6 +74,7 @@ class Heartbeat:
     waits: dict[str, float] = field(default_factory=dict)
     parts: dict[str, float] = field(default_factory=dict)
     episode_returns: list[float] = field(default_factory=list)
+    episode_policies: list[str] = field(default_factory=list)
     note: Text = ""
     final: bool = False
 

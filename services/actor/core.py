@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from aclearn.rollout import UnrollCounter
+from aclearn.rollout import FinishedEpisode, UnrollCounter
 from aclearn.telemetry import WaitMeter
-from aclearn.types import Unroll, zeroed
+from aclearn.types import Unroll, is_compressed, zeroed
 from aclearn.wire import Heartbeat
 from services.actor.action_sources import ActionSource, LocalActions
 from services.actor.env_groups import Group
@@ -41,7 +41,7 @@ class Actor:
         self._meter, self._metrics = meter, RoleMetrics(meter)
         self._turn: int | None = None  # index of the group; None before the reset
         self._unsent: Unroll | None = None
-        self._returns: deque[float] = deque(maxlen=MOST_EPISODES)
+        self._ended: deque[FinishedEpisode] = deque(maxlen=MOST_EPISODES)
         self._episodes = 0
 
     @property
@@ -98,17 +98,17 @@ class Actor:
         self._actions.request(index, step.observations, zeroed(choice.next_state, step.reset))
         with self._meter.part("encode"):
             group.builder.add(choice, step)
-            for episode in group.episodes.update(step):
-                self._returns.append(episode.return_)
-                self._episodes += 1
+            ended = group.episodes.update(step, choice.chains, choice.chain_index)
+            self._ended.extend(ended)
+            self._episodes += len(ended)
             if group.builder.full:
                 self._unsent = group.builder.take(self._counter)
         return True
 
     def heartbeat(self) -> Heartbeat:
         """The actor's numbers and the episodes that ended since the last heartbeat."""
-        returns = list(self._returns)
-        self._returns.clear()
+        ended = list(self._ended)
+        self._ended.clear()
         counters = {
             "env_steps": self.env_steps,
             "episodes": self._episodes,
@@ -123,5 +123,13 @@ class Actor:
                 **self._actions.gauges(),
             },
             dropped=self._counter.dropped,
-            episode_returns=returns,
+            episode_returns=[episode.return_ for episode in ended],
+            episode_policies=[_policy_of(episode.chain) for episode in ended],
         )
+
+
+def _policy_of(chain: str) -> str:
+    """In a heartbeat's words: which policy played an episode, by the chain of all its steps."""
+    if not chain:
+        return "mixed"
+    return "compressed" if is_compressed(chain) else "original"

@@ -116,8 +116,8 @@ class PredictorClient:
                     reply.actions,
                     reply.log_prob,
                     PolicyVersion(reply.generation, reply.version),
-                    reply.chain,
-                    reply.behaviour_parameters,
+                    (reply.chain,),
+                    parameters=reply.behaviour_parameters,
                     state=asked.state,
                     next_state=reply.next_state,
                 )

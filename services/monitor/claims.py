@@ -89,6 +89,8 @@ class HeartbeatClaims:
         numbers = (heartbeat.gauges.values(), heartbeat.waits.values(), heartbeat.parts.values())
         if any(abs(x) > _LARGEST for x in itertools.chain(*numbers, heartbeat.episode_returns)):
             return f"a gauge, a time or a return is beyond {_LARGEST:g}"
+        if len(heartbeat.episode_policies) not in (0, len(heartbeat.episode_returns)):
+            return "episode_policies has not one entry for each of episode_returns"
         before = self._before.get(incarnation)
         now = {name: heartbeat.counters[name] for name in _GROWING if name in heartbeat.counters}
         if before is not None:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import repeat
 
 from aclearn.launch import StopFlag
 from aclearn.telemetry import WaitMeter
@@ -130,9 +131,9 @@ class MonitorClient:
         self._unanswered = UnansweredWarning()
         self._waits = False
         self._refusals: set[str] = set()
-        #: Returns of episodes that no heartbeat has told of, and that no answered one has.
-        self._unsent_returns: list[float] = []
-        self._unanswered_returns: list[float] = []
+        #: Return and policy of episodes that no heartbeat has told of, or no answered one.
+        self._unsent_episodes: list[tuple[float, str]] = []
+        self._unanswered_episodes: list[tuple[float, str]] = []
         self._left = False
         self.peers: tuple[Peer, ...] = ()
         self.revision = -1
@@ -242,13 +243,18 @@ class MonitorClient:
     def _send_heartbeat(self, *, final: bool = False, timeout_s: float = 0.0) -> None:
         made = self._make_heartbeat()
         # episodes must not be lost with a heartbeat that was not sent; counter `episodes` has all
-        returns = [*self._unsent_returns, *made.episode_returns][-MOST_EPISODES:]
-        heartbeat = replace(made, episode_returns=returns, final=final)
+        ended = zip(made.episode_returns, made.episode_policies or repeat(""), strict=False)
+        episodes = [*self._unsent_episodes, *ended][-MOST_EPISODES:]
+        heartbeat = replace(
+            made,
+            episode_returns=[return_ for return_, _ in episodes],
+            episode_policies=[policy for _, policy in episodes],
+            final=final,
+        )
         sent = self._client.send(heartbeat, timeout_s=timeout_s)
-        self._unsent_returns = [] if sent else returns
+        self._unsent_episodes = [] if sent else episodes
         if sent:
-            unanswered = [*self._unanswered_returns, *returns]
-            self._unanswered_returns = unanswered[-MOST_EPISODES:]
+            self._unanswered_episodes = [*self._unanswered_episodes, *episodes][-MOST_EPISODES:]
 
     def _take(self, message: Message) -> None:
         self._answered_at = self._clock()
@@ -257,7 +263,7 @@ class MonitorClient:
             self._unanswered.answered()
             self.peers, self.revision = tuple(message.peers), message.revision
         elif isinstance(message, HeartbeatReply):
-            self._unanswered_returns = []
+            self._unanswered_episodes = []
             if message.revision != self.revision and _HELLO not in self._requests:
                 self._say_hello()  # the monitor knows more
         elif isinstance(message, MembershipReply):
@@ -268,8 +274,8 @@ class MonitorClient:
                 self._wait(message.reason)
             elif message.action == "hello":
                 # a monitor that does not know this process has not taken its heartbeat
-                self._unsent_returns = [*self._unanswered_returns, *self._unsent_returns]
-                self._unanswered_returns = []
+                self._unsent_episodes = [*self._unanswered_episodes, *self._unsent_episodes]
+                self._unanswered_episodes = []
                 self._say_hello()
         elif isinstance(message, RoleDirective):
             # one that is lost is sent again, and so is an acknowledgement that is

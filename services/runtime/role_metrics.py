@@ -37,6 +37,7 @@ class RoleMetrics:
         gauges: Mapping[str, float],
         dropped: Mapping[str, int] | None = None,
         episode_returns: Sequence[float] = (),
+        episode_policies: Sequence[str] = (),
         note: str = "",
     ) -> Heartbeat:
         """A heartbeat; the arguments are the role's own fields of it."""
@@ -64,5 +65,6 @@ class RoleMetrics:
             waits=waits,
             parts=parts,
             episode_returns=list(episode_returns),
+            episode_policies=list(episode_policies),
             note=note,
         )

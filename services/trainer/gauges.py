@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from aclearn.learning import (
     UpdateReport,
 )
-from aclearn.types import Unroll
-
-#: Parts of a chain's id that say how a policy is executed, not that it is another one.
-_UNCHANGED = {"none", "fuse", "onnx", "torchscript"}
+from aclearn.types import Unroll, is_compressed
 
 
 @dataclass
@@ -43,5 +40,5 @@ def mean_gauges(reports: Sequence[UpdateReport]) -> dict[str, float]:
 def compressed_share(unrolls: Sequence[Unroll]) -> float:
     """Share of the unrolls' steps that were acted on artifacts that a link has changed."""
     counts = [item for unroll in unrolls for item in unroll.steps_by_chain().items()]
-    compressed = sum(steps for chain, steps in counts if set(chain.split(">")) - _UNCHANGED)
+    compressed = sum(steps for chain, steps in counts if is_compressed(chain))
     return compressed / max(1, sum(steps for _, steps in counts))

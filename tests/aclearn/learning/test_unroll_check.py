@@ -72,7 +72,7 @@ def test_the_bytes_of_an_unroll_are_those_of_all_its_arrays(unroll, flat_unroll)
     joints, screen = 4 * 2 * 3 * 4, 4 * 2 * 4
     assert flat_unroll.nbytes == steps + versions + joints
     resets, asked = 2 * 4 + 4 + 4, 3 * 2 * (12 + 3) + 2 * 16 + 2 * 8
-    assert unroll.nbytes == flat_unroll.nbytes + screen + resets + asked + 3 * 4
+    assert unroll.nbytes == flat_unroll.nbytes + screen + resets + asked + 3 * 2 * 4
 
 
 def test_steps_are_counted_by_the_chain_that_chose_them(unroll, flat_unroll):
@@ -116,9 +116,13 @@ def test_no_steps_and_no_environments_are_refused(unroll):
         ("chains", [], "chains: expected 1 to 3, got 0"),
         ("chains", ["a"] * 4, "chains: expected 1 to 3, got 4"),
         ("chain_index", None, "chain_index: missing"),
-        ("chain_index", np.zeros(2, np.int32), "chain_index: expected shape (3,), got (2,)"),
-        ("chain_index", np.array([0, 2, 0], np.int32), "chain_index: expected values from 0 to 1"),
-        ("chain_index", np.array([0, -1, 0], np.int32), "chain_index: expected values from 0 to 1"),
+        (
+            "chain_index",
+            np.zeros((3, 1), np.int32),
+            "chain_index: expected shape (3, 2), got (3, 1)",
+        ),
+        ("chain_index", np.full((3, 2), 2, np.int32), "chain_index: expected values from 0 to 1"),
+        ("chain_index", np.full((3, 2), -1, np.int32), "chain_index: expected values from 0 to 1"),
         ("observations", {}, "observations.screen: missing"),
         ("history", {}, "history.screen: missing"),
         ("reset_index", None, f"reset_history{FOREIGN}"),

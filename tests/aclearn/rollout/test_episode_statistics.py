@@ -48,3 +48,20 @@ def test_long_sums_keep_small_rewards():
     tracker = EpisodeTracker(B)
     tracker.update(step([2.0**24, 0, 0]))
     assert tracker.update(step([1, 0, 0], terminated=[0]))[0].return_ == 2.0**24 + 1
+
+
+def test_an_episode_has_the_chain_that_played_all_of_it():
+    tracker, both = EpisodeTracker(B), ("int8>onnx", "onnx")
+
+    def played(*index, **marked):
+        ended = tracker.update(step([1] * B, **marked), both, np.array(index, np.int32))
+        return [(episode.length, episode.chain) for episode in ended]
+
+    assert tracker.update(step([1] * B), ["int8>onnx"]) == []
+    assert played(0, 1, 0, terminated=[0, 1]) == [(2, "int8>onnx"), (2, "")]
+    # the actions of a reset step are ignored, and so are the policies that chose them
+    assert played(0, 1, 0, reset=[0, 1]) == []
+    assert played(1, 0, 0) == []
+    assert played(1, 1, 0, truncated=[0, 1, 2]) == [(2, "onnx"), (2, ""), (5, "int8>onnx")]
+    assert played(0, 0, 0, reset=[0, 1, 2]) == []
+    assert played(0, 1, 1, terminated=[0, 1, 2]) == [(1, "int8>onnx"), (1, "onnx"), (1, "onnx")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 
 import numpy as np
 import torch
@@ -53,7 +53,8 @@ def choice_of(rng: np.random.Generator, step: int) -> ActionBatch:
         actions,
         -rng.random(B, np.float32),
         PolicyVersion(1, 20 + step),
-        chain=("none", "int8>onnx")[step % 2],
+        chains=(("none",), ("int8>onnx",), ("onnx", "int8>onnx"))[step % 3],
+        chain_index=rng.integers(0, 2, B, dtype=np.int32) if step % 3 == 2 else None,
         parameters=rng.normal(size=(B, A)).astype(np.float32),
         state=(rng.normal(size=(B, 7)).astype(np.float32),),
         masks=masks,
@@ -98,8 +99,13 @@ def test_leaves_come_bit_equal_through_builder_wire_check_and_batch() -> None:
     state = np.concatenate([choices[0].state[0], choices[T].state[0]])
     np.testing.assert_array_equal(batch.state[0], state)
     np.testing.assert_array_equal(batch.versions[:, [0, B]], 20 + np.arange(2 * T).reshape(2, T).T)
-    chains = [unroll.steps_by_chain() for unroll in unrolls]
-    assert chains == [{"none": 7, "int8>onnx": 5}, {"int8>onnx": 7, "none": 6}]
+    by_chain = [Counter[str](), Counter[str]()]
+    for step, choice in enumerate(choices):
+        for b in range(B):
+            chain = choice.chains[0 if choice.chain_index is None else choice.chain_index[b]]
+            by_chain[step // T][chain] += (step + 1, b) not in RESETS
+    assert [unroll.steps_by_chain() for unroll in unrolls] == by_chain
+    assert all(by_chain[0][chain] for chain in ("none", "int8>onnx", "onnx"))
     part = batch.columns(slice(2, 4))
     np.testing.assert_array_equal(part.observations["screen"], batch.observations["screen"][:, 2:4])
     np.testing.assert_array_equal(part.state[0], batch.state[0][2:4])

@@ -169,12 +169,12 @@ def test_steps_and_episodes_are_counted_when_they_are_taken_and_told_once() -> N
         heartbeat = scripted.actor.heartbeat()
         assert heartbeat.counters["env_steps"] == scripted.actor.env_steps
         steps.append(scripted.actor.env_steps)
-        told += heartbeat.episode_returns
+        told += zip(heartbeat.episode_returns, heartbeat.episode_policies, strict=True)
     # two for a step, one where the first environment was reset in it; from the sixth turn to the
     # ninth the first unroll waits
     expected = [0, 2, 2, 4, 4] + [5] * 4 + [5, 5, 7, 7, 9, 9, 11, 11, 13, 13, 14, 14]
     assert steps == expected
-    assert told == [1 + 2, 4 + 5 + 6 + 7]
+    assert told == [(1 + 2, "original"), (4 + 5 + 6 + 7, "original")]
     assert heartbeat.counters["episodes"] == 2
     assert "predictions" not in heartbeat.counters  # that is a predictor's to tell
 

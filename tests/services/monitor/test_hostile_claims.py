@@ -99,6 +99,10 @@ def _heartbeat(counters: dict[str, int], returns: list[float] = []) -> Heartbeat
         (_heartbeat({"env_steps": 2**63 - 1}), "env_steps is above 2^53"),
         (_heartbeat({"env_steps": 120 + 2**36 + 1}), "more than a process can have taken"),
         (_heartbeat({"env_steps": 119}), "env_steps fell from 120 to 119"),
+        (
+            Heartbeat(episode_returns=[1.0, 2.0], episode_policies=["original"]),
+            "episode_policies has not one entry for each",
+        ),
         (_heartbeat({}, [1.7e308]), "a gauge, a time or a return is beyond 1e+100"),
     ],
 )

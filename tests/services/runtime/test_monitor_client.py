@@ -272,7 +272,11 @@ def test_episodes_of_a_heartbeat_that_could_not_be_sent_go_with_the_next_one(too
             return self.connected
 
     client, clock = Unwilling(), tools.Clock()
-    heartbeats = [Heartbeat({"episodes": 2 + n}, episode_returns=[float(n)]) for n in range(5)]
+    policies = ["original", "mixed", "compressed", "original", "original"]
+    heartbeats = [
+        Heartbeat({"episodes": 2 + n}, episode_returns=[float(n)], episode_policies=[policies[n]])
+        for n in range(5)
+    ]
     queue = iter(heartbeats)
     membership = MonitorClient(
         client,
@@ -287,6 +291,7 @@ def test_episodes_of_a_heartbeat_that_could_not_be_sent_go_with_the_next_one(too
         clock.now += 1.0
     [third, fourth] = client.sent
     assert third.episode_returns == [0.0, 1.0, 2.0]
+    assert third.episode_policies == policies[:3]
     assert third.counters == {"episodes": 4}
     assert fourth == heartbeats[3]
 
