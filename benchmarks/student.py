@@ -50,7 +50,7 @@ def divergence(network: torch.nn.Module, student: torch.nn.Module, seen: NDArray
     x = torch.from_numpy(seen)
     with torch.no_grad():
         p, q = (net(x)[0].numpy() for net in (network, student))
-    return float(distribution_of(ActionSpec(p.shape[1])).kl(p, q).mean())
+    return float(distribution_of(ActionSpec.discrete(p.shape[1])).kl(p, q).mean())
 
 
 def visited(config: Config, network: PolicyNetwork | None) -> NDArray[np.uint8]:

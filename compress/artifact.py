@@ -55,7 +55,7 @@ class Fidelity:
         if len(original) == 0:
             return cls(version=version)
         kl = distribution.kl(original, compressed)
-        same = distribution.mode(original) == distribution.mode(compressed)
+        same = distribution.same_mode(original, compressed)
         return cls(
             float(kl.mean()), float(kl.var()), float(kl.max()), float(same.mean()), len(kl), version
         )

@@ -5,16 +5,43 @@ A distribution is a class for numpy, one for torch, and a row of the table.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from aclearn.distributions.categorical import Categorical
 from aclearn.distributions.distribution import Distribution, TorchDistribution
+from aclearn.distributions.gaussian import Gaussian
+from aclearn.distributions.mixed import Mixed
+from aclearn.distributions.multi_categorical import MultiCategorical
 from aclearn.types import ActionSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 #: By `ActionSpec.kind`: the class in numpy; module and class in torch.
 _DISTRIBUTIONS: dict[str, tuple[type[Distribution], str, str]] = {
     "discrete": (Categorical, "torch_categorical", "TorchCategorical"),
+    "multi_discrete": (MultiCategorical, "torch_distributions", "TorchMultiCategorical"),
+    "box": (Gaussian, "torch_distributions", "TorchGaussian"),
+    "mixed": (Mixed, "torch_distributions", "TorchMixed"),
 }
+
+
+@dataclass(frozen=True)
+class TorchDistributions:
+    """The distributions of a kind in torch; called with (masked) parameters, it makes one."""
+
+    kind: type[TorchDistribution]
+    spec: ActionSpec
+
+    def __call__(self, parameters: Tensor) -> TorchDistribution:
+        """The distributions of parameters `[…, P]`."""
+        return self.kind(parameters, self.spec)
+
+    def mask(self, parameters: Tensor, mask: Tensor | None) -> Tensor:
+        """As `Distribution.mask`, of tensors `[…, P]`."""
+        return self.kind.mask(parameters, mask)
 
 
 def distribution_of(spec: ActionSpec) -> Distribution:
@@ -22,16 +49,16 @@ def distribution_of(spec: ActionSpec) -> Distribution:
     return _DISTRIBUTIONS[spec.kind][0](spec)
 
 
-def torch_distribution_of(spec: ActionSpec) -> type[TorchDistribution]:
-    """The same in torch: to be made of the parameters. Imports torch."""
+def torch_distribution_of(spec: ActionSpec) -> TorchDistributions:
+    """The same in torch. Imports torch."""
     _, module, name = _DISTRIBUTIONS[spec.kind]
-    found: type[TorchDistribution] = getattr(import_module(f"{__name__}.{module}"), name)
-    return found
+    return TorchDistributions(getattr(import_module(f"{__name__}.{module}"), name), spec)
 
 
 __all__ = [
     "Distribution",
     "TorchDistribution",
+    "TorchDistributions",
     "distribution_of",
     "torch_distribution_of",
 ]

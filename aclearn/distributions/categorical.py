@@ -18,10 +18,10 @@ _MOST = np.float32(-MASKED / 2)
 
 
 class Categorical:
-    """Distributions of one of `spec.count` actions; their parameters are logits `[B, A]`."""
+    """Distributions of one of A actions; their parameters are logits `[B, A]`."""
 
     def __init__(self, spec: ActionSpec) -> None:
-        self.parameter_count = spec.count
+        (self.parameter_count,) = spec.counts
 
     def mask(self, parameters: Floats, mask: NDArray[np.bool_] | None) -> Floats:
         """Logits with `MASKED` where `mask` `[B, A]` is False; as given without a mask.
@@ -71,6 +71,11 @@ class Categorical:
         """The most probable action of each row, `[B]` int32."""
         actions: NDArray[np.int32] = parameters.argmax(axis=1).astype(np.int32)
         return actions
+
+    def same_mode(self, parameters: Floats, other: Floats) -> NDArray[np.bool_]:
+        """Whether both prefer the same action, `[B]`."""
+        result: NDArray[np.bool_] = parameters.argmax(axis=1) == other.argmax(axis=1)
+        return result
 
     def log_prob(self, parameters: Floats, actions: NDArray[np.integer]) -> Floats:
         """Log softmax(logits)[actions], `[B]` float32.

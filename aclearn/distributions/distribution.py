@@ -27,7 +27,7 @@ class Distribution(Protocol):
     def __init__(self, spec: ActionSpec) -> None: ...
 
     def mask(self, parameters: Floats, mask: NDArray[np.bool_] | None) -> Floats:
-        """Parameters under which the actions where `mask` is False have probability 0.
+        """Parameters under which the choices where `mask` `[B, A]` is False have probability 0.
 
         Everything else takes parameters that were masked once; without a mask they are as given.
 
@@ -39,13 +39,16 @@ class Distribution(Protocol):
         """Parameters under which each action has at least this probability; 0 changes nothing."""
 
     def sample(self, parameters: Floats, rng: np.random.Generator) -> tuple[NDArray[Any], Floats]:
-        """An action `[B]` a row and its log-probability `[B]` float32."""
+        """Actions `[B, *spec.shape]` of `spec.dtype` and their log-probabilities `[B]` float32."""
 
     def mode(self, parameters: Floats) -> NDArray[Any]:
-        """The most probable action `[B]` of each row."""
+        """The most probable action of each row, as `sample` gives them."""
+
+    def same_mode(self, parameters: Floats, other: Floats) -> NDArray[np.bool_]:
+        """Whether both prefer the same action, `[B]`."""
 
     def log_prob(self, parameters: Floats, actions: NDArray[Any]) -> Floats:
-        """Log-probabilities `[B]` of actions `[B]`."""
+        """Log-probabilities `[B]` of actions, as `sample` gives them."""
 
     def entropy(self, parameters: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         """Of each row `[B]`, in nats."""
@@ -59,14 +62,14 @@ class Distribution(Protocol):
 class TorchDistribution(Protocol):
     """The distributions of one tensor of (masked) parameters `[…, P]`, differentiable."""
 
-    def __init__(self, parameters: Tensor) -> None: ...
+    def __init__(self, parameters: Tensor, spec: ActionSpec) -> None: ...
 
     @staticmethod
     def mask(parameters: Tensor, mask: Tensor | None) -> Tensor:
         """As `Distribution.mask`, of tensors `[…, P]`."""
 
     def log_prob(self, actions: Tensor) -> Tensor:
-        """Log-probabilities `[…]` float32 of actions `[…]`."""
+        """Log-probabilities `[…]` float32 of actions `[…, *spec.shape]`, int64 or float32."""
 
     def entropy(self) -> Tensor:
         """Entropies `[…]` float32, in nats."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from aclearn.distributions.categorical import MASKED
+from aclearn.types import ActionSpec
 
 
 class TorchCategorical:
@@ -14,7 +15,7 @@ class TorchCategorical:
         log_probs: `[…, A]`, of every action.
     """
 
-    def __init__(self, parameters: Tensor) -> None:
+    def __init__(self, parameters: Tensor, spec: ActionSpec | None = None) -> None:
         self.log_probs = parameters.float().log_softmax(-1)
 
     @staticmethod

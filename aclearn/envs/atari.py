@@ -75,7 +75,7 @@ class AtariEnvs:
         shape = tuple(space.shape)
         self.spec = EnvSpec(
             ObservationSpec.plain(shape, "uint8", frame_stack=shape[0]),
-            ActionSpec(int(self._envs.single_action_space.n)),
+            ActionSpec.discrete(int(self._envs.single_action_space.n)),
         )
         self.num_envs = num_envs
         self._watch = Watchdog(step_timeout_s, f"environment {env.id}: a step")
@@ -98,7 +98,7 @@ class AtariEnvs:
 
     def send(self, actions: NDArray[Any]) -> None:
         """Let the games play sampled actions [B]; returns at once."""
-        self._envs.send(env_actions(actions, self.spec.action, self.num_envs))
+        self._envs.send(np.array(env_actions(actions, self.spec.action, self.num_envs)))
 
     def recv(self) -> EnvStep:
         """Wait for the step that the last `send` began."""

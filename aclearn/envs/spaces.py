@@ -37,7 +37,7 @@ def read_actions(space: Any, name: str) -> ActionSpec:
             f"{type(space).__name__} actions are not supported yet. Wrap the environment so that "
             "it offers a finite set of actions (gymnasium.wrappers.TransformAction)"
         )
-    return ActionSpec(int(space.n), int(space.start))
+    return ActionSpec.discrete(int(space.n), int(space.start))
 
 
 def read_layout(space: Any, name: str, *, num_envs: int, frame_stack: int) -> Layout:

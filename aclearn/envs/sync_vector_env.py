@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -91,7 +91,7 @@ class SyncVectorEnv:
         self._recent_faults: deque[tuple[float, str]] = deque()
         self._seeded = False
         self._ended = np.zeros(num_envs, np.bool_)
-        self._actions: list[int] | None = None
+        self._actions: Sequence[Any] | None = None
 
     def reset(self) -> Observations:
         """First observations, leaf → [B, *shape]; only the first call seeds."""
@@ -112,7 +112,7 @@ class SyncVectorEnv:
 
     def send(self, actions: NDArray[Any]) -> None:
         """Keep sampled actions [B] for `recv`, which does the work."""
-        self._actions = env_actions(actions, self.spec.action, self.num_envs).tolist()
+        self._actions = env_actions(actions, self.spec.action, self.num_envs)
 
     def recv(self) -> EnvStep:
         """Step every environment with the actions of the last `send`."""

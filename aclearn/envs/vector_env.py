@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.types import ActionSpec, EnvSpec, EnvStep
@@ -56,7 +55,7 @@ class VectorEnv(Protocol):
         ...
 
 
-def env_actions(actions: NDArray[Any], action: ActionSpec, num_envs: int) -> NDArray[np.int64]:
+def env_actions(actions: NDArray[Any], action: ActionSpec, num_envs: int) -> Sequence[Any]:
     """Sampled actions of a group as its environments take them.
 
     Raises:

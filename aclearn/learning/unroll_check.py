@@ -87,13 +87,13 @@ def _expected_arrays(unroll: Unroll, spec: UnrollSpec) -> dict[str, tuple[tuple[
     for index, shape in enumerate(spec.state):
         arrays[f"state.{index}"] = (B, *shape), "float32"
     if spec.masked:
-        arrays["masks"] = (T, B, action.count), "bool"
+        arrays["masks"] = (T, B, action.mask_width), "bool"
     return arrays
 
 
 def _check_values(unroll: Unroll, spec: UnrollSpec) -> None:
     T, B = unroll.actions.shape
-    count, index = spec.env.action.count, unroll.reset_index
+    count, index = spec.env.action.counts[0], unroll.reset_index
     if index is not None and index.size:
         if index.size > T * B:
             _refuse("reset_index: more resets than observations")

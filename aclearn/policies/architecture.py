@@ -58,7 +58,7 @@ class Architecture:
     @property
     def action_spec(self) -> ActionSpec:
         """What the policy chooses."""
-        return ActionSpec(self.actions)
+        return ActionSpec.discrete(self.actions)
 
     @property
     def spaces(self) -> str:

@@ -1,42 +1,179 @@
-"""What a policy chooses: the actions of an environment, as they are sampled."""
+"""What a policy chooses: the actions of an environment, and how they are sampled."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+#: Largest magnitude of a sampled number: squared distances of such numbers are finite in float32.
+LARGEST_ACTION = 1e6
+
+
+@dataclass(frozen=True)
+class ActionPart:
+    """A Discrete, MultiDiscrete, MultiBinary or Box space: all of the actions, or a part of them.
+
+    Attributes:
+        path: keys of Dict and indices of Tuple spaces that lead to it.
+        shape: of the environment's action.
+        dtype: likewise.
+        counts: the number of choices of each of its numbers; none in a Box.
+        starts: the environment's own number of each first choice.
+        low, high: bounds of each number of a Box, infinite where there is none.
+    """
+
+    path: tuple[str | int, ...] = ()
+    shape: tuple[int, ...] = ()
+    dtype: str = "int64"
+    counts: tuple[int, ...] = ()
+    starts: tuple[int, ...] = ()
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+    @cached_property
+    def _bounds(self) -> tuple[NDArray[np.float64], ...]:
+        """Low, high, and the centre and half the width of the sampled [-1, 1]."""
+        low, high = np.array(self.low), np.array(self.high)
+        with np.errstate(invalid="ignore"):
+            centre, half = (low + high) / 2, (high - low) / 2
+        bounded = np.isfinite(half)
+        return low, high, np.where(bounded, centre, 0.0), np.where(bounded, half, 1.0)
+
+    def to_env(self, sampled: NDArray[Any], squash: bool) -> NDArray[Any]:
+        """Its numbers `[B, n]` of sampled actions as the environments take them, `[B, *shape]`."""
+        if self.counts:
+            taken = sampled.astype(np.int64) + np.array(self.starts, np.int64)
+        else:
+            low, high, centre, half = self._bounds
+            wide = sampled.astype(np.float64)
+            taken = np.clip(centre + half * (np.tanh(wide) if squash else wide), low, high)
+        return taken.astype(self.dtype).reshape(-1, *self.shape)
+
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """One of `count` discrete actions in each environment.
+    """The actions of an environment, and the numbers of which each is sampled.
+
+    A sampled action is one int32 where the environment has one set of actions. Otherwise it is a
+    vector: the choices of all parts, then the numbers of all Boxes. It is int32 without a Box, else
+    float32. Where a Box is bounded on both sides, -1 and 1 stand for the bounds.
 
     Attributes:
-        count: number of actions; a policy samples 0 to count-1.
-        start: the environment's own number of the first action.
-        kind: "discrete".
-        dtype: of a sampled action.
-        shape: of one sampled action.
+        kind: "discrete": one choice; "multi_discrete": several; "box": numbers; "mixed": both.
+        parts: in the order in which the environment has them.
+        squash: numbers go through tanh; without it they are clipped at the bounds.
     """
 
-    count: int
-    start: int = 0
-    kind: Literal["discrete"] = "discrete"
-    dtype: Literal["int32"] = "int32"
-    shape: tuple[int, ...] = ()
+    kind: str
+    parts: tuple[ActionPart, ...]
+    squash: bool = False
 
-    def to_env(self, actions: NDArray[Any]) -> NDArray[np.int64]:
-        """Sampled actions `[B]` as those that the environments take, `[B]` int64.
+    @classmethod
+    def discrete(cls, count: int, start: int = 0) -> Self:
+        """One of `count` actions, the first of which is the environment's number `start`."""
+        return cls.of((ActionPart(counts=(count,), starts=(start,)),))
+
+    @classmethod
+    def of(cls, parts: tuple[ActionPart, ...], *, squash: bool = False) -> Self:
+        """Actions of these parts."""
+        kinds: set[Literal["box", "multi_discrete"]] = {
+            "multi_discrete" if part.counts else "box" for part in parts
+        }
+        kind = "mixed" if len(kinds) > 1 else kinds.pop()
+        one = len(parts) == 1 and not parts[0].shape
+        return cls("discrete" if one and parts[0].counts else kind, parts, squash)
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """The number of choices of each number that is one."""
+        return sum((part.counts for part in self.parts), ())
+
+    @cached_property
+    def numbers(self) -> int:
+        """Numbers of all Boxes."""
+        return sum(len(part.low) for part in self.parts)
+
+    @property
+    def mask_width(self) -> int:
+        """A, the choices that a mask allows or not, those of all numbers side by side."""
+        return sum(self.counts)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one sampled action."""
+        return () if self.kind == "discrete" else (len(self.counts) + self.numbers,)
+
+    @property
+    def dtype(self) -> Literal["int32", "float32"]:
+        """Of a sampled action."""
+        return "float32" if self.numbers else "int32"
+
+    def __str__(self) -> str:
+        """In words: "6 actions", "choices of 3, 2 and 4 numbers"."""
+        if self.kind == "discrete":
+            return f"{self.counts[0]} actions"
+        choices = f"choices of {', '.join(map(str, self.counts))}" if self.counts else ""
+        numbers = f"{self.numbers} numbers" if self.numbers else ""
+        return " and ".join(filter(None, (choices, numbers)))
+
+    def contains(self, actions: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which sampled actions `[…, *shape]` exist: choices in range, numbers of a sane size."""
+        if self.kind == "discrete":
+            found: NDArray[np.bool_] = (actions >= 0) & (actions < self.counts[0])
+            return found
+        choices, numbers = np.split(actions, [len(self.counts)], axis=-1)
+        whole = choices == np.floor(choices)
+        exist = ((choices >= 0) & (choices < self.counts) & whole).all(-1)
+        result: NDArray[np.bool_] = exist & (np.abs(numbers) <= LARGEST_ACTION).all(-1)
+        return result
+
+    def to_env(self, actions: NDArray[Any]) -> Sequence[Any]:
+        """Sampled actions `[B, *shape]` as the B actions that the environments take.
 
         Raises:
-            ValueError: they are not integers from 0 to count-1.
+            ValueError: an action that does not exist.
         """
+        if self.kind == "discrete":
+            return self._discrete_to_env(actions)
+        if not self.contains(actions).all():
+            raise ValueError(f"actions: expected {self}, got {actions.tolist()}")
+        choice, number, parts = 0, len(self.counts), {}
+        for part in self.parts:
+            if part.counts:
+                start, choice = choice, choice + len(part.counts)
+                stop = choice
+            else:
+                start, number = number, number + len(part.low)
+                stop = number
+            parts[part.path] = part.to_env(actions[:, start:stop], self.squash)
+        return [
+            _nested({path: part[b] for path, part in parts.items()}) for b in range(len(actions))
+        ]
+
+    def _discrete_to_env(self, actions: NDArray[Any]) -> Sequence[Any]:
         if actions.dtype.kind not in "iu":
             raise ValueError(f"actions: expected integers, got {actions.dtype}")
         # not a formality: an action beyond its set makes ale-py 0.12.1 hang or end the process
         listed = actions.tolist()  # for some tens of actions faster than two reductions by numpy
-        if min(listed) < 0 or max(listed) >= self.count:
-            raise ValueError(f"actions: expected 0 to {self.count - 1}, got {listed}")
-        return actions.astype(np.int64) + self.start
+        if min(listed) < 0 or max(listed) >= self.counts[0]:
+            raise ValueError(f"actions: expected 0 to {self.counts[0] - 1}, got {listed}")
+        (part,) = self.parts
+        start = part.starts[0]
+        taken = [action + start for action in listed] if start else listed
+        return [_nested({part.path: action}) for action in taken] if part.path else taken
+
+
+def _nested(values: Mapping[tuple[str | int, ...], Any]) -> Any:
+    """Dicts and tuples with the values at their paths."""
+    if () in values:
+        return values[()]
+    inner: dict[str | int, dict[tuple[str | int, ...], Any]] = {}
+    for (key, *rest), value in values.items():
+        inner.setdefault(key, {})[tuple(rest)] = value
+    built = {key: _nested(below) for key, below in inner.items()}
+    return tuple(built.values()) if 0 in built else built

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from aclearn.config import Config, config_from_yaml
+from aclearn.distributions import distribution_of
 from aclearn.envs import VectorEnv, make_vector_env
 from aclearn.errors import EnvironmentFailure
 from aclearn.extensions import users_line
@@ -162,7 +163,9 @@ def main() -> None:
         say(phase=(phase := "reset"))
         env.reset()
         say(phase=(phase := "stepped"))
-        env.send(np.random.default_rng(0).integers(env.spec.action.count, size=1))
+        distribution = distribution_of(env.spec.action)
+        some = np.zeros((1, distribution.parameter_count), np.float32)
+        env.send(distribution.sample(some, np.random.default_rng(0))[0])
         env.recv()
         say(spec=env.spec.to_dict())
         env.close()

@@ -30,7 +30,7 @@ from compress.runtimes.graph_cache import GraphCache
 from tests.support.acting import Acting, parameters_of
 from tests.support.architectures import altered
 
-_SOME = distribution_of(ActionSpec(4))
+_SOME = distribution_of(ActionSpec.discrete(4))
 
 
 def int8():

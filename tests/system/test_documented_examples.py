@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +192,7 @@ def test_the_row_of_a_distribution_is_found_in_numpy_and_in_torch(
     monkeypatch.setattr(distributions, "_DISTRIBUTIONS", table)
     monkeypatch.setattr(distributions, "__path__", [*distributions.__path__, str(TOYS)])
     exec(row, {**vars(distributions)})
-    spec = ActionSpec(2, kind="binary")
+    spec = replace(ActionSpec.discrete(2), kind="binary")
     in_numpy, in_torch = (
         distributions.distribution_of(spec), distributions.torch_distribution_of(spec),
     )  # fmt: skip

@@ -15,7 +15,7 @@ from aclearn.distributions import distribution_of, torch_distribution_of
 from aclearn.distributions.categorical import log_softmax
 from aclearn.types import ActionSpec
 
-_PLAIN = distribution_of(ActionSpec(4))
+_PLAIN = distribution_of(ActionSpec.discrete(4))
 
 # 99.9 % quantiles of the chi-square distribution (tables), by degrees of freedom
 _CHI_SQUARE_999 = {1: 10.828, 3: 16.266, 5: 20.515}
@@ -162,7 +162,7 @@ def test_entropy_kl_and_log_probabilities_are_those_of_slow_sums(size: float, ma
     mask = mask if masked else None
     actions = np.full(40, 3)
     of_p, of_q = _PLAIN.mask(p, mask), _PLAIN.mask(q, mask)
-    torch_kind = torch_distribution_of(ActionSpec(5))
+    torch_kind = torch_distribution_of(ActionSpec.discrete(5))
     torch_mask = None if mask is None else torch.from_numpy(mask)
     in_torch = [torch_kind(torch_kind.mask(torch.from_numpy(x), torch_mask)) for x in (p, q)]
     entropies, divergences, logs = [], [], []
@@ -198,7 +198,7 @@ def test_masked_actions_have_no_probability_and_all_numbers_stay_finite() -> Non
         assert np.isfinite(numbers).all()
     assert np.isfinite(_PLAIN.kl(logits, masked)).all()  # of what one of both cannot do
 
-    kind = torch_distribution_of(ActionSpec(6))
+    kind = torch_distribution_of(ActionSpec.discrete(6))
     parameters = torch.from_numpy(logits).requires_grad_()
     policy = kind(kind.mask(parameters, torch.from_numpy(mask)))
     total = policy.entropy().sum() + policy.log_prob(torch.from_numpy(mask.argmax(axis=1))).sum()
@@ -228,4 +228,4 @@ def test_a_mask_that_does_not_fit_or_leaves_nothing_is_refused() -> None:
 
 
 def test_there_is_a_parameter_for_each_action() -> None:
-    assert distribution_of(ActionSpec(7)).parameter_count == 7
+    assert distribution_of(ActionSpec.discrete(7)).parameter_count == 7

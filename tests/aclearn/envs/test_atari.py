@@ -93,7 +93,7 @@ def test_breakout_goes_as_in_a_slow_loop_over_the_emulator(make_group):
 def play(group, steps, seed=0):
     rng = np.random.default_rng(seed)
     for _ in range(steps):
-        group.send(rng.integers(0, group.spec.action.count, group.num_envs))
+        group.send(rng.integers(0, group.spec.action.mask_width, group.num_envs))
         yield group.recv()
 
 

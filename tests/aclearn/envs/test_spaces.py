@@ -104,7 +104,9 @@ def test_rows_with_numbers_that_are_not_finite_are_found():
 
 
 def test_discrete_actions_give_their_number_and_start():
-    assert read_actions(gymnasium.spaces.Discrete(4, start=-1), "x") == ActionSpec(4, start=-1)
+    assert read_actions(gymnasium.spaces.Discrete(4, start=-1), "x") == ActionSpec.discrete(
+        4, start=-1
+    )
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ SPEC = UnrollSpec(
         ObservationSpec(
             {"screen": LeafSpec((2, 2, 2), "uint8", 2), "joints": LeafSpec((3,), "float32")}
         ),
-        ActionSpec(3),
+        ActionSpec.discrete(3),
     ),
     length=3,
     parameters=3,
@@ -26,7 +26,9 @@ SPEC = UnrollSpec(
     masked=True,
 )
 # The least that an unroll can have: no stack, no memory, nothing asked for.
-FLAT = UnrollSpec(EnvSpec(ObservationSpec({"joints": LeafSpec((3,), "float32")}), ActionSpec(3)), 3)
+FLAT = UnrollSpec(
+    EnvSpec(ObservationSpec({"joints": LeafSpec((3,), "float32")}), ActionSpec.discrete(3)), 3
+)
 
 
 FOREIGN = ": an array that unrolls of this run do not have"

@@ -34,7 +34,7 @@ def play(builder, envs, script, *, at=_NEWEST):
     for number, events in enumerate(script):
         B = envs.num_envs
         step = envs.step(events)
-        actions = (np.arange(B, dtype=np.int32) + number) % envs.spec.action.count
+        actions = (np.arange(B, dtype=np.int32) + number) % envs.spec.action.mask_width
         log_prob = -0.5 - np.arange(B, dtype=np.float32)
         builder.add(ActionBatch(actions, log_prob, at), step)
         steps.append(step)

@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 
 from aclearn.types import ActionSpec, EnvSpec, LeafSpec, ObservationSpec
+from aclearn.types.action_spec import ActionPart
 
 _LEAVES = {"screen": LeafSpec((12, 84, 80), "uint8", 4), "joints": LeafSpec((17,), "float32")}
 
 
 def test_a_specification_survives_json_in_the_order_of_its_leaves():
     for leaves in (_LEAVES, dict(reversed(_LEAVES.items()))):
-        spec = EnvSpec(ObservationSpec(leaves), ActionSpec(5, start=-2), "beware")
+        spec = EnvSpec(ObservationSpec(leaves), ActionSpec.discrete(5, start=-2), "beware")
         back = EnvSpec.from_dict(json.loads(json.dumps(spec.to_dict())))
         assert back == spec
         assert list(back.observation) == list(leaves)
 
 
 def test_sampled_actions_become_those_of_the_environment():
-    taken = ActionSpec(3, start=-1).to_env(np.array([0, 2, 1], np.int32))
-    assert taken.tolist() == [-1, 1, 0]
-    assert taken.dtype == np.int64
+    taken = ActionSpec.discrete(3, start=-1).to_env(np.array([0, 2, 1], np.int32))
+    assert taken == [-1, 1, 0]
 
 
 def test_a_leaf_knows_its_newest_and_older_frames():
@@ -41,3 +41,51 @@ def test_only_one_leaf_is_the_sole_one():
     assert ObservationSpec.plain((4,), "float32").sole == LeafSpec((4,), "float32")
     with pytest.raises(ValueError, match="expected one leaf, got screen, joints"):
         _ = ObservationSpec(_LEAVES).sole
+
+
+def test_parts_become_nested_actions_of_the_environment() -> None:
+    arm = ActionPart(("arm", 0), (2,), "float32", low=(-2.0, 0.0), high=(2.0, np.inf))
+    grip = ActionPart(("arm", 1), counts=(3,), starts=(5,))
+    keys = ActionPart(("keys",), (2, 1), "int8", counts=(2, 2), starts=(0, 0))
+    spec = ActionSpec.of((arm, grip, keys))
+    assert (spec.kind, spec.shape, spec.dtype, spec.mask_width) == ("mixed", (5,), "float32", 7)
+    # choices first: grip, keys, then the arm; -1 and 1 are the bounds where there are both
+    sampled = np.array([[2, 1, 0, 0.5, 3.0], [0, 0, 1, -7.0, -1.0]], np.float32)
+    first, second = spec.to_env(sampled)
+    assert list(first) == ["arm", "keys"] and isinstance(first["arm"], tuple)
+    for action, numbers, grips, pressed in (
+        (first, [1.0, 3.0], 7, [[1], [0]]),
+        (second, [-2.0, 0.0], 5, [[0], [1]]),
+    ):
+        assert action["arm"][0].tolist() == numbers and action["arm"][0].dtype == np.float32
+        assert int(action["arm"][1]) == grips
+        assert action["keys"].tolist() == pressed and action["keys"].dtype == np.int8
+    back = EnvSpec.from_dict(json.loads(json.dumps(_of(spec).to_dict())))
+    assert back == _of(spec) and back.action.to_env(sampled)[0]["arm"][0].tolist() == [1.0, 3.0]
+
+
+def _of(action: ActionSpec) -> EnvSpec:
+    return EnvSpec(ObservationSpec(_LEAVES), action)
+
+
+def test_squashed_numbers_reach_the_bounds_and_never_pass_them() -> None:
+    low, high = (-0.4, 1.0), (0.4, 3.0)
+    spec = ActionSpec.of((ActionPart((), (2,), "float32", low=low, high=high),), squash=True)
+    far, near = spec.to_env(np.array([[30.0, -30.0], [0.0, 0.5]], np.float32))
+    assert far.tolist() == np.array([0.4, 1.0], np.float32).tolist()
+    np.testing.assert_allclose(near, [0.0, 2.0 + np.tanh(0.5)], rtol=1e-6)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, 2e6])
+def test_numbers_that_are_not_finite_or_too_large_are_no_actions(number: float) -> None:
+    spec = ActionSpec.of((ActionPart((), (2,), "float32", low=(-1.0,) * 2, high=(1.0,) * 2),))
+    actions = np.array([[0.0, 0.5], [0.0, number]], np.float32)
+    assert spec.contains(actions).tolist() == [True, False]
+    with pytest.raises(ValueError, match="actions: expected 2 numbers"):
+        spec.to_env(actions)
+
+
+def test_choices_beyond_their_counts_are_no_actions() -> None:
+    spec = ActionSpec.of((ActionPart((), (2,), counts=(3, 2), starts=(0, 0)),))
+    actions = np.array([[2, 1], [3, 0], [0, 2], [-1, 0]], np.int32)
+    assert spec.contains(actions).tolist() == [True, False, False, False]

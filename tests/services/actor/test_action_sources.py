@@ -29,7 +29,7 @@ class Local:
         self.looks, self._weights_at_look = 0, weights_at_look
         self.meter = WaitMeter()
         rng = np.random.default_rng(1)
-        two = distribution_of(ActionSpec(2))
+        two = distribution_of(ActionSpec.discrete(2))
         self.actions = LocalActions(self.weights, two, rng, self._poll, self.meter)
 
     def _poll(self) -> None:

@@ -238,7 +238,10 @@ def test_a_chain_is_compared_on_other_observations_than_it_was_fitted_on(run, mo
     policy = Acting(ArtifactRuntime(load_policy(run).architecture))
     policy.load(row.artifact)
     expected = Fidelity.of(
-        distribution_of(ActionSpec(6)), torch_parameters(run, others), policy.parameters(others), 3
+        distribution_of(ActionSpec.discrete(6)),
+        torch_parameters(run, others),
+        policy.parameters(others),
+        3,
     )
     assert row.artifact.fidelity.observations == _FEW
     assert row.artifact.fidelity.kl_mean == pytest.approx(expected.kl_mean, rel=1e-3)

@@ -61,7 +61,8 @@ def _length(seed: int) -> int:
 
 def _saved(**kwargs) -> SimpleNamespace:
     config = Config(env=EnvConfig(id=f"{__name__}:Parity", kwargs=kwargs))
-    return SimpleNamespace(config=config, architecture=SimpleNamespace(action_spec=ActionSpec(2)))
+    architecture = SimpleNamespace(action_spec=ActionSpec.discrete(2))
+    return SimpleNamespace(config=config, architecture=architecture)
 
 
 @pytest.mark.parametrize("greedy", [True, False])

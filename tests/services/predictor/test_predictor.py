@@ -33,7 +33,7 @@ from services.predictor.prediction_queue import Pending, PredictionQueue
 from services.predictor.server import PredictorServer, check_request, make_queue
 from tests.support.acting import Acting, parameters_of
 
-_CHOICE = distribution_of(ActionSpec(2))
+_CHOICE = distribution_of(ActionSpec.discrete(2))
 _FLAT = ObservationSpec.plain((3,), "float32")
 
 

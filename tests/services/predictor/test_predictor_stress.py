@@ -117,7 +117,7 @@ def test_each_request_is_answered_once_by_the_policy_that_is_named(
             assert len(reply.actions) == client.sizes[reply.request]
             logits = np.zeros((len(reply.actions), 4), np.float32)
             logits[:, 1] = _offset(reply.version)
-            expected = distribution_of(ActionSpec(4)).log_prob(logits, reply.actions)
+            expected = distribution_of(ActionSpec.discrete(4)).log_prob(logits, reply.actions)
             assert reply.log_prob == pytest.approx(expected, abs=2e-6)
     # the neighbouring version would have been seen, and there were many
     assert len(versions) > 10

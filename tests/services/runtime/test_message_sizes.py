@@ -21,7 +21,7 @@ def _check(most_bytes: int, spec: EnvSpec = _IMAGES, **actors: object) -> None:
         "nature",
         observation_shape=spec.observation.sole.shape,
         observation_dtype=spec.observation.sole.dtype,
-        actions=spec.action.count,
+        actions=spec.action.mask_width,
     )
     given = ActorsConfig(**{"unroll_length": 5, "envs_per_group": 3, **actors})
     config = Config(

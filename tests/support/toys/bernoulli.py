@@ -7,7 +7,7 @@ import numpy as np
 from aclearn.distributions.categorical import MASKED, Categorical
 from aclearn.types import ActionSpec
 
-_TWO = Categorical(ActionSpec(2))
+_TWO = Categorical(ActionSpec.discrete(2))
 
 
 def _logits(parameters):
@@ -33,6 +33,9 @@ class Bernoulli:
 
     def mode(self, parameters):
         return _TWO.mode(_logits(parameters))
+
+    def same_mode(self, parameters, other):
+        return self.mode(parameters) == self.mode(other)
 
     def log_prob(self, parameters, actions):
         return _TWO.log_prob(_logits(parameters), actions)

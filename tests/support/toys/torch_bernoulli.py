@@ -9,8 +9,8 @@ from aclearn.distributions.torch_categorical import TorchCategorical
 
 
 class TorchBernoulli(TorchCategorical):
-    def __init__(self, parameters):
-        super().__init__(torch.cat([torch.zeros_like(parameters), parameters], -1))
+    def __init__(self, parameters, spec):
+        super().__init__(torch.cat([torch.zeros_like(parameters), parameters], -1), spec)
 
     @staticmethod
     def mask(parameters, mask):

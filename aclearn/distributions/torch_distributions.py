@@ -1,0 +1,119 @@
+"""Choices, numbers, and both together in torch, for learners."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from aclearn.distributions.categorical import MASKED
+from aclearn.distributions.gaussian import HALF_LOG_2PI, LOG_STD_RANGE, NODES, WEIGHTS
+from aclearn.distributions.torch_categorical import TorchCategorical
+from aclearn.types import ActionSpec
+
+
+class TorchMultiCategorical:
+    """Distributions of C choices; their logits stand side by side, `[…, P]`."""
+
+    def __init__(self, parameters: Tensor, spec: ActionSpec) -> None:
+        logits = torch.split(parameters, list(spec.counts), -1)
+        self._parts = [TorchCategorical(part, spec) for part in logits]
+
+    @staticmethod
+    def mask(parameters: Tensor, mask: Tensor | None) -> Tensor:
+        """Logits with `MASKED` where `mask` is False; as given without a mask."""
+        return TorchCategorical.mask(parameters, mask)
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Log-probabilities `[…]` of choices `[…, C]` int64, all together."""
+        each = zip(self._parts, actions.unbind(-1), strict=True)
+        return torch.stack([part.log_prob(taken) for part, taken in each]).sum(0)
+
+    def entropy(self) -> Tensor:
+        """Entropies `[…]` in nats, of all together."""
+        return torch.stack([part.entropy() for part in self._parts]).sum(0)
+
+    def kl(self, other: TorchMultiCategorical) -> Tensor:
+        """KL(self ‖ other) `[…]` in nats."""
+        each = zip(self._parts, other._parts, strict=True)
+        return torch.stack([mine.kl(its) for mine, its in each]).sum(0)
+
+
+class TorchGaussian:
+    """As `Gaussian`, of means and log standard deviations `[…, 2n]`, in float32.
+
+    A log standard deviation beyond its range counts as the end of the range. Its gradient passes,
+    so that it can come back.
+    """
+
+    def __init__(self, parameters: Tensor, spec: ActionSpec) -> None:
+        self._squash = spec.squash
+        self._means, log_stds = parameters.float().chunk(2, -1)
+        self._log_stds = log_stds + (log_stds.clamp(*LOG_STD_RANGE) - log_stds).detach()
+
+    @staticmethod
+    def mask(parameters: Tensor, mask: Tensor | None) -> Tensor:
+        """As given: there is nothing to mask."""
+        return parameters
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Log-densities `[…]` of samples `[…, n]`."""
+        distance = (actions - self._means) * (-self._log_stds).exp()
+        each = -0.5 * distance.square() - self._log_stds - HALF_LOG_2PI
+        if self._squash:
+            each = each - _log_tanh_slope(actions)
+        return each.sum(-1)
+
+    def entropy(self) -> Tensor:
+        """Differential entropies `[…]`, with tanh by quadrature."""
+        each = self._log_stds + HALF_LOG_2PI + 0.5
+        if self._squash:
+            nodes, weights = (self._means.new_tensor(each) for each in (NODES, WEIGHTS))
+            at = self._means.unsqueeze(-1) + self._log_stds.exp().unsqueeze(-1) * nodes
+            each = each + (weights * _log_tanh_slope(at)).sum(-1)
+        return each.sum(-1)
+
+    def kl(self, other: TorchGaussian) -> Tensor:
+        """KL(self ‖ other) `[…]`."""
+        ratio = self._log_stds - other._log_stds
+        square = ((self._means - other._means) * (-other._log_stds).exp()).square()
+        return (0.5 * ((2 * ratio).exp() + square - 1.0) - ratio).sum(-1)
+
+
+class TorchMixed:
+    """As `Mixed`: choices by their logits, then numbers by means and log standard deviations."""
+
+    def __init__(self, parameters: Tensor, spec: ActionSpec) -> None:
+        logits, rest = parameters.tensor_split([spec.mask_width], -1)
+        self._choice_count = len(spec.counts)
+        self._choices, self._numbers = (
+            TorchMultiCategorical(logits, spec),
+            TorchGaussian(rest, spec),
+        )
+
+    @staticmethod
+    def mask(parameters: Tensor, mask: Tensor | None) -> Tensor:
+        """`MASKED` where `mask` `[…, A]`, of the logits in front, is False."""
+        if mask is None:
+            return parameters
+        possible = nn.functional.pad(mask, (0, parameters.shape[-1] - mask.shape[-1]), value=True)
+        return parameters.masked_fill(~possible, MASKED)
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Log-probabilities `[…]` of actions `[…, C + n]`, all together."""
+        choices, numbers = actions.tensor_split([self._choice_count], -1)
+        return self._choices.log_prob(choices.long()) + self._numbers.log_prob(numbers)
+
+    def entropy(self) -> Tensor:
+        """Entropies `[…]` of all together."""
+        return self._choices.entropy() + self._numbers.entropy()
+
+    def kl(self, other: TorchMixed) -> Tensor:
+        """KL(self ‖ other) `[…]`."""
+        return self._choices.kl(other._choices) + self._numbers.kl(other._numbers)
+
+
+def _log_tanh_slope(u: Tensor) -> Tensor:
+    size = u.abs()
+    return 2.0 * (math.log(2.0) - size - (-2.0 * size).exp().log1p())
