@@ -11,7 +11,7 @@ from aclearn.config._explain import got
 from aclearn.config._fields import Group, Whole
 
 
-def _plugin(entry: Any) -> dict[str, dict[str, Any]]:
+def _named(entry: Any) -> dict[str, dict[str, Any]]:
     """`module:Name` → arguments, of an entry with or without them."""
     named = {entry: None} if isinstance(entry, str) else entry
     if isinstance(named, Mapping) and len(named) == 1:
@@ -45,11 +45,24 @@ class MonitorConfig(Group):
         le=65_535,
         description="TCP port of the monitor; null: a socket file, on this machine only",
     )
-    plugins: list[Annotated[dict[str, dict[str, Any]], BeforeValidator(_plugin)]] = Field(
+    plugins: list[Annotated[dict[str, dict[str, Any]], BeforeValidator(_named)]] = Field(
         default_factory=list,
         description="decisions of yours from the run's metrics: module:Name of subclasses of "
         "aclearn.control.MonitorPlugin, with arguments `module:Name: {argument: value}`; a later "
         "plug-in overrules an earlier one, and each overrules the tuner",
+    )
+    indicators: list[Annotated[dict[str, dict[str, Any]], BeforeValidator(_named)]] = Field(
+        default_factory=list,
+        description="figures of yours in the metrics: module:Name of subclasses of "
+        "aclearn.metrics.indicators.Indicator, with arguments `module:Name: {argument: value}`; "
+        "each sees those before it",
+    )
+    return_window_s: float = Field(
+        default=60.0,
+        gt=0.0,
+        le=3600.0,
+        description="window of return_slope_per_s, return_slope_per_step and reward_gap, in "
+        "seconds; longer while it holds few episodes",
     )
 
 

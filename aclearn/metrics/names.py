@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Final
+
+from aclearn.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from aclearn.config import Config
 
 #: `return_mean_100` counts as the run's once so many episodes have ended.
 EPISODES_FOR_TARGET = 100
@@ -64,3 +71,113 @@ FREE_CORES: Final = "monitor_free_cores"
 #: Gauges of a run whose tuner is on; for each count that it may change one more, `tuner_<count>`.
 TUNER_TEMPERATURE, TUNER_FROZEN = "tuner_temperature", "tuner_frozen"
 TUNED_COUNTS: Final = ("predictors", "trainers", "actors")
+
+#: Figures of our indicators, in every line.
+SLOPE_FIGURES: Final = ("return_slope_per_s", "return_slope_per_step")
+GAP_FIGURES: Final = ("return_mean_original", "return_mean_compressed", "reward_gap")
+#: Single numbers in every line of a run; null until they are known.
+FIXED_FIGURES: Final = (
+    *(
+        name
+        for name in METRIC_NAMES
+        if name not in ("dropped_steps", "checkpoint_error", WAIT_SHARE)
+    ),
+    "target_return",
+    "reached_target_at_s",
+    *SLOPE_FIGURES,
+    *GAP_FIGURES,
+)
+_SERVER_FIGURES: Final = ("refused_messages", "refused_connections")
+_WORKER_FIGURES: Final = (*_SERVER_FIGURES, "queue_fill", "workers", "sockets_busy")
+_POLICY_FIGURES: Final = ("policy_swaps", "policy_refused")
+#: Role → gauges that its processes report; a line has the trainer's under these names, and others'
+#: as `<role>_<gauge>`.
+ROLE_FIGURES: Final = {
+    "trainer": (
+        *("policy_loss", "value_loss", "entropy", "gradient_norm", "learning_rate"),
+        *("rho_mean", "behaviour_kl", "behaviour_kl_estimate", "effective_sample_share"),
+        *("clipped_rho_share", "clipped_c_share", "batch_steps", "compressed_share"),
+        *("checkpoint_age_s", *_WORKER_FIGURES),
+    ),
+    "actor": (
+        *("env_faults", "in_flight_unrolls", "refused_unrolls", "unanswered_unrolls"),
+        *_POLICY_FIGURES,
+    ),
+    "predictor": (
+        *("batch_mean", "wait_ms_p50", "wait_ms_p99", *_POLICY_FIGURES, *_WORKER_FIGURES),
+    ),
+    "compressor": (
+        *("kl_mean", "kl_variance", "kl_max", "agreement", "artifact_bytes", "artifact_version"),
+        *("artifact_interval_s", "compress_ms", "compressed", "cpu_share", "artifacts"),
+        *("uncompressed_artifacts", "errors", *_SERVER_FIGURES),
+        *(f"distill_{gauge}" for gauge in ("loss", "kl", "steps", "deaths")),
+    ),
+    "monitor": (
+        *("free_cores", *_SERVER_FIGURES, "plugin_failures", "indicator_failures"),
+        *("directives", "directives_unacknowledged", "directives_overruled"),
+    ),
+    "tuner": (
+        *("temperature", "frozen", "noise", "rate", "baseline", "file_warnings", *TUNED_COUNTS),
+    ),
+}
+_LATENCY: Final = re.compile(r"compressor_latency_ms_\d+")
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+
+def refused_name(name: object) -> str | None:
+    """Why a user's indicator cannot give a line a figure of this name; None where it can."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        return f"expected lower-case letters, digits and _, at most 64, got {name!r:.100}"
+    if name.endswith("_error"):
+        return f"{name!r}: names in _error are those of texts; choose another one"
+    ours = {*METRIC_NAMES, *FIXED_FIGURES, *ROLE_FIGURES["trainer"], PART_SECONDS}
+    first = name.partition("_")[0]
+    if name in ours or first in (*ROLE_FIGURES, "plugin", "metrics"):
+        return f"{name!r} is a name of ours, or begins like one; choose another one"
+    return None
+
+
+def check_line_name(
+    name: str, config: Config, *, key: str, roles: Collection[str], own: Collection[str] = ()
+) -> None:
+    """Refuse the name of a figure that no metrics line of a run can have.
+
+    Args:
+        name: of a single number in a line, for instance `compressor_kl_max`.
+        config: of the run; parts of the user's own may report figures of any name.
+        key: of the configuration, which the message begins with.
+        roles: those that the run has processes of.
+        own: names of the figures of the user's indicators.
+
+    Raises:
+        ConfigError: says what was expected.
+    """
+    known = {*FIXED_FIGURES, *own, *_role_figures({*roles, "trainer", "monitor"}, config)}
+    if name not in known and not _may_be_the_users(name, config, roles):
+        raise ConfigError(
+            f"{key}: no metrics line of this run has a figure {name!r}"
+            f"{did_you_mean(name, known) or '; docs/metrics.md has their names'}"
+        )
+
+
+def _role_figures(roles: Collection[str], config: Config) -> Iterator[str]:
+    groups = {*roles, *(["tuner"] if config.tuner.enabled else [])}
+    for role in groups & ROLE_FIGURES.keys():
+        prefix = "" if role == "trainer" else f"{role}_"
+        yield from (f"{prefix}{gauge}" for gauge in ROLE_FIGURES[role])
+
+
+def _may_be_the_users(name: str, config: Config, roles: Collection[str]) -> bool:
+    """Whether a plug-in, link, loss or corrector of the user's own may report it."""
+    first = name.partition("_")[0]
+    if first == "plugin":
+        return bool(config.monitor.plugins)
+    if first == "compressor":
+        compressed = first in roles
+        return compressed and (_LATENCY.fullmatch(name) is not None or _has_own_link(config))
+    learning = [config.loss.kind, *(corrector.name for corrector in config.correctors)]
+    return first not in ROLE_FIGURES and any(":" in each for each in learning)
+
+
+def _has_own_link(config: Config) -> bool:
+    return ":" in str(config.compressor.rungs)

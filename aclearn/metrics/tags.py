@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from aclearn.metrics.names import PART_SECONDS
+from aclearn.metrics.names import GAP_FIGURES, PART_SECONDS, SLOPE_FIGURES
 
 _TAGS: Final = {
     **{name: f"run/{name}" for name in ("time_s", "updates", "generation", "policy_version")},
@@ -13,6 +13,7 @@ _TAGS: Final = {
     "best_return": "return/best",
     "target_return": "return/target",
     "reached_target_at_s": "return/reached_target_at_s",
+    **{name: f"return/{name.removeprefix('return_')}" for name in (*SLOPE_FIGURES, *GAP_FIGURES)},
     "episodes": "return/episodes",
     "episodes_in_mean": "return/episodes_in_mean",
     **{name: f"rate/{name}" for name in ("env_steps_per_s", "learned_steps_per_s", "pps", "tps")},
@@ -51,7 +52,9 @@ _GROUPS: Final = ("plugin", "tuner")
 _LEFT_OUT: Final = frozenset({"env_steps", PART_SECONDS})
 
 
-def tagged(line: Mapping[str, Any], roles: Collection[str]) -> Iterator[tuple[str, float]]:
+def tagged(
+    line: Mapping[str, Any], roles: Collection[str], indicators: Collection[str] = ()
+) -> Iterator[tuple[str, float]]:
     """Tag and value of every number in a metrics line, e.g. `wait/actor/emulator`.
 
     A gauge that has no group of its own is in that of its role; the trainer's have no prefix in the
@@ -60,11 +63,13 @@ def tagged(line: Mapping[str, Any], roles: Collection[str]) -> Iterator[tuple[st
     Args:
         line: one line of `metrics.jsonl`.
         roles: the names of all roles.
+        indicators: names of the figures of the user's indicators.
     """
     groups = {*roles, *_GROUPS}
     for name, value in line.items():
         if name not in _LEFT_OUT:
-            yield from _numbers(_tag_of(name, groups), value)
+            tag = f"indicator/{name}" if name in indicators else _tag_of(name, groups)
+            yield from _numbers(tag, value)
 
 
 def _tag_of(name: str, groups: Collection[str]) -> str:

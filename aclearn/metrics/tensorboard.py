@@ -29,6 +29,7 @@ class TensorBoardWriter:
         folder: gets the event file; made if it is missing. TensorBoard calls the run by the
             folder's name. Files of an earlier part of the run stay and TensorBoard joins them.
         roles: the names of all roles; each is a group of tags.
+        indicators: names of the figures of the user's indicators, a group as well.
         clock: seconds since 1970, for the time axis.
     """
 
@@ -36,6 +37,7 @@ class TensorBoardWriter:
         self,
         folder: Path,
         roles: Collection[str] = (),
+        indicators: Collection[str] = (),
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -47,7 +49,7 @@ class TensorBoardWriter:
         self._new_summary: Callable[..., Any] = summary_pb2.Summary
         self._new_metadata: Callable[..., Any] = summary_pb2.SummaryMetadata
         self._new_tensor = partial(tensor_pb2.TensorProto, dtype=types_pb2.DT_STRING)
-        self._roles, self._clock = roles, clock
+        self._roles, self._own, self._clock = roles, indicators, clock
         # TensorBoard knows event files by "tfevents" and reads them in the order of their names;
         # the number keeps two writers of one process in one second apart.
         name = f"events.out.tfevents.{int(clock()):010d}.{socket.gethostname()}"
@@ -77,7 +79,7 @@ class TensorBoardWriter:
 
     def write_at(self, step: int, values: Mapping[str, Any]) -> None:
         """As `write`, at a step that the caller counts: for what happens between two lines."""
-        tags = tagged(values, self._roles)
+        tags = tagged(values, self._roles, self._own)
         self._append_values(step, [{"tag": tag, "simple_value": value} for tag, value in tags])
 
     def write_text(self, tag: str, text: str, *, step: int = 0) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from aclearn.control import Directive, Note, StopCondition
 from aclearn.metrics import MetricsAggregator
+from aclearn.metrics.indicators import IndicatorSet
 from aclearn.telemetry import ActiveClock
 from aclearn.wire import (
     DirectiveAck,
@@ -62,6 +63,7 @@ class MonitorState:
         metrics: aggregates the heartbeats.
         goal: ends the run.
         plugins: give directives.
+        indicators: of the run; by default only ours.
         expected: role → configured number of processes.
         wall_clock: the run's time in seconds, for metrics; without it, the time argument is used.
         figures: the monitor's own figures for a metrics line.
@@ -80,6 +82,7 @@ class MonitorState:
         goal: StopCondition,
         *,
         plugins: Plugins | None = None,
+        indicators: IndicatorSet | None = None,
         expected: Mapping[str, int] | None = None,
         numbers_from: float = float("-inf"),
         wall_clock: Callable[[], float] | None = None,
@@ -99,7 +102,10 @@ class MonitorState:
         self._claims = HeartbeatClaims()
         self.refused_heartbeats = 0
         self._lines = LineMaker(
-            metrics, self._plugins, lambda: {**self._own_figures(), **figures()}
+            metrics,
+            self._plugins,
+            indicators or IndicatorSet(),
+            lambda: {**self._own_figures(), **figures()},
         )
         self.line: dict[str, Any] = {}
         self._best_due = False
@@ -237,6 +243,7 @@ class MonitorState:
             )
         if (fault := self._claims.fault(incarnation, fitting)) is None:
             self._metrics.observe_heartbeat(member.role, incarnation, fitting, self._wall(now))
+            self._lines.observe_episodes(fitting)
             if self._plugins:
                 self._indicators.take(member, fitting, self._metrics.time_s(self._wall(now)))
         else:

@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from aclearn.control import StopCondition
@@ -29,13 +30,18 @@ _SUMMARY_WITHIN_S, _SUMMARY_AGAIN_AFTER_S = 1.0, 0.1
 
 
 class MonitorFiles:
-    """Writes metrics.jsonl, TensorBoard events, summary.json and the monitor's state."""
+    """Writes metrics.jsonl, TensorBoard events, summary.json and the monitor's state.
 
-    def __init__(self, folder: RunFolder) -> None:
+    Args:
+        folder: of the run.
+        indicators: names of the figures of the user's indicators.
+    """
+
+    def __init__(self, folder: RunFolder, indicators: Sequence[str] = ()) -> None:
         self._folder = folder
         self.metrics = MetricsWriter(folder.metrics_path)
         # in the run folder itself: TensorBoard names a run after the folder of its events
-        self.tensorboard = TensorBoardWriter(folder.path, ROLES)
+        self.tensorboard = TensorBoardWriter(folder.path, ROLES, indicators)
         last_step = int(self.last_line.get("env_steps") or 0)
         text = f"```yaml\n{folder.read_config_yaml()}\n```"
         self.tensorboard.write_text("configuration", text, step=last_step)

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable, Mapping
+from itertools import repeat
 from typing import Any
 
 from aclearn.metrics import MetricsAggregator
+from aclearn.metrics.indicators import Episode, IndicatorSet
+from aclearn.wire import Heartbeat
 from services.monitor.plugins import Plugins
 
 #: Plug-ins get a new line when theirs is this old, in seconds.
 _MOST_AGE_S = 0.5
+#: Most episodes between two lines; older ones are forgotten.
+_MOST_EPISODES = 65_536
 
 
 class LineMaker:
-    """Joins the figures of the roles with those of the plug-ins and of the monitor.
+    """Joins the figures of the roles with those of the monitor, plug-ins and indicators.
 
     Args:
         metrics: the figures of the roles.
         plugins: their gauges are in the line.
+        indicators: computed last.
         figures: the monitor's own figures.
     """
 
@@ -25,12 +33,24 @@ class LineMaker:
         self,
         metrics: MetricsAggregator,
         plugins: Plugins,
+        indicators: IndicatorSet,
         figures: Callable[[], Mapping[str, Any]],
     ) -> None:
         self._metrics, self._plugins, self._figures = metrics, plugins, figures
+        self._indicators = indicators
+        self._episodes: deque[Episode] = deque(maxlen=_MOST_EPISODES)
         self._made_at = float("-inf")
         self._wait_share: dict[str, Any] = {}
         self._line: dict[str, Any] = {}
+
+    def observe_episodes(self, heartbeat: Heartbeat) -> None:
+        """Take the episodes of a heartbeat, for the next line."""
+        returns, policies = heartbeat.episode_returns, heartbeat.episode_policies or repeat("")
+        self._episodes += (
+            Episode(float(return_), policy)
+            for return_, policy in zip(returns, policies, strict=False)
+            if math.isfinite(return_)
+        )
 
     def make(self, now: float, wall: float, *, running: bool) -> dict[str, Any]:
         """The line of this moment.
@@ -49,6 +69,8 @@ class LineMaker:
         else:
             # roles that have left keep the shares that they had while the run went on
             line["wait_share"] = self._wait_share | line["wait_share"]
+        self._indicators.add_figures(line, tuple(self._episodes))
+        self._episodes.clear()
         return line
 
     def recent(self, now: float, wall: float) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from aclearn.control.tuner.plugin import TunerPlugin, most_counts
 from aclearn.errors import LearningLost
 from aclearn.launch.resources import FreeCores
 from aclearn.metrics import FREE_CORES
+from aclearn.metrics.indicators import IndicatorSet, load_indicators
 from aclearn.runs import RunFolder
 from aclearn.telemetry import WaitMeter
 from aclearn.views import PlainConsole
@@ -53,7 +54,7 @@ class MonitorRole:
         context: of the monitor.
 
     Raises:
-        ConfigError: a plug-in cannot be loaded.
+        ConfigError: a plug-in or an indicator cannot be loaded.
     """
 
     exit_status = 0
@@ -68,7 +69,8 @@ class MonitorRole:
             numbers_from = clock() + config.monitor.heartbeat_every_s + _RECONNECTED_WITHIN_S
         accepts = (NumberRequest, Hello, Heartbeat, DirectiveAck, StopRun, StatusRequest)
         self._server = context.serve_at(context.monitor, accepts)
-        self._files = files = MonitorFiles(folder)
+        own = load_indicators(config.monitor.indicators)
+        self._files = files = MonitorFiles(folder, [name for each in own for name in each.names])
         self._plugins = Plugins(
             _open_plugins(config, folder, files),
             rungs=len(config.compressor.rungs),
@@ -87,6 +89,7 @@ class MonitorRole:
             self._metrics,
             self._goal,
             plugins=self._plugins,
+            indicators=IndicatorSet(config.monitor.return_window_s, own),
             expected={spec.name: spec.processes(config) for spec in ROLES.values()},
             numbers_from=numbers_from,
             wall_clock=context.wall_clock,

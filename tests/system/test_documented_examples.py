@@ -172,6 +172,7 @@ def test_all_that_the_page_on_the_architecture_adds_works_in_one_run(system: Sys
     # the first at the end have an advantage of about 1, of which a tenth is left
     assert max(line.get("clipped_advantage_share") or 0.0 for line in run.lines()) > 0.0
     assert 0.0 < line["compressor_round_largest_change"] <= 0.125
+    assert line["success_rate"] == 1.0 and line["monitor_indicator_failures"] == 0.0
     assert "policy_loss" in line and "entropy" not in line  # unlike our own loss
     assert line["wait_share"]["counter"]["the next turn"] > 0.5
     run.signal(signal.SIGTERM)

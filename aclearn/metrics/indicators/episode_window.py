@@ -1,0 +1,70 @@
+"""The episodes of the last seconds, added up by the moment at which they were reported."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+#: Most moments that are kept.
+_MOMENTS: Final = 8192
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The episodes that were reported at one moment.
+
+    Attributes:
+        time_s, env_steps: of the run.
+        count, total: how many, and the sum of their returns, by kind.
+    """
+
+    time_s: float
+    env_steps: float
+    count: Mapping[str, int]
+    total: Mapping[str, float]
+
+
+class EpisodeWindow:
+    """Keeps the last `window_s` seconds, longer where these hold few episodes of a kind.
+
+    Args:
+        window_s: length of the window.
+        least: the window grows until it has so many episodes of each kind that occurs.
+    """
+
+    def __init__(self, window_s: float, least: int) -> None:
+        self._window_s, self._least = window_s, least
+        self.moments: deque[Moment] = deque()
+        self.counts: dict[str, int] = {}
+
+    def add(self, time_s: float, env_steps: float, episodes: Iterable[tuple[str, float]]) -> None:
+        """Take the episodes of this moment, each with its kind and its return."""
+        count: dict[str, int] = {}
+        total: dict[str, float] = {}
+        for kind, return_ in episodes:
+            count[kind] = count.get(kind, 0) + 1
+            total[kind] = total.get(kind, 0.0) + return_
+        if count:
+            self.moments.append(Moment(time_s, env_steps, count, total))
+            self._count(count, 1)
+        while self.moments and self._is_old(time_s):
+            self._count(self.moments.popleft().count, -1)
+
+    def mean(self, kind: str) -> float | None:
+        """Mean return of a kind; None while there are too few of it."""
+        count = self.counts.get(kind, 0)
+        if count < self._least:
+            return None
+        return sum(moment.total.get(kind, 0.0) for moment in self.moments) / count
+
+    def _is_old(self, now: float) -> bool:
+        """Whether the window needs its oldest moment no more."""
+        oldest = self.moments[0]
+        spare = all(self.counts[k] - n >= self._least for k, n in oldest.count.items())
+        return len(self.moments) > _MOMENTS or (now - oldest.time_s > self._window_s and spare)
+
+    def _count(self, count: Mapping[str, int], sign: int) -> None:
+        for kind, number in count.items():
+            self.counts[kind] = self.counts.get(kind, 0) + sign * number

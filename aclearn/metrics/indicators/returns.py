@@ -1,0 +1,85 @@
+"""Indicators from the returns of episodes: their slope, and the gap between two policies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from aclearn.metrics.indicators.episode_window import EpisodeWindow, Moment
+from aclearn.metrics.indicators.indicator import Indicator, RunSample
+from aclearn.metrics.names import GAP_FIGURES, SLOPE_FIGURES
+
+#: Fewer episodes have no slope, or no mean of one policy.
+_LEAST_FOR_SLOPE: Final = 20
+_LEAST_FOR_MEAN: Final = 10
+
+
+class ReturnSlope(Indicator):
+    """Slope of the return by least squares over the episodes of a window.
+
+    An episode counts at the moment at which it was reported. The slope is null before there are 20
+    episodes, and before they span half of the window: the first to end are the shortest ones.
+
+    Args:
+        window_s: length of the window; it grows until it has 20 episodes.
+    """
+
+    names = SLOPE_FIGURES
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._window = EpisodeWindow(window_s, _LEAST_FOR_SLOPE)
+
+    def observe(self, run: RunSample) -> Mapping[str, float | None]:
+        """As `Indicator.observe`."""
+        window = self._window
+        episodes = [("", episode.return_) for episode in run.episodes]
+        window.add(run.line["time_s"], run.line["env_steps"], episodes)
+        moments = window.moments
+        enough = window.counts.get("", 0) >= _LEAST_FOR_SLOPE
+        if not enough or moments[-1].time_s - moments[0].time_s < self._window_s / 2:
+            return {}
+        per_s = _slope([(m.time_s, m) for m in moments])
+        per_step = _slope([(m.env_steps, m) for m in moments])
+        return dict(zip(self.names, (per_s, per_step), strict=True))
+
+
+class RewardGap(Indicator):
+    """Mean return of episodes of the original policy minus that of the compressed one.
+
+    Both means are of the same window, so that learning does not look like a gap. Episodes that both
+    policies played count for neither.
+
+    Args:
+        window_s: length of the window; it grows until it has 10 episodes of each policy.
+    """
+
+    names = GAP_FIGURES
+
+    def __init__(self, window_s: float) -> None:
+        self._window = EpisodeWindow(window_s, _LEAST_FOR_MEAN)
+
+    def observe(self, run: RunSample) -> Mapping[str, float | None]:
+        """As `Indicator.observe`."""
+        played = ((episode.policy, episode.return_) for episode in run.episodes)
+        whole = [(policy, return_) for policy, return_ in played if policy in _POLICIES]
+        self._window.add(run.line["time_s"], run.line["env_steps"], whole)
+        original, compressed = (self._window.mean(policy) for policy in _POLICIES)
+        gap = None if original is None or compressed is None else original - compressed
+        return dict(zip(self.names, (original, compressed, gap), strict=True))
+
+
+_POLICIES: Final = ("original", "compressed")
+
+
+def _slope(points: list[tuple[float, Moment]]) -> float | None:
+    """Least-squares slope of the returns; None where all have the same abscissa."""
+    episodes = sum(m.count[""] for _, m in points)
+    mean_x = math.fsum(x * m.count[""] for x, m in points) / episodes
+    mean_y = math.fsum(m.total[""] for _, m in points) / episodes
+    squares = math.fsum(m.count[""] * (x - mean_x) ** 2 for x, m in points)
+    if squares == 0.0:
+        return None
+    products = ((x - mean_x) * (m.total[""] - m.count[""] * mean_y) for x, m in points)
+    return math.fsum(products) / squares
