@@ -131,6 +131,10 @@ class CompressorChain:
                 found[f"{method}_{name}"] = value
         return found
 
+    def forget_fidelity(self) -> None:
+        """Compare the next artifact, although the last comparison may be recent."""
+        self._fidelity = None
+
     def compress(self, policy: Policy, context: Context) -> Artifact:
         """The artifact of this version.
 

@@ -15,7 +15,7 @@ from aclearn.types.env_spec import EnvSpec, EnvStep
 from aclearn.types.flat_parameters import Shapes, flat_size, split_flat
 from aclearn.types.observation_spec import OBSERVATION, LeafSpec, ObservationSpec
 from aclearn.types.policy_output import PolicyOutput, State, zeroed
-from aclearn.types.policy_version import PolicyVersion
+from aclearn.types.policy_version import PolicyId, PolicyVersion
 from aclearn.types.unroll import Unroll, UnrollSpec
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "EnvStep",
     "LeafSpec",
     "ObservationSpec",
+    "PolicyId",
     "PolicyOutput",
     "PolicyVersion",
     "ResidualSection",

@@ -1,8 +1,9 @@
-"""The order of all weights of a run."""
+"""The order of all weights of a run, and of the policies made of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, order=True)
@@ -14,3 +15,17 @@ class PolicyVersion:
 
     generation: int = -1
     version: int = -1
+
+
+class PolicyId(NamedTuple):
+    """A policy that acts: the version of its weights, and the id of the chain that compressed them.
+
+    "none" is the trainer's weights themselves.
+    """
+
+    at: PolicyVersion = PolicyVersion()
+    chain: str = "none"
+
+    def replaces(self, other: PolicyId) -> bool:
+        """Whether it is of newer weights, or of another chain at the same version."""
+        return self.at > other.at or (self.at == other.at and self.chain != other.chain)

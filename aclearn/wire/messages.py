@@ -87,12 +87,17 @@ class RecentObservations:
 class ArtifactRequest:
     """Asks for an artifact newer than this generation and version (-1: none yet).
 
+    At the same version an artifact of another chain counts as newer.
+
     Attributes:
-        uncompressed: of the uncompressed policy, since the asker has refused the newest artifact.
+        chain: id of the chain of the artifact that the asker has.
+        uncompressed: of the uncompressed policy, not of the current rung: the asker plays both, or
+            has refused the newest artifact.
     """
 
     generation: VersionOrNone
     version: VersionOrNone
+    chain: str = "none"
     uncompressed: bool = False
 
 

@@ -7,7 +7,7 @@ import math
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,20 +16,17 @@ from numpy.typing import NDArray
 from aclearn.config import CompressorConfig
 from aclearn.policies import Architecture
 from aclearn.telemetry import WaitMeter
-from aclearn.types import PolicyVersion
+from aclearn.types import PolicyId, PolicyVersion
 from compress import (
-    ONNX,
     Artifact,
     CompressorChain,
-    Context,
     Fidelity,
-    Fusion,
     NeedsObservations,
     Policy,
     RefusedTensors,
 )
 from compress.link import is_word
-from services.runtime.policy_factory import warn_of_idle_links
+from services.compressor.ladder import Ladder, Rung
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -41,10 +38,10 @@ _INTERVALS = 16
 
 
 class Compressor:
-    """The chain and its newest artifact. No socket.
+    """The ladder of chains and its newest artifact. No socket.
 
     Args:
-        chain: checked against the architecture (`CompressorChain.plan`).
+        chains: the ladder, checked against the architecture (`CompressorChain.plan`).
         architecture: of the uncompressed policy.
         config: the configuration's group.
         seed: of all random numbers.
@@ -53,36 +50,35 @@ class Compressor:
     Attributes:
         artifact: the newest one, None before the first.
         errors: class of a link's or check's error → count.
-        made: number of artifacts of the chain.
-        uncompressed: number of uncompressed policies published instead.
+        made: number of artifacts of chains.
+        uncompressed: number of uncompressed policies published.
         known: the newest version that is done with.
         meter: time of the owning thread by part.
     """
 
     def __init__(
         self,
-        chain: CompressorChain,
+        chains: Sequence[CompressorChain],
         architecture: Architecture,
         config: CompressorConfig,
         *,
         seed: int,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._chain, self._architecture, self._config = chain, architecture, config
-        warn_of_idle_links(chain)
-        self._uncompressed_chain = (
-            CompressorChain(fidelity_observations=0).add(Fusion()).add(ONNX())
+        self._architecture, self._config, self._clock = architecture, config, clock
+        self.ladder = Ladder(
+            chains,
+            observations=config.observations,
+            to_compare=config.fidelity_observations,
+            seed=seed,
+            clock=clock,
         )
-        self._context = Context(seed=seed, clock=clock)
-        self._uncompressed_context = Context(seed=seed, clock=clock)
-        self._clock = clock
-        self._observed = 0
+        self._asked_rung: int | None = None
         self._published_at: deque[float] = deque(maxlen=_INTERVALS + 1)
         self._failures = 0
         self._failures_told: set[tuple[str, ...]] = set()
         self._seconds = 0.0
-        self._uncompressed_made_of: Policy | None = None
-        self._uncompressed: Artifact | None = None
+        self._policy: Policy | None = None
         self._fidelity: Fidelity | None = None
         self.artifact: Artifact | None = None
         self.errors: Counter[str] = Counter()
@@ -92,75 +88,78 @@ class Compressor:
         self.meter = WaitMeter()
 
     def observe(self, observations: NDArray[Any]) -> None:
-        """Keep the newest visited observations.
+        """Keep the newest visited observations."""
+        self.ladder.observe(observations)
 
-        The same share of each batch is held out for comparisons, so that both parts are equally
-        recent.
+    def set_rung(self, rung: int | None) -> None:
+        """Compress with another rung from now on; the last artifact stays until its first one.
+
+        `known` is forgotten, so the newest weights are compressed again, at the same version.
+
+        Args:
+            rung: of the monitor; None before it has named one.
         """
-        for_links, to_compare = self._config.observations, self._config.fidelity_observations
-        numbers = self._observed + np.arange(len(observations))
-        held_out = numbers * to_compare % (for_links + to_compare) >= for_links
-        self._observed += len(observations)
-        context = self._context
-        context.observations = _newest(context.observations, observations[~held_out], for_links)
-        context.held_out = _newest(context.held_out, observations[held_out], to_compare)
+        if rung is None or rung == self._asked_rung:
+            return
+        self._asked_rung, ladder = rung, self.ladder
+        if rung >= len(ladder.rungs):
+            self.errors["rung"] += 1
+            _LOGGER.error("event=rung_refused rung=%d expected=0..%d", rung, len(ladder.rungs) - 1)
+        elif rung != ladder.current:
+            before, kl_max = ladder.current, self._fidelity.kl_max if self._fidelity else None
+            ladder.current = rung
+            ladder.rung.chain.forget_fidelity()
+            _LOGGER.info(
+                "event=rung before=%d now=%d chain=%s version=%s kl_max_before=%s",
+                *(before, rung, ladder.rung.chain.id, self.known, kl_max),
+            )
+            self._failures, self._fidelity, self.known = 0, None, PolicyVersion()
 
     def compress(self, at: PolicyVersion, tensors: Mapping[str, NDArray[np.float32]]) -> None:
         """Make the artifact of a new version; if a link fails, the previous one stays.
 
-        `known` then stays too, so that these weights, or newer ones, are tried again. The
-        uncompressed policy is published where the chain lacks observations, where the artifact
-        exceeds `compressor.max_kl` or was not compared, and where a link fails before the first
-        artifact or several times in a row.
+        `known` then stays too, so that these weights, or newer ones, are tried again. The next more
+        faithful rung is published where the chain lacks observations, where the artifact exceeds
+        `compressor.max_kl` or was not compared, and where a link fails before the first artifact or
+        several times in a row. The uncompressed policy ends the ladder.
         """
         policy = Policy.of(self._architecture, tensors, at)
         before, self.known = self.known, at
         started = time.perf_counter()
         try:
-            artifact = self._chain.compress(policy, self._context)
-        except NeedsObservations:
-            self._publish_uncompressed(policy)
-            return
-        except Exception as error:
-            if self._context.original is not policy:
-                # invalid weights: no chain can compress them
-                self._report(error)
-                return
-            # a link may be the user's code: the run continues after any error
-            self._tell_where(error, at)
-            self._failures += 1
-            self._report(error)
-            if self.artifact is None or self._failures >= _MOST_FAILURES:
-                self._publish_uncompressed(policy)
-            else:
-                self.known = before
-            return
+            for rung in self.ladder.from_current():
+                artifact = self._try(rung, policy)
+                if artifact is not None:
+                    self._publish(artifact)
+                    self.made += 1
+                    return
+                if rung.context.original is not policy:
+                    return  # invalid weights: no chain can compress them
+                if 0 < self._failures < _MOST_FAILURES and self.artifact is not None:
+                    self.known = before
+                    return
         finally:
             self._seconds = time.perf_counter() - started
-        self._failures = 0
-        measured = artifact.fidelity.observations > 0
-        self._fidelity = artifact.fidelity if measured else None
-        most = self._config.max_kl
-        # not as `kl > most`: an artifact without a measured KL, or with NaN, must not pass
-        if most is None or (measured and artifact.fidelity.kl_mean <= most):
-            self._publish(artifact)
-            self.made += 1
-            return
-        if measured:
-            self.errors["unfaithful"] += 1
-        self._publish_uncompressed(policy)
+        uncompressed = self._uncompressed_of(policy)
+        if uncompressed is not None:
+            self._publish(uncompressed)
+            self.uncompressed += 1
+            if self.ladder.is_uncompressed:
+                self._fidelity = Fidelity(version=at.version)  # no distance from itself
 
-    def newer_than(self, known: PolicyVersion, *, uncompressed: bool = False) -> Artifact | None:
-        """The newest artifact if its version is newer than `known`.
+    def newer_than(self, known: PolicyId, *, uncompressed: bool = False) -> Artifact | None:
+        """The newest artifact if its version is newer, or its chain another one at this version.
 
         Args:
-            known: the requester's version.
+            known: the requester's policy.
             uncompressed: whether the uncompressed policy is requested.
         """
-        artifact, entered = self.artifact, self._context.original
-        if uncompressed and entered is not None:
-            artifact = self._uncompressed_of(entered)
-        return artifact if artifact is not None and artifact.at > known else None
+        artifact = self.artifact
+        if uncompressed and self._policy is not None:
+            artifact = self._uncompressed_of(self._policy)
+        if artifact is None or not PolicyId(artifact.at, artifact.chain).replaces(known):
+            return None
+        return artifact
 
     def counters(self) -> dict[str, int]:
         """For a heartbeat."""
@@ -178,16 +177,18 @@ class Compressor:
         where it was not compared.
         """
         artifact, fidelity = self.artifact, self._fidelity
+        rung = {"rung": float(self.ladder.current)}
         if artifact is None:
-            return {}
+            return rung
         distances = ("kl_mean", "kl_variance", "kl_max", "agreement")
         near = distances if fidelity is not None else ()
         return {
+            **rung,
             **{name: getattr(fidelity, name) for name in near},
             "artifact_bytes": float(artifact.bytes),
             "artifact_version": float(artifact.at.version),
             "compress_ms": 1000 * self._seconds,
-            "compressed": float(artifact.chain == self._chain.id),
+            "compressed": float(artifact.chain == self.ladder.rung.chain.id),
             **self._interval_metrics(),
             **self._link_gauges(),
             **{f"latency_ms_{size}": ms for size, ms in artifact.latency_ms.items()},
@@ -200,7 +201,35 @@ class Compressor:
         shown = ("artifacts", "errors", "uncompressed_artifacts")
         return {"counters": counters, "gauges": gauges | {n: float(counters[n]) for n in shown}}
 
-    def _tell_where(self, error: Exception, at: PolicyVersion) -> None:
+    def _try(self, rung: Rung, policy: Policy) -> Artifact | None:
+        """The artifact of this rung; None where it cannot be made or is too far from the policy."""
+        current = rung is self.ladder.rung
+        try:
+            artifact = rung.chain.compress(policy, rung.context)
+        except NeedsObservations:
+            return None
+        except Exception as error:
+            if rung.context.original is policy:
+                # a link may be the user's code: the run continues after any error
+                self._tell_where(error, rung.chain, policy.at)
+                self._failures += current
+            self._report(error)
+            return None
+        finally:
+            if rung.context.original is policy:
+                self._policy = policy
+        measured = artifact.fidelity.observations > 0
+        if current:
+            self._failures = 0
+            self._fidelity = artifact.fidelity if measured else None
+        most = self._config.max_kl
+        # not as `kl > most`: an artifact without a measured KL, or with NaN, must not pass
+        if most is None or (measured and artifact.fidelity.kl_mean <= most):
+            return artifact
+        self.errors["unfaithful"] += measured
+        return None
+
+    def _tell_where(self, error: Exception, chain: CompressorChain, at: PolicyVersion) -> None:
         """Log the traceback of the first failure of a kind.
 
         Every version may fail and no log is rotated; `_report` logs a line for each failure.
@@ -208,9 +237,7 @@ class Compressor:
         kind = _kind_of(error)
         if kind not in self._failures_told:
             self._failures_told.add(kind)
-            _LOGGER.error(
-                "event=link_failed chain=%s version=%s", self._chain.id, at, exc_info=error
-            )
+            _LOGGER.error("event=link_failed chain=%s version=%s", chain.id, at, exc_info=error)
 
     def _report(self, error: Exception) -> None:
         kind = type(error).__name__
@@ -223,23 +250,16 @@ class Compressor:
         self.artifact = artifact
         self._published_at.append(self._clock())
 
-    def _publish_uncompressed(self, policy: Policy) -> None:
-        uncompressed = self._uncompressed_of(policy)
-        if uncompressed is not None:
-            self._publish(uncompressed)
-            self.uncompressed += 1
-
     def _uncompressed_of(self, policy: Policy) -> Artifact | None:
         """The uncompressed policy as an artifact; None where its parameters are not finite."""
-        if self._uncompressed_made_of is not policy:
-            self._uncompressed_made_of, self._uncompressed = policy, None
-            try:
-                self._uncompressed = self._uncompressed_chain.compress(
-                    policy, self._uncompressed_context
-                )
-            except RefusedTensors as error:
-                self._report(error)
-        return self._uncompressed
+        try:
+            artifact = self.ladder.uncompressed(policy)
+        except RefusedTensors as error:
+            self._report(error)
+            return None
+        if artifact is not None:
+            self._policy = policy
+        return artifact
 
     def _interval_metrics(self) -> dict[str, float]:
         """Mean seconds between the newest artifacts; nothing before the second."""
@@ -250,13 +270,14 @@ class Compressor:
 
     def _link_gauges(self) -> dict[str, float]:
         """The links' gauges, limited to valid heartbeat values; empty where a link fails."""
+        rung = self.ladder.rung
         try:
-            said = {name: float(x) for name, x in self._chain.gauges(self._context).items()}
+            said = {name: float(x) for name, x in rung.chain.gauges(rung.context).items()}
         except Exception as error:
             # a link may be the user's code; logged once, since heartbeats come several times a
             # second
             if not self.errors["gauges"]:
-                _LOGGER.exception("event=no_gauges chain=%s reason=%r", self._chain.id, str(error))
+                _LOGGER.exception("event=no_gauges chain=%s reason=%r", rung.chain.id, str(error))
             self.errors["gauges"] = 1
             return {}
         return {
@@ -271,8 +292,3 @@ def _kind_of(error: Exception) -> tuple[str, ...]:
     """
     calls = [frame.f_code.co_qualname for frame, _ in traceback.walk_tb(error.__traceback__)]
     return type(error).__name__, *calls[:3]
-
-
-def _newest(known: NDArray[Any] | None, more: NDArray[Any], most: int) -> NDArray[Any]:
-    joined = more if known is None else np.concatenate([known, more])
-    return joined[max(0, len(joined) - most) :]

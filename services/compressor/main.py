@@ -57,9 +57,9 @@ def make_compressor(context: RoleContext) -> Role:
     """
     config = context.config
     architecture = architecture_of(config, context.env_spec)
-    chain = make_ladder(config, architecture)[0]
+    chains = make_ladder(config, architecture)
     seed = config.run.seed * 1009 + context.index
-    compressor = Compressor(chain, architecture, config.compressor, seed=seed, clock=context.clock)
+    compressor = Compressor(chains, architecture, config.compressor, seed=seed, clock=context.clock)
     server, endpoint = context.serve((ArtifactRequest,), config.network.ports.artifacts)
     kept = config.compressor.observations + config.compressor.fidelity_observations
     trainer = TrainerClient(
@@ -81,6 +81,7 @@ def make_compressor(context: RoleContext) -> Role:
 
     def work(timeout_s: float) -> None:
         nonlocal sent
+        compressor.set_rung(monitor.rung)
         sent += serve_artifacts(server, compressor, timeout_s)
         refresh(
             compressor,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aclearn.types import PolicyVersion
+from aclearn.types import PolicyId, PolicyVersion
 from aclearn.wire import (
     ArtifactReply,
     ArtifactRequest,
@@ -32,7 +32,7 @@ def _answer(
     for routing_id, envelope in received:
         request = envelope.message
         assert isinstance(request, ArtifactRequest)  # the only accepted message
-        known = PolicyVersion(request.generation, request.version)
+        known = PolicyId(PolicyVersion(request.generation, request.version), request.chain)
         newer = compressor.newer_than(known, uncompressed=request.uncompressed)
         if newer is None:
             server.send(routing_id, NoNewerWeights())

@@ -11,7 +11,7 @@ from typing import Any
 from aclearn.errors import AclearnError
 from aclearn.policies import Architecture
 from aclearn.rollout import PolicySnapshot
-from aclearn.types import PolicyVersion
+from aclearn.types import PolicyId, PolicyVersion
 from aclearn.wire import ErrorReply, Message, NoNewerWeights
 from compress import ArtifactRuntime, RefusedArtifact, RefusedTensors
 from services.runtime.monitor_client import MonitorClient
@@ -72,16 +72,21 @@ class PolicyClient:
         self._client = RequestClient[str](link, _RETRY, self._take_message, clock)
         self._source, self._clock, self._ask_every_s = source, clock, ask_every_s
         self._next_ask = clock()
-        self._refused_at: PolicyVersion | None = None
+        self._refused: PolicyId | None = None
         self._wants_uncompressed = False
         self.acting: PolicySnapshot | None = None
         self.swaps = 0
         self.refused = 0
 
     @property
+    def id(self) -> PolicyId:
+        """The policy that acts."""
+        return PolicyId() if self.acting is None else PolicyId(self.acting.at, self.acting.chain)
+
+    @property
     def at(self) -> PolicyVersion:
         """The version that acts."""
-        return PolicyVersion() if self.acting is None else self.acting.at
+        return self.id.at
 
     def gauges(self) -> dict[str, float]:
         """For the role's heartbeat: policies swapped in and refused since its start."""
@@ -95,11 +100,13 @@ class PolicyClient:
         now = self._clock()
         if link.client is None or self._client.requests.sent(_NEWER) or now < self._next_ask:
             return
-        known = max(self.at, self._refused_at or self.at)
-        found = self._source.look(known)
+        known = self.id
+        if self._refused and self._refused.at >= known.at and not self._wants_uncompressed:
+            known = self._refused
+        found = self._source.look(known.at)
         if found is not None:
             self._client.cancel(_NEWER)
-            self._take(*found, since=now)
+            self._take(PolicyId(found[0]), found[1], since=now)
         elif self._source.silent:
             self._next_ask = self._clock() + _LOOK_EVERY_S
         elif _NEWER not in self._client.requests:
@@ -109,21 +116,21 @@ class PolicyClient:
     def _take_message(self, message: Message) -> str:
         """Whatever the peer says, the next question follows after a pause."""
         self._next_ask = self._clock() + self._ask_every_s
-        at = self._source.version(message)
-        if at is not None:
-            self._take(at, message, since=self._clock())
+        offered = self._source.id_of(message)
+        if offered is not None:
+            self._take(offered, message, since=self._clock())
         elif not isinstance(message, NoNewerWeights | ErrorReply):
             _LOGGER.warning("event=unexpected_message kind=%s", type(message).__name__)
         return _NEWER
 
-    def _take(self, at: PolicyVersion, found: Any, *, since: float) -> None:
+    def _take(self, offered: PolicyId, found: Any, *, since: float) -> None:
         """Swap it in; the next one comes after a pause for all that was done `since`."""
-        if at <= self.at:
+        if not offered.replaces(self.id):
             return  # an answer that was overtaken
         try:
-            self.acting = self._source.load(at, found)
+            self.acting = self._source.load(offered.at, found)
         except (RefusedTensors, RefusedArtifact) as error:
-            self._refuse(at, error)
+            self._refuse(offered, error)
             return
         self.swaps += 1
         self._wants_uncompressed = False
@@ -132,14 +139,12 @@ class PolicyClient:
         least_s = _LOOK_EVERY_S if self._source.silent else self._ask_every_s
         self._next_ask = now + min(max(least_s, pause_s), _ASK_AT_LATEST_S)
 
-    def _refuse(self, at: PolicyVersion, error: AclearnError) -> None:
+    def _refuse(self, offered: PolicyId, error: AclearnError) -> None:
         self.refused += 1
         self._next_ask = self._clock() + _ASK_AT_LATEST_S
-        if self._source.compressed:
-            self._wants_uncompressed = True
-        else:
-            self._refused_at = at  # the same again would be refused again
-        _LOGGER.error("event=policy_refused version=%s reason=%r", at, str(error))
+        self._refused = offered  # the same again would be refused again
+        self._wants_uncompressed = self._source.compressed
+        _LOGGER.error("event=policy_refused version=%s chain=%s reason=%r", *offered, str(error))
 
 
 def make_policy_client(

@@ -10,7 +10,7 @@ from aclearn.config import Config
 from aclearn.policies import Architecture
 from aclearn.rollout import Executable, PolicySnapshot
 from aclearn.shared_weights import HostMemory
-from aclearn.types import PolicyVersion
+from aclearn.types import PolicyId, PolicyVersion
 from aclearn.wire import ArtifactReply, ArtifactRequest, Message, Peer, Weights, WeightsRequest
 from compress import ArtifactRuntime, PolicyRuntime
 from services.runtime.artifact_messages import artifact_of
@@ -34,11 +34,11 @@ class PolicySource(Protocol):
     def look(self, known: PolicyVersion) -> tuple[PolicyVersion, Any] | None:
         """Something newer than `known` that can be had without asking, and its version."""
 
-    def question(self, known: PolicyVersion, *, uncompressed: bool) -> Message:
+    def question(self, known: PolicyId, *, uncompressed: bool) -> Message:
         """Asks for something newer than `known`, and that it be the uncompressed policy."""
 
-    def version(self, message: Message) -> PolicyVersion | None:
-        """The version that an answer brings; None when it brings none."""
+    def id_of(self, message: Message) -> PolicyId | None:
+        """The policy that an answer brings; None when it brings none."""
 
     def load(self, at: PolicyVersion, found: Any) -> PolicySnapshot:
         """What a look has found or an answer brings, which is of version `at`, ready to act.
@@ -82,14 +82,14 @@ class WeightsSource:
         """Newer weights on the buffer."""
         return None if self._buffer is None else self._buffer.newer_than(known)
 
-    def question(self, known: PolicyVersion, *, uncompressed: bool) -> Message:
+    def question(self, known: PolicyId, *, uncompressed: bool) -> Message:
         """Asks for newer weights, which are never compressed."""
-        return WeightsRequest(known.generation, known.version)
+        return WeightsRequest(known.at.generation, known.at.version)
 
-    def version(self, message: Message) -> PolicyVersion | None:
+    def id_of(self, message: Message) -> PolicyId | None:
         """The weights' version."""
         if isinstance(message, Weights):
-            return PolicyVersion(message.generation, message.version)
+            return PolicyId(PolicyVersion(message.generation, message.version))
         return None
 
     def load(self, at: PolicyVersion, found: Any) -> PolicySnapshot:
@@ -100,13 +100,22 @@ class WeightsSource:
 
 
 class ArtifactSource:
-    """A compressor's artifacts."""
+    """A compressor's artifacts.
+
+    Args:
+        runtime: that they are for.
+        uncompressed: those of the uncompressed policy, not of the current rung.
+    """
 
     silent = False
-    compressed = True
 
-    def __init__(self, runtime: ArtifactRuntime) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: ArtifactRuntime, *, uncompressed: bool = False) -> None:
+        self._runtime, self._uncompressed = runtime, uncompressed
+
+    @property
+    def compressed(self) -> bool:
+        """Whether the artifacts are those of the current rung."""
+        return not self._uncompressed
 
     def follow(self, peer: Peer) -> None:
         """Each compressor is asked in the same way."""
@@ -114,14 +123,16 @@ class ArtifactSource:
     def look(self, known: PolicyVersion) -> None:
         """Artifacts are asked for."""
 
-    def question(self, known: PolicyVersion, *, uncompressed: bool) -> Message:
+    def question(self, known: PolicyId, *, uncompressed: bool) -> Message:
         """Asks for a newer artifact, of the chain or of the uncompressed policy."""
-        return ArtifactRequest(known.generation, known.version, uncompressed)
+        return ArtifactRequest(
+            known.at.generation, known.at.version, known.chain, uncompressed or self._uncompressed
+        )
 
-    def version(self, message: Message) -> PolicyVersion | None:
-        """The version of the weights that the artifact was made from."""
+    def id_of(self, message: Message) -> PolicyId | None:
+        """The version of the weights that the artifact was made from, and its chain."""
         if isinstance(message, ArtifactReply):
-            return PolicyVersion(message.generation, message.version)
+            return PolicyId(PolicyVersion(message.generation, message.version), message.chain)
         return None
 
     def load(self, at: PolicyVersion, found: Any) -> PolicySnapshot:

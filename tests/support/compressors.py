@@ -65,13 +65,13 @@ def float64_parameters(architecture, tensors, observations):
 def make(tools, items, **changes) -> Compressor:
     config = CompressorConfig(chain=items, **changes)
     chain = parse_chain(items, fidelity_observations=config.fidelity_observations)
-    return Compressor(chain, tools.flat, config, seed=1, clock=tools.Clock())
+    return Compressor([chain], tools.flat, config, seed=1, clock=tools.Clock())
 
 
 def make_moody(tools, **changes) -> tuple[Moody, Compressor]:
     link, config = Moody(), CompressorConfig(chain=["onnx"], **changes)
     chain = CompressorChain(fidelity_observations=config.fidelity_observations).add(link)
-    return link, Compressor(chain, tools.flat, config, seed=1, clock=tools.Clock())
+    return link, Compressor([chain], tools.flat, config, seed=1, clock=tools.Clock())
 
 
 def acting(artifact, architecture) -> Acting:

@@ -115,7 +115,7 @@ def samples_of_messages() -> dict[str, Any]:
         NoNewerWeights(),
         ObservationsRequest(64),
         RecentObservations({"screen": np.arange(8, dtype=np.uint8).reshape(2, 1, 2, 2)}),
-        ArtifactRequest(0, -1, uncompressed=True),
+        ArtifactRequest(0, -1, "int8>onnx", uncompressed=True),
         ArtifactReply(
             generation=1,
             version=9,

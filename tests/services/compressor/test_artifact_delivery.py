@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from aclearn.types import PolicyVersion
+from aclearn.types import PolicyId, PolicyVersion
 from aclearn.wire import (
     ArtifactReply,
     ArtifactRequest,
@@ -53,8 +53,7 @@ def test_actors_pull_artifacts_and_keep_the_old_one_when_one_is_damaged(roles, t
     np.testing.assert_allclose(pulling.runtime.parameters(observations), expected, atol=0.05)
     # an artifact of an older generation or version changes nothing
     compressor.artifact = whole
-    request = ArtifactRequest(2, 3)
-    assert compressor.newer_than(PolicyVersion(request.generation, request.version)) is None
+    assert compressor.newer_than(pulling.client.id) is None
 
 
 def test_an_artifact_of_an_older_generation_changes_nothing(roles, tools, monkeypatch) -> None:
@@ -67,18 +66,18 @@ def test_an_artifact_of_an_older_generation_changes_nothing(roles, tools, monkey
     behind = make(tools, ["onnx"])
     behind.compress(PolicyVersion(1, 500), some_tensors(tools.flat, 2))
     behind.newer_than = lambda known, uncompressed: behind.artifact
-    arrived, version = [], pulling.source.version
+    arrived, id_of = [], pulling.source.id_of
 
     def noted(message):
-        arrived.append(version(message))
+        arrived.append(id_of(message))
         return arrived[-1]
 
-    monkeypatch.setattr(pulling.source, "version", noted)
+    monkeypatch.setattr(pulling.source, "id_of", noted)
 
     def has_arrived() -> bool:
         pulling.poll()
         serve_artifacts(pulling.server, behind, 0.01)
-        return PolicyVersion(1, 500) in arrived
+        return PolicyId(PolicyVersion(1, 500), "onnx") in arrived
 
     tools.wait_until(has_arrived, "the artifact of the older generation has come")
     assert (pulling.client.at, pulling.client.acting.chain) == (PolicyVersion(2, 1), "onnx")
@@ -128,7 +127,7 @@ def test_an_uncompressed_policy_that_is_refused_is_asked_for_once_a_second(roles
     pulling, compressor = Pulling(roles, tools), make(tools, ["onnx"])
     compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
     damaged = replace(compressor.artifact, digest="0" * 32)
-    compressor.newer_than = lambda known, uncompressed: damaged if damaged.at > known else None
+    compressor.newer_than = lambda known, uncompressed: damaged if damaged.at > known.at else None
     begun = pulling.clock.now
     for _ in range(5):
         pulling.pull(compressor)
@@ -141,7 +140,7 @@ def test_a_role_that_has_the_newest_artifact_gets_nothing(roles, tools) -> None:
     compressor = make(tools, ["onnx"])
     server, endpoint = roles("compressor-0").serve((ArtifactRequest,))
     client = roles("actor-0").connect(endpoint)
-    for known, expected in (((-1, -1), ArtifactReply), ((0, 1), NoNewerWeights)):
+    for known, expected in (((-1, -1), ArtifactReply), ((0, 1, "onnx"), NoNewerWeights)):
         if compressor.artifact is None:
             compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
         assert client.send(ArtifactRequest(*known), timeout_s=tools.deadline_s)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from aclearn.config import CompressorConfig, Config, EnvConfig, RunConfig
-from aclearn.types import PolicyVersion
+from aclearn.types import PolicyId, PolicyVersion
 from aclearn.wire import (
     decode,
     encode,
@@ -54,7 +54,7 @@ def test_the_newest_observations_are_kept_for_links_or_for_comparisons(tools) ->
     # six for links to two for comparisons: each fourth is held out, however they come
     for part in (numbered[:5], numbered[5:6], numbered[6:]):
         compressor.observe(part)
-    context = compressor._context
+    context = compressor.ladder.rung.context
     assert context.observations[:, 0].tolist() == [4, 5, 6, 8, 9, 10]
     assert context.held_out[:, 0].tolist() == [7, 11]
 
@@ -63,7 +63,7 @@ def test_where_nothing_is_compared_all_observations_are_for_links(tools) -> None
     compressor = make(tools, ["onnx"], observations=6, fidelity_observations=0)
     for _ in range(2):
         compressor.observe(some_observations(tools.flat, 4))
-    context = compressor._context
+    context = compressor.ladder.rung.context
     assert (len(context.observations), len(context.held_out)) == (6, 0)
 
 
@@ -116,7 +116,7 @@ def test_each_link_that_fails_has_a_traceback_of_its_own(tools, caplog) -> None:
 
     links, config = (Moody(), Gloomy()), CompressorConfig(chain=["onnx"])
     chain = CompressorChain(fidelity_observations=0).add(links[0]).add(links[1])
-    compressor = Compressor(chain, tools.flat, config, seed=1, clock=tools.Clock())
+    compressor = Compressor([chain], tools.flat, config, seed=1, clock=tools.Clock())
     for version, failing in enumerate([0, 1, 0, 1], start=1):
         links[failing].error, links[1 - failing].error = ValueError("the same"), None
         compressor.compress(PolicyVersion(0, version), some_tensors(tools.flat, 1))
@@ -196,7 +196,7 @@ def test_every_version_is_held_to_the_bound(tools) -> None:
     )
     link = Moody()
     compressor = Compressor(
-        make_ladder(config, tools.flat)[0].add(link),
+        [make_ladder(config, tools.flat)[0].add(link)],
         tools.flat,
         config.compressor,
         seed=1,
@@ -246,7 +246,7 @@ def test_a_policy_whose_own_parameters_are_not_finite_is_not_published_at_all(to
     compressor.observe(some_observations(tools.flat, 40))
     compressor.compress(PolicyVersion(0, 1), enormous(some_tensors(tools.flat, 1)))
     assert compressor.artifact is None and compressor.known == PolicyVersion(0, 1)
-    assert compressor.newer_than(PolicyVersion(), uncompressed=True) is None
+    assert compressor.newer_than(PolicyId(), uncompressed=True) is None
     compressor.compress(PolicyVersion(0, 2), some_tensors(tools.flat, 1))
     assert (compressor.artifact.chain, compressor.artifact.at) == ("moody", PolicyVersion(0, 2))
 
@@ -313,7 +313,7 @@ def test_links_that_have_no_effect_are_told_once(tools, caplog) -> None:
 
 def test_gauges_tell_of_the_newest_artifact(tools) -> None:
     compressor = make(tools, ["int8", "onnx"])
-    assert compressor.gauges() == {}
+    assert compressor.gauges() == {"rung": 0.0}
     compressor.observe(some_observations(tools.flat, 40))
     compressor.compress(PolicyVersion(0, 4), some_tensors(tools.flat, 1))
     gauges = compressor.gauges()

@@ -50,9 +50,8 @@ def test_a_policy_goes_through_a_chain_with_the_link(config, tools) -> None:
 
 
 def test_a_compressor_publishes_what_the_link_makes_and_tells_its_gauges(config, tools) -> None:
-    [chain, _] = make_ladder(config, tools.flat)
     compressor = Compressor(
-        chain,
+        make_ladder(config, tools.flat),
         tools.flat,
         config.compressor,
         seed=1,

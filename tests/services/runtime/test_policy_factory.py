@@ -206,7 +206,7 @@ def test_the_bound_of_min_action_prob_is_where_an_exact_copy_is_no_longer_publis
     bound = -math.log(0.7) * share
     config = _with_min_action_prob(0.1, bound)
     made = make_ladder(_with_min_action_prob(0.1, None), tools.flat)[0]
-    compressor = Compressor(made, tools.flat, config.compressor, seed=1)
+    compressor = Compressor([made], tools.flat, config.compressor, seed=1)
     compressor.observe(np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32))
     tensors = {n: np.zeros(s, np.float32) for n, s in tools.flat.tensor_shapes().items()}
     tensors["policy.bias"][1] = 100.0  # certain: the others have e⁻¹⁰⁰

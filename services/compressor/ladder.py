@@ -1,0 +1,103 @@
+"""The ladder of chains: each rung with the state of its links, on the same observations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compress import Artifact, CompressorChain, Context, Policy
+from services.runtime.policy_factory import uncompressed_chain, warn_of_idle_links
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A chain, and the context that keeps its links' state while another rung is current."""
+
+    chain: CompressorChain
+    context: Context
+
+
+class Ladder:
+    """Chains from the most compressed to the most faithful; the uncompressed policy ends them all.
+
+    Args:
+        chains: checked against the architecture (`CompressorChain.plan`).
+        observations: number of visited observations that links get.
+        to_compare: number of further ones that artifacts are compared on.
+        seed: of all random numbers.
+        clock: seconds, for time limits of links.
+
+    Attributes:
+        rungs: the chains in order.
+        current: number of the rung that compresses.
+    """
+
+    def __init__(
+        self,
+        chains: Sequence[CompressorChain],
+        *,
+        observations: int,
+        to_compare: int,
+        seed: int,
+        clock: Callable[[], float],
+    ) -> None:
+        for chain in chains:
+            warn_of_idle_links(chain)
+        self.rungs = [Rung(chain, Context(seed=seed, clock=clock)) for chain in chains]
+        self.current = 0
+        self._uncompressed = Rung(uncompressed_chain(), Context(seed=seed, clock=clock))
+        self._made: tuple[Policy, Artifact | None] | None = None
+        self._for_links, self._to_compare = observations, to_compare
+        self._observed = 0
+
+    @property
+    def rung(self) -> Rung:
+        """The current one."""
+        return self.rungs[self.current]
+
+    @property
+    def is_uncompressed(self) -> bool:
+        """Whether the current rung is the uncompressed policy."""
+        return self.rung.chain.id == self._uncompressed.chain.id
+
+    def from_current(self) -> Sequence[Rung]:
+        """The current rung and the more faithful ones, without the uncompressed policy."""
+        last = self._uncompressed.chain.id
+        return [rung for rung in self.rungs[self.current :] if rung.chain.id != last]
+
+    def uncompressed(self, policy: Policy) -> Artifact | None:
+        """The uncompressed policy as an artifact, made once; None if it was refused before.
+
+        Raises:
+            RefusedTensors: its parameters are not finite.
+        """
+        if self._made is None or self._made[0] is not policy:
+            self._made = policy, None
+            artifact = self._uncompressed.chain.compress(policy, self._uncompressed.context)
+            self._made = policy, artifact
+        return self._made[1]
+
+    def observe(self, observations: NDArray[Any]) -> None:
+        """Keep the newest visited observations.
+
+        The same share of each batch is held out for comparisons, so that both parts are equally
+        recent.
+        """
+        for_links, to_compare = self._for_links, self._to_compare
+        numbers = self._observed + np.arange(len(observations))
+        held_out = numbers * to_compare % (for_links + to_compare) >= for_links
+        self._observed += len(observations)
+        known = self.rungs[0].context
+        kept = _newest(known.observations, observations[~held_out], for_links)
+        compared = _newest(known.held_out, observations[held_out], to_compare)
+        for rung in self.rungs:
+            rung.context.observations, rung.context.held_out = kept, compared
+
+
+def _newest(known: NDArray[Any] | None, more: NDArray[Any], most: int) -> NDArray[Any]:
+    joined = more if known is None else np.concatenate([known, more])
+    return joined[max(0, len(joined) - most) :]

@@ -1,0 +1,186 @@
+"""The ladder of chains: rungs change while actors pull, and each keeps the state of its links."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from aclearn.config import CompressorConfig
+from aclearn.types import PolicyId, PolicyVersion
+from compress import CompressorChain
+from services.compressor.core import Compressor
+from services.runtime.policy_factory import uncompressed_chain
+from tests.support.compressors import (
+    Moody,
+    Pulling,
+    float64_parameters,
+    some_observations,
+    some_tensors,
+)
+
+_UNCOMPRESSED = "fuse>onnx"
+
+
+class Scaled(Moody):
+    """Multiplies all tensors, and counts its versions in its memory."""
+
+    needs_observations = False
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+        self.spoil = lambda tensors: {n: t * np.float32(factor) for n, t in tensors.items()}
+
+    @property
+    def id(self) -> str:
+        return f"scaled={self.factor:g}"
+
+    def compress(self, policy, context):
+        memory = context.memory(self.state_key)
+        memory["versions"] = memory.get("versions", 0) + 1
+        return super().compress(policy, context)
+
+    def gauges(self, memory):
+        return {"versions": memory.get("versions", 0)}
+
+
+def make_scaled(tools, *factors: float, **changes) -> tuple[list[Scaled], Compressor]:
+    """A compressor of one rung for each factor, and of the uncompressed policy above them."""
+    config = CompressorConfig(chain=["onnx"], **changes)
+    links = [Scaled(factor) for factor in factors]
+    compared = config.fidelity_observations
+    chains = [CompressorChain(fidelity_observations=compared).add(link) for link in links]
+    chains.append(uncompressed_chain())
+    return links, Compressor(chains, tools.flat, config, seed=1, clock=tools.Clock())
+
+
+def test_another_rung_compresses_the_same_version_again_and_actors_take_it(roles, tools) -> None:
+    pulling, (_, compressor) = Pulling(roles, tools), make_scaled(tools, 3.0, 2.0)
+    tensors, observations = some_tensors(tools.flat, 1), some_observations(tools.flat, 8)
+    compressor.observe(some_observations(tools.flat, 40))
+    at = PolicyVersion(0, 5)
+    compressor.compress(at, tensors)
+    pulling.pull(compressor)
+    changes = (1, 2.0, "scaled=2"), (2, 1.0, _UNCOMPRESSED), (0, 3.0, "scaled=3")
+    for rung, factor, chain in changes:
+        old = pulling.client.acting
+        compressor.set_rung(rung)
+        assert compressor.known < at  # so that the trainer sends this version once more
+        assert compressor.newer_than(pulling.client.id) is None  # no gap: the last one stays
+        assert pulling.client.acting is old
+        compressor.compress(at, tensors)
+        assert compressor.gauges()["rung"] == rung and compressor.gauges()["compressed"] == 1.0
+        pulling.pull(compressor)
+        assert pulling.client.id == PolicyId(at, chain)
+        scaled = {name: tensor * np.float32(factor) for name, tensor in tensors.items()}
+        np.testing.assert_allclose(
+            pulling.runtime.parameters(observations),
+            float64_parameters(tools.flat, scaled, observations),
+            rtol=1e-4,
+            atol=1e-4,
+        )
+        assert compressor.newer_than(pulling.client.id) is None
+    assert pulling.client.refused == 0
+
+
+def test_an_artifact_of_the_new_rung_that_fails_its_check_changes_nothing(roles, tools) -> None:
+    pulling, (_, compressor) = Pulling(roles, tools), make_scaled(tools, 3.0, 2.0)
+    at, tensors = PolicyVersion(0, 5), some_tensors(tools.flat, 1)
+    compressor.compress(at, tensors)
+    pulling.pull(compressor)
+    compressor.set_rung(1)
+    compressor.compress(at, tensors)
+    whole = compressor.artifact
+    compressor.artifact = replace(whole, digest="0" * 32)
+    pulling.pull(compressor)
+    assert (pulling.client.id, pulling.client.refused) == (PolicyId(at, "scaled=3"), 1)
+    pulling.pull(compressor)  # in its place the uncompressed policy
+    assert pulling.client.id == PolicyId(at, _UNCOMPRESSED)
+    compressor.set_rung(0)
+    compressor.compress(at, tensors)
+    pulling.pull(compressor)
+    assert pulling.client.id == PolicyId(at, "scaled=3")
+
+
+def test_a_rung_keeps_the_state_of_its_links_while_another_one_is_current(tools) -> None:
+    links, compressor = make_scaled(tools, 3.0, 2.0)
+    visited = some_observations(tools.flat, 40)
+    compressor.observe(visited)
+    seen = []
+    for version, rung in enumerate([0, 0, 1, 2, 1, 0]):
+        compressor.set_rung(rung)
+        compressor.compress(PolicyVersion(0, version), some_tensors(tools.flat, version))
+        seen.append(compressor.gauges().get("scaled_versions"))
+    assert seen == [1, 2, 1, None, 2, 3]
+    assert [link.calls for link in links] == [3, 2]  # none is made that is not current
+    first, second, _ = compressor.ladder.rungs
+    np.testing.assert_array_equal(first.context.observations, second.context.observations)
+
+
+def test_beyond_max_kl_the_next_rung_is_published(tools) -> None:
+    links, compressor = make_scaled(tools, 9.0, 1.0, max_kl=0.01)
+    tensors = some_tensors(tools.flat, 1)
+    compressor.observe(some_observations(tools.flat, 400))
+    compressor.compress(PolicyVersion(0, 1), tensors)
+    assert (compressor.artifact.chain, compressor.errors) == ("scaled=1", {"unfaithful": 1})
+    # the figures are the current rung's, which is the one to judge
+    gauges = compressor.gauges()
+    assert gauges["kl_mean"] > 0.01 and (gauges["rung"], gauges["compressed"]) == (0.0, 0.0)
+    links[1].error = KeyError("x")
+    compressor.compress(PolicyVersion(0, 2), tensors)
+    assert compressor.artifact.chain == _UNCOMPRESSED
+    assert compressor.errors == {"unfaithful": 2, "KeyError": 1}
+    compressor.set_rung(2)
+    compressor.compress(PolicyVersion(0, 2), tensors)
+    gauges = compressor.gauges()
+    assert (gauges["kl_mean"], gauges["kl_max"], gauges["agreement"]) == (0.0, 0.0, 1.0)
+
+
+def test_back_on_a_rung_its_distance_is_measured_at_once(tools) -> None:
+    links, compressor = make_scaled(tools, 9.0)
+    compressor.ladder.rungs[0].chain._fidelity_every = 1000
+    compressor.observe(some_observations(tools.flat, 400))
+    tensors = some_tensors(tools.flat, 1)
+    compressor.compress(PolicyVersion(0, 1), tensors)
+    far = compressor.gauges()["kl_max"]
+    links[0].spoil = dict
+    compressor.compress(PolicyVersion(0, 2), tensors)
+    assert compressor.gauges()["kl_max"] == far  # not yet due
+    compressor.set_rung(1)
+    assert "kl_max" not in compressor.gauges()  # that of the old rung is none of the new one's
+    compressor.compress(PolicyVersion(0, 2), tensors)
+    compressor.set_rung(0)
+    compressor.compress(PolicyVersion(0, 2), tensors)
+    assert compressor.gauges()["kl_max"] < 1e-6 < far
+
+
+def test_a_link_that_fails_on_the_new_rung_is_tried_again_and_the_old_artifact_stays(tools) -> None:
+    links, compressor = make_scaled(tools, 3.0, 2.0)
+    tensors, at = some_tensors(tools.flat, 1), PolicyVersion(0, 1)
+    compressor.compress(at, tensors)
+    links[1].error = KeyError("x")
+    compressor.set_rung(1)
+    for _ in range(4):
+        compressor.compress(at, tensors)
+        assert compressor.artifact.chain == "scaled=3" and compressor.known < at
+    links[1].error = None
+    compressor.compress(at, tensors)
+    assert (compressor.artifact.chain, compressor.known) == ("scaled=2", at)
+
+
+@pytest.mark.parametrize("rung", [None, 0])
+def test_the_current_rung_named_again_changes_nothing(tools, rung) -> None:
+    _, compressor = make_scaled(tools, 3.0)
+    compressor.compress(PolicyVersion(0, 1), some_tensors(tools.flat, 1))
+    compressor.set_rung(rung)
+    assert compressor.known == PolicyVersion(0, 1)
+
+
+def test_a_rung_that_the_ladder_lacks_is_refused_once(tools, caplog) -> None:
+    _, compressor = make_scaled(tools, 3.0)
+    for _ in range(3):
+        compressor.set_rung(2)
+    assert (compressor.ladder.current, compressor.errors) == (0, {"rung": 1})
+    assert "event=rung_refused rung=2 expected=0..1" in caplog.text
