@@ -1,1 +1,1 @@
-"""The roles as processes: loops that receive, call a pure step function, and send."""
+"""The roles as processes: loops that receive, call pure steps, and send."""

@@ -1,4 +1,4 @@
-"""`aclearn` before its imports: Ctrl-C in the first second ends it without a traceback."""
+"""`aclearn` before its imports: an early Ctrl-C ends it without a traceback."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Run the command line; nothing but the standard library is loaded before."""
+    """Run the command line; before that, only the standard library is loaded."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in a script's background
-        # Nothing has begun that must be cleaned up, and an exception might get lost in an import.
+        # Nothing needs cleaning up yet, and an import might swallow an exception.
         signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
     from services.cli import main as run
 

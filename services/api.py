@@ -1,4 +1,4 @@
-"""The public Python API, which `import aclearn` forwards: what the commands do, as functions."""
+"""The public Python API, which `import aclearn` forwards: the commands as functions."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def train(
     """Train on this machine until the run's goal, its bound or a signal, as `aclearn train` does.
 
     Args:
-        config: as `load_config` takes it, or what it has returned.
+        config: an argument of `load_config`, or its result.
         overrides: "key=value" each, for a configuration that is loaded here.
-        resume: go on with the run that is there.
+        resume: continue the existing run.
 
     Returns:
         The run's `summary.json`.
@@ -33,7 +33,7 @@ def train(
         KeyboardInterrupt: a signal came before the run began.
     """
     loaded = config if isinstance(config, Config) else load_config(config, overrides)
-    # signals belong to the main thread; in another one the caller looks after them
+    # only the main thread may handle signals; in others the caller must
     main = threading.current_thread() is threading.main_thread()
     with install_stop_signals() if main else StopFlag() as stop:
         ending = run(loaded, resume=resume, stop=stop)

@@ -1,4 +1,4 @@
-"""The command line: everything is put together here."""
+"""The command line, assembled from its commands."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ def _options(
 
 
 def main() -> NoReturn:
-    """Run the command line; a mistake of the user's is a message, not a traceback."""
+    """Run the command line; user errors are messages without a traceback."""
     raise_on_ctrl_c()
     make_output_lossy()
     try:
-        app(standalone_mode=True, prog_name="aclearn")  # which the shell's completion asks for
+        app(standalone_mode=True, prog_name="aclearn")  # the shell's completion needs this name
     except Interrupted:
         sys.exit(128 + signal.SIGINT)
     except (LearningLost, RoleFailure) as error:
         _fail(error, 1)
     except AclearnError as error:
-        # what a user must mend: a supervisor need not try again
+        # only the user can mend it: a supervisor must not try again
         _fail(error, EXIT_GIVE_UP)
     sys.exit(0)
 

@@ -1,7 +1,7 @@
-"""The table of roles: the one place that knows which kinds of process a run has.
+"""The table of roles: the only place that knows the kinds of process of a run.
 
-The command line, the launcher, the monitor, containers and the docs read it. A role more is a
-module with its entry point and an entry in `ROLES`.
+The command line, the launcher, the monitor, containers and the docs read it. A new role is a module
+with its entry point and an entry in `ROLES`.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ class RoleSpec:
 
     Attributes:
         name: on the command line, in the names of processes (actor-3) and of metrics.
-        entry_point: "module:function" that takes a `RoleContext` and makes the role's `Role`. It
-            is imported in the role's own process only.
-        processes_key: key of the number of its processes; empty where a run has exactly one.
-        unused: why the configuration has no use for it, in a sentence; None where it has.
-        endpoints: the endpoints that it serves.
-        needs: the roles without which it has nothing to do.
-        needs_folder: whether it writes into the run folder, where one process of a role may.
-        needs_environment: whether it must know what the environments look like.
-        environments: how many it makes itself, or waits for.
-        check: "module:function" that takes a `RoleContext` and raises `AclearnError` where this
-            machine cannot run the role; empty where there is nothing to check.
-        threads: of the CPU that one process computes with (OMP_NUM_THREADS).
+        entry_point: "module:function" that takes a `RoleContext` and makes the role's `Role`;
+            imported only in the role's own process.
+        processes_key: key of the number of its processes; empty if a run has exactly one.
+        unused: why the configuration does not use it, in a sentence; None if it does.
+        endpoints: names of its servers.
+        needs: the roles that it cannot work without.
+        needs_folder: whether it writes into the run folder; such a role has one process.
+        needs_environment: whether it needs the spec of the environments.
+        environments: number that it makes or waits for.
+        check: "module:function" that takes a `RoleContext` and raises `AclearnError` if this
+            machine cannot run the role; empty for no check.
+        threads: of the CPU in one process (OMP_NUM_THREADS).
         nice: how far its process lowers its priority where cores are scarce.
         imports_torch: whether its process may load torch.
-        tuned_processes: the tuner's count of its processes; empty where it has none.
-        tuned_workers: the tuner's count of the workers of a process; empty where it has none.
-        optional: whether the run goes on without it when it has died too often.
-        stops_first: whether it is stopped before the others at the end of a run, since what it
-            makes after that would be learned by nobody.
+        tuned_processes: the tuner's count of its processes; empty if it has none.
+        tuned_workers: the tuner's count of a process's workers; empty if it has none.
+        optional: whether the run continues after it died too often.
+        stops_first: whether it stops before the others, since its later output would not be
+            learned.
     """
 
     name: str
@@ -72,15 +72,15 @@ class RoleSpec:
 
     @property
     def single(self) -> bool:
-        """Whether a run has exactly one process of it, whose number is 0."""
+        """Whether a run has exactly one process of it, number 0."""
         return not self.processes_key
 
     def processes(self, config: Config) -> int:
-        """How many of it `aclearn train` starts; 0 where the configuration has no use for it."""
+        """Number of processes that `aclearn train` starts; 0 if the configuration uses none."""
         return 0 if self.unused(config) else self._configured(config)
 
     def most_processes(self, config: Config) -> int:
-        """As many as the tuner may make of them, whether or not there is a use for any."""
+        """Largest number of processes that the tuner may want, even if none is used."""
         tuner = config.tuner
         tuned = tuner.enabled and self.tuned_processes in tuner.counts
         return max(self._configured(config), tuner.max_actors if tuned else 0)
@@ -103,7 +103,7 @@ def _no_compressor(config: Config) -> str | None:
 
 
 def _policy_of(config: Config) -> tuple[str, ...]:
-    """Where the policies come from that act."""
+    """The roles that the acting policies come from."""
     return (COMPRESSOR.name,) if config.compressor.rungs else (TRAINER.name,)
 
 
@@ -176,7 +176,7 @@ ACTOR: RoleSpec = RoleSpec(
 ROLES: dict[str, RoleSpec] = {
     spec.name: spec for spec in (MONITOR, TRAINER, PREDICTOR, COMPRESSOR, ACTOR)
 }
-"""Every role by its name, in the order in which they are started."""
+"""Every role by name, in order of their start."""
 
 WRITERS = tuple(spec.name for spec in ROLES.values() if spec.needs_folder)
 """Roles that write into a run folder."""

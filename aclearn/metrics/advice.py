@@ -1,4 +1,4 @@
-"""Words on what would help against a bottleneck."""
+"""Advice against a bottleneck."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 from aclearn.metrics.names import TUNED_COUNTS, TUNER_FROZEN, TUNER_TEMPERATURE
 
-# With less of a core than this, another busy process only takes time from the others.
+# With less of a core free than this, another busy process slows the others.
 _FREE = 0.5
 
 
 def may_be_free(free: float | None) -> bool:
-    """Whether another process may find a core; also where nothing is known, None."""
+    """Whether another process may find a free core; True if unknown (None)."""
     return free is None or free >= _FREE
 
 
 def advice(free: float | None, *, more: str, less: tuple[str, ...]) -> str:
-    """What would help: more of something where cores are free, or what costs less."""
+    """More of something where cores are free; otherwise cheaper alternatives."""
     if free is None:
         ways, busy = (f"more {more} where cores are free", *less), ""
     elif free >= _FREE:
@@ -29,13 +29,13 @@ def advice(free: float | None, *, more: str, less: tuple[str, ...]) -> str:
 
 
 def tuner_hint(count: str, line: Mapping[str, Any]) -> str:
-    """What the run's tuner does about a count by this metrics line, or would do."""
+    """How the run's tuner changes this count by this metrics line, or could."""
     if TUNER_TEMPERATURE not in line:
-        # predictors and trainers are what tuner.counts has when it is left out
+        # the default tuner.counts are predictors and trainers
         also = " with actors in tuner.counts" if count == "actors" else ""
         return f"tuner.enabled=true{also} tries such counts by itself"
     if count not in [name for name in TUNED_COUNTS if f"tuner_{name}" in line]:
         return f"the tuner would try such counts with {count} in tuner.counts"
     if line.get(TUNER_FROZEN):
-        return "the tuner has tried such counts and keeps what paid best"
+        return "the tuner has tried such counts and keeps the best"
     return "the tuner is trying such counts"

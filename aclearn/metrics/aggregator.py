@@ -1,4 +1,4 @@
-"""One line of metrics from the latest heartbeats of all roles."""
+"""A metrics line from the latest heartbeats of all roles."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from aclearn.metrics.names import EPISODES_FOR_TARGET, METRIC_NAMES, PART_SECOND
 from aclearn.metrics.step_totals import StepTotals
 from aclearn.telemetry import TOTAL, CounterRate, SlidingRate, add_up, shares
 
-if TYPE_CHECKING:  # the wire brings sockets
+if TYPE_CHECKING:  # the wire imports sockets
     from aclearn.wire import Heartbeat
 
 _PART_DIGITS: Final = 4
-#: Characters of a note that a line takes over.
+#: Most characters of a note in a line.
 _MOST_NOTE: Final = 400
-#: A sum of returns up to it is finite.
+#: A sum of returns up to this size is finite.
 _LARGEST_RETURN: Final = 1e100
-#: Processes whose episode counts are remembered; the one silent longest is forgotten first.
+#: Processes whose episode counts are remembered; the one silent longest is dropped first.
 _PROCESSES_KEPT: Final = 4096
 
 
 @dataclass
 class _Process:
-    """The newest of one living process."""
+    """The newest numbers of one living process."""
 
     role: str
     gauges: dict[str, float] = field(default_factory=dict)
@@ -34,25 +34,25 @@ class _Process:
 
 
 class MetricsAggregator:
-    """What the whole run does, from what its roles say. Pure: time is given, nothing is sent.
+    """Aggregates the roles' heartbeats. Pure: time is an argument.
 
-    Counters read: of the trainer `StepLedger.heartbeat_counters()`, `updates`, `batches` (where one
+    Counters read: of the trainer `StepLedger.heartbeat_counters()`, `updates`, `batches` (if a
     batch is used more than once), `generation`, `policy_version`; of the actors `env_steps`,
-    `episodes`; of actors with local inference and of predictors `predictions`. What roles waited
-    for before a trainer's first batch is no part of `wait_share`: then all wait for the start.
+    `episodes`; of actors with local inference and of predictors `predictions`. Waits before a
+    trainer's first batch are no part of `wait_share`: then all roles wait for the start.
 
     Args:
         now: the clock's value at the start of the run, in seconds.
         window_s: length of the window of all rates and shares.
-        resume_from: last metrics line of the run that goes on: `time_s`, `episodes` and what the
-            trainer counts continue.
-        state: `state()` of the view that wrote that line: agent steps and returns continue.
+        resume_from: last metrics line of the resumed run: `time_s`, `episodes` and the trainer's
+            counts continue.
+        state: `state()` of the aggregator that wrote that line: agent steps and returns continue.
 
     Attributes:
-        best_return: mean return of the trainer's best checkpoint; None before there is one.
+        best_return: mean return of the trainer's best checkpoint; None before the first.
 
     Raises:
-        ValueError: `state` is no such state.
+        ValueError: `state` is invalid.
     """
 
     def __init__(
@@ -75,13 +75,14 @@ class MetricsAggregator:
         if state is not None:
             returns = [float(value) for value in state.get("returns", ())]
             if not all(abs(value) <= _LARGEST_RETURN for value in returns):
-                raise ValueError(f"a return is no number up to {_LARGEST_RETURN:g}")
+                raise ValueError(f"a return is not a number up to {_LARGEST_RETURN:g}")
             self._returns.extend(returns)
             self._totals = StepTotals.from_state(state.get("totals", {}))
         self._processes: dict[str, _Process] = {}
         self._trainer: str | None = None
         self._superseded: set[str] = set()
-        # A trainer takes seconds to load; until its first heartbeat the run is where it was.
+        # A trainer takes seconds to load; until its first heartbeat its counts are those of the
+        # last line.
         self._trainer_counters: dict[str, int] = {
             name: int(previous[name]) for name in TRAINER_COUNTS if name in previous
         }
@@ -98,9 +99,9 @@ class MetricsAggregator:
 
     @property
     def extra(self) -> dict[str, float]:
-        """Gauges that have no fixed name: the trainer's as they are, others' as `<role>_<gauge>`.
+        """Gauges without a fixed name: the trainer's as they are, others' as `<role>_<gauge>`.
 
-        Where a role has several processes, the mean over those that report the gauge.
+        Of several processes, the mean over those that report the gauge.
         """
         collected: dict[str, list[float]] = {
             name: [value] for name, value in self._trainer_gauges.items()
@@ -117,20 +118,20 @@ class MetricsAggregator:
 
     @property
     def mean_of_100(self) -> float | None:
-        """Mean true return of the last 100 episodes; None before so many have ended."""
+        """Mean true return of the last 100 episodes; None before 100 have ended."""
         return self._return_mean() if len(self._returns) == EPISODES_FOR_TARGET else None
 
     def _return_mean(self) -> float | None:
         return math.fsum(self._returns) / len(self._returns) if self._returns else None
 
     def state(self) -> dict[str, Any]:
-        """What a later view needs beside the last line to go on exactly; JSON-able."""
+        """The JSON-able state from which, with the last line, an aggregator continues exactly."""
         return {"totals": self._totals.state(), "returns": list(self._returns)}
 
     def observe_heartbeat(
         self, role: str, incarnation: str, heartbeat: Heartbeat, now: float
     ) -> None:
-        """Take a heartbeat, received at `now`; one of a replaced trainer is ignored."""
+        """Add a heartbeat received at `now`; those of replaced trainers are ignored."""
         if incarnation in self._superseded:
             return
         first = incarnation not in self._processes
@@ -151,13 +152,13 @@ class MetricsAggregator:
         self._observe_env_steps(first, now)
 
     def observe_own_waits(self, role: str, waits: Mapping[str, float], now: float) -> None:
-        """Take `WaitMeter.seconds()` of the monitor itself, which sends no heartbeat."""
+        """Add `WaitMeter.seconds()` of the monitor, which sends no heartbeat."""
         self._observe_waits(self._processes.setdefault(role, _Process(role)), waits, now)
 
     def role_gone(self, incarnation: str) -> None:
-        """A process is dead or silent; a later heartbeat of it brings it back.
+        """Drop a dead or silent process; a later heartbeat brings it back.
 
-        The numbers of a trainer stay until the next trainer's first heartbeat.
+        A trainer's numbers stay until the next trainer's first heartbeat.
         """
         process = self._processes.pop(incarnation, None)
         if process is None:
@@ -168,7 +169,7 @@ class MetricsAggregator:
             rate.forget(incarnation)
 
     def time_s(self, now: float) -> float:
-        """The run's clock at `now`, which stands still between the parts of a resumed run."""
+        """The run's clock at `now`; it stands still between the parts of a resumed run."""
         return self._time_base_s + max(0.0, now - self._started)
 
     def line(self, now: float) -> dict[str, Any]:
@@ -220,7 +221,7 @@ class MetricsAggregator:
         if self._learned_at_start is None:
             self._learned_at_start = learned_steps
         if learned_steps <= self._learned_at_start:
-            # Nothing learned yet: forget all but the last heartbeats. Two stay, as after a silence.
+            # Nothing learned yet: drop all but the last two heartbeats, as after a silence.
             for each in self._processes.values():
                 while len(each.waits) > 2:
                     each.waits.popleft()
@@ -236,7 +237,7 @@ class MetricsAggregator:
         self._forget_waits(samples, now)
 
     def _observe_parts(self, role: str, incarnation: str, parts: Mapping[str, float]) -> None:
-        # Kept also when the process is gone, so that the sums of its role never fall.
+        # Kept after the process is gone, so that the sums of its role never fall.
         self._parts.pop(incarnation, None)
         self._parts[incarnation] = (role, dict(parts))
         if len(self._parts) > _PROCESSES_KEPT:
@@ -253,7 +254,7 @@ class MetricsAggregator:
         }
 
     def _forget_waits(self, samples: deque[tuple[float, dict[str, float]]], now: float) -> None:
-        # Two stay, so that a role that has gone quiet still shows what it did last.
+        # Two stay, so that a silent role still shows its last rate.
         while len(samples) > 2 and samples[1][0] <= now - self._window_s:
             samples.popleft()
 
@@ -262,8 +263,8 @@ class MetricsAggregator:
         self._returns.extend(
             float(value) for value in heartbeat.episode_returns if math.isfinite(value)
         )
-        # Known also after the process was gone, so that nothing is counted again. A view that
-        # continues another one has counted what a process did before its first heartbeat here.
+        # Kept after the process is gone, so that nothing is counted again. An aggregator that
+        # continues another's state has counted what a process did before its first heartbeat here.
         known = self._episodes_of.pop(incarnation, None)
         before = known if known is not None else 0
         reported = max(before, heartbeat.counters.get("episodes", before + ended))
@@ -276,7 +277,7 @@ class MetricsAggregator:
 
     def _observe_env_steps(self, first: bool, now: float) -> None:
         total = self._totals.totals().env_steps
-        # A first heartbeat counts steps from before: it moves the mark, it is no speed.
+        # A first heartbeat includes earlier steps: it sets the mark and is no rate.
         self._env_steps_rate.add(0 if first else total - self._env_steps_high, now)
         self._env_steps_high = max(self._env_steps_high, total)
 

@@ -1,4 +1,4 @@
-"""Which role holds the run up, in words, from where each role's time goes."""
+"""The role that limits the run, as text, from each role's shares of waiting."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from aclearn.metrics.names import (
 )
 from aclearn.telemetry import OTHER_WORKERS, WORKING
 
-# Below this share a wait is the small change of any program that talks to others.
+# Smaller shares of waiting are normal.
 _NOTICEABLE = 0.15
-# From this share on a wait is the reason why a role is slow.
+# Larger shares explain why a role is slow.
 _LARGE = 0.25
 _FULL = 0.8
 _UNKNOWN, _STARTING = "unknown", "starting"
-#: Seconds of the run in which a finding must not have been made again before another is shown.
+#: Seconds of the run without the same finding before another one is shown.
 _KEPT_S = 15.0
 
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """What limits the learned steps per second.
+    """The limit of the learned steps per second.
 
     Attributes:
-        role: the role to speed up; None when no single one is to blame, or nothing is known yet.
-        sentence: what was seen and what would help.
-        count: the tuner's name of what there may be too many or too few of: predictors, trainers or
-            actors; None where another number of them would not help.
-        kind: the same for the same finding and remedy with other numbers.
+        role: the role to speed up; None if no single one is, or nothing is known yet.
+        sentence: the finding and the advice.
+        count: tuner's name of the count to change: predictors, trainers or actors; None if no other
+            number of them would help.
+        kind: equal for the same finding and advice with other numbers.
     """
 
     role: str | None
@@ -51,16 +51,15 @@ class Bottleneck:
 
 
 def queue_fills(line: Mapping[str, Any]) -> dict[str, float]:
-    """How full the queues are by a metrics line, 0 to 1, by queue; unknown ones are left out."""
+    """Fill of each queue in a metrics line, 0 to 1; unknown ones are left out."""
     return _numbers(line, QUEUE_FILLS)
 
 
 def find_bottleneck(line: Mapping[str, Any]) -> Bottleneck:
-    """The role that holds the run up by a metrics line: follows which role waits for which.
+    """The role that limits the run by a metrics line, found by following the waits.
 
-    Nothing is said of the start of a run, when every role waits: that is as long as nothing is
-    learned, and as long as actors wait for their first weights. More processes are no advice where
-    the line says that no core is free.
+    The start of a run, when every role waits, has no bottleneck: it lasts until something is
+    learned and actors have weights. The advice is no more processes if no core is free.
     """
     found = _Line(line).find()
     if found.count is None:
@@ -69,11 +68,11 @@ def find_bottleneck(line: Mapping[str, Any]) -> Bottleneck:
 
 
 class SteadyBottleneck:
-    """The bottleneck that is shown: another one only when the last was not found for a while.
+    """The bottleneck to show: it changes only when the previous one was not found for a while.
 
-    Two roles that hold a run up in turns, or a core that is free now and then, would flip the
-    advice with each line. Pure; its clock is the lines' `time_s`. The numbers in the sentence are
-    those of when it was last found.
+    Otherwise the advice would flip with each line if two roles limit the run in turns, or a core is
+    free at times. Pure; its clock is the lines' `time_s`. The sentence's numbers are those of its
+    last finding.
     """
 
     def __init__(self) -> None:
@@ -81,7 +80,7 @@ class SteadyBottleneck:
         self._found_at_s = 0.0
 
     def observe(self, line: Mapping[str, Any]) -> Bottleneck:
-        """What to tell as of this metrics line, given those before it."""
+        """The bottleneck to show as of this metrics line."""
         found, now_s = find_bottleneck(line), float(line.get("time_s") or 0.0)
         shown = self._shown
         early = shown is None or shown.kind in (_UNKNOWN, _STARTING)
@@ -93,7 +92,7 @@ class SteadyBottleneck:
 
 
 class _Line:
-    """What a metrics line says of waits, queues, threads and cores."""
+    """Waits, queues, threads and cores in a metrics line."""
 
     def __init__(self, line: Mapping[str, Any]) -> None:
         self.waits: Mapping[str, Mapping[str, float]] = line.get(WAIT_SHARE) or {}
@@ -113,7 +112,7 @@ class _Line:
         if weights >= _NOTICEABLE:
             return Bottleneck(
                 None,
-                f"starting: actors wait {percent(weights)} for their first weights; if that lasts, "
+                f"starting: actors wait {percent(weights)} for their first weights; if this lasts, "
                 "see the log of the trainer, which publishes them, or with compressor.chain of the "
                 "compressor",
                 kind=_STARTING,
@@ -166,7 +165,7 @@ class _Line:
         )
 
     def _before_the_trainer(self) -> Bottleneck:
-        """The trainer waits for unrolls: the actors, or what they wait for, are too slow."""
+        """The trainer waits for unrolls: the actors, or the roles they wait for, are too slow."""
         starved = f"the trainer waits {percent(self.trainer[UNROLLS])} for unrolls"
         if not self.actor:
             seen = f"actor: none has reported while {starved}; see the actors' log"
@@ -188,7 +187,7 @@ class _Line:
         if label == TRAINING_QUEUE:
             return Bottleneck(
                 None,
-                f"the way between actors and trainer: {waits} the training queue while {starved}; "
+                f"messages between actors and trainer: {waits} the training queue while {starved}; "
                 "a larger actors.max_in_flight_unrolls or a smaller trainer.unrolls_per_batch "
                 "would help",
                 kind="way to the trainer",
@@ -246,7 +245,7 @@ class _Line:
             )
         return Bottleneck(
             None,
-            f"the way between actors and predictor: {seen}, but the predictor waits "
+            f"messages between actors and predictor: {seen}, but the predictor waits "
             f"{percent(requests)} for requests; two actors.groups (one steps while the other "
             "waits) or more actors.envs_per_group would help",
             kind="way to the predictor",
@@ -256,7 +255,7 @@ class _Line:
         return advice(self.free, more=more, less=less)
 
     def _kind(self, kind: str) -> str:
-        """It is another kind where `advice` gives another remedy."""
+        """The kind, distinguished by the remedy that `advice` gives."""
         return f"{kind}, {'more' if may_be_free(self.free) else 'less'}"
 
 
@@ -270,7 +269,7 @@ def _numbers(line: Mapping[str, Any], gauges: Mapping[str, str]) -> dict[str, fl
 
 def _waits_in_words(wait_share: Mapping[str, Mapping[str, float]]) -> str:
     """Each role's largest wait: "actor waits 62 % for weights, trainer waits …"."""
-    # the monitor waits for messages whatever the others do
+    # the monitor always waits for messages
     others = {role: shares for role, shares in wait_share.items() if role != "monitor"}
     largest = {role: _largest_wait(shares) for role, shares in sorted(others.items())}
     words = [
@@ -282,6 +281,6 @@ def _waits_in_words(wait_share: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def _largest_wait(shares: Mapping[str, float]) -> tuple[str, float]:
-    """The label, "working" apart, with the largest share; ("nothing", 0) when there is none."""
+    """The largest share and its label, without "working"; ("nothing", 0) if there is none."""
     waits = [(label, share) for label, share in shares.items() if label != WORKING]
     return max(waits, key=lambda item: item[1], default=("nothing", 0.0))

@@ -1,4 +1,4 @@
-"""Numbers in the words of a person who looks at a run."""
+"""Numbers as text for users."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def duration(seconds: float | None) -> str:
-    """Hours, minutes and seconds as "1:02:03"; "?" for None or what is not finite."""
+    """Hours, minutes and seconds as "1:02:03"; "?" if None or not finite."""
     if seconds is None or not math.isfinite(seconds):
         return "?"
     minutes, rest = divmod(round(max(0.0, seconds)), 60)
@@ -15,7 +15,7 @@ def duration(seconds: float | None) -> str:
 
 
 def amount(value: float | None) -> str:
-    """A count or a rate with three digits that matter: "950", "12.3 k", "1.25 M"; "-" for None."""
+    """A count or a rate with three significant digits: "950", "12.3 k", "1.25 M"; "-" for None."""
     if value is None or not math.isfinite(value):
         return "-"
     # Each border is where rounding to three digits would show 1000 of the smaller unit.
@@ -29,7 +29,7 @@ def amount(value: float | None) -> str:
 
 
 def score(value: float) -> str:
-    """A return: two decimals as far as they may matter, in at most eight characters."""
+    """A return in at most eight characters, with up to two decimals."""
     return f"{value:.2f}" if abs(value) < 1e4 else amount(value)
 
 

@@ -11,10 +11,10 @@ from aclearn.errors import ConfigError, did_you_mean
 if TYPE_CHECKING:
     from aclearn.config import Config
 
-#: `return_mean_100` counts as the run's once so many episodes have ended.
+#: `return_mean_100` counts as the run's after this many episodes.
 EPISODES_FOR_TARGET = 100
 
-#: Counts that a trainer reports and a line has under their names.
+#: Counts of the trainer that a line has under the same names.
 TRAINER_COUNTS: Final = (
     "updates",
     "generation",
@@ -45,16 +45,16 @@ METRIC_NAMES: Final = (
     "lag_max",
     "wait_share",
 )
-"""Names in every line of a `MetricsAggregator`; its others are gauges, or `PART_SECONDS`. Who
-writes the line adds what it knows itself, such as `target_return`."""
+"""Names in every line of a `MetricsAggregator`; its others are gauges, or `PART_SECONDS`. The
+writer of the line adds its own, such as `target_return`."""
 
 PART_SECONDS: Final = "part_seconds"
-"""Role → part of its work → cumulative seconds of all its threads; where roles report parts."""
+"""Role → part of its work → cumulative seconds of all its threads, if the role reports parts."""
 
 WAIT_SHARE: Final = "wait_share"
 """Role → "working" or a label below → share of its time; each role's shares add up to 1."""
 
-#: What a role waits for.
+#: Reasons to wait.
 UNROLLS, ACTIONS, EMULATOR = "unrolls", "actions", "emulator"
 REQUESTS, WEIGHTS, TRAINING_QUEUE = "requests", "weights", "training queue"
 
@@ -63,12 +63,11 @@ QUEUE_FILLS: Final = {
     TRAINING_QUEUE: "queue_fill",
     "prediction queue": "predictor_queue_fill",
 }
-#: Role → the gauge of the share of its time that its thread for messages works.
+#: Role → the gauge of the busy share of its message thread.
 SOCKETS_BUSY: Final = {"trainer": "sockets_busy", "predictor": "predictor_sockets_busy"}
-#: Gauge of the monitor: CPU cores of its machine that are idle. Only where every role is on that
-#: machine.
+#: Gauge of the monitor: idle CPU cores of its machine, if every role runs there.
 FREE_CORES: Final = "monitor_free_cores"
-#: Gauges of a run whose tuner is on; for each count that it may change one more, `tuner_<count>`.
+#: Gauges of the tuner; `tuner_<count>` is one more for each count that it may change.
 TUNER_TEMPERATURE, TUNER_FROZEN = "tuner_temperature", "tuner_frozen"
 TUNED_COUNTS: Final = ("predictors", "trainers", "actors")
 

@@ -1,4 +1,4 @@
-"""Totals of agent steps over the trainer's account and what the actors have done since."""
+"""Totals of agent steps: the trainer's account and the actors' newer counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 _SEEN: Final = "seen."
 _MOST_STEPS: Final = 2**53
 _GONE_KEPT: Final = 4096
-"""Dead actors remembered one by one; older ones are added up."""
+"""Dead actors that are remembered singly; older ones are summed."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Totals:
 class StepTotals:
     """Joins the trainer's account with the actors' own counters, exactly.
 
-    An actor knows of steps that the trainer has not seen yet: they are in flight while the actor
-    lives, and "actor_lost" once it is gone. A trainer restarted from a checkpoint has seen less
-    than the one before; what dead actors did is therefore kept until the trainer stops naming them.
+    Steps that the trainer has not seen are in flight while their actor lives, and "actor_lost" once
+    it is gone. A trainer restarted from a checkpoint has seen less than its predecessor; the counts
+    of dead actors are therefore kept until the trainer stops naming them.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class StepTotals:
     def observe_trainer(
         self, incarnation: str, counters: Mapping[str, int], dropped: Mapping[str, int]
     ) -> None:
-        """Take a trainer's account: counters as `StepLedger.heartbeat_counters` names them."""
+        """Set a trainer's account: counters named as by `StepLedger.heartbeat_counters`."""
         seen = {
             name.removeprefix(_SEEN): value
             for name, value in counters.items()
@@ -50,7 +50,7 @@ class StepTotals:
         if incarnation == self._trainer:
             for actor in (self._seen.keys() - seen.keys()) & self._gone.keys():
                 self._settle(actor)
-            # A trainer stops naming what it closed long ago; a living one stays as it was.
+            # A trainer stops naming actors closed long ago; living ones keep their counts.
             seen |= {
                 actor: self._seen[actor]
                 for actor in self._live.keys() & self._seen.keys()
@@ -59,9 +59,8 @@ class StepTotals:
         self._trainer = incarnation
         self._seen = seen
         for known in (self._live, self._gone):
-            # An unroll may be here before the heartbeat that counts its steps, or instead of it,
-            # when
-            # the actor dies; a later trainer may start from a checkpoint that does not know it.
+            # A dead actor's last unroll may arrive without the heartbeat that counts its steps. A
+            # later trainer may start from a checkpoint without that unroll.
             for actor in known.keys() & seen.keys():
                 known[actor] = max(known[actor], seen[actor])
         self._account = Totals(
@@ -72,12 +71,12 @@ class StepTotals:
         )
 
     def observe_actor(self, incarnation: str, env_steps: int) -> None:
-        """Take an actor's own count of agent steps; one that was taken for gone is there again."""
+        """Set an actor's own count of agent steps; one that was taken for gone is back."""
         before = max(self._gone.pop(incarnation, 0), self._live.get(incarnation, 0))
         self._live[incarnation] = max(before, env_steps)
 
     def actor_gone(self, incarnation: str) -> None:
-        """From now on, what this actor did and the trainer never saw is lost."""
+        """Count this actor's steps that the trainer never saw as lost."""
         if incarnation in self._live:
             self._gone[incarnation] = self._live.pop(incarnation)
             if len(self._gone) > _GONE_KEPT:
@@ -89,7 +88,7 @@ class StepTotals:
         return self._account.env_steps
 
     def totals(self) -> Totals:
-        """The totals that follow from the latest words of every role."""
+        """The totals by the latest counts of every role."""
         on_the_way = sum(self._unseen(actor, steps) for actor, steps in self._live.items())
         lost = self._settled_lost + sum(
             self._unseen(actor, steps) for actor, steps in self._gone.items()
@@ -105,7 +104,7 @@ class StepTotals:
         )
 
     def state(self) -> dict[str, Any]:
-        """The totals as JSON-able values, for a monitor that goes on after this one."""
+        """The totals as JSON-able values, for the monitor's successor."""
         return {
             "trainer": self._trainer,
             "account": asdict(self._account),
@@ -117,10 +116,10 @@ class StepTotals:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> StepTotals:
-        """The totals that another monitor left; its actors are gone until they are heard again.
+        """The totals of another monitor's state; its actors are gone until they report again.
 
         Raises:
-            ValueError: `state` is not what `state()` gives.
+            ValueError: `state` is not from `state()`.
         """
         totals = cls()
         try:
@@ -136,7 +135,7 @@ class StepTotals:
             totals._gone = _counts(state["gone"]) | _counts(state["live"])
             totals._settled_lost = _count(state["settled_lost"])
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as exc:
-            raise ValueError(f"no state of a monitor ({type(exc).__name__}: {exc})") from exc
+            raise ValueError(f"not a state of a monitor ({type(exc).__name__}: {exc})") from exc
         return totals
 
     def _unseen(self, actor: str, env_steps: int) -> int:

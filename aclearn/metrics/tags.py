@@ -1,4 +1,4 @@
-"""The names of a run's figures in TensorBoard, which shows each first part as a group."""
+"""TensorBoard tags of a run's metrics; the first part of a tag is its group."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _TAGS: Final = {
         for name in ("checkpoint_failures", "checkpoint_age_s", "unsaved_updates", "unsaved_steps")
     },
     "wait_share": "wait",
-    # over the number of the decision, not over env_steps: a group of its own
+    # its axis is the number of decisions, not env_steps: a group of its own
     "tuner_decision": "tuner_decision",
 }
-#: First parts of gauges' names that are groups beside the roles.
+#: First parts of gauges that are groups beside the roles.
 _GROUPS: Final = ("plugin", "tuner")
-# The axis itself; and sums since the start, which say nothing as curves.
+# The axis itself, and sums since the start, which make no useful curve.
 _LEFT_OUT: Final = frozenset({"env_steps", PART_SECONDS})
 
 
@@ -57,8 +57,8 @@ def tagged(
 ) -> Iterator[tuple[str, float]]:
     """Tag and value of every number in a metrics line, e.g. `wait/actor/emulator`.
 
-    A gauge that has no group of its own is in that of its role; the trainer's have no prefix in the
-    line. What is None or no number is left out.
+    A gauge without its own group is in that of its role; the trainer's have no prefix in the line.
+    None and other values that are no number are left out.
 
     Args:
         line: one line of `metrics.jsonl`.

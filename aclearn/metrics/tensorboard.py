@@ -1,4 +1,4 @@
-"""Figures and texts for TensorBoard, written without torch and without TensorFlow."""
+"""Numbers and texts for TensorBoard, written without torch and TensorFlow."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _NUMBER = itertools.count()
 
 
 class TensorBoardWriter:
-    """Appends metrics lines to an event file of its own; the step axis is `env_steps`.
+    """Appends metrics lines to its own event file; the step axis is `env_steps`.
 
-    Writes and flushes in the calling thread: there is no other, and what was written can be seen at
-    once. A disk that refuses ends the writing with a warning, not the run: also at the start, since
-    a monitor may be started again on a disk that has become full.
+    Writes and flushes in the calling thread, so that values can be seen at once. A disk error ends
+    the writing with a warning, not the run; also at the start, since a monitor may restart on a
+    full disk.
 
     Args:
-        folder: gets the event file; made if it is missing. TensorBoard calls the run by the
-            folder's name. Files of an earlier part of the run stay and TensorBoard joins them.
+        folder: gets the event file; made if missing. TensorBoard shows the folder's name as the
+            run's. Files of an earlier part of the run stay; TensorBoard joins them.
         roles: the names of all roles; each is a group of tags.
-        indicators: names of the figures of the user's indicators, a group as well.
+        indicators: names of a user's indicators; they are a group too.
         clock: seconds since 1970, for the time axis.
     """
 
@@ -41,7 +41,7 @@ class TensorBoardWriter:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        # Imported here: 0.2 s and protobuf, which the actors that import this package do not need.
+        # Imported here: it takes 0.2 s and protobuf, which actors do not need.
         from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
         from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -50,8 +50,8 @@ class TensorBoardWriter:
         self._new_metadata: Callable[..., Any] = summary_pb2.SummaryMetadata
         self._new_tensor = partial(tensor_pb2.TensorProto, dtype=types_pb2.DT_STRING)
         self._roles, self._own, self._clock = roles, indicators, clock
-        # TensorBoard knows event files by "tfevents" and reads them in the order of their names;
-        # the number keeps two writers of one process in one second apart.
+        # TensorBoard finds event files by "tfevents" and reads them in the order of their names;
+        # the number separates two writers of one process within a second.
         name = f"events.out.tfevents.{int(clock()):010d}.{socket.gethostname()}"
         path = folder / f"{name}.{os.getpid()}.{next(_NUMBER)}"
         self._file: BinaryIO | None = None
@@ -78,18 +78,18 @@ class TensorBoardWriter:
         self.write_at(int(line.get("env_steps") or 0), line)
 
     def write_at(self, step: int, values: Mapping[str, Any]) -> None:
-        """As `write`, at a step that the caller counts: for what happens between two lines."""
+        """As `write`, at the caller's step: for events between two lines."""
         tags = tagged(values, self._roles, self._own)
         self._append_values(step, [{"tag": tag, "simple_value": value} for tag, value in tags])
 
     def write_text(self, tag: str, text: str, *, step: int = 0) -> None:
-        """Append a text, which TensorBoard reads as Markdown."""
+        """Append a Markdown text."""
         metadata = self._new_metadata(plugin_data={"plugin_name": "text"})
         tensor = self._new_tensor(string_val=[text.encode()])
         self._append_values(step, [{"tag": tag, "metadata": metadata, "tensor": tensor}])
 
     def close(self) -> None:
-        """Close the file; may be called again."""
+        """Close the file; closing twice has no effect."""
         if self._file is not None:
             file, self._file = self._file, None
             file.close()
@@ -114,7 +114,7 @@ class TensorBoardWriter:
             self._abandon()
 
     def _abandon(self) -> None:
-        """Give the file up; what its buffer still holds cannot be written either."""
+        """Close the file; its buffer is lost."""
         try:
             self.close()
         except OSError as error:

@@ -1,4 +1,4 @@
-"""What a run cannot write to its disk: reported when it begins and ends, and in short."""
+"""Reports of files that a run cannot write."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ _ERRORS: Final = {"checkpoint_error": "checkpoints", "metrics_error": "metrics"}
 
 
 class UnwrittenNotes:
-    """Finds in metrics lines when checkpoints or metrics begin to fail, and when they end to."""
+    """Finds in metrics lines when writing checkpoints or metrics begins and ceases to fail."""
 
     def __init__(self) -> None:
         self._failing: set[str] = set()
 
     def observe(self, line: Mapping[str, Any]) -> list[str]:
-        """What the user should be told now, given the lines before."""
+        """New notes for the user, given the lines before."""
         failing = {name for name in _ERRORS if line.get(name)}
         begun, over = sorted(failing - self._failing), sorted(self._failing - failing)
         self._failing = failing
-        failures = [f"{_ERRORS[n]} cannot be written: {line[n]}; the run goes on" for n in begun]
+        failures = [f"{_ERRORS[n]} cannot be written: {line[n]}; the run continues" for n in begun]
         return failures + [f"{_ERRORS[name]} are written again" for name in over]
 
 
 def unwritten(line: Mapping[str, Any]) -> list[str]:
-    """One text for each kind of file that could not be written, from the first failure on."""
+    """One text for each kind of file that failed, from the first failure on."""
     texts = []
     if failures := line.get("checkpoint_failures"):
         age = duration(line.get("checkpoint_age_s"))

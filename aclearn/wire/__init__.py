@@ -1,4 +1,4 @@
-"""What roles say to each other and how: typed messages, their codec, sockets, keys and channels."""
+"""Messages between roles: their types, codec, sockets, keys and channels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One array of a message: its entry in the header, and its bytes, checked and not copied."""
+"""One array of a message: its header entry, and its bytes, checked and not copied."""
 
 from __future__ import annotations
 
@@ -15,21 +15,19 @@ from aclearn.wire.schema import ArrayField
 Part = bytes | memoryview
 
 if sys.byteorder != "little":  # pragma: no cover
-    raise ImportError(
-        "aclearn.wire sends arrays as they lie in memory and needs a little-endian CPU"
-    )
+    raise ImportError("aclearn.wire sends the memory of arrays and needs a little-endian CPU")
 
 _DTYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype(name)
     for name in ("uint8", "int8", "uint16", "bool", "int32", "int64", "float32", "float16")
 }
 _DTYPE_NAMES: dict[np.dtype[Any], str] = {dtype: name for name, dtype in _DTYPES.items()}
-# A shape may have a 0 beside a huge dimension; NumPy refuses such shapes with errors of its own.
+# A shape may have a 0 beside a huge dimension, for which NumPy raises errors of its own.
 _MAX_ELEMENTS = 2**40
 
 
 def encode_array(kind: str, field: ArrayField, array: Any) -> tuple[tuple[str, list[int]], Part]:
-    """An array's dtype and dims for the header, and a view of its memory (of a copy, when strided).
+    """An array's dtype and dims for the header, and a view of its memory (of a copy, if strided).
 
     Raises:
         ValueError: the field does not allow such an array.
@@ -54,11 +52,11 @@ def encode_array(kind: str, field: ArrayField, array: Any) -> tuple[tuple[str, l
 def decode_array(
     where: str, field: ArrayField, dtype_name: Any, dims: Any, data: Part
 ) -> NDArray[Any]:
-    """The array that `data` holds if dtype and dims are right, read-only, as a view.
+    """The array in `data`, as a read-only view.
 
     Raises:
-        WireError: "bad_array" for a dtype or dims that the field does not allow, "wrong_size" when
-            they do not come to the bytes that are there.
+        WireError: "bad_array" if the field does not allow dtype or dims, "wrong_size" if they do
+            not match the number of bytes.
     """
     if type(dtype_name) is not str or dtype_name not in field.dtypes:
         raise WireError("bad_array", f"{where}: expected dtype {' or '.join(sorted(field.dtypes))}")
@@ -82,7 +80,7 @@ def decode_array(
         raise WireError("bad_array", f"{where}: a bool that is neither 0 nor 1")
     array = np.frombuffer(data, dtype).reshape(dims)
     if not array.flags.aligned:
-        # libzmq cuts small frames out of its receive buffer at any offset.
+        # libzmq places small frames in its receive buffer at any offset.
         array = array.copy()
     array.flags.writeable = False
     return array

@@ -1,6 +1,6 @@
 """Typed ends of a connection: messages instead of frames, counted refusals instead of exceptions.
 
-A channel belongs to the first thread that uses it; another thread's call is a bug and raises
+A channel belongs to the first thread that uses it; a call from another thread raises
 `RuntimeError`.
 """
 
@@ -20,17 +20,17 @@ from aclearn.wire.transport import Frames, Transport, milliseconds, poller_of
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Messages that one call of `Server.receive` takes from the socket, the refused ones included.
+#: Most messages of one call of `Server.receive`, including refused ones.
 DEFAULT_RECEIVE_LIMIT = 32
 
 
 class _Channel:
-    """What both ends share: the transport, its owner, the counters.
+    """Common parts of both ends: transport, owner, counters.
 
     Attributes:
-        transport: for pollers; receive and send through the channel only.
-        refused: messages from peers that were refused, by reason (`REASONS`).
-        unsent: messages of ours that could not be handed over, by reason (`Unsent`).
+        transport: for pollers only.
+        refused: number of refused messages from peers, by reason (`REASONS`).
+        unsent: number of messages that could not be sent, by reason (`Unsent`).
     """
 
     def __init__(self, transport: Transport, run: str, incarnation: str) -> None:
@@ -43,7 +43,7 @@ class _Channel:
         self._owner: int | None = None
 
     def close(self, *, linger_s: float = 0.0) -> None:
-        """Closes this end; messages not yet sent get `linger_s` seconds to leave."""
+        """Closes this end; unsent messages have `linger_s` seconds to leave."""
         self.transport.close(linger_s)
 
     def _check_owner(self) -> None:
@@ -56,7 +56,7 @@ class _Channel:
     def _count(self, error: WireError) -> None:
         self.refused[error.reason] += 1
         if error.reason == "wrong_version" and self.refused[error.reason] == 1:
-            # the peer cannot read an answer that says so
+            # the peer cannot read an error reply
             _LOGGER.error("event=message_refused reason=%s detail=%r", error.reason, error.detail)
 
     def _encode(self, message: Message, sequence: int | None) -> list[Part]:
@@ -88,8 +88,8 @@ class Server(_Channel):
     Args:
         transport: of a server.
         run: messages of other runs are refused.
-        incarnation: the incarnation that signs what is sent.
-        accepts: the message types that this service answers; None for all.
+        incarnation: of the sender, in each message.
+        accepts: the message types that this service handles; None for all.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Server(_Channel):
 
     @property
     def refused_connections(self) -> int:
-        """Connections without this cluster's keys, each try of a peer counted; 0 without keys."""
+        """Number of connection attempts without this cluster's keys; 0 without keys."""
         return self.transport.refused_connections
 
     def receive(
@@ -113,10 +113,9 @@ class Server(_Channel):
     ) -> list[tuple[bytes, Envelope]]:
         """The waiting messages with their senders' routing ids, at most `limit`.
 
-        Waits up to `timeout_s` seconds for the first. What is refused is counted in `refused`,
-        answered with an `ErrorReply` and left out, so the list can be empty before the time is
-        over. So it can when the file descriptor `wake` becomes readable, which is how other threads
-        end the wait of the one that owns the socket.
+        Waits up to `timeout_s` seconds for the first. Refused messages are counted in `refused`,
+        answered with an `ErrorReply` and left out, so the list may be empty early. It also returns
+        when the file descriptor `wake` becomes readable, so that other threads can end the wait.
         """
         self._check_owner()
         received: list[tuple[bytes, Envelope]] = []
@@ -134,15 +133,14 @@ class Server(_Channel):
         return received
 
     def refuse(self, routing_id: bytes, error: WireError) -> None:
-        """Counts a refusal and answers it; also for checks that come after the decoder's."""
+        """Counts a refusal and answers it; also for checks after decoding."""
         self._count(error)
         self.send(routing_id, ErrorReply(error.reason, error.detail))
 
     def send(self, routing_id: bytes, message: Message, *, sequence: int | None = None) -> bool:
-        """Whether the message was handed over; False (counted in `unsent`): peer gone or full.
+        """Send a message; False if the peer is gone or full (counted in `unsent`).
 
-        Arrays of the message must not change any more. Without `sequence` the channel numbers what
-        it sends.
+        The message's arrays must not change afterwards. Without `sequence` the channel numbers it.
 
         Raises:
             ValueError: the receiver would refuse the message; as `encode`.
@@ -153,23 +151,23 @@ class Server(_Channel):
     def _open(self, frames: Frames) -> Envelope:
         envelope = super()._open(frames)
         if self._accepts is not None and type(envelope.message) not in self._accepts:
-            raise WireError("unexpected_kind", "this service does not answer messages of this kind")
+            raise WireError("unexpected_kind", "this service does not accept messages of this kind")
         return envelope
 
 
 class Client(_Channel):
-    """The asking end: a DEALER with one peer.
+    """The requesting end: a DEALER with one peer.
 
     Args:
         transport: of a client.
         run: messages of other runs are refused.
-        incarnation: the incarnation that signs what is sent.
+        incarnation: of the sender, in each message.
     """
 
     def receive(self, timeout_s: float) -> Envelope | None:
-        """The next message, or None when `timeout_s` seconds pass without one.
+        """The next message; None if there is none within `timeout_s` seconds.
 
-        What is refused is counted in `refused` and not answered.
+        Refused messages are counted in `refused` and not answered.
         """
         self._check_owner()
         deadline = time.monotonic() + timeout_s
@@ -189,10 +187,9 @@ class Client(_Channel):
     def send(
         self, message: Message, *, sequence: int | None = None, timeout_s: float = 0.0
     ) -> bool:
-        """Whether the message was handed over within `timeout_s`; False (and counted) when not.
+        """Send a message within `timeout_s`; False if that fails (counted in `unsent`).
 
-        Arrays of the message must not change any more. Without `sequence` the channel numbers what
-        it sends.
+        The message's arrays must not change afterwards. Without `sequence` the channel numbers it.
 
         Raises:
             ValueError: the receiver would refuse the message; as `encode`.
@@ -205,7 +202,7 @@ class Client(_Channel):
 
 
 class ChannelPoller:
-    """Waits for a message on any of several channels, for the thread that owns them all."""
+    """Waits for a message on any of several channels of one thread."""
 
     def __init__(self, *channels: Server | Client) -> None:
         sockets = [channel.transport.pollable for channel in channels]
@@ -213,6 +210,6 @@ class ChannelPoller:
         self._waits = None not in sockets
 
     def wait(self, timeout_s: float) -> None:
-        """Return when a message is there, after `timeout_s` at the latest."""
+        """Return when there is a message, or after `timeout_s`."""
         if self._waits:
             self._poller.poll(milliseconds(timeout_s))

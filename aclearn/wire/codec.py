@@ -1,12 +1,12 @@
 """Messages to frames and back: one msgpack header frame, then one raw frame per array.
 
 The header is a map with exactly the keys `protocol`, `kind`, `run`, `incarnation`, `sequence`,
-`fields` and `arrays`; `arrays` has one entry per array frame, `[field, dtype, dims]`, or
-`[field, key, dtype, dims]` for the arrays of a mapping, in the order in which the message
-declares its fields. Arrays are C-contiguous and little-endian.
+`fields` and `arrays`. `arrays` has one entry per array frame, `[field, dtype, dims]`, or `[field,
+key, dtype, dims]` for a mapping, in the order of the message's fields. Arrays are C-contiguous and
+little-endian.
 
-Neither direction copies an array, and nothing is allocated because a header claims a size: a
-decoded array is a read-only view of the frame that brought it.
+Neither direction copies an array: a decoded one is a read-only view of its frame. No memory is
+allocated for a size that only a header claims.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from aclearn.wire.schema import COUNT, SCHEMAS, SHORT_TEXT, ArrayField, Schema
 MAX_HEADER_BYTES = 64 * 1024
 MAX_FRAMES = 256
 MAX_FRAME_BYTES = 256 * 1024 * 1024
-"""Of one array. Sockets end the connection that brings more, so nothing longer may be sent."""
+"""Of one array. A socket ends the connection of a peer that sends more."""
 
 REASONS = frozenset(
     {
-        "empty",  # no frame at all
+        "empty",  # no frame
         "too_many_frames",
         "header_too_large",
         "bad_header",  # no msgpack, no map, a duplicate key, too deep
@@ -38,21 +38,21 @@ REASONS = frozenset(
         "unknown_kind",
         "wrong_fields",  # a field is missing or unknown
         "bad_field",  # a field of the wrong type or out of range
-        "bad_array",  # a dtype, shape or order of arrays that the kind does not have
-        "wrong_frames",  # not one frame for each array of the header
-        "wrong_size",  # a frame that is not as long as dtype and shape say
+        "bad_array",  # a dtype, shape or order of arrays that the kind does not allow
+        "wrong_frames",  # the number of frames differs from the header's
+        "wrong_size",  # a frame's length differs from its dtype and shape
         "wrong_run",
-        "unexpected_kind",  # a kind that this service does not answer
+        "unexpected_kind",  # a kind that this service does not accept
         "bad_request",  # an act request whose observations do not fit the policy
-        "queue_full",  # an act request that has no room now, and is worth asking again
-        "bad_heartbeat",  # a heartbeat whose numbers cannot be
+        "queue_full",  # no room for an act request now; it may be repeated
+        "bad_heartbeat",  # a heartbeat with implausible numbers
         "bad_unroll",  # an unroll whose arrays do not fit each other or the run
     }
 )
-"""Every reason for which a message is refused: what `WireError.reason` can be."""
+"""Every value of `WireError.reason`."""
 
 _HEADER_KEYS = {"protocol", "kind", "run", "incarnation", "sequence", "fields", "arrays"}
-# msgpack builds an object for each byte of a hostile header; these keep that to some MiB.
+# msgpack makes an object for each byte of a hostile header; these bounds keep that to a few MiB.
 _MAX_LIST, _MAX_MAP = 8192, 1024
 
 
@@ -109,7 +109,7 @@ def encode(message: Message, *, run: str, incarnation: str, sequence: int) -> li
 
 
 def _arrays_of(field: ArrayField, value: Any) -> list[tuple[list[str], Any]]:
-    """The arrays of a field, each with its key, where the field has keys."""
+    """The arrays of a field, each with its key, if the field has keys."""
     if field.form == "mapping":
         return [([SHORT_TEXT.dump(key)], array) for key, array in value.items()]
     if field.form == "tuple":
@@ -118,11 +118,11 @@ def _arrays_of(field: ArrayField, value: Any) -> list[tuple[list[str], Any]]:
 
 
 def decode(frames: Sequence[Part | zmq.Frame]) -> Envelope:
-    """The message that the frames hold; its arrays are read-only views that keep frames alive.
+    """The message in the frames; its arrays are read-only views that keep frames alive.
 
     Raises:
-        WireError: the frames are no message of this protocol, with a reason out of `REASONS`. No
-            other exception leaves this function, whatever the bytes are.
+        WireError: the frames are no message of this protocol; its reason is one of `REASONS`. No
+            other exception leaves this function, whatever the bytes.
     """
     if not frames:
         raise WireError("empty", "a message without frames")
@@ -134,7 +134,7 @@ def decode(frames: Sequence[Part | zmq.Frame]) -> Envelope:
     kind = header["kind"]
     schema = SCHEMAS.get(kind) if type(kind) is str else None
     if schema is None:
-        raise WireError("unknown_kind", "the header names a kind that this protocol does not have")
+        raise WireError("unknown_kind", "the header names an unknown kind of message")
     field_name = "header"
     fields = header["fields"]
     if type(fields) is not dict or fields.keys() != schema.names:
@@ -150,7 +150,7 @@ def decode(frames: Sequence[Part | zmq.Frame]) -> Envelope:
         raise WireError("bad_field", f"{kind}.{field_name}: {exc}") from exc
     entries = header["arrays"]
     if type(entries) is not list:
-        raise WireError("bad_array", "the header's arrays are no list")
+        raise WireError("bad_array", "the header's arrays are not a list")
     if schema.arrays or entries or len(frames) != 1:
         _decode_arrays(schema, entries, frames, fields)
     return Envelope(run, incarnation, sequence, schema.type(**fields))
@@ -180,17 +180,17 @@ def _decode_header(data: Part) -> dict[str, Any]:
             max_map_len=_MAX_MAP,
         )
     except (ValueError, TypeError, OverflowError, RecursionError, MemoryError) as exc:
-        # The exception may quote the bytes; its type says enough.
+        # The exception's text may quote the bytes.
         raise WireError("bad_header", f"{size} bytes: {type(exc).__name__}") from None
     if type(header) is not dict:
-        raise WireError("bad_header", "the header is no map")
+        raise WireError("bad_header", "the header is not a map")
     version = header.get("protocol")
     if type(version) is not int or version != PROTOCOL_VERSION:
         spoken = version if type(version) is int else "unknown"
         raise WireError(
             "wrong_version",
             f"the peer speaks protocol {spoken}, this end speaks protocol {PROTOCOL_VERSION}; all "
-            "roles of a run need the same aclearn (the same image, built again)",
+            "roles of a run need the same aclearn (rebuild the image)",
         )
     if header.keys() != _HEADER_KEYS:
         raise WireError("bad_header", f"a header has exactly the keys {sorted(_HEADER_KEYS)}")
@@ -203,7 +203,7 @@ def _decode_arrays(
     frames: Sequence[Part | zmq.Frame],
     fields: dict[str, Any],
 ) -> None:
-    """Adds the arrays to `fields`; both the header's entries and the frames must be used up."""
+    """Adds the arrays to `fields`; the header's entries and the frames must match one to one."""
     if len(entries) != len(frames) - 1:
         raise WireError(
             "wrong_frames",
@@ -234,16 +234,16 @@ def _decode_arrays(
 
 
 def _field_of(entry: Any) -> Any:
-    """The name of the field that an entry of the header says it belongs to."""
+    """The field name in an entry of the header's arrays."""
     if type(entry) is not list or not entry:
-        raise WireError("bad_array", "an entry of the header's arrays is no list")
+        raise WireError("bad_array", "an entry of the header's arrays is not a list")
     return entry[0]
 
 
 def _decode_entry(
     where: str, field: ArrayField, entry: list[Any], frame: Part | zmq.Frame
 ) -> tuple[str, NDArray[Any]]:
-    """The key of an array, "" where its field has none, and the array."""
+    """The array's key, "" for a field without keys, and the array."""
     keyed = field.form == "mapping"
     if len(entry) != 3 + keyed:
         form = "[field, key, dtype, dims]" if keyed else "[field, dtype, dims]"

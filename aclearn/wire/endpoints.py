@@ -1,4 +1,4 @@
-"""Addresses: their parts, and whether one may be bound or connected to."""
+"""Addresses: their parts, and checks before binding."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 
 from aclearn.errors import EndpointError
 
-#: Bytes of a unix socket's path, without the final NUL (sun_path: 104 on BSD and macOS, 108 on
+#: Most bytes of a unix socket's path, without the final NUL (sun_path: 104 on BSD and macOS, 108 on
 #: Linux).
 IPC_PATH_MAX_BYTES = 103 if sys.platform == "darwin" else 107
-#: Of a connect that finds out whether a process listens at a path.
+#: Time limit for connecting to the process that may listen at a path.
 _PROBE_TIMEOUT_S = 1.0
 
 _WILDCARD_HOSTS = ("*", "0.0.0.0", "::")
@@ -28,7 +28,7 @@ class Endpoint:
     Attributes:
         transport: "ipc" or "tcp".
         host: tcp: name or address, IPv6 without brackets, "*" for every interface; ipc: "".
-        port: tcp: 1 to 65535, or 0 where the system shall choose one ("*"); ipc: 0.
+        port: tcp: 1 to 65535, or 0 for one that the system chooses ("*"); ipc: 0.
         path: ipc: the absolute path of the socket file; tcp: "".
     """
 
@@ -38,7 +38,7 @@ class Endpoint:
     path: str = ""
 
     def __str__(self) -> str:
-        """The address as ZeroMQ takes it."""
+        """The address in ZeroMQ's form."""
         if self.transport == "ipc":
             return f"ipc://{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -56,7 +56,7 @@ class Endpoint:
 
     @property
     def is_wildcard(self) -> bool:
-        """Whether it stands for every interface of this machine: only to bind."""
+        """Whether it means every interface of this machine: only to bind."""
         return self.host in _WILDCARD_HOSTS
 
 
@@ -64,7 +64,7 @@ def tcp_endpoint(host: str, port: int = 0) -> Endpoint:
     """The TCP address of a host; an IPv6 address may have brackets.
 
     Raises:
-        EndpointError: that is no host.
+        EndpointError: it is no host.
     """
     bare = host.removeprefix("[").removesuffix("]")
     return parse_endpoint(str(Endpoint("tcp", host=bare, port=port)))
@@ -76,7 +76,7 @@ def parse_endpoint(text: str) -> Endpoint:
     Examples: `ipc:///tmp/x/trainer.sock`, `tcp://10.0.0.7:5555`, `tcp://[::1]:*`.
 
     Raises:
-        EndpointError: it is no such address, or the path is longer than the system allows.
+        EndpointError: it is malformed, or the path is longer than the system allows.
     """
     scheme, separator, rest = text.partition("://")
     if not separator or not text.isprintable() or len(text) > 1024:
@@ -116,13 +116,13 @@ def _parse_tcp(rest: str) -> Endpoint:
 
 
 def claim_ipc_path(path: str) -> None:
-    """Checks that no process listens at a path, and removes the socket file of one that died.
+    """Checks that no process listens at a path, and removes a dead process's socket file.
 
-    libzmq removes any file at the path when it binds, also a living listener's socket.
+    libzmq would remove any file at the path when it binds, even a live socket.
 
     Raises:
         EndpointError: a process listens there, the file is no socket, or the directory is missing
-            or may not be written.
+            or not writable.
     """
     file = Path(path)
     if not file.parent.is_dir():
@@ -134,7 +134,7 @@ def claim_ipc_path(path: str) -> None:
     except OSError as exc:
         raise EndpointError(f"cannot bind ipc://{path}: {exc.strerror}") from exc
     if not stat.S_ISSOCK(mode):
-        raise EndpointError(f"cannot bind ipc://{path}: a file lies there that is no socket")
+        raise EndpointError(f"cannot bind ipc://{path}: the file there is no socket")
     if _has_listener(path):
         raise EndpointError(
             f"cannot bind ipc://{path}: another process listens there; stop it or use another path"

@@ -1,7 +1,7 @@
-"""Messages between roles that run in one process: no socket, no thread, no wait.
+"""Messages between roles in one process: no socket, no thread, no wait.
 
-What ZeroMQ does between processes is kept: routing ids, bounded queues, and what cannot be handed
-over. Faults can be placed at exact messages.
+As with ZeroMQ, there are routing ids, bounded queues and messages that cannot be sent. Faults can
+be placed at exact messages.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from aclearn.wire.arrays import Part
 from aclearn.wire.sockets import DEFAULT_QUEUE_MESSAGES
 from aclearn.wire.transport import Unsent, milliseconds
 
-#: The frames of a message on its way.
+#: The frames of a message.
 Message = list[bytes]
-#: Gives what is delivered in place of a message: nothing, the message twice, another one.
+#: Gives the messages to deliver in place of one: none, two, or another one.
 Change = Callable[[Message], Sequence[Message]]
 
 
 @dataclass
 class Fault:
-    """What becomes of certain messages.
+    """A fault of certain messages.
 
     Attributes:
         kind: of the messages, e.g. "UnrollReply".
         sender: role or name of the sending process; "" for any.
         receiver: role or name of the receiving process; "" for any.
-        nth: which of these messages, from 1; None for all of them.
-        change: gives what is delivered.
-        delay_s: how much later that is, on the network's clock.
-        seen: how many of these messages have been sent so far.
-        hits: how many of them met the fault.
+        nth: which of these messages, from 1; None for all.
+        change: gives the messages to deliver.
+        delay_s: delay of the delivery, in seconds of the network's clock.
+        seen: number of these messages so far.
+        hits: number of them with the fault.
     """
 
     kind: str
@@ -48,7 +48,7 @@ class Fault:
     hits: int = 0
 
     def meets(self, kind: str, sender: str, receiver: str) -> bool:
-        """Whether a message meets the fault; counts it."""
+        """Whether a message has the fault; counts it."""
         if kind != self.kind or not (_is(sender, self.sender) and _is(receiver, self.receiver)):
             return False
         self.seen += 1
@@ -61,11 +61,11 @@ class InProcessNetwork:
     """The ends of all connections of a run, by address and routing id.
 
     Args:
-        clock: seconds; when a delayed message is due.
-        queue_messages: messages that wait per client and direction; then the peer is full.
+        clock: seconds, for delayed messages.
+        queue_messages: most waiting messages per client and direction; then the peer is full.
 
     Attributes:
-        observe: sees each message that is sent: sender, receiver, frames.
+        observe: called with sender, receiver and frames of each message.
     """
 
     observe: Callable[[str, str, Message], None] | None = None
@@ -83,7 +83,7 @@ class InProcessNetwork:
 
     @property
     def waiting(self) -> int:
-        """Messages that wait to be taken."""
+        """Number of messages in the queues."""
         ends: list[ServerEnd | ClientEnd] = [*self.servers.values(), *self.clients.values()]
         return sum(len(end.inbox) for end in ends)
 
@@ -105,12 +105,12 @@ class InProcessNetwork:
         return end
 
     def connect(self, owner: str, address: str, *, routing_id: bytes) -> ClientEnd:
-        """A client's end; a newer one with the same routing id takes an older one's place."""
+        """A client's end; it replaces an older one with the same routing id."""
         end = self.clients[address, routing_id] = ClientEnd(self, owner, address, routing_id)
         return end
 
     def disconnect(self, owner: str) -> None:
-        """Close all ends of a role without a word, as its kill does; nothing more leaves them."""
+        """Close all ends of a role, as a kill does; their queues are dropped."""
         ends: list[ServerEnd | ClientEnd] = [*self.servers.values(), *self.clients.values()]
         for end in ends:
             if end.owner == owner:
@@ -119,7 +119,7 @@ class InProcessNetwork:
     def drop(
         self, kind: str, *, nth: int | None = 1, sender: str = "", receiver: str = ""
     ) -> Fault:
-        """Lose the nth such message."""
+        """Drop the nth such message."""
         return self.change(kind, lambda _: (), nth=nth, sender=sender, receiver=receiver)
 
     def duplicate(
@@ -137,7 +137,7 @@ class InProcessNetwork:
         sender: str = "",
         receiver: str = "",
     ) -> Fault:
-        """Deliver the nth such message later; those behind it on its way wait with it."""
+        """Delay the nth such message, and those behind it in its queue."""
         fault = self.change(kind, lambda m: (m,), nth=nth, sender=sender, receiver=receiver)
         fault.delay_s = seconds
         return fault
@@ -151,7 +151,7 @@ class InProcessNetwork:
         sender: str = "",
         receiver: str = "",
     ) -> Fault:
-        """Deliver what `change` gives in place of the nth such message."""
+        """Deliver the messages that `change` gives in place of the nth such message."""
         fault = Fault(kind, sender, receiver, nth, change)
         self.faults.append(fault)
         return fault
@@ -159,7 +159,7 @@ class InProcessNetwork:
     def pass_faults(
         self, parts: Sequence[Part], sender: str, receiver: str
     ) -> list[tuple[float, Message]]:
-        """What is delivered in place of a message, and when each is due."""
+        """The messages to deliver in place of one, each with its time."""
         message = [bytes(part) for part in parts]  # the sender may change its arrays afterwards
         if self.observe is not None:
             self.observe(sender, receiver, message)
@@ -174,7 +174,7 @@ class InProcessNetwork:
 
 
 class _End:
-    """What both ends share: an inbox, from which messages are taken in their order."""
+    """Common part of both ends: an inbox, first in, first out."""
 
     pollable = None
     refused_connections = 0
@@ -188,8 +188,8 @@ class _End:
         return self.inbox.popleft()[1] if self._due() else None
 
     def wait(self, timeout_s: float, wake: int | None = None) -> bool:
-        """Whether a message is there. No role runs meanwhile that could send one."""
-        milliseconds(timeout_s)  # refuses what ZeroMQ would refuse
+        """Whether there is a message; no role runs meanwhile that could send one."""
+        milliseconds(timeout_s)  # raises for what ZeroMQ refuses
         return self._due()
 
     def _due(self) -> bool:
@@ -208,7 +208,7 @@ class ServerEnd(_End):
         return any(address == self.address for address, _ in self.network.clients)
 
     def send(self, parts: Sequence[Part]) -> Unsent | None:
-        """Hand a message over to the client that its first part names."""
+        """Send a message to the client that its first part names."""
         client = self.network.clients.get((self.address, bytes(parts[0])))
         if client is None or self.network.servers.get(self.address) is not self:
             return "unreachable"
@@ -225,14 +225,14 @@ class ServerEnd(_End):
         return message
 
     def close(self, linger_s: float) -> None:
-        """Close; messages that wait here are lost."""
+        """Close; its waiting messages are lost."""
         if self.network.servers.get(self.address) is self:
             del self.network.servers[self.address]
         self.inbox.clear()
 
 
 class ClientEnd(_End):
-    """As a DEALER: finds whichever server is at its address."""
+    """As a DEALER: connects to the server at its address, now or later."""
 
     def __init__(
         self, network: InProcessNetwork, owner: str, address: str, routing_id: bytes
@@ -241,7 +241,7 @@ class ClientEnd(_End):
         self.routing_id = routing_id
 
     def send(self, parts: Sequence[Part]) -> Unsent | None:
-        """Hand a message over to the server, if one is there."""
+        """Send a message to the server, if there is one."""
         server = self._server_with_room()
         if server is None:
             return "full"
@@ -251,7 +251,7 @@ class ClientEnd(_End):
         return None
 
     def wait_for_room(self, timeout_s: float) -> bool:
-        """Whether a message can be handed over. No role runs meanwhile that could make room."""
+        """Whether there is room; no role runs meanwhile that could make some."""
         return self._server_with_room() is not None
 
     def _server_with_room(self) -> ServerEnd | None:
@@ -262,12 +262,12 @@ class ClientEnd(_End):
         return server if server.waiting[self.routing_id] < self.network.queue_messages else None
 
     def close(self, linger_s: float) -> None:
-        """Close. Sent messages are delivered; messages that wait here are lost."""
+        """Close. Sent messages are delivered; its waiting messages are lost."""
         if self.network.clients.get((self.address, self.routing_id)) is self:
             del self.network.clients[self.address, self.routing_id]
         self.inbox.clear()
 
 
 def _is(name: str, wanted: str) -> bool:
-    """Whether a role's name is the wanted name or of the wanted role."""
+    """Whether a role's name is the wanted name, or that of the wanted role."""
     return not wanted or wanted in (name, name.rpartition("-")[0])

@@ -1,7 +1,7 @@
 """CURVE keys: one pair for a whole cluster; connections without it are refused and counted.
 
-Every role of a run holds the same key pair. Keys are used on tcp only: the permissions of its file
-protect an ipc socket.
+Every role of a run holds the same key pair. Only tcp needs keys: file permissions protect an ipc
+socket.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ KEY_FILE = "cluster.key"
 _LOG = logging.getLogger(__name__)
 _ZAP_ADDRESS = "inproc://zeromq.zap.01"  # fixed by ZeroMQ RFC 27
 _KEY_CHARACTERS = 40
-# NO_DETAIL is left out: it is also how a peer that merely hangs up looks.
+# Without NO_DETAIL, which also occurs when a peer just disconnects.
 _REFUSED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterKeys:
-    """The key pair of a cluster, each half as 40 Z85 characters; the secret half is not shown."""
+    """The key pair of a cluster, each half as 40 Z85 characters; repr hides the secret half."""
 
     public: bytes
     secret: bytes = field(repr=False)
 
 
 def create_keys(directory: str | Path) -> Path:
-    """The path of a new key file in `directory` (made where missing), for its owner only.
+    """Create a key file in `directory` (made if missing), for its owner only; returns its path.
 
     Raises:
         EndpointError: there is a key file already, or the directory cannot be written.
@@ -65,7 +65,7 @@ def load_keys(directory: str | Path) -> ClusterKeys:
     """The keys that `create_keys` wrote to `directory`.
 
     Raises:
-        EndpointError: the file is missing, damaged, or readable by others than its owner.
+        EndpointError: the file is missing, damaged, or readable by other users.
     """
     path = Path(directory) / KEY_FILE
     try:
@@ -84,7 +84,7 @@ def load_keys(directory: str | Path) -> ClusterKeys:
         raise EndpointError(f"{path} is no key file of aclearn; make one with `aclearn keys DIR`")
     public, secret = words[1], words[3]
     if not _is_pair(public, secret):
-        raise EndpointError(f"{path} is damaged: its halves are no key pair; copy it again")
+        raise EndpointError(f"{path} is damaged: its halves are not a key pair; copy it again")
     return ClusterKeys(public, secret)
 
 
@@ -102,7 +102,7 @@ def apply_server_keys(
 ) -> None:
     """Lets only holders of the cluster's keys connect to `socket`; call before bind.
 
-    A thread answers the handshakes until the context ends; without it all are refused.
+    A thread answers the handshakes until the context ends.
     """
     _start_guard(context)
     # the guard compares the client's key with the domain
@@ -127,7 +127,7 @@ def _start_guard(context: zmq.Context[Any]) -> None:
     except zmq.ZMQError as exc:
         socket.close()
         if exc.errno == zmq.EADDRINUSE:
-            return  # this context has its guard already
+            return  # this context has its guard
         raise
     threading.Thread(target=_guard, args=(socket,), name="aclearn-keys", daemon=True).start()
 
@@ -162,11 +162,11 @@ def _holds_cluster_key(request: list[bytes]) -> bool:
 class RefusedConnections:
     """Counts connections that a CURVE socket refused: no keys, or those of another cluster.
 
-    A refused peer tries again several times a second; each try counts. A thread reads the socket's
-    events and ends with the socket.
+    A refused peer tries again several times a second; each attempt counts. A thread reads the
+    socket's events and ends with the socket.
 
     Attributes:
-        count: refused connections so far; may be read from any thread.
+        count: of attempts so far; may be read from any thread.
     """
 
     def __init__(self, socket: zmq.Socket[Any]) -> None:
@@ -200,12 +200,12 @@ class RefusedConnections:
 
 
 def _own_socket(context: zmq.Context[Any], kind: int) -> zmq.Socket[bytes]:
-    # in a shadow context, whose sockets are not closed with those of `context` by another thread
+    # in a shadow context: another thread may close the sockets of `context`, but not this one
     socket: zmq.Socket[bytes] = zmq.Context.shadow(context).socket(kind)
     socket.linger = 0
     return socket
 
 
 def _is_power_of_two(count: int) -> bool:
-    """Whether to log an event that a peer may repeat for ever."""
+    """Whether to log the nth occurrence of an event that a peer can repeat without end."""
     return count & (count - 1) == 0

@@ -1,12 +1,11 @@
-"""The messages that roles send each other, one frozen dataclass a kind; those of the data path.
+"""Messages of the data path, one frozen dataclass per kind.
 
-Field types are the schema: `aclearn.wire.schema` reads the annotations once, at import. `int` is
-signed 64-bit, `float` is finite, `str` is one printable line of at most 1 KiB, `Text` is any text
-of at most 48 KiB. Arrays declare the dtypes and the number of dimensions they may have.
+Field types are the schema: `aclearn.wire.schema` reads the annotations at import. `int` is signed
+64-bit, `float` is finite, `str` is one printable line of at most 1 KiB, `Text` is any text of at
+most 48 KiB. Arrays declare their dtypes and number of dimensions.
 
 Letters in shapes: T agent steps of an unroll, B environments, K resets inside an unroll, S stacked
-frames. Messages that carry arrays compare by identity; the arrays of a decoded message are
-read-only.
+frames. Messages with arrays compare by identity; the arrays of a decoded message are read-only.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from aclearn.types.array_rules import (
 from aclearn.wire.monitor_messages import MonitorMessage
 
 PROTOCOL_VERSION = 4
-"""Raised with every change of the wire format; peers of another version are refused."""
+"""Raised with each change of the wire format; peers of another version are refused."""
 
 REPLY_WITHIN_S = 3.0
-"""An actor asks again when a request has no answer for so many seconds."""
+"""An actor repeats a request that has no answer after this time."""
 
-VersionOrNone = Annotated[int, IntRule(-1)]  # -1: the sender has no weights yet
+VersionOrNone = Annotated[int, IntRule(-1)]  # -1: no weights yet
 
 
 @dataclass(frozen=True, slots=True)
 class UnrollReply:
-    """The trainer took the unroll with that number, or says why not."""
+    """The trainer admitted the unroll of that number, or the reason why not."""
 
     unroll: Count
     accepted: bool
@@ -49,7 +48,7 @@ class UnrollReply:
 
 @dataclass(frozen=True, slots=True)
 class WeightsRequest:
-    """Asks for weights newer than this generation and version (-1: none yet)."""
+    """Requests weights newer than this generation and version (-1: none yet)."""
 
     generation: VersionOrNone
     version: VersionOrNone
@@ -66,33 +65,33 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class NoNewerWeights:
-    """The newest weights or artifact are the ones the asker has."""
+    """The requester has the newest weights or artifact."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservationsRequest:
-    """Asks a trainer for up to `count` observations that actors visited lately."""
+    """Requests up to `count` recent observations from a trainer."""
 
     count: Count
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecentObservations:
-    """Observations of unrolls that arrived lately, leaf → [N, ...]; empty before there are any."""
+    """Observations of recent unrolls, leaf → [N, ...]; empty before there are any."""
 
     observations: dict[str, Observations]
 
 
 @dataclass(frozen=True, slots=True)
 class ArtifactRequest:
-    """Asks for an artifact newer than this generation and version (-1: none yet).
+    """Requests an artifact newer than this generation and version (-1: none yet).
 
     At the same version an artifact of another chain counts as newer.
 
     Attributes:
-        chain: id of the chain of the artifact that the asker has.
-        uncompressed: of the uncompressed policy, not of the current rung: the asker plays both, or
-            has refused the newest artifact.
+        chain: of the requester's artifact.
+        uncompressed: request the uncompressed policy: the requester plays both, or has refused the
+            newest artifact.
     """
 
     generation: VersionOrNone
@@ -128,10 +127,10 @@ class ArtifactReply:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ActRequest:
-    """An actor asks for actions for observations, leaf → [B, ...], and the policy's state [B, ...].
+    """Requests actions for observations, leaf → [B, ...], and the policy's state [B, ...].
 
-    `within_s` is its deadline: so many seconds after the request has come, it asks again. A span,
-    since clocks of two machines have nothing in common.
+    `within_s` is the deadline, in seconds after the arrival; later the actor asks again. It is a
+    span, since the clocks of two machines differ.
     """
 
     request: Count
@@ -147,17 +146,17 @@ class ActRequest:
 
 @dataclass(frozen=True, slots=True)
 class ActCancel:
-    """An actor wants no reply to its request with that number any more: it leaves."""
+    """Cancels the actor's request of that number."""
 
     request: Count
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ActReply:
-    """Sampled `actions` [B], the log-probabilities [B] they were sampled with, and by what.
+    """Sampled `actions` [B] and their log-probabilities [B], with the version of the policy.
 
-    `next_state` is the policy's state after the step, to be asked with at the next one.
-    `behaviour_parameters` [B, P] were sampled from; they are there where unrolls carry them.
+    `next_state` is the policy's state for the next request. `behaviour_parameters` [B, P] are there
+    if unrolls carry them.
     """
 
     request: Count
@@ -198,7 +197,7 @@ Message = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Envelope:
-    """A decoded message with what its header says about it."""
+    """A decoded message with its header."""
 
     run: str
     incarnation: str

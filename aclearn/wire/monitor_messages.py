@@ -1,4 +1,4 @@
-"""The messages from and to the monitor; field types are the schema, as in `messages`."""
+"""Messages from and to the monitor; field types are the schema, as in `messages`."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from aclearn.types.array_rules import Count, Text
 
 @dataclass(frozen=True, slots=True)
 class NumberRequest:
-    """A process that was given no name asks the monitor for the number in its name."""
+    """Requests a number for the name of a process."""
 
     role: str
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """The number of a process; the monitor gives it to no other process that sends heartbeats."""
+    """The number of a process; the monitor gives it to no other living process."""
 
     number: Count
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A role tells the monitor its name and place; `endpoints` maps a service to its address.
+    """A role's name and place; `endpoints` maps a service to its address.
 
-    Role and number are the name: actor and 3 are actor-3. `note` says how the process ended that
-    this one replaces, "" where that is unknown.
+    Role and number form the name, e.g. actor-3. `note` says how the previous process ended, "" if
+    unknown.
     """
 
     role: str
@@ -39,7 +39,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One living role that serves others, as the monitor knows it (part of `Peers`)."""
+    """One living role that serves others (part of `Peers`)."""
 
     role: str
     name: str
@@ -49,7 +49,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Every living role that serves others; `revision` grows with each change of the list."""
+    """All living roles that serve others; `revision` grows with each change of the list."""
 
     revision: Count
     peers: list[Peer]
@@ -57,15 +57,14 @@ class Peers:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A sign of life with metrics.
+    """A role's metrics, sent at intervals.
 
     `counters`, `dropped` (agent steps by reason), `waits` (seconds by label) and `parts` (seconds
-    of all threads by part of the work, waits and the total among them) are cumulative since the
-    start of the incarnation; `episode_returns` are those of the episodes finished since the
-    heartbeat before; `episode_policies` says of each which policy played all of it: "original" (the
-    uncompressed one), "compressed", or "mixed" where several did. `note` is what goes wrong with
-    the role at present, "" where nothing does: of a trainer, why the last checkpoint could not be
-    written.
+    of all threads by part of the work, including waits and the total) are cumulative over the
+    incarnation. `episode_returns` are those of the episodes finished since the previous heartbeat.
+    `episode_policies` names the policy that played each: "original" (the uncompressed one),
+    "compressed", or "mixed". `note` is a present problem of the role, "" without one: of a trainer,
+    why the last checkpoint failed.
     """
 
     counters: dict[str, Count] = field(default_factory=dict)
@@ -81,38 +80,37 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReply:
-    """The monitor's answer to a heartbeat: the newest revision of `Peers`."""
+    """Answers a heartbeat with the newest revision of `Peers`."""
 
     revision: Count
 
 
 @dataclass(frozen=True, slots=True)
 class MembershipReply:
-    """The monitor's answer to a process that is no member: "hello", "wait", "leave" or "stop".
+    """Answers a process that is no member: "hello", "wait", "leave" or "stop".
 
-    A process that is to leave is no part of the run: another one has its name, or the monitor
-    refuses it. It saves what it has, as at a stop. One that is to wait says hello again: the
-    process that has its name still lives.
+    "hello": say hello. "wait": the process that has this name still lives; say hello again later.
+    "leave": another process has the name, or the monitor refuses this one; save and end.
     """
 
     action: str
     reason: Text
 
 
-# Directives: the monitor sends one again until it is acknowledged, or a newer one of its kind is
-# sent. A role that gets one twice acknowledges it twice and does the same thing.
+# Directives: the monitor repeats one until it is acknowledged, or replaced by a newer one of its
+# kind. A repeated directive has no further effect, and is acknowledged again.
 
 
 @dataclass(frozen=True, slots=True)
 class DirectiveAck:
-    """The role has taken the directive with that id."""
+    """The role has received the directive with that id."""
 
     id: Count
 
 
 @dataclass(frozen=True, slots=True)
 class StopRole:
-    """The run is over: the role ends."""
+    """The run is over: end."""
 
     reason: Text
     id: Count = 0
@@ -120,7 +118,7 @@ class StopRole:
 
 @dataclass(frozen=True, slots=True)
 class SaveBest:
-    """The monitor tells a trainer of a mean of 100 returns that is above its best checkpoint's."""
+    """A mean of 100 returns above the best checkpoint's: save one."""
 
     return_mean: float
     id: Count = 0
@@ -128,7 +126,7 @@ class SaveBest:
 
 @dataclass(frozen=True, slots=True)
 class SetWorkers:
-    """The monitor sets how many workers a predictor or trainer has from now on."""
+    """Sets the number of workers of a predictor or trainer."""
 
     count: Count
     id: Count = 0
@@ -136,7 +134,7 @@ class SetWorkers:
 
 @dataclass(frozen=True, slots=True)
 class SetActors:
-    """The monitor sets how many actors the supervisor runs from now on."""
+    """Sets the number of actors of the supervisor."""
 
     count: Count
     id: Count = 0
@@ -144,7 +142,7 @@ class SetActors:
 
 @dataclass(frozen=True, slots=True)
 class SetChain:
-    """The monitor sets the rung of `compressor.ladder` that compressors compress with from now on.
+    """Sets the rung of `compressor.ladder` with which compressors compress.
 
     Rungs are numbered from 0, the most compressed one.
     """
@@ -155,10 +153,10 @@ class SetChain:
 
 @dataclass(frozen=True, slots=True)
 class SetMix:
-    """The monitor sets how often actors play the policy of the current rung from now on.
+    """Sets how often actors play the policy of the current rung.
 
-    `compressed_share` is the probability, 0 to 1, that it plays an unroll; the uncompressed policy
-    plays the others.
+    `compressed_share` is the probability, 0 to 1, with which it plays an unroll; the uncompressed
+    policy plays the others.
     """
 
     compressed_share: float
@@ -167,19 +165,19 @@ class SetMix:
 
 @dataclass(frozen=True, slots=True)
 class StopRun:
-    """The supervisor or the command line asks the monitor to end the run."""
+    """Requests the end of the run from the monitor."""
 
     reason: Text
 
 
 @dataclass(frozen=True, slots=True)
 class StatusRequest:
-    """The supervisor or the command line asks the monitor how the run is."""
+    """Requests the status of the run from the monitor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How the run is, as a JSON object in text."""
+    """The status of the run, as a JSON object."""
 
     json: Text
 

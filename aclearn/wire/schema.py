@@ -1,9 +1,8 @@
 """Schemas of messages, compiled from their annotations once, at import.
 
-A schema turns a message into plain msgpack values and back, and refuses whatever its annotations do
-not allow, in both directions: what this end would refuse, it does not send either. Refusals are
-`ValueError`s that name types and limits but never repeat a value: it may be huge, deeply nested or
-private.
+A schema turns a message into plain msgpack values and back. In both directions it raises
+`ValueError` for values that the annotations do not allow. The errors name types and limits but
+never repeat a value, which may be huge, deeply nested or private.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ Convert = Callable[[Any], Any]
 
 
 class Rule(NamedTuple):
-    """How a value is read from the wire (strictly) and written to it (NumPy scalars too)."""
+    """Reads a value from the wire (strictly) and writes it (also NumPy scalars)."""
 
     load: Convert
     dump: Convert
 
 
 class FieldRule(NamedTuple):
-    """One field that travels in the header."""
+    """One field in the header."""
 
     name: str
     load: Convert
@@ -41,7 +40,7 @@ class FieldRule(NamedTuple):
 
 
 class ArrayField(NamedTuple):
-    """One field that travels as frames of its own: so many as its form says.
+    """One field in array frames.
 
     `form` is "one", "optional" (one or none), "mapping" (by key) or "tuple".
     """
@@ -54,7 +53,7 @@ class ArrayField(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """Everything the codec needs to know about one kind of message."""
+    """One kind of message, for the codec."""
 
     kind: str
     type: type[Message]
@@ -113,7 +112,7 @@ def _text_rule(max_bytes: int, *, printable: bool) -> Rule:
     def load(value: Any) -> str:
         if type(value) is not str:
             raise ValueError(f"expected a str, got {_type_name(value)}")
-        # The first comparison bounds what the second one may encode.
+        # The first comparison bounds the cost of the second one.
         if len(value) > max_bytes or len(value.encode()) > max_bytes:
             raise ValueError(f"expected at most {max_bytes} bytes of text, got more")
         if printable and not value.isprintable():
@@ -138,7 +137,7 @@ def _list_rule(item: Rule) -> Rule:
 
 def _mapping_rule(item: Rule) -> Rule:
     def convert(value: Any, convert_item: Convert) -> dict[str, Any]:
-        if not isinstance(value, dict):  # a Counter is welcome at the sender
+        if not isinstance(value, dict):  # the sender may use a Counter
             raise ValueError(f"expected a dict, got {_type_name(value)}")
         return {SHORT_TEXT.load(key): convert_item(entry) for key, entry in value.items()}
 

@@ -1,8 +1,7 @@
-"""Sockets with every option set that ZeroMQ leaves dangerous by default.
+"""Sockets with every option set that is dangerous by default in ZeroMQ.
 
-Between an actor and a trainer all that is in flight is bounded by the high-water marks (whole
-messages, per peer), the size of a frame, and the number of messages that wait for an
-acknowledgement.
+Data in flight between an actor and a trainer is bounded by the high-water marks (whole messages,
+per peer), the size of a frame, and the number of unacknowledged messages.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from aclearn.wire.codec import MAX_FRAME_BYTES
 from aclearn.wire.endpoints import Endpoint, claim_ipc_path, parse_endpoint, tcp_endpoint
 from aclearn.wire.keys import ClusterKeys, apply_client_keys, apply_server_keys
 
-#: Messages that wait per peer and direction. More than the unrolls an actor may have out: on tcp a
-#: full queue stops libzmq from reading heartbeats, and the connection would be cut.
+#: Most waiting messages per peer and direction. More than an actor's unrolls in flight: with a full
+#: queue libzmq stops reading heartbeats on tcp and ends the connection.
 DEFAULT_QUEUE_MESSAGES = 16
 
 _HANDSHAKE_MS = 3_000  # libzmq: 30 s, in which a silent peer holds a file descriptor
@@ -31,7 +30,7 @@ _HEARTBEAT_EVERY_MS, _HEARTBEAT_TIMEOUT_MS = 2_000, 8_000
 
 
 def new_incarnation() -> str:
-    """A random id for one start of a process; its bytes are the routing id of its sockets."""
+    """A random id of one process start; its bytes are the routing id of its sockets."""
     return uuid.uuid4().hex
 
 
@@ -44,17 +43,16 @@ def bind_router(
     max_frame_bytes: int = MAX_FRAME_BYTES,
     queue_messages: int = DEFAULT_QUEUE_MESSAGES,
 ) -> tuple[zmq.Socket[bytes], str]:
-    """A bound ROUTER and the address under which others reach it.
+    """A bound ROUTER and its address for peers.
 
     Args:
         context: the process's context.
         address: an `ipc://` or `tcp://` address ("*" for every interface, announced as the
-            machine's name), or only "ipc" (a new file in `directory`) or "tcp" (a free port on
-            loopback).
-        directory: where "ipc" makes its file.
+            machine's name), "ipc" (a new file in `directory`) or "tcp" (a free port on loopback).
+        directory: of the socket file for "ipc".
         keys: the cluster's keys; needed off loopback.
         max_frame_bytes: longer frames end their connection.
-        queue_messages: messages that wait per peer and direction before the sender is held up.
+        queue_messages: most waiting messages per peer and direction; then the sender must wait.
 
     Raises:
         EndpointError: the address is malformed, in use, or off loopback without keys.
@@ -65,8 +63,8 @@ def bind_router(
     try:
         _set_common(socket, endpoint, max_frame_bytes, queue_messages)
         socket.router_mandatory = True
-        # a known routing id comes from the same process on a new connection; the old one may take
-        # seconds to be found dead
+        # a known routing id is the same process on a new connection; the old one may take seconds
+        # to time out
         socket.router_handover = True
         if keys is not None and endpoint.transport == "tcp":
             apply_server_keys(context, socket, keys)
@@ -96,9 +94,9 @@ def connect_dealer(
     max_frame_bytes: int = MAX_FRAME_BYTES,
     queue_messages: int = DEFAULT_QUEUE_MESSAGES,
 ) -> zmq.Socket[bytes]:
-    """A DEALER that connects, and connects again, to a router's address.
+    """A DEALER that connects, and reconnects, to a router's address.
 
-    Returns at once; while the peer does not live, sending is refused.
+    Returns at once; without a peer, sending fails.
 
     Args:
         context: the process's context.
@@ -106,15 +104,15 @@ def connect_dealer(
         routing_id: the incarnation's bytes, 1 to 255, not beginning with a zero byte.
         keys: the cluster's keys; needed off loopback.
         max_frame_bytes: longer frames end their connection.
-        queue_messages: messages that wait per direction.
+        queue_messages: most waiting messages per direction.
 
     Raises:
         EndpointError: the address is malformed, has no port, or is off loopback without keys.
-        ValueError: an routing_id that ZeroMQ does not take.
+        ValueError: ZeroMQ does not allow the routing id.
     """
     parsed = parse_endpoint(endpoint)
     if parsed.transport == "tcp" and (parsed.port == 0 or parsed.is_wildcard):
-        raise EndpointError(f"cannot connect to {endpoint}: it names no single host and port")
+        raise EndpointError(f"cannot connect to {endpoint}: expected a single host and port")
     _require_keys(parsed, keys)
     if not 1 <= len(routing_id) <= 255 or routing_id[0] == 0:
         raise ValueError("routing_id: expected 1 to 255 bytes that do not begin with a zero byte")

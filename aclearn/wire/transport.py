@@ -1,4 +1,4 @@
-"""One end of a connection that carries whole messages, and its implementation over ZeroMQ."""
+"""One end of a connection for whole messages, and its implementation over ZeroMQ."""
 
 from __future__ import annotations
 
@@ -12,61 +12,60 @@ from aclearn.wire.arrays import Part
 from aclearn.wire.codec import MAX_FRAMES
 from aclearn.wire.keys import RefusedConnections
 
-#: The frames of a message as they arrive.
+#: The frames of a received message.
 Frames = Sequence[Part | zmq.Frame]
-#: Why a message could not be handed over: the peer is gone; or it has as many messages waiting as
-#: it may, or for a client: is not connected.
+#: Why a message could not be sent: the peer is gone; or its queue is full, or a client is not
+#: connected.
 Unsent = Literal["unreachable", "full"]
 
-# Plain numbers: to join two members of an enumeration takes a microsecond, for each frame.
+# Plain numbers: combining two members of an enumeration takes a microsecond for each frame.
 _NO_WAIT, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 
 
 class Transport(Protocol):
     """One end of a connection. Only the two waits block.
 
-    At a server's end the first part of every message is the routing id of the client that it is
-    from or for.
+    At a server's end the first part of every message is the routing id of the client.
     """
 
     @property
     def pollable(self) -> zmq.Socket[bytes] | None:
-        """What a poller waits on; None where messages come only while this thread does not wait."""
+        """The socket for a poller; None where messages arrive only between this thread's waits."""
 
     @property
     def refused_connections(self) -> int:
-        """Connections without this cluster's keys, each try of a peer counted; 0 without keys."""
+        """Number of connection attempts without this cluster's keys; 0 without keys."""
 
     def send(self, parts: Sequence[Part]) -> Unsent | None:
-        """Hand a whole message over; None, or why that was not possible."""
+        """Send a whole message without waiting; returns None, or why it could not be sent."""
 
     def take(self) -> Frames | None:
-        """The frames of one waiting message (cut when too many), or None."""
+        """The frames of one waiting message (cut if too many), or None."""
 
     def wait(self, timeout_s: float, wake: int | None = None) -> bool:
-        """Whether a message is there within `timeout_s`; the file descriptor `wake` ends the wait.
+        """Whether a message arrives within `timeout_s`; the file descriptor `wake` ends the wait.
 
         Raises:
             ValueError: `timeout_s` is negative or not finite.
         """
 
     def wait_for_room(self, timeout_s: float) -> bool:
-        """Whether a message can be handed over within `timeout_s`; of a client's end only."""
+        """Whether a message can be sent within `timeout_s`; clients only."""
 
     def close(self, linger_s: float) -> None:
-        """Close this end; messages not yet sent get `linger_s` seconds to leave."""
+        """Close this end; unsent messages have `linger_s` seconds to leave."""
 
 
 class ZmqTransport:
     """A ROUTER or DEALER, from `bind_router` or `connect_dealer`.
 
     Attributes:
-        socket: that it owns.
+        socket: owned by this object.
     """
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
         self.socket = socket
-        # once: `Socket.poll` makes one for each call
+        # kept, since `Socket.poll` makes a poller for each call
         self._readable: dict[int | None, zmq.Poller] = {}
         self._writable: zmq.Poller | None = None
         has_keys = socket.type == zmq.ROUTER and bool(socket.getsockopt(zmq.CURVE_SERVER))
@@ -79,14 +78,14 @@ class ZmqTransport:
 
     @property
     def refused_connections(self) -> int:
-        """Connections without this cluster's keys, each try of a peer counted; 0 without keys."""
+        """Number of connection attempts without this cluster's keys; 0 without keys."""
         return 0 if self._refused_connections is None else self._refused_connections.count
 
     def send(self, parts: Sequence[Part]) -> Unsent | None:
-        """Hand a whole message to ZeroMQ without waiting.
+        """Give a whole message to ZeroMQ without waiting.
 
-        Parts under pyzmq's copy threshold (64 KiB) are copied, larger ones are sent out of their
-        own memory.
+        Parts under pyzmq's copy threshold (64 KiB) are copied, larger ones sent from their own
+        memory.
         """
         last = len(parts) - 1
         try:
@@ -101,7 +100,7 @@ class ZmqTransport:
         return None
 
     def take(self) -> list[zmq.Frame] | None:
-        """The frames of one waiting message (cut when too many), or None."""
+        """The frames of one waiting message (cut if too many), or None."""
         try:
             frame = self.socket.recv(_NO_WAIT, copy=False)
         except zmq.Again:
@@ -109,14 +108,14 @@ class ZmqTransport:
         frames = [frame]
         while frame.more:
             frame = self.socket.recv(_NO_WAIT, copy=False)
-            # Two more than allowed, for the routing id and for the decoder to see that there are
+            # Two more than allowed: the routing id, and one that shows the decoder that there are
             # too many.
             if len(frames) < MAX_FRAMES + 2:
                 frames.append(frame)
         return frames
 
     def wait(self, timeout_s: float, wake: int | None = None) -> bool:
-        """Whether a message is there within `timeout_s`."""
+        """Whether a message arrives within `timeout_s`."""
         poller = self._readable.get(wake)
         if poller is None:
             poller = self._readable[wake] = poller_of(self.socket)
@@ -126,19 +125,19 @@ class ZmqTransport:
         return any(source is self.socket for source, _ in ready)
 
     def wait_for_room(self, timeout_s: float) -> bool:
-        """Whether a message can be handed over within `timeout_s`; of a DEALER only."""
+        """Whether a message can be sent within `timeout_s`; DEALER only."""
         if self._writable is None:
             self._writable = zmq.Poller()
             self._writable.register(self.socket, zmq.POLLOUT)
         return bool(self._writable.poll(milliseconds(timeout_s)))
 
     def close(self, linger_s: float) -> None:
-        """Close the socket; messages not yet sent get `linger_s` seconds to leave."""
+        """Close the socket; unsent messages have `linger_s` seconds to leave."""
         self.socket.close(linger=milliseconds(linger_s))
 
 
 def poller_of(*sockets: zmq.Socket[Any]) -> zmq.Poller:
-    """A poller for messages that arrive at any of the sockets."""
+    """A poller for messages at any of the sockets."""
     poller = zmq.Poller()
     for socket in sockets:
         poller.register(socket, zmq.POLLIN)
@@ -146,7 +145,7 @@ def poller_of(*sockets: zmq.Socket[Any]) -> zmq.Poller:
 
 
 def milliseconds(seconds: float) -> int:
-    """Seconds as ZeroMQ takes them, rounded up.
+    """Seconds as ZeroMQ's milliseconds, rounded up.
 
     Raises:
         ValueError: they are negative or not finite.

@@ -1,1 +1,1 @@
-"""Episodes played with a saved policy."""
+"""Evaluation of saved policies."""

@@ -1,4 +1,4 @@
-"""`aclearn evaluate`: play episodes with the policy of a checkpoint and report its score."""
+"""`aclearn evaluate`: plays episodes with a checkpoint's policy and reports the score."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from services.evaluator.saved_policy import load_policy
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a policy scored.
+    """The score of a policy.
 
     Attributes:
         returns: the true return of each episode, in order of their ends.
         lengths: agent steps of each.
-        checkpoint: the file that was played.
-        updates: updates behind it.
-        saved_mean: mean return of 100 episodes that it was saved with as the best; None of others.
+        checkpoint: its file.
+        updates: number of updates in it.
+        saved_mean: for a best checkpoint, the mean return of 100 episodes that made it the best.
     """
 
     returns: list[float]
@@ -48,10 +48,10 @@ def evaluate(
 
     Args:
         path: the run folder.
-        episodes: how many.
+        episodes: number of episodes.
         greedy: take the most probable action instead of sampling.
         best: the best checkpoint instead of the newest.
-        seed: of environments and sampling; other than those of training.
+        seed: of environments and sampling; must differ from training.
 
     Raises:
         AclearnError: the run, its checkpoint or its environment cannot be used.

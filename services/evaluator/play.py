@@ -1,4 +1,4 @@
-"""Playing whole episodes with a policy: its score, and the observations that it visits."""
+"""Plays whole episodes with a policy, for its score or for visited observations."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def play(
 ) -> tuple[list[float], list[int]]:
     """True returns and lengths (agent steps) of `episodes` whole episodes, in order of their ends.
 
-    Each of the parallel environments plays an equal share of episodes from its start, so that
-    short episodes are not counted more often than long ones.
+    Each parallel environment plays an equal share of episodes from its start, so that short
+    episodes are not over-represented.
 
     Args:
-        saved: where the policy comes from: names the environment.
+        saved: names the environment.
         policy: acts.
-        episodes: how many.
+        episodes: number of episodes.
         greedy: take the most probable action instead of sampling.
-        seed: of environments and sampling; other than those of training.
+        seed: of environments and sampling; must differ from training.
     """
     num_envs = min(_MOST_ENVS, episodes)
     quota = np.full(num_envs, episodes // num_envs)
@@ -59,11 +59,11 @@ def play(
 def visit(saved: SavedPolicy, policy: Executable, *, count: int, seed: int) -> NDArray[Any]:
     """`count` observations `[N, *shape]` that the sampling policy visits, spread over its games.
 
-    They are in order of time, one of each of 16 games after the other.
+    They are in order of time, alternating between 16 games.
     """
     rng = np.random.default_rng(seed)
     env = _make(saved, _MOST_ENVS, seed)
-    every = 5  # neighbouring frames say the same
+    every = 5  # neighbouring frames are nearly equal
     kept = []
     try:
         turns = range(every * -(-count // _MOST_ENVS))
@@ -80,7 +80,7 @@ def visit(saved: SavedPolicy, policy: Executable, *, count: int, seed: int) -> N
 def _steps(
     saved: SavedPolicy, policy: Executable, env: VectorEnv, greedy: bool, rng: np.random.Generator
 ) -> Iterator[tuple[Observations, EnvStep]]:
-    """Observations with what followed when the policy acted on them; without end."""
+    """Observations and the environment's steps after them; without end."""
     distribution = distribution_of(saved.architecture.action_spec)
     observations, state = env.reset(), State()
     while True:

@@ -25,8 +25,8 @@ class SavedPolicy:
     Attributes:
         config: of the run.
         architecture: of the policy.
-        tensors: all weights, those of the value included.
-        checkpoint: where they come from.
+        tensors: all weights, including those of the value.
+        checkpoint: their source.
     """
 
     config: Config
@@ -42,12 +42,12 @@ class SavedPolicy:
 
     @property
     def updates(self) -> int:
-        """Updates behind the weights."""
+        """Number of updates in the weights."""
         return int(self.checkpoint.state["counters"]["updates"])
 
     @property
     def return_mean(self) -> float | None:
-        """Mean return of the 100 episodes that made it the best; None of any other checkpoint."""
+        """Mean return of the 100 episodes that made it the best; None for other checkpoints."""
         mean = self.checkpoint.state["return_mean_100"]
         return None if mean is None else float(mean)
 

@@ -1,4 +1,4 @@
-"""All roles of a run in one process, stepped in turn: no socket, no thread, no real clock."""
+"""All roles of a run in one process, stepped in turns: no socket, no thread, no real clock."""
 
 from __future__ import annotations
 
@@ -21,43 +21,41 @@ from services.runtime.role_loop import Role
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Seconds that a round takes on the roles' clock. A power of two, so that sums are exact.
+#: Seconds of a round on the roles' clock; a power of two, for exact sums.
 ROUND_S = 1 / 256
-#: Seconds, on the roles' clock, for an orderly end, which has to wait for roles that have died.
+#: Seconds on the roles' clock for an orderly end; it must wait for dead roles.
 _END_WITHIN_S = 10.0
 _MONITOR_ADDRESS = "inproc://monitor"
 
 
 class VirtualClock:
-    """Seconds that pass only when it is told so."""
+    """A clock that is set by its owner."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
     def __call__(self) -> float:
-        """The time that it was told last."""
+        """The time that was set last."""
         return self.now
 
 
 class InProcessRun:
     """The roles of one run, each stepped once a round in the order of the table of roles.
 
-    Everything that depends on time goes by a clock that counts rounds, so the seed decides all that
-    happens.
+    Decisions depend on a clock that counts rounds, so the seed determines the run.
 
     Args:
         config: of the run.
         folder: of the run.
         spec: of the environments.
         stop: ends the run in order, as it ends the monitor.
-        wall_clock: seconds, for figures of time and for `run.max_wall_s`, and for
-            `run.checkpoint_every_s`.
-        round_s: seconds that a round takes on the roles' clock.
+        wall_clock: real seconds, for metrics, `run.max_wall_s` and `run.checkpoint_every_s`.
+        round_s: seconds of a round on the roles' clock.
 
     Attributes:
         clock: of the roles.
         network: between them.
-        roles: those that live, by name.
+        roles: the living roles by name.
         rounds: so far.
     """
 
@@ -84,31 +82,31 @@ class InProcessRun:
 
     @property
     def monitor(self) -> MonitorRole | None:
-        """The monitor; None where none lives."""
+        """The monitor; None if it is dead."""
         role = self.roles.get(f"{MONITOR.name}-0")
         assert role is None or isinstance(role, MonitorRole)
         return role
 
     def start_all(self) -> None:
-        """Start every role that the configuration has a use for, the monitor first."""
+        """Start every role of the configuration, the monitor first."""
         for spec in ROLES.values():
             for index in range(spec.processes(self._config)):
                 self.start(spec, index)
 
     def start(self, spec: RoleSpec, index: int = 0) -> None:
-        """Start a role, for the first time or again."""
+        """Start or restart a role."""
         context = RoleContext(
             spec.name,
             index,
             self._config,
             _MONITOR_ADDRESS,
             self._folder if spec.needs_folder else None,
-            # the monitor tells the others, as it does where they are processes
+            # the monitor stops the others, as between processes
             self._stop if spec is MONITOR else StopFlag(),
             by_hand=False,
             inline=True,
             clock=self.clock,
-            cpu_clock=lambda: 0.0,  # what a role computes takes no time
+            cpu_clock=lambda: 0.0,  # the roles' computation takes no time
             wall_clock=self._wall_clock,
             network=self.network,
             env_spec=self._spec,
@@ -118,16 +116,16 @@ class InProcessRun:
         self._starts[name] += 1
         self._contexts[name] = context
         self.roles[name] = pkgutil.resolve_name(spec.entry_point)(context)
-        # those that were started again keep their place
+        # restarted roles keep their place
         order = list(ROLES)
         self.roles = dict(
             sorted(self.roles.items(), key=lambda item: order.index(item[0].rpartition("-")[0]))
         )
 
     def round(self) -> bool:
-        """Step each role once; whether the run goes on, which is whether its monitor does.
+        """Step each role once; returns whether the run continues, i.e. its monitor does.
 
-        A role whose step raises is closed, and has died.
+        A role whose step raises is closed and counts as dead.
         """
         for name, role in list(self.roles.items()):
             goes_on = False
@@ -141,19 +139,19 @@ class InProcessRun:
         return self.monitor is not None
 
     def kill(self, name: str) -> None:
-        """End a role at once, as `kill -9` does: it says and saves nothing more."""
+        """End a role at once, as `kill -9` does: it sends and saves nothing more."""
         del self.roles[name]
         self._contexts.pop(name).close()
 
     def fail(self, reason: str) -> None:
         """End the run in order after a role has died: checkpoint, last line and summary.
 
-        A monitor that has died is started again for it. What fails as well has died, too.
+        A dead monitor is restarted for this. Roles that fail meanwhile are dead too.
         """
         stop_at = self.clock()
         if self.monitor is None:
             self.start(MONITOR)
-            # until the others have told it of themselves
+            # until the other roles have said hello
             stop_at += 2 * self._config.monitor.heartbeat_every_s
         end_by = stop_at + _END_WITHIN_S
         while self.monitor is not None and self.clock() < end_by:
@@ -165,7 +163,7 @@ class InProcessRun:
                 _LOGGER.error("event=role_failed reason=%r", str(error))
 
     def close(self) -> None:
-        """Close the roles that are left, whatever fails in one of them."""
+        """Close the living roles, even if one of them fails."""
         with ExitStack() as closing:
             for name in self.roles:
                 closing.callback(self._close, name)

@@ -1,4 +1,4 @@
-"""`aclearn train`: start every role on this machine, look after them, show the run, end them."""
+"""`aclearn train`: starts every role on this machine, supervises and ends them, shows the run."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from services.runtime.socket_directory import socket_directory
 
 
 def open_run_folder(config: Config, *, resume: bool) -> RunFolder:
-    """The run's folder, locked: a new one, or with `resume` the one that is there.
+    """The run's folder, locked: a new one, or with `resume` the existing one.
 
     Raises:
-        ConfigError: the run that is there is one of another environment or policy.
+        ConfigError: the existing run has another environment or policy.
         RunFolderError: it exists already (or, to resume, does not), or another process writes it.
     """
     name = config.run.name
     assert name is not None  # resolved when the configuration is loaded
-    # in lock-step one process is every role
+    # in lock-step one process has every role
     lock = partial(lock_all if config.run.deterministic else lock_run, roles=WRITERS)
     if not resume:
         return RunFolder.create(config.run.dir, name, config.to_yaml(), lock=lock)
@@ -51,14 +51,14 @@ def open_run_folder(config: Config, *, resume: bool) -> RunFolder:
 def train(
     config: Config, *, resume: bool, stop: StopFlag, console: RunConsole | None = None
 ) -> RunEnding | None:
-    """Run `config` on this machine until it is over; how it ended.
+    """Run `config` on this machine until it is over; returns how it ended.
 
-    None where `stop` is set before anything has begun. An error that ends the run has a note that
-    tells which learning is lost, if any is.
+    None if `stop` is set before the start. An error that ends the run has a note about lost
+    learning, if any.
 
     Args:
         config: of the run.
-        resume: go on with the run that is there.
+        resume: continue the existing run.
         stop: set by signals; ends the run.
         console: shows the run, instead of the one for standard output.
 
@@ -79,7 +79,7 @@ def train(
             ending = RunEnding(folder)
             try:
                 if config.run.deterministic:
-                    # imported here: lock-step needs torch in this process, the usual way does not
+                    # imported here: only lock-step needs torch in this process
                     from services.launcher.lockstep import run_lockstep
 
                     with console or open_console(config.run.bounds(), name=folder.name) as view:

@@ -1,7 +1,7 @@
 """Deterministic mode: a whole run in this process, whose roles take turns.
 
-Nothing runs at the same time as anything else and no role reads a real clock, so two runs with one
-seed take the same actions and end with the same bits.
+Nothing runs in parallel and no role reads a real clock, so two runs with one seed take the same
+actions and end with the same bits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aclearn.views import RunConsole
 from services.launcher.in_process_run import InProcessRun
 from services.launcher.run_ending import RunEnding
 
-#: Seconds between two looks of the console at the run.
+#: Seconds between two updates of the console.
 _SHOW_EVERY_S = 0.5
 
 
@@ -31,8 +31,8 @@ def run_lockstep(
 ) -> None:
     """Run the whole configuration in this process until its goal, its bound or a signal.
 
-    Writes what a run of separate processes writes. Weights after N updates depend on the seed
-    alone; figures of time and the moments of checkpoints do not.
+    Writes the same files as a run of separate processes. Weights after N updates depend on the seed
+    alone; measured times and the moments of checkpoints do not.
 
     Args:
         config: of the run.

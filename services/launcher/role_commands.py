@@ -1,4 +1,4 @@
-"""How each role of a local run is started."""
+"""Command lines of a local run's roles."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from services.roles import MONITOR, ROLES, RoleSpec
 
 
 def monitor_addresses(config: Config, directory: Path) -> tuple[str, str]:
-    """Where the monitor listens, and where the roles of this machine find it.
+    """The monitor's address to bind, and its address for roles of this machine.
 
-    That is its configured port, else a socket file in `directory`.
+    It is the configured port, else a socket file in `directory`.
     """
     if config.monitor.port is None:
         address = f"ipc://{directory}/monitor.sock"
@@ -31,14 +31,14 @@ def monitor_addresses(config: Config, directory: Path) -> tuple[str, str]:
 def role_commands(
     config: Config, folder: RunFolder, bound: str, monitor: str, variables: Mapping[str, str]
 ) -> list[RoleCommand]:
-    """How every role of the run is started, the monitor first.
+    """The commands of every role of the run, the monitor first.
 
     Args:
         config: of the run.
         folder: of the run.
-        bound: where the monitor listens.
-        monitor: where the others find it.
-        variables: environment variables that every role gets.
+        bound: the monitor's address to bind.
+        monitor: the monitor's address for the others.
+        variables: environment variables of every role.
     """
     return [
         role_command(config, folder, bound if spec is MONITOR else monitor, spec, index, variables)
@@ -55,15 +55,15 @@ def role_command(
     index: int,
     variables: Mapping[str, str],
 ) -> RoleCommand:
-    """How one role is started."""
+    """The command of one role."""
     name = f"{spec.name}-{index}"
     arguments = ("role", spec.name, str(folder.config_path), "--monitor", monitor)
     return RoleCommand(
         spec.name,
         name,
-        # -P: a folder named services in the current one is not ours
+        # -P: a folder named services in the current directory must not shadow ours
         (sys.executable, "-P", "-m", "services.cli", *arguments, "--name", name),
-        # idle pools would fight for the cores
+        # idle thread pools would compete for the cores
         {"OMP_NUM_THREADS": str(spec.threads(config)), **variables},
         folder.log_path(spec.name, str(index)),
         optional=spec.optional,

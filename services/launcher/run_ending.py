@@ -1,4 +1,4 @@
-"""How a run on this machine has ended: its summary, and the learning that no checkpoint has."""
+"""The end of a run on this machine: its summary, and learning that no checkpoint has."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from services.trainer.checkpoint_record import lost_learning
 
 
 class RunEnding:
-    """How this part of a run has ended. Files that an earlier part left do not count.
+    """The end of this part of a run; files of earlier parts do not count.
 
     Args:
         folder: of the run, before this part begins.
 
     Attributes:
-        newest_line: the newest metrics line that was seen; its file may be on a full disk.
+        newest_line: the newest metrics line seen; its file may be on a full disk.
     """
 
     def __init__(self, folder: RunFolder) -> None:
@@ -27,7 +27,7 @@ class RunEnding:
         self.newest_line: Mapping[str, Any] = {}
 
     def summary(self) -> dict[str, Any] | None:
-        """The summary; None where this part has written none.
+        """The summary; None if this part has written none.
 
         Raises:
             RunFolderError: it cannot be read.
@@ -38,7 +38,7 @@ class RunEnding:
         """The summary of a run whose learning is saved.
 
         Raises:
-            LearningLost: learning is lost, or there is no summary; a note tells which is lost then.
+            LearningLost: learning is lost, or there is no summary; a note says which is lost.
             RunFolderError: it cannot be read.
         """
         summary, lost = self.summary(), self.lost()
@@ -48,15 +48,15 @@ class RunEnding:
             raise LearningLost(str(lost))
         path = self._folder.path
         error = LearningLost(
-            f"the run ended and {path / 'summary.json'} was not written: the log of the monitor in "
-            f"{path / 'logs'} says why; {path / 'checkpoints'} has what was saved"
+            f"the run ended and {path / 'summary.json'} was not written; see the log of the "
+            f"monitor in {path / 'logs'} and the checkpoints in {path / 'checkpoints'}"
         )
         if lost is not None:
             error.add_note(lost)
         raise error
 
     def lost(self) -> str | None:
-        """Which learning is lost and why, in a sentence; None where nothing is, as far as is known.
+        """The lost learning and the cause, in a sentence; None if none is known.
 
         Raises:
             RunFolderError: the summary cannot be read.
@@ -76,7 +76,7 @@ class RunEnding:
         path = self._folder.metrics_path
         try:
             lines = MetricsTail(path).read() if self._is_new(path) else []
-        except RunFolderError:  # what is seen and the summary must do
+        except RunFolderError:  # the seen line and the summary must suffice
             return None
         return lines[-1] if lines else None
 

@@ -1,4 +1,4 @@
-"""The parent of a run: watches supervisor and monitor, shows the run, ends what hangs."""
+"""The parent of a run: watches supervisor and monitor, shows the run, ends hanging roles."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from services.roles import ACTOR, MONITOR, ROLES
 _LOGGER = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.1
-#: Most of the time between two looks that counts as a role's silence: in the rest the parent
-#: was suspended itself, with its container perhaps.
+#: Most seconds between two looks that count as a role's silence: beyond that the parent itself was
+#: suspended, e.g. with its container.
 _LOOK_COUNTS_S = 1.0
-#: Seconds in which a role says hello for the first time, beside what its environments may take.
+#: Seconds until a role's first hello, besides the time for its environments.
 _HELLO_WITHIN_S = 600.0
-#: Seconds after the monitor's end in which the others end by themselves.
+#: Seconds after the monitor's end for the others to end.
 _STRAGGLE_S = 10.0
-#: Questions that a monitor must have left unanswered at least before it is taken for hung.
+#: Least number of unanswered requests before the monitor counts as hung.
 _LEAST_UNANSWERED = 10
-#: Share of `supervisor.stop_timeout_s` that the monitor gets for an orderly end.
+#: Share of `supervisor.stop_timeout_s` for the monitor's orderly end.
 _ORDERLY_SHARE = 0.75
-#: States of a role that runs or will run again, as far as is known.
+#: States of a role that runs or will run again.
 _STAYS = ("new", "running", "waiting", "ended")
 
 
 def hello_within_s(config: Config, role: str) -> float:
-    """How long a role that has started may take until the monitor knows it, in seconds."""
+    """Longest time from a role's start to its hello, in seconds."""
     environments = ROLES[role].environments(config)
-    # each may take its time to be made, and again to be reset
+    # each may take this time to be made, and again to be reset
     return _HELLO_WITHIN_S + 2 * environments * config.actors.step_timeout_s
 
 
@@ -48,10 +48,10 @@ class RunParent:
     Args:
         config: of the run.
         supervisor: with every role, not yet started.
-        line: to the monitor.
+        line: client of the monitor.
         console: shows the run.
         stop: set by signals.
-        actor_command: how actor number i is started, for a tuner that wants another number of them.
+        actor_command: gives the command of actor number i, for a tuner that adds actors.
     """
 
     def __init__(
@@ -72,25 +72,25 @@ class RunParent:
         self._active_clock = ActiveClock(_LOOK_COUNTS_S)
         self._answered_at = 0.0
         self._answered_pid: int | None = None
-        #: Processes that run and that the monitor does not know → since when.
+        #: Running processes that the monitor does not know → since when.
         self._unknown_since: dict[tuple[str, int | None], float] = {}
         self._members: frozenset[str] | None = None
-        #: The newest metrics line that the monitor has reported, also where its disk is full.
+        #: The newest metrics line from the monitor, even if its disk is full.
         self.newest_line: Mapping[str, Any] = {}
-        #: Roles that exited with status 0 → how often the monitor had been asked by then.
+        #: Roles that exited with status 0 → number of status requests by then.
         self._ended: dict[str, int] = {}
-        #: Names that our own processes have or had; the monitor may know one that has left.
+        #: Names of our processes, past and present; the monitor may list one that has left.
         self._own: set[str] = set()
-        #: Their names and numbers, also of those that were started again since.
+        #: Their names and process ids, including restarted ones.
         self._own_pids: set[tuple[str, int | None]] = set()
-        #: Foreign processes under names of ours that the console has shown.
+        #: Foreign processes with names of ours that the console has shown.
         self._strangers: deque[tuple[str, int]] = deque(maxlen=128)
 
     def run(self) -> None:
-        """Until every role has ended by itself, or a signal came.
+        """Run until every role has ended, or a signal came.
 
         Raises:
-            RoleFailure: a role died too often; everything else has been ended.
+            RoleFailure: a role died too often; all others have been ended.
         """
         failure: RoleFailure | None = None
         try:
@@ -111,13 +111,13 @@ class RunParent:
             raise failure
 
     def _watch(self) -> None:
-        """Until the run has ended or a signal came."""
+        """Run until the run has ended or a signal came."""
         monitor_ended_at: float | None = None
         while not (self._supervisor.finished or self._stop):
             now = time.monotonic()
             if monitor_ended_at is None and self._monitor_is("ended"):
-                # The last to go. Who is left came after it, as when a run that has reached its
-                # bound is resumed, and would wait for it for ever.
+                # The monitor ends last. Roles that started after it, as when a run that has reached
+                # its bound is resumed, would wait for it forever.
                 monitor_ended_at = now
                 self._supervisor.expect_end()
             if monitor_ended_at is not None and now - monitor_ended_at > _STRAGGLE_S:
@@ -134,7 +134,7 @@ class RunParent:
         end_by = self._end_by = time.monotonic() + timeout_s
         self._supervisor.expect_end()
         told = False
-        # a monitor that has only just been started is waited for: it writes why the run ended
+        # wait for a monitor that has just started: it writes why the run ended
         while self._monitor_is("running") and not self._stop.forced:
             now = time.monotonic()
             if now > end_by - timeout_s * (1 - _ORDERLY_SHARE):
@@ -147,7 +147,7 @@ class RunParent:
             time.sleep(_LOOK_EVERY_S)
 
     def _look(self, now: float) -> dict[str, Any] | None:
-        """Take and show what supervisor and monitor say; the newest status, if one came."""
+        """Handle and show news of supervisor and monitor; returns the newest status, if any."""
         for event in self._supervisor.poll():
             if event.kind not in ("started", "done"):
                 self._console.note(f"{event.name} {event.kind}: {event.detail}")
@@ -158,10 +158,10 @@ class RunParent:
         return status
 
     def _judge_ended(self, status: Mapping[str, Any] | None) -> None:
-        """Count the death of a role that has exited with status 0 while the run goes on.
+        """Count the death of a role that has exited with status 0 while the run continues.
 
-        Only the monitor ends a run, and a role knows of it before we do: what counts is a status
-        that was asked for after the exit.
+        Only the monitor ends a run, and a role learns of it before this process: only a status
+        requested after the exit decides.
         """
         ended = [r.name for r in self._supervisor.roles() if r.state == "ended"]
         self._ended = {name: self._ended.get(name, self._line.asked) for name in ended}
@@ -171,9 +171,9 @@ class RunParent:
                     self._supervisor.count_as_death(name)
 
     def _end_what_hangs(self, now: float, status: Mapping[str, Any] | None) -> None:
-        """Kill a monitor that does not answer, and a role that never says hello to it.
+        """Kill a monitor that does not answer, and roles that never say hello to it.
 
-        Who has said hello and is silent is the monitor's to notice: see `_show`.
+        The monitor detects later silence: see `_show`.
         """
         self._active_clock.look(now)
         if status is not None:
@@ -190,7 +190,7 @@ class RunParent:
         self._end_unknown([role for role in living if role.role != MONITOR.name])
 
     def _note_strangers(self, living: set[str], pids: Mapping[str, Mapping[str, int]]) -> None:
-        """Log once of each foreign process that it has the name of one of ours."""
+        """Log once about each foreign process with the name of one of ours."""
         for host, members in pids.items():
             for name, pid in members.items():
                 ours = name not in living or (name, pid) in self._own_pids
@@ -236,12 +236,12 @@ class RunParent:
             self.newest_line = status["line"]
             self._console.update(status["line"], [*roles, *self._joined()])
         pids = {role["name"]: role["pid"] for role in roles}
-        # the monitor counts from 0 again when it was started again
+        # a restarted monitor counts from 0 again
         new = status["silences"] - min(self._killed, status["silences"])
         silent = status["silent"]
         for name, pid in silent[len(silent) - min(new, len(silent)) :]:
-            # it lives, or the supervisor would know: a hang that only a kill ends. By its number,
-            # since its successor may have started meanwhile, and has not spoken yet
+            # its process runs, else the supervisor would know: it hangs, and only a kill ends it.
+            # By process id: its successor may have started meanwhile
             if pids.get(name) == pid and status["phase"] == "running":
                 self._supervisor.kill(name, "it was silent for too long")
         self._killed = status["silences"]
@@ -252,7 +252,7 @@ class RunParent:
         self._noted = noted
 
     def _joined(self) -> list[dict[str, Any]]:
-        """Roles that the monitor knows and that are no processes of ours: started by hand."""
+        """Roles that the monitor knows and this process did not start."""
         self._own |= {role.name for role in self._supervisor.roles()}
         return [
             {"role": name.rpartition("-")[0], "name": name, "state": "joined"}
@@ -260,7 +260,7 @@ class RunParent:
         ]
 
     def _adjust_actors(self, wanted: int | None) -> None:
-        """Start or end actors until as many run as the tuner wants; the newest go first."""
+        """Start or end actors to the number that the tuner wants; the newest end first."""
         if wanted is None:
             return
         actors = {
@@ -269,7 +269,7 @@ class RunParent:
             if role.role == ACTOR.name
         }
         staying = sorted(i for i, role in actors.items() if role.state in _STAYS)
-        # its name is free again when the tuner has understood that it does not come
+        # its name is free again when the tuner has given it up
         enough = len(staying) >= wanted
         failed = [i for i, role in actors.items() if role.state == "failed" and enough]
         for index in [*staying[wanted:], *failed]:
@@ -278,5 +278,5 @@ class RunParent:
         # a name is free again when its process has left; until then the next look adds it
         free = [index for index in range(wanted) if index not in actors]
         for index in free[: max(0, missing)]:
-            # the tuner sees that it does not come, and wants one less again
+            # if it fails, the tuner wants one actor less again
             self._supervisor.add(replace(self._actor_command(index), optional=True))

@@ -13,23 +13,23 @@ _STATUS = "status"
 
 
 class StatusClient:
-    """The parent's line to the monitor: asks how the run is, asks it to end.
+    """Requests the run's status and its end from the monitor.
 
     Attributes:
-        asked: how often it has asked; the status that answers has this number in "answers".
-        actors: how many the monitor wants to run; None as long as it has not said.
+        asked: number of requests; a status has the number of its request in "answers".
+        actors: number of actors that the monitor wants; None before its first directive.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        # never taken for answered: it is sent again each second
+        # never marked as answered: repeated each second
         self._requests = Requests[str](RetryPolicy(answer_within_s=STATUS_EVERY_S))
         self._requests.add(_STATUS, StatusRequest(), float("-inf"))
         self.asked = 0
         self.actors: int | None = None
 
     def poll(self, now: float) -> dict[str, Any] | None:
-        """The newest status if one came, else None; asks when it is time."""
+        """The newest status if one came, else None; requests one when due."""
         newest = None
         while (envelope := self._client.receive(0.0)) is not None:
             if isinstance(envelope.message, Status):
@@ -44,5 +44,5 @@ class StatusClient:
         return newest
 
     def stop(self, reason: str) -> bool:
-        """Ask for the end of the run; False when the monitor cannot be reached."""
+        """Request the end of the run; False if the monitor cannot be reached."""
         return self._client.send(StopRun(reason), timeout_s=0.5)

@@ -1,4 +1,4 @@
-"""A predictor's workers: threads that take batches, compute them and hand the replies over."""
+"""A predictor's workers: they compute batches of requests."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def answer_batch(
     """The replies to a batch, in its order, all by one policy.
 
     Args:
-        batch: requests that were checked.
+        batch: checked requests.
         acting: the policy.
         distribution: of the actions.
         rng: samples the actions.
-        parameters: give the parameters that actions were sampled from as well.
+        parameters: whether replies have the parameters of the behaviour policy.
     """
     requests = [pending.request for pending in batch]
     with part("batch"):
@@ -64,12 +64,12 @@ def answer_batch(
 
 
 def _rows(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """The arrays one after the other; one alone is not copied."""
+    """The concatenated arrays; a single one is not copied."""
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _states_of(requests: Sequence[ActRequest]) -> State:
-    """The states of all requests in one; zeros where a request has none yet."""
+    """The states of all requests, concatenated; zeros for a request without one."""
     known = next((request.state for request in requests if request.state), ())
     states = [
         request.state
@@ -89,15 +89,14 @@ def make_step(
     parameters: bool = False,
     timeout_s: float = WORKER_WAITS_S,
 ) -> Step:
-    """A worker's step: take a batch from the queue, answer it.
+    """A worker's step: take a batch from the queue and answer it.
 
-    When it raises, the requests of its batch are counted and stay without an answer: their actors
-    ask again.
+    If it raises, the requests of its batch are counted and not answered: their actors ask again.
 
     Args:
-        queue: where batches come from.
-        outbox: where replies go.
-        acting: the policy that acts now; requests are let in only when there is one.
+        queue: of requests.
+        outbox: gets the replies.
+        acting: gives the acting policy; requests are admitted only if there is one.
         distribution: of the actions.
         rng: the worker's own.
         parameters: as of `answer_batch`.
@@ -108,9 +107,9 @@ def make_step(
         with meter.waiting("requests"):
             batch = queue.take(timeout_s=timeout_s)
         if batch:
-            policy = acting()  # once a batch: the sockets' thread may swap policies meanwhile
+            policy = acting()  # once per batch: the socket thread may swap policies meanwhile
             if policy is None:
-                raise RuntimeError("a request was let in before the first policy")
+                raise RuntimeError("a request was admitted before the first policy")
             try:
                 answered = answer_batch(batch, policy, distribution, rng, parameters=parameters)
             except Exception:

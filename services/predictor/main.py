@@ -1,4 +1,4 @@
-"""The predictor: its parts, put together."""
+"""Builds a predictor from its parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from services.runtime.role_loop import MonitoredRole, Role
 
 
 def make_predictor(context: RoleContext) -> Role:
-    """One predictor."""
+    """Create one predictor."""
     config = context.config
     architecture = architecture_of(config, context.env_spec)
     policy = make_policy_client(
@@ -22,7 +22,7 @@ def make_predictor(context: RoleContext) -> Role:
         config.predictor.runtime,
         max_batch=config.predictor.max_batch,
         threads=config.predictor.threads,
-        # as the trainer: only on the CPU is it bit-reproducible
+        # bit-reproducible only on the CPU
         device="cpu" if config.run.deterministic else config.predictor.device,
     )
     server, endpoint = context.serve((ActRequest, ActCancel), config.network.ports.predictions)
@@ -45,7 +45,7 @@ def make_predictor(context: RoleContext) -> Role:
         if policy.acting is not None:
             predictor.step(timeout_s)
         else:
-            # requests wait in the socket: no policy can answer them yet
+            # requests wait in the socket until there is a policy
             with predictor.meter.waiting("weights"):
                 time.sleep(timeout_s)
 

@@ -1,4 +1,4 @@
-"""Answers on their way from the workers to the sockets' thread."""
+"""Replies from the workers to the socket thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aclearn.wire import ActReply
 from services.predictor.prediction_queue import Pending
 from services.runtime.worker_pool import WORKER_WAITS_S
 
-#: Batches that may wait for the sockets' thread; then workers wait.
+#: Most batches that wait for the socket thread; then workers wait.
 _MOST_ANSWERED = 256
 
 #: The requests of a batch with their replies, in its order.
@@ -18,9 +18,9 @@ Answered = list[tuple[Pending, ActReply]]
 
 
 class Outbox:
-    """Replies on their way from the workers to the one thread that owns the sockets.
+    """Passes replies from the workers to the thread that owns the sockets.
 
-    Bounded: a worker whose batch does not fit waits.
+    Bounded: a worker waits for room.
     """
 
     def __init__(self, *, most: int = _MOST_ANSWERED) -> None:
@@ -33,11 +33,11 @@ class Outbox:
 
     @property
     def wake_fd(self) -> int:
-        """A file descriptor that is readable while there is something to take."""
+        """A file descriptor that is readable while there are replies."""
         return self._wake_receiver.fileno()
 
     def put(self, answered: Answered) -> None:
-        """Hand a batch over, waiting for room; a closed outbox drops it at once."""
+        """Add a batch, waiting for room; a closed outbox drops it at once."""
         with self._changed:
             while len(self._batches) >= self._most and not self._closed:
                 self._changed.wait(WORKER_WAITS_S)
@@ -49,8 +49,8 @@ class Outbox:
                 self._wake_sender.send(b"\0")
 
     def take(self) -> list[Answered]:
-        """Everything that is there."""
-        if not self._woken:  # without the lock: a put a moment later ends the next wait
+        """All waiting replies."""
+        if not self._woken:  # without the lock: a later put ends the next wait
             return []
         with self._changed:
             self._wake_receiver.recv(1)

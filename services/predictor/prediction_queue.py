@@ -1,4 +1,4 @@
-"""The prediction queue: act requests between the sockets' thread and the predictor's workers."""
+"""The prediction queue: act requests from the socket thread to the predictor's workers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Pending:
     """A request that waits for its answer.
 
     Attributes:
-        routing_id: its sender's routing id.
-        request: what is asked.
-        came_at: when it came, in seconds of the queue's clock.
-        deadline: until when an answer is worth computing, by the same clock.
+        routing_id: of its sender.
+        request: the message.
+        came_at: time of arrival, in seconds of the queue's clock.
+        deadline: later answers are useless, by the same clock.
     """
 
     routing_id: bytes
@@ -29,7 +29,7 @@ class Pending:
 
     @property
     def key(self) -> tuple[bytes, int]:
-        """What distinguishes it from every other request."""
+        """Identifies the request."""
         return self.routing_id, self.request.request
 
     @property
@@ -41,22 +41,22 @@ class Pending:
 class PredictionQueue:
     """A thread-safe queue of requests, from which workers take batches in order of arrival.
 
-    A worker gets what is there, as in GA3C; or with `min_batch`, waits a little for more, as in
-    TorchBeast's dynamic batcher. A request stays whole, and is computed once: one that is offered
-    again while it waits keeps its place, however often, and gets the new deadline; one past its
-    deadline is dropped, since its actor has gone or asks another predictor.
+    A worker takes the waiting requests, as in GA3C; or with `min_batch`, it waits briefly for more,
+    as in TorchBeast's dynamic batcher. A request stays whole and is computed once: a repeated one
+    keeps its place and gets the new deadline. One past its deadline is dropped, since its actor has
+    gone or asks another predictor.
 
     Args:
         max_requests: bound of the queue.
         max_batch: most observations of a batch; a larger request is a batch alone.
-        min_batch: observations that a batch waits for; above `max_batch` it is taken for that.
-        batch_timeout_s: longest wait for `min_batch`, from when the oldest request came; half of
-            the time to that request's deadline where that is less.
+        min_batch: observations that a batch waits for; at most `max_batch`.
+        batch_timeout_s: longest wait for `min_batch` from the arrival of the oldest request; at
+            most half of the time to that request's deadline.
         clock: monotonic seconds.
 
     Attributes:
-        expired: requests that were dropped because their deadline had passed.
-        failed: requests that were dropped with the batch in which a worker failed.
+        expired: number of requests dropped after their deadline.
+        failed: number of requests in batches on which a worker failed.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class PredictionQueue:
         self.expired = self.failed = 0
 
     def offer(self, pending: Pending) -> bool:
-        """Append a request unless the queue is full or closed; whether it was taken."""
+        """Append a request; False if the queue is full or closed."""
         return not self.offer_all([pending])
 
     def offer_all(self, requests: Sequence[Pending]) -> list[Pending]:
-        """Append requests and wake one worker for all of them; returns those not taken."""
+        """Append requests and wake one worker for all of them; returns the rejected ones."""
         refused = []
         with self._changed:
             for pending in requests:
@@ -97,18 +97,18 @@ class PredictionQueue:
         return refused
 
     def cancel(self, routing_id: bytes, number: int) -> bool:
-        """Take a request out; False when it is not there (any more)."""
+        """Remove a request; False if it is not in the queue."""
         with self._changed:
             return self._remove((routing_id, number))
 
     def take(self, *, timeout_s: float) -> list[Pending]:
-        """The next batch; [] when there is none within `timeout_s`, or on close."""
+        """The next batch; [] if there is none within `timeout_s`, or after `close`."""
         with self._changed:
             now = self._clock()
             until = now + timeout_s
             while (due_at := self._due_at(now)) > now:
                 if self._closed or until <= now:
-                    # this worker may have been the one that watched the oldest request
+                    # this worker may have been the one that waits for the oldest request
                     self._wake_another()
                     return []
                 self._changed.wait(min(due_at, until) - now)
@@ -118,12 +118,12 @@ class PredictionQueue:
             return batch
 
     def give_up(self, batch: Sequence[Pending]) -> None:
-        """Count the requests of a batch that a worker failed on."""
+        """Count the requests of a batch on which a worker failed."""
         with self._changed:
             self.failed += len(batch)
 
     def close(self) -> list[Pending]:
-        """Refuse everything from now on and end all waits; returns what was still waiting."""
+        """Reject all further requests and end all waits; returns the waiting requests."""
         with self._changed:
             self._closed = True
             left = list(self._waiting.values())
@@ -137,13 +137,13 @@ class PredictionQueue:
 
     @property
     def fill(self) -> float:
-        """How full it is, 0 to 1."""
+        """Share of the bound in use, 0 to 1."""
         return len(self._waiting) / self._max_requests
 
     def _take_in(self, pending: Pending) -> bool:
         known = self._waiting.get(pending.key)
         if known is not None:
-            # in its place: at the end it would be overtaken each time that it is asked again
+            # in its place: at the end, each repetition would delay it
             self._waiting[pending.key] = replace(pending, came_at=known.came_at)
             self._observations += pending.size - known.size
             return True
@@ -156,7 +156,7 @@ class PredictionQueue:
         return True
 
     def _due_at(self, now: float) -> float:
-        """When a batch can be taken: `now` or before, later, or never."""
+        """When a batch can be taken: at `now` or earlier, later, or never."""
         self._drop_expired(now)
         if not self._waiting:
             return float("inf")
@@ -180,7 +180,7 @@ class PredictionQueue:
         return batch
 
     def _drop_expired(self, now: float) -> None:
-        """Drop the oldest requests as far as their deadlines have passed."""
+        """Drop the oldest requests whose deadlines have passed."""
         while self._waiting:
             oldest = next(iter(self._waiting.values()))
             if oldest.deadline > now:

@@ -1,8 +1,8 @@
-"""The predictor: answers actors' observations in batches, with the newest weights.
+"""The predictor's sockets: act requests in, actions by the newest weights out.
 
-The main thread owns the sockets: it lets requests into the prediction queue, swaps policies and
-sends replies. N_P workers take batches from the queue. In a process each has a thread of its own:
-the network runs outside Python's lock, so they compute at the same time.
+The main thread owns the sockets: it admits requests to the prediction queue, swaps policies and
+sends replies. N_P workers take batches from the queue. In a process each has its own thread: the
+network runs outside Python's lock, so they compute in parallel.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from services.runtime.worker_pool import WORKER_WAITS_S, Step, WantedWorkers, Wo
 
 _LOGGER = logging.getLogger(__name__)
 
-#: A request waits so many seconds longer than its actor does before it asks again: a repeated
-#: request keeps its place, and only those of actors that have left are dropped.
+#: Seconds that a request stays after its actor's deadline: a repeated request keeps its place, and
+#: only those of actors that have left are dropped.
 _ASKED_AGAIN_WITHIN_S = 1.0
-#: Longest that a request may give for its answer: what waits takes room in the queue.
+#: Longest deadline of a request: waiting requests take room in the queue.
 _MOST_WITHIN_S = 60.0
 #: Least bound of the prediction queue, in requests.
 _LEAST_BOUND = 256
-#: Requests whose waiting times the gauges are of.
+#: Newest requests in the gauges of waiting times.
 _RECENT = 1000
-#: Seconds that the workers' last batches may take.
+#: Seconds for the workers' last batches.
 _LAST_BATCH_WITHIN_S = 3.0
 
 
 def check_request(request: ActRequest, spec: ObservationSpec) -> None:
-    """Raise `WireError` unless the request fits the policy and there is time to answer."""
+    """Raise `WireError` if the request does not fit the policy, or its deadline is invalid."""
     if not 0.0 < request.within_s <= _MOST_WITHIN_S:
         raise WireError(
             "bad_request",
@@ -60,12 +60,12 @@ def check_request(request: ActRequest, spec: ObservationSpec) -> None:
             f"got {len(request.observations)}",
         )
     if request.state:
-        raise WireError("bad_request", "state: expected none, the policy has no memory")
+        raise WireError("bad_request", "state: expected none: the policy has no memory")
     if request.size == 0:
         raise WireError("bad_request", "observations: expected at least one")
     for name, leaf in spec.items():
         array = request.observations[name]
-        # a dtype's name takes 3 µs to make
+        # comparing dtypes by name takes 3 µs
         if array.shape != (request.size, *leaf.shape) or array.dtype != np.dtype(leaf.dtype):
             raise WireError(
                 "bad_request",
@@ -74,7 +74,7 @@ def check_request(request: ActRequest, spec: ObservationSpec) -> None:
             )
         if leaf.dtype == "uint8":
             continue
-        with np.errstate(invalid="ignore"):  # ∞ − ∞ is one of the sums that are refused
+        with np.errstate(invalid="ignore"):  # ∞ − ∞ gives an invalid sum, which is refused
             finite = np.isfinite(array.sum(dtype=np.float64))
         if not finite:
             raise WireError("bad_request", f"observations.{name}: not finite")
@@ -83,8 +83,8 @@ def check_request(request: ActRequest, spec: ObservationSpec) -> None:
 def make_queue(config: Config, clock: Callable[[], float] = time.monotonic) -> PredictionQueue:
     """The prediction queue of one predictor process.
 
-    Its bound has room for each actor, of as many as there may be, to come back once before its dead
-    predecessor's requests have passed their deadline.
+    Its bound has room for each of the most actors to restart once before its predecessor's requests
+    have passed their deadline.
     """
     actors, predictor = config.actors, config.predictor
     return PredictionQueue(
@@ -97,20 +97,20 @@ def make_queue(config: Config, clock: Callable[[], float] = time.monotonic) -> P
 
 
 class PredictorServer:
-    """The sockets' side of the prediction queue, and the count of its workers. One thread's.
+    """The socket side of the prediction queue, and the size of its workers' pool. For one thread.
 
     Args:
-        server: that actors ask.
+        server: gets the actors' requests.
         queue: the prediction queue.
-        acting: the policy that acts now; None before the first.
-        architecture: what observations must fit.
+        acting: gives the acting policy; None before the first.
+        architecture: of the policy, which observations must fit.
         seed: of the workers' generators.
-        parameters: replies carry the parameters that actions were sampled from.
+        parameters: whether replies have the parameters of the behaviour policy.
         clock: the queue's.
         inline: workers have no threads and make their steps in `step`.
 
     Attributes:
-        meter: where the sockets' thread spends its time.
+        meter: time of the socket thread by part.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class PredictorServer:
         self._queue_full = self._cancelled = 0
 
     def step(self, timeout_s: float) -> None:
-        """Let in what has come and send what is ready, waiting up to `timeout_s` for either.
+        """Admit received requests and send replies, waiting up to `timeout_s` for either.
 
         Raises:
             RuntimeError: the workers failed three times in a row; its cause is the last failure.
@@ -178,7 +178,7 @@ class PredictorServer:
                 self._queue.cancel(routing_id, request.request)
                 self._cancelled += 1
                 continue
-            assert isinstance(request, ActRequest)  # the server accepts nothing else
+            assert isinstance(request, ActRequest)  # the server accepts no other
             try:
                 check_request(request, self._spec)
             except WireError as error:
@@ -193,19 +193,19 @@ class PredictorServer:
                 self._server.refuse(pending.routing_id, WireError("queue_full", full))
 
     def want(self, count: int | None) -> None:
-        """Have `count` workers, where that is a new wish; what cannot be is refused and counted."""
+        """Resize to a new number of workers; an invalid one is refused and counted."""
         self._wanted.follow(count)
 
     def close(self) -> None:
-        """End the workers and send their last replies; requests that still wait get none."""
+        """End the workers and send their last replies; waiting requests get none."""
         self._queue.close()
         if not self._workers.close(_LAST_BATCH_WITHIN_S):
-            _LOGGER.error("event=worker_hangs what='a batch that does not end'")
+            _LOGGER.error("event=worker_hangs what='a batch does not end'")
         self._send()
         self._outbox.close()
 
     def heartbeat(self, gauges: Mapping[str, float]) -> Heartbeat:
-        """What the predictor says of itself, with the gauges of its policy."""
+        """The predictor's numbers, with the gauges of its policy."""
         p50_s, p99_s = np.percentile(self._waits_s, [50, 99]) if self._waits_s else (0.0, 0.0)
         return self._metrics.heartbeat(
             counters={

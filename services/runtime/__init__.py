@@ -1,1 +1,1 @@
-"""What every role has: context, clients of monitor and peers, policies, workers."""
+"""Shared parts of all roles: context, clients of monitor and peers, policies, workers."""

@@ -10,7 +10,7 @@ from aclearn.wire import ArtifactReply
 from compress import Artifact, Fidelity, PolicyGraph, RefusedArtifact
 
 
-# Every version of a policy brings its graph along, and it stays the same.
+# the graph comes with every version and does not change
 @lru_cache(maxsize=16)
 def _text_of(graph: PolicyGraph) -> str:
     return json.dumps(graph.to_dict())
@@ -40,10 +40,10 @@ def reply_of(artifact: Artifact) -> ArtifactReply:
 
 
 def artifact_of(reply: ArtifactReply) -> Artifact:
-    """The artifact that a message carries; nothing of it is checked yet but that it is one.
+    """The artifact in a message; its contents are not checked yet.
 
     Raises:
-        RefusedArtifact: the message describes none.
+        RefusedArtifact: the message describes no artifact.
     """
     try:
         fidelity = dict(reply.fidelity)
@@ -62,4 +62,4 @@ def artifact_of(reply: ArtifactReply) -> Artifact:
             digest=reply.digest,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RefusedArtifact(f"artifact {reply.chain}: describes none: {error!r}") from error
+        raise RefusedArtifact(f"artifact {reply.chain}: not an artifact: {error!r}") from error

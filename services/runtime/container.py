@@ -1,7 +1,7 @@
-"""One role as the only process of its container: what docker-compose.yml starts.
+"""One role as the only process of a container of docker-compose.yml.
 
-Docker starts a container again whose process ends with anything but 0. A container whose role has
-nothing to do, or cannot do it until its cause is mended, says so and ends with 0.
+Docker restarts a container whose status is not 0. A role that has nothing to do, or cannot work
+until the user acts, therefore prints the reason and ends with 0.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from services.runtime.run_end import why_over
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Name of the monitor's service: at this host it is the monitor of the same docker-compose.yml.
+#: Name of the monitor's service in the same docker-compose.yml.
 MONITOR_HOST = "monitor"
-#: Seconds that the monitor's container may be away, as between two starts, before a role that has
-#: never heard from it ends.
+#: Seconds that the monitor's container may be away, as during a restart, before a role that it
+#: never answered ends.
 _MONITOR_AWAY_S = 15.0
 _LOOK_EVERY_S = 1.0
 _PR_SET_DUMPABLE = 4  # <linux/prctl.h>
-#: Seconds for a last word to the monitor.
+#: Seconds for the last message to the monitor.
 _LAST_WORD_WITHIN_S = 5.0
-_MONITOR_GONE = "the monitor has ended before it was ever heard"
-#: Environment variable with the address at which other machines reach this container's ports.
+_MONITOR_GONE = "the monitor has ended before its first answer"
+#: Environment variable with this container's address for other machines.
 ANNOUNCE_VARIABLE = "ACLEARN_ANNOUNCE_HOST"
-#: What holds in every container; docker-compose.machines.yml publishes these ports.
+#: Settings of every container; docker-compose.machines.yml publishes these ports.
 _NETWORK = (
     "network.keys_dir=/keys",
     "network.bind_host=0.0.0.0",
@@ -64,9 +64,9 @@ _NETWORK = (
 
 
 def make_keys(keys: Path, runs: Path, work: Path) -> None:
-    """Make the cluster's keys where there are none; give them and `runs` to the owner of `work`.
+    """Make the cluster's keys if missing; give them and `runs` to the owner of `work`.
 
-    What cannot be done is said and left to the roles, which refuse to work without it.
+    Errors are printed only: the roles reject missing or unreadable keys.
     """
     owner = work.stat()
     try:
@@ -79,16 +79,16 @@ def make_keys(keys: Path, runs: Path, work: Path) -> None:
 
 
 def become_owner(work: Path) -> None:
-    """Go on as the user who owns `work`, for good; does nothing without the right to."""
+    """Change to the user who owns `work`, for good; does nothing without the privilege."""
     if os.geteuid() != 0:
         return
     owner = work.stat()
     os.setgroups([])
     os.setgid(owner.st_gid)
     os.setuid(owner.st_uid)
-    # else what lies in /proc/self would go on to belong to root
+    # otherwise the files in /proc/self still belong to root
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
-    os.environ["HOME"] = tempfile.gettempdir()  # root's is closed to others
+    os.environ["HOME"] = tempfile.gettempdir()  # other users cannot read root's
 
 
 def run_contained(
@@ -99,12 +99,12 @@ def run_contained(
     stop: StopFlag,
     run_role: Callable[..., int],
 ) -> int:
-    """Run one role to its end; the container's exit status.
+    """Run one role to its end; returns the container's exit status.
 
     Args:
         spec: of the role.
         path: of the configuration.
-        monitor: where it listens: at `MONITOR_HOST` it belongs to the same docker-compose.yml.
+        monitor: its address; `MONITOR_HOST` means the same docker-compose.yml.
         overrides: key=value pairs.
         stop: set by signals.
         run_role: as `services.runtime.run_role.run_role`.
@@ -127,13 +127,13 @@ def run_contained(
             note = words_of(died)
             _LOGGER.warning("event=started_again detail=%r", note)
             if time.monotonic() - died.at < config.monitor.silent_after_s:
-                name = died.name  # after that the monitor may give its number to another process
+                name = died.name  # later the monitor may give its number to another process
         if here and spec is not MONITOR:
             threading.Thread(target=_watch_monitor, args=(_directory(), stop), daemon=True).start()
         status = run_role(spec, name, config, monitor, stop, contained=True, note=note)
         if stop.reason != _MONITOR_GONE:
             return stop.exit_status if stop and spec is MONITOR else status
-        print(f"aclearn: {_MONITOR_GONE}; its log says why", file=sys.stderr)
+        print(f"aclearn: {_MONITOR_GONE}; see its log", file=sys.stderr)
         return 0
     except AclearnError as error:
         print(f"aclearn: {error}", file=sys.stderr)
@@ -143,31 +143,30 @@ def run_contained(
 
 
 def network_overrides(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Where a container's role listens, what it announces, and where its keys are."""
+    """Overrides for a container's port, its announced address and its keys."""
     host = environment.get(ANNOUNCE_VARIABLE)
     return _NETWORK if not host else (*_NETWORK, f"network.announce_host={host}")
 
 
 def nothing_to_do(spec: RoleSpec, config: Config) -> str | None:
-    """One line where the configuration has no use for a role, None where it has.
+    """Why the configuration does not use this role, in one line; None if it does.
 
     Raises:
         ConfigError: the whole run takes place in one process.
     """
     if config.run.deterministic:
         raise ConfigError(
-            "run.deterministic: one process takes all turns, so there is nothing for containers "
+            "run.deterministic: a single process runs all roles, so containers have nothing "
             "to do; run it by `docker-compose run --rm --no-deps trainer train CONFIG`"
         )
     return spec.unused(config)
 
 
 def finished(config: Config) -> str | None:
-    """One line where the run that is there has come to its target or bound, None elsewhere.
+    """Why the existing run is over, in one line; None if it is not.
 
     Raises:
-        ConfigError: the run that is there is one of another environment or policy, and has learned
-            something.
+        ConfigError: the existing run has another environment or policy, and has learned something.
         RunFolderError: its files cannot be read.
     """
     if not (_folder(config) / "config.yaml").exists():
@@ -177,16 +176,16 @@ def finished(config: Config) -> str | None:
     except ConfigError:
         if RunFolder.open(_folder(config)).has_learned:
             raise
-        return None  # it makes way: see role_folder
+        return None  # the role replaces it: see role_folder
     if words is None:
         return None
     return f'{words} in ARGS; to train another one: ARGS="run.seed={config.run.seed + 1}"'
 
 
 def check_folder(config: Config) -> None:
-    """Raise where the run folder cannot be written; it need not exist.
+    """Raise if the run folder cannot be written; it need not exist.
 
-    Every role looks, so that none waits for a monitor or trainer that was refused.
+    Every role checks it, so that none waits for a monitor or trainer that fails at this.
     """
     path = _folder(config)
     place = next(each for each in (path, *path.absolute().parents) if each.exists())
@@ -203,7 +202,7 @@ def _folder(config: Config) -> Path:
 
 
 def _died(role: str) -> HealthReport | None:
-    """The last report of the process that ran in this container before and did not end in order."""
+    """The last report of this container's previous process; None if it ended in order."""
     reports = read_reports(_directory())
     return next((each for each in reports if each.name.startswith(f"{role}-")), None)
 
@@ -211,24 +210,24 @@ def _died(role: str) -> HealthReport | None:
 def _directory() -> Path:
     directory = os.environ.get(RUNTIME_DIR_VARIABLE)
     if not directory:
-        raise ConfigError(f"{RUNTIME_DIR_VARIABLE} must name a folder, as it does in the image")
+        raise ConfigError(f"{RUNTIME_DIR_VARIABLE} must name a folder, as in the image")
     return Path(directory)
 
 
 def words_of(died: HealthReport) -> str:
-    """What became of a process that left its report behind."""
+    """How the process of this report ended, as text."""
     if died.waits_for == FAILED:
-        return "its process before failed; the end of that process's log says why"
-    words = "its process before was killed"
+        return "its previous process failed; see the end of that process's log"
+    words = "its previous process was killed"
     limit = memory_limit_bytes()
     if limit is not None:
-        used = f"{died.rss_bytes / 2**20:.0f} of the {limit / 2**20:.0f} MiB"
-        words += f", at most a second after it used {used} that its container may have"
+        used = f"{died.rss_bytes / 2**20:.0f} of {limit / 2**20:.0f} MiB"
+        words += f", at most a second after it used {used}, the limit of its container"
     return words
 
 
 def memory_limit_bytes() -> int | None:
-    """The memory that this container may have, None where there is no limit."""
+    """This container's memory limit; None without one."""
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
             limit = int(Path(path).read_text())
@@ -239,7 +238,7 @@ def memory_limit_bytes() -> int | None:
 
 
 def _end_run(config: Config, monitor: str, reason: str) -> None:
-    """Ask the monitor to end the run, as `aclearn train` does when a role cannot be helped."""
+    """Ask the monitor to end the run, as `aclearn train` does after too many restarts."""
     incarnation = new_incarnation()
     keys_dir = config.network.keys_dir
     with zmq.Context() as context:
@@ -247,16 +246,16 @@ def _end_run(config: Config, monitor: str, reason: str) -> None:
             keys = load_keys(Path(keys_dir)) if keys_dir else None
             socket_ = connect_dealer(context, monitor, routing_id=incarnation.encode(), keys=keys)
         except EndpointError:
-            return  # the role has failed of the same, and has said so
+            return  # the role failed with the same error and reported it
         client = Client(ZmqTransport(socket_), str(config.run.name), incarnation)
         client.send(StopRun(reason), timeout_s=_LAST_WORD_WITHIN_S)
         client.close(linger_s=1.0)
 
 
 def _watch_monitor(directory: Path, stop: StopFlag) -> None:
-    """Set `stop` when the monitor's container is away although the monitor has never answered.
+    """Set `stop` if the monitor's container is away and the monitor never answered.
 
-    The name of a container that does not run has no address.
+    A container that does not run has no address under its name.
     """
     away_since: float | None = None
     while not any(r.heard_from_monitor for r in read_reports(directory)):

@@ -1,7 +1,7 @@
-"""Whether a role is alive and useful: it keeps a small file up to date, `aclearn health` reads it.
+"""Health of roles: each role updates a small file, which `aclearn health` reads.
 
-A role has such a file only where `ACLEARN_RUNTIME_DIR` names a folder, as in a container. The file
-goes when the role ends; one that stays is of a process that died.
+Only roles with `ACLEARN_RUNTIME_DIR` in their environment, as in a container, have a file. A role
+removes it when it ends; a remaining file means that its process died.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from services.roles import RoleSpec
 RUNTIME_DIR_VARIABLE = "ACLEARN_RUNTIME_DIR"
 #: Seconds between two writes while nothing has changed.
 _WRITE_EVERY_S = 1.0
-#: What a role waits for before it knows any other.
+#: Reasons to wait, before the role knows its peers.
 WAITS_FOR_START, WAITS_FOR_MONITOR = "its own start", "the monitor"
-#: The same of one that an error has ended.
+#: The same after an error.
 FAILED = "its next start, since it has failed"
 
 
 @dataclass(frozen=True)
 class HealthReport:
-    """What a role said of itself last.
+    """The newest report of a role.
 
     Attributes:
         name: of the role, e.g. actor-0.
         pid: of its process.
-        at: when it said so, in seconds of the machine's monotonic clock.
+        at: time of the report, in seconds of the machine's monotonic clock.
         silent_after_s: silence after which it counts as hung, in seconds.
-        waits_for: what it cannot work without, in words; empty where it works.
-        restarts: how often it was started before.
-        rss_bytes: memory that the process uses.
+        waits_for: the missing requirement, as text; empty while it works.
+        restarts: number of earlier starts.
+        rss_bytes: resident memory of the process.
     """
 
     name: str
@@ -54,21 +54,21 @@ class HealthReport:
 
     @property
     def heard_from_monitor(self) -> bool:
-        """Whether the monitor has answered it, and still did so a moment ago."""
+        """Whether the monitor answered recently."""
         return self.waits_for not in (WAITS_FOR_START, WAITS_FOR_MONITOR)
 
 
 class HealthFile:
     """Keeps one role's report up to date, in a `with` block around the role's whole life.
 
-    A disk that refuses is no reason to stop working.
+    Disk errors are ignored.
 
     Args:
-        directory: of the reports; made where it is missing.
+        directory: of the reports; created if missing.
         name: of the role.
-        needs: the roles without which it has nothing to do.
+        needs: the roles that it cannot work without.
         silent_after_s: silence after which the role counts as hung, in seconds.
-        restarts: how often it was started before.
+        restarts: number of earlier starts.
         clock: monotonic seconds, of the machine.
     """
 
@@ -89,7 +89,7 @@ class HealthFile:
         self._said_at = float("-inf")
 
     def say(self, waits_for: Callable[[], str]) -> None:
-        """Write what the role waits for, empty where it works; does so once a second only."""
+        """Write the reason to wait, empty while it works; at most once a second."""
         now = self._clock()
         if now - self._said_at < _WRITE_EVERY_S:
             return
@@ -109,10 +109,10 @@ class HealthFile:
             aside.write_text(json.dumps(asdict(report)), encoding="utf-8")
             aside.replace(self._path)
         except OSError:
-            return  # the health check sees that the report is old
+            return  # the health check sees the old report
 
     def close(self) -> None:
-        """The role has ended in order."""
+        """Remove the file: the role ended in order."""
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
 
@@ -133,7 +133,7 @@ class HealthFile:
 
 
 def open_health(config: Config, spec: RoleSpec, name: str, restarts: int) -> HealthFile | None:
-    """The file of a role that starts; None where no folder is named."""
+    """The health file of a role that starts; None without a folder."""
     directory = os.environ.get(RUNTIME_DIR_VARIABLE)
     if not directory:
         return None
@@ -149,12 +149,12 @@ def open_health(config: Config, spec: RoleSpec, name: str, restarts: int) -> Hea
 
 
 def missing_role(needs: Sequence[str], there: Collection[str]) -> str:
-    """The first role that is needed and not there, in words; empty where none is missing."""
+    """The first missing role of `needs`, as text; empty if all are there."""
     return next((f"a {role}" for role in needs if role not in there), "")
 
 
 def read_reports(directory: Path) -> list[HealthReport]:
-    """Every report in `directory`; one that cannot be read is left out."""
+    """All readable reports in `directory`."""
     reports = []
     for path in sorted(directory.glob("*.json")):
         try:
@@ -165,7 +165,7 @@ def read_reports(directory: Path) -> list[HealthReport]:
 
 
 def judge(report: HealthReport, now: float, *, runs: bool) -> tuple[bool, str]:
-    """Whether a role is alive and useful, and one line that says why.
+    """Whether a role works, and the reason in one line.
 
     Args:
         report: of the role.
@@ -176,15 +176,15 @@ def judge(report: HealthReport, now: float, *, runs: bool) -> tuple[bool, str]:
     if not runs:
         return False, f"{report.name} has died (process {report.pid})"
     if silence_s > report.silent_after_s:
-        return False, f"{report.name} hangs: nothing from it for {silence_s:.0f} s"
+        return False, f"{report.name} hangs: no report for {silence_s:.0f} s"
     if report.waits_for:
         return False, f"{report.name} waits for {report.waits_for}"
     return True, f"{report.name} works"
 
 
 def health_of(directory: Path, now: float) -> tuple[bool, str]:
-    """Whether every role that reports to `directory` is alive and useful, and why, in one line."""
+    """Whether every role that reports to `directory` works, and the reason in one line."""
     judged = [judge(r, now, runs=psutil.pid_exists(r.pid)) for r in read_reports(directory)]
     if not judged:
-        return False, f"no role runs here: none has written to {directory}"
+        return False, f"no role runs here: no report in {directory}"
     return all(good for good, _ in judged), "; ".join(why for _, why in judged)

@@ -1,4 +1,4 @@
-"""Whether what a run sends fits into the frames of its sockets, asked before anything is sent."""
+"""Checks, before a run, that its messages fit the frames of its sockets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MIB = 1024 * 1024
 def check_sizes(
     config: Config, spec: EnvSpec, architecture: Architecture, *, most_bytes: int = MAX_FRAME_BYTES
 ) -> None:
-    """Refuse a run whose unrolls, observations or weights no socket would take.
+    """Check the sizes of unrolls, observations and weights.
 
     Args:
         config: gives T and B.
@@ -25,11 +25,11 @@ def check_sizes(
         most_bytes: of one array.
 
     Raises:
-        ConfigError: one of them is longer; names the keys that make it so.
+        ConfigError: one of them is larger; names the keys to change.
     """
     B, T = config.actors.envs_per_group, config.actors.unroll_length
     leaves = spec.observation.values()
-    # an unroll has each frame once, a request for actions has the whole stack
+    # an unroll has each frame once, an action request the whole stack
     unroll = (T + 1) * B * max(leaf.nbytes // leaf.frame_stack for leaf in leaves)
     asked = config.actors.inference == "predictor"
     request = B * max(leaf.nbytes for leaf in leaves) if asked else 0

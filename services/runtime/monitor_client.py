@@ -34,47 +34,46 @@ from services.runtime.requests import Requests, RetryPolicy
 
 _LOGGER = logging.getLogger(__name__)
 
-#: A monitor that has not answered is asked again every half a second.
+#: Requests to a monitor are repeated every half a second.
 ASKING = RetryPolicy(answer_within_s=0.5, retry_first_s=0.5, retry_most_s=0.5)
 
 #: What the monitor directs roles to do.
 RoleDirective = SaveBest | SetChain | SetMix | SetWorkers | StopRole
 
 _HELLO = "hello"
-#: Seconds without an answer after which a role says so in its log, once until it is answered.
+#: Seconds without an answer before a warning; it is logged once until the next answer.
 _SAY_UNANSWERED_AFTER_S = 5.0
 
-#: So many heartbeats without an answer are a monitor that is gone.
+#: Unanswered heartbeats after which the monitor counts as gone.
 _HEARTBEATS_UNANSWERED = 3
 
-#: Seconds that a goodbye may take to leave the socket.
+#: Seconds for the last heartbeat to leave the socket.
 _GOODBYE_LINGER_S = 1.0
 
-#: Most episodes in a heartbeat: more do not fit into a message, and a mean is of 100.
+#: Most episodes in a heartbeat: a message holds no more, and means are of 100.
 MOST_EPISODES = 1000
 
 
 def exit_status(stop: StopFlag, *, run_is_over: bool) -> int:
-    """The status with which a role ends that has ended in order.
+    """The status of a role that ended in order.
 
-    0 only where the monitor said that the run is over: any other tells whatever started the role
-    that the run goes on without it.
+    0 only if the monitor ended the run: any other status means that the run continues.
     """
     return 0 if run_is_over else stop.exit_status
 
 
 class NumberTaken(Exception):
-    """Another process has the number that the monitor gave to this one: ask for another."""
+    """Another process has this one's number: ask for another."""
 
 
 class UnansweredWarning:
-    """Says once in the log that the monitor has not answered for five seconds."""
+    """Warns once when the monitor has not answered for five seconds."""
 
     def __init__(self) -> None:
         self._due_at: float | None = None
 
     def look(self, now: float) -> None:
-        """Say it when it is time; the first look is when the monitor was asked first."""
+        """Warn when it is time; the first call is at the first request."""
         if self._due_at is None:
             self._due_at = now + _SAY_UNANSWERED_AFTER_S
         if now >= self._due_at:
@@ -86,25 +85,25 @@ class UnansweredWarning:
             )
 
     def answered(self) -> None:
-        """From now on there is nothing to say."""
+        """Stop the warning."""
         self._due_at = float("inf")
 
 
 class MonitorClient:
-    """A role's line to the monitor: says hello and heartbeats, learns its peers and what to do.
+    """A role's client of the monitor: sends hellos and heartbeats, receives peers and directives.
 
-    `tick` never blocks and is called between any two steps of the role; without a monitor the role
-    goes on with the peers that it knows.
+    Call `tick` between any two steps of the role; it never blocks. Without a monitor the role
+    continues with the peers that it knows.
 
     Args:
         client: connected to the monitor; owned by the thread that ticks.
-        hello: what to say first, and again when the monitor does not know us.
+        hello: the first message, repeated when the monitor does not know this incarnation.
         heartbeat: makes the next heartbeat.
         stop: set by signals, which end this process alone.
         heartbeat_every_s: seconds between two heartbeats.
-        health: where to say whether there is something to work with.
-        number_given: the monitor gave the number in the name; `tick` raises `NumberTaken` where
-            another process has it by the time of the first hello.
+        health: receives the reason to wait.
+        number_given: the monitor gave the number in the name; `tick` raises `NumberTaken` if
+            another process has taken it before the first hello.
         clock: monotonic seconds.
     """
 
@@ -131,16 +130,16 @@ class MonitorClient:
         self._unanswered = UnansweredWarning()
         self._waits = False
         self._refusals: set[str] = set()
-        #: Return and policy of episodes that no heartbeat has told of, or no answered one.
+        #: Return and policy of episodes that no heartbeat has carried, or no answered one.
         self._unsent_episodes: list[tuple[float, str]] = []
         self._unanswered_episodes: list[tuple[float, str]] = []
         self._left = False
         self.peers: tuple[Peer, ...] = ()
         self.revision = -1
         self.stop_reason: str | None = None
-        #: Whether the monitor has said so; not where only this process is to leave.
+        #: Whether the monitor ended the run, not this process alone.
         self.run_is_over = False
-        #: How many workers the monitor wants; None as long as it has not said.
+        #: Number of workers that the monitor wants; None before its first directive.
         self.workers: int | None = None
         #: Which rung of the ladder it wants, and which share of an actor's unrolls the rung's
         #: policy is to play; None as long as it has not said.
@@ -149,10 +148,10 @@ class MonitorClient:
         self._best_means: list[float] = []
 
     def tick(self) -> None:
-        """Take what the monitor says and send what is due.
+        """Handle the monitor's messages and send due ones.
 
         Raises:
-            NumberTaken: another process has the number that this one was given.
+            NumberTaken: another process has this one's number.
         """
         while (envelope := self._client.receive(0.0)) is not None:
             self._take(envelope.message)
@@ -173,12 +172,12 @@ class MonitorClient:
         return self._client
 
     def take_best_mean(self) -> float | None:
-        """The highest mean return that the monitor has sent a trainer since the last call."""
+        """The highest mean return that the monitor sent since the last call."""
         means, self._best_means = self._best_means, []
         return max(means, default=None)
 
     def goes_on(self, meter: WaitMeter) -> bool:
-        """`tick`, and whether the role shall go on: neither the monitor nor a signal stops it.
+        """`tick`; returns whether the role shall continue: no monitor or signal stopped it.
 
         Args:
             meter: measures the messages as a part of the role's work.
@@ -189,7 +188,7 @@ class MonitorClient:
 
     @property
     def exit_status(self) -> int:
-        """The status with which a role ends that has ended in order; see `exit_status`."""
+        """The status of a role that ended in order; see `exit_status`."""
         return exit_status(self._stop_flag, run_is_over=self.run_is_over)
 
     def leave(self) -> None:
@@ -213,7 +212,7 @@ class MonitorClient:
             self._stop(directive.reason)
 
     def _missing(self) -> str:
-        """What there is nothing to do without, in words; empty where nothing is missing."""
+        """The missing requirement, as text; empty if none is missing."""
         assert self._health is not None
         silence_s = self._clock() - self._answered_at
         if silence_s > max(
@@ -233,7 +232,7 @@ class MonitorClient:
     def _wait(self, reason: str) -> None:
         self._unanswered.answered()
         if self.revision >= 0:
-            self._stop(reason)  # the name was this process's, and is another one's now
+            self._stop(reason)  # the name was this process's, and now belongs to another
         elif self._number_given:
             raise NumberTaken(reason)
         elif not self._waits:
@@ -242,7 +241,7 @@ class MonitorClient:
 
     def _send_heartbeat(self, *, final: bool = False, timeout_s: float = 0.0) -> None:
         made = self._make_heartbeat()
-        # episodes must not be lost with a heartbeat that was not sent; counter `episodes` has all
+        # episodes of an unsent heartbeat must not be lost; counter `episodes` has them already
         ended = zip(made.episode_returns, made.episode_policies or repeat(""), strict=False)
         episodes = [*self._unsent_episodes, *ended][-MOST_EPISODES:]
         heartbeat = replace(
@@ -265,7 +264,7 @@ class MonitorClient:
         elif isinstance(message, HeartbeatReply):
             self._unanswered_episodes = []
             if message.revision != self.revision and _HELLO not in self._requests:
-                self._say_hello()  # the monitor knows more
+                self._say_hello()  # requests the newer list of peers
         elif isinstance(message, MembershipReply):
             if message.action in ("stop", "leave"):
                 self.run_is_over |= message.action == "stop"
@@ -273,12 +272,12 @@ class MonitorClient:
             elif message.action == "wait":
                 self._wait(message.reason)
             elif message.action == "hello":
-                # a monitor that does not know this process has not taken its heartbeat
+                # a monitor that does not know this process did not use its heartbeat
                 self._unsent_episodes = [*self._unanswered_episodes, *self._unsent_episodes]
                 self._unanswered_episodes = []
                 self._say_hello()
         elif isinstance(message, RoleDirective):
-            # one that is lost is sent again, and so is an acknowledgement that is
+            # a lost directive is sent again, and so is its acknowledgement
             self._client.send(DirectiveAck(message.id))
             self._follow(message)
         elif isinstance(message, ErrorReply):

@@ -1,4 +1,4 @@
-"""Standard output and standard error of a command: what cannot be written is lost, nothing else."""
+"""Standard output and standard error of a command, which ignore errors of writing."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
-#: The reader has gone, as `head` does, or the terminal: which needs no message.
+#: The reader, e.g. `head`, or the terminal has gone: no message.
 _READER_GONE: Final = (errno.EPIPE, errno.EIO)
-#: The disk is full: it may have room again, and the log of a role goes on then.
+#: The disk is full: a role's log continues once there is room.
 _MAY_PASS: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class _LossyFile(io.FileIO):
-    """A file descriptor that loses what cannot be written: all that follows, or a piece of it.
+    """A file descriptor that drops data which cannot be written: that piece, or all that follow.
 
-    Here and not in each `print`: Python itself writes once more when the interpreter ends.
+    Wrapping each `print` would not do: the interpreter flushes once more when it ends.
     """
 
     _told = False
@@ -34,7 +34,7 @@ class _LossyFile(io.FileIO):
                 self._discard_the_rest()
             self._tell(error)
             written = None
-        # None also where a stream that does not block is full: that piece is lost
+        # None also if a non-blocking stream is full: that piece is dropped
         return memoryview(data).nbytes if written is None else written
 
     def _discard_the_rest(self) -> None:
@@ -46,8 +46,8 @@ class _LossyFile(io.FileIO):
             return
         self._told = True
         print(
-            f"aclearn: standard output cannot be written ({error.strerror}): what does not fit is "
-            "lost, the command goes on",
+            f"aclearn: standard output cannot be written ({error.strerror}): the text is "
+            "lost, the command continues",
             file=sys.stderr,
         )
 
@@ -55,22 +55,22 @@ class _LossyFile(io.FileIO):
 def make_output_lossy() -> None:
     """Let this process survive the loss of its standard output and standard error.
 
-    A reader that goes away (`| head`), a full disk or a stream that was closed from the start costs
-    lines of text; no write to `sys.stdout` or `sys.stderr` raises. Call it before anything opens a
-    file, which would get the number of a closed stream.
+    After that, no write to `sys.stdout` or `sys.stderr` raises, whether the reader is gone (`|
+    head`), the disk full, or the stream closed from the start. Call it before any file is opened,
+    which would get the number of a closed stream.
     """
     for descriptor in (_STDIN, _STDOUT, _STDERR):
         try:
             os.fstat(descriptor)
         except OSError:
-            # gets the lowest free number, which is this one; children shall have it too
+            # opens the lowest free number, which is this one; inherited by children
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     sys.stderr = _lossy(_STDERR, sys.stderr)
     sys.stdout = _lossy(_STDOUT, sys.stdout)
 
 
 def _lossy(descriptor: int, stream: TextIO | None) -> TextIO:
-    """A text stream to the descriptor, encoded as `stream`, which is None where it was closed."""
+    """A text stream to the descriptor, encoded as `stream`; None if that was closed."""
     file = _LossyFile(descriptor, "wb", closefd=False)
     return io.TextIOWrapper(
         io.BufferedWriter(file),

@@ -15,7 +15,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class PeerLink:
-    """A client of one peer that follows the peer through its restarts.
+    """A client of one peer that reconnects when the peer restarts.
 
     Args:
         context: of the role.
@@ -23,8 +23,8 @@ class PeerLink:
         index: which of several peers that serve it, modulo their number.
 
     Attributes:
-        client: of the peer's endpoint; None before there was a peer.
-        peer: as the monitor named it when the client connected.
+        client: of the peer's endpoint; None before the first peer.
+        peer: the peer at the time of the connection.
     """
 
     def __init__(self, context: RoleContext, endpoint: str, index: int = 0) -> None:
@@ -38,22 +38,22 @@ class PeerLink:
 
     @property
     def role(self) -> str:
-        """The peer's role; empty before there was a peer."""
+        """The peer's role; empty before the first peer."""
         return "" if self.peer is None else self.peer.role
 
     def follow(self, monitor: MonitorClient) -> bool:
-        """Connect to the peer that the monitor names now; True when it is another one."""
-        # by identity, not by revision: a monitor that was started again counts from 0 again
+        """Connect to the current peer; True if it is another one."""
+        # by identity, not by revision: a restarted monitor counts from 0 again
         if monitor.peers is self._told:
             return False
         self._told = monitor.peers
         serving = (peer for peer in monitor.peers if self._endpoint in peer.endpoints)
         peers = sorted(serving, key=lambda peer: peer.name)
         if not peers:
-            return False  # keep the old connection: the peer may live although the monitor is new
+            return False  # keep the connection: the monitor may be new and the peer alive
         there = [p.incarnation for p in peers]
         if there != self._there:
-            # the peer passed over may be gone: each role begins again with its own
+            # the skipped peer may be gone: each role starts again with its own
             self._there, self._passed_over = there, 0
         peer = peers[(self._index + self._passed_over) % len(peers)]
         if peer.incarnation == self._incarnation:
@@ -67,6 +67,6 @@ class PeerLink:
         return True
 
     def pass_over(self) -> None:
-        """Let `follow` take the next peer that serves the endpoint, until others do."""
+        """Let `follow` choose the next peer that serves the endpoint, until the list changes."""
         self._passed_over += 1
         self._told = None

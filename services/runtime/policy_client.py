@@ -1,4 +1,4 @@
-"""Pulls policies: "I have this version, give me newer, or nothing"."""
+"""Requests policies newer than the current one."""
 
 from __future__ import annotations
 
@@ -24,41 +24,39 @@ from services.runtime.role_context import RoleContext
 
 _LOGGER = logging.getLogger(__name__)
 
-#: After so many seconds without a connection, or with a request without an answer, the next peer is
-#: asked if there is one: a peer that died is listed until it has been silent for long. A compressor
-#: does not answer while it compresses, and the first time takes longest.
+#: Seconds without a connection or an answer before the next peer is asked: a dead peer stays listed
+#: until it was silent for long. A compressor does not answer while it compresses, and its first
+#: version takes longest.
 _RETRY = RetryPolicy(
     answer_within_s=10.0,
-    once=True,  # what is known may have changed: a new question takes its place
+    once=True,  # by then the request is outdated: a new one replaces it
     silent_after_s=10.0,
     reached_within_s=5.0,
     retry_first_s=0.05,
     retry_most_s=0.4,
 )
 _NEWER = "a newer policy"
-#: Least time between two questions, and between two looks where no peer has to be asked.
+#: Least time between two requests, and between two looks at shared weights.
 _ASK_EVERY_S, _LOOK_EVERY_S = 0.05, 0.01
-#: Swapping policies may take this share of a role's time; with costly swaps it asks less often.
+#: Largest share of a role's time for swapping policies; costly swaps make requests rarer.
 _SWAP_SHARE = 0.03
-#: But never less often than this: a swap that was interrupted only looks costly. After a refusal it
-#: waits so long, since what comes next may be refused too.
+#: Longest pause between requests: an interrupted swap only looks costly. Also the pause after a
+#: refusal, since the next policy may be refused too.
 _ASK_AT_LATEST_S = 1.0
 
 
 class PolicyClient:
-    """Keeps the policy that acts at the newest version of its source.
+    """Keeps the acting policy at the newest version of its source.
 
     `poll` does not wait, except for a fifth of a second when it opens a new trainer's buffer.
-
-    What does not fit, is damaged or not finite is refused and counted; the old policy goes on. In
-    place of a refused artifact the uncompressed policy is asked for: there may be no newer version
-    before a role acts on this one.
+    Policies that do not fit, are damaged or are not finite are refused and counted; the old policy
+    stays. In place of a refused artifact it requests the uncompressed policy.
 
     Attributes:
-        acting: the policy that acts, None before the first; replaced in one assignment, so another
-            thread that reads it once has one policy whole.
-        swaps: how often it was replaced.
-        refused: how often a policy was refused.
+        acting: the acting policy, None before the first; replaced in one assignment, so another
+            thread that reads it once has a consistent policy.
+        swaps: number of replacements.
+        refused: number of refused policies.
     """
 
     def __init__(
@@ -85,15 +83,15 @@ class PolicyClient:
 
     @property
     def at(self) -> PolicyVersion:
-        """The version that acts."""
+        """The acting version."""
         return self.id.at
 
     def gauges(self) -> dict[str, float]:
-        """For the role's heartbeat: policies swapped in and refused since its start."""
+        """For heartbeats: policies swapped and refused so far."""
         return {"policy_swaps": float(self.swaps), "policy_refused": float(self.refused)}
 
     def poll(self, monitor: MonitorClient) -> None:
-        """Take an answer if there is one, and look or ask when it is time."""
+        """Take an answer if there is one; look or ask when due."""
         link = self._client.link
         if self._client.poll(monitor) and link.peer is not None:
             self._source.follow(link.peer)
@@ -114,7 +112,7 @@ class PolicyClient:
             self._client.ask(_NEWER, self._source.question(known, uncompressed=uncompressed))
 
     def _take_message(self, message: Message) -> str:
-        """Whatever the peer says, the next question follows after a pause."""
+        """Handle a peer's message; the next request follows after a pause."""
         self._next_ask = self._clock() + self._ask_every_s
         offered = self._source.id_of(message)
         if offered is not None:
@@ -124,9 +122,9 @@ class PolicyClient:
         return _NEWER
 
     def _take(self, offered: PolicyId, found: Any, *, since: float) -> None:
-        """Swap it in; the next one comes after a pause for all that was done `since`."""
+        """Swap the policy in; the next pause depends on the time `since`."""
         if not offered.replaces(self.id):
-            return  # an answer that was overtaken
+            return  # a late answer
         try:
             self.acting = self._source.load(offered.at, found)
         except (RefusedTensors, RefusedArtifact) as error:
@@ -161,15 +159,15 @@ def make_policy_client(
     Args:
         context: of the role that acts.
         architecture: of the uncompressed policy.
-        kind: "onnx" or "torch", for the uncompressed policy; an artifact brings its own.
-        max_batch: most observations of a batch; what a GPU captures.
+        kind: "onnx" or "torch", for the uncompressed policy; an artifact names its own.
+        max_batch: most observations of a batch; a GPU captures this size.
         threads: of the runtime.
-        device: where the uncompressed policy runs in torch.
+        device: of the uncompressed policy in torch.
 
     Raises:
-        ConfigError: the named GPU is not there.
+        ConfigError: the GPU does not exist.
     """
-    # where roles take turns, each acts on the newest policy that there is
+    # deterministic runs: each role acts on the newest policy
     every_s = 0.0 if context.inline else _ASK_EVERY_S
     make = partial(PolicyClient, clock=context.clock, ask_every_s=every_s)
     if context.config.compressor.rungs:

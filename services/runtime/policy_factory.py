@@ -1,4 +1,4 @@
-"""Which policy a role runs and on what: from the configuration to an architecture and a runtime."""
+"""Policies and their runtimes, from the configuration."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
 
     Args:
         config: names the preset.
-        spec: what the environment looks like; without it one is made and closed again.
+        spec: of the environment; without it, an environment is made and closed again.
 
     Raises:
         ConfigError: the preset does not fit.
@@ -50,7 +50,7 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
 
 
 def unroll_spec_of(config: Config, spec: EnvSpec) -> UnrollSpec:
-    """What every unroll of the run has, of an environment that looks like `spec`."""
+    """The shapes of the run's unrolls, for this environment."""
     recorded = config.actors.behaviour_parameters
     return UnrollSpec(
         spec,
@@ -100,9 +100,9 @@ def _chain(config: Config, items: Sequence[Any]) -> CompressorChain:
 
 
 def warn_of_idle_links(chain: CompressorChain) -> None:
-    """Say so where links are named that are not run: a student behind them is a network of its own.
+    """Warn of links that are not run: a student after them ignores their result.
 
-    They stay in the chain's id, which artifacts, models and tables bear.
+    They stay in the chain's id, which artifacts, models and tables show.
     """
     if chain.without_effect:
         idle = ", ".join(link.id for link in chain.without_effect)
@@ -110,10 +110,10 @@ def warn_of_idle_links(chain: CompressorChain) -> None:
 
 
 def _warn_of_min_action_prob(compressor: CompressorConfig, actions: int) -> None:
-    """Warn where min_action_prob alone takes the artifacts of a certain policy beyond the bound.
+    """Warn if min_action_prob alone moves the artifacts of a deterministic policy beyond the bound.
 
-    Of a policy that is certain of one of its A actions an exact copy takes that one with
-    probability 1 − (A − 1)·min_action_prob, so that KL(π ‖ μ) = −ln(1 − (A − 1)·min_action_prob).
+    If the policy is certain of one of A actions, its exact copy takes that action with probability
+    1 − (A − 1)·min_action_prob, so that KL(π ‖ μ) = −ln(1 − (A − 1)·min_action_prob).
     """
     min_action_prob, most = compressor.min_action_prob, compressor.max_kl
     distance = -math.log1p(-(actions - 1) * min_action_prob)
@@ -131,7 +131,7 @@ def _warn_of_min_action_prob(compressor: CompressorConfig, actions: int) -> None
 
 
 def _batch_sizes(config: Config) -> tuple[int, ...]:
-    """The batch sizes that compressed policies answer: an actor's, or a predictor's extremes."""
+    """The batch sizes of compressed policies: an actor's, or a predictor's smallest and largest."""
     group = config.actors.envs_per_group
     if config.actors.inference == "local":
         return (group,)
@@ -152,11 +152,11 @@ def make_runtime(
         architecture: of the policy.
         kind: "onnx", which computes on the CPU, "torch" or "torch-amp".
         threads: of the CPU.
-        device: where torch computes: auto, cpu, cuda or cuda:N.
-        max_batch: on a GPU, the largest batch that is captured.
+        device: of torch: auto, cpu, cuda or cuda:N.
+        max_batch: on a GPU, the largest captured batch.
 
     Raises:
-        ConfigError: the named GPU is not there.
+        ConfigError: the GPU does not exist.
     """
     if kind == "onnx":
         return OnnxRuntime(architecture, threads=threads)

@@ -1,4 +1,4 @@
-"""Where policies that act come from: a trainer's weights, or a compressor's artifacts."""
+"""Sources of acting policies: a trainer's weights, or a compressor's artifacts."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from services.runtime.shared_weights import SharedWeightsClient
 
 
 class PolicySource(Protocol):
-    """Where policies come from, and what is done with one."""
+    """Finds, requests and loads policies."""
 
     @property
     def silent(self) -> bool:
-        """Whether `look` finds what is new, so that no peer has to be asked."""
+        """Whether `look` finds new policies, so that none must be requested."""
 
     @property
     def compressed(self) -> bool:
-        """Whether the uncompressed policy can be asked for in place of a refused one."""
+        """Whether the uncompressed policy can be requested in place of a refused one."""
 
     def follow(self, peer: Peer) -> None:
-        """The policies are `peer`'s from now on."""
+        """Use `peer`'s policies from now on."""
 
     def look(self, known: PolicyVersion) -> tuple[PolicyVersion, Any] | None:
-        """Something newer than `known` that can be had without asking, and its version."""
+        """A policy newer than `known` and its version, if one is available without a request."""
 
     def question(self, known: PolicyId, *, uncompressed: bool) -> Message:
-        """Asks for something newer than `known`, and that it be the uncompressed policy."""
+        """The request for a policy newer than `known`, or for the uncompressed one."""
 
     def id_of(self, message: Message) -> PolicyId | None:
         """The policy that an answer brings; None when it brings none."""
 
     def load(self, at: PolicyVersion, found: Any) -> PolicySnapshot:
-        """What a look has found or an answer brings, which is of version `at`, ready to act.
+        """Prepare a policy of version `at`, from `look` or an answer, to act.
 
         Raises:
-            RefusedTensors, RefusedArtifact: it is not what it says.
+            RefusedTensors, RefusedArtifact: it is invalid.
         """
 
 
@@ -52,9 +52,9 @@ class WeightsSource:
     """A trainer's weights, for a runtime of the uncompressed policy.
 
     Args:
-        runtime: that they are for.
-        buffer: where they may be found without asking.
-        load_found: makes what the buffer has ready to run; None takes the runtime's own.
+        runtime: that gets them.
+        buffer: shared weights, read without a request.
+        load_found: prepares the buffer's weights to act; by default the runtime does.
     """
 
     compressed = False
@@ -74,16 +74,16 @@ class WeightsSource:
         return self._buffer is not None and self._buffer.open
 
     def follow(self, peer: Peer) -> None:
-        """Read the buffer of this trainer."""
+        """Read this trainer's buffer."""
         if self._buffer is not None:
             self._buffer.follow(peer)
 
     def look(self, known: PolicyVersion) -> tuple[PolicyVersion, Any] | None:
-        """Newer weights on the buffer."""
+        """Newer weights in the buffer."""
         return None if self._buffer is None else self._buffer.newer_than(known)
 
     def question(self, known: PolicyId, *, uncompressed: bool) -> Message:
-        """Asks for newer weights, which are never compressed."""
+        """The request for newer weights; they are never compressed."""
         return WeightsRequest(known.at.generation, known.at.version)
 
     def id_of(self, message: Message) -> PolicyId | None:
@@ -118,13 +118,13 @@ class ArtifactSource:
         return not self._uncompressed
 
     def follow(self, peer: Peer) -> None:
-        """Each compressor is asked in the same way."""
+        """No effect: all compressors are asked alike."""
 
     def look(self, known: PolicyVersion) -> None:
-        """Artifacts are asked for."""
+        """None: artifacts are always requested."""
 
     def question(self, known: PolicyId, *, uncompressed: bool) -> Message:
-        """Asks for a newer artifact, of the chain or of the uncompressed policy."""
+        """The request for a newer artifact, of the chain or of the uncompressed policy."""
         return ArtifactRequest(
             known.at.generation, known.at.version, known.chain, uncompressed or self._uncompressed
         )
@@ -137,7 +137,7 @@ class ArtifactSource:
 
     def load(self, at: PolicyVersion, found: Any) -> PolicySnapshot:
         """The artifact, checked and ready to act."""
-        assert isinstance(found, ArtifactReply)  # only what has a version is loaded
+        assert isinstance(found, ArtifactReply)  # answers without a version are not loaded
         artifact = artifact_of(found)
         executable = self._runtime.load(artifact)
         return PolicySnapshot(executable, at, artifact.chain, artifact.min_action_prob)

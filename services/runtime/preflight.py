@@ -1,7 +1,7 @@
-"""Whether a run can begin: asked before it has a folder or a process, when mistakes cost nothing.
+"""Checks before a run has a folder or a process.
 
-`aclearn train` checks everything and tells its roles what it found. A role that was started by hand
-checks its own part.
+`aclearn train` checks everything and passes the result to its roles. A role started by hand checks
+its own part.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from services.runtime.torch_checks import (
     check_with_torch_elsewhere,
 )
 
-#: Environment variable in which `aclearn train` tells its roles what their environments look like.
+#: Environment variable in which `aclearn train` passes the environment's spec to its roles.
 SPEC_VARIABLE = "ACLEARN_ENV_SPEC"
 
 
 def check_run(config: Config, monitor: str, *, resume: bool, stop: StopFlag) -> EnvSpec | None:
-    """Refuse a run that could not begin on this machine.
+    """Check that a run can start on this machine.
 
     Args:
         config: of the run.
-        monitor: where its monitor will listen.
-        resume: the run is there already.
+        monitor: address of its monitor.
+        resume: whether the run exists.
         stop: set by signals; ends the wait for the environment.
 
     Returns:
-        What its environments look like; None when `stop` was set meanwhile.
+        The spec of its environments; None if `stop` was set meanwhile.
 
     Raises:
-        AclearnError: something is to be mended; says what in one line.
+        AclearnError: a check failed; says in one line how to mend it.
     """
     if not resume:
         RunFolder.check_free(config.run.dir, str(config.run.name))
@@ -63,16 +63,16 @@ def check_run(config: Config, monitor: str, *, resume: bool, stop: StopFlag) -> 
 
 
 def check_role(context: RoleContext) -> EnvSpec | None:
-    """Refuse a role that could not begin, before it has a run folder or is known to others.
+    """Check that a role can start, before it has a run folder or joins the run.
 
-    Each role checks the devices of its own: another's may be on another machine.
+    Each role checks only its own devices: another's may be on another machine.
 
     Returns:
-        What its environments look like; None for a role that need not know, or when `stop` was set
-        meanwhile.
+        The spec of its environments; None if the role does not need it, or `stop` was set
+            meanwhile.
 
     Raises:
-        AclearnError: something is to be mended; says what in one line.
+        AclearnError: a check failed; says in one line how to mend it.
     """
     if (found := os.environ.get(SPEC_VARIABLE)) is not None:
         return EnvSpec.from_dict(json.loads(found))
@@ -90,12 +90,12 @@ def check_role(context: RoleContext) -> EnvSpec | None:
 
 
 def check_monitor(context: RoleContext) -> None:
-    """Refuse the address of a monitor, as `check_address`."""
+    """Check a monitor's address, as `check_address`."""
     check_address(context.config, context.monitor)
 
 
 def check_trainer(context: RoleContext) -> None:
-    """Refuse addresses and a GPU that a trainer of this machine cannot have."""
+    """Check a trainer's addresses and GPU on this machine."""
     if parse_endpoint(context.monitor).transport == "tcp":
         server, _ = context.serve((), context.config.network.ports.unrolls)
         server.close()
@@ -103,12 +103,12 @@ def check_trainer(context: RoleContext) -> None:
 
 
 def check_predictor(context: RoleContext) -> None:
-    """Refuse a GPU that a predictor of this machine cannot have."""
+    """Check a predictor's GPU on this machine."""
     check_predictor_device(context.config)
 
 
 def check_address(config: Config, monitor: str) -> None:
-    """Refuse an address at which no monitor could listen now.
+    """Check that a monitor can listen at this address now.
 
     Raises:
         EndpointError: it is malformed, in use, not of this machine, or off loopback without keys.
@@ -126,11 +126,11 @@ def check_address(config: Config, monitor: str) -> None:
         key = "" if config.monitor.port is None else "monitor.port: "
         raise EndpointError(f"{key}{error}") from error
     finally:
-        context.destroy(linger=0)  # comes back when the address is free again
+        context.destroy(linger=0)  # returns when the address is free again
 
 
 def check_policy(config: Config, spec: EnvSpec) -> Architecture:
-    """The policy's architecture, checked against the environment and against what sockets carry.
+    """The policy's architecture, checked against the environment and the sizes of messages.
 
     Raises:
         ConfigError: it does not fit; names the key.

@@ -1,8 +1,8 @@
-"""One environment made, reset, stepped and closed in a process of its own, before a run begins.
+"""Makes, resets, steps and closes one environment in its own process, before a run begins.
 
-It is the user's code: it may hang, crash, print, change the directory or end the interpreter, and
-none of that may reach the caller. `python -m services.runtime.probe` is that process; it never
-loads torch.
+The user's code may hang, crash, print, change the directory or end the interpreter; the process
+isolates the caller from all that. It is `python -m services.runtime.probe`, which never loads
+torch.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ from aclearn.types import EnvSpec
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Least seconds in which an environment is made, reset or stepped: it may load files of its own.
+#: Least time limit for making, resetting or stepping an environment, in seconds: it may load files.
 _LEAST_TIMEOUT_S = 60.0
-#: Seconds that the process may take beside those.
+#: Additional seconds for the start of the process.
 _START_WITHIN_S = 30.0
-#: Longest wait before the asker looks at the clock and at its signals.
+#: Longest wait before the clock and the signals are checked, in seconds.
 _LOOK_EVERY_S = 0.02
-#: Bytes that a pipe takes without a reader, at least; the answer is shorter.
+#: Bytes that a pipe holds without a reader, at least; the answer is shorter.
 _PIPE_BYTES = 65_536
-#: Newest bytes that are kept of what the environment prints.
+#: Newest bytes kept of the environment's output.
 _PRINTED_BYTES = 4096
-#: Characters of an exception's own words.
+#: Most characters of an exception's text.
 _MOST_CHARACTERS = 1000
 
 
 def probe_environment(
     config: Config, *, stop: StopFlag | None = None, within_s: float | None = None
 ) -> EnvSpec | None:
-    """What the configured environment looks like; None when `stop` was set meanwhile.
+    """The spec of the configured environment; None if `stop` was set meanwhile.
 
     Args:
         config: names the environment.
         stop: set by signals; ends the wait.
-        within_s: longest time for everything; by default as long as it may take to make an
-            environment, to reset it and to step it: `actors.step_timeout_s` or a minute each.
+        within_s: time limit of the whole probe; by default `actors.step_timeout_s`, or a minute
+            each, for making, resetting and stepping.
 
     Raises:
-        EnvironmentFailure: it cannot be made, reset or stepped, or is of a kind that is not
-            supported; says why and where in one line.
+        EnvironmentFailure: it cannot be made, reset or stepped, or is of an unsupported kind; gives
+            the reason and the place in one line.
     """
     within_s = within_s or _START_WITHIN_S + 3 * _timeout_s(config)
     process = subprocess.Popen(
-        # -P: as for roles, a folder named services in the current one is not ours
+        # -P: a folder named services in the current directory must not shadow ours
         [sys.executable, "-P", "-m", "services.runtime.probe"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -75,7 +75,7 @@ def probe_environment(
         in_time = _listen(process, answer, printed, time.monotonic() + within_s, stop)
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)  # with all that the environment has started
+            os.killpg(process.pid, signal.SIGKILL)  # and all processes that the environment started
         with process:
             pass  # closes the pipes, reaps
     said: dict[str, Any] = {"phase": "made"}
@@ -93,7 +93,7 @@ def probe_environment(
     if not in_time:
         raise EnvironmentFailure(
             f"environment {config.env.id}: no answer within {within_s:g} s while it was "
-            f"{said['phase']} for the first time; raise actors.step_timeout_s if it needs longer"
+            f"{said['phase']} for the first time; raise actors.step_timeout_s if it needs more time"
         )
     words = printed.decode(errors="replace").strip().rpartition("\n")[-1]
     raise EnvironmentFailure(
@@ -104,7 +104,7 @@ def probe_environment(
 
 def _send(process: subprocess.Popen[bytes], text: bytes) -> None:
     assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # how it ended is reported below
+    with contextlib.suppress(BrokenPipeError):  # its end is reported below
         process.stdin.write(text)
         process.stdin.close()
 
@@ -116,13 +116,13 @@ def _listen(
     deadline: float,
     stop: StopFlag | None,
 ) -> bool:
-    """Collect what the process says until it ends; False when it was late or `stop` was set."""
+    """Collect the process's output until it ends; False if it is late or `stop` was set."""
     with selectors.DefaultSelector() as selector:
         for pipe, kept in ((process.stdout, answer), (process.stderr, printed)):
             assert pipe is not None
             selector.register(pipe, selectors.EVENT_READ, kept)
         while True:
-            # not until both pipes are closed: what the environment has started may hold them
+            # not until both pipes are closed: processes of the environment may hold them
             ended = process.poll() is not None
             for key, _ in selector.select(0.0 if ended else _LOOK_EVERY_S):
                 read = os.read(key.fd, _PIPE_BYTES)
@@ -143,9 +143,9 @@ def _timeout_s(config: Config) -> float:
 def main() -> None:
     """Read a configuration from standard input and answer on standard output, in lines of JSON.
 
-    Each line says which part begins, how the environment looks, or why it cannot be used.
+    Each line has the phase that begins, the environment's spec, or the error.
     """
-    # what the environment prints goes to standard error, and what it starts gets no answer's pipe
+    # the environment prints to standard error, and its processes do not inherit the answer's pipe
     answer = os.dup(1)
     os.dup2(2, 1)
 
@@ -171,14 +171,14 @@ def main() -> None:
         env.close()
     except BaseException as error:  # SystemExit included
         say(failure=_in_one_line(error, config.env.id, phase))
-    os._exit(0)  # whatever the environment has left running
+    os._exit(0)  # the environment may have left threads running
 
 
 def _in_one_line(error: BaseException, name: str, phase: str) -> str:
-    """What went wrong and where in the user's own files."""
+    """The error and its place in the user's own files."""
     cause = error.__cause__ or error
     if phase == "made" and isinstance(error, EnvironmentFailure):
-        text, _, _ = str(error).partition("\n")  # its traceback follows
+        text, _, _ = str(error).partition("\n")  # a traceback follows
     else:
         text = f"environment {name} fails when it is {phase} for the first time: {_words(cause)}"
     place = users_line(cause)

@@ -1,4 +1,4 @@
-"""Refusals of peers in the log, each reason once."""
+"""Logs refusals of peers, each reason once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def say_refusal(said: set[str], by: str, refusal: ErrorReply) -> None:
-    """Log why a peer has refused a message, once for each reason; `said` remembers them."""
+    """Log why a peer refused a message; `said` holds the reasons already logged."""
     if refusal.reason not in said:
         said.add(refusal.reason)
         _LOGGER.warning(

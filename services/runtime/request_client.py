@@ -1,4 +1,4 @@
-"""Asks a peer that the monitor names: the socket around `Requests`."""
+"""The socket around `Requests`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from services.runtime.requests import Key, Requests, RetryPolicy
 
 
 class RequestClient(Generic[Key]):
-    """Sends requests to one peer at a time, again where that is due, and matches the answers.
+    """Sends requests to one peer at a time, repeats them when due, and matches the answers.
 
     Args:
         link: to the peer.
-        policy: when what is sent again.
-        take: takes a message of the peer's; returns the key of the request that it answers, None
-            where it answers none.
+        policy: when requests are repeated.
+        take: handles a message of the peer; returns the key of the answered request, or None.
         clock: monotonic seconds.
 
     Attributes:
-        requests: those that wait.
+        requests: the unanswered ones.
         link: to the peer.
     """
 
@@ -40,30 +39,30 @@ class RequestClient(Generic[Key]):
         self._refusals: set[str] = set()
 
     def ask(self, key: Key, message: Message, *, sequence: int | None = None) -> bool:
-        """Send a request, now or at a later `poll`; whether it has left."""
+        """Send a request, now or at a later `poll`; returns whether it was sent."""
         self.requests.add(key, message, self._clock())
         return self._send(key, message, sequence)
 
     def cancel(self, key: Key, notice: Message | None = None) -> None:
-        """Want no answer any more; a peer that has the request gets the notice.
+        """Cancel a request; a peer that has it gets the notice.
 
-        A notice that does not leave does no harm: the answer comes and is ignored.
+        A lost notice does no harm: the answer is ignored.
         """
         sent = self.requests.cancel(key)
         if sent and notice is not None and self.link.client is not None:
             self.link.client.send(notice)
 
     def poll(self, monitor: MonitorClient, timeout_s: float = 0.0) -> bool:
-        """Take what has come, ask the next peer where one is silent, send what is due.
+        """Handle received messages, replace a silent peer by the next, send due requests.
 
         Args:
-            monitor: names the peers.
+            monitor: has the peers.
             timeout_s: longest wait for the first message.
 
         Returns:
-            Whether another peer is asked now.
+            Whether the peer has changed.
         """
-        self.receive(timeout_s)  # first: messages that wait in the socket are no silence
+        self.receive(timeout_s)  # first: messages waiting in the socket are no silence
         now = self._clock()
         if self.requests.silent(now):
             self.link.pass_over()
@@ -76,7 +75,7 @@ class RequestClient(Generic[Key]):
         return moved
 
     def receive(self, timeout_s: float) -> None:
-        """Take what has come, waiting up to `timeout_s` for the first message."""
+        """Handle received messages, waiting up to `timeout_s` for the first."""
         client = self.link.client
         if client is None:
             time.sleep(timeout_s)
@@ -89,7 +88,7 @@ class RequestClient(Generic[Key]):
                 if message.reason == "queue_full":
                     self.requests.no_room(now)
                 else:
-                    # it will be refused again: the log must say why this role does not go on
+                    # it will be refused again: the log must explain why this role does not continue
                     say_refusal(self._refusals, self.link.role, message)
             if (key := self._take(message)) is not None:
                 self.requests.answered(key)

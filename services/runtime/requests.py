@@ -1,6 +1,6 @@
-"""Requests that wait for their answers: what is sent again, given up, or asked of another peer.
+"""Unanswered requests: which to repeat, give up or send to another peer.
 
-Pure: no socket, and the clock's value is given.
+Pure: no socket; time is an argument.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """When a request is sent again, and when another peer is asked. All times are in seconds.
+    """When to repeat a request, and when to ask another peer. All times are in seconds.
 
     Attributes:
-        answer_within_s: a request without an answer for so long is sent again.
+        answer_within_s: a request without an answer for this time is repeated.
         once: it is given up instead: no request is sent twice.
-        silent_after_s: while a request waits, a peer of which nothing was heard for so long is
-            passed over.
-        reached_within_s: the same where nothing could be sent to the peer.
-        retry_first_s: pause after a request that could not be sent; it doubles with each try.
+        silent_after_s: a peer that was silent for this time, while a request waits, is replaced.
+        reached_within_s: the same for a peer to which nothing could be sent.
+        retry_first_s: pause after a request that could not be sent; it doubles with each attempt.
         retry_most_s: the longest such pause.
-        most_failures: a request is given up that could not be sent so many times in a row.
-        no_room_pause_s: pause after a peer has refused a request since its queue is full.
+        most_failures: failed attempts in a row after which a request is given up.
+        no_room_pause_s: pause after a peer refused a request because its queue was full.
     """
 
     answer_within_s: float
@@ -42,18 +41,18 @@ class RetryPolicy:
 @dataclass
 class _Request:
     message: Any
-    since: float  # from when on the peer that is asked now could have been heard
-    due_at: float  # when it is sent, again or for the first time
+    since: float  # since when the current peer could have answered
+    due_at: float  # when it is sent, for the first time or again
     sent: bool = False
-    failures: int = 0  # tries in a row that could not be sent
+    failures: int = 0  # failed attempts to send, in a row
 
 
 class Requests(Generic[Key]):
-    """The requests of one client that wait for an answer, each under a key.
+    """The unanswered requests of one client, by key.
 
     Attributes:
-        repeated: how often a request was sent again.
-        given_up: requests whose answer is not waited for any more.
+        repeated: number of repeated requests.
+        given_up: number of requests that were given up.
     """
 
     def __init__(self, policy: RetryPolicy) -> None:
@@ -70,11 +69,11 @@ class Requests(Generic[Key]):
         return len(self._waiting)
 
     def add(self, key: Key, message: Any, now: float) -> None:
-        """Take a request that is due at once, in place of an older one under its key."""
+        """Add a request that is due at once; it replaces an older one of its key."""
         self._waiting[key] = _Request(message, since=now, due_at=now)
 
     def due(self, now: float) -> list[tuple[Key, Any]]:
-        """The requests to send now; those that may be sent once are given up instead."""
+        """The requests to send now; with `once`, those sent already are given up instead."""
         late = [(key, r) for key, r in self._waiting.items() if now >= r.due_at]
         if self._policy.once:
             for key in [key for key, request in late if request.sent]:
@@ -83,14 +82,14 @@ class Requests(Generic[Key]):
         return [(key, r.message) for key, r in late if not (r.sent and self._policy.once)]
 
     def tried(self, key: Key, now: float, *, sent: bool) -> None:
-        """A request was sent, or could not be."""
+        """Note an attempt to send a request."""
         request, policy = self._waiting[key], self._policy
         if sent:
             self.repeated += request.sent
             request.sent, request.failures = True, 0
             request.due_at = now + policy.answer_within_s
             if policy.once:
-                request.message = None  # it may be long
+                request.message = None  # it may be large
         else:
             pause_s = policy.retry_first_s * 2.0 ** min(request.failures, 60)
             request.failures += 1
@@ -100,30 +99,30 @@ class Requests(Generic[Key]):
                 self.given_up += 1
 
     def sent(self, key: Key) -> bool:
-        """Whether the peer that is asked now may answer the request."""
+        """Whether the current peer may answer the request."""
         return key in self._waiting and self._waiting[key].sent
 
     def answered(self, key: Key) -> None:
-        """The answer to a request has come; to one that does not wait it changes nothing."""
+        """Remove an answered request; unknown keys are ignored."""
         self._waiting.pop(key, None)
 
     def cancel(self, key: Key) -> bool:
-        """Wait for this answer no more; as `sent`."""
+        """Remove a request; returns as `sent`."""
         sent = self.sent(key)
         self._waiting.pop(key, None)
         return sent
 
     def heard(self, now: float) -> None:
-        """The peer has said something."""
+        """Note a message of the peer."""
         self._heard_at = now
 
     def no_room(self, now: float) -> None:
-        """The peer had no room for one of the requests: all are sent again after a pause."""
+        """Repeat all requests after a pause: the peer's queue was full."""
         for request in self._waiting.values():
             request.due_at = min(request.due_at, now + self._policy.no_room_pause_s)
 
     def silent(self, now: float) -> bool:
-        """Whether another peer should be asked."""
+        """Whether to ask another peer."""
         if not self._waiting:
             return False
         since = max(self._heard_at, min(request.since for request in self._waiting.values()))
@@ -132,7 +131,7 @@ class Requests(Generic[Key]):
         return now - since >= (policy.silent_after_s if reached else policy.reached_within_s)
 
     def moved(self, now: float) -> None:
-        """Another peer is asked from now on: everything at once, but what may be sent once."""
+        """Ask another peer: all requests are due at once, except those to be sent once."""
         if self._policy.once:
             self._waiting.clear()
         for key, request in self._waiting.items():

@@ -1,4 +1,4 @@
-"""What every role has: its configuration, its name, its sockets and a reason to stop."""
+"""Shared parts of a role: configuration, name, sockets, stop flag."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from services.runtime.monitor_client import MonitorClient
 
 
 def cluster_keys(config: Config) -> ClusterKeys | None:
-    """The keys in `network.keys_dir`; None where it names no folder.
+    """The keys in `network.keys_dir`; None if it is not set.
 
     Raises:
         EndpointError: they cannot be read.
@@ -53,25 +53,25 @@ class RoleContext:
     """One role's place in the run; owns its ZeroMQ context.
 
     Attributes:
-        role: actor, predictor, compressor, trainer or monitor; supervisor of their parent.
+        role: actor, predictor, compressor, trainer or monitor; supervisor for their parent.
         index: the number in the name; chooses seeds and peers.
         config: of the whole run.
-        monitor: the one address to know.
-        folder: where the run writes; None for roles that write nothing.
-        env_spec: what the environments look like; None for roles that need not know.
+        monitor: its address.
+        folder: of the run; None for roles that write nothing.
+        env_spec: of the environments; None for roles that do not need it.
         stop: set by SIGTERM and Ctrl-C.
-        restarts: how often this role was started before; chooses seeds.
-        health: where it says whether it works; None without a health check.
-        note: what became of the process that this one was started after, in words.
-        contained: whether it is the only process of its container: a signal to it is not meant for
-            the run, and its output is what the user watches.
-        number_given: whether the monitor handed out `index`, and may give another one.
-        by_hand: whether somebody started it alone: no parent shows the run.
-        inline: whether whoever steps it is its only thread; it starts none.
-        clock: monotonic seconds; all that depends on time goes by it, but for what is measured.
-        cpu_clock: seconds of a core that the process has used.
-        wall_clock: seconds of a person's time: figures, checkpoints and `run.max_wall_s` go by it.
-        network: carries the messages of roles that run in one process; None for ZeroMQ.
+        restarts: number of earlier starts of this role; chooses seeds.
+        health: receives the reason to wait; None without a health check.
+        note: how the previous process of this role ended, as text.
+        contained: whether it is the only process of its container: a signal does not end the run,
+            and its output is for the user.
+        number_given: whether the monitor handed out `index`, and may hand out another one.
+        by_hand: whether the user started this role alone: no parent shows the run.
+        inline: whether it must start no thread.
+        clock: monotonic seconds, for all decisions; not for measurements.
+        cpu_clock: CPU seconds of the process.
+        wall_clock: real seconds, for metrics, checkpoints and `run.max_wall_s`.
+        network: carries the messages of roles in one process; None for ZeroMQ.
     """
 
     role: str
@@ -118,8 +118,8 @@ class RoleContext:
         """A bound server and its endpoint, on the monitor's transport.
 
         Args:
-            accepts: the messages that it takes.
-            port: where it listens on TCP; None for a free one.
+            accepts: classes of accepted messages.
+            port: of TCP; None for a free one.
         """
         if self.network is not None:
             endpoint = f"inproc://{self.incarnation}/{accepts[0].__name__}"
@@ -152,7 +152,7 @@ class RoleContext:
         return self._server(self._owned(socket_, endpoint), accepts)
 
     def _owned(self, socket_: zmq.Socket[bytes], endpoint: str) -> ZmqTransport:
-        """The transport of a bound socket, whose file is removed in the end."""
+        """The transport of a bound socket; `close` removes its file."""
         if path := parse_endpoint(endpoint).path:
             self._socket_files.append(Path(path))
         return ZmqTransport(socket_)
@@ -173,7 +173,7 @@ class RoleContext:
         return Client(transport, self.run, self.incarnation)
 
     def hello(self, endpoints: dict[str, str]) -> Hello:
-        """What this role says of itself."""
+        """This role's hello."""
         return Hello(self.role, self.index, socket.gethostname(), os.getpid(), endpoints, self.note)
 
     def join(
@@ -183,7 +183,7 @@ class RoleContext:
 
         Args:
             heartbeat: makes the next heartbeat.
-            endpoints: that the role serves, by name.
+            endpoints: name → endpoint of this role's servers.
         """
         return MonitorClient(
             self.connect(self.monitor),
@@ -197,14 +197,14 @@ class RoleContext:
         )
 
     def close(self) -> None:
-        """Close every socket that is left and remove the sockets' files.
+        """Close all remaining sockets and remove their files.
 
         Never blocks, since every socket has a linger of 0.
         """
         if self.network is not None:
             self.network.disconnect(self.name)
-        # before the end of the sockets, after which a file of that name may be another process's
+        # before the sockets close; later a file of that name may be another process's
         for file in self._socket_files:
-            with suppress(OSError):  # one that stays does no harm: the next bind removes it
+            with suppress(OSError):  # a remaining file does no harm: the next bind removes it
                 file.unlink(missing_ok=True)
         self.zmq_context.destroy(linger=0)

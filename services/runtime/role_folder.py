@@ -1,4 +1,4 @@
-"""The run folder of a role that is started by itself: made by the first, found by the others."""
+"""The run folder of roles started one by one: the first makes it."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from services.roles import WRITERS
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Seconds that another role may take to fill the run folder that it has begun to make.
+#: Seconds for another role to fill the run folder that it is making.
 _FILLED_WITHIN_S = 5.0
-#: What a run's steps are steps of: with another of these it is another run.
+#: Groups of the configuration that define a run: another value means another run.
 _OF_THE_RUN = ("env", "policy")
 
 
 def role_folder(config: Config, role: str) -> RunFolder:
-    """The folder of `config`'s run, made if it is not there; the roles may come in any order.
+    """The folder of `config`'s run, made if missing; roles may start in any order.
 
-    A folder that is there is gone on with. Settings that have changed since are logged. Where it is
-    of another run that has learned nothing, and no process writes there, it is replaced.
+    An existing folder is resumed; changed settings are logged. A folder of another run is replaced
+    if that has learned nothing and no process writes it.
 
     Args:
         config: of the run.
-        role: of the caller, which writes that role's files and is the only one to do so.
+        role: of the caller, the only writer of that role's files.
 
     Raises:
-        ConfigError: the run in the folder is one of another environment or policy, and has learned
+        ConfigError: the run in the folder has another environment or policy, and has learned
             something or is being written.
-        RunFolderError: the folder cannot be made, is no run folder, or another process writes what
-            this one would.
+        RunFolderError: the folder cannot be made, is no run folder, or another process writes this
+            role's files.
     """
     lock = partial(lock_role, role=role, by_hand=PARENT_PID_VARIABLE not in os.environ)
     lock_alone = partial(lock_all, roles=WRITERS)
@@ -50,7 +50,7 @@ def role_folder(config: Config, role: str) -> RunFolder:
                 config.run.dir, str(config.run.name), config.to_yaml(), lock=lock
             )
         except RunFolderError:
-            # two roles may start at once; the other one is making it
+            # of two roles that start at once, the other may be making it
             deadline = time.monotonic() + _FILLED_WITHIN_S
             while not (path / "config.yaml").exists():
                 if time.monotonic() > deadline:
@@ -59,7 +59,7 @@ def role_folder(config: Config, role: str) -> RunFolder:
     try:
         return _open_same_run(config, path, lock)
     except ConfigError:
-        with suppress(RunFolderError):  # it does not make way, or another role was faster
+        with suppress(RunFolderError):  # it may not be replaced, or another role was faster
             RunFolder.create(
                 config.run.dir, str(config.run.name), config.to_yaml(), lock=lock_alone
             ).close()
@@ -82,7 +82,7 @@ def check_same_run(here: Config, folder: RunFolder) -> list[str]:
     """The keys in which `here` differs from the configuration of the run in `folder`.
 
     Raises:
-        ConfigError: the run in the folder is one of another environment or policy.
+        ConfigError: the run in the folder has another environment or policy.
         RunFolderError: its configuration cannot be read.
     """
     there = config_from_yaml(folder.read_config_yaml(), source=str(folder.config_path))
@@ -94,17 +94,17 @@ def check_same_run(here: Config, folder: RunFolder) -> list[str]:
         )
         raise ConfigError(
             f"the run folder {folder.path} is of another run: {words}. Start a new one with "
-            "run.name=<another name>, or leave these keys as that run has them"
+            "run.name=<another name>, or give these keys the values of that run"
         )
     return [key for key, _, _ in found]
 
 
 def differences(there: Config, here: Config) -> list[tuple[str, Any, Any]]:
-    """(dotted key, value there, value here) of every leaf that is not the same."""
+    """(dotted key, value there, value here) of every leaf that differs."""
     return [
         found
         for found in _different_leaves(there.model_dump(), here.model_dump())
-        if found[0] not in ("run.dir", "run.name")  # another way to the same folder
+        if found[0] not in ("run.dir", "run.name")  # the same folder by another path
     ]
 
 

@@ -1,4 +1,4 @@
-"""A role as an object that is stepped: by the loop of its process, or in turn with other roles."""
+"""A role as an object with steps: for its process's loop, or in turns with other roles."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 from aclearn.telemetry import WaitMeter
 from services.runtime.monitor_client import MonitorClient
 
-#: Longest wait of a step for something to do: so often a process looks at everything else.
+#: Longest wait of a step, in seconds.
 STEP_WITHIN_S = 0.02
 
 
@@ -16,22 +16,22 @@ class Role(Protocol):
     """One role of a run. One thread steps it and closes it."""
 
     def step(self, timeout_s: float) -> bool:
-        """One round of the role's loop; waits up to `timeout_s` where there is nothing to do.
+        """One round of the role's loop; waits up to `timeout_s` for work.
 
         Returns:
-            False when the role has come to its end in order.
+            False when the role has ended in order.
         """
 
     def close(self) -> None:
-        """Let go of what the role holds; with a goodbye where it has come to its end in order."""
+        """Release all resources, after a last heartbeat if the role ended in order."""
 
     @property
     def exit_status(self) -> int:
-        """The status of its process, once it has come to its end in order."""
+        """The status of its process after an end in order."""
 
 
 def run_to_end(role: Role) -> int:
-    """Step a role until its end, as its process does; its exit status."""
+    """Step a role until its end; returns its exit status."""
     try:
         while role.step(STEP_WITHIN_S):
             pass
@@ -41,13 +41,13 @@ def run_to_end(role: Role) -> int:
 
 
 class MonitoredRole:
-    """A role that works until the monitor, or a signal, stops it.
+    """A role that works until the monitor or a signal stops it.
 
     Args:
         monitor: of this role.
         meter: measures the messages to and from the monitor.
-        work: one round of the work; waits up to the given seconds where there is nothing to do.
-        end: ends the work, whatever the reason; called before the goodbye.
+        work: one round of the work; waits up to the given seconds.
+        end: ends the work in any case; called before the last heartbeat.
     """
 
     def __init__(
@@ -62,19 +62,19 @@ class MonitoredRole:
         self._stopped = False
 
     def step(self, timeout_s: float) -> bool:
-        """As `Role.step`; what `work` raises comes out."""
+        """As `Role.step`; raises the errors of `work`."""
         self._stopped = not self._monitor.goes_on(self._meter)
         if not self._stopped:
             self._work(timeout_s)
         return not self._stopped
 
     def close(self) -> None:
-        """End the work, and say goodbye unless an error ended it: then it is known to have died."""
+        """End the work and send the last heartbeat; not after an error, which counts as a death."""
         self._end()
         if self._stopped:
             self._monitor.leave()
 
     @property
     def exit_status(self) -> int:
-        """0 where the monitor said that the run is over, else the signal's."""
+        """0 if the monitor ended the run, else the signal's."""
         return self._monitor.exit_status

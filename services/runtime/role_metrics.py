@@ -1,4 +1,4 @@
-"""What every role tells of itself: the one place that fills a heartbeat."""
+"""The fields that all heartbeats have."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from services.runtime.worker_pool import WantedWorkers
 
 @dataclass
 class RoleMetrics:
-    """Puts a role's heartbeats together from its own figures and those that every role has.
+    """Makes heartbeats of a role's own numbers and those of every role.
 
     Attributes:
-        meter: of the thread that owns the sockets; None where roles take turns in one thread, and
-            their waits say nothing.
-        servers: what they refuse is told.
-        workers: their waits are the role's, their work is added to that of `meter`; None where the
-            role has none.
+        meter: of the thread that owns the sockets; None where roles share one thread, so that waits
+            mean nothing.
+        servers: whose refused messages are reported.
+        workers: their waits are the role's, their work is added to that of `meter`; may be None.
     """
 
     meter: WaitMeter | None = field(default_factory=WaitMeter)
@@ -40,7 +39,7 @@ class RoleMetrics:
         episode_policies: Sequence[str] = (),
         note: str = "",
     ) -> Heartbeat:
-        """A heartbeat; the arguments are the role's own fields of it."""
+        """A heartbeat; the arguments are the role's own fields."""
         counters, gauges = dict(counters), dict(gauges)
         meter = self.meter
         waits, parts = (meter.seconds(), meter.parts()) if meter else ({}, {})

@@ -1,4 +1,4 @@
-"""The name of a role: its role and a number, given with --name or handed out by the monitor."""
+"""The name of a role: its role and a number, from --name or from the monitor."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from services.runtime.role_context import RoleContext
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Of a name; the monitor names all living roles in one message.
+#: Largest number of a name: one message lists all names.
 MOST_NUMBER: Final = 999_999
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,5}")
-#: Longest wait for the monitor's answer before a signal is looked for.
+#: Longest wait for the monitor's answer before signals are checked.
 _LOOK_EVERY_S = 0.1
 
 
 def number_in(spec: RoleSpec, name: str) -> int:
-    """The number in a name that was given with --name.
+    """The number in a name from --name.
 
     Raises:
-        ConfigError: the name is not the role, a hyphen and a number of at most six digits, or not
-            0 where a run has one process of the role.
+        ConfigError: the name is not the role, a hyphen and a number of at most six digits, or the
+            number is not 0 for a role with one process.
     """
     role = spec.name
     prefix, _, number = name.rpartition("-")
     if prefix != role or not _NUMBER.fullmatch(number):
         raise ConfigError(
-            f"--name: {name!r} is no name for the role {role}; expected {role}- and a number from "
+            f"--name: {name!r} is no name of role {role}; expected {role}- and a number from "
             f"0 to {MOST_NUMBER}, e.g. {role}-3. Without --name the monitor gives a number"
         )
     if spec.single and number != "0":
         raise ConfigError(
-            f"--name: {name!r} cannot be, since a run has one {role}; expected {role}-0, which it "
-            "is without --name too"
+            f"--name: {name!r}: a run has one {role}; expected {role}-0, which it "
+            "gets without --name too"
         )
     return int(number)
 
@@ -50,10 +50,10 @@ def number_in(spec: RoleSpec, name: str) -> int:
 def ask_number(context: RoleContext, *, clock: Callable[[], float] = time.monotonic) -> int | None:
     """The number that the monitor hands out to this process.
 
-    Waits for the monitor for as long as it takes; the log says so after five seconds.
+    Waits for the monitor without a limit; the log mentions it after five seconds.
 
     Returns:
-        The number; None where the process was asked to stop meanwhile.
+        The number; None if the process was asked to stop meanwhile.
     """
     client = context.connect(context.monitor)
     unanswered, refusals = UnansweredWarning(), set[str]()

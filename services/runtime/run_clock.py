@@ -1,4 +1,4 @@
-"""Moments that processes of one machine can compare, whatever is done to its wall clock."""
+"""Moments that the processes of one machine can compare, independent of its wall clock."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-#: Environment variable with the moment at which the command was started.
+#: Environment variable with the moment of the command's start.
 STARTED_AT_VARIABLE = "ACLEARN_STARTED_AT"
-#: Longest span that is believed: a container may have the machine's boot and a clock of its own.
+#: Longest valid span: a container may share the machine's boot but not its clock.
 _LONGEST_S = 3600.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Moment(NamedTuple):
-    """A value of the machine's monotonic clock, and the boot that it counts from."""
+    """A value of the machine's monotonic clock, and the id of its boot."""
 
     boot: str
     seconds: float
@@ -23,7 +23,7 @@ class Moment(NamedTuple):
         return f"{self.boot} {self.seconds!r}"
 
     def seconds_until(self, later: Moment) -> float | None:
-        """From this moment to `later`; None where that is of another boot, earlier, or absurd."""
+        """From this moment to `later`; None if that is of another boot, earlier, or too late."""
         span_s = later.seconds - self.seconds
         return span_s if self.boot == later.boot and 0.0 <= span_s <= _LONGEST_S else None
 
@@ -37,7 +37,7 @@ def moment(seconds: float) -> Moment:
 
 
 def read_moment(text: object) -> Moment | None:
-    """The moment that was written as text; None where it is none."""
+    """The moment in a text; None if it has none."""
     boot, _, seconds = str(text).partition(" ")
     try:
         return Moment(boot, float(seconds))
@@ -46,11 +46,10 @@ def read_moment(text: object) -> Moment | None:
 
 
 def started_seconds_ago(last_written: Moment | None, now: Moment) -> float:
-    """How long before `now` the clock of this part of the run began, in seconds.
+    """Seconds before `now` at which the clock of this part of the run began.
 
-    The command's start counts, not the monitor's; but a monitor that was started again in mid-run
-    goes on from the last line that its predecessor wrote. A pause between two parts, or between
-    two boots, does not count.
+    It began with the command, not the monitor; but a monitor that restarts within a run continues
+    from its predecessor's last line. A pause between two parts or two boots does not count.
 
     Args:
         last_written: when metrics were last written; None if never.
@@ -61,7 +60,7 @@ def started_seconds_ago(last_written: Moment | None, now: Moment) -> float:
         return 0.0
     whole_s = command.seconds_until(now)
     since_s = None if last_written is None else last_written.seconds_until(now)
-    # a command that has run for longer than is believed at once has no span
+    # a command older than the longest valid span has none
     if since_s is not None and (whole_s is None or since_s < whole_s):
         return since_s
     return whole_s or 0.0

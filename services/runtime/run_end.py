@@ -1,4 +1,4 @@
-"""Texts about the end of a run: when it comes, and when the user resumes the run."""
+"""Texts about the end of a run, for its end and for its resumption."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from aclearn.errors import RunFolderError
 from aclearn.runs import RunFolder, is_metrics_line
 from services.runtime.role_folder import check_same_run
 
-#: Numbers in every summary that say whether the run is over; `return_mean_100` may be None.
+#: Numbers of every summary that show whether the run is over; `return_mean_100` may be None.
 _JUDGED: Final = ("time_s", "accounted_env_steps", "updates", "episodes_in_mean")
 
 
 def closing_words(config: Config, summary: Mapping[str, Any]) -> str:
-    """What a run came to, from its `summary.json`."""
+    """The result of a run, from its `summary.json`."""
     mean, reached = summary["return_mean_100"], summary["reached_target_at_s"]
     words = f"run {config.run.name} ended: {summary['reason']}"
     if mean is not None:
@@ -29,14 +29,14 @@ def closing_words(config: Config, summary: Mapping[str, Any]) -> str:
 
 
 def why_over(config: Config) -> str | None:
-    """Why the run that is there would end at once, and the keys that let it go on; None if not.
+    """Why the existing run would end at once, and the keys that let it continue; None if not.
 
     Args:
-        config: that the run would go on with.
+        config: of the resumed run.
 
     Raises:
-        ConfigError: the run that is there is one of another environment or policy.
-        RunFolderError: there is no run, or its files cannot be read or are no run's.
+        ConfigError: the existing run has another environment or policy.
+        RunFolderError: there is no run, or its files cannot be read or are invalid.
     """
     folder = RunFolder.open(Path(config.run.dir) / str(config.run.name))
     check_same_run(config, folder)
@@ -55,7 +55,7 @@ def why_over(config: Config) -> str | None:
             keys.append("run.stop_at_target=false or a higher run.target_return")
         else:
             bound = getattr(config.run, reason)
-            # the next multiple of twice the bound: a run may be far beyond a bound that was lowered
+            # the next multiple of twice the bound: the run may be far beyond a lowered bound
             further = 2 * bound * (value // (2 * bound) + 1)
             seen.append(f"run.{reason}={_digits(bound)}")
             bounds.append(f"run.{reason}={_digits(further)}")
@@ -66,12 +66,12 @@ def why_over(config: Config) -> str | None:
         keys.append(f"{higher}, e.g. {' '.join(bounds)}")
     return (
         f"the run in {folder.path} is over: it has reached {' and '.join(seen)}. "
-        f"To go on with it, give {', and '.join(keys)}"
+        f"To resume it, give {', and '.join(keys)}"
     )
 
 
 def _digits(value: float) -> str:
-    """In plain digits; a whole number without a point."""
+    """Plain digits; a whole number without a decimal point."""
     return str(int(value)) if float(value).is_integer() else str(value)
 
 
@@ -82,6 +82,6 @@ def _check(summary: Mapping[str, Any], path: Path) -> None:
     if missing or not is_metrics_line({**summary, "reason": None}):
         what = f"it has no {missing[0]}" if missing else "it has values of another type"
         raise RunFolderError(
-            f"{path} is no summary of this version of aclearn ({what}); remove the file to go on "
-            "with the run, or start another one under another run.name"
+            f"{path} is no summary of this version of aclearn ({what}); remove the file to resume "
+            "the run, or start another one under another run.name"
         )

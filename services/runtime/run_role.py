@@ -1,4 +1,4 @@
-"""One role in this process, from its command line to its exit status."""
+"""Runs one role in this process; gives its exit status."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _LOGGER = logging.getLogger(__name__)
 def end_process(status: int) -> NoReturn:
     """End the process of a role that has closed its sockets and files.
 
-    The interpreter's own end takes a loaded torch apart object by object: up to a second on a busy
-    core, of the ten that the end of a run may take.
+    The interpreter's own exit destroys torch's objects one by one: up to a second on a busy core,
+    of the ten seconds for the end of a run.
     """
     logging.shutdown()
     sys.stdout.flush()
@@ -47,9 +47,9 @@ def run_role(
     contained: bool = False,
     note: str = "",
 ) -> int:
-    """Run one role to its end; its exit status. Without a name the monitor hands out its number.
+    """Run one role to its end; returns its exit status. Without a name the monitor gives a number.
 
-    The status of a monitor is 0, also where a signal ended it: it has ended the run.
+    A monitor's status is always 0, even after a signal: it has ended the run.
 
     Raises:
         ConfigError: the name is not the role and a number.
@@ -78,7 +78,7 @@ def run_role(
             try:
                 return _run(context, spec)
             except NumberTaken as taken:
-                # all over again: seeds, environments and sockets go by the number
+                # start again: seeds, environments and sockets depend on the number
                 _LOGGER.warning("event=number_taken reason=%r", str(taken))
             finally:
                 context.close()
@@ -87,7 +87,7 @@ def run_role(
 
 def _run(context: RoleContext, spec: RoleSpec) -> int:
     context.env_spec = check_role(context)
-    if context.stop and spec.needs_environment:  # the monitor tells why the run ended
+    if context.stop and spec.needs_environment:  # the monitor's answer has the reason
         return exit_status(context.stop, run_is_over=False)
     # a role that writes nothing may be on a machine without the folder
     context.folder = role_folder(context.config, spec.name) if spec.needs_folder else None
@@ -98,7 +98,7 @@ def _run(context: RoleContext, spec: RoleSpec) -> int:
         context.index = number
     if context.health is not None:
         context.health.name = context.name
-    if spec is not MONITOR:  # which stays small
+    if spec is not MONITOR:  # the monitor needs little memory
         keep_freed_memory()
     make = pkgutil.resolve_name(spec.entry_point)
     lower_priority(spec.nice(context.config))

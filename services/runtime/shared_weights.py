@@ -1,4 +1,4 @@
-"""The client of the trainer's shared weights: reads them from memory instead of asking."""
+"""The client of the trainer's shared weights, which it reads without requests."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from services.runtime.requests import Requests, RetryPolicy
 
 _LOGGER = logging.getLogger(__name__)
 
-#: A role asks for a trainer's file descriptors so often before it asks for weights for good.
+#: After five failed attempts to get a trainer's file descriptors, a role requests weights instead.
 _RETRY = RetryPolicy(math.inf, retry_first_s=1.0, retry_most_s=1.0, most_failures=5)
-#: How long it may wait each time.
+#: Longest wait of each attempt.
 _REQUEST_WITHIN_S = 0.2
 #: Name of the buffer's address among a trainer's endpoints.
 SHARED_WEIGHTS = "shared_weights"
 
 
 class SharedWeightsClient:
-    """The buffer of the trainer that the monitor names, where this role can map it.
+    """The current trainer's buffer, if this role can map it.
 
     Args:
         architecture: of the policy.
@@ -51,11 +51,11 @@ class SharedWeightsClient:
 
     @property
     def open(self) -> bool:
-        """Whether there is a buffer to read; else weights are asked for."""
+        """Whether there is a buffer; otherwise weights are requested."""
         return self._reader is not None
 
     def follow(self, trainer: Peer) -> None:
-        """Leave the buffer of an earlier trainer, and ask for this one's at the next look."""
+        """Close an earlier trainer's buffer, and open this one's at the next look."""
         self.close()
         endpoint = trainer.endpoints.get(SHARED_WEIGHTS)
         if endpoint is not None:
@@ -66,13 +66,13 @@ class SharedWeightsClient:
                 _say_not_shared(error)
 
     def newer_than(self, known: PolicyVersion) -> tuple[PolicyVersion, Mapping[str, Any]] | None:
-        """A copy of the newest weights, in the place, if they are newer than `known`."""
+        """A copy of the newest weights, in `place`, if they are newer than `known`."""
         for _, fd_server in self._requests.due(self._clock()):
             self._request(fd_server)
         return None if self._reader is None else self._reader.newer_than(known)
 
     def close(self) -> None:
-        """Leave the buffer."""
+        """Close the buffer."""
         self._requests.cancel(SHARED_WEIGHTS)
         if self._reader is not None:
             self._reader.close()
@@ -82,7 +82,7 @@ class SharedWeightsClient:
         try:
             description, fds = request_fds(fd_server, timeout_s=_REQUEST_WITHIN_S)
         except SharingError as error:
-            # a trainer that is just starting answers late, one that everybody asks turns some away
+            # a trainer that is starting answers late; a busy one refuses some
             self._requests.tried(SHARED_WEIGHTS, self._clock(), sent=False)
             if SHARED_WEIGHTS not in self._requests:
                 _say_not_shared(error)

@@ -19,9 +19,9 @@ _PREFIX = "aclearn-"
 
 @contextmanager
 def socket_directory(stop: StopFlag) -> Iterator[Path]:
-    """A private directory for socket files, short enough for the system's limit, removed after.
+    """A private directory for socket files, short enough for the system's limit.
 
-    Also by the third Ctrl-C. Who has a connection already does not need its file any more.
+    It is removed at the end, also by the third Ctrl-C: open connections do not need the files.
     """
     directory = Path(tempfile.mkdtemp(prefix=_PREFIX))
     remove = partial(shutil.rmtree, directory, ignore_errors=True)
@@ -34,7 +34,7 @@ def socket_directory(stop: StopFlag) -> Iterator[Path]:
 
 
 def remove_if_orphaned(monitor: str) -> None:
-    """At the end of a role: remove the directory of its monitor's address if the parent is gone."""
+    """At a role's end, remove the directory of its monitor's address if the parent is gone."""
     directory = Path(parse_endpoint(monitor).path).parent
     if directory.name.startswith(_PREFIX) and not parent_is_alive():
         shutil.rmtree(directory, ignore_errors=True)

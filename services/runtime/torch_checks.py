@@ -1,7 +1,7 @@
-"""What only torch can check: the configured GPUs, and a loss and correctors of the user's own.
+"""Checks that need torch: configured GPUs, and a user's own loss and correctors.
 
-Torch takes seconds to load, and the user's modules may do anything: a command that only starts
-roles has the checks made in another process.
+Torch takes seconds to load, and the user's modules may do anything, so a command that only starts
+roles makes them in another process.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from aclearn.errors import ConfigError
 from aclearn.launch import EXIT_GIVE_UP
 from services.roles import PREDICTOR
 
-#: Seconds that torch and the user's modules may take to be loaded, and to find the GPUs.
+#: Seconds for loading torch and the user's modules, and for finding the GPUs.
 _WITHIN_S = 120.0
 
 
 def check_learning(config: Config) -> None:
-    """Refuse a trainer's GPU, number format, loss or correctors that cannot be had. Loads torch.
+    """Check a trainer's GPU, number format, loss and correctors. Loads torch.
 
     Raises:
         ConfigError: names the key.
@@ -37,7 +37,7 @@ def check_learning(config: Config) -> None:
 
 
 def check_predictor_device(config: Config) -> None:
-    """Refuse a predictor's GPU that this machine does not have. Loads torch if the predictor does.
+    """Check a predictor's GPU on this machine. Loads torch if the predictor does.
 
     Raises:
         ConfigError: names the key.
@@ -49,7 +49,7 @@ def check_predictor_device(config: Config) -> None:
 
 
 def check_with_torch_elsewhere(config: Config) -> None:
-    """Both checks, in another process, where a device or something of the user's own is named.
+    """Both checks in another process, if a device or a user's own class is configured.
 
     Raises:
         ConfigError: names the key.
@@ -69,20 +69,20 @@ def check_with_torch_elsewhere(config: Config) -> None:
             timeout=_WITHIN_S,
         )
     except subprocess.TimeoutExpired:
-        return  # a driver or a module that is slow: the roles have more time
+        return  # a slow driver or module: the roles have more time
     if asked.returncode == EXIT_GIVE_UP:
         raise ConfigError(asked.stdout.strip())
 
 
 def predictor_computes_in_torch(config: Config) -> bool:
-    """Whether there are predictors that run the uncompressed policy in torch, on a GPU perhaps."""
+    """Whether there are predictors that run the uncompressed policy in torch."""
     asked = PREDICTOR.processes(config) > 0 and not config.compressor.rungs
     return asked and PREDICTOR.imports_torch(config)
 
 
 def main() -> int:
-    """Check the configuration on standard input; the exit status, with the reason on output."""
-    # what the user's modules print goes to standard error
+    """Check the configuration on standard input; returns the exit status and prints the reason."""
+    # the user's modules print to standard error
     answer = os.dup(1)
     os.dup2(2, 1)
     config = config_from_yaml(sys.stdin.read())

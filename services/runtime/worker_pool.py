@@ -1,4 +1,4 @@
-"""Workers of one role, whose number changes while they run."""
+"""A role's worker threads, whose number changes at run time."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from aclearn.telemetry import ThreadMeters, WaitMeter, measure_here
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Most workers that a monitor may ask for, as many as a configuration may.
+#: Most workers of a role, as in the configuration.
 MOST_WORKERS = 64
-#: Failures in a row, over all workers or of one of them, with which a pool gives itself up.
+#: Failures in a row, of all workers or of one, that end the pool.
 MOST_FAILURES = 3
 
-#: Longest wait of a worker's step: then the worker looks whether it is still wanted.
+#: Longest wait of a worker's step, after which it checks whether to end.
 WORKER_WAITS_S = 0.1
 
-#: Returns whether there was something to do; idle steps are neither failures nor successes.
+#: Returns whether there was work; idle steps are neither failures nor successes.
 Step = Callable[[WaitMeter], bool]
 
 
@@ -29,26 +29,25 @@ class _Worker:
     index: int
     meter: WaitMeter
     step: Step | None = None
-    ready: bool = False  # made and past its first step
+    ready: bool = False  # made, and its first step done
     failures: int = 0  # in a row
     thread: threading.Thread | None = None
 
 
 class WorkerPool:
-    """Threads that repeat a step each. A failed step is counted and the worker is replaced.
+    """Threads that each repeat a step. A failed step is counted and its worker replaced.
 
-    Steps wait for `WORKER_WAITS_S` at most. Three failures without a success between them, of
-    whichever workers, end the pool, and so do three of one worker, however well the others do:
-    `check` raises the last one.
+    Steps wait for at most `WORKER_WAITS_S`. Three failures in a row, of all workers together or of
+    one, end the pool: `check` raises the last one.
 
     Args:
         make_step: makes the step of a new worker, in the worker's thread.
         name: of the threads.
         clock: seconds, for the shares of waiting.
-        inline: there are no threads; `step` lets each worker make a step, which does not wait.
+        inline: no threads; `step` lets each worker make a step, which does not wait.
 
     Attributes:
-        failures: steps that raised.
+        failures: number of steps that raised.
     """
 
     def __init__(
@@ -71,17 +70,17 @@ class WorkerPool:
 
     @property
     def size(self) -> int:
-        """How many workers there are to be; one that is not wanted any more ends its step first."""
+        """The wanted number of workers; surplus ones end after their step."""
         return self._wanted
 
     @property
     def running(self) -> int:
-        """How many workers work: made and past their first step, and not ended yet."""
+        """The number of workers past their first step."""
         with self._lock:
             return sum(worker.ready for worker in self._workers.values())
 
     def resize(self, count: int) -> None:
-        """Have `count` workers from now on; none once closed. Never blocks.
+        """Change the number of workers; no effect once closed. Never blocks.
 
         Raises:
             ValueError: `count` is negative.
@@ -101,7 +100,7 @@ class WorkerPool:
                         worker.thread.start()
 
     def step(self) -> None:
-        """Where there are no threads, let each worker make a step; then as `check`."""
+        """Without threads, let each worker make a step; then as `check`."""
         if self._inline:
             for _, worker in sorted(self._workers.items()):
                 if self._goes_on(worker):
@@ -109,14 +108,14 @@ class WorkerPool:
         self.check()
 
     def check(self) -> None:
-        """Raise what ended the pool, if anything has."""
+        """Raise the error that ended the pool, if any."""
         if self._fatal is not None:
             raise RuntimeError(
                 f"{MOST_FAILURES} steps of {self._name} workers in a row failed"
             ) from self._fatal
 
     def waits(self) -> dict[str, float]:
-        """Thread-seconds of all workers by what they waited for, for a heartbeat."""
+        """Thread-seconds of all workers by reason of waiting, for a heartbeat."""
         return self._meters.waits()
 
     def parts(self) -> dict[str, float]:
@@ -124,7 +123,7 @@ class WorkerPool:
         return self._meters.parts()
 
     def close(self, timeout_s: float) -> bool:
-        """End all workers after their step; whether they ended within `timeout_s`."""
+        """End all workers after their step; returns whether they ended within `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         with self._lock:
             self._closed, self._wanted = True, 0
@@ -157,7 +156,7 @@ class WorkerPool:
         with self._lock:
             if worker.index < self._wanted and self._fatal is None:
                 return True
-            # under the lock: `resize` either still counts on this worker or makes another one
+            # under the lock: `resize` either still counts this worker or makes another one
             del self._workers[worker.index]
             self._meters.retire(worker.meter)
             return False
@@ -174,15 +173,15 @@ class WorkerPool:
 
 
 class WantedWorkers:
-    """Follows the number of workers that the monitor wants; refuses what cannot be.
+    """Follows the monitor's number of workers; invalid numbers are refused.
 
     Args:
         pool: to resize.
-        most: bound of the count.
+        most: largest number.
 
     Attributes:
-        pool: that follows.
-        refused: counts that were refused.
+        pool: to resize.
+        refused: count of refused numbers.
     """
 
     def __init__(self, pool: WorkerPool, *, most: int = MOST_WORKERS) -> None:
@@ -191,7 +190,7 @@ class WantedWorkers:
         self.refused = 0
 
     def follow(self, count: int | None) -> None:
-        """Have `count` workers, where it is a new wish."""
+        """Resize to a new number of workers."""
         if count is None or count == self._told:
             return
         self._told = count

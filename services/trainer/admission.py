@@ -1,4 +1,4 @@
-"""What the trainer does with an unroll that arrives: admit it or drop it, and count its steps."""
+"""Admission of unrolls: count their steps, admit or drop them."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from aclearn.errors import WireError
 from aclearn.learning import StepLedger, check_unroll
 from aclearn.types import PolicyVersion, Unroll, UnrollSpec
 
-#: Most bytes of an actor's id and of a reason to drop, most reasons of one actor: the account names
-#: all of them in one heartbeat. An id has 32 bytes.
+#: Most bytes of an actor's id and of a drop reason, and most reasons of one actor: one heartbeat
+#: has the whole account. An id has 32 bytes.
 _MOST_ID_BYTES, _MOST_REASON_BYTES, _MOST_REASONS = 48, 64, 64
 
 
 class UnrollAdmission:
-    """The trainer's account of unrolls, shared by the thread of the sockets and the learner's.
+    """The trainer's account of unrolls, shared by the socket thread and the learner's.
 
     Args:
-        ledger: the account; guarded by a lock from now on.
-        spec: what every unroll of the run has.
+        ledger: the account; accessed only here, under a lock.
+        spec: shapes of the run's unrolls.
         max_lag_versions: older unrolls are dropped.
-        max_env_steps: once so many agent steps are accounted for, unrolls are dropped; None: never.
+        max_env_steps: agent steps in the account after which unrolls are dropped; None: no bound.
 
     Attributes:
-        refused: reason → unrolls whose steps were not counted (malformed, or counted before).
-        reached: the bound of the run that the trainer has come to, `max_updates` or
-            `max_env_steps`, under whose name unrolls are dropped from then on; None before.
+        refused: reason → number of unrolls whose steps were not counted (malformed or repeated).
+        reached: the bound that the run has reached, `max_updates` or `max_env_steps`: the reason
+            for later drops; None before.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class UnrollAdmission:
     def admit(
         self, incarnation: str, sequence: int, unroll: Unroll, newest: PolicyVersion
     ) -> str | None:
-        """None when the unroll's steps are in flight now, else why they are not.
+        """Count an unroll's steps: None if they are in flight now, else why not.
 
         A bound's name, "old_generation" or "lag" means counted as dropped; any other, not counted.
         """
@@ -89,17 +89,17 @@ class UnrollAdmission:
             return reason
 
     def learned(self, steps: int) -> None:
-        """These steps entered an update."""
+        """Count steps that entered an update."""
         with self._lock:
             self._ledger.learned(steps)
 
     def dropped(self, reason: str, steps: int) -> None:
-        """These steps will not be learned."""
+        """Count steps that will not be learned."""
         with self._lock:
             self._ledger.dropped(reason, steps)
 
     def counters(self) -> tuple[dict[str, int], dict[str, int]]:
-        """The counters of a heartbeat and the dropped steps by reason, of one moment."""
+        """The counters of a heartbeat and the dropped steps by reason, at the same moment."""
         with self._lock:
             self._ledger.check()
             return self._ledger.heartbeat_counters(), dict(self._ledger.dropped_steps)

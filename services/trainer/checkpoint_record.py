@@ -1,4 +1,4 @@
-"""How a trainer's checkpoints are: how old the newest is, what failed since, what it lacks."""
+"""State of a trainer's checkpoints: age of the newest, failures, learning not saved."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from aclearn.errors import CheckpointError
 from aclearn.metrics.formatting import printable
 from aclearn.runs import RunFolder, list_checkpoints, saved_labels, why_not_written
 
-#: Most seconds from a checkpoint that could not be written to the next attempt.
+#: Most seconds from a failed checkpoint to the next attempt.
 _RETRY_AFTER_S = 10.0
-#: Most characters of a reason: it travels with every heartbeat.
+#: Most characters of a reason in a heartbeat.
 _MOST_REASON = 300
 
 
 @dataclass
 class CheckpointRecord:
-    """When the newest checkpoint was written, and which failed after it. Pure: time is given.
+    """The newest checkpoint, and the failures after it. Pure: time is an argument.
 
     Attributes:
         every_s: seconds between two checkpoints.
-        tried_at: when the last attempt began, on the clock that is given.
-        saved_at: when the newest checkpoint was written.
-        updates: updates in the newest checkpoint; -1 before there is one.
-        learned_steps: agent steps that it has learned.
-        failures: attempts that failed since the trainer's start.
-        error: why the last attempt failed; "" where it did not.
+        tried_at: start of the last attempt.
+        saved_at: time of the newest checkpoint.
+        updates: updates in the newest checkpoint; -1 before the first.
+        learned_steps: agent steps in the newest checkpoint.
+        failures: failed attempts since the trainer's start.
+        error: why the last attempt failed; "" if it did not.
     """
 
     every_s: float
@@ -38,22 +38,22 @@ class CheckpointRecord:
     error: str = ""
 
     def due(self, now: float) -> bool:
-        """Whether it is time for the next attempt: sooner after one that failed."""
+        """Whether to try now; sooner after a failure."""
         pause_s = min(self.every_s, _RETRY_AFTER_S) if self.error else self.every_s
         return now - self.tried_at >= pause_s
 
     def saved(self, now: float, *, updates: int, learned_steps: int) -> None:
-        """A checkpoint was written."""
+        """Note a written checkpoint."""
         self.saved_at, self.updates, self.learned_steps = now, updates, learned_steps
         self.error = ""
 
     def failed(self, error: CheckpointError, dir: Path) -> None:
-        """A checkpoint could not be written to `dir`; the newest stays."""
+        """Note that a checkpoint could not be written to `dir`; the newest one stays."""
         self.failures += 1
         self.error = printable(why_not_written(error, dir))[:_MOST_REASON]
 
     def counters(self, *, updates: int, learned_steps: int) -> dict[str, int]:
-        """For a heartbeat, of a trainer that has come so far."""
+        """For a heartbeat; the arguments are the trainer's present counts."""
         return {
             "checkpoint_failures": self.failures,
             "unsaved_updates": max(0, updates - self.updates),
@@ -64,23 +64,23 @@ class CheckpointRecord:
 def lost_learning(
     folder: RunFolder, *, updates: int, unsaved_steps: int, error: str | None
 ) -> str | None:
-    """The disk, the learning that is lost and the checkpoint that stays; None if nothing is lost.
+    """The cause, the amount of lost learning and the remaining checkpoint; None if nothing is lost.
 
     Args:
-        folder: of the run, on the disk that the trainer wrote to.
+        folder: of the run.
         updates: of the run.
-        unsaved_steps: agent steps that it had learned after its newest checkpoint.
-        error: why the last checkpoint could not be written, where that is known.
+        unsaved_steps: agent steps learned after the newest checkpoint.
+        error: why the last checkpoint could not be written, if known.
     """
     labels = saved_labels(folder.checkpoints_dir)
     lost = updates - (labels[0] if labels else 0)
-    if lost <= 0:  # the disk knows better than a heartbeat that came before the last checkpoint
+    if lost <= 0:  # the heartbeat is older than the last checkpoint
         return None
-    reason = error or (f"the trainer ended before, see its log in {folder.logs_dir}")
+    reason = error or (f"the trainer ended first, see its log in {folder.logs_dir}")
     stays = f"{list_checkpoints(folder.checkpoints_dir)[0].stem} stays" if labels else "none stays"
     free = "free space and " if "No space" in reason else ""
     return (
         f"the last checkpoint could not be written: {reason}; {lost} updates "
         f"({unsaved_steps} agent steps) are lost. Of {folder.checkpoints_dir} {stays}; "
-        f"{free}go on with --resume"
+        f"{free}resume with --resume"
     )

@@ -1,4 +1,4 @@
-"""A trainer's checkpoints: what it goes on from, when the next is due, which is the best."""
+"""A trainer's checkpoints: resume, write when due, keep the best."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ class TrainerCheckpoints:
     """Writes the checkpoints of one trainer, from one thread.
 
     Args:
-        trainer: whose policy it is.
+        trainer: whose snapshots are written.
         folder: of the run.
-        run: says when checkpoints are due, and how many are kept.
+        run: interval of checkpoints, and the number to keep.
         clock: monotonic seconds.
 
     Attributes:
-        best_return: mean return of 100 episodes of the best policy so far; None before there is
-            one.
+        best_return: mean return of 100 episodes of the best policy so far; None before the first.
     """
 
     def __init__(
@@ -46,10 +45,10 @@ class TrainerCheckpoints:
         self._best: Snapshot | None = None
 
     def resume(self) -> bool:
-        """Let the trainer go on from the newest whole checkpoint, if there is one.
+        """Restore the newest whole checkpoint; False if there are none.
 
         Raises:
-            CheckpointError: there are checkpoints, but none that can be used.
+            CheckpointError: there are checkpoints, but none can be used.
         """
         digest = self._trainer.architecture.digest()
         checkpoint = load_newest(self._dir, expect_architecture=digest)
@@ -72,18 +71,18 @@ class TrainerCheckpoints:
     def claim_generation(self) -> None:
         """Save the trainer's generation before anything is published under it.
 
-        A trainer that died before its first checkpoint would otherwise be followed by one of the
-        same generation, whose weights the actors take for older than those that they have.
+        Otherwise a trainer that dies before its first checkpoint would have a successor of the same
+        generation, whose weights actors would take for older ones.
 
         Raises:
-            CheckpointError: the disk refuses; without a saved generation nothing may be published.
+            CheckpointError: a disk error: without a saved generation nothing may be published.
         """
         self._save(self._trainer.snapshot())
 
     def offer_best(self, return_mean: float) -> None:
-        """Keep the policy of this moment as the best where `return_mean` is the highest so far.
+        """Copy the present policy as the best if `return_mean` is the highest so far.
 
-        It is copied now and written with the next checkpoint.
+        It is written with the next checkpoint.
 
         Args:
             return_mean: of the run's last 100 episodes.
@@ -97,15 +96,15 @@ class TrainerCheckpoints:
             self.best_return = return_mean
 
     def write_if_due(self) -> None:
-        """Write when `run.checkpoint_every_s` have passed; a full disk is reported, not fatal."""
+        """Write if `run.checkpoint_every_s` have passed; a full disk is reported, not fatal."""
         if self._record.due(self._clock()):
             self.write()
 
     def write(self) -> None:
-        """Write now; an error is reported in heartbeats and the last good checkpoint stays."""
+        """Write now; an error is reported in heartbeats and the previous checkpoint stays."""
         self._record.tried_at = self._clock()
         try:
-            if self._best is not None:  # first: what is written last is what a run goes on from
+            if self._best is not None:  # first: a run resumes from the last one written
                 self._save(self._best)
                 self._best = None
             if self._record.updates != self._trainer.counters.updates:
@@ -114,7 +113,7 @@ class TrainerCheckpoints:
             self._note_failure(error)
 
     def heartbeat_fields(self) -> dict[str, Any]:
-        """Counters, dropped steps, gauges and note of one heartbeat, of one moment."""
+        """Counters, dropped steps, gauges and note of a heartbeat, at the same moment."""
         fields, record = self._trainer.heartbeat_fields(), self._record
         counters = fields["counters"]
         counters |= record.counters(
@@ -126,7 +125,7 @@ class TrainerCheckpoints:
         return {**fields, "note": record.error}
 
     def _note_failure(self, error: CheckpointError) -> None:
-        if not self._record.error:  # heartbeats count the others
+        if not self._record.error:  # logged once: heartbeats count the others
             _LOGGER.warning("event=checkpoint_failed reason=%r", str(error))
         self._record.failed(error, self._dir)
 
@@ -146,7 +145,7 @@ class TrainerCheckpoints:
     def _saved_best(self) -> float | None:
         try:
             best = load_best(self._dir)
-        except CheckpointError as error:  # none of them is whole: the next best one counts
+        except CheckpointError as error:  # none is whole: any new best is an improvement
             _LOGGER.warning("event=best_not_read reason=%r", str(error))
             return None
         return None if best is None else float(best.state["return_mean_100"])

@@ -1,4 +1,4 @@
-"""The trainer: learns from unrolls and publishes what it learned."""
+"""The trainer: learns from unrolls and publishes weights."""
 
 from __future__ import annotations
 
@@ -33,36 +33,36 @@ from services.trainer.gauges import TrainerCounters, compressed_share, mean_gaug
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Updates in a row whose gradient is not finite before the trainer gives itself up.
+#: Updates in a row with a non-finite gradient after which the trainer fails.
 _MOST_REFUSED_UPDATES = 20
-#: Seconds that a snapshot waits for the update that has the weights; most take milliseconds.
+#: Longest wait of a snapshot for an update to end; most take milliseconds.
 _SNAPSHOT_WITHIN_S = 3.0
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a checkpoint holds, of one moment; `return_mean_100` in its state marks the best."""
+    """The contents of a checkpoint; `return_mean_100` in its state marks the best."""
 
     tensors: dict[str, NDArray[Any]]
     state: dict[str, Any]
 
 
 class Trainer:
-    """The policy, its counters, and what one batch does to them. No socket, no thread.
+    """The policy, its counters, and the effect of a batch on them. No socket, no thread.
 
-    `learn` may be called by several worker threads at a time, each with a worker of its own: they
-    differentiate at the same time, and what an update changes it changes under `learner.lock`.
+    Several worker threads may call `learn` at a time, each with its own worker: they compute
+    gradients in parallel and change the weights under `learner.lock`.
 
     Args:
         config: of the run.
         spec: of the environments.
         architecture: of the policy.
-        store: where new weights are published.
+        store: gets published weights.
 
     Attributes:
         architecture: of the policy.
-        device: that it learns on.
-        buffer: where weights are posted as well, for roles that can read it; None where none can.
+        device: of the learner.
+        buffer: gets published weights too, for roles that can map it; None without such roles.
     """
 
     buffer: SeqlockBuffer | None = None
@@ -77,9 +77,9 @@ class Trainer:
         self._config, self._spec, self._store = config, spec, store
         self.architecture = architecture
         trainer = config.trainer
-        # what is to be bit-reproducible is computed on the CPU, also where auto finds a GPU
+        # bit-reproducible only on the CPU
         self.device = choose_device("cpu" if config.run.deterministic else trainer.device)
-        # each worker is one thread of its own: torch's pool would only compete with them
+        # each worker is a thread; torch's pool would compete with them
         torch.set_num_threads(1)
         torch.manual_seed(config.run.seed)
         self.learner = Learner(
@@ -106,7 +106,7 @@ class Trainer:
         """Continue from a snapshot of an earlier trainer, under a new generation.
 
         Raises:
-            KeyError, TypeError, ValueError: something is missing in it.
+            KeyError, TypeError, ValueError: a part is missing.
             CheckpointError: it does not fit this trainer.
         """
         tensors, state = snapshot.tensors, snapshot.state
@@ -118,15 +118,15 @@ class Trainer:
         self._look_at_bound()
 
     def snapshot(self, return_mean: float | None = None) -> Snapshot:
-        """All that a later trainer needs to go on from this moment.
+        """The present state, for a later trainer.
 
         Args:
-            return_mean: of 100 episodes, where it is the best so far.
+            return_mean: of 100 episodes, for the best one so far.
 
         Raises:
             CheckpointError: an update hangs, so that the weights cannot be read.
         """
-        # weights and counters of one moment; workers wait for the copy only
+        # weights and counters of the same moment; workers wait for the copy only
         lock = self.learner.lock
         if not lock.acquire(timeout=_SNAPSHOT_WITHIN_S):
             raise CheckpointError(f"an update has not ended for {_SNAPSHOT_WITHIN_S:g} s")
@@ -138,7 +138,7 @@ class Trainer:
         return Snapshot(tensors, state | {"return_mean_100": return_mean})
 
     def publish(self) -> None:
-        """Publish the weights as they are now, under `counters.policy_version`."""
+        """Publish the present weights under `counters.policy_version`."""
         with self.learner.lock:
             at = PolicyVersion(self.generation, self.counters.policy_version)
             if self.buffer is not None:
@@ -150,11 +150,11 @@ class Trainer:
 
         The batch is cut into `trainer.minibatches` along B; `trainer.epochs` passes go over it, and
         each minibatch of each pass is one update, up to `run.max_updates`. Steps that have not
-        entered an update by then, or when something fails, count as dropped.
+        entered an update by then, or by an error, count as dropped.
 
         Args:
             unrolls: of one batch.
-            worker: of the calling thread; None where there is one thread only.
+            worker: of the calling thread; None if there is only one thread.
         """
         unaccounted = sum(int(unroll.valid.sum()) for unroll in unrolls)
         try:
@@ -168,7 +168,7 @@ class Trainer:
             self.admission.dropped("max_updates", unaccounted)
 
     def _learn(self, unrolls: list[Unroll], worker: GradientWorker | None) -> Iterator[int]:
-        """Yields the number of steps each time some are accounted for, learned or dropped."""
+        """Yields the number of steps each time some are learned or dropped."""
         if self._finished:
             return
         worker = self.learner.own_worker if worker is None else worker
@@ -209,18 +209,18 @@ class Trainer:
 
     @property
     def _finished(self) -> bool:
-        """Whether this run has made all of its updates."""
+        """Whether the run has made all its updates."""
         most = self._config.run.max_updates
         return most is not None and self.counters.updates >= most
 
     def _update(
         self, batch: Batch, worker: GradientWorker, *, first_pass: bool
     ) -> UpdateReport | None:
-        """One update; None where the run has made its last one."""
+        """One update; None if the run has made its last one."""
         learner = self.learner
         sums = learner.differentiate(batch, worker)
         with learner.turn(), part("optimiser"):
-            if self._finished:  # another worker may have made the last one meanwhile
+            if self._finished:  # meanwhile another worker may have made the last one
                 return None
             learned_steps = self.admission.learned_steps
             report = learner.apply(worker, sums, learned_steps=learned_steps)
@@ -250,8 +250,8 @@ class Trainer:
             )
 
     def heartbeat_fields(self) -> dict[str, Any]:
-        """Counters, dropped steps and gauges of a heartbeat, of one moment."""
-        # not under the lock: a heartbeat must not wait for an update. `updates` may be one ahead.
+        """Counters, dropped steps and gauges of a heartbeat, at the same moment."""
+        # without the lock: a heartbeat must not wait for an update. `updates` may be one ahead.
         counters, dropped = self.admission.counters()
         counters |= vars(self.counters)
         counters |= {"generation": self.generation}

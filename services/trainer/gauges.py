@@ -13,13 +13,13 @@ from aclearn.types import Unroll, is_compressed
 
 @dataclass
 class TrainerCounters:
-    """What a trainer counts beside the agent steps; saved with a checkpoint.
+    """A trainer's counters besides agent steps; saved with a checkpoint.
 
     Attributes:
         policy_version: publications since the start of the run, one for each learned batch.
         updates: optimiser steps.
-        batches: batches that were gone through.
-        refused_updates: updates whose gradient was not finite.
+        batches: learned batches.
+        refused_updates: updates with a non-finite gradient.
     """
 
     policy_version: int = 0
@@ -38,7 +38,7 @@ def mean_gauges(reports: Sequence[UpdateReport]) -> dict[str, float]:
 
 
 def compressed_share(unrolls: Sequence[Unroll]) -> float:
-    """Share of the unrolls' steps that were acted on artifacts that a link has changed."""
+    """Share of the unrolls' steps whose actions came from a compressed policy."""
     counts = [item for unroll in unrolls for item in unroll.steps_by_chain().items()]
     compressed = sum(steps for chain, steps in counts if is_compressed(chain))
     return compressed / max(1, sum(steps for _, steps in counts))

@@ -1,4 +1,4 @@
-"""The trainer: its sockets, the training queue, workers that empty it, and checkpoints."""
+"""The trainer: sockets, training queue, workers and checkpoints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from services.trainer.weight_sharing import allocator_for, post_weights
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Seconds that the workers' last updates may take, and the goodbye to the monitor.
+#: Seconds for the workers' last updates, and for the last heartbeat.
 _LAST_UPDATE_WITHIN_S, _CLOSE_WITHIN_S = 5.0, 3.0
 
 
@@ -31,7 +31,7 @@ def make_step(
     *,
     timeout_s: float = WORKER_WAITS_S,
 ) -> Step:
-    """A worker's step: take a batch from the queue, learn from it. Waits at most `timeout_s`."""
+    """A worker's step: take a batch from the queue and learn from it. Waits at most `timeout_s`."""
     worker = trainer.learner.make_worker()
 
     def step(meter: WaitMeter) -> bool:
@@ -45,14 +45,12 @@ def make_step(
 
 
 class TrainerRole:
-    """The trainer until it is told to stop; its last act is a checkpoint."""
+    """Runs the trainer until it is stopped; at the end it writes a checkpoint."""
 
     def __init__(self, context: RoleContext) -> None:
         config, folder, spec = context.config, context.folder, context.env_spec
         if folder is None or spec is None:
-            raise ValueError(
-                "the trainer needs a run folder and must know what environments look like"
-            )
+            raise ValueError("the trainer needs a run folder and the spec of the environments")
         self._context, self._folder = context, folder
         architecture = architecture_of(config, spec)
         store = ParameterStore()
@@ -98,14 +96,14 @@ class TrainerRole:
 
     @property
     def exit_status(self) -> int:
-        """0 where the monitor said that the run is over, else the signal's."""
+        """0 if the monitor ended the run, else the signal's."""
         return self._server.exit_status
 
     def step(self, timeout_s: float) -> bool:
-        """As `Role.step`: look after the workers and write the checkpoints that are due.
+        """As `Role.step`: check the workers and write due checkpoints.
 
         Raises:
-            RuntimeError: workers failed three times in a row, or the thread of the sockets died.
+            RuntimeError: workers failed three times in a row, or the socket thread died.
         """
         if self._context.inline:
             self._server.step(timeout_s)
@@ -116,29 +114,29 @@ class TrainerRole:
         self._pool.step()
         self._offer_best()
         self._checkpoints.write_if_due()
-        # by hand: there is no parent that tells the user
+        # started by hand: no parent tells the user
         reached = self._trainer.admission.reached
         if self._context.by_hand and not self._told and reached is not None:
             self._told = True
             _LOGGER.info(
                 "event=bound_reached bound=run.%s detail='waits for the monitor to end the "
-                "run; a monitor that was started without this bound does not'",
+                "run, which needs the same bound in its configuration'",
                 reached,
             )
         self._stopped = bool(self._context.stop) or self._server.stop_reason is not None
         return not self._stopped
 
     def close(self) -> None:
-        """End the workers, write the last checkpoint, say goodbye.
+        """End the workers, write the last checkpoint, send the last heartbeat.
 
         Raises:
-            LearningLost: the checkpoint could not be written, and no parent looks for it.
+            LearningLost: the checkpoint could not be written, and no parent reports that.
         """
         left = self._queue.close()
         ended = self._pool.close(_LAST_UPDATE_WITHIN_S)
         for unroll in left:
             self._trainer.admission.dropped("shutdown", int(unroll.valid.sum()))
-        if ended:  # a thread that hangs may hold the weights
+        if ended:  # a hanging thread may hold the weights
             self._offer_best()
         self._checkpoints.write()
         last = self._checkpoints.heartbeat_fields()
@@ -147,7 +145,7 @@ class TrainerRole:
             unsaved = counters["unsaved_updates"]
             _LOGGER.error("event=worker_hangs unsaved_updates=%d", unsaved)
         self._server.close(_CLOSE_WITHIN_S)
-        if self._posted is not None and ended:  # a thread that hangs may still post
+        if self._posted is not None and ended:  # a hanging thread may still post
             self._posted.close()
         if self._context.by_hand and self._stopped:
             lost = lost_learning(

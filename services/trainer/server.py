@@ -1,7 +1,7 @@
 """The trainer's sockets: unrolls in, weights out, heartbeats to the monitor.
 
-In a process they have a thread of their own: a worker is busy for a whole update at a time, this
-thread answers at once.
+In a process they have their own thread, which answers at once, while a worker is busy for a whole
+update.
 """
 
 from __future__ import annotations
@@ -31,34 +31,33 @@ from services.runtime.shared_weights import SHARED_WEIGHTS
 from services.runtime.worker_pool import WantedWorkers
 from services.trainer.admission import UnrollAdmission
 
-#: Most observations that one request gets: about 14 MB of 84 × 84 × 4 images.
+#: Most observations in a reply: about 14 MB of 84 × 84 × 4 images.
 _MOST_OBSERVATIONS = 512
-#: Most mean returns that wait for the trainer to look at them.
+#: Most waiting mean returns.
 _MOST_MEANS = 64
-#: Longest wait of the thread while messages wake it, and while the training queue is full:
-#: then it is how late the thread sees that there is room again.
+#: Longest wait of the thread; while the training queue is full, the delay until it sees free room.
 _LOOK_EVERY_S = 0.05
 _LOOK_EVERY_WHILE_FULL_S = 0.005
 
 
 class TrainerServer:
-    """Owns the sockets. `step` belongs to one thread: that of `start`, or the trainer's only one.
+    """Owns the sockets. One thread calls `step`: that of `start`, or the trainer's only one.
 
-    An unroll is read only when the training queue has room for it: that is the back-pressure,
-    since an actor waits for its acknowledgements.
+    It reads an unroll only if the training queue has room: that is the back-pressure, since actors
+    wait for acknowledgements.
 
     Args:
         context: of the trainer.
-        admission: counts.
+        admission: counts unrolls.
         queue: of the admitted unrolls.
         store: of the published weights.
-        recent: what actors visited lately, for compressors.
-        heartbeat_fields: what the trainer says of itself; called by `step`.
-        workers: follow the number that the monitor wants; here, where no checkpoint holds them up.
-        buffer: endpoint of the buffer that weights are posted on, if there is one.
+        recent: recent observations, for compressors.
+        heartbeat_fields: called by `step`.
+        workers: resized as the monitor directs; here, where no checkpoint delays it.
+        buffer: endpoint of the shared weights, if any.
 
     Attributes:
-        failure: the exception of which the thread died.
+        failure: the exception that ended the thread.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class TrainerServer:
         self._admission, self._queue, self._store = admission, queue, store
         self._recent, self._heartbeat_fields = recent, heartbeat_fields
         self._workers = workers
-        # bound here, so that an address that cannot be bound fails the start
+        # bound here, so that a bad address fails the start
         ports = context.config.network.ports
         self._unrolls, unrolls = context.serve((Unroll,), ports.unrolls)
         asked = (WeightsRequest, ObservationsRequest)
@@ -106,17 +105,17 @@ class TrainerServer:
         return self._monitor.exit_status
 
     def take_best_means(self) -> Iterator[float]:
-        """The mean returns above the best checkpoint's that the monitor has told of meanwhile."""
+        """The mean returns above the best checkpoint's that the monitor has sent."""
         while self._best_means:
             yield self._best_means.popleft()
 
     def start(self) -> None:
-        """Step in a thread of its own; the sockets belong to it from now on."""
+        """Start the thread; the sockets belong to it from now on."""
         self._thread = threading.Thread(target=self._run, name="trainer-sockets", daemon=True)
         self._thread.start()
 
     def close(self, timeout_s: float) -> None:
-        """Say goodbye to the monitor and close the sockets; ends the thread, if there is one."""
+        """Send the last heartbeat, close the sockets, and end the thread, if any."""
         self._closing.set()
         if self._thread is None:
             self._leave()
@@ -124,13 +123,13 @@ class TrainerServer:
             self._thread.join(timeout_s)
 
     def heartbeat(self) -> Heartbeat:
-        """What the trainer says of itself; for the thread of the sockets."""
+        """The trainer's heartbeat; for the socket thread."""
         fields = self._heartbeat_fields()
         fields["gauges"]["queue_fill"] = self._queue.fill
         return self._metrics.heartbeat(**fields)
 
     def step(self, timeout_s: float) -> None:
-        """Answer what has come, waiting up to `timeout_s` for the first message."""
+        """Answer received messages, waiting up to `timeout_s` for the first."""
         with self._meter.waiting("messages"):
             if self._queue.full:
                 self._while_full.wait(min(timeout_s, _LOOK_EVERY_WHILE_FULL_S))
@@ -172,7 +171,7 @@ class TrainerServer:
             observations = self._recent.sample(min(request.count, _MOST_OBSERVATIONS))
             self._weights.send(routing_id, wire.RecentObservations(observations))
             return
-        assert isinstance(request, WeightsRequest)  # the server accepts nothing else
+        assert isinstance(request, WeightsRequest)  # the server accepts no other
         known = PolicyVersion(request.generation, request.version)
         newer = self._store.newer_than(known)
         if newer is None:
@@ -183,12 +182,12 @@ class TrainerServer:
 
     def _take_unroll(self, routing_id: bytes, envelope: Envelope) -> None:
         unroll = envelope.message
-        assert isinstance(unroll, Unroll)  # the server accepts nothing else
+        assert isinstance(unroll, Unroll)  # the server accepts no other
         try:
             self._admission.check(unroll, envelope.incarnation)
         except WireError as error:
             self._unrolls.refuse(routing_id, error)
-            # acknowledged all the same: the actor must not wait for it
+            # acknowledged too: the actor must not wait for it
             self._reply(routing_id, envelope.sequence, error.reason)
             return
         reason = self._admission.admit(
@@ -198,7 +197,7 @@ class TrainerServer:
             reason = "shutdown"
             self._admission.dropped(reason, int(unroll.valid.sum()))
         if reason is not None and reason == self._admission.reached:
-            return  # without an acknowledgement the actor waits for the end instead of acting on
+            return  # without an acknowledgement the actor waits for the end and acts no more
         if reason is None:
             self._recent.add(unroll)
         self._reply(routing_id, envelope.sequence, reason)

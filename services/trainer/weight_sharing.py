@@ -1,4 +1,4 @@
-"""Weights that the trainer posts in shared memory."""
+"""The trainer's weights in shared memory."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class PostedWeights:
     """A buffer and the server of its file descriptors.
 
     Attributes:
-        buffer: where the trainer posts.
-        endpoint: of the fd_server, for the trainer's hello.
+        buffer: gets the weights.
+        endpoint: of the server, for the trainer's hello.
     """
 
     buffer: SeqlockBuffer
@@ -42,17 +42,17 @@ class PostedWeights:
     fd_server: FileDescriptorServer
 
     def close(self) -> None:
-        """Take both away; a process that has mapped the buffer keeps it."""
+        """Close both; processes that mapped the buffer keep it."""
         self.fd_server.close()
         self.buffer.close()
 
 
 def allocator_for(config: Config, device: torch.device) -> Callable[[int], SharedMemory] | None:
-    """What makes the memory of a trainer's buffer; None where no role would read it.
+    """Allocates the memory of a trainer's buffer; None if no role would read it.
 
     Args:
         config: of the run.
-        device: that the trainer learns on.
+        device: of the learner.
     """
     if config.trainer.share_weights == "host":
         return HostMemory.create
@@ -64,25 +64,25 @@ def allocator_for(config: Config, device: torch.device) -> Callable[[int], Share
 
 
 def _asks_a_gpu(config: Config) -> bool:
-    """Whether there are predictors that may compute on one."""
+    """Whether a predictor may compute on a GPU."""
     return predictor_computes_in_torch(config) and config.predictor.device != "cpu"
 
 
 def post_weights(
     allocate: Callable[[int], SharedMemory] | None, architecture: Architecture, monitor: str
 ) -> PostedWeights | None:
-    """A trainer's buffer, and its server beside the run's other sockets; None where none can be.
+    """A trainer's buffer, and its server beside the run's other sockets; None if not possible.
 
     Args:
-        allocate: makes memory of so many numbers; None where no buffer is wanted.
+        allocate: allocates memory for a number of floats; None for no buffer.
         architecture: of the policy.
-        monitor: its endpoint; only a run whose sockets are files has a place for the fd_server.
+        monitor: its endpoint; the server needs a run whose sockets are files.
     """
     if allocate is None:
         return None
     address = parse_endpoint(monitor)
     if address.transport != "ipc":
-        _LOGGER.info("event=weights_not_shared reason='the roles talk over tcp'")
+        _LOGGER.info("event=weights_not_shared reason='the roles use tcp'")
         return None
     shapes = architecture.tensor_shapes()
     path = Path(address.path).parent / f"{uuid.uuid4().hex[:8]}.fds"

@@ -88,7 +88,7 @@ def test_a_role_ends_with_a_monitor_that_it_has_never_heard(clone) -> None:
     cluster = clone()
     override(cluster, monitor={"entrypoint": ["true"]})
     output = refused(cluster, *FEW)
-    assert output.count("the monitor has ended before it was ever heard") == 3
+    assert output.count("the monitor has ended before its first answer") == 3
 
 
 def test_the_gpu_override_gives_trainer_and_predictor_a_device_and_a_cuda_build(clone) -> None:

@@ -49,7 +49,7 @@ def test_a_cluster_outlives_kills_scaling_and_a_restart_and_goes_on_after_a_stop
     assert cluster.last("generation") == 1
     # the monitor says who was killed; each has its name again, but for the actors
     for name in ("trainer-0", "predictor-0", "compressor-0", "actor-"):
-        words = rf"event=run text='{name}\d? is back: its process before was killed"
+        words = rf"event=run text='{name}\d? is back: its previous process was killed"
         wait_for(
             lambda w=words: re.search(w, cluster.logs()),
             f"the monitor says that {name} was killed",

@@ -158,7 +158,7 @@ def test_roles_of_two_versions_both_name_the_protocols_that_they_speak(system: S
         words = f"the peer speaks protocol {peer}, this end speaks protocol {own}; all roles of a"
         role.wait_for(lambda r=role, w=words: w in r.output, "it names both versions")
         assert role.output.count("reason=wrong_version") == 1
-        assert "need the same aclearn (the same image, built again)" in role.output
+        assert "need the same aclearn (rebuild the image)" in role.output
     for role in (older, newer):
         role.signal(signal.SIGTERM)
         role.wait()

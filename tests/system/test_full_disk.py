@@ -84,7 +84,7 @@ def _ends_with_a_loss(run: Run) -> None:
     assert error == (
         f"aclearn: the last checkpoint could not be written: {_FULL} ({run.folder}/checkpoints); "
         f"{summary['unsaved_updates']} updates ({steps} agent steps) are lost. Of {run.folder}/"
-        f"checkpoints {checkpoint.path.stem} stays; free space and go on with --resume"
+        f"checkpoints {checkpoint.path.stem} stays; free space and resume with --resume"
     )
     assert "Traceback" not in run.output
 
@@ -101,14 +101,14 @@ def test_a_run_on_a_full_disk_says_so_at_once_and_fails_where_its_end_is_lost(
     )
     assert line["checkpoint_error"] == f"{_FULL} ({run.folder}/checkpoints)"
     assert line["checkpoint_age_s"] > 0 and line["unsaved_updates"] > 0
-    told = f"event: checkpoints cannot be written: {line['checkpoint_error']}; the run goes on\n"
+    told = f"event: checkpoints cannot be written: {line['checkpoint_error']}; the run continues\n"
     run.wait_for(lambda: told in run.output, "the console tells")
     top = system.command("top", run.folder, "--once")
     assert top.wait() == 0
     assert " checkpoints failed, the newest is 0:00:" in top.output
     assert f" old: {_FULL}" in top.output
 
-    told = f"event: metrics cannot be written: {_FULL} ({run.folder}); the run goes on\n"
+    told = f"event: metrics cannot be written: {_FULL} ({run.folder}); the run continues\n"
     run.wait_for(lambda: disk.fill() or told in run.output, "the console tells of metrics too")
 
     disk.free()

@@ -192,7 +192,7 @@ def test_a_run_that_is_over_is_not_started_again_and_names_the_key_to_go_on_with
     run = system.train(finished[1], "--resume", f"run.dir={folder}", "run.name=r")
     assert run.wait() == 0, run.diagnosis()
     assert run.output == (
-        f"the run in {folder / 'r'} is over: it has reached run.max_env_steps=4000. To go on with "
+        f"the run in {folder / 'r'} is over: it has reached run.max_env_steps=4000. To resume "
         "it, give a higher bound, e.g. run.max_env_steps=8000\n"
     )
     assert {p: p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()} == before

@@ -78,7 +78,7 @@ def test_an_idle_predictor_puts_the_blame_on_the_round_trip() -> None:
         predictor={"working": 0.3, "requests": 0.7},
     )
     assert found.role is None
-    assert found.sentence.startswith("the way between actors and predictor")
+    assert found.sentence.startswith("messages between actors and predictor")
     assert "actors.groups" in found.sentence
 
 
@@ -119,7 +119,7 @@ def test_a_thread_for_messages_that_never_rests_is_the_bottleneck(
     found = find_bottleneck(line)
     assert (found.role, found.count) == (role, None)  # more of its workers would not help
     assert found.sentence.startswith(sentence)
-    assert find_bottleneck(line | {gauge: 0.5}).sentence.startswith("the way between actors and")
+    assert find_bottleneck(line | {gauge: 0.5}).sentence.startswith("messages between actors and")
 
 
 def test_actors_and_trainer_that_wait_for_each_other_blame_the_way_between() -> None:
@@ -182,7 +182,7 @@ _TUNER = {"tuner_temperature": 0.0, "tuner_predictors": 1.0, "tuner_trainers": 2
         (
             _TRAINER_BUSY,
             _TUNER | {"tuner_frozen": 1.0},
-            "the tuner has tried such counts and keeps what paid best",
+            "the tuner has tried such counts and keeps the best",
         ),
         # by itself a tuner leaves the number of actors alone
         (

@@ -65,5 +65,5 @@ def test_a_trainer_that_went_back_to_its_checkpoint_takes_no_step_away() -> None
 
 @pytest.mark.parametrize("state", [{}, {"totals": []}, {"totals": {"account": 3}}])
 def test_a_state_that_is_none_is_refused(state: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="no state of a monitor"):
+    with pytest.raises(ValueError, match="not a state of a monitor"):
         MetricsAggregator(0.0, state=state)

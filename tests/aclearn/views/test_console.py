@@ -299,7 +299,7 @@ def test_80_by_24_cells_hold_everything_of_a_large_run() -> None:
         "works 10 % actions 40 % training queue 30 % ",
         "works 50 % unrolls 30 % the other workers 20 % ",
         "a smaller policy.architecture or │",
-        "│ what paid best │",
+        "│ the best │",
         "actor-12 died: exit status 1; restart 1 in 0.5 s",
         "12 actors",
         "actor-12 waiting, 1 restart",
@@ -316,7 +316,7 @@ def test_80_by_24_cells_hold_a_failed_checkpoint_of_a_large_run_too() -> None:
         "Dropped 1.36 M Lag",
         "3 checkpoints failed, the newest is 0:20:34 old: [Errno 28] No space left on │",
         "device (/home/somebody/runs/pong-1/checkpoints)",
-        "│ what paid best │",
+        "│ the best │",
         "actor-12 waiting, 1 restart",
     ):
         assert whole in picture, f"{whole!r} is not in\n{picture}"

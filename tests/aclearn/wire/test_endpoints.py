@@ -165,7 +165,7 @@ def test_a_file_that_is_no_socket_is_not_removed(context, tmp_path):
     path = tmp_path / "precious.txt"
     path.write_text("precious")
 
-    with pytest.raises(EndpointError, match="a file lies there that is no socket"):
+    with pytest.raises(EndpointError, match="the file there is no socket"):
         bind_router(context, f"ipc://{path}")
 
     assert path.read_text() == "precious"

@@ -70,13 +70,13 @@ def test_the_end_of_the_process_before_is_logged_with_its_memory(monkeypatch) ->
     died = HealthReport("actor-1", 7, 100.0, 60.0, "", 0, 396 * 2**20)
     monkeypatch.setattr(container, "memory_limit_bytes", lambda: 400 * 2**20)
     assert container.words_of(died) == (
-        "its process before was killed, at most a second after it used 396 of the 400 MiB that "
-        "its container may have"
+        "its previous process was killed, at most a second after it used 396 of 400 MiB, "
+        "the limit of its container"
     )
     monkeypatch.setattr(container, "memory_limit_bytes", lambda: None)
-    assert container.words_of(died) == "its process before was killed"
+    assert container.words_of(died) == "its previous process was killed"
     failed = HealthReport("actor-1", 7, 100.0, 60.0, FAILED, 0, 396 * 2**20)
-    assert container.words_of(failed).startswith("its process before failed; ")
+    assert container.words_of(failed).startswith("its previous process failed; ")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_end_of_the_process_before_is_logged_with_its_memory(monkeypatch) ->
     [
         ("configs/pongg.yaml", "run.seed=2", "configs/pongg.yaml: there is no such configuration"),
         ("cartpole.yaml", "run.sed=2", "run.sed is not a known key; did you mean run.seed?"),
-        ("cartpole.yaml", "run.deterministic=true", "there is nothing for containers to do"),
+        ("cartpole.yaml", "run.deterministic=true", "so containers have nothing to do"),
     ],
 )
 def test_what_a_restart_cannot_mend_is_one_line_and_a_status_that_starts_nothing_again(

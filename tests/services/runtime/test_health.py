@@ -25,7 +25,7 @@ def test_a_role_works_waits_hangs_or_has_died(tmp_path, tools, monkeypatch) -> N
     directory = tmp_path / "not yet there"
     assert health_of(directory, clock.now) == (
         False,
-        f"no role runs here: none has written to {directory}",
+        f"no role runs here: no report in {directory}",
     )
     file = a_file(directory, clock)
     file.say(lambda: "a trainer")
@@ -37,7 +37,7 @@ def test_a_role_works_waits_hangs_or_has_died(tmp_path, tools, monkeypatch) -> N
     assert health_of(directory, clock.now + 60.0) == (True, "actor-3 works")
     assert health_of(directory, clock.now + 61.0) == (
         False,
-        "actor-3 hangs: nothing from it for 61 s",
+        "actor-3 hangs: no report for 61 s",
     )
     [report] = read_reports(directory)
     assert (report.pid, report.restarts) == (os.getpid(), 2) and report.rss_bytes > 1e6

@@ -23,14 +23,14 @@ def test_the_number_of_a_name(name, number) -> None:
      "actor--1", "actor-3\n", "my-actor-3", "actor-1_0", ""],
 )  # fmt: skip
 def test_a_name_that_is_not_the_role_and_a_number_is_refused(name) -> None:
-    with pytest.raises(ConfigError, match=r"is no name for the role actor; expected actor- and a"):
+    with pytest.raises(ConfigError, match=r"is no name of role actor; expected actor- and a"):
         number_in(ACTOR, name)
 
 
 @pytest.mark.parametrize("role", ["trainer", "monitor"])
 def test_a_run_has_one_of_some_roles_which_has_number_0(role) -> None:
     assert number_in(ROLES[role], f"{role}-0") == 0
-    with pytest.raises(ConfigError, match=f"'{role}-1' cannot be, since a run has one {role}"):
+    with pytest.raises(ConfigError, match=f"'{role}-1': a run has one {role}"):
         number_in(ROLES[role], f"{role}-1")
 
 

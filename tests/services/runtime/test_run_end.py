@@ -43,17 +43,17 @@ def test_a_run_is_over_by_the_trainers_account_and_not_by_an_actors_claim(tmp_pa
     [
         (
             {"max_env_steps": 1_234_567},
-            "run.max_env_steps=1234567. To go on with it, give a higher bound, "
+            "run.max_env_steps=1234567. To resume it, give a higher bound, "
             "e.g. run.max_env_steps=2469134",
         ),
         (
             {"max_wall_s": 12.5},  # 25 would be too few again
-            "run.max_wall_s=12.5. To go on with it, give a higher bound, e.g. run.max_wall_s=100",
+            "run.max_wall_s=12.5. To resume it, give a higher bound, e.g. run.max_wall_s=100",
         ),
         (
             {"target_return": 475.0, "max_updates": 5000, "max_wall_s": 90.0},
-            "its target of 475 at 90 s and run.max_updates=5000 and run.max_wall_s=90. To go on "
-            "with it, give run.stop_at_target=false or a higher run.target_return, and higher "
+            "its target of 475 at 90 s and run.max_updates=5000 and run.max_wall_s=90. To resume "
+            "it, give run.stop_at_target=false or a higher run.target_return, and higher "
             "bounds, e.g. run.max_updates=10000 run.max_wall_s=180",
         ),
     ],

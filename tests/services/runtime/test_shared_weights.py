@@ -248,7 +248,7 @@ def _no_memory(floats: int):
 @pytest.mark.parametrize(
     ("make", "monitor", "reason"),
     [
-        (HostMemory.create, "tcp://127.0.0.1:5555", "the roles talk over tcp"),
+        (HostMemory.create, "tcp://127.0.0.1:5555", "the roles use tcp"),
         (HostMemory.create, "ipc:///nowhere/at/all/m.sock", "cannot bind /nowhere/at/all/"),
         (HostMemory.create, f"ipc:///tmp/{'x' * 90}/m.sock", "the socket path"),
         (_no_memory, "ipc:///tmp/m.sock", "No space left on device"),

@@ -48,4 +48,4 @@ def test_a_run_is_told_what_no_checkpoint_has(tmp_path: Path) -> None:
         assert lost_learning(folder, updates=3, unsaved_steps=30, error=None) is None
         words = lost_learning(folder, updates=4, unsaved_steps=10, error=None)
         assert words is not None
-        assert "the trainer ended before," in words and "000001-3 stays;" in words
+        assert "the trainer ended first," in words and "000001-3 stays;" in words
