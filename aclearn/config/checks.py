@@ -49,6 +49,12 @@ def _learning(config: Config) -> Iterator[str]:
         )
     if trainer.amp == "fp16" and trainer.device == "cpu":
         yield "trainer.amp: fp16 needs a GPU, and trainer.device is cpu; use bf16, auto or off"
+    names = [corrector.name for corrector in config.correctors]
+    if "kl_filter" in names and not config.actors.behaviour_parameters:
+        yield (
+            "actors.behaviour_parameters: kl_filter, which correctors lists, compares π with the "
+            "parameters that actions were sampled from; set this to true"
+        )
 
 
 def _deterministic(config: Config) -> Iterator[str]:

@@ -116,6 +116,13 @@ class VTraceConfig(Group):
         alias="lambda",  # a keyword of Python
         description="how far errors are carried back: 1 over the whole unroll, 0 one step",
     )
+    alpha: float = Field(
+        default=1.0,
+        ge=0.0,
+        le=1.0,
+        description="share of the bounded ratio, the rest being the ratio itself (leaky V-trace); "
+        "1: V-trace, 0: per-decision importance sampling",
+    )
 
 
 class ImportanceSamplingConfig(Group):
@@ -124,6 +131,36 @@ class ImportanceSamplingConfig(Group):
     rho_bar: Bar = Field(
         default=1.0,
         description="bound of the importance ratio in the policy gradient; null or .inf: no bound",
+    )
+
+
+class EpsilonCorrectionConfig(Group):
+    """GA3C's correction: the policy gradient of log(π + ε)."""
+
+    epsilon: float = Field(
+        default=1e-6, gt=0.0, le=1.0, description="ε, added to the probability of an action"
+    )
+
+
+class KLFilterConfig(Group):
+    """A filter of states; needs actors.behaviour_parameters."""
+
+    bound: float = Field(
+        gt=0.0,
+        le=_MOST_COST,
+        description="largest KL(π‖μ) of a state that is learned, in nats",
+    )
+
+
+class NoCorrectionConfig(Group):
+    """Returns as if the data were on-policy."""
+
+    lambda_: float = Field(
+        default=1.0,
+        ge=0.0,
+        le=1.0,
+        alias="lambda",
+        description="how far errors are carried back: 1 over the whole unroll, 0 one step",
     )
 
 
@@ -136,6 +173,9 @@ class UsersArguments(Group):
 CORRECTORS: dict[str, type[Group]] = {
     "vtrace": VTraceConfig,
     "importance_sampling": ImportanceSamplingConfig,
+    "epsilon_correction": EpsilonCorrectionConfig,
+    "kl_filter": KLFilterConfig,
+    "no_correction": NoCorrectionConfig,
 }
 """The models of our correctors by their names."""
 
@@ -172,7 +212,8 @@ class CorrectorConfig(Group):
 
 def default_correctors() -> tuple[CorrectorConfig, ...]:
     """V-trace with importance sampling."""
-    return tuple(CorrectorConfig.model_validate(name) for name in CORRECTORS)
+    names = ("vtrace", "importance_sampling")
+    return tuple(CorrectorConfig.model_validate(name) for name in names)
 
 
 def known(name: str, table: Mapping[str, Any]) -> str:

@@ -99,8 +99,8 @@ class Config(Group):
     loss: AnyLoss = Field(default_factory=ActorCriticConfig)
     correctors: Annotated[tuple[CorrectorConfig, ...], Strict(False)] = Field(
         default_factory=default_correctors,
-        description="corrections of off-policy data before the loss, in order: vtrace, "
-        "importance_sampling, or module:Name of yours; empty: one-step targets without correction",
+        description="corrections of off-policy data before the loss, in order: names below, or "
+        "module:Name of yours; empty: one-step targets without correction",
     )
     optimiser: OptimiserConfig = Field(default_factory=OptimiserConfig)
     tuner: TunerConfig = Field(default_factory=TunerConfig)

@@ -126,8 +126,9 @@ class GradientWorker:
             parameters, values, next_values = (
                 torch.cat(each, dim=1) for each in zip(*chunks, strict=True)
             )
-            log_probs = self._policy(batch, parameters).log_prob(batch.actions)
-            correction = self._correct(batch, log_probs, values, next_values)
+            policy = self._policy(batch, parameters)
+            log_probs = policy.log_prob(batch.actions)
+            correction = self._correct(batch, policy, log_probs, values, next_values)
             if self._stream is not None:
                 self._stream.synchronize()  # the next `refresh` overwrites the weights
         return replace(batch, frozen=FrozenCorrection(correction, log_probs))
@@ -164,8 +165,11 @@ class GradientWorker:
         """The names of the metrics, and their sums followed by the three sums of `GradientSums`."""
         with part("forward"):
             outputs, correction = self._forward(chunk)
+            learned = chunk
+            if correction.kept is not None:
+                learned = replace(chunk, valid=chunk.valid & correction.kept)
             total, metrics = self._objective.loss(
-                chunk, outputs, correction, self._objective.config
+                learned, outputs, correction, self._objective.config
             )
             mean = total / max(1, steps)
             scaled = mean * self.loss_scale if self.loss_scale != 1.0 else mean
@@ -179,7 +183,7 @@ class GradientWorker:
             own = [
                 ratios.sum(),
                 ratios.square().sum(),
-                advantages.masked_fill(~chunk.valid, 0.0).square().sum(),
+                advantages.masked_fill(~learned.valid, 0.0).square().sum(),
             ]
             stacked = torch.stack([*sums.values(), *own])
         with part("backward"):
@@ -210,7 +214,7 @@ class GradientWorker:
         else:
             proximal, known = log_probs.detach(), values.detach()
             next_values = self._next_values(batch, output, known)
-            correction = self._correct(batch, proximal, known, next_values)
+            correction = self._correct(batch, policy, proximal, known, next_values)
         return Outputs(policy, log_probs, values, proximal), correction
 
     def _unroll(self, batch: Batch) -> tuple[PolicyOutput[Tensor], Tensor]:
@@ -236,9 +240,18 @@ class GradientWorker:
         return self._distribution(self._distribution.mask(parameters, batch.masks))
 
     def _correct(
-        self, batch: Batch, log_probs: Tensor, values: Tensor, next_values: Tensor
+        self,
+        batch: Batch,
+        policy: TorchDistribution,
+        log_probs: Tensor,
+        values: Tensor,
+        next_values: Tensor,
     ) -> Correction:
-        correction = self._objective.chain.correct(
+        chain, kl = self._objective.chain, None
+        if "kl" in chain.needs and batch.behaviour_parameters is not None:
+            with torch.no_grad():
+                kl = policy.kl(self._policy(batch, batch.behaviour_parameters))
+        correction = chain.correct(
             CorrectionInput(
                 values=values,
                 next_values=next_values,
@@ -246,6 +259,8 @@ class GradientWorker:
                 discounts=self._objective.config.discount * (~batch.terminated).float(),
                 done=batch.terminated | batch.truncated,
                 log_rhos=log_probs - batch.behaviour_log_prob,
+                log_pi=log_probs,
+                kl=kl,
                 behaviour_parameters=batch.behaviour_parameters,
             )
         )

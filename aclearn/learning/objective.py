@@ -9,16 +9,29 @@ from aclearn.config import CorrectorConfig, LossConfig, validated
 from aclearn.errors import ConfigError
 from aclearn.extensions import load_extension, make_extension
 from aclearn.learning.losses import LOSSES, Loss
-from correctors import Corrector, CorrectorChain, ImportanceSampling, VTrace
+from correctors import (
+    Corrector,
+    CorrectorChain,
+    EpsilonCorrection,
+    ImportanceSampling,
+    KLFilter,
+    NoCorrection,
+    VTrace,
+)
 
 #: Our correctors by their names in a configuration.
 CORRECTORS: dict[str, type[Corrector]] = {
     "vtrace": VTrace,
     "importance_sampling": ImportanceSampling,
+    "epsilon_correction": EpsilonCorrection,
+    "kl_filter": KLFilter,
+    "no_correction": NoCorrection,
 }
 #: Results of every chain.
 _MADE = frozenset({"targets", "advantages", "weights"})
 _PARAMETERS = "behaviour_parameters"
+#: What those give.
+_FROM_PARAMETERS = {_PARAMETERS, "kl"}
 
 
 @dataclass(frozen=True)
@@ -48,7 +61,7 @@ def make_objective(
         chain = _with_corrector(chain, corrector, f"correctors[{index}]")
     objective = Objective(*_make_loss(loss), chain)
     for key, needs in (("loss.kind", objective.loss.needs), ("correctors", chain.needs)):
-        if _PARAMETERS in needs and not behaviour_parameters:
+        if needs & _FROM_PARAMETERS and not behaviour_parameters:
             raise ConfigError(
                 f"{key}: needs {_PARAMETERS}, which unrolls do not carry; set "
                 f"actors.{_PARAMETERS}: true"

@@ -36,6 +36,7 @@ _TAGS: Final = {
             "effective_sample_share",
             "clipped_rho_share",
             "clipped_c_share",
+            "kl_dropped_share",
         )
     },
     **{

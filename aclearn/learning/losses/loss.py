@@ -67,7 +67,8 @@ class Loss(ABC):
         """The sums over the valid steps of `batch`, which may be a part of the update's batch.
 
         Args:
-            batch: steps that are not `valid` must not count, whatever they hold.
+            batch: steps that are not `valid` must not count, whatever they hold; a corrector may
+                have made them so.
             outputs: of the policy that is updated.
             correction: targets, advantages and weights; may be NaN where steps are not valid.
             config: an instance of `config_model`.

@@ -82,6 +82,11 @@ def refusal(text: str) -> str:
             "trainer.amp: fp16 needs a GPU, and trainer.device is cpu; use bf16, auto or off",
         ),
         (
+            "env: {id: a}\ncorrectors: [vtrace, {kl_filter: {bound: 1}}]",
+            "actors.behaviour_parameters: kl_filter, which correctors lists, compares π with the "
+            "parameters that actions were sampled from; set this to true",
+        ),
+        (
             "env: {id: a}\nrun: {deterministic: true}\ntrainer: {device: 'cuda:0'}",
             "trainer.device: run.deterministic is bit-reproducible on the CPU only; set it "
             "to cpu or auto instead of cuda:0",

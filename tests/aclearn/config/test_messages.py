@@ -83,7 +83,7 @@ def test_the_name_that_python_has_for_lambda_is_no_key(path: Path) -> None:
     assert message == (
         f"{path}: line 2: correctors[0]: vtrace.lambda_ is not a known key; did you mean "
         "vtrace.lambda? "
-        "The keys of vtrace are rho_bar, c_bar, lambda"
+        "The keys of vtrace are rho_bar, c_bar, lambda, alpha"
     )
 
 
@@ -168,8 +168,9 @@ def test_a_value_that_cannot_be_used_gets_what_was_expected_and_what_was_found(
     [
         (
             "[importance_sampling, vtrac]",
-            "correctors[1]: 'vtrac' is unknown; expected one of vtrace, importance_sampling, or "
-            "module:Name of yours; did you mean vtrace?",
+            "correctors[1]: 'vtrac' is unknown; expected one of vtrace, importance_sampling, "
+            "epsilon_correction, kl_filter, no_correction, or module:Name of yours; did you mean "
+            "vtrace?",
         ),
         (
             "[{vtrace: {lambda: full, rho_bar: 0}}]",
@@ -184,6 +185,12 @@ def test_a_value_that_cannot_be_used_gets_what_was_expected_and_what_was_found(
             "got 1e+39 (number); meaning: bound of the importance ratio in the policy gradient; "
             "null or .inf: no bound",
         ),
+        (
+            "[{epsilon_correction: {epsilon: -1e-6}}]",
+            "correctors[0]: epsilon_correction.epsilon: expected number > 0 and ≤ 1, got -1e-06",
+        ),
+        ("[kl_filter]", "correctors[0]: kl_filter.bound is missing: largest KL"),
+        ("[{kl_filter: {bound: -1}}]", "correctors[0]: kl_filter.bound: expected number > 0 and "),
         ("[{vtrace: {c_bar: -.inf}}]", "correctors[0]: vtrace.c_bar: expected number > 0 and "),
         ("[{vtrace: 3}]", "correctors[0]: vtrace: expected a mapping, got 3 (whole number)"),
         (

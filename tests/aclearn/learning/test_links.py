@@ -1,0 +1,90 @@
+"""Correctors that a configuration names, inside an update."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from aclearn.config import CorrectorConfig
+from aclearn.learning import gradient_worker as gradient_module
+from aclearn.learning import make_objective
+from aclearn.types import OBSERVATION
+from correctors import vtrace
+
+
+def learner_with(make, *correctors):
+    configs = [CorrectorConfig.model_validate(each) for each in correctors]
+    objective = make_objective(make.loss, configs, behaviour_parameters=True)
+    return make.learner(make.flat, objective=objective)
+
+
+def gradient_with(make, batch, *correctors):
+    learner = learner_with(make, *correctors)
+    report = learner.update(batch, learned_steps=0)
+    return make.gradient(learner), report.metrics
+
+
+def log_probs(learner, batch) -> torch.Tensor:
+    """log π of every action, [T, B, A]."""
+    with torch.no_grad():
+        rows = [learner.network(row)[0] for row in batch.observations[OBSERVATION][:-1]]
+    return torch.stack(rows).log_softmax(-1)
+
+
+@pytest.mark.parametrize("chunk", [10, 10_000])
+def test_states_beyond_the_kl_bound_have_no_part_in_the_gradient(make, monkeypatch, chunk) -> None:
+    monkeypatch.setattr(gradient_module, "CHUNK_SAMPLES", chunk)
+    batch = make.batch(make.flat, 7, 5, seed=3)
+    logits = torch.from_numpy(np.random.default_rng(1).normal(size=(7, 5, 4)).astype(np.float32))
+    batch = make.replace(batch, behaviour_parameters=logits)
+    log_pi = log_probs(learner_with(make), batch)
+    kl = (log_pi.exp() * (log_pi - logits.log_softmax(-1))).sum(-1)
+    bound = float(kl[batch.valid].median())
+    kept = kl <= bound + 1e-5
+    filtered = ["vtrace", {"kl_filter": {"bound": bound + 1e-5}}, "importance_sampling"]
+
+    gradient, metrics = gradient_with(make, batch, *filtered)
+
+    without = make.replace(batch, valid=batch.valid & kept)
+    expected, _ = gradient_with(make, without, "vtrace", "importance_sampling")
+    share = without.steps / batch.steps  # both are means, over other numbers of steps
+    assert 0.3 < share < 0.7
+    torch.testing.assert_close(gradient, expected * share, rtol=1e-4, atol=1e-6)
+    assert metrics["kl_dropped_share"] == pytest.approx(1.0 - share, abs=1e-6)
+
+
+def test_epsilon_weighs_each_action_by_its_probability_under_pi(make) -> None:
+    batch = make.batch(make.flat, 7, 5, seed=3)
+    learner = learner_with(make, "no_correction", {"epsilon_correction": {"epsilon": 0.5}})
+    log_pi = log_probs(learner, batch).gather(2, batch.actions[..., None])[..., 0]
+    with torch.no_grad():
+        values = torch.stack([learner.network(row)[1] for row in batch.observations[OBSERVATION]])
+    on_policy = vtrace(
+        values=values[:-1],
+        next_values=values[1:],
+        rewards=batch.rewards,
+        discounts=make.loss.discount * (1.0 - batch.terminated.float()),
+        done=batch.terminated | batch.truncated,
+        log_rhos=torch.zeros(7, 5),
+    )
+    weights = log_pi.exp() / (log_pi.exp() + 0.5)
+    expected = -(log_pi * weights * on_policy.advantages)[batch.valid].mean()
+
+    metrics = learner.update(batch, learned_steps=0).metrics
+
+    assert metrics["policy_loss"] == pytest.approx(float(expected), rel=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1.0, float("inf")])
+def test_a_ratio_that_overflows_leaves_finite_weights(make, scale) -> None:
+    """Six unclipped ratios of e^20 in a row are beyond float32: such an update is not applied."""
+    batch = make.batch(make.flat, 7, 5, seed=3)
+    far = make.replace(batch, behaviour_log_prob=batch.behaviour_log_prob - 200.0 * scale)
+    far = make.replace(far, terminated=torch.zeros_like(far.terminated))
+    learner = learner_with(make, {"vtrace": {"c_bar": None, "rho_bar": None}})
+    report = learner.update(far, learned_steps=0)
+    assert not report.applied
+    assert all(parameter.isfinite().all() for parameter in learner.network.parameters())
+    clipped = learner_with(make, "vtrace", "importance_sampling").update(far, learned_steps=0)
+    assert clipped.applied
