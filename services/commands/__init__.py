@@ -1,1 +1,1 @@
-"""The commands beside training: top, profile, compress, export."""
+"""The subcommands of `aclearn`."""

@@ -1,4 +1,4 @@
-"""`aclearn compress`: a chain beside the uncompressed policy."""
+"""`aclearn compress`: compares a chain with the uncompressed policy."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def compress_run(
 
     Args:
         path: the run folder.
-        words: the chain, e.g. "prune=0.5,int8"; "onnx" is added to one that names no runtime.
+        words: the chain, e.g. "prune=0.5,int8"; "onnx" is added if it names no runtime.
         episodes: greedy episodes to play with each.
-        passes: how often the policy goes through the chain; a student learns in each.
+        passes: number of compressions in a row; a student trains in each.
         best: the best checkpoint instead of the newest.
 
     Raises:
@@ -76,7 +76,7 @@ def compress_run(
     return ways
 
 
-# bytes are the longest; where the terminal is narrow, names are folded and figures stay whole
+# bytes are the widest numbers; in a narrow terminal only names are wrapped
 _FIGURE_WIDTH = 12
 
 

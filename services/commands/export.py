@@ -29,8 +29,8 @@ from services.commands.offline_compression import (
 from services.evaluator.saved_policy import load_policy
 from services.runtime.policy_factory import warn_of_idle_links
 
-#: A model's output may be so far from torch's, as a share of the largest number. In int8 what lies
-#: on the edge between two steps may be rounded to the other one, in every layer.
+#: Largest deviation of a model's output from torch's, as a share of the largest number. In int8 a
+#: value between two steps may be rounded to the other one, in every layer.
 _TOLERANCE, _INT8_TOLERANCE = 1e-4, 2e-2
 
 
@@ -43,12 +43,11 @@ def export_run(
     best: bool = False,
     force: bool = False,
 ) -> Artifact:
-    """Write the run's policy, through a chain if one is given, as a self-contained ONNX model.
+    """Write the run's policy, through a chain if given, as a self-contained ONNX model.
 
-    Before it is written the model is run: its output must be that of torch for the same graph and
-    tensors, for int8 in exact integers, and that of the runtime that actors have. Its distance to
-    the policy is in the metadata. The file may run on any CPU: int8
-    weights have 7 bits by default.
+    First the model is run: its output must equal that of torch for the same graph and tensors
+    (int8: in exact integers), and that of the actors' runtime. Its metadata have its distance to
+    the policy. The file runs on any CPU: int8 weights have 7 bits by default.
 
     Raises:
         AclearnError: the file, the run or the chain cannot be used, or the model's output is wrong.
@@ -73,7 +72,7 @@ def export_run(
 def _check_model(
     model: bytes, artifact: Artifact, executable: Executable, observations: NDArray[Any]
 ) -> None:
-    """Raise `RefusedArtifact` unless the model computes what its graph and tensors say."""
+    """Raise `RefusedArtifact` unless the model computes the output of its graph and tensors."""
     graph, tensors = artifact.graph, artifact.tensors
     expected: NDArray[Any]
     if graph.precision == "int8":
@@ -87,6 +86,6 @@ def _check_model(
         if not np.allclose(answers, others, rtol=0.0, atol=allowed):
             worst = float(np.abs(answers - others).max())
             raise RefusedArtifact(
-                f"{artifact.chain}: the model's output is off by {worst:.3g}, allowed are "
+                f"{artifact.chain}: the model's output is off by {worst:.3g}, allowed is "
                 f"{allowed:.3g}; it was not written"
             )

@@ -1,4 +1,4 @@
-"""The commands that hand out files: configs and keys."""
+"""The commands that write shipped configurations and new keys."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ def configs(
 def keys(
     directory: Annotated[Path, typer.Argument(help="folder for the new key file")],
 ) -> None:
-    """Make the keys that roles on several machines need (network.keys_dir)."""
+    """Make the keys for roles on several machines (network.keys_dir)."""
     typer.echo(f"wrote {create_keys(directory)}; copy it to every machine, and keep it secret")

@@ -1,4 +1,4 @@
-"""`aclearn export` and `aclearn compress`: a saved policy through a chain, outside of training."""
+"""`aclearn export` and `aclearn compress`: sends a saved policy through a chain."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from services.evaluator.saved_policy import SavedPolicy
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Observations that chains are fitted on, and as many others that they are compared on.
+#: Observations for the links, and as many others for comparisons.
 _OBSERVATIONS = 512
 #: Batch sizes of the table's latencies.
 BATCH_SIZES = (1, 8, 32)
@@ -41,15 +41,15 @@ SEED = 1_000_003
 
 
 def chain_of_words(items: Sequence[Any], *, any_cpu: bool = False) -> CompressorChain:
-    """The chain that these items of a configuration describe."""
-    # compared in the end, on other observations than those that links are fitted on
+    """The chain in these items of a configuration."""
+    # compared at the end, with observations that the links have not seen
     return parse_chain(items, any_cpu=any_cpu, batch_sizes=BATCH_SIZES, fidelity_observations=0)
 
 
 def compress_with(
     saved: SavedPolicy, chain: CompressorChain, visited: _Visited, passes: int
 ) -> tuple[Artifact, Executable]:
-    """The artifact, with its distance to the policy on other observations, and what runs it."""
+    """The artifact, compared on other observations than its links', and its runtime."""
     context = Context(visited.for_links, seed=SEED)
     policy = Policy.of(saved.architecture, saved.tensors, saved.at)
     for _ in range(passes):
@@ -68,7 +68,7 @@ def compress_with(
 
 
 def _warn_of_new_students(chain: CompressorChain, context: Context) -> None:
-    """Say how little students have learned that went through the chain once."""
+    """Warn of students that trained in one pass only."""
     for link in chain.links:
         if isinstance(link, Distiller) and (steps := context.memory(link.state_key).get("steps")):
             _LOGGER.warning(
@@ -79,17 +79,17 @@ def _warn_of_new_students(chain: CompressorChain, context: Context) -> None:
 
 
 class _Visited(NamedTuple):
-    """Observations of different games: links are fitted on the ones, compared on the others."""
+    """Observations for links and for comparisons, from different games."""
 
     for_links: NDArray[Any]
     others: NDArray[Any]
 
 
 def visit_run(saved: SavedPolicy) -> _Visited:
-    """Observations that the policy itself visits: some for the links, others for the comparison."""
+    """Observations that the policy visits, for links and for comparisons."""
     policy = OnnxRuntime(saved.architecture).load(saved.tensors)
     visited = visit(saved, policy, count=2 * _OBSERVATIONS, seed=SEED)
-    # environments take turns, and there is an even number of them
+    # environments take turns, and their number is even
     return _Visited(visited[::2], visited[1::2])
 
 
@@ -97,7 +97,7 @@ def torch_parameters(
     graph: PolicyGraph, tensors: Mapping[str, NDArray[Any]], observations: NDArray[Any]
 ) -> NDArray[np.float32]:
     """The graph's output `[N, P]` with these tensors, computed by torch in fp32."""
-    # what is stored in halves is computed in fp32, as in the model
+    # tensors stored in halves are computed in fp32, as in the model
     network = GraphNetwork(graph, with_value=False).load(tensors).eval()
     with torch.inference_mode():
         parameters, _ = network(torch.from_numpy(observations.copy()))
@@ -106,7 +106,7 @@ def torch_parameters(
 
 
 def with_runtime(words: str) -> list[Any]:
-    """The items of the chain; what ends without a runtime ends in onnx."""
+    """The items of the chain, with onnx at the end if they name no runtime."""
     items = parse_words(words)
     if items and items[-1] not in ("onnx", "torchscript"):
         items.append("onnx")

@@ -13,7 +13,7 @@ from aclearn.launch import install_stop_signals
 from aclearn.runs import check_file
 from services.commands.options import ForceOption
 
-# what the commands do is imported when one of them is called: it may take seconds
+# imports inside the commands: they may take seconds
 
 RunArgument = Annotated[Path, typer.Argument(help="run folder, e.g. runs/pong-1")]
 BestOption = Annotated[bool, typer.Option("--best", help="use the best checkpoint, not the newest")]

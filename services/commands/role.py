@@ -25,7 +25,7 @@ container = typer.Typer(no_args_is_help=True, help="Commands of docker-compose.y
 
 
 def begin_role(name: str) -> RoleSpec:
-    """Prepare this process for a role, before anything of it is imported.
+    """Prepare this process for a role, before its modules are imported.
 
     Raises:
         ConfigError: there is no such role.
@@ -36,7 +36,7 @@ def begin_role(name: str) -> RoleSpec:
         level=logging.INFO,
         format="time=%(asctime)s level=%(levelname)s module=%(name)s %(message)s",
     )
-    # before anything that may import torch: its thread pool reads this once
+    # before torch is imported: its thread pool reads this once
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     return ROLES[name]
 
@@ -57,9 +57,9 @@ def role(
     """Run one role; the monitor binds the address --monitor, the others connect to it."""
     spec = begin_role(name_of_role)
     with install_stop_signals() as stop:
-        die_with_parent()  # which sets `stop`, so that also a parent's early death ends it in order
+        die_with_parent()  # sets `stop` when the parent dies, for an end in order
         loaded = load_config(config, overrides or [])
-        # imported here, since it takes a while; a signal is heeded meanwhile
+        # imported here: it takes a while, in which signals are handled
         from services.runtime.run_role import end_process, run_role
 
         end_process(run_role(spec, name, loaded, monitor, stop))

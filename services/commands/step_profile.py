@@ -1,4 +1,4 @@
-"""The profile of an agent step: what each part of each role costs, from two looks at a run."""
+"""The profile of an agent step: the cost of each part of each role, from two snapshots of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aclearn.metrics import PART_SECONDS
 from aclearn.telemetry import TOTAL, WAITING_FOR
 from services.roles import ROLES
 
-#: The way of a step, in the order in which the parts are shown; others follow by name.
+#: The order of parts in the table, that of a step; others follow by name.
 PARTS = (
     "emulator",
     "inference",
@@ -33,19 +33,19 @@ PARTS = (
     "swap",
 )
 OTHER = "other"
-#: How far the parts of a role may miss its wall time before that is reported.
+#: Largest unreported difference between a role's parts and its wall time.
 MOST_MISSING = 0.10
 _ROLES = (*reversed(ROLES), "command")
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One look at a run.
+    """A run at one moment.
 
     Attributes:
-        at_s: monotonic seconds of the look.
+        at_s: its monotonic time, in seconds.
         line: the newest metrics line.
-        cpu_s: process, by its name (actor-0) → CPU time that it has used.
+        cpu_s: name of a process (actor-0) → its CPU time so far.
     """
 
     at_s: float
@@ -55,12 +55,12 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class RoleProfile:
-    """One role's time between two looks, all of its processes and threads together.
+    """One role's time between two snapshots, over all of its processes and threads.
 
     Attributes:
         parts: part → seconds of work on the clock.
         waits: "waiting for …" → seconds.
-        total_s: seconds that its threads lived; 0 for a role that measures no parts.
+        total_s: lifetime of its threads in seconds; 0 for a role that measures no parts.
         cpu_s: CPU time of its processes.
     """
 
@@ -72,20 +72,20 @@ class RoleProfile:
 
     @property
     def accounted(self) -> float:
-        """The parts and waits as a share of the time on the clock."""
+        """The share of the parts and waits in the time on the clock."""
         named_s = sum(self.parts.values()) + sum(self.waits.values())
         return named_s / self.total_s if self.total_s > 0 else 0.0
 
     @property
     def other_s(self) -> float:
-        """Time on the clock that no part explains."""
+        """Time on the clock outside all parts."""
         return max(0.0, self.total_s * (1.0 - self.accounted))
 
     def cpu_of(self, seconds: float) -> float:
-        """CPU time of a part of the work that took `seconds` on the clock.
+        """CPU time of a part that took `seconds` on the clock.
 
-        CPU time is known of processes only; it is shared out over the work by its time on the
-        clock, as if a thread that is ready were kept waiting for a core in all parts alike.
+        CPU time is known per process only. It is split in proportion to the parts' time on the
+        clock, as if all parts waited for a core alike.
         """
         work_s = sum(self.parts.values()) + self.other_s
         return self.cpu_s * seconds / work_s if work_s > 0 else 0.0
@@ -96,12 +96,12 @@ class StepProfile:
     """The profile of a learned agent step.
 
     Attributes:
-        seconds: between the two looks.
+        seconds: between the two snapshots.
         learned_steps: agent steps learned in that time; all costs are per one of them.
-        cores: processor cores that the run may use.
-        roles: in the order of a step's way.
+        cores: number of CPU cores of the run.
+        roles: in the order of a step.
         cpu_s: CPU time by process.
-        notes: what disturbed the measurement.
+        notes: disturbances of the measurement.
     """
 
     seconds: float
@@ -113,7 +113,7 @@ class StepProfile:
 
     @property
     def learned_steps_per_s(self) -> float:
-        """The run's speed."""
+        """Learned agent steps per second."""
         return self.learned_steps / self.seconds
 
     def micros(self, seconds: float) -> float:
@@ -121,11 +121,11 @@ class StepProfile:
         return 1e6 * seconds / self.learned_steps
 
     def core_share(self, cpu_s: float) -> float:
-        """CPU time as a share of what all cores had."""
+        """CPU time as a share of all cores' time."""
         return cpu_s / (self.cores * self.seconds)
 
     def to_dict(self) -> dict[str, Any]:
-        """Every figure, for JSON: µs and shares by role and part."""
+        """All numbers, for JSON: µs and shares by role and part."""
         roles = {}
         for role in self.roles:
             work = {**role.parts, **({OTHER: role.other_s} if role.total_s > 0 else {})}
@@ -152,7 +152,7 @@ class StepProfile:
 def step_profile(
     first: Snapshot, last: Snapshot, *, cores: int, notes: Sequence[str] = ()
 ) -> StepProfile:
-    """The profile of the time between two looks at one run.
+    """The profile of the time between two snapshots of a run.
 
     Raises:
         AclearnError: no time passed between the two, or nothing was learned in it.
@@ -161,10 +161,10 @@ def step_profile(
     learned = int(last.line["learned_steps"]) - int(first.line["learned_steps"])
     if line_s <= 0 or last.at_s <= first.at_s or learned <= 0:
         raise AclearnError(
-            f"there is no profile to tell: {learned} agent steps were learned in {line_s:.1f} s; "
-            "profile for longer (--seconds), or see with `aclearn train` what is wrong"
+            f"there is no profile: {learned} agent steps were learned in {line_s:.1f} s; "
+            "profile for longer (--seconds), or find the cause with `aclearn train`"
         )
-    # The looks and the lines are not of the same moments: CPU time is given as its share.
+    # Snapshots and lines are of different moments: CPU time is scaled to the lines.
     scale = line_s / (last.at_s - first.at_s)
     cpu_s = {
         name: max(0.0, used - first.cpu_s[name]) * scale
@@ -216,7 +216,7 @@ def render(profile: StepProfile) -> RenderableType:
 
 def _add_role(table: Table, profile: StepProfile, role: RoleProfile) -> None:
     if role.total_s <= 0:
-        # it measures no parts
+        # measures no parts
         table.add_row(role.role, "", "", "", *_cpu_cells(profile, role.cpu_s), end_section=True)
         return
     work = {**role.parts, OTHER: role.other_s}
@@ -235,7 +235,7 @@ def _cpu_cells(profile: StepProfile, cpu_s: float) -> tuple[str, str]:
 def _account(role: RoleProfile) -> str:
     words = f"{role.role}: accounted for {role.accounted:.0%} of its time on the clock"
     if abs(1.0 - role.accounted) > MOST_MISSING:
-        words += "; what is missing is work that no part measures"
+        words += "; no part measures the rest"
     return words
 
 

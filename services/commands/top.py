@@ -1,4 +1,4 @@
-"""`aclearn top`: where the time of a run goes, from its folder, while it goes on or afterwards."""
+"""`aclearn top`: shows from a run's folder where its time goes, during the run or after it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from aclearn.runs import MetricsTail, RunFolder, is_metrics_line
 from aclearn.telemetry import TOTAL, WAITING_FOR
 from aclearn.views.live_console import Layout, LiveConsole
 
-#: Time between two views, and between two looks at the stop flag.
+#: Seconds between two updates, and between two checks of the stop flag.
 _EVERY_S = 1.0
 _LOOK_EVERY_S = 0.1
-#: Silence of the metrics file that is shown; lines are due every few seconds.
+#: Reported silence of the metrics file; lines are due every few seconds.
 _SILENT_AFTER_S = 15.0
-#: With less free space a line of metrics may not have found room.
+#: With less free space the last line of metrics may be missing.
 _LEAST_FREE_BYTES = 16 * 1024
-#: How far the parts of the work look back, as the shares in a metrics line do.
+#: Window of the parts' shares, as in a metrics line.
 _WINDOW_S = 10.0
 #: Parts below this share of a role's time are not shown.
 _LEAST_SHARE = 0.005
@@ -47,16 +47,16 @@ class TopView(LiveConsole):
         super().__init__(goal, name=name, console=console)
 
     def observe(self, line: Mapping[str, Any]) -> None:
-        """Take a metrics line without drawing it."""
+        """Add a metrics line without drawing it."""
         super().observe(line)
         self._recent.append(line)
         newest_s = float(line.get("time_s") or 0.0)
-        # the newest line at or before the window's beginning stays
+        # the newest line at or before the window's start stays
         while len(self._recent) > 2 and _time_s(self._recent[1]) <= newest_s - _WINDOW_S:
             self._recent.popleft()
 
     def draw(self, layout: Layout, width: int) -> RenderableType:
-        """The picture in one layout, `width` cells wide."""
+        """The view in one layout, `width` cells wide."""
         shares = part_shares(self._recent[0], self._recent[-1]) if self._recent else {}
         picture = super().draw(layout, width)
         return Group(picture, _part_rows(shares)) if shares and layout.below else picture
@@ -65,7 +65,8 @@ class TopView(LiveConsole):
 def part_shares(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Role → part of its work → share of its threads' time between two metrics lines.
 
-    Waits are left out: `wait_share` has them. Roles that said nothing between the two are left out.
+    Without waits, which are in `wait_share`, and without roles that did not report between the
+    lines.
     """
     found: dict[str, dict[str, float]] = {}
     earlier = before.get(PART_SECONDS) or {}
@@ -84,8 +85,8 @@ def top(run_dir: Path, *, once: bool, stream: TextIO, stop: StopFlag) -> None:
 
     Args:
         run_dir: run folder, of this or another user's run.
-        once: print the newest figures and end.
-        stream: where to write.
+        once: print the newest numbers and end.
+        stream: for the output.
         stop: set by Ctrl-C.
 
     Raises:
@@ -115,7 +116,7 @@ def top(run_dir: Path, *, once: bool, stream: TextIO, stop: StopFlag) -> None:
 
 
 def how_it_ended(folder: RunFolder, newest: Mapping[str, Any]) -> str | None:
-    """Why the run is over; None while it goes on, also after a `--resume`."""
+    """Why the run is over; None while it continues, also after a `--resume`."""
     summary = folder.read_summary()
     # a resumed run has the summary of its first part until it ends again
     if summary is None or not is_metrics_line({"time_s": summary.get("time_s")}):
@@ -126,9 +127,9 @@ def how_it_ended(folder: RunFolder, newest: Mapping[str, Any]) -> str | None:
 
 
 def read_goal(config: Path) -> dict[str, float | None]:
-    """The bounds of a run as `ProgressEstimate` takes them; empty where they cannot be read.
+    """The bounds of a run for `ProgressEstimate`; empty if they cannot be read.
 
-    Read as bare YAML, so that a run of an older version, whose keys may differ, can be looked at.
+    Read as bare YAML, so that runs of older versions with other keys work.
     """
     try:
         run = yaml.safe_load(config.read_text())["run"]
@@ -145,7 +146,7 @@ def _follow(
     newest: Mapping[str, Any],
     stop: StopFlag,
 ) -> Mapping[str, Any]:
-    """Draw each new line until the run is over or `stop` is set; the newest line."""
+    """Draw each new line until the run is over or `stop` is set; returns the newest line."""
     due, told = time.monotonic(), False
     while not stop:
         if time.monotonic() < due:
@@ -168,14 +169,14 @@ def _follow(
 
 
 def _state(folder: RunFolder, newest: Mapping[str, Any]) -> str:
-    """One line: how old the figures are."""
+    """The age of the numbers, in one line."""
     reason = how_it_ended(folder, newest)
     if reason is not None:
         return f"the run is over: {reason}"
     silent_s = _silent_s(folder)
     if silent_s > _SILENT_AFTER_S:
         return f"no new metrics for {duration(silent_s)}: {_why_silent(folder)}"
-    return f"the run goes on; metrics of {silent_s:.0f} s ago"
+    return f"the run continues; metrics of {silent_s:.0f} s ago"
 
 
 def _why_silent(folder: RunFolder) -> str:

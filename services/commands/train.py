@@ -28,7 +28,7 @@ def train(
     """Train on this machine: start every role, show the run, end every role."""
     os.environ.setdefault(STARTED_AT_VARIABLE, str(moment(time.monotonic())))
     with install_stop_signals() as stop:
-        # in here, since it takes a while
+        # imported here: it takes a while
         from services.launcher.local_run import train as run
         from services.runtime.run_end import closing_words, why_over
 
@@ -82,9 +82,9 @@ def profile(
 
 
 def resumed_config(path: str, given: Config, overrides: list[str]) -> Config:
-    """The configuration that the run had, with this command's overrides.
+    """The configuration of the existing run, with this command's overrides.
 
-    Says which keys of the file at `path` the run has other values of: they are not taken over.
+    Prints the keys of the file at `path` with other values than the run's: they are ignored.
     """
     from services.runtime.role_folder import differences
 

@@ -83,7 +83,7 @@ def test_without_a_terminal_the_newest_line_is_printed_once(run: _Run) -> None:
         "actor: it waits 70 %",
         "actors.emulator_threads",
         "inference 25 %",
-        "the run goes on",
+        "the run continues",
     ):
         assert words in " ".join(shown.split()), (words, shown)
     assert "\x1b" not in shown
@@ -99,7 +99,7 @@ def test_a_resumed_run_is_not_over_although_its_first_part_has_a_summary(run: _R
     run.write(_line(10.0))
     run.end(_line(10.0), "SIGTERM")
     run.write(_line(12.0))
-    assert "the run goes on" in _shown(run.path)
+    assert "the run continues" in _shown(run.path)
 
 
 def test_a_run_without_new_metrics_is_told(run: _Run) -> None:
