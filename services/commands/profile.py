@@ -1,4 +1,4 @@
-"""`aclearn profile`: run the real system for a while and tell what an agent step costs."""
+"""`aclearn profile`: runs all roles for a while and measures the cost of an agent step."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from services.launcher.local_run import train
 
 #: Longest profile, in seconds.
 MOST_SECONDS = 3600.0
-#: Seconds after the first learned batch that are not measured: caches and allocators fill.
+#: Unmeasured seconds after the first learned batch, in which caches and allocators fill.
 WARM_UP_S = 5.0
-#: Seconds that the roles have to start, on top of what is measured.
+#: Seconds for the roles to start, besides the measurement.
 _START_WITHIN_S = 600.0
 _RUN_NAME = "profile"
 _DONE = "the profile is complete"
 
 
 def check_seconds(seconds: float) -> None:
-    """Raise `ConfigError` unless a profile can last so long."""
+    """Raise `ConfigError` unless a profile can take this time."""
     if not (math.isfinite(seconds) and 0 < seconds <= MOST_SECONDS):
         raise ConfigError(
-            f"--seconds: {seconds:g} is no time to measure for; expected more than 0 and at most "
+            f"--seconds: {seconds:g} is not a valid time; expected more than 0 and at most "
             f"{MOST_SECONDS:g} seconds, e.g. --seconds 30"
         )
 
@@ -46,10 +46,10 @@ def check_seconds(seconds: float) -> None:
 def load_profiled(
     config: str | Path, overrides: Sequence[str], folder: Path, seconds: float
 ) -> Config:
-    """The configuration with the run put into `folder` and no end but a far one.
+    """The configuration with a run in `folder` and only a distant end.
 
     Raises:
-        ConfigError: it cannot be used, or is one of lock-step, which has no roles to measure.
+        ConfigError: it cannot be used, or is deterministic: lock-step has no processes to measure.
     """
     loaded = load_config(config, overrides).with_run(
         dir=str(folder),
@@ -62,20 +62,20 @@ def load_profiled(
     )
     if loaded.run.deterministic:
         raise ConfigError(
-            "run.deterministic: lock-step runs everything in one process, which has no roles to "
+            "run.deterministic: lock-step runs everything in one process, without processes to "
             "measure; profile with run.deterministic=false"
         )
     return loaded
 
 
 class ProfileWatch:
-    """Watches a run as its console does, takes the two looks, and ends it after the second.
+    """Watches a run as its console, takes two snapshots, and ends the run after the second.
 
     Args:
-        seconds: between the two looks.
-        warm_up_s: from the first learned batch to the first look.
+        seconds: between the two snapshots.
+        warm_up_s: from the first learned batch to the first snapshot.
         stop: of the run.
-        stream: where to say how far it is.
+        stream: for progress messages.
     """
 
     def __init__(self, seconds: float, *, warm_up_s: float, stop: StopFlag, stream: TextIO) -> None:
@@ -95,7 +95,7 @@ class ProfileWatch:
         return
 
     def update(self, line: Mapping[str, Any], roles: Sequence[Mapping[str, Any]]) -> None:
-        """Take a look when it is time."""
+        """Take a snapshot when due."""
         if self.last is not None or not line.get("learned_steps"):
             return
         now_s = float(line["time_s"])
@@ -122,7 +122,7 @@ class ProfileWatch:
         cpu_s = {}
         for role in roles:
             if not role.get("pid"):
-                continue  # it is just being restarted, which is reported
+                continue  # it is being restarted, which is reported
             try:
                 times = psutil.Process(int(role["pid"])).cpu_times()
             except psutil.Error:
@@ -144,14 +144,14 @@ def profile(
     stream: TextIO,
     warm_up_s: float | None = None,
 ) -> StepProfile | None:
-    """Run `config` in a temporary folder and measure it; None when `stop` was set before the end.
+    """Run `config` in a temporary folder and measure it; None if `stop` was set before the end.
 
     Args:
         config: YAML file, or the name of a shipped configuration.
-        overrides: "key=value" each; goals and bounds of the run are left out.
-        seconds: how long to measure.
+        overrides: "key=value" each; goals and bounds of the run are ignored.
+        seconds: of the measurement.
         stop: set by signals; ends the run.
-        stream: where to say how far it is.
+        stream: for progress messages.
         warm_up_s: unmeasured time after the first learned batch; by default at most `WARM_UP_S`.
 
     Raises:
@@ -168,7 +168,7 @@ def profile(
         if stop:
             return None
         raise AclearnError(
-            "the run ended before the profile was complete; see with `aclearn train` why, or "
+            "the run ended before the profile was complete; find out why with `aclearn train`, or "
             "profile for a shorter time (--seconds)"
         )
     return step_profile(watch.first, watch.last, cores=usable_cores(), notes=watch.notes)
@@ -181,9 +181,9 @@ def print_profile(profile: StepProfile, stream: TextIO) -> None:
 
 
 def write_json(profile: StepProfile, path: Path) -> None:
-    """Write every figure.
+    """Write all numbers.
 
     Raises:
-        ConfigError: the disk refuses.
+        ConfigError: the file cannot be written.
     """
     write_file(path, (json.dumps(profile.to_dict(), indent=2) + "\n").encode(), "--json")
