@@ -1,4 +1,4 @@
-"""Environments in groups: Atari on the emulator's own vector environment, all others in a loop."""
+"""Groups of environments: Atari on the emulator's own vector environment, all others in a loop."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from aclearn.types.env_spec import Observations
 if TYPE_CHECKING:
     from aclearn.config import EnvConfig
 
-#: Arguments of AtariVectorEnv that env.kwargs may not touch, and why.
+#: Arguments of AtariVectorEnv that env.kwargs must not set, and why.
 _RESERVED = {
     "game": "env.id names it",
     "num_envs": "actors.envs_per_group sets it",
@@ -40,21 +40,24 @@ _RESERVED = {
 class AtariEnvs:
     """B Atari games in worker threads of the emulator.
 
-    Facts about ale-py 0.12.1 that this stands on; tests hold each of them:
+    It relies on these properties of ale-py 0.12.1; tests check each:
 
     * `send` returns at once and worker threads emulate, without the interpreter's lock, until
-      `recv`. With batch_size == num_envs the results come in the order of the environments.
+      `recv`.
+    With batch_size == num_envs the results come in the order of the environments.
     * `recv` gives new arrays each time: observations uint8, rewards int32, flags bool, lives int32.
-    * An episode that ended is reset by the next step: the action is ignored, reward and flags
-      are 0. The stack then holds zeros and, last, the first frame.
+    * An episode that ended is reset by the next step: the action is ignored, reward and flags are
+      0.
+    The stack then holds zeros and, last, the first frame.
     * Truncation comes with agent step ceil(max_num_frames_per_episode / frame_skip); idle steps
-      after a reset do not count.
-    * Seeds must be 0 to 2**31-1: a negative one is ignored in silence.
-    * An action outside the set hangs or ends the process, so actions are checked before.
+      after a
+    reset do not count.
+    * Seeds must be 0 to 2**31-1: a negative one is silently ignored.
+    * An invalid action hangs or ends the process, so actions are checked before.
 
     A hang inside the emulator cannot be interrupted: after `step_timeout_s` seconds the process
-    ends, and the supervisor starts the actor again. Errors of the emulator end the group, with no
-    attempt to make single games again; `faults` stays empty.
+    ends, and the supervisor restarts the actor. Errors of the emulator end the group; single games
+    are not made again, so `faults` stays empty.
     """
 
     def __init__(
@@ -97,11 +100,11 @@ class AtariEnvs:
         return {OBSERVATION: observations}
 
     def send(self, actions: NDArray[Any]) -> None:
-        """Let the games play sampled actions [B]; returns at once."""
+        """Start the step with sampled actions [B]; returns at once."""
         self._envs.send(np.array(env_actions(actions, self.spec.action, self.num_envs)))
 
     def recv(self) -> EnvStep:
-        """Wait for the step that the last `send` began."""
+        """Wait for the step of the last `send`."""
         try:
             with self._watch:
                 observations, rewards, terminated, truncated, info = self._envs.recv()
@@ -113,7 +116,7 @@ class AtariEnvs:
         lives = info["lives"]
         reset = self._ended
         life_lost = lives < self._lives
-        # Games that show 0 lives for a few frames before their end must not lose that life twice.
+        # Some games show 0 lives for a few frames before their end: the last life must count once.
         life_lost &= lives > 0
         life_lost &= ~(reset | terminated)
         self._lives = lives
@@ -161,7 +164,7 @@ def _arguments(env: EnvConfig) -> dict[str, Any]:
         "img_height": atari.screen_size,
         "img_width": atari.screen_size,
         "stack_num": atari.frame_stack,
-        # ale-py draws from 0 to noop_max-1 and hangs when given 0; ours is the largest draw.
+        # ale-py draws from 0 to noop_max-1 and hangs if given 0; ours is the largest draw.
         "noop_max": atari.noop_max + 1,
         "repeat_action_probability": atari.repeat_action_probability,
         "full_action_space": atari.full_action_space,

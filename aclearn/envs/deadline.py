@@ -1,4 +1,4 @@
-"""A deadline on code that is not ours, kept by SIGALRM."""
+"""A time limit on foreign code, by SIGALRM."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any, ClassVar
 
 
 class StepHungError(BaseException):
-    """The guarded code did not come back in time.
+    """The guarded code exceeded its time limit.
 
-    No `Exception`, so that an environment's own `except Exception` does not swallow it.
+    Not an `Exception`, so that an environment's own `except Exception` does not catch it.
     """
 
 
 _MAIN_THREAD = threading.main_thread()
-#: Each of these, raised by an environment's code, is a fault of that environment: pygame exits when
-#: its window closes, and a user's Ctrl-C is no KeyboardInterrupt, since all commands handle SIGINT.
+#: Faults of an environment, if its code raises them: pygame exits when its window closes. A user's
+#: Ctrl-C is no KeyboardInterrupt, since all commands handle SIGINT.
 ENVIRONMENT_FAULTS = (Exception, StepHungError, SystemExit, KeyboardInterrupt)
 
 
 class StepDeadline:
     """A context that raises StepHungError in its body once `timeout_s` seconds have passed.
 
-    It interrupts Python code in the main thread, and waits that Python itself makes (locks, sleep,
-    sockets). It cannot interrupt native code, and does nothing in another thread; then the monitor
-    misses the role's heartbeat and the supervisor kills the role.
+    It interrupts Python code in the main thread, and Python's own waits (locks, sleep, sockets). It
+    cannot interrupt native code, and has no effect in other threads; then the monitor misses the
+    role's heartbeat and the supervisor kills the role.
 
-    SIGALRM belongs to the deadlines of the process from the first use of one to the close of the
-    last, since changing the handler costs more than a step of a small environment. An alarm that
-    was set before (a test runner's) still goes off at its own handler. Our alarm repeats, for code
-    that swallowed the first one; at most once a second, for the cleaning up after the first.
+    SIGALRM belongs to the process's deadlines from the first use of one to the close of the last,
+    since changing the handler costs more than a step of a small environment. An earlier alarm (of a
+    test runner) still reaches its own handler. Our alarm repeats at most once a second, for code
+    that caught the first one, and for the cleaning up after it.
     """
 
     _users: ClassVar[set[StepDeadline]] = set()
@@ -63,14 +63,14 @@ class StepDeadline:
         self.disarm()
 
     def disarm(self) -> None:
-        """Stop the alarm; does nothing when it is stopped already.
+        """Stop the alarm; no effect if it is stopped already.
 
-        After catching StepHungError call this first: an alarm in the moment in which the context is
-        left can cut short the context's own call.
+        Call it first after catching StepHungError: an alarm at the moment of leaving the context
+        can interrupt the context's own call.
         """
         if StepDeadline._armed is not self:
             return
-        # In this order: an alarm that comes just before is still ours and must not be passed on.
+        # In this order: an alarm just before is still ours and must not be passed on.
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         StepDeadline._armed = None
         remaining_s, interval_s = self._outer_timer
@@ -79,7 +79,7 @@ class StepDeadline:
             signal.setitimer(signal.ITIMER_REAL, max(remaining_s, 0.001), interval_s)
 
     def close(self) -> None:
-        """Give SIGALRM back, if this is the last deadline; the deadline may be used again."""
+        """Release SIGALRM if this is the last deadline; the deadline may be used again."""
         if threading.current_thread() is not _MAIN_THREAD or self not in self._users:
             return
         self.disarm()

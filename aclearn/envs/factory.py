@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aclearn.config import EnvConfig
 
 _LOGGER = logging.getLogger(__name__)
-#: Seconds that `read_spec` gives an environment to be made in, at least.
+#: Least time limit of `read_spec`, in seconds.
 _SPEC_TIMEOUT_S = 60.0
 
 
@@ -30,22 +30,22 @@ def make_vector_env(
     """A group of `num_envs` environments that step together, not reset yet.
 
     Args:
-        env: what to make: `ALE/…-v5`, `module:factory`, or an id of gymnasium.
+        env: names the environment: `ALE/…-v5`, `module:factory`, or an id of gymnasium.
         num_envs: size B of the group.
         seed: environment b starts from seed + b.
-        step_timeout_s: longest time of one step of the group, of making one environment and of
-            resetting one; see StepDeadline, and Watchdog for Atari games.
+        step_timeout_s: time limit of a step of the group, and of making or resetting one
+            environment; see StepDeadline, and Watchdog for Atari games.
         max_faults: faults that the group survives within an hour; an Atari game survives none.
         threads: worker threads of the emulator; Atari only.
 
     Raises:
-        EnvironmentFailure: it cannot be made or is of a kind that is not supported.
+        EnvironmentFailure: it cannot be made or is of an unsupported kind.
         ValueError: `num_envs` is below 1.
     """
     if num_envs < 1:
         raise ValueError(f"num_envs: expected at least 1, got {num_envs}")
     if env.id.startswith("ALE/"):
-        from aclearn.envs.atari import AtariEnvs  # the emulator only where it is played
+        from aclearn.envs.atari import AtariEnvs  # the emulator is imported only for its games
 
         return AtariEnvs(
             env, num_envs=num_envs, seed=seed, threads=threads, step_timeout_s=step_timeout_s
@@ -62,14 +62,14 @@ def make_vector_env(
 
 
 def read_spec(env: EnvConfig, *, timeout_s: float = _SPEC_TIMEOUT_S) -> EnvSpec:
-    """Shape of observations and number of actions, from one environment made and closed again.
+    """The specification of an environment, which is made and closed again.
 
     Args:
-        env: what to make.
-        timeout_s: longest time that it may take to be made, raised to a minute where shorter.
+        env: names the environment.
+        timeout_s: time limit for making it; at least a minute.
 
     Raises:
-        EnvironmentFailure: it cannot be made or is of a kind that is not supported.
+        EnvironmentFailure: it cannot be made or is of an unsupported kind.
     """
     timeout_s = max(_SPEC_TIMEOUT_S, timeout_s)
     made = make_vector_env(env, num_envs=1, seed=0, step_timeout_s=timeout_s, max_faults=0)

@@ -1,4 +1,4 @@
-"""From an id in a configuration to a function that makes the environment."""
+"""From an id in a configuration to a factory of environments."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def maker(env: EnvConfig) -> Callable[[], Any]:
-    """A function that makes one `gymnasium.Env`, for every id but the Atari ones.
+    """A function that makes one `gymnasium.Env`, for all ids except Atari's.
 
     `module:factory` calls your factory with env.kwargs; `module:Name-v0` imports the module and
     then asks gymnasium, like any other id.
 
     Raises:
-        EnvironmentFailure: nothing is known under this id.
+        EnvironmentFailure: the id is unknown.
     """
     module, _, target = env.id.rpartition(":")
     if module and all(part.isidentifier() for part in target.split(".")):
@@ -45,7 +45,7 @@ def _registered_maker(env_id: str, name: str, kwargs: dict[str, Any]) -> Callabl
             f"(package:{name}), your own a factory (module:factory), an Atari game its id of today "
             "(ALE/Pong-v5)"
         ) from error
-    # The two checking wrappers cost 2 µs a step and check what the loop around checks itself.
+    # The two checking wrappers cost 2 µs a step; our loop makes the same checks.
     spec.order_enforce = False
 
     def make() -> Any:
@@ -57,7 +57,7 @@ def _registered_maker(env_id: str, name: str, kwargs: dict[str, Any]) -> Callabl
 def _known_ids() -> list[str]:
     import ale_py  # noqa: F401  # registers the Atari ids; only a wrong id pays for it
 
-    # ids of Atari games without ALE/ are of older days
+    # outdated ids of Atari games, without ALE/
     return [
         known
         for known, spec in gymnasium.registry.items()

@@ -1,4 +1,4 @@
-"""From what an environment shows to what a policy reads: spaces, checks, frame stacks."""
+"""From an environment's spaces to a policy's observations: checks, frame stacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aclearn.types import ActionSpec, LeafSpec
 
 
 class ObservationError(Exception):
-    """An observation or reward that is not what the environment's spaces promise.
+    """An observation or reward outside the environment's spaces.
 
     Attributes:
         reason: a word for the counter of faults.
@@ -41,10 +41,10 @@ def read_actions(space: Any, name: str) -> ActionSpec:
 
 
 def read_layout(space: Any, name: str, *, num_envs: int, frame_stack: int) -> Layout:
-    """The layout that fits an observation space.
+    """The layout for an observation space.
 
-    A Box of uint8 with two or three axes is an image (H, W), (H, W, C) or (C, H, W); the axis of
-    the channels is the last one unless the first is smaller. Any other Box is flat.
+    A Box of uint8 with two or three axes is an image (H, W), (H, W, C) or (C, H, W); the channel
+    axis is the last one unless the first is smaller. Any other Box is flat.
 
     Raises:
         EnvironmentFailure: observations that are not supported yet, or a stack of flat ones.
@@ -72,7 +72,7 @@ class Layout(ABC):
     Args:
         shape: of an observation in the environment's space.
         dtype: likewise.
-        leaf: of an observation in the batch; any dtype that may be cast to its dtype is taken.
+        leaf: of an observation in the batch; any dtype that can be cast to its dtype is accepted.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: Any, leaf: LeafSpec) -> None:
@@ -84,24 +84,28 @@ class Layout(ABC):
 
     @abstractmethod
     def write(self, b: int, observation: Any) -> None:
-        """Put what environment b has reached into the batch; raises ObservationError."""
+        """Write environment b's observation into the batch.
+
+        Raises:
+            ObservationError: it does not fit the space.
+        """
 
     def write_first(self, b: int, observation: Any) -> None:
-        """Put the first observation of an episode into the batch; raises ObservationError."""
+        """Write the first observation of an episode into the batch; errors as of `write`."""
         self.write(b, observation)
 
     def not_finite(self) -> list[int]:
-        """The environments whose observation in the batch holds NaN or infinity."""
+        """The environments with NaN or infinity in the batch."""
         return []
 
     def _checked(self, observation: Any) -> NDArray[Any]:
-        """The observation as an array, when its shape is right and its dtype loses no kind.
+        """The observation as an array, if its shape is right and its dtype can be cast.
 
-        float64 for float32 passes: careless environments mean the same numbers. float for uint8
-        does not: the cast would turn [0, 1] into black.
+        float64 for float32 passes, since careless environments mean the same numbers. float for
+        uint8 does not: the cast would turn [0, 1] into black.
         """
         array = np.asarray(observation)
-        # Assigned to the batch, a wrong shape would be broadcast in silence.
+        # NumPy would silently broadcast a wrong shape.
         if array.shape != self._shape:
             raise ObservationError(
                 "observation_shape",
@@ -134,7 +138,7 @@ class FlatLayout(Layout):
         self._batch[b] = self._checked(observation)
 
     def not_finite(self) -> list[int]:
-        """Rows with a number that is not finite; one vectorised look in the usual case."""
+        """The rows with a number that is not finite; usually one vectorised check."""
         finite = np.isfinite(self._batch)
         if finite.all():
             return []

@@ -20,8 +20,8 @@ from aclearn.types import OBSERVATION, EnvSpec, EnvStep, ObservationSpec
 from aclearn.types.env_spec import Observations
 
 _LOGGER = logging.getLogger(__name__)
-#: So long a fault counts towards `max_faults`: an environment that is broken fails more often, and
-#: one that fails once a day must not end a run of a week.
+#: Time for which a fault counts towards `max_faults`: a broken environment fails more often, and
+#: one fault a day must not end a run of a week.
 _FAULTS_COUNT_FOR_S = 3600.0
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -29,14 +29,13 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 class SyncVectorEnv:
     """B environments of one kind in a Python loop, with next-step autoreset.
 
-    An environment that raises, exits, hangs, or shows something else than its spaces promise is
-    closed and made again; its place in the step says `faulted`. `step_timeout_s` is the time that
-    one step of the whole group may take; what it can interrupt says StepDeadline. With more than
-    `max_faults` of an hour, or in a row of one environment, it gives up.
+    An environment that raises, exits, hangs, or leaves its spaces is closed and made again; the
+    step marks it as `faulted`. `step_timeout_s` limits one step of the whole group (StepDeadline).
+    After more than `max_faults` within an hour, or in a row in one environment, the group fails.
 
-    Environment b is seeded with seed + b at its first reset only; one that is made again gets a
-    new seed, drawn from (seed, b, number of the fault), so that it does not walk into the same
-    fault again and a run stays a function of its seed.
+    Environment b is seeded with seed + b at its first reset only. One that is made again gets a
+    seed drawn from (seed, b, number of the fault), so that it need not repeat the fault and a run
+    stays a function of its seed.
     """
 
     def __init__(
@@ -143,11 +142,11 @@ class SyncVectorEnv:
                         b += 1
             except ENVIRONMENT_FAULTS as error:
                 self._deadline.disarm()
-                if b < B:  # else the alarm came in the moment in which the last one was done
+                if b < B:  # otherwise the alarm came just after the last one
                     self._replace(b, error)
                     faulted[b] = True
                     b += 1
-        # Written so that NaN fails too; beyond float32's range means infinite to the trainer.
+        # Written so that NaN fails too; beyond float32's range it is infinite for the trainer.
         if not (np.abs(rewards) <= _FLOAT32_MAX).all():
             for b in np.flatnonzero(~(np.abs(rewards) <= _FLOAT32_MAX)).tolist():
                 if not faulted[b]:
@@ -175,14 +174,14 @@ class SyncVectorEnv:
         )
 
     def close(self) -> None:
-        """Close every environment; one that fails to is logged and left."""
+        """Close every environment; errors are logged."""
         envs, self._envs, self._steps = self._envs, [], []
         for b, env in enumerate(envs):
             self._close_one(b, env)
         self._deadline.close()
 
     def _fault_of(self, act: Callable[[], object]) -> BaseException | None:
-        """Call an environment's code; its fault, None where it ends well and in time."""
+        """Call an environment's code; returns its fault, None if it succeeds in time."""
         try:
             with self._deadline:
                 act()
@@ -196,12 +195,12 @@ class SyncVectorEnv:
         self._layout.write_first(b, shown)
 
     def _replace(self, b: int, error: BaseException) -> None:
-        """Make environment b again and put its first observation into the batch.
+        """Make environment b again and write its first observation into the batch.
 
         Raises:
-            EnvironmentFailure: that was one fault too many; its cause is the last one.
+            EnvironmentFailure: there were too many faults; its cause is the last one.
         """
-        # those that failed before are not forgotten while this one does not come back
+        # earlier faults stay while this environment cannot be made
         self._forget_old_faults()
         while True:
             self._count(b, error)
@@ -257,14 +256,14 @@ class SyncVectorEnv:
 
 
 def _describe(error: BaseException) -> tuple[str, str]:
-    """Reason for the counter and detail for the reader of a fault."""
+    """Reason for the counter, and detail for the user."""
     if isinstance(error, ObservationError):
         return error.reason, str(error)
     return "hung" if isinstance(error, StepHungError) else "raised", trace_of(error)
 
 
 def _warning(name: str, env: Any, shape: tuple[int, ...]) -> str:
-    """A sentence on an Atari game that is not prepared by env.atari; empty for all others."""
+    """A warning of an Atari game without env.atari's preprocessing; empty for others."""
     game = env.unwrapped
     if not type(game).__module__.startswith("ale_py"):
         return ""

@@ -14,15 +14,15 @@ from aclearn.types.env_spec import Observations
 class VectorEnv(Protocol):
     """B environments that step together; order and number never change.
 
-    One thread at a time may use it. `send` and `recv` come in turns, after one `reset`; between
-    them the caller is free to serve another group.
+    One thread at a time may use it. After one `reset`, `send` and `recv` alternate; between them
+    the caller may serve another group.
 
     Attributes:
         spec: of its observations and actions.
         num_envs: B.
-        faults: how often an environment failed and was made again, by reason.
-        between_attempts: called between any two calls that may each take the time-out of a step,
-            for a sign of life; does nothing until the caller sets it.
+        faults: reason → number of failures after which an environment was made again.
+        between_attempts: called between any two calls that may each take `step_timeout_s`, so that
+            the caller can send heartbeats; the caller sets it.
     """
 
     spec: EnvSpec
@@ -51,12 +51,12 @@ class VectorEnv(Protocol):
         ...
 
     def close(self) -> None:
-        """End every environment; a second call does nothing."""
+        """Close every environment; a second call has no effect."""
         ...
 
 
 def env_actions(actions: NDArray[Any], action: ActionSpec, num_envs: int) -> Sequence[Any]:
-    """Sampled actions of a group as its environments take them.
+    """The environments' form of a group's sampled actions.
 
     Raises:
         ValueError: there is not one for each environment, or `action` does not have one of them.

@@ -1,4 +1,4 @@
-"""A watch over native code that cannot be interrupted: when it hangs, its process ends."""
+"""A time limit on native code that cannot be interrupted: its process ends."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ import time
 
 from aclearn.telemetry import ActiveClock
 
-#: Exit status of a process that hung: the supervisor starts it again.
+#: Exit status of a process that hung: the supervisor restarts it.
 EXIT_HUNG = 75
 
 
 class Watchdog:
-    """A context whose body must not take longer than `timeout_s`; else the process ends.
+    """A context whose body must not take longer than `timeout_s`; otherwise the process ends.
 
-    A thread looks at the time, so entering and leaving cost less than a microsecond. Time in
-    which the whole process was suspended does not count. Code that hangs with the interpreter's
-    lock held stops that thread too; then the monitor notices the role's silence, and the supervisor
-    kills it.
+    A thread checks the time, so entering and leaving cost less than a microsecond. Time in which
+    the whole process was suspended does not count. A hang with the interpreter's lock held stops
+    that thread too; then the monitor reports the role as silent, and the supervisor kills it.
 
     Args:
-        timeout_s: longest duration of the body; looked at each second, or quarter of it.
-        what: it does, for the last words.
+        timeout_s: longest duration of the body; checked each second, or quarter of it.
+        what: the body does, for the message.
     """
 
     def __init__(self, timeout_s: float, what: str) -> None:

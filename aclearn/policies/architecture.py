@@ -1,7 +1,7 @@
 """Architectures: the list of layers of a policy network, and its observations and actions.
 
-A description is plain data, so an actor can build its runtime without torch and two processes
-can compare digests before they exchange weights.
+A description is plain data, so an actor can build its runtime without torch, and two processes can
+compare digests before they exchange weights.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ POLICY, VALUE = "policy", "value"
 
 @dataclass(frozen=True)
 class Architecture:
-    """What a policy network computes, layer by layer.
+    """The layers of a policy network.
 
     Attributes:
-        name: the preset it came from.
+        name: of its preset.
         observation_shape: `(C, H, W)` for images, `(D,)` for flat observations.
         observation_dtype: "uint8" or "float32".
         actions: A, the number of discrete actions.
@@ -33,7 +33,7 @@ class Architecture:
             distribution's parameters and "value" the value.
 
     Raises:
-        ValueError: a layer reads something that is not before it, or a head is missing.
+        ValueError: a layer reads one that does not precede it, or a head is missing.
     """
 
     name: str
@@ -52,17 +52,17 @@ class Architecture:
                 )
 
     def tensor_shapes(self) -> dict[str, Shape]:
-        """Every weight's name and shape, in the order in which they travel."""
+        """Every weight's name and shape, in the order of messages."""
         return tensor_shapes(self.layers, self.observation_shape)
 
     @property
     def action_spec(self) -> ActionSpec:
-        """What the policy chooses."""
+        """The policy's actions."""
         return ActionSpec.discrete(self.actions)
 
     @property
     def spaces(self) -> str:
-        """Its observations and actions, in words."""
+        """Its observations and actions, as text."""
         return f"{self.observation_dtype} {self.observation_shape} → {self.actions} actions"
 
     @property
@@ -72,7 +72,7 @@ class Architecture:
 
     @property
     def parameters(self) -> int:
-        """Trainable numbers."""
+        """Number of trainable numbers."""
         return flat_size(self.tensor_shapes())
 
     def to_dict(self) -> dict[str, Any]:
@@ -84,18 +84,18 @@ class Architecture:
         """The architecture that `to_dict` described.
 
         Raises:
-            ValueError, TypeError, KeyError: it describes none.
+            ValueError, TypeError, KeyError: the data is invalid.
         """
         layers = tuple(Layer.from_dict(layer) for layer in data["layers"])
         shape = tuple(data["observation_shape"])
         return cls(**{**data, "observation_shape": shape, "layers": layers})
 
     def digest(self) -> str:
-        """16 hexadecimal digits that differ when anything but the name differs."""
+        """16 hexadecimal digits; they depend on everything except the name."""
         return _digest_of(self)
 
 
-@lru_cache(maxsize=64)  # every artifact asks for it, at both ends
+@lru_cache(maxsize=64)  # used for every artifact, at both ends
 def _digest_of(architecture: Architecture) -> str:
     data = {key: value for key, value in architecture.to_dict().items() if key != "name"}
     text = json.dumps(data, sort_keys=True)

@@ -1,4 +1,4 @@
-"""What the machine can do: devices and mixed precision."""
+"""Devices and mixed precision of the machine."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from aclearn.errors import ConfigError
 
 
 def choose_device(name: str, *, key: str = "trainer.device") -> torch.device:
-    """The device of `auto | cpu | cuda | cuda:N`; auto takes the first GPU, else the CPU.
+    """The device of `auto | cpu | cuda | cuda:N`; auto is the first GPU, else the CPU.
 
     Args:
-        name: what the configuration says.
+        name: the configured value.
         key: of the configuration, for the message.
 
     Raises:
-        ConfigError: the named GPU is not there.
+        ConfigError: the GPU does not exist.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -37,7 +37,7 @@ def choose_device(name: str, *, key: str = "trainer.device") -> torch.device:
 
 
 def cpu_has(half: Literal["bf16", "fp16"]) -> bool:
-    """Whether the CPU multiplies these halves in hardware; emulated, bf16 is ten times slower."""
+    """Whether the CPU multiplies this format in hardware; emulated bf16 is ten times slower."""
     capabilities = torch.cpu.get_capabilities()
     return bool(capabilities.get(f"avx512_{half}") or capabilities.get(f"amx_{half}"))
 
@@ -45,7 +45,7 @@ def cpu_has(half: Literal["bf16", "fp16"]) -> bool:
 def choose_amp(name: str, device: torch.device) -> torch.dtype | None:
     """The autocast dtype of `auto | off | bf16 | fp16` on a device, None for fp32.
 
-    auto is on where the hardware has it: bf16 on a GPU that has bf16, else fp16; bf16 on a CPU
+    auto is on if the hardware supports it: bf16 on a GPU that has bf16, else fp16; bf16 on a CPU
     with AVX-512 BF16 or AMX.
 
     Raises:
@@ -55,7 +55,7 @@ def choose_amp(name: str, device: torch.device) -> torch.dtype | None:
         return None
     if device.type == "cuda":
         if name == "auto":
-            # asks of the current device: the one that is meant need not be the first
+            # the query is about the current device, which need not be this one
             named = device.index is not None
             with torch.cuda.device(device) if named else contextlib.nullcontext():
                 has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)

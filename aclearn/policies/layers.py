@@ -1,7 +1,7 @@
-"""Layers: one ordered list of them says what a network computes.
+"""Layers: one ordered list defines a network.
 
-The list is plain data. The torch module, the ONNX graph, the units that pruning may remove, the
-names and shapes of all tensors and the digests are made from it.
+The list is plain data, from which the torch module, the ONNX graph, the prunable units, the names
+and shapes of all tensors and the digests are made.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ Shape = tuple[int, ...]
 class Layer:
     """One step of a network.
 
-    The kinds, and the fields that say more of them:
+    The kinds, and their fields:
 
-    * "scale": times `factor`; the first layer, which brings observations to the network's dtype.
+    * "scale": times `factor`; the first layer, which converts observations to the network's dtype.
     * "convolution": a square one, `units` filters, `kernel`, `stride`, `padding`, `bias`, `gain`.
     * "dense": `units`, `bias`, `gain`.
     * "max_pool": `kernel`, `stride`, `padding`.
     * "flatten": all but the first axis become one.
     * "relu", "tanh"; "add": the sum of the two layers that it reads.
 
-    A kind that is not among them has no tensors and keeps the shape of what it reads;
-    `aclearn.policies.network.KINDS` and `compress.graphs.onnx_graph.KINDS` compute it.
+    Any other kind has no tensors and keeps the shape of its input; `aclearn.policies.network.KINDS`
+    and `compress.graphs.onnx_graph.KINDS` implement it.
 
     Attributes:
         name: of the layer; its tensors are called `<name>.weight` and `<name>.bias`.
-        kind: what it computes.
+        kind: its operation.
         reads: names of layers before it, or the leaf "observation".
         units: filters of a convolution, outputs of a dense layer.
-        kernel: height and width, in pixels of what it reads.
+        kernel: height and width, in pixels of its input.
         stride: in the same pixels.
         padding: pixels on every side.
         bias: whether a bias is added.
         factor: of "scale".
-        gain: of the orthogonal matrix that the weights start as.
+        gain: of the orthogonal initial weights.
         head: it gives the distribution's parameters or the value, in float32 under autocast too.
     """
 
@@ -64,7 +64,7 @@ class Layer:
         return self.kind in ("convolution", "dense")
 
     def output_shape(self, given: Shape) -> Shape:
-        """Of one observation's output, where the layer reads this shape."""
+        """Shape of one observation's output, for this input shape."""
         if self.kind in ("convolution", "max_pool"):
             channels, *size = given
             sides = ((side + 2 * self.padding - self.kernel) // self.stride + 1 for side in size)
@@ -74,7 +74,7 @@ class Layer:
         return (self.units,) if self.kind == "dense" else given
 
     def tensor_shapes(self, given: Shape) -> dict[str, Shape]:
-        """Its tensors by name, where it reads this shape."""
+        """Shapes of its tensors by name, for this input shape."""
         if not self.is_product:
             return {}
         kernel = (self.kernel, self.kernel) if self.kind == "convolution" else ()
@@ -94,10 +94,10 @@ class Layer:
 
 
 def output_shapes(layers: Iterable[Layer], observation_shape: Shape) -> dict[str, Shape]:
-    """The shape of what each layer gives of one observation, by name.
+    """The shape of each layer's output for one observation, by name.
 
     Raises:
-        ValueError: a name is there twice, or a layer reads something that is not before it.
+        ValueError: a name is repeated, or a layer reads one that does not precede it.
     """
     shapes = {OBSERVATION: observation_shape}
     for layer in layers:
@@ -125,7 +125,7 @@ def tensor_shapes(layers: Iterable[Layer], observation_shape: Shape) -> dict[str
 
 
 def needed_by(layers: Iterable[Layer], name: str) -> tuple[Layer, ...]:
-    """The layers that the output of layer `name` follows from, itself the last one."""
+    """The layers on which the output of layer `name` depends, ending with itself."""
     needed, found = {name}, []
     for layer in reversed(tuple(layers)):
         if layer.name in needed:
@@ -135,10 +135,10 @@ def needed_by(layers: Iterable[Layer], name: str) -> tuple[Layer, ...]:
 
 
 def factored(layers: Iterable[Layer], ranks: Mapping[str, int]) -> tuple[Layer, ...]:
-    """The list with two layers for each of these products: W ≈ up · down.
+    """The list with each of these products replaced by two layers: W ≈ up · down.
 
     Args:
-        layers: to take.
+        layers: the list.
         ranks: name of a layer → outputs of its `down`.
     """
     renamed: dict[str, str] = {}

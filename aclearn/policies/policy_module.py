@@ -1,4 +1,4 @@
-"""The contract of a policy in torch: stepped where it acts, unrolled where it learns."""
+"""The contract of a policy in torch: `step` for acting, `unroll` for learning."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from aclearn.types import PolicyOutput
 
 
 class PolicyModule(nn.Module, ABC):
-    """A policy as a torch module: `step` is its own, and `unroll` follows from it."""
+    """A policy as a torch module: it defines `step`, from which `unroll` follows."""
 
     @abstractmethod
     def step(
         self, observations: Mapping[str, Tensor], state: tuple[Tensor, ...] = ()
     ) -> PolicyOutput[Tensor]:
-        """What the policy says of observations, leaf → `[B, *shape]`.
+        """The policy's output for observations, leaf → `[B, *shape]`.
 
         Args:
             observations: of B environments at one step.
@@ -28,9 +28,9 @@ class PolicyModule(nn.Module, ABC):
     def unroll(
         self, observations: Mapping[str, Tensor], state: tuple[Tensor, ...], starts: Tensor
     ) -> PolicyOutput[Tensor]:
-        """The same of T steps in a row, time-major; the output's state is that after the last.
+        """The output of T steps in a row, time-major, with the state after the last.
 
-        Here step after step. A policy that can do it in fewer passes overrides it.
+        By default step after step; override it if fewer passes are possible.
 
         Args:
             observations: leaf → `[T, B, *shape]`.
@@ -47,7 +47,7 @@ class PolicyModule(nn.Module, ABC):
 
 
 def zeroed_state(state: tuple[Tensor, ...], starts: Tensor) -> tuple[Tensor, ...]:
-    """`[B, …]` each, with zeros in the rows where `starts` `[B]` says that an episode starts."""
+    """The state `[B, …]` with zeros in the rows where an episode starts (`starts` `[B]`)."""
     return tuple(part.masked_fill(starts.view(-1, *(1,) * (part.ndim - 1)), 0.0) for part in state)
 
 

@@ -30,9 +30,9 @@ def build_architecture(
 ) -> Architecture:
     """Convolutions, residual sections, hidden layers, then a policy and a value head.
 
-    Weights start orthogonal with gain √2, but for 0.01 at the policy, so that the first policy is
-    near uniform, and 1 at the value. In residual sections the gain is 1 where no activation comes
-    before, and √(2 / blocks) where a block of all of these ends: their sums then stay of one size.
+    Initial weights are orthogonal with gain √2, but 0.01 at the policy, for a nearly uniform first
+    policy, and 1 at the value. In residual sections the gain is 1 without a preceding activation,
+    and √(2 / blocks) at the end of each block, which keeps the size of the sums.
 
     Args:
         name: of the architecture.
@@ -42,14 +42,14 @@ def build_architecture(
         convolutions: applied in order.
         hidden: widths of the dense layers between the (flattened) input and the heads.
         activation: "relu" or "tanh", after every convolution and hidden layer.
-        separate_value: the value head has hidden layers of its own.
+        separate_value: the value head has its own hidden layers.
         sections: residual ones, applied in order after the convolutions.
     """
     factor = 1.0 / 255.0 if observation_dtype == "uint8" else 1.0
     layers = [Layer("input", "scale", (OBSERVATION,), factor=factor)]
 
     def add(name: str, kind: str, *reads: str, **settings: Any) -> str:
-        """A layer that reads the one before it, unless others are named; its name."""
+        """Add a layer that reads the previous one, unless others are given; returns its name."""
         layers.append(Layer(name, kind, reads or (layers[-1].name,), **settings))
         return name
 

@@ -1,4 +1,4 @@
-"""Acting, unrolls in the making, and the actor's account of its steps; free of torch."""
+"""Acting, building unrolls, and the actor's account of its steps; free of torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acting: the policy of the moment gives the parameters from which actions are drawn."""
+"""Acting: sampling actions from a policy."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from aclearn.types import ActionBatch, PolicyOutput, PolicyVersion, State
 
 
 class Executable(Protocol):
-    """One version of a policy, ready to run: never changes, any number of threads may use it."""
+    """One version of a policy, ready to run; immutable and thread-safe."""
 
     def step(
         self, observations: Mapping[str, NDArray[Any]], state: State = ()
     ) -> PolicyOutput[NDArray[np.float32]]:
-        """What the policy says of observations.
+        """The policy's output.
 
         Args:
             observations: leaf name → `[B, *shape]`.
@@ -29,13 +29,13 @@ class Executable(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class PolicySnapshot:
-    """One policy that acts: never changes, so that what it computes is by what it names.
+    """One acting policy; immutable.
 
     Attributes:
         executable: computes it.
         at: its version.
-        chain: id of the compressor chain behind it; "none" for the uncompressed policy.
-        min_action_prob: least probability that each action keeps when one is drawn.
+        chain: id of its compressor chain; "none" for the uncompressed policy.
+        min_action_prob: least probability of each action.
     """
 
     executable: Executable
@@ -51,7 +51,7 @@ def act(
     state: State,
     rng: np.random.Generator,
 ) -> ActionBatch:
-    """Actions for observations and state `[B, …]`, drawn from the policy's distribution."""
+    """Actions for observations and state `[B, …]`, sampled from the policy's distribution."""
     output = policy.executable.step(observations, state)
     parameters = distribution.with_min_action_prob(output.parameters, policy.min_action_prob)
     actions, log_prob = distribution.sample(parameters, rng)

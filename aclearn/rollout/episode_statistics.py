@@ -18,7 +18,7 @@ class FinishedEpisode:
     Attributes:
         return_: sum of its true rewards, neither clipped nor discounted.
         length: agent steps.
-        chain: id of the compressor chain whose policies played all of it; "" where several did.
+        chain: id of the chain whose policies played all of it; "" for several.
     """
 
     return_: float
@@ -27,13 +27,13 @@ class FinishedEpisode:
 
 
 class EpisodeTracker:
-    """Adds up the running episode of each of `num_envs` environments."""
+    """Sums the running episode of each of `num_envs` environments."""
 
     def __init__(self, num_envs: int) -> None:
         self._returns = np.zeros(num_envs, np.float64)
         self._lengths = np.zeros(num_envs, np.int64)
         self._chains: dict[str, int] = {}
-        #: Of each running episode the number of its chain; -1 where several have played it.
+        #: Index of each running episode's chain; -1 for several.
         self._played = np.zeros(num_envs, np.int64)
 
     def update(
@@ -44,13 +44,12 @@ class EpisodeTracker:
     ) -> list[FinishedEpisode]:
         """The episodes that this step finished, in the order of the environments.
 
-        Every step must be given, once and in order. A faulted episode is forgotten; a lost life
-        ends nothing.
+        Call it once for every step, in order. A faulted episode is dropped; a lost life ends none.
 
         Args:
             step: of all environments.
-            chains: of the policies that chose its actions, and
-            chain_index: which of them chose each, as in an `ActionBatch`.
+            chains: of the policies that chose its actions.
+            chain_index: index into `chains` for each action, as in an `ActionBatch`.
         """
         # A reset step begins an episode and belongs to none; a faulted one is a reset step too.
         self._returns[step.reset] = 0.0

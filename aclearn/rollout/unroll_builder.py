@@ -1,4 +1,4 @@
-"""Unrolls: T consecutive steps of B environments, collected step by step."""
+"""Builds unrolls: T consecutive steps of B environments."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from aclearn.types.env_spec import Observations
 
 
 class UnrollBuilder:
-    """Collects one group's steps into unrolls; pure bookkeeping, no socket, no clock.
+    """Collects one group's steps into unrolls; no socket, no clock.
 
-    `begin` with the first observations, then `add` each step; when `full`, `take` the unroll: the
-    next one starts from the observations that the last step reached.
+    `begin` with the first observations, then `add` each step; when `full`, `take` the unroll. The
+    next one starts from the last step's observations.
 
     Args:
         spec: of the unrolls.
@@ -33,7 +33,7 @@ class UnrollBuilder:
         self._older = {name: leaf.older for name, leaf in leaves if leaf.frame_stack > 1}
         self._t, self._generation = 0, -1
         self._state: tuple[NDArray[np.float32], ...] = ()
-        # so that `steps` is known, and 0, while the environments are still being reset
+        # so that `steps` is 0 while the environments are being reset
         self._valid = np.zeros((0, num_envs), np.bool_)
         self._faulted_steps = 0
 
@@ -52,7 +52,7 @@ class UnrollBuilder:
         return int(np.count_nonzero(self._valid[: self._t])) + self._faulted_steps
 
     def add(self, choice: ActionBatch, step: EnvStep) -> None:
-        """Append what happened when the actions of `choice` were taken."""
+        """Append a step and the actions that led to it."""
         t = self._t
         for name, newest in self._newest.items():
             self._frames[name][t + 1] = step.observations[name][:, newest]
@@ -79,13 +79,13 @@ class UnrollBuilder:
         if step.reset.any():
             self._mark_resets(t, step)
         ended = step.terminated | step.truncated
-        if ended.any():  # a fault in the reset step that follows takes nothing of this episode
+        if ended.any():  # a fault in the following reset step does not affect this episode
             self._episode_start[ended] = t + 1
         self._t = t + 1
         self._observations = step.observations
 
     def take(self, counter: UnrollCounter) -> Unroll:
-        """The full unroll, counted; its arrays are given away and the next one has begun.
+        """The full unroll, counted; its arrays belong to the caller, and the next one has begun.
 
         Raises:
             RuntimeError: it is not full yet.
@@ -157,7 +157,7 @@ class UnrollBuilder:
             for name, older in self._older.items():
                 self._reset_history[name].append(step.observations[name][b, older].copy())
             if step.faulted[b]:
-                # The episode ended in a failure: nothing of it that is still here is learned.
+                # The episode ended in a fault: its steps in this unroll must not be learned.
                 episode = slice(self._episode_start[b], t)
                 self._faulted_steps += int(np.count_nonzero(self._valid[episode, b]))
                 self._valid[episode, b] = False

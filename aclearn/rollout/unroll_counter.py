@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 @dataclass
 class UnrollCounter:
-    """What one actor has shipped: unrolls, and agent steps in them.
+    """Counts one actor's unrolls and their agent steps.
 
-    Several groups fill unrolls at the same time; the count is over what was shipped, in order of
-    shipping, so that the trainer can tell a gap from a delay.
+    Several groups fill unrolls in parallel; they are counted in the order of sending, so that the
+    trainer can tell a gap from a delay.
 
     Attributes:
         sequence: number of the newest unroll.
         env_steps: agent steps in all of them.
-        dropped: reason → those of them that are not valid.
+        dropped: reason → number of invalid steps among them.
     """
 
     sequence: int = 0
@@ -24,7 +24,7 @@ class UnrollCounter:
     dropped: dict[str, int] = field(default_factory=dict)
 
     def ship(self, steps: int, dropped: Mapping[str, int]) -> None:
-        """Count one more unroll, with so many steps to learn from and so many others by reason."""
+        """Count one more unroll: its valid steps, and the others by reason."""
         self.sequence += 1
         self.env_steps += steps + sum(dropped.values())
         for reason, count in dropped.items():

@@ -1,4 +1,4 @@
-"""Plain data that every package shares; free of torch and of sockets."""
+"""Plain data for all packages; free of torch and of sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Actions that a policy chose for a group of environments."""
+"""Actions of a policy for a group of environments."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from aclearn.types.policy_version import PolicyVersion
 
 
 class ActionBatch(NamedTuple):
-    """One action for each of B environments, and what chose it.
+    """One action for each of B environments, and the policy that chose it.
 
     Attributes:
         actions: `[B]` int32, as sampled.
         log_prob: `[B]` float32, log μ of those actions.
-        at: the version of the policy; the older one where two policies chose.
-        chains: ids of the compressor chains behind the policies; "none" for the trainer's weights.
-        chain_index: `[B]` int32, each action's place in `chains`; None where there is one.
-        parameters: `[B, P]` float32 that were sampled from, where the run asks for them.
-        state: float32 `[B, …]` each, the policy's memory before the step.
-        masks: `[B, A]` bool, the actions that were allowed; None: all.
-        next_state: the same memory after the step.
+        at: the version of the policy; of two policies the older one.
+        chains: ids of the policies' compressor chains; "none" for the trainer's weights.
+        chain_index: `[B]` int32, index into `chains` for each action; None if there is one chain.
+        parameters: `[B, P]` float32 of the behaviour policy, if the run needs them.
+        state: float32 `[B, …]` each, the policy's state before the step.
+        masks: `[B, A]` bool, the allowed actions; None: all.
+        next_state: the policy's state after the step.
     """
 
     actions: NDArray[np.int32]

@@ -1,4 +1,4 @@
-"""The architectures that a configuration may ask for, by name: plain data."""
+"""The named architectures, as plain data."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ class Convolution(NamedTuple):
 
 
 class ResidualSection(NamedTuple):
-    """A part of IMPALA's deep network (Espeholt et al. 2018, figure 3): halves the image.
+    """A section of IMPALA's deep network (Espeholt et al. 2018, figure 3): halves the image.
 
     A 3 × 3 convolution, a 3 × 3 max-pool of stride 2, then residual blocks: activation, 3 × 3
-    convolution, activation, 3 × 3 convolution, and the block's input is added. Everything is padded
-    by 1 and the convolutions have stride 1, so that only the max-pool changes the size, to half of
-    it, rounded up. The activation after the last section is what the next layer reads.
+    convolution, activation, 3 × 3 convolution, plus the block's input. All are padded by 1; the
+    convolutions have stride 1, so the max-pool halves the size, rounded up. The next layer reads
+    the last section's output through an activation.
 
     Attributes:
-        filters: of the convolution and of each block's second one, which the sums tie together.
+        filters: of the convolution and of each block's second one: their outputs are added.
         blocks: filters of each block's first convolution.
     """
 
@@ -30,8 +30,8 @@ class ResidualSection(NamedTuple):
     blocks: tuple[int, ...]
 
 
-# nature: Mnih et al. 2015. accerl-*: AcceRL Table 6, which prints filters, kernels and the fully
-# connected width; the strides (4, 2, 1) are those of the Nature network that it starts from.
+# nature: Mnih et al. 2015. accerl-*: AcceRL Table 6, which gives filters, kernels and the fully
+# connected width; the strides (4, 2, 1) are those of the Nature network on which it is based.
 # impala-resnet: Espeholt et al. 2018, figure 3 right, without its LSTM.
 _NATURE = (Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1))
 ARCHITECTURES: dict[str, dict[str, Any]] = {
@@ -52,14 +52,14 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     },
     "mlp": {"hidden": (64, 64), "activation": "tanh", "separate_value": True},
 }
-"""What `policy.architecture` may name: what `build_architecture` takes for it."""
+"""Values of `policy.architecture` → arguments of `build_architecture`."""
 
-#: What names of recurrent networks contain.
+#: Parts of names of recurrent networks.
 _RECURRENT = ("lstm", "gru", "rnn")
 
 
 def refuse_recurrence(name: str) -> str | None:
-    """Why there is no network of such a name, where it asks for recurrence; None elsewhere."""
+    """Why a network of this name does not exist, if the name asks for recurrence; else None."""
     if not any(word in name.lower() for word in _RECURRENT):
         return None
     return (

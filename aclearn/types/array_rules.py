@@ -1,4 +1,4 @@
-"""Arrays, numbers and texts of a message: dtype and dimensions, least value, size."""
+"""Rules for fields of a message: dtypes and dimensions, least values, sizes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ StateArray = Annotated[NDArray[np.float32], ArrayRule(("float32",), 1, 5)]
 
 Tensor = Annotated[NDArray[np.float32], ArrayRule(("float32",), 0, 6)]
 
-# bfloat16, which numpy does not know, travels as its 16 bits in uint16
+# bfloat16, which numpy lacks, is sent as its 16 bits in uint16
 StoredTensor = Annotated[
     NDArray[Any], ArrayRule(("float32", "float16", "uint16", "int32", "int8", "uint8"), 0, 6)
 ]

@@ -1,4 +1,4 @@
-"""The ids that Atari games have had, and the one that each has today."""
+"""Past and present ids of Atari games."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _ID = re.compile(
     r"(?:ale_py:)?(?:ALE/)?(?P<game>[A-Z][A-Za-z0-9]*?)(?P<ram>-ram)?"
     r"(?:NoFrameskip|Deterministic)?-v[045]"
 )
-#: ROMs of games that one player cannot play; ale-py gives them no id either.
+#: ROMs of games for two players; ale-py gives them no id either.
 _FOR_TWO = frozenset({"combat", "joust", "maze_craze", "warlords"})
 
 
 def current_id(env_id: str) -> str:
-    """The id that an Atari game has today: PongNoFrameskip-v4 → ALE/Pong-v5.
+    """The present id of an Atari game: PongNoFrameskip-v4 → ALE/Pong-v5.
 
-    Every id that is not one of an Atari game comes back as it is.
+    Other ids are returned unchanged.
 
     Raises:
         ValueError: the id is of a game that shows the console's memory instead of its screen.
@@ -35,14 +35,14 @@ def current_id(env_id: str) -> str:
 
 
 def guessed_id(env_id: str) -> str:
-    """The id to look for neighbours of: that of today where the game's name is misspelt."""
+    """The id whose neighbours to suggest: a present one if the game's name is misspelt."""
     found = _ID.fullmatch(env_id)
     return f"ALE/{found['game']}-v5" if found else env_id
 
 
 @functools.cache
 def _games() -> frozenset[str]:
-    """Names of the games as ids have them: SpaceInvaders."""
+    """Names of the games as in ids: SpaceInvaders."""
     # found, not imported: most readers of a configuration play no game
     package = importlib.util.find_spec("ale_py")
     if package is None or package.origin is None:

@@ -1,11 +1,11 @@
-"""What the id of a compressor chain says: how a policy is run, and whether it is another one."""
+"""Whether a compressor chain's id means compression."""
 
 from __future__ import annotations
 
-#: Links that change how a policy is run, and nothing of what it computes.
+#: Links that change a policy's runtime but not its function.
 _UNCHANGED = {"none", "fuse", "onnx", "torchscript"}
 
 
 def is_compressed(chain: str) -> bool:
-    """Whether a link of this chain changes the policy; "none" and "fuse>onnx" leave it as it is."""
+    """Whether a link of this chain changes the policy's function; not in "none" and "fuse>onnx"."""
     return not set(chain.split(">")) <= _UNCHANGED

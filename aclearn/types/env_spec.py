@@ -1,4 +1,4 @@
-"""What an environment looks like: its observations, its actions, one step of a group."""
+"""Specification of an environment, and one step of a group."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What a policy must know of an environment.
+    """The observations and actions of an environment, for a policy.
 
     Attributes:
-        warning: a sentence for the user, where there is something to know; empty where not.
+        warning: a sentence for the user, or empty.
     """
 
     observation: ObservationSpec
@@ -40,7 +40,7 @@ class EnvSpec:
         """The specification that `to_dict` described.
 
         Raises:
-            ValueError: it describes none.
+            ValueError: the data is invalid.
         """
         return TypeAdapter(cls).validate_python(data)
 
@@ -52,16 +52,16 @@ class EnvStep:
     The arrays belong to the receiver: no later step writes to them.
 
     Attributes:
-        observations: leaf → [B, *shape], what the step really reached, also where the episode
-            ended; at a reset step the first observation of the new episode.
+        observations: leaf → [B, *shape], those that the step reached, also at the end of an
+            episode; at a reset step the first observation of the new episode.
         rewards: [B] float32, never clipped; 0 at a reset step.
-        terminated: [B] bool, the episode came to its end; never set by a lost life.
-        truncated: [B] bool, the episode was cut off by a time limit: its last observation still
-            has a value to bootstrap from.
-        life_lost: [B] bool, a life was lost in this step and the game was not over by it; may
-            come together with truncated.
-        reset: [B] bool, next-step autoreset: the previous step ended an episode, the action of
-            this one was ignored, and nothing may be learned from it.
+        terminated: [B] bool, the episode ended; never set by a lost life.
+        truncated: [B] bool, a time limit cut the episode: its last observation still has a value to
+            bootstrap from.
+        life_lost: [B] bool, a life was lost without the end of the game; may come together with
+            truncated.
+        reset: [B] bool, next-step autoreset: the previous step ended an episode, this step's action
+            was ignored, and nothing may be learned from it.
         faulted: [B] bool, implies reset: the environment failed in this step and was made again;
             its running episode must be dropped.
     """

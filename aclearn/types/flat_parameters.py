@@ -1,4 +1,4 @@
-"""All weights of a version as one row of numbers, where they travel or are copied together."""
+"""All weights of a version as one row of numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def flat_size(shapes: Shapes) -> int:
-    """How many numbers the row has."""
+    """Length of the row."""
     return sum(prod(shape) for shape in shapes.values())
 
 

@@ -1,4 +1,4 @@
-"""What a policy sees: the leaves of an observation, in a fixed order."""
+"""The leaves of an observation, in a fixed order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-#: The name of the leaf where an environment shows one array.
+#: Name of the leaf if there is only one.
 OBSERVATION = "observation"
 
 
@@ -18,7 +18,7 @@ class LeafSpec:
 
     Attributes:
         shape: images are channels-first, (S*C, H, W) with S stacked frames of C channels each, the
-            newest frame last; everything else is flat, (D,).
+            newest frame last; all others are flat, (D,).
         dtype: "uint8" for images, "float32" for flat leaves.
         frame_stack: S; 1 for flat leaves.
     """
@@ -29,34 +29,34 @@ class LeafSpec:
 
     @property
     def newest(self) -> slice:
-        """Where the newest frame is on the first axis; everything without a stack."""
+        """Slice of the newest frame on the first axis; everything without a stack."""
         return slice(self.shape[0] - self.shape[0] // self.frame_stack, None)
 
     @property
     def older(self) -> slice:
-        """Where the older frames are on the first axis; nothing without a stack."""
+        """Slice of the older frames on the first axis; empty without a stack."""
         return slice(0, self.newest.start)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one observation, its whole stack."""
+        """Bytes of one observation with its whole stack."""
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True)
 class ObservationSpec(Mapping[str, LeafSpec]):
-    """Leaf name → what the leaf is, in the order that observations keep everywhere."""
+    """Leaf name → its specification, in the order of all observations."""
 
     leaves: Mapping[str, LeafSpec]
 
     @classmethod
     def plain(cls, shape: tuple[int, ...], dtype: str, frame_stack: int = 1) -> ObservationSpec:
-        """Of an environment that shows one array."""
+        """The specification of observations that are a single array."""
         return cls({OBSERVATION: LeafSpec(shape, dtype, frame_stack)})
 
     @property
     def sole(self) -> LeafSpec:
-        """The leaf of an environment that shows one array.
+        """The only leaf.
 
         Raises:
             ValueError: there are several.

@@ -1,4 +1,4 @@
-"""What a policy answers at a step, in torch and in numpy alike, and the state that it keeps."""
+"""A policy's output at a step, in torch and numpy, and its state."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from numpy.typing import NDArray
 
 ArrayT = TypeVar("ArrayT")
 
-#: A policy's memory between two steps, float32 arrays `[B, …]`; `()` of one that has none. Where
-#: there is none yet, `()` stands for zeros.
+#: A policy's state between two steps, float32 arrays `[B, …]`; `()` if it has none. `()` also
+#: stands for zeros before the first step.
 State = tuple[NDArray[np.float32], ...]
 
 
 class PolicyOutput(NamedTuple, Generic[ArrayT]):
-    """What a policy says of B observations; time-major `[T, B, …]` of T steps of them.
+    """The output for B observations, or time-major `[T, B, …]` for T steps of them.
 
     Attributes:
         parameters: `[B, P]` float32, of the distribution of actions.
-        value: `[B]` float32; None where the policy gives none.
-        q: `[B, A]` float32, the actions' values; None where the policy gives none.
-        state: float32 `[B, …]` after the (last) step; `()` of a policy without memory.
+        value: `[B]` float32; None if the policy has none.
+        q: `[B, A]` float32, the actions' values; None if the policy has none.
+        state: float32 `[B, …]` after the (last) step; `()` for a policy without state.
     """
 
     parameters: ArrayT
@@ -31,7 +31,7 @@ class PolicyOutput(NamedTuple, Generic[ArrayT]):
 
 
 def zeroed(state: State, starts: NDArray[np.bool_]) -> State:
-    """The state with zeros in the rows where `starts` `[B]` says that an episode starts."""
+    """The state with zeros in the rows where an episode starts (`starts` `[B]`)."""
     if not state or not starts.any():
         return state
     return tuple(

@@ -1,4 +1,4 @@
-"""The order of all weights of a run, and of the policies made of them."""
+"""Order of all weights of a run, and of the policies made of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 class PolicyVersion:
     """Orders all weights: a restarted trainer raises `generation`, each publication `version`.
 
-    (-1, -1) is older than everything that is published.
+    (-1, -1) precedes all published versions.
     """
 
     generation: int = -1
@@ -18,14 +18,14 @@ class PolicyVersion:
 
 
 class PolicyId(NamedTuple):
-    """A policy that acts: the version of its weights, and the id of the chain that compressed them.
+    """An acting policy: the version of its weights, and the id of the chain that compressed them.
 
-    "none" is the trainer's weights themselves.
+    "none" means the trainer's weights themselves.
     """
 
     at: PolicyVersion = PolicyVersion()
     chain: str = "none"
 
     def replaces(self, other: PolicyId) -> bool:
-        """Whether it is of newer weights, or of another chain at the same version."""
+        """Whether it has newer weights, or another chain at the same version."""
         return self.at > other.at or (self.at == other.at and self.chain != other.chain)

@@ -27,14 +27,14 @@ from aclearn.types.env_spec import EnvSpec
 
 @dataclass(frozen=True)
 class UnrollSpec:
-    """What every unroll of a run has.
+    """Common properties of all unrolls of a run.
 
     Attributes:
-        env: what the environment shows and takes.
+        env: observations and actions.
         length: T.
-        parameters: P numbers of the behaviour policy's distribution; 0 where they are not needed.
-        state: the shape of each part of the policy's memory in one environment.
-        masked: the environment says which actions are allowed.
+        parameters: P numbers of the behaviour policy's distribution; 0 if they are not needed.
+        state: the shape of each part of the policy's state in one environment.
+        masked: whether the environment has action masks.
     """
 
     env: EnvSpec
@@ -48,36 +48,34 @@ class UnrollSpec:
 class Unroll:
     """T agent steps of B environments, time-major; the envelope's sequence is the unroll's number.
 
-    Autoreset is at the next step: `observations[t + 1]` is what step t really reached, also where
-    the episode ended there, so every end keeps its own observation to bootstrap from. Step t + 1 is
-    then not valid, its action was ignored, and `observations[t + 2]` begins the next episode. An
-    end at T - 1 has its observation in the last row.
+    Autoreset is at the next step: `observations[t + 1]` is the observation that step t reached,
+    also at the end of an episode, for the bootstrap. Step t + 1 is then not valid, its action was
+    ignored, and `observations[t + 2]` begins the next episode. An end at T - 1 has its observation
+    in the last row.
 
     Attributes:
-        generation: the oldest of the policies' that chose; of every step in an unroll that is
-            learned, since the trainer takes its own generation's only.
+        generation: the oldest of the policies'; in a learned unroll, that of every step, since the
+            trainer takes only its own generation.
         env_steps_before: agent steps of this incarnation before the unroll.
         env_steps_after: the same after its last step.
         dropped: agent steps that the actor dropped since its start, by reason (cumulative).
-        observations: leaf → [T+1, B, ...]; of stacked frames only the newest. The last row
-            bootstraps.
-        history: leaf → [B, ...], the older frames of the first observation, for each leaf that is
-            a stack of frames.
-        reset_index: int32 [K] flat `t * B + b` (t in 1..T) of observations that begin an episode,
-            or None; where no leaf is a stack there are none.
+        observations: leaf → [T+1, B, ...]; of stacked frames only the newest. The last row is for
+            the bootstrap.
+        history: leaf → [B, ...], the older frames of the first observation, for each stacked leaf.
+        reset_index: int32 [K] flat `t * B + b` (t in 1..T) of observations that begin an episode;
+            None without a stacked leaf.
         reset_history: leaf → [K, ...], the older frames of those observations.
         actions: as sampled.
         behaviour_log_prob: log μ of the actions, recorded when they were chosen.
         valid: False for steps that must not be learned (the action was ignored, or the episode was
             dropped).
-        versions: int64 [T] the policy version that chose the actions of step t; the older one
-            where two policies did.
-        chains: ids of the compressor chains whose artifacts chose; "none" for the uncompressed
-            policy.
-        chain_index: int32 [T, B], each action's place in `chains`; None where there is one.
-        behaviour_parameters: [T, B, P] that actions were sampled from, where the run asks for them.
-        state: [B, ...] each, the policy's memory before the first step; () without a memory.
-        masks: [T, B, A], the actions that were allowed; None: all.
+        versions: int64 [T] the policy version that chose the actions of step t; of two policies the
+            older one.
+        chains: ids of the acting policies' compressor chains; "none" for the uncompressed policy.
+        chain_index: int32 [T, B], index into `chains` for each action; None if there is one chain.
+        behaviour_parameters: [T, B, P] of the behaviour policy, if the run needs them.
+        state: [B, ...] each, the policy's state before the first step; () without state.
+        masks: [T, B, A], the allowed actions; None: all.
     """
 
     generation: Count
@@ -102,7 +100,7 @@ class Unroll:
     masks: BoolCube | None = None
 
     def arrays(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Every array with the name of its field, and of its leaf."""
+        """Every array with the names of its field and leaf."""
         for name in self.__slots__:
             value = getattr(self, name)
             if isinstance(value, np.ndarray):
@@ -114,11 +112,11 @@ class Unroll:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its arrays, all together."""
+        """Bytes of all its arrays."""
         return sum(array.nbytes for _, array in self.arrays())
 
     def steps_by_chain(self) -> dict[str, int]:
-        """Chain → the number of valid steps whose actions it chose."""
+        """Chain → number of valid steps whose actions it chose."""
         index = np.zeros_like(self.actions) if self.chain_index is None else self.chain_index
         counts = np.bincount(index[self.valid], minlength=len(self.chains))
         return {chain: int(count) for chain, count in zip(self.chains, counts, strict=True)}
