@@ -1,4 +1,4 @@
-"""Start roles as processes, keep them alive, and end every one of them."""
+"""Starts roles as processes, restarts and ends them."""
 
 from __future__ import annotations
 

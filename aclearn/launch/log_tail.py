@@ -11,7 +11,7 @@ _CHAINED = (
     "The above exception was the direct cause of the following exception:",
 )
 _READ_BYTES = 65536
-#: With less free a log may be empty for want of room.
+#: With less free space, a log may be empty because the disk is full.
 _LEAST_FREE_BYTES = 4096
 
 
@@ -25,18 +25,18 @@ def log_ending(log: Path, *, start: int) -> str:
 
 
 def log_tail(path: Path, *, start: int = 0, lines: int = 20, traceback_lines: int = 80) -> str:
-    """The last lines of a log, reaching back over the whole last traceback.
+    """The last lines of a log, including the whole last traceback.
 
     Reads at most 64 KiB; undecodable bytes are replaced.
 
     Args:
         path: the log.
-        start: byte offset at which the newest incarnation began.
-        lines: how many lines from the end when there is no traceback further up.
-        traceback_lines: how many lines of a traceback further up are shown.
+        start: byte offset of the newest incarnation's first line.
+        lines: number of lines if no traceback is further up.
+        traceback_lines: most lines of a traceback further up.
 
     Returns:
-        The text without a final newline; empty when the log is empty or cannot be read.
+        The text without a final newline; empty if the log is empty or cannot be read.
     """
     try:
         with path.open("rb") as log:
@@ -56,7 +56,7 @@ def log_tail(path: Path, *, start: int = 0, lines: int = 20, traceback_lines: in
 
 
 def _last_traceback(lines: list[str]) -> int | None:
-    """Index of the first line of the last traceback, or of the one that led to it."""
+    """Index of the first line of the last traceback, or of the one that caused it."""
     starts = [index for index, line in enumerate(lines) if line.startswith(_TRACEBACK)]
     if not starts:
         return None

@@ -1,4 +1,4 @@
-"""A role ends when the supervisor that started it is gone, however that went."""
+"""Ends a role when its supervisor has died."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def parent_is_alive() -> bool:
-    """Whether the supervisor that started this very process still lives.
+    """Whether the supervisor that started this process lives.
 
-    True as well for a role that was started by hand, which has no supervisor.
+    Also True for a role that was started by hand, which has no supervisor.
     """
     expected = os.environ.get(PARENT_PID_VARIABLE)
-    # An orphan gets another parent at once, so a pid that is used again does no harm.
+    # An orphan gets another parent at once, so a reused pid does no harm.
     return expected is None or os.getppid() == int(expected)
 
 
 def die_with_parent(*, grace_s: float = 8.0, poll_s: float = 0.5) -> None:
-    """From now on this process gets SIGTERM when its supervisor dies, and SIGKILL `grace_s` later.
+    """Send SIGTERM to this process when its supervisor dies, and SIGKILL `grace_s` later.
 
-    On Linux the kernel sends the SIGTERM at once; elsewhere, and where that is refused, a daemon
-    thread finds out within `poll_s`. The same thread kills the whole process group when the orderly
-    end takes too long. Does nothing in a role that was started by hand.
+    On Linux the kernel sends SIGTERM at once; otherwise a daemon thread does within `poll_s`. The
+    same thread kills the whole process group if the orderly end takes too long. No effect in a role
+    that was started by hand.
 
     Args:
-        grace_s: seconds that an orderly end may take.
-        poll_s: seconds between two looks at the parent.
+        grace_s: seconds for an orderly end.
+        poll_s: seconds between two checks of the parent.
     """
     if PARENT_PID_VARIABLE not in os.environ:
         return
     if sys.platform == "linux":
-        # where the kernel refuses, the thread below does the work
+        # if the kernel refuses, the thread below does it
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
     threading.Thread(
         target=_watch_parent, args=(grace_s, poll_s), name="parent-watch", daemon=True
@@ -46,12 +46,12 @@ def die_with_parent(*, grace_s: float = 8.0, poll_s: float = 0.5) -> None:
 
 
 def _watch_parent(grace_s: float, poll_s: float) -> None:
-    # The first look is for a parent that died before prctl, which causes no signal.
+    # First check: a parent that died before prctl causes no signal.
     while parent_is_alive():
         time.sleep(poll_s)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(grace_s)
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)
-    else:  # the group is another process's
+    else:  # the group belongs to another process
         os.kill(os.getpid(), signal.SIGKILL)

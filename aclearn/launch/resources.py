@@ -1,4 +1,4 @@
-"""Memory, cores, open files and priority that the system gives to a process."""
+"""Memory, cores, open files and priority of a process."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
 _KEEP_BYTES = 1 << 30
 _CGROUPS = Path("/sys/fs/cgroup")
 _AUTOGROUP = Path("/proc/self/autogroup")
-#: More than 512 processes can want: the trainer has a few connections to each.
+#: Enough for 512 processes: the trainer has a few connections to each.
 _ENOUGH_FILES = 16_384
 
 
 def keep_freed_memory() -> bool:
-    """Tell glibc to keep freed blocks up to 1 GiB instead of handing their pages back.
+    """Make glibc keep freed blocks up to 1 GiB instead of returning their pages.
 
-    A training step allocates and frees the same tens of megabytes every time; mapping and faulting
-    them in takes 15–30 % of a step on a CPU. Only the main arena keeps its pages, so all threads
-    shall use it: call this before they start.
+    A training step allocates and frees the same tens of megabytes each time; mapping them again
+    takes 15–30 % of a step on a CPU. Only the main arena keeps its pages, so call this before any
+    thread starts: then all threads use it.
 
     Returns:
         Whether it took effect (glibc only).
@@ -44,10 +44,9 @@ def keep_freed_memory() -> bool:
 
 
 def allow_many_connections() -> None:
-    """Raise this process's own limit of open files as far as the system lets it.
+    """Raise this process's limit of open files to the system's maximum.
 
-    The usual 1 024 are too few for a trainer with 500 actors; ZeroMQ would retry for ever in
-    silence.
+    The usual 1 024 are too few for a trainer with 500 actors; ZeroMQ would silently retry forever.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _ENOUGH_FILES if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH_FILES)
@@ -56,10 +55,10 @@ def allow_many_connections() -> None:
 
 
 def lower_priority(nice: int) -> None:
-    """Let other processes go first by `nice` (0 to 19) where cores are scarce.
+    """Lower this process's priority by `nice` (0 to 19).
 
-    Every role has its own session. Linux with autogroup scheduling weighs sessions against each
-    other, so the group's niceness is set too, where the kernel has groups and allows it.
+    Every role has its own session, and Linux with autogroup scheduling balances between sessions.
+    The group's niceness is therefore set too, where the kernel has groups and allows it.
     """
     if nice == 0:
         return
@@ -73,7 +72,7 @@ def lower_priority(nice: int) -> None:
 
 
 def usable_cores() -> int:
-    """CPU cores that this process may use: its affinity, at most a container's limit rounded up."""
+    """CPU cores that this process may use: its affinity, limited by the container, rounded up."""
     cores = len(_affinity()) or os.cpu_count() or 1
     limit = _limit()
     return max(1, min(cores, math.ceil(limit[0]))) if limit else cores
@@ -81,12 +80,12 @@ def usable_cores() -> int:
 
 @dataclass(frozen=True)
 class CpuReading:
-    """The machine at one moment.
+    """The machine's CPU time at one moment.
 
     Attributes:
-        idle_s: seconds that the usable cores have been idle, together, since some moment.
-        limit: cores that the container may use, None where nothing limits it.
-        used_s: seconds that the limited container has used, together, since some moment.
+        idle_s: idle seconds of all usable cores since some moment.
+        limit: cores that the container may use; None without a limit.
+        used_s: CPU seconds of the limited container since some moment.
     """
 
     idle_s: float
@@ -95,12 +94,12 @@ class CpuReading:
 
 
 def read_cpu() -> CpuReading:
-    """The machine now."""
+    """The present reading."""
     import psutil  # only the monitor needs it
 
     usable = _affinity()
     idle_s = sum(
-        # waiting for a disk leaves a core to others
+        # a core that waits for a disk is free for others
         cpu.idle + getattr(cpu, "iowait", 0.0)
         for index, cpu in enumerate(psutil.cpu_times(percpu=True))
         if not usable or index in usable
@@ -109,11 +108,11 @@ def read_cpu() -> CpuReading:
 
 
 class FreeCores:
-    """How many of this machine's usable cores were free in the last `window_s` seconds.
+    """Number of this machine's usable cores that were free in the last `window_s` seconds.
 
     Args:
-        window_s: how far it looks back.
-        read: the machine.
+        window_s: length of the window.
+        read: gives a reading.
         clock: seconds.
     """
 
@@ -143,12 +142,12 @@ class FreeCores:
 
 
 def _affinity() -> set[int]:
-    """The cores that this process may use; empty where the system does not say."""
+    """The cores that this process may use; empty if unknown."""
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
 
 
 def _limit() -> tuple[float, float] | None:
-    """The tightest limit of our control groups in cores, and the seconds used in that group."""
+    """The tightest limit of our control groups in cores, and the CPU seconds of that group."""
     own = PurePosixPath(_own_group())
     limits = []
     for path in (own, *own.parents):
@@ -160,12 +159,12 @@ def _limit() -> tuple[float, float] | None:
                 used_us = int(used[used.index("usage_usec") + 1])
                 limits.append((int(quota) / int(period), used_us / 1e6))
         except (OSError, ValueError):
-            continue  # the root has no limit, and an older kernel none of these files
+            continue  # the root has no limit, and older kernels have none of these files
     return min(limits, default=None)
 
 
 def _own_group() -> str:
-    """The control group (v2) of this process, "/" where there is none."""
+    """The control group (v2) of this process, "/" without one."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Whether and when a role that died is started again: a pure decision."""
+"""Decides whether and when a dead role is restarted."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections import deque
 
 
 class RestartPolicy:
-    """Allows a bounded number of restarts in a sliding window, each after a doubled delay.
+    """Allows a bounded number of restarts in a sliding window, with doubling delays.
 
-    Both are counted from the failures inside the window, so a role that ran well for longer has all
-    restarts and the first delay again.
+    Only failures inside the window count, so a role that ran well for longer has all restarts and
+    the first delay again.
 
     Args:
         max_restarts: restarts allowed within any window; 0 allows none.
         window_s: length of the window in seconds.
         backoff_first_s: delay before the first restart.
-        backoff_max_s: ceiling of the doubling delay.
+        backoff_max_s: largest delay.
 
     Raises:
         ValueError: a number is negative, the window is empty, or the delays are out of order.
@@ -40,10 +40,10 @@ class RestartPolicy:
         self._failures: deque[float] = deque(maxlen=max_restarts + 1)
 
     def failed(self, now: float) -> float | None:
-        """Count a failure; the delay in seconds before the restart, or None when it is spent.
+        """Count a failure; returns the delay in seconds before the restart, None if none is left.
 
         Args:
-            now: seconds on any clock that does not go back.
+            now: seconds of a monotonic clock.
         """
         self._failures.append(now)
         while now - self._failures[0] >= self._window_s:

@@ -1,4 +1,4 @@
-"""What the supervisor needs to know to start one role, and what a role's exit status means."""
+"""The command of a role, and the meaning of its exit status."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Environment variables of a child: the pid of its supervisor, and how often it was started before.
+#: Environment variables of a child: the pid of its supervisor, and the number of its earlier
+#: starts.
 PARENT_PID_VARIABLE, RESTARTS_VARIABLE = "ACLEARN_PARENT_PID", "ACLEARN_RESTARTS"
-#: Exit status of a role that a restart cannot help: a bad configuration, an environment that fails
-#: for good. The number is EX_USAGE of sysexits.h; Python itself uses 0, 1 and 2.
+#: Exit status of a role that a restart cannot help: a bad configuration, an environment that always
+#: fails. The number is EX_USAGE of sysexits.h; Python itself uses 0, 1 and 2.
 EXIT_GIVE_UP = 64
 
 
 @dataclass(frozen=True)
 class RoleCommand:
-    """How one role is started.
+    """The command that starts one role.
 
     Attributes:
         role: the kind, e.g. actor.
         name: unique within a supervisor, e.g. "actor-3".
         argv: program and arguments; no shell.
-        environment: variables on top of the supervisor's own.
+        environment: variables added to the supervisor's own.
         log_path: stdout and stderr are appended to it; its folder is made if missing.
-        optional: the run goes on without it when no restart is left.
+        optional: whether the run continues when no restart is left.
     """
 
     role: str
@@ -36,7 +37,7 @@ class RoleCommand:
     def full_environment(self, restarts: int) -> dict[str, str]:
         """The child's whole environment."""
         return {
-            # else a killed process loses what it buffered, and a native crash leaves no traceback
+            # otherwise a killed process loses its buffer, and a native crash leaves no traceback
             "PYTHONUNBUFFERED": "1",
             "PYTHONFAULTHANDLER": "1",
             **os.environ,

@@ -1,4 +1,4 @@
-"""One start of a role: a process in its own session, with all that it starts itself."""
+"""One start of a role: a process in its own session, with its children."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aclearn.launch.role_command import RoleCommand
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Within this time the kernel lets a killed process go, unless a device hangs.
+#: Time limit for the kernel to release a killed process; only a hanging device exceeds it.
 REAP_WITHIN_S = 5.0
 _LOOK_EVERY_S = 0.01
 
@@ -23,11 +23,11 @@ class RoleProcess:
     """A child, started by the constructor.
 
     Args:
-        command: what to start.
-        restarts: how often it was started before.
+        command: to start.
+        restarts: number of its earlier starts.
 
     Attributes:
-        pid: of the child, which is also its process group and its session.
+        pid: of the child, also the id of its process group and session.
         log_start: size in bytes of the log when the child was started.
 
     Raises:
@@ -49,7 +49,7 @@ class RoleProcess:
         self.pid = self._process.pid
 
     def exited(self) -> bool:
-        """Whether the child itself has ended; never blocks and leaves it to `reap`."""
+        """Whether the child has ended; never blocks and does not reap it."""
         if self._process.returncode is not None:
             return True
         if not hasattr(os, "waitid"):  # macOS before Python 3.13
@@ -62,25 +62,25 @@ class RoleProcess:
             return True
 
     def terminate(self) -> None:
-        """Ask the child to end in order; it ends what it started itself."""
+        """Ask the child to end in order; it ends its own children."""
         if not self.exited():
             os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL the child and what is left of its process group."""
+        """SIGKILL the child and the rest of its process group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is empty
             os.killpg(self.pid, signal.SIGKILL)
 
     def reap(self, *, timeout_s: float) -> int:
         """The exit status of a child that has exited, or is killed now with its whole group.
 
-        Call it once: afterwards another process may have the pid.
+        Call it once: afterwards the pid may be reused.
 
         Returns:
             The status, or minus the number of the signal that ended it.
 
         Raises:
-            subprocess.TimeoutExpired: the kernel does not let the child go (a device that hangs).
+            subprocess.TimeoutExpired: the kernel does not release the child (a hanging device).
         """
         self.kill()
         return self._process.wait(timeout=timeout_s)
@@ -92,7 +92,7 @@ def end_processes(
     """SIGTERM to all; SIGKILL to the rest after `timeout_s`, or once `forced` gives True.
 
     Returns:
-        Names of the processes that had to be killed.
+        Names of the killed processes.
     """
     for process in living.values():
         process.terminate()
@@ -108,7 +108,7 @@ def end_processes(
         try:
             code = process.reap(timeout_s=REAP_WITHIN_S)
         except subprocess.TimeoutExpired:
-            # a device that hangs holds up SIGKILL; the others must still be reaped
+            # a hanging device delays SIGKILL; the others must still be reaped
             _LOGGER.error("event=role_not_reaped name=%s pid=%d", name, process.pid)
             continue
         _LOGGER.info("event=role_stopped name=%s exit=%d killed=%s", name, code, name in late)
@@ -116,7 +116,7 @@ def end_processes(
 
 
 def describe_exit(code: int) -> str:
-    """`subprocess`'s exit code in words, e.g. "exit status 3" or "killed by SIGSEGV"."""
+    """`subprocess`'s exit code as text, e.g. "exit status 3" or "killed by SIGSEGV"."""
     if code >= 0:
         return f"exit status {code}"
     try:

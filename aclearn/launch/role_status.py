@@ -1,22 +1,22 @@
-"""The states of a supervisor's roles and the events between them."""
+"""The states of a supervisor's roles, and events."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-#: "ended": it has exited with status 0, and the caller has not decided yet whether the run is over.
+#: "ended": exited with status 0, before the caller has decided whether the run is over.
 State = Literal["new", "running", "waiting", "ended", "done", "failed", "leaving", "stopped"]
 
 
-#: "died": a restart follows or none is left; "killed": by `kill` or too slow to leave; "done": it
+#: "died": a restart follows or none is left; "killed": by `kill` or too slow to leave; "done":
 #: ended with the run.
 EventKind = Literal["started", "restarted", "died", "killed", "done", "removed"]
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a role; `detail` in words: "exit status 3; restart 1 in 0.5 s"."""
+    """An event of a role; `detail` is e.g. "exit status 3; restart 1 in 0.5 s"."""
 
     role: str
     name: str

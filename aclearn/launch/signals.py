@@ -1,4 +1,4 @@
-"""Stop signals: a flag that a loop reads, or an exception where there is no loop."""
+"""Stop signals: a flag for loops, an exception for other code."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SIGNAL_NAMES = frozenset(signal.Signals.__members__)
 class Interrupted(BaseException):
     """Ctrl-C, see `raise_on_ctrl_c`.
 
-    Not a KeyboardInterrupt: an environment that raises one of its own has a fault.
+    Not a KeyboardInterrupt, which an environment raises only by a fault.
     """
 
 
 def raise_on_ctrl_c() -> None:
-    """From now on Ctrl-C raises `Interrupted` in the main thread."""
+    """Make Ctrl-C raise `Interrupted` in the main thread."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise Interrupted
@@ -31,15 +31,15 @@ def raise_on_ctrl_c() -> None:
 
 
 class StopFlag:
-    """Says whether this process was asked to stop, and by what.
+    """Whether this process was asked to stop, and by which signal.
 
     The handlers only assign attributes, so they are safe at any point of the program.
 
     Attributes:
-        reason: None until the first signal (or `set`), then its name, e.g. "SIGTERM".
+        reason: name of the first signal, e.g. "SIGTERM", or the argument of `set`; None before.
         forced: True from the second Ctrl-C on: do not wait for an orderly end.
-        last_acts: called by the third Ctrl-C before it ends the process, in place of every
-            `finally`. They must be short and raise nothing.
+        last_acts: called by the third Ctrl-C before it ends the process without any `finally`; must
+            be short and must not raise.
     """
 
     def __init__(self) -> None:
@@ -60,16 +60,16 @@ class StopFlag:
 
     @property
     def exit_status(self) -> int:
-        """128 + the number of the signal, the shell's custom; 1 where it was no signal."""
+        """128 + the number of the signal, as in shells; 1 without a signal."""
         return 128 + signal.Signals[self.reason] if self.reason in _SIGNAL_NAMES else 1
 
     def set(self, reason: str) -> None:
-        """Ask for the stop from within the program; the first reason stays."""
+        """Request a stop from within the program; the first reason stays."""
         if self.reason is None:
             self.reason = reason
 
     def restore(self) -> None:
-        """Put the earlier handlers back; main thread only."""
+        """Restore the earlier handlers; main thread only."""
         while self._previous:
             number, handler = self._previous.popitem()
             signal.signal(number, handler)
@@ -89,10 +89,10 @@ class StopFlag:
 
 
 def install_stop_signals() -> StopFlag:
-    """A flag that SIGTERM, SIGINT and a closed terminal (SIGHUP) set from now on.
+    """A flag set by SIGTERM, SIGINT and a closed terminal (SIGHUP) from now on.
 
-    The second Ctrl-C sets `forced`; the third ends the process at once. SIGHUP stays ignored where
-    it is (`nohup`).
+    The second Ctrl-C sets `forced`; the third ends the process at once. An ignored SIGHUP stays
+    ignored (`nohup`).
 
     Raises:
         ValueError: called outside the main thread, where Python allows no handlers.

@@ -1,4 +1,4 @@
-"""Keeps a set of role processes alive and ends every one of them."""
+"""Starts, restarts and ends a set of role processes."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass
 class _Slot:
-    """A role and what the supervisor knows about it."""
+    """A role and its state."""
 
     command: RoleCommand
     restart_policy: RestartPolicy
     state: State = "new"
     process: RoleProcess | None = None
-    log_start: int | None = None  # of its newest process, None where that could not be started
+    log_start: int | None = None  # of its newest process; None if that could not be started
     restarts: int = 0
-    due: float = 0.0  # waiting: when to start again; leaving: when to kill
+    due: float = 0.0  # waiting: when to restart; leaving: when to kill
     kill_reason: str | None = None
 
 
 class Supervisor:
-    """Starts roles, restarts the dead with a doubling back-off, and leaves no process behind.
+    """Starts roles, restarts dead ones with doubling delays, and leaves no process behind.
 
-    Every role runs in its own session: a Ctrl-C at the terminal reaches the supervisor alone. When
-    a role ends, the rest of its process group is killed. Each role has its own restarts.
+    Every role runs in its own session: Ctrl-C at the terminal reaches only the supervisor. When a
+    role ends, the rest of its process group is killed. Restarts are counted per role.
 
-    A role that exits while the run goes on has died, whatever its status. With status 0 it may have
-    heard that the run is over: it is "ended" until the caller decides with `expect_end` or
+    A role that exits while the run continues has died, whatever its status. After status 0 it may
+    have learned that the run is over: it is "ended" until the caller decides with `expect_end` or
     `count_as_death`.
 
-    A name that no role has raises ValueError. Call all methods from the main thread: the kernel
-    takes the end of the thread that started a child for the parent's death. Call `stop` in a
-    `finally`, also after `start` or `poll` raised.
+    Unknown names raise ValueError. Call all methods from the main thread: for the kernel, the end
+    of the thread that started a child is the parent's death. Call `stop` in a `finally`, also after
+    `start` or `poll` raised.
 
     Args:
         commands: the roles, started in this order.
         max_restarts: restarts of one role allowed within the window.
         restart_window_s: length of that window in seconds.
         backoff_first_s: delay before a role's first restart in the window, seconds.
-        backoff_max_s: ceiling of the doubling delay, seconds.
-        clock: monotonic seconds for the window and the back-off.
+        backoff_max_s: largest delay, seconds.
+        clock: monotonic seconds for the window and the delays.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Supervisor:
         self._new_restart_policy: Callable[[], RestartPolicy] = partial(
             RestartPolicy, max_restarts, restart_window_s, backoff_first_s, backoff_max_s
         )
-        self._new_restart_policy()  # raises for bad numbers here, not with the first role
+        self._new_restart_policy()  # raises for invalid numbers here, not with the first role
         self._clock = clock
         self._slots: dict[str, _Slot] = {}
         self._events: list[Event] = []
@@ -80,7 +80,7 @@ class Supervisor:
 
     @property
     def finished(self) -> bool:
-        """Whether there are roles and all are done, or failed where they may: see `optional`.
+        """Whether there are roles and all are done, or failed if optional.
 
         After `expect_end` every role may fail.
         """
@@ -91,7 +91,7 @@ class Supervisor:
         )
 
     def roles(self) -> list[RoleStatus]:
-        """The table of roles in the order in which they were added."""
+        """The table of roles, in the order of their addition."""
         return [
             RoleStatus(
                 s.command.role, name, s.state, s.restarts, s.process.pid if s.process else None
@@ -114,7 +114,7 @@ class Supervisor:
         self._raise_failure()
 
     def poll(self) -> list[Event]:
-        """The events since the last call; reaps the dead and starts what is due. Never blocks.
+        """The events since the last call; reaps dead roles and starts due ones. Never blocks.
 
         Raises:
             RoleFailure: a role died more often than allowed, or exited with EXIT_GIVE_UP; with its
@@ -163,7 +163,7 @@ class Supervisor:
         return True
 
     def add(self, command: RoleCommand) -> None:
-        """Add a role; it is started at once when the supervisor runs.
+        """Add a role; it is started at once if the supervisor runs.
 
         Raises:
             ValueError: the name is taken.
@@ -195,16 +195,16 @@ class Supervisor:
             slot.process.terminate()
 
     def stop(self, timeout_s: float, *, forced: Callable[[], bool] = lambda: False) -> list[str]:
-        """End every role: SIGTERM to all, SIGKILL to the rest at the deadline. May be called again.
+        """End every role: SIGTERM to all, SIGKILL to the rest at the deadline. May be repeated.
 
         Waits in real time, whatever the supervisor's clock is.
 
         Args:
-            timeout_s: seconds that the orderly end may take.
-            forced: asked while waiting; True ends the wait (`StopFlag.forced`).
+            timeout_s: seconds for the orderly end.
+            forced: polled meanwhile; True ends the wait (`StopFlag.forced`).
 
         Returns:
-            Names of the roles that had to be killed.
+            Names of the killed roles.
         """
         self._phase = "stopped"
         living = {n: s.process for n, s in self._slots.items() if s.process is not None}
@@ -229,7 +229,7 @@ class Supervisor:
         except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
             self._fail(slot, f"cannot be started: {error}")
             return
-        except OSError as error:  # out of processes, memory or disk: may be better in a moment
+        except OSError as error:  # out of processes, memory or disk: may be temporary
             self._died(slot, f"cannot be started: {error}")
             return
         slot.state, slot.log_start = "running", slot.process.log_start
@@ -253,7 +253,7 @@ class Supervisor:
         if slot.state == "leaving":
             self._forget(slot, how)
         elif self._phase == "ending":
-            # 128 and more: of a signal, which may have come to the role and to us together
+            # 128 and more: by a signal, which may have reached both the role and this process
             in_order = code == 0 or code > 128
             slot.state = "done" if in_order else "failed"
             self._tell(slot, "done" if in_order else "died", how)
@@ -276,7 +276,7 @@ class Supervisor:
     def _fail(self, slot: _Slot, how: str) -> None:
         slot.state = "failed"
         if slot.command.optional:
-            self._tell(slot, "died", f"{how}; the others go on, see {slot.command.log_path}")
+            self._tell(slot, "died", f"{how}; the others continue, see {slot.command.log_path}")
             return
         self._tell(slot, "died", how)
         text = f"{slot.command.name}: {how}"

@@ -1,4 +1,4 @@
-"""What a run leaves on disk: its folder, metrics, summary and checkpoints."""
+"""A run on disk: its folder, metrics, summary and checkpoints."""
 
 from __future__ import annotations
 

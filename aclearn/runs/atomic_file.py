@@ -1,4 +1,4 @@
-"""Files that are either complete on the disk or not there."""
+"""Files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 
 
 def write_atomically(path: Path, data: bytes | memoryview) -> None:
-    """Put `data` at `path`, durably: temporary file, fsync, rename, fsync of the folder.
+    """Write `data` to `path` durably: temporary file, fsync, rename, fsync of the folder.
 
     On failure the old file stays; a process killed meanwhile may leave `<name>.tmp`.
 
@@ -35,15 +35,15 @@ def write_atomically(path: Path, data: bytes | memoryview) -> None:
 
 
 def check_file(path: Path, option: str, *, force: bool = False) -> None:
-    """Check, before work is spent on it, that `write_file` can put a user's file at `path`.
+    """Check in advance that `write_file` can write a user's file to `path`.
 
     Args:
-        path: the file; missing folders are no mistake.
+        path: the file; folders may be missing.
         option: of the command line that names it.
         force: whether an existing file may be replaced.
 
     Raises:
-        ConfigError: it cannot be written, or is there.
+        ConfigError: it cannot be written, or exists.
     """
     if path.is_dir():
         raise ConfigError(f"{option}: {path} is a folder; expected the name of a file")
@@ -57,10 +57,10 @@ def check_file(path: Path, option: str, *, force: bool = False) -> None:
 
 
 def write_file(path: Path, data: bytes, option: str) -> None:
-    """Write a user's file that `check_file` has passed, and make its folder.
+    """Write a user's file that `check_file` has accepted, and make its folder.
 
     Raises:
-        ConfigError: the disk refuses.
+        ConfigError: the file cannot be written.
     """
     try:
         path.absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -70,13 +70,13 @@ def write_file(path: Path, data: bytes, option: str) -> None:
 
 
 def why_not_written(error: Exception, place: Path) -> str:
-    """The reason of an `OSError`, or of one raised from it: "No space left on device (/data/r)"."""
+    """The reason of an `OSError`, or of its consequence: "No space left on device (/data/r)"."""
     cause = error if isinstance(error, OSError) else error.__cause__
     return f"{cause.strerror} ({place})" if isinstance(cause, OSError) else str(error)
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Write every byte: one `os.write` may stop short when the disk fills up.
+    """Write every byte: a single `os.write` may stop early on a full disk.
 
     Raises:
         OSError: not everything could be written.

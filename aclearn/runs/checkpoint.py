@@ -1,4 +1,4 @@
-"""Checkpoints: weights and state on disk that are whole and verified, or are not used."""
+"""Checkpoints: weights and state on disk, verified when read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DTYPES: Final = frozenset(
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A verified checkpoint; the arrays are the caller's own.
+    """A verified checkpoint; the arrays belong to the caller.
 
     Attributes:
         tensors: by name, as saved.
@@ -57,20 +57,21 @@ def save_checkpoint(
     """Write a checkpoint durably and return its path. It is now the newest, whatever its label.
 
     `<number>-<label>.safetensors` is written first, then `.json` with the digests, which commits
-    it. Then older ones are removed, but for the last `keep` and the last best one. Only one process
+    it. Then older ones are removed, except the last `keep` and the last best one. Only one process
     may write to a folder.
 
     Args:
         dir: folder of the checkpoints, made if missing.
         tensors: arrays of bool, integers or floats (no bfloat16), of any memory layout.
         state: JSON with string keys and finite numbers; `state["architecture"]` names the policy.
-        label: a number for people to know it by, such as updates; ≥ 0.
-        keep: how many of the newest stay; ≥ 1.
-        best: it is the best so far.
+        label: a number for users, such as updates; ≥ 0.
+        keep: number of newest checkpoints to keep; ≥ 1.
+        best: whether it is the best so far.
 
     Raises:
-        CheckpointError: disk full, unfit values, …; nothing of it is left and the older ones stay.
-        ValueError: `keep` or `label` is below its least.
+        CheckpointError: disk full, invalid values, …; nothing of it is left and the older ones
+            stay.
+        ValueError: `keep` or `label` is too low.
     """
     if keep < 1 or label < 0:
         raise ValueError(f"expected keep >= 1 and label >= 0, got keep={keep} label={label}")
@@ -92,7 +93,7 @@ def save_checkpoint(
     except OSError as exc:
         raise CheckpointError(
             f"checkpoint {label} ({len(blob)} bytes) cannot be written to {dir} ({exc.strerror}); "
-            "the ones before it stay; free space or mend the folder"
+            "the ones before it stay; free space or repair the folder"
         ) from exc
     try:
         _prune(dir, keep)
@@ -102,23 +103,23 @@ def save_checkpoint(
 
 
 def load_newest(dir: Path, *, expect_architecture: str | None = None) -> Checkpoint | None:
-    """The newest checkpoint in `dir` that is whole; None where there is none at all.
+    """The newest undamaged checkpoint in `dir`; None if there is no checkpoint.
 
     Damaged ones are skipped with a warning in the log.
 
     Args:
         dir: folder of the checkpoints.
-        expect_architecture: what `state["architecture"]` must be; None takes any.
+        expect_architecture: required value of `state["architecture"]`; None accepts any.
 
     Raises:
-        CheckpointError: every checkpoint is damaged, or the newest whole one has another
+        CheckpointError: every checkpoint is damaged, or the newest undamaged one has another
             architecture.
     """
     return _load_first_whole(dir, list_checkpoints(dir), expect_architecture)
 
 
 def load_best(dir: Path, *, expect_architecture: str | None = None) -> Checkpoint | None:
-    """The last checkpoint that was saved as best; None where there is none.
+    """The last checkpoint that was saved as best; None if there is none.
 
     Arguments and errors are those of `load_newest`.
     """
@@ -152,7 +153,7 @@ def _load_first_whole(
         if expect_architecture not in (None, found):
             raise CheckpointError(
                 f"{path} belongs to another architecture: expected {expect_architecture!r}, found "
-                f"{found!r}; set policy and env as the run had them (its config.yaml says how), or "
+                f"{found!r}; set policy and env as in the run's config.yaml, or "
                 "start under another run.name"
             )
         return checkpoint
@@ -162,7 +163,7 @@ def _load_first_whole(
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint whose JSON file is `path`, verified bit by bit.
+    """The checkpoint of the JSON file `path`, verified bit by bit.
 
     Raises:
         CheckpointError: it is missing, truncated, changed or of another format.
@@ -189,7 +190,7 @@ def _verified_body(path: Path, document: bytes) -> dict[str, Any]:
     try:
         parsed = json.loads(document)
         body: dict[str, Any] = parsed["body"]
-        # Written in one canonical way: any other byte, be it a space, is damage.
+        # The form is canonical: any other byte, even a space, is damage.
         whole = document == _seal(body)
     except (ValueError, KeyError, TypeError, RecursionError) as exc:
         raise CheckpointError(f"{path} is damaged: not the JSON of a checkpoint ({exc})") from exc
@@ -234,7 +235,7 @@ def _tensor_bytes(tensors: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
             raise CheckpointError(
                 f"tensor {name!r} has dtype {array.dtype}, expected one of {sorted(_DTYPES)}"
             )
-    # Not ascontiguousarray: it makes a scalar one-dimensional.
+    # Not ascontiguousarray, which makes a scalar one-dimensional.
     return safetensors.numpy.save({k: np.asarray(v, order="C") for k, v in tensors.items()})
 
 
@@ -248,7 +249,7 @@ def _committed(dir: Path) -> list[tuple[int, Path]]:
 
 
 def _remove_leftovers(dir: Path) -> None:
-    """Remove what a process killed in the middle of a save or of a removal left behind."""
+    """Remove the files that a process left when it was killed during a save or a removal."""
     committed = {path.stem for _, path in _committed(dir)}
     for path in dir.iterdir():
         torn = path.suffix == TEMPORARY_SUFFIX
@@ -262,7 +263,7 @@ def _prune(dir: Path, keep: int) -> None:
     kept = newest_first[:keep] + [p for p in newest_first if p.stem.endswith("-best")][:1]
     removed = [path for path in newest_first if path not in kept]
     for path in removed:
-        # JSON first: after a kill in between the next save removes the tensors
+        # JSON first: after a kill in between, the next save removes the tensors
         path.unlink()
         path.with_suffix(".safetensors").unlink(missing_ok=True)
     if removed:

@@ -1,8 +1,8 @@
 """Locks on a run folder: one run, one writer of each file.
 
-`.lock` is the run's: `aclearn train` holds it alone, roles that are started by hand share it.
-`.lock-<role>` is held by the process that writes that role's files, however it was started. The
-kernel ends a lock with its holder; each file names the holder, for the message only.
+`.lock` is the run's: `aclearn train` holds it exclusively, roles started by hand share it.
+`.lock-<role>` is held by the process that writes that role's files. The kernel releases a lock at
+its holder's end; each file names the holder for messages only.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from aclearn.errors import RunFolderError
 
 _RUN: Final = ".lock"
 _LOOK_EVERY_S: Final = 0.05
-#: A refused process holds the locks for a moment to read them; others wait for it.
+#: Seconds to wait for a refused process, which holds the locks shortly to read them.
 _MOMENT_S: Final = 0.5
-#: A role that is started again may find its predecessor still saving, or just killed.
+#: Seconds that a restarted role waits for its predecessor, which may still be saving.
 _PREDECESSOR_WITHIN_S: Final = 3.0
-#: Roles whose parent was killed end by themselves; see `die_with_parent`.
+#: Seconds for roles whose parent was killed to end; see `die_with_parent`.
 _ORPHANS_WITHIN_S: Final = 10.0
 _MOST_WORDS_BYTES: Final = 256
 
@@ -32,7 +32,7 @@ _held: set[int] = set()
 
 
 def _close_in_child() -> None:
-    """A forked child would share each lock, and hold it longer than its owner."""
+    """Close the locks in a forked child, which could hold them longer than their owner."""
     while _held:
         os.close(_held.pop())
 
@@ -41,17 +41,17 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 
 class FolderLock:
-    """The locks that a process holds on a run folder, until `close` or its own end.
+    """A process's locks on a run folder, until `close` or its end.
 
     Child processes do not inherit them.
 
     Args:
         folder: the run folder.
-        wanted: of each lock: the name of its file; an exclusive holder, for the message to others,
+        wanted: for each lock: the name of its file; the name of an exclusive holder, for messages,
             or None to share it; seconds to wait for another holder.
 
     Raises:
-        RunFolderError: another process holds one of them, or the disk refuses.
+        RunFolderError: another process holds one of them, or a disk error.
     """
 
     def __init__(self, folder: Path, *wanted: tuple[str, str | None, float]) -> None:
@@ -82,13 +82,13 @@ class FolderLock:
             _write_holder(descriptor, holder)
 
     def release(self, name: str) -> None:
-        """Let one file go."""
+        """Release one lock."""
         descriptor = self._descriptors.pop(name)
         _held.discard(descriptor)
         os.close(descriptor)
 
     def close(self) -> None:
-        """Let everything go; closing again changes nothing."""
+        """Release all locks; closing twice has no effect."""
         for name in list(self._descriptors):
             self.release(name)
 
@@ -101,16 +101,16 @@ class FolderLock:
 
 
 def lock_all(folder: Path, roles: Sequence[str] = ()) -> FolderLock:
-    """Every lock of a run folder, for a process that writes all of its files.
+    """All locks of a run folder, for a process that writes all its files.
 
-    Waits for roles of an earlier run, which end by themselves.
+    Waits for roles of an earlier run to end.
 
     Args:
         folder: the run folder.
         roles: the roles that write there.
 
     Raises:
-        RunFolderError: another process writes there, or the disk refuses.
+        RunFolderError: another process writes there, or a disk error.
     """
     wanted = [(_of(role), "aclearn train", _ORPHANS_WITHIN_S) for role in roles]
     return FolderLock(folder, (_RUN, "aclearn train", _MOMENT_S), *wanted)
@@ -125,7 +125,7 @@ def lock_run(folder: Path, roles: Sequence[str] = ()) -> FolderLock:
 
 
 def lock_role(folder: Path, role: str, *, by_hand: bool) -> FolderLock:
-    """The lock of one writing role; it waits a few seconds for a predecessor that ends.
+    """The lock of one writing role; it waits a few seconds for a predecessor's end.
 
     Args:
         folder: the run folder.
@@ -133,7 +133,7 @@ def lock_role(folder: Path, role: str, *, by_hand: bool) -> FolderLock:
         by_hand: whether it was started without `aclearn train`, which then must not run.
 
     Raises:
-        RunFolderError: another process has this role or the whole run, or the disk refuses.
+        RunFolderError: another process has this role or the whole run, or a disk error.
     """
     run = [(_RUN, None, _MOMENT_S)] if by_hand else []
     return FolderLock(folder, *run, (_of(role), f"the {role}", _PREDECESSOR_WITHIN_S))
@@ -144,11 +144,11 @@ def _of(role: str) -> str:
 
 
 def _try_lock(path: Path, *, shared: bool) -> int | None:
-    """A descriptor that holds the lock, None where another process does."""
+    """A descriptor that holds the lock; None if another process does."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        # the folder may have been moved aside since the file was opened: then it is not this one
+        # the folder may have been moved since the file was opened
         if os.path.samestat(os.fstat(descriptor), path.stat()):
             return descriptor
     except (BlockingIOError, FileNotFoundError):
@@ -163,14 +163,14 @@ def _try_lock(path: Path, *, shared: bool) -> int | None:
 def _write_holder(descriptor: int, holder: str) -> None:
     since = time.strftime("%Y-%m-%d %H:%M:%S")
     words = f"{holder} (process {os.getpid()} on host {socket.gethostname()}, since {since})"
-    # on a full disk the lock still holds, and the message names no holder
+    # on a full disk the lock still holds, but the message names no holder
     with suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, words.encode()[:_MOST_WORDS_BYTES], 0)
 
 
 def _holders(folder: Path, *, without: Container[str]) -> list[str]:
-    """In words: `aclearn train`, or else the roles that write; the locks in `without` are ours."""
+    """`aclearn train`, or else the roles that write; without our own locks (`without`)."""
     found = []
     for name in (_RUN, *sorted(path.name for path in folder.glob(_of("*")))):
         if name in without:

@@ -1,4 +1,4 @@
-"""The metrics of a run on disk: one JSON object a line, whole after any crash."""
+"""The metrics of a run on disk: one JSON object per line, readable after any crash."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _log = logging.getLogger(__name__)
 _TAIL_BYTES: Final = 65536
 #: Some hundred lines, enough for a trend.
 _FIRST_BYTES: Final = 1024 * 1024
-#: Values that are mappings of numbers, and their levels. An error is text or null, every other
-#: value a number or null.
+#: Values that are mappings of numbers, and their depth. Errors are text or null, all other values
+#: numbers or null.
 _LEVELS: Final = {"dropped_steps": 1, "tuner_verdicts": 1, "wait_share": 2, "part_seconds": 2}
-#: No count and no time of a run comes near it.
+#: Above every count and time of a run.
 _LARGEST: Final = 2.0**63
 
 
 class MetricsWriter:
-    """Appends lines to a `metrics.jsonl`; each is handed to the kernel at once.
+    """Appends lines to a `metrics.jsonl`, unbuffered.
 
-    An unfinished line at the end of an existing file is cut off first. Only one process may write.
+    An unfinished line at the end of an existing file is removed first. Only one process may write.
 
     Raises:
-        RunFolderError: the file cannot be opened or mended.
+        RunFolderError: the file cannot be opened or repaired.
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,8 +46,8 @@ class MetricsWriter:
         """Append one line; all of it or, on failure, nothing.
 
         Raises:
-            ValueError: a value is NaN, infinite or no JSON; or the writer is closed.
-            RunFolderError: the disk refuses.
+            ValueError: a value is NaN, infinite or not JSON; or the writer is closed.
+            RunFolderError: the line cannot be written.
         """
         if self._descriptor is None:
             raise ValueError(f"{self._path} is closed")
@@ -66,7 +66,7 @@ class MetricsWriter:
         self.last_line = json.loads(text)
 
     def close(self) -> None:
-        """Close the file; closing again changes nothing."""
+        """Close the file; closing twice has no effect."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -78,7 +78,7 @@ class MetricsWriter:
         self.close()
 
     def _repair(self, descriptor: int) -> dict[str, Any] | None:
-        """Cut what follows the last whole line; that line, or None where there is none."""
+        """Remove the text after the last whole line; returns that line, or None."""
         size = os.fstat(descriptor).st_size
         line, end = _last_whole_line(descriptor, size)
         if end < size:
@@ -88,7 +88,7 @@ class MetricsWriter:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All whole lines of a `metrics.jsonl`, also of a run that is going on.
+    """All whole lines of a `metrics.jsonl`, also during the run.
 
     A line that is no JSON object is left out with a warning in the log.
 
@@ -110,13 +110,13 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 class MetricsTail:
-    """Reads the lines of a `metrics.jsonl` as they come, and no byte twice.
+    """Reads new lines of a `metrics.jsonl`, each byte once.
 
     An unfinished line waits for its end. A line that is no metrics line is left out.
 
     Args:
         path: of the file.
-        first_bytes: how many bytes from its end the first `read` looks at.
+        first_bytes: number of bytes from its end for the first `read`.
     """
 
     def __init__(self, path: Path, *, first_bytes: int = _FIRST_BYTES) -> None:
@@ -127,8 +127,8 @@ class MetricsTail:
     def read(self) -> list[dict[str, Any]]:
         """The whole lines since the last call, the oldest first.
 
-        A file that has become shorter is read from its start: a monitor cut off an unfinished line,
-        or another run took its place.
+        A file that became shorter is read from its start: a monitor removed an unfinished line, or
+        another run replaced it.
 
         Raises:
             RunFolderError: the file cannot be read.
@@ -138,7 +138,7 @@ class MetricsTail:
                 size = file.seek(0, 2)
                 if self._offset is None or size < self._offset:
                     self._offset = max(0, size - self._first_bytes)
-                    # begun in the middle of a line, most likely: its rest is no JSON
+                    # probably starts in the middle of a line, whose rest is no JSON
                     self._torn = b""
                 file.seek(self._offset)
                 new = file.read(size - self._offset)
@@ -151,7 +151,7 @@ class MetricsTail:
 
 
 def is_metrics_line(line: Mapping[str, Any]) -> bool:
-    """Whether every value has the type that a monitor writes; on a damaged disk some have not."""
+    """Whether every value has a monitor's type; on a damaged disk it may not."""
     return all(_fits(name, value) for name, value in line.items())
 
 
@@ -193,10 +193,10 @@ def _last_whole_line(descriptor: int, size: int) -> tuple[dict[str, Any] | None,
 
 
 def _parse_line(raw: bytes) -> dict[str, Any] | None:
-    """One line of a metrics file; None when it is no JSON object."""
+    """One line of a metrics file; None if it is no JSON object."""
     try:
         line = json.loads(raw)
-    except (ValueError, RecursionError):  # no JSON, or nested without end
+    except (ValueError, RecursionError):  # no JSON, or nested too deeply
         return None
     return line if isinstance(line, dict) else None
 

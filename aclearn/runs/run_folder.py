@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _RESERVED_BYTES: Final = 100_000
 _SUBFOLDERS: Final = ("checkpoints", "logs")
-#: All that a run writes, but for its locks. The configuration is last: it makes the folder a run.
+#: All files of a run, except locks. The configuration is last: it makes the folder a run.
 _FILES: Final = (
     "checkpoints/*",
     "logs/*.log",
@@ -41,14 +41,14 @@ TUNER_FILE = "tuner.jsonl"
 
 
 class RunFolder:
-    """The folder `<dir>/<name>/` with everything that a run leaves.
+    """The folder `<dir>/<name>/` of a run.
 
-    Made by `create` or `open`, never directly; holds its locks until `close`.
+    Made by `create` or `open` only; holds its locks until `close`.
 
     Attributes:
         config_path: the resolved configuration.
-        metrics_path: one JSON object a line; see `MetricsWriter`.
-        monitor_state_path: the monitor's state beside the last line of metrics, to go on from.
+        metrics_path: one JSON object per line; see `MetricsWriter`.
+        monitor_state_path: the monitor's state beside the last line of metrics.
         summary_path: written when the run ends; see `write_summary`.
         checkpoints_dir: see `save_checkpoint`.
         logs_dir: see `log_path`.
@@ -70,8 +70,8 @@ class RunFolder:
         """The path of a new run of this name; nothing is made or locked.
 
         Raises:
-            RunFolderError: as `create` as far as it can be known before: the folder is there and
-                does not make way, the name cannot be a folder's name, or `dir` cannot be written.
+            RunFolderError: as of `create`, if known in advance: the folder exists and cannot be
+                replaced, the name cannot be a folder's name, or `dir` cannot be written.
         """
         if not _NAME.fullmatch(name):
             raise RunFolderError(
@@ -100,20 +100,20 @@ class RunFolder:
         *,
         lock: Callable[[Path], FolderLock] = lock_run,
     ) -> RunFolder:
-        """A new, locked run folder that holds `config_yaml`.
+        """A new, locked run folder with `config_yaml`.
 
-        The folder of a run that never learned anything is taken over: that run's files are removed,
-        other files stay.
+        The folder of a run that learned nothing is reused: that run's files are removed, other
+        files stay.
 
         Args:
             dir: folder of the runs, made if missing.
             name: of the run.
             config_yaml: its resolved configuration.
-            lock: takes what the caller will write.
+            lock: locks the caller's files.
 
         Raises:
-            RunFolderError: the folder exists or is written by another process, the name cannot be
-                a folder's name, or the disk refuses.
+            RunFolderError: the folder exists or is written by another process, the name cannot be a
+                folder's name, or a disk error.
         """
         path = cls.check_free(dir, name)
         try:
@@ -131,7 +131,7 @@ class RunFolder:
                 _remove_files_of_failed_start(path)
             for subfolder in _SUBFOLDERS:
                 (path / subfolder).mkdir(exist_ok=True)
-            # Last: it is what makes the folder a run.
+            # Last: it makes the folder a run.
             write_atomically(folder.config_path, config_yaml.encode())
         except OSError as exc:
             if new:
@@ -147,14 +147,14 @@ class RunFolder:
     def open(
         cls, path: str | Path, *, lock: Callable[[Path], FolderLock] | None = None
     ) -> RunFolder:
-        """The run folder at `path`: to look at, or with `lock` to go on with the run.
+        """The run folder at `path`: to read, or with `lock` to resume the run.
 
         Args:
             path: of the folder.
-            lock: takes what the caller will write; None to read only.
+            lock: locks the caller's files; None to read only.
 
         Raises:
-            RunFolderError: there is no run, or another process holds what `lock` takes.
+            RunFolderError: there is no run, or another process holds a lock.
         """
         path = Path(path).absolute()  # an environment may change the working directory
         if not path.is_dir():
@@ -181,7 +181,7 @@ class RunFolder:
 
     @property
     def has_learned(self) -> bool:
-        """Whether anything was ever learned here; else `create` takes the folder over."""
+        """Whether the run has learned anything; otherwise `create` reuses the folder."""
         return _has_learned(self.path)
 
     def log_path(self, role: str, identifier: str) -> Path:
@@ -200,10 +200,10 @@ class RunFolder:
             raise RunFolderError(f"{self.config_path} cannot be read ({exc})") from exc
 
     def write_config_yaml(self, text: str) -> None:
-        """Replace the resolved configuration, as a continued run does with new bounds.
+        """Replace the resolved configuration, for a resumed run with new bounds.
 
         Raises:
-            RunFolderError: the disk refuses.
+            RunFolderError: it cannot be written.
         """
         try:
             write_atomically(self.config_path, text.encode())
@@ -211,21 +211,21 @@ class RunFolder:
             raise RunFolderError(f"{self.config_path} cannot be written ({exc.strerror})") from exc
 
     def reserve(self) -> None:
-        """Keep room on the disk for the last metrics line and the summary, until `release`.
+        """Reserve disk space for the last metrics line and the summary, until `release`.
 
         Raises:
             OSError: of the disk; `release` likewise.
         """
         if not self._reserved.exists():
-            # no zeros: a file system that compresses would keep no room for them
+            # no zeros: a compressing file system would reserve no space for them
             write_atomically(self._reserved, os.urandom(_RESERVED_BYTES))
 
     def release(self) -> None:
-        """Give the reserved room back."""
+        """Free the reserved space."""
         self._reserved.unlink(missing_ok=True)
 
     def read_summary(self) -> dict[str, Any] | None:
-        """The summary of the run, None where it has not ended; see `read_summary`."""
+        """The summary of the run, None if it has not ended; see `read_summary`."""
         return read_summary(self.summary_path)
 
     def close(self) -> None:
@@ -264,7 +264,7 @@ def _has_learned(path: Path) -> bool:
 
 
 def _remove_files_of_failed_start(path: Path) -> None:
-    """Remove what a run has written that learned nothing; its locks are ours."""
+    """Remove the files of a run that learned nothing; its locks are ours."""
     if _has_learned(path):  # another command was faster
         raise FileExistsError(errno.EEXIST, "a run has begun there meanwhile")
     for pattern in _FILES:

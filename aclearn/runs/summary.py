@@ -1,4 +1,4 @@
-"""What a run came to: the last of each metric, how long it took and why it ended."""
+"""The result of a run: the last of each metric, the duration and the reason of the end."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def write_summary(
     Args:
         path: `RunFolder.summary_path`.
         last_line: the last metrics line; all of it goes in.
-        wall_s: seconds that all parts of the run took, without pauses.
+        wall_s: seconds of all parts of the run, without pauses.
         reached_target_at_s: `time_s` when `run.target_return` was first met; None if never.
         reason: why the run ended.
 
     Raises:
-        RunFolderError: the disk refuses, or a value is NaN or no JSON.
+        RunFolderError: it cannot be written, or a value is NaN or not JSON.
     """
     summary = {
         **last_line,
@@ -44,10 +44,10 @@ def write_summary(
 
 
 def read_summary(path: Path) -> dict[str, Any] | None:
-    """The summary at `path`; None where the run has not ended.
+    """The summary at `path`; None if the run has not ended.
 
     Raises:
-        RunFolderError: the file is there and cannot be read.
+        RunFolderError: the file exists and cannot be read.
     """
     try:
         summary = json.loads(path.read_bytes())

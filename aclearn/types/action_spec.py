@@ -1,4 +1,4 @@
-"""What a policy chooses: the actions of an environment, and how they are sampled."""
+"""The actions of an environment, and their sampled form."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class ActionPart:
         path: keys of Dict and indices of Tuple spaces that lead to it.
         shape: of the environment's action.
         dtype: likewise.
-        counts: the number of choices of each of its numbers; none in a Box.
-        starts: the environment's own number of each first choice.
-        low, high: bounds of each number of a Box, infinite where there is none.
+        counts: number of choices of each of its numbers; empty for a Box.
+        starts: the environment's value of each first choice.
+        low, high: bounds of each number of a Box, infinite if there is none.
     """
 
     path: tuple[str | int, ...] = ()
@@ -45,7 +45,7 @@ class ActionPart:
         return low, high, np.where(bounded, centre, 0.0), np.where(bounded, half, 1.0)
 
     def to_env(self, sampled: NDArray[Any], squash: bool) -> NDArray[Any]:
-        """Its numbers `[B, n]` of sampled actions as the environments take them, `[B, *shape]`."""
+        """The environments' form `[B, *shape]` of its sampled numbers `[B, n]`."""
         if self.counts:
             taken = sampled.astype(np.int64) + np.array(self.starts, np.int64)
         else:
@@ -57,16 +57,16 @@ class ActionPart:
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """The actions of an environment, and the numbers of which each is sampled.
+    """The actions of an environment, and the form in which they are sampled.
 
-    A sampled action is one int32 where the environment has one set of actions. Otherwise it is a
-    vector: the choices of all parts, then the numbers of all Boxes. It is int32 without a Box, else
-    float32. Where a Box is bounded on both sides, -1 and 1 stand for the bounds.
+    A sampled action is one int32 for a single discrete choice. Otherwise it is a vector: the
+    choices of all parts, then the numbers of all Boxes; int32 without a Box, else float32. In a
+    bounded Box, -1 and 1 stand for the bounds.
 
     Attributes:
         kind: "discrete": one choice; "multi_discrete": several; "box": numbers; "mixed": both.
-        parts: in the order in which the environment has them.
-        squash: numbers go through tanh; without it they are clipped at the bounds.
+        parts: in the environment's order.
+        squash: numbers go through tanh; otherwise they are clipped at the bounds.
     """
 
     kind: str
@@ -75,7 +75,7 @@ class ActionSpec:
 
     @classmethod
     def discrete(cls, count: int, start: int = 0) -> Self:
-        """One of `count` actions, the first of which is the environment's number `start`."""
+        """One of `count` actions; the first has the value `start` in the environment."""
         return cls.of((ActionPart(counts=(count,), starts=(start,)),))
 
     @classmethod
@@ -90,17 +90,17 @@ class ActionSpec:
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """The number of choices of each number that is one."""
+        """The number of choices of each discrete number."""
         return sum((part.counts for part in self.parts), ())
 
     @cached_property
     def numbers(self) -> int:
-        """Numbers of all Boxes."""
+        """Count of the numbers of all Boxes."""
         return sum(len(part.low) for part in self.parts)
 
     @property
     def mask_width(self) -> int:
-        """A, the choices that a mask allows or not, those of all numbers side by side."""
+        """A, the number of choices of all discrete numbers, which a mask allows or not."""
         return sum(self.counts)
 
     @property
@@ -114,7 +114,7 @@ class ActionSpec:
         return "float32" if self.numbers else "int32"
 
     def __str__(self) -> str:
-        """In words: "6 actions", "choices of 3, 2 and 4 numbers"."""
+        """As text: "6 actions", "choices of 3, 2 and 4 numbers"."""
         if self.kind == "discrete":
             return f"{self.counts[0]} actions"
         choices = f"choices of {', '.join(map(str, self.counts))}" if self.counts else ""
@@ -122,7 +122,7 @@ class ActionSpec:
         return " and ".join(filter(None, (choices, numbers)))
 
     def contains(self, actions: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which sampled actions `[…, *shape]` exist: choices in range, numbers of a sane size."""
+        """Which sampled actions `[…, *shape]` are valid: choices in range, bounded numbers."""
         if self.kind == "discrete":
             found: NDArray[np.bool_] = (actions >= 0) & (actions < self.counts[0])
             return found
@@ -133,10 +133,10 @@ class ActionSpec:
         return result
 
     def to_env(self, actions: NDArray[Any]) -> Sequence[Any]:
-        """Sampled actions `[B, *shape]` as the B actions that the environments take.
+        """The B actions for the environments, from sampled ones `[B, *shape]`.
 
         Raises:
-            ValueError: an action that does not exist.
+            ValueError: an action is invalid.
         """
         if self.kind == "discrete":
             return self._discrete_to_env(actions)
@@ -158,8 +158,8 @@ class ActionSpec:
     def _discrete_to_env(self, actions: NDArray[Any]) -> Sequence[Any]:
         if actions.dtype.kind not in "iu":
             raise ValueError(f"actions: expected integers, got {actions.dtype}")
-        # not a formality: an action beyond its set makes ale-py 0.12.1 hang or end the process
-        listed = actions.tolist()  # for some tens of actions faster than two reductions by numpy
+        # necessary: an action out of range makes ale-py 0.12.1 hang or end the process
+        listed = actions.tolist()  # faster than two reductions by numpy for a few tens of actions
         if min(listed) < 0 or max(listed) >= self.counts[0]:
             raise ValueError(f"actions: expected 0 to {self.counts[0] - 1}, got {listed}")
         (part,) = self.parts
