@@ -180,3 +180,8 @@ ROLES: dict[str, RoleSpec] = {
 
 WRITERS = tuple(spec.name for spec in ROLES.values() if spec.needs_folder)
 """Roles that write into a run folder."""
+
+
+def roles_of(config: Config) -> set[str]:
+    """Names of the roles that a run of this configuration has processes of."""
+    return {spec.name for spec in ROLES.values() if spec.processes(config)}

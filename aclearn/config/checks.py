@@ -17,7 +17,16 @@ def contradictions(config: Config) -> Iterator[str]:
 
     Each sentence starts with the dotted key to look at and says how to mend it.
     """
-    for check in (_env, _learning, _deterministic, _roles, _compressor, _tuner, _network):
+    for check in (
+        _env,
+        _learning,
+        _deterministic,
+        _roles,
+        _compressor,
+        _strategies,
+        _tuner,
+        _network,
+    ):
         yield from check(config)
 
 
@@ -159,6 +168,14 @@ def _ladder(compressor: CompressorConfig) -> Iterator[str]:
                 f"compressor.ladder: rung {rung} is the uncompressed policy, and nothing is more "
                 "faithful; put it last"
             )
+
+
+def _strategies(config: Config) -> Iterator[str]:
+    if config.monitor.strategies and config.run.deterministic:
+        yield (
+            "monitor.strategies: strategies decide by the clock, so run.deterministic cannot hold; "
+            "turn it off, or remove them"
+        )
 
 
 def _tuner(config: Config) -> Iterator[str]:

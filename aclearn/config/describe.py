@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
@@ -12,6 +13,7 @@ from aclearn.config import _explain
 from aclearn.config._yaml import dump_yaml
 from aclearn.config.loss import CORRECTORS
 from aclearn.config.model import Config
+from aclearn.config.strategies import STRATEGIES
 
 _HEAD = """# Configuration
 
@@ -36,7 +38,10 @@ actors: {processes: 4}
 
 _TABLE = ("| key | type | default | meaning |", "|---|---|---|---|")
 #: The models of what a list names, by the key of the list.
-_PARTS = {"correctors": CORRECTORS}
+_PARTS: dict[str, Mapping[str, type[BaseModel]]] = {
+    "correctors": CORRECTORS,
+    "monitor.strategies": STRATEGIES,
+}
 
 
 class ConfigKey(NamedTuple):
@@ -63,8 +68,9 @@ def configuration_page() -> str:
             section = own_section
             lines += [f"\n## {section}\n", *_TABLE]
         lines.append(_row(entry))
+        part = entry.key.rpartition(".")[2]
         for name, model in _PARTS.get(entry.key, {}).items():
-            lines += [f"\n### {section}: {name}\n", *settings_table(model)]
+            lines += [f"\n### {part}: {name}\n", *settings_table(model)]
     return "\n".join(lines) + "\n"
 
 

@@ -6,20 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import (
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SerializeAsAny,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BeforeValidator, ConfigDict, Field, SerializeAsAny, field_validator
 
-from aclearn.config._check import check
-from aclearn.config._explain import got
 from aclearn.config._fields import Group
-from aclearn.errors import did_you_mean
+from aclearn.config._named import NamedArguments, known
 
 #: Most that a bar may be, and a cost: beyond them, float32 overflows and no update is finite.
 _MOST_BAR, _MOST_COST = 3e38, 1e6
@@ -164,12 +154,6 @@ class NoCorrectionConfig(Group):
     )
 
 
-class UsersArguments(Group):
-    """Keyword arguments for a class of the user's own, which reads them where it is loaded."""
-
-    model_config = ConfigDict(extra="allow")
-
-
 CORRECTORS: dict[str, type[Group]] = {
     "vtrace": VTraceConfig,
     "importance_sampling": ImportanceSamplingConfig,
@@ -180,52 +164,13 @@ CORRECTORS: dict[str, type[Group]] = {
 """The models of our correctors by their names."""
 
 
-class CorrectorConfig(Group):
+class CorrectorConfig(NamedArguments):
     """One corrector of the chain; in YAML `name` or `name: {arguments}`."""
 
-    model_config = ConfigDict(title="names or `name: {arguments}`")
-
-    name: str
-    arguments: SerializeAsAny[Group]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_yaml(cls, item: Any) -> Any:
-        if isinstance(item, cls):
-            return item
-        if isinstance(item, str):
-            item = {item: None}
-        if not isinstance(item, Mapping) or len(item) != 1:
-            raise ValueError(f"expected a name or one `name: {{arguments}}`, got {got(item)}")
-        name, arguments = next(iter(item.items()))
-        known(name, CORRECTORS)
-        model = CORRECTORS.get(name, UsersArguments)
-        made, mistakes = check(model, {} if arguments is None else arguments, name)
-        if made is None:
-            raise ValueError("; ".join(key + sentence for key, sentence in mistakes))
-        return {"name": name, "arguments": made}
-
-    @model_serializer
-    def _to_yaml(self) -> dict[str, Any]:
-        return {self.name: self.arguments.model_dump(by_alias=True)}
+    table = CORRECTORS
 
 
 def default_correctors() -> tuple[CorrectorConfig, ...]:
     """V-trace with importance sampling."""
     names = ("vtrace", "importance_sampling")
     return tuple(CorrectorConfig.model_validate(name) for name in names)
-
-
-def known(name: str, table: Mapping[str, Any]) -> str:
-    """`name`, where the table has it or it names something of the user's own.
-
-    Raises:
-        ValueError: neither.
-    """
-    if name in table or (isinstance(name, str) and ":" in name):
-        return name
-    names = ", ".join(table)
-    raise ValueError(
-        f"{name!r} is unknown; expected one of {names}, or module:Name of yours"
-        f"{did_you_mean(str(name), table)}"
-    )

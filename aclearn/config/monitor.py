@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, Strict
 
 from aclearn.config._explain import got
 from aclearn.config._fields import Group, Whole
+from aclearn.config.strategies import StrategyConfig
 
 
 def _named(entry: Any) -> dict[str, dict[str, Any]]:
@@ -49,7 +50,14 @@ class MonitorConfig(Group):
         default_factory=list,
         description="decisions of yours from the run's metrics: module:Name of subclasses of "
         "aclearn.control.MonitorPlugin, with arguments `module:Name: {argument: value}`; a later "
-        "plug-in overrules an earlier one, and each overrules the tuner",
+        "plug-in overrules an earlier one, and each overrules the tuner and the strategies",
+    )
+    strategies: Annotated[tuple[StrategyConfig, ...], Strict(False)] = Field(
+        default=(),
+        description="strategies that adapt the compression while the run goes on: threshold, "
+        "reward_gap, linear_mix, staged, bandit, or module:Name of subclasses of "
+        "aclearn.control.Strategy; one may choose the rung of compressor.ladder, and one the share "
+        "of unrolls",
     )
     indicators: list[Annotated[dict[str, dict[str, Any]], BeforeValidator(_named)]] = Field(
         default_factory=list,

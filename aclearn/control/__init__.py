@@ -11,12 +11,15 @@ from aclearn.control.plugin import (
     Payload,
 )
 from aclearn.control.stop_condition import StopCondition
+from aclearn.control.strategies import Decision, Moment, Strategy
 from aclearn.wire import SaveBest, SetActors, SetChain, SetMix, SetWorkers, StopRole, StopRun
 
 __all__ = [
+    "Decision",
     "Directive",
     "Indicators",
     "MemberIndicators",
+    "Moment",
     "MonitorPlugin",
     "Note",
     "Payload",
@@ -28,4 +31,5 @@ __all__ = [
     "StopCondition",
     "StopRole",
     "StopRun",
+    "Strategy",
 ]

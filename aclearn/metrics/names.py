@@ -107,7 +107,7 @@ ROLE_FIGURES: Final = {
     ),
     "compressor": (
         *("kl_mean", "kl_variance", "kl_max", "agreement", "artifact_bytes", "artifact_version"),
-        *("artifact_interval_s", "compress_ms", "compressed", "cpu_share", "artifacts"),
+        *("artifact_interval_s", "compress_ms", "compressed", "cpu_share", "artifacts", "rung"),
         *("uncompressed_artifacts", "errors", *_SERVER_FIGURES),
         *(f"distill_{gauge}" for gauge in ("loss", "kl", "steps", "deaths")),
     ),
@@ -115,6 +115,7 @@ ROLE_FIGURES: Final = {
         *("free_cores", *_SERVER_FIGURES, "plugin_failures", "indicator_failures"),
         *("directives", "directives_unacknowledged", "directives_overruled"),
     ),
+    "strategy": ("rung", "compressed_share"),
     "tuner": (
         *("temperature", "frozen", "noise", "rate", "baseline", "file_warnings", *TUNED_COUNTS),
     ),

@@ -48,7 +48,7 @@ _TAGS: Final = {
     "tuner_decision": "tuner_decision",
 }
 #: First parts of gauges that are groups beside the roles.
-_GROUPS: Final = ("plugin", "tuner")
+_GROUPS: Final = ("plugin", "strategy", "tuner")
 # The axis itself, and sums since the start, which make no useful curve.
 _LEFT_OUT: Final = frozenset({"env_steps", PART_SECONDS})
 

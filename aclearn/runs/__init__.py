@@ -14,10 +14,11 @@ from aclearn.runs.checkpoint import (
 )
 from aclearn.runs.lock import FolderLock, lock_all, lock_role, lock_run
 from aclearn.runs.metrics_file import MetricsTail, MetricsWriter, is_metrics_line, read_metrics
-from aclearn.runs.run_folder import TUNER_FILE, RunFolder
+from aclearn.runs.run_folder import STRATEGIES_FILE, TUNER_FILE, RunFolder
 from aclearn.runs.summary import read_summary, write_summary
 
 __all__ = [
+    "STRATEGIES_FILE",
     "TUNER_FILE",
     "Checkpoint",
     "FolderLock",

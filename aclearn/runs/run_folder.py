@@ -32,12 +32,15 @@ _FILES: Final = (
     "metrics.jsonl",
     "summary.json",
     "tuner.jsonl",
+    "strategies.jsonl",
     "config.yaml",
 )
 
 
 #: The tuner's decisions, one a line.
 TUNER_FILE = "tuner.jsonl"
+#: The decisions of strategies, one a line.
+STRATEGIES_FILE = "strategies.jsonl"
 
 
 class RunFolder:

@@ -6,7 +6,7 @@ import errno
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aclearn.control import StopCondition
@@ -106,6 +106,11 @@ class MonitorFiles:
         for text in notes:
             _LOGGER.info("event=unwritten text=%r", text)
         return notes
+
+    def show_decision(self, line: Mapping[str, Any]) -> None:
+        """Show a line of the strategies' log among TensorBoard's texts."""
+        text = f"```json\n{json.dumps(line)}\n```"
+        self.tensorboard.write_text(f"strategy/{line['strategy']}", text, step=line["env_steps"])
 
     def finish(
         self, line: dict[str, Any], metrics: MetricsAggregator, goal: StopCondition, reason: str

@@ -10,6 +10,7 @@ from typing import Any
 
 from aclearn.config import Config
 from aclearn.control import MonitorPlugin, StopCondition
+from aclearn.control.strategies.load import open_strategies
 from aclearn.control.tuner.plugin import TunerPlugin, most_counts
 from aclearn.errors import LearningLost
 from aclearn.launch.resources import FreeCores
@@ -32,7 +33,7 @@ from services.monitor.ending import Phase
 from services.monitor.files import MonitorFiles
 from services.monitor.plugins import TUNER, Plugins, load_plugins
 from services.monitor.registry import OutgoingMessage, Registry
-from services.roles import MONITOR, ROLES
+from services.roles import MONITOR, ROLES, roles_of
 from services.runtime.health import missing_role
 from services.runtime.role_context import RoleContext
 from services.runtime.run_clock import moment, started_seconds_ago
@@ -183,12 +184,13 @@ class MonitorRole:
 def _open_plugins(
     config: Config, folder: RunFolder, files: MonitorFiles
 ) -> dict[str, MonitorPlugin]:
-    """The tuner if it is on, then the configured ones, which may overrule it."""
+    """The tuner if it is on, the strategies, then the configured plug-ins; later ones overrule."""
     workers_of = {spec.tuned_workers: spec.name for spec in ROLES.values() if spec.tuned_workers}
     plugins: dict[str, MonitorPlugin] = {}
     if most_counts(config):
         show = files.tensorboard.write_at
         plugins[TUNER] = TunerPlugin(config, folder.path, workers_of, show=show)
+    plugins |= open_strategies(config, folder.path, roles_of(config), show=files.show_decision)
     return plugins | load_plugins(config.monitor.plugins)
 
 

@@ -18,6 +18,8 @@ from aclearn.control import (
     SetWorkers,
     StopRun,
 )
+from aclearn.control.strategies.strategy_plugin import StrategyPlugin
+from aclearn.control.tuner.plugin import TunerPlugin
 from aclearn.extensions import load_extension, make_extension
 from aclearn.runs import is_metrics_line
 from aclearn.wire import SaveBest, encode
@@ -28,6 +30,8 @@ _LOGGER = logging.getLogger(__name__)
 
 #: The tuner's name among the plug-ins.
 TUNER = "tuner"
+#: Plug-ins of ours, whose gauges have their final names.
+_NAME_THEIR_GAUGES = (TunerPlugin, StrategyPlugin)
 #: Largest counts of any role.
 _MOST: dict[type, int] = {SetWorkers: MOST_WORKERS, SetActors: MAX_PROCESSES}
 #: Allowed payloads by receiver. `StopRole` is missing: a plug-in ends the run with `StopRun`.
@@ -84,7 +88,8 @@ class Plugins:
             except Exception as error:
                 self._fail(name, error)
                 continue
-            line |= {f"{_prefix(name)}{gauge}": value for gauge, value in gauges.items()} | line
+            prefix = "" if isinstance(plugin, _NAME_THEIR_GAUGES) else "plugin_"
+            line |= {f"{prefix}{gauge}": value for gauge, value in gauges.items()} | line
         line["monitor_plugin_failures"] = float(self.failures)
 
     def close(self) -> None:
@@ -168,8 +173,3 @@ def load_plugins(
         )
         plugins[name if name not in plugins else f"{name} {number}"] = plugin
     return plugins
-
-
-def _prefix(name: str) -> str:
-    """Prefix of a plug-in's gauges; the tuner's gauges are named already."""
-    return "" if name == TUNER else "plugin_"

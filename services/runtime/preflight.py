@@ -13,13 +13,14 @@ import pkgutil
 import zmq
 
 from aclearn.config import Config
+from aclearn.control.strategies.load import check_strategies
 from aclearn.errors import EndpointError
 from aclearn.launch import StopFlag
 from aclearn.policies import Architecture
 from aclearn.runs import RunFolder
 from aclearn.types import EnvSpec
 from aclearn.wire import bind_router, claim_ipc_path, parse_endpoint
-from services.roles import ROLES
+from services.roles import ROLES, roles_of
 from services.runtime.message_sizes import check_sizes
 from services.runtime.policy_factory import architecture_of, make_ladder
 from services.runtime.probe import probe_environment
@@ -53,6 +54,7 @@ def check_run(config: Config, monitor: str, *, resume: bool, stop: StopFlag) -> 
         RunFolder.check_free(config.run.dir, str(config.run.name))
     if not config.run.deterministic:
         check_address(config, monitor)
+    check_strategies(config, roles_of(config))
     check_with_torch_elsewhere(config)
     spec = probe_environment(config, stop=stop)
     if spec is not None:
@@ -90,7 +92,8 @@ def check_role(context: RoleContext) -> EnvSpec | None:
 
 
 def check_monitor(context: RoleContext) -> None:
-    """Check a monitor's address, as `check_address`."""
+    """Check a monitor's strategies, and its address as `check_address`."""
+    check_strategies(context.config, roles_of(context.config))
     check_address(context.config, context.monitor)
 
 

@@ -139,7 +139,8 @@ def _additions() -> tuple[list[tuple[str, str]], dict[str, Any]]:
         r"^ *```(\w+)\n(.*?)^ *```$", section, re.MULTILINE | re.DOTALL
     ):
         if language == "yaml":
-            groups |= yaml.safe_load(text)
+            for group, keys in yaml.safe_load(text).items():
+                groups[group] = groups.get(group, {}) | keys if isinstance(keys, dict) else keys
         else:
             named = re.match(r"# ([\w/]+\.py)\n", text)
             assert named, f"a block without the name of its file:\n{text}"
@@ -174,6 +175,7 @@ def test_all_that_the_page_on_the_architecture_adds_works_in_one_run(system: Sys
     assert 0.0 < line["compressor_round_largest_change"] <= 0.125
     assert line["success_rate"] == 1.0 and line["monitor_indicator_failures"] == 0.0
     assert "policy_loss" in line and "entropy" not in line  # unlike our own loss
+    assert line["strategy_rung"] == 0.0
     assert line["wait_share"]["counter"]["the next turn"] > 0.5
     run.signal(signal.SIGTERM)
     assert run.wait(within_s=10.0) == 128 + signal.SIGTERM, run.diagnosis()

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from aclearn.config import Config
+from aclearn.control.decision_log import DecisionLog
 from aclearn.control.plugin import Directive, Indicators, MemberIndicators, MonitorPlugin, Note
 from aclearn.control.tuner.decision import Decision
 from aclearn.control.tuner.ga3c_rule import Ga3cRule
 from aclearn.control.tuner.remembered_counts import RememberedCounts
 from aclearn.control.tuner.tuner import Tuner
-from aclearn.errors import RunFolderError
 from aclearn.metrics import TUNER_FROZEN, TUNER_TEMPERATURE, find_bottleneck
-from aclearn.runs import TUNER_FILE, MetricsWriter
+from aclearn.runs import TUNER_FILE
 from aclearn.wire import SetActors, SetWorkers
 
 _LOGGER = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class TunerPlugin(MonitorPlugin):
         #: Which count to raise when this role is the bottleneck.
         self._count_of = {role: count for count, role in workers_of.items()} | {"actor": "actors"}
         self._late_after_s = _HEARTBEATS_LATE * config.monitor.heartbeat_every_s
-        self._log = MetricsWriter(run_dir / TUNER_FILE)
+        self._log = DecisionLog(run_dir / TUNER_FILE)
         remembers = tuner.remember and tuner.rule != "ga3c"
         self._memory = RememberedCounts(config) if remembers else None
         self._notes: list[str] = []
@@ -74,7 +74,7 @@ class TunerPlugin(MonitorPlugin):
             "actors": config.actors.processes,
         }
         self._fixed = {name: count for name, count in configured.items() if name not in most}
-        last = self._log.last_line or {}
+        last = self._log.last_line
         rule = Ga3cRule if tuner.rule == "ga3c" else Tuner
         self._tuner: Tuner | Ga3cRule = rule(
             self._start(last.get("kept"), most, configured),
@@ -87,11 +87,9 @@ class TunerPlugin(MonitorPlugin):
             restart_search_share=tuner.restart_search_share,
             rng=random.Random(config.run.seed),
         )
-        temperature, decided = last.get("temperature"), last.get("decision")
+        temperature = last.get("temperature")
         if isinstance(temperature, int | float) and 0.0 <= temperature <= tuner.temperature:
             self._tuner.temperature = float(temperature)
-        #: Number of decisions in the log.
-        self._decided = decided if isinstance(decided, int) and decided > 0 else 0
         self._wanted = self._tuner.propose()
         self._trainer_s: float | None = None
         self._complete = False
@@ -223,14 +221,9 @@ class TunerPlugin(MonitorPlugin):
         return counters.get("learned_steps", 0)
 
     def _take(self, decision: Decision, now: float) -> None:
-        self._decided += 1
+        self._log.write({"time_s": now, **asdict(decision), "fixed": self._fixed})
         if self._show is not None:
-            self._show(self._decided, decision.scalars())
-        line = {"decision": self._decided, "time_s": now, **asdict(decision)}
-        try:
-            self._log.write(line | {"fixed": self._fixed})
-        except RunFolderError as error:
-            _LOGGER.error("event=tuner_line_not_written reason=%r", str(error))
+            self._show(self._log.count, decision.scalars())
         self._verdicts[decision.label] += 1
         if decision.verdict in ("accepted", "rejected"):
             self._tried = True

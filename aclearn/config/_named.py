@@ -1,0 +1,67 @@
+"""Entries of a list that name one of ours or `module:Name`, each with arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict, SerializeAsAny, model_serializer, model_validator
+
+from aclearn.config._check import check
+from aclearn.config._explain import got
+from aclearn.config._fields import Group
+from aclearn.errors import did_you_mean
+
+
+class UsersArguments(Group):
+    """Keyword arguments for a class of the user's own, which reads them where it is loaded."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class NamedArguments(Group):
+    """One of them; in YAML `name` or `name: {arguments}`. A subclass has the table of models."""
+
+    model_config = ConfigDict(title="names or `name: {arguments}`")
+
+    table: ClassVar[Mapping[str, type[Group]]] = {}
+    users: ClassVar[type[Group]] = UsersArguments
+
+    name: str
+    arguments: SerializeAsAny[Group]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_yaml(cls, item: Any) -> Any:
+        if isinstance(item, cls):
+            return item
+        if isinstance(item, str):
+            item = {item: None}
+        if not isinstance(item, Mapping) or len(item) != 1:
+            raise ValueError(f"expected a name or one `name: {{arguments}}`, got {got(item)}")
+        name, arguments = next(iter(item.items()))
+        known(name, cls.table)
+        model = cls.table.get(name, cls.users)
+        made, mistakes = check(model, {} if arguments is None else arguments, name)
+        if made is None:
+            raise ValueError("; ".join(key + sentence for key, sentence in mistakes))
+        return {"name": name, "arguments": made}
+
+    @model_serializer
+    def _to_yaml(self) -> dict[str, Any]:
+        return {self.name: self.arguments.model_dump(by_alias=True)}
+
+
+def known(name: str, table: Mapping[str, Any]) -> str:
+    """`name`, where the table has it or it names something of the user's own.
+
+    Raises:
+        ValueError: neither.
+    """
+    if name in table or (isinstance(name, str) and ":" in name):
+        return name
+    names = ", ".join(table)
+    raise ValueError(
+        f"{name!r} is unknown; expected one of {names}, or module:Name of yours"
+        f"{did_you_mean(str(name), table)}"
+    )

@@ -1,0 +1,96 @@
+"""A bandit learns which rung gives most growth of the return per second (AcceRL, equation 6)."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from aclearn.control.strategies.strategy import Decision, Moment, Strategy
+
+
+class Bandit(Strategy):
+    """Plays each rung for a while, and then those that paid best: sliding-window UCB.
+
+    Equation 6 of AcceRL is the maximum over p of (CR_{t+Δ} − CR_t) / Δ. Here p is a rung, CR the
+    indicator and Δ `every_s`; the pause after a change, in which actors take the rung over, is no
+    part of Δ. The growth that a rung gives changes while the policy learns, so only the newest
+    `window` plays count (Garivier and Moulines, 2011). The next rung is the one with the highest
+    mean + B √(ξ ln n / N): of its N plays among the n that count, B the spread of all of them. A
+    rung with none is played at once, and of equals the most compressed one.
+
+    Args:
+        indicator: figure of the metrics line, the cumulative reward.
+        every_s: seconds that a play is measured.
+        window: plays that count.
+        exploration: ξ; the theory asks for more than 0.5.
+    """
+
+    def __init__(
+        self,
+        indicator: str = "return_mean_100",
+        *,
+        every_s: float = 60.0,
+        window: int = 40,
+        exploration: float = 0.6,
+    ) -> None:
+        self._indicator, self._every_s, self._exploration = indicator, every_s, exploration
+        #: Rung and growth per second of each play that counts, the oldest first.
+        self._plays: deque[tuple[int, float]] = deque(maxlen=window)
+        #: Rung, time and return at the start of the play that goes on.
+        self._began: tuple[int, float, float] | None = None
+
+    @property
+    def indicators(self) -> tuple[str, ...]:
+        """The cumulative reward."""
+        return (self._indicator,)
+
+    def decide(self, moment: Moment) -> Decision | None:
+        """The next rung, at the end of a play."""
+        value = moment.number(self._indicator)
+        if value is None:
+            return None
+        if self._began is None or self._began[0] != moment.rung:
+            self._began = moment.rung, moment.time_s, value
+            return None
+        rung, time_s, before = self._began
+        if (lasted_s := moment.time_s - time_s) < self._every_s:
+            return None
+        growth = (value - before) / lasted_s
+        self._plays.append((rung, growth))
+        bounds = self._bounds(moment.rungs)
+        chosen = max(range(moment.rungs), key=lambda rung: bounds.get(rung, math.inf))
+        self._began = (chosen, moment.time_s, value) if chosen == rung else None
+        cause = {"growth_per_s": growth}
+        return Decision(chosen, cause | {f"bound_{each}": bounds[each] for each in sorted(bounds)})
+
+    def state(self) -> dict[str, Any]:
+        """The plays that count."""
+        return {"plays": [list(play) for play in self._plays]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """As of `state`; the play that went on begins anew."""
+        self._plays.extend((int(rung), float(growth)) for rung, growth in state["plays"])
+
+    def gauges(self) -> dict[str, float]:
+        """The mean growth of each rung."""
+        return {f"growth_{rung}": mean for rung, (mean, _) in self._means().items()}
+
+    def _means(self) -> dict[int, tuple[float, int]]:
+        """Mean growth and number of the plays of each rung."""
+        growths: dict[int, list[float]] = {}
+        for rung, growth in self._plays:
+            growths.setdefault(rung, []).append(growth)
+        return {rung: (math.fsum(x) / len(x), len(x)) for rung, x in growths.items()}
+
+    def _bounds(self, rungs: int) -> dict[int, float]:
+        """What each rung that was played may give at best."""
+        growths = [growth for _, growth in self._plays]
+        spread = max(growths) - min(growths)
+        known = self._exploration * math.log(len(growths))
+        return {
+            rung: mean + spread * math.sqrt(known / plays)
+            for rung, (mean, plays) in self._means().items()
+            if rung < rungs
+        }

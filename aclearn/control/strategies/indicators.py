@@ -1,0 +1,48 @@
+"""Settings without which a run does not measure a figure that a strategy follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from aclearn.config import Config
+
+
+class _Needs(NamedTuple):
+    met: Callable[[Config], bool]
+    #: What to set.
+    setting: str
+
+
+_COMPARED = _Needs(
+    lambda config: config.compressor.fidelity_observations > 0,
+    "compressor.fidelity_observations above 0, so that artifacts are compared",
+)
+_V_TRACE = _Needs(
+    lambda config: any(corrector.name == "vtrace" for corrector in config.correctors),
+    "vtrace among correctors",
+)
+_TWO_POLICIES = _Needs(
+    lambda config: getattr(config.actors, "original_share", 0.0) > 0.0,
+    "actors.original_share above 0, so that the original policy plays some episodes",
+)
+#: Figure → its needs.
+_NEEDS: dict[str, _Needs] = {
+    **{f"compressor_{n}": _COMPARED for n in ("kl_mean", "kl_variance", "kl_max", "agreement")},
+    "clipped_rho_share": _V_TRACE,
+    "clipped_c_share": _V_TRACE,
+    "reward_gap": _TWO_POLICIES,
+    "behaviour_kl": _Needs(
+        lambda config: config.actors.behaviour_parameters, "actors.behaviour_parameters to true"
+    ),
+    "behaviour_kl_estimate": _Needs(
+        lambda config: not config.actors.behaviour_parameters,
+        "actors.behaviour_parameters to false, or follow behaviour_kl",
+    ),
+}
+
+
+def needs_of(figure: str, config: Config) -> str | None:
+    """What to set so that the run measures a figure; None where it does."""
+    needs = _NEEDS.get(figure)
+    return None if needs is None or needs.met(config) else needs.setting

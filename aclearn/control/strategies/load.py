@@ -1,0 +1,135 @@
+"""The strategies of a configuration: made, checked, and opened as plug-ins of the monitor."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from aclearn.config import Config
+from aclearn.control.decision_log import DecisionLog
+from aclearn.control.strategies.bandit import Bandit
+from aclearn.control.strategies.indicators import needs_of
+from aclearn.control.strategies.linear_mix import LinearMix
+from aclearn.control.strategies.reward_gap import RewardGap
+from aclearn.control.strategies.staged import Staged
+from aclearn.control.strategies.strategy import Strategy
+from aclearn.control.strategies.strategy_plugin import Show, StrategyPlugin
+from aclearn.control.strategies.threshold import Threshold
+from aclearn.errors import ConfigError
+from aclearn.extensions import load_extension, make_extension
+from aclearn.metrics.indicators import load_indicators
+from aclearn.metrics.names import check_line_name
+from aclearn.runs import STRATEGIES_FILE, read_metrics
+from aclearn.wire import SetChain, SetMix
+
+_KEY = "monitor.strategies"
+_OURS: dict[str, type[Strategy]] = {
+    "threshold": Threshold,
+    "reward_gap": RewardGap,
+    "linear_mix": LinearMix,
+    "staged": Staged,
+    "bandit": Bandit,
+}
+_SETS = {SetChain: "the rung of the ladder", SetMix: "the share of unrolls"}
+
+
+def check_strategies(config: Config, roles: Collection[str]) -> None:
+    """Refuse strategies that cannot work in this run.
+
+    Args:
+        config: of the run.
+        roles: those that the run has processes of.
+
+    Raises:
+        ConfigError: one cannot be loaded or made, needs what is off, or contradicts another.
+    """
+    _make(config, roles)
+
+
+def open_strategies(
+    config: Config, run_dir: Path, roles: Collection[str], *, show: Show | None = None
+) -> dict[str, StrategyPlugin]:
+    """The strategies as plug-ins, which go on from what the run has decided.
+
+    Args:
+        config: of the run.
+        run_dir: the run's folder, which gets the decisions.
+        roles: those that the run has processes of.
+        show: takes each decision.
+
+    Raises:
+        ConfigError: as `check_strategies`.
+        RunFolderError: the log of decisions cannot be opened.
+    """
+    strategies = _make(config, roles)
+    if not strategies:
+        return {}
+    log = DecisionLog(run_dir / STRATEGIES_FILE)
+    last = {line.get("strategy"): line for line in read_metrics(run_dir / STRATEGIES_FILE)}
+    return {
+        name: StrategyPlugin(
+            name,
+            strategy,
+            rungs=len(config.compressor.rungs),
+            dwell_s=dwell_s,
+            log=log,
+            last=last.get(name, {}),
+            show=show,
+        )
+        for name, (strategy, dwell_s) in strategies.items()
+    }
+
+
+def _make(config: Config, roles: Collection[str]) -> dict[str, tuple[Strategy, float]]:
+    """Name → strategy and its dwell."""
+    made: dict[str, tuple[Strategy, float]] = {}
+    faults: list[str] = []
+    setters: dict[type, str] = {}
+    entries = config.monitor.strategies
+    own = _own_figures(config) if entries else ()
+    for entry in entries:
+        arguments = entry.arguments.model_dump()
+        dwell_s = arguments.pop("dwell_s")
+        strategy = make_extension(
+            _OURS.get(entry.name) or load_extension(entry.name, key=_KEY),
+            arguments,
+            expected=Strategy,
+            where=f"{_KEY} {entry.name!r}",
+        )
+        faults += _faults(entry.name, strategy, config)
+        for figure in strategy.indicators:
+            try:
+                check_line_name(figure, config, key=entry.name, roles=roles, own=own)
+            except ConfigError as error:
+                faults.append(str(error))
+        if (other := setters.get(strategy.sets)) is not None:
+            both = f"{other} and {entry.name} both set {_SETS[strategy.sets]}"
+            faults.append(f"{both}; keep one of them")
+        setters[strategy.sets] = entry.name
+        made[entry.name] = strategy, dwell_s
+    if faults:
+        raise ConfigError("\n".join(f"{_KEY}: {fault}" for fault in faults))
+    return made
+
+
+def _faults(name: str, strategy: Strategy, config: Config) -> Iterator[str]:
+    """What keeps it from working in this run."""
+    rungs = len(config.compressor.rungs)
+    if rungs < 2:
+        yield (
+            f"{name} needs a ladder of at least two chains, and there is "
+            f"{'one' if rungs else 'none'}; set compressor.chain or compressor.ladder"
+        )
+    elif strategy.sets is SetMix and not config.mixes_policies:
+        yield (f"{name} needs actors that play two policies; set actors.inference to local")
+    for figure in strategy.indicators:
+        if (setting := needs_of(figure, config)) is not None:
+            yield f"{name}: this run does not measure {figure}; set {setting}"
+    if rungs >= 2:
+        yield from (f"{name}: {fault}" for fault in strategy.faults(rungs))
+
+
+def _own_figures(config: Config) -> set[str]:
+    """Names of the figures of the user's indicators."""
+    own = load_indicators(config.monitor.indicators)
+    return {figure for indicator in own for figure in indicator.names}

@@ -1,0 +1,17 @@
+"""A gap between the returns of the two policies moves to a lower sparsity (AcceRL, figure 7)."""
+
+from __future__ import annotations
+
+from aclearn.control.strategies.threshold import Threshold
+
+
+class RewardGap(Threshold):
+    """As `Threshold`, of the reward gap: for a ladder of prunings, such as 0.5, 0.2, none.
+
+    Args:
+        delta: bound of the gap, in points of the game.
+        back: `back_share`, `back_after_s` and `back_after_most_s` of `Threshold`.
+    """
+
+    def __init__(self, delta: float = 10.0, **back: float) -> None:
+        super().__init__("reward_gap", delta, **back)

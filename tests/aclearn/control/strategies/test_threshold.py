@@ -1,0 +1,116 @@
+"""The strategy `threshold`, and `reward_gap` which is one: up at once, down by trials."""
+
+from __future__ import annotations
+
+import pytest
+
+from aclearn.control.strategies.reward_gap import RewardGap
+from aclearn.control.strategies.threshold import Threshold
+from tests.support.simulated_compression import SimulatedRun
+
+KL = "compressor_kl_max"
+
+
+def faulty(begin: float, end: float, bad_below: int = 1):
+    """Rungs below `bad_below` are far from the original between two times."""
+
+    def world(time_s, rung, share):
+        return {KL: 20.0 if begin <= time_s < end and rung < bad_below else 0.1}
+
+    return world
+
+
+def test_a_fault_is_followed_by_the_faithful_rung_and_its_end_by_the_return(tmp_path) -> None:
+    run = SimulatedRun(tmp_path, Threshold, faulty(100.0, 135.0))
+    run.go_on(99.0)
+    assert run.changes == []
+    run.go_on(400.0)
+    # noticed in the next line; 30 s of low figures, from a dwell of 10 s after the change on, are
+    # the condition of the return, and by then the fault is gone
+    assert run.changes == [(100.0, 1), (140.0, 0)]
+    first, second, passed = run.log()
+    assert first["cause"] == {KL: 20.0, "epsilon": 14.0}
+    assert second["cause"] == {KL: 0.1, "below": 7.0, "for_s": 30.0}
+    assert [line["rung"] for line in (first, second, passed)] == [1, 0, 0]
+    assert passed["state"] == {"wait_s": 30.0, "failed": -1}  # the trial held
+    assert run.notes[0] == f"strategy s: rung 0 → 1 ({KL} 20, epsilon 14)"
+
+
+def test_a_fault_that_stays_is_tried_ever_more_rarely(tmp_path) -> None:
+    run = SimulatedRun(tmp_path, Threshold, faulty(0.0, 1e9))
+    run.go_on(2800.0)
+    on_trial = [time_s for time_s, rung in run.changes if rung == 0]
+    # a trial lasts for the dwell of 10 s; the faithful rung for another one and the wait
+    waits = [30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0]
+    expected, time_s = [], 10.0
+    for wait in waits:
+        expected.append(time_s + 10.0 + wait)
+        time_s = expected[-1] + 10.0
+    assert on_trial == expected
+    before = len(run.changes)
+    run.go_on(6100.0)
+    assert len(run.changes) - before <= 2 * 10  # one trial in 620 s
+
+
+def test_of_three_rungs_the_one_that_holds_is_found(tmp_path) -> None:
+    run = SimulatedRun(tmp_path, Threshold, faulty(50.0, 1000.0, bad_below=2), rungs=3)
+    run.go_on(80.0)
+    assert run.changes == [(50.0, 1), (60.0, 2)]
+    run.go_on(940.0)
+    assert min(rung for _, rung in run.changes) == 1  # rung 0 was never tried in the fault
+    run.go_on(1500.0)
+    assert run.changes[-1][1] == 0
+
+
+def test_between_the_two_bounds_nothing_changes(tmp_path) -> None:
+    def world(time_s, rung, share):
+        between = 7.0 if int(time_s) % 2 else 13.9
+        return {KL: 15.0 if time_s == 500.0 else between}
+
+    run = SimulatedRun(tmp_path, Threshold, world)
+    run.go_on(2000.0)
+    assert run.changes == [(500.0, 1)]
+
+
+def test_the_low_figure_must_last_without_a_break(tmp_path) -> None:
+    # high once, then low but for one line in 25 s, in between and without the figure in turns
+    def world(time_s, rung, share):
+        if rung == 0:
+            return {KL: 15.0}
+        if time_s % 50.0 == 0.0:
+            return {KL: 10.0}
+        return {} if time_s % 25.0 == 0.0 else {KL: 0.0}
+
+    run = SimulatedRun(tmp_path, Threshold, world)
+    run.go_on(1000.0)
+    assert run.changes == [(10.0, 1)]
+
+
+def test_the_top_rung_stays_however_high_the_figure_is(tmp_path) -> None:
+    run = SimulatedRun(tmp_path, Threshold, lambda *_: {KL: 99.0}, rungs=3)
+    run.go_on(1000.0)
+    assert run.changes == [(10.0, 1), (20.0, 2)]
+
+
+def test_figures_of_another_rung_are_ignored(tmp_path) -> None:
+    # the compressor takes the first directive never: its figures stay those of rung 0
+    run = SimulatedRun(tmp_path, Threshold, lambda *_: {KL: 20.0, "compressor_rung": 0.0}, rungs=3)
+    run.go_on(1000.0)
+    assert run.changes == [(10.0, 1)]
+
+
+def test_the_reward_gap_moves_to_a_lower_sparsity(tmp_path) -> None:
+    def world(time_s, rung, share):
+        return {"reward_gap": 12.0 if rung == 0 and time_s >= 100.0 else 1.0}
+
+    run = SimulatedRun(tmp_path, RewardGap, world, rungs=3, dwell_s=60.0)
+    run.go_on(120.0)
+    assert run.changes == [(100.0, 1)]
+    assert run.log()[0]["cause"] == {"reward_gap": 12.0, "epsilon": 10.0}
+
+
+@pytest.mark.parametrize("wait_s", [1.0, 1e9])
+def test_a_restored_wait_stays_within_the_configured_bounds(wait_s) -> None:
+    threshold = Threshold(back_after_s=30.0, back_after_most_s=100.0)
+    threshold.restore({"wait_s": wait_s, "failed": 0})
+    assert threshold.state()["wait_s"] == min(max(wait_s, 30.0), 100.0)
