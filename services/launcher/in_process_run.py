@@ -114,8 +114,12 @@ class InProcessRun:
         name = context.name
         context.restarts = self._starts[name]
         self._starts[name] += 1
+        try:
+            self.roles[name] = pkgutil.resolve_name(spec.entry_point)(context)
+        except BaseException:
+            context.close()
+            raise
         self._contexts[name] = context
-        self.roles[name] = pkgutil.resolve_name(spec.entry_point)(context)
         # restarted roles keep their place
         order = list(ROLES)
         self.roles = dict(

@@ -19,6 +19,7 @@ from services.roles import ACTOR
 from services.runtime.monitor_client import NumberTaken
 from services.runtime.role_context import RoleContext
 from services.runtime.run_role import run_role
+from tests.support.cli import aclearn
 
 
 @pytest.mark.parametrize("name", ["42", "null", "1e5", "true", "007"])
@@ -46,13 +47,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _aclearn(*arguments: str) -> str:
-    """What a command prints; raises what it raises."""
-    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
 @pytest.mark.parametrize(
     ("arguments", "picture"),
     [
@@ -65,27 +59,27 @@ def _aclearn(*arguments: str) -> str:
 def test_a_picture_has_a_name_without_out_and_replaces_none_without_force(
     arguments: tuple[str, ...], picture: str, here: Path
 ) -> None:
-    assert _aclearn("plot", *arguments) == f"wrote {picture}\n"
+    assert aclearn("plot", *arguments) == f"wrote {picture}\n"
     (here / picture).write_text("mine")
     with pytest.raises(AclearnError, match=f"--out: {picture} exists already; --force replaces it"):
-        _aclearn("plot", *arguments)
+        aclearn("plot", *arguments)
     assert (here / picture).read_text() == "mine"
-    _aclearn("plot", *arguments, "--force")
+    aclearn("plot", *arguments, "--force")
     assert (here / picture).stat().st_size > 1000
 
 
 def test_the_picture_of_a_tuner_has_a_name_of_its_own(here: Path) -> None:
     (here / "pong-1-tuner.png").touch()
     with pytest.raises(AclearnError, match=r"--out: pong-1-tuner\.png exists already"):
-        _aclearn("plot", "--tuner", "runs/pong-1")
+        aclearn("plot", "--tuner", "runs/pong-1")
 
 
 def test_a_shipped_configuration_is_written_once_and_printed_as_often_as_one_likes(
     here: Path,
 ) -> None:
-    text = _aclearn("configs", "cartpole")
-    assert "id: CartPole-v1" in text and f"\n{'cartpole':21} " in _aclearn("configs")
-    assert _aclearn("configs", "cartpole", "--to", "mine/c.yaml").startswith("wrote mine/c.yaml")
+    text = aclearn("configs", "cartpole")
+    assert "id: CartPole-v1" in text and f"\n{'cartpole':21} " in aclearn("configs")
+    assert aclearn("configs", "cartpole", "--to", "mine/c.yaml").startswith("wrote mine/c.yaml")
     assert (here / "mine/c.yaml").read_text() == text
     for arguments, words in [
         (("cartpole", "--to", "mine/c.yaml"), "exists already; --force replaces it"),
@@ -93,7 +87,7 @@ def test_a_shipped_configuration_is_written_once_and_printed_as_often_as_one_lik
         (("--to", "c.yaml"), "which configuration"),
     ]:
         with pytest.raises(AclearnError, match=words):
-            _aclearn("configs", *arguments)
+            aclearn("configs", *arguments)
 
 
 def test_the_name_of_a_shipped_configuration_is_no_path_and_a_path_is_no_name(here: Path) -> None:
@@ -111,7 +105,7 @@ def test_the_name_of_a_shipped_configuration_is_no_path_and_a_path_is_no_name(he
 def test_keys_are_not_put_into_a_file(here: Path) -> None:
     (here / "keys").write_text("mine")
     with pytest.raises(AclearnError, match=r"^keys is a file; expected a folder"):
-        _aclearn("keys", "keys")
+        aclearn("keys", "keys")
 
 
 def test_the_shell_completes_commands_roles_and_shipped_configurations() -> None:
@@ -130,7 +124,7 @@ def test_the_shell_completes_commands_roles_and_shipped_configurations() -> None
 
 
 def test_the_version_is_that_of_the_package() -> None:
-    assert _aclearn("--version") == f"aclearn {version('aclearn')}\n"
+    assert aclearn("--version") == f"aclearn {version('aclearn')}\n"
 
 
 def test_evaluate_plays_with_the_seed_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,8 +135,8 @@ def test_evaluate_plays_with_the_seed_that_it_is_given(monkeypatch: pytest.Monke
         return Evaluation([1.0], [1], Path("checkpoint-7"), 7)
 
     monkeypatch.setattr("services.evaluator.evaluate.evaluate", play)
-    assert "checkpoint-7: 1 episodes" in _aclearn("evaluate", "r", "--seed", "3")
-    _aclearn("evaluate", "r")
+    assert "checkpoint-7: 1 episodes" in aclearn("evaluate", "r", "--seed", "3")
+    aclearn("evaluate", "r")
     assert asked == [3, 1_000_003]
 
 

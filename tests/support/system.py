@@ -266,7 +266,7 @@ class System:
         """Start `aclearn train`."""
         values = yaml.safe_load(config.read_text())["run"]
         values |= dict(a.removeprefix("run.").split("=", 1) for a in arguments if "run." in a)
-        folder = Path(values["dir"]) / values["name"]
+        folder = Path(values["dir"]) / str(values["name"])
         return self._run(["train", str(config), *arguments], folder)
 
     def role(
@@ -274,7 +274,7 @@ class System:
     ) -> Run:
         """Start one role by hand; `within` is a command that runs it elsewhere."""
         values = yaml.safe_load(config.read_text())["run"]
-        folder = Path(values["dir"]) / values["name"]
+        folder = Path(values["dir"]) / str(values["name"])
         command = ["role", role, str(config), "--monitor", monitor, *arguments]
         return self._run(command, folder, within)
 

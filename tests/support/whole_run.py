@@ -53,8 +53,11 @@ class WholeRun(InProcessRun):
         refused: how many unrolls the trainer refused, by reason.
     """
 
-    def __init__(self, folder: Path, *, resume: bool = False, **groups: dict[str, Any]) -> None:
-        named = {name: _GROUPS.get(name, {}) | groups.get(name, {}) for name in _GROUPS | groups}
+    def __init__(self, folder: Path, *, resume: bool = False, **groups: Any) -> None:
+        named = {
+            name: _GROUPS.get(name, {}) | values if isinstance(values, dict) else values
+            for name, values in {**{name: {} for name in _GROUPS}, **groups}.items()
+        }
         named["run"]["dir"] = str(folder)
         config = config_from_yaml(yaml.safe_dump(named))
         [group] = make_groups(config, actor_index=0)[:1]
@@ -118,6 +121,14 @@ class WholeRun(InProcessRun):
         super().kill(name)
         if not isinstance(killed, TrainerRole):  # which has none, and would save what it learned
             killed.close()
+
+    def suspend(self, name: str) -> None:
+        """As SIGSTOP: the role does nothing until it is woken."""
+        self.roles[name].step = lambda timeout_s: True
+
+    def wake(self, name: str) -> None:
+        """As SIGCONT."""
+        del self.roles[name].step
 
     def close(self) -> None:
         """Close the roles that are left, and the run folder."""

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from pathlib import Path
-
-from aclearn.runs import load_newest
 from tests.support.system import CARTPOLE, Run, System
 
 _ENVIRONMENT = '''
@@ -34,35 +29,6 @@ class Leaving(gymnasium.Wrapper):
                 sys.exit()
         return self.env.step(action)
 '''
-
-
-def _learned(folder: Path) -> int:
-    checkpoint = load_newest(folder / "checkpoints")
-    return int(checkpoint.state["ledger"]["learned_steps"]) if checkpoint is not None else -1
-
-
-def test_roles_ended_from_outside_save_and_are_started_again(system: System) -> None:
-    config = system.config(
-        CARTPOLE,
-        run={"checkpoint_every_s": 3600.0},
-        actors={"processes": 1, "inference": "predictor"},
-        compressor={"chain": ["onnx"]},
-    )
-    run = system.train(config)
-    learned = run.wait_until_learning(beyond=300)["learned_steps"]
-    ended = ("actor-0", "trainer-0", "predictor-0", "compressor-0")
-    pids = run.pids()
-    for name in ended:
-        os.kill(pids[name], signal.SIGTERM)
-    for name in ended:
-        run.wait_for_new(name, pids[name], within_s=10.0)
-        assert f"{name} died: exit status 143; restart 1 in " in run.output
-    assert run.pids()["monitor-0"] == pids["monitor-0"]
-    saved = _learned(run.folder)
-    assert saved >= learned
-    run.wait_until_learning(beyond=saved + 300)
-    assert run.last()["generation"] == 1
-    run.finish()
 
 
 def test_an_actor_whose_environment_exits_with_0_is_started_again(system: System) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import groupby
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -12,7 +11,6 @@ from aclearn.control import MonitorPlugin
 from aclearn.types import OBSERVATION, Unroll
 from aclearn.wire import decode
 from services.roles import MONITOR, PREDICTOR, TRAINER
-from services.trainer.core import Trainer
 from tests.support.metrics_lines import check_line, check_lines
 from tests.support.whole_run import WholeRun
 
@@ -21,33 +19,6 @@ _CHAIN = {"compressor": {"chain": ["int8", "onnx"], "every_s": 0.125}}
 _PREDICTOR = {
     "actors": {"processes": 2, "envs_per_group": 2, "unroll_length": 4, "inference": "predictor"}
 }
-
-
-@pytest.fixture
-def start(tmp_path: Path):
-    """Starts runs and closes them."""
-    runs = []
-
-    def start(**groups) -> WholeRun:
-        runs.append(WholeRun(tmp_path, **groups))
-        return runs[-1]
-
-    yield start
-    for run in runs:
-        run.close()
-
-
-@pytest.fixture
-def learned(monkeypatch) -> list[list[Unroll]]:
-    """The batches that were learned, each with its unrolls."""
-    batches, learn = [], Trainer.learn
-
-    def recording(trainer, unrolls, worker=None):
-        batches.append(unrolls)
-        learn(trainer, unrolls, worker)
-
-    monkeypatch.setattr(Trainer, "learn", recording)
-    return batches
 
 
 def steps_of(unrolls) -> int:

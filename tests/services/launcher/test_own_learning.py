@@ -1,79 +1,69 @@
-"""A loss and a corrector of the user's own: a file in the current folder, a line of YAML."""
+"""A loss and a corrector of the user's own, from a module and a line of YAML."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 import torch
 
 from aclearn.policies import describe_architecture
 from aclearn.policies.network import PolicyNetwork, load_tensors
-from aclearn.runs import load_newest
-from tests.support.system import CARTPOLE, TOYS, Run, System
+from tests.support.system import TOYS
 
-OPTIMISER = {"learning_rate": 0.01}
+_GROUPS = {
+    "policy": {"architecture": "mlp", "hidden": [16]},
+    "actors": {"processes": 2, "envs_per_group": 4, "unroll_length": 2},
+    "optimiser": {"learning_rate": 0.03},
+    "monitor": {"heartbeat_every_s": 0.25},
+}
+#: Targets of 3 and advantages of 0, whatever V-trace made before.
+_CORRECTORS = ["vtrace", {"toy_corrector:ConstantTargets": {"target": 3.0}}]
+#: CartPole's states while it is balanced.
+_STATES = torch.rand(100, 4, generator=torch.Generator().manual_seed(1)) * 0.1 - 0.05
 
 
-def train(system: System, run: dict[str, Any], **groups: Any) -> Run:
-    system.cwd = system.cwd or TOYS
-    return system.train(system.config(CARTPOLE, "r", run=run, optimiser=OPTIMISER, **groups))
-
-
-def network_of(run: Run) -> PolicyNetwork:
-    checkpoint = load_newest(run.folder / "checkpoints")
-    assert checkpoint is not None
+def network_of(run) -> PolicyNetwork:
     network = PolicyNetwork(
         describe_architecture(
             "mlp", observation_shape=(4,), observation_dtype="float32", actions=2, hidden=(16,)
         ),
         seed=0,
     )
-    tensors = checkpoint.tensors.items()
+    tensors = run.checkpoint().tensors.items()
     load_tensors(
         network, {k.removeprefix("weights/"): v for k, v in tensors if k.startswith("weights/")}
     )
     return network
 
 
-#: CartPole's states while it is balanced.
-STATES = torch.rand(100, 4, generator=torch.Generator().manual_seed(1)) * 0.1 - 0.05
-
-
-#: Targets of 3 and advantages of 0, whatever V-trace made before.
-CORRECTORS = ["vtrace", {"toy_corrector:ConstantTargets": {"target": 3.0}}]
-
-
-def test_a_corrector_of_ones_own_decides_what_our_loss_learns(system: System) -> None:
-    run = train(system, {"deterministic": True, "max_updates": 300}, correctors=CORRECTORS)
-    assert run.wait() == 0, run.diagnosis()
-    summary = run.summary()
-    assert summary["updates"] == 300
+def test_a_corrector_of_ones_own_decides_what_our_loss_learns(start, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(TOYS)
+    run = start(run={"max_updates": 150}, correctors=_CORRECTORS, **_GROUPS)
+    summary = run.run()
+    assert summary["updates"] == 150
     assert summary["policy_loss"] == 0.0
     assert summary["distance_to_target"] < 0.3
     assert summary["value_loss"] == pytest.approx(summary["distance_to_target"] ** 2 / 2, abs=0.05)
     assert 0.0 <= summary["clipped_rho_share"] <= 1.0  # V-trace's own metric stays
     with torch.no_grad():
-        _, values = network_of(run)(STATES)
+        _, values = network_of(run)(_STATES)
     assert float((values - 3.0).abs().mean()) < 0.3
 
 
 def test_a_loss_and_a_corrector_of_ones_own_decide_what_the_policy_becomes(
-    system: System,
+    start, monkeypatch
 ) -> None:
-    run = train(
-        system,
-        {"max_updates": 600},
+    monkeypatch.syspath_prepend(TOYS)
+    run = start(
+        run={"max_updates": 300},
         loss={"kind": "toy_loss:TowardAction", "action": 1},
-        correctors=CORRECTORS,
-        trainer={"epochs": 2},
+        correctors=_CORRECTORS,
+        **_GROUPS | {"trainer": {"epochs": 2}},
     )
-    assert run.wait() == 0, run.diagnosis()
-    summary = run.summary()
-    assert summary["updates"] == 600
+    summary = run.run()
+    assert summary["updates"] == 300
     assert "policy_loss" not in summary and "entropy" not in summary
     with torch.no_grad():
-        logits, values = network_of(run)(STATES)
+        logits, values = network_of(run)(_STATES)
     assert float(torch.softmax(logits, 1)[:, 1].min()) > 0.9
     assert float((values - 3.0).abs().mean()) < 0.3
     assert summary["distance_to_target"] < 0.3
@@ -116,20 +106,17 @@ class Entropy:
 
 @pytest.mark.parametrize("inference", ["local", "predictor"])
 def test_a_loss_and_a_corrector_get_the_parameters_that_actions_were_drawn_from(
-    system: System, inference: str
+    start, tmp_path, monkeypatch, inference
 ) -> None:
-    system.cwd = system.folder / "project"
-    system.cwd.mkdir()
-    (system.cwd / "own.py").write_text(_BY_PARAMETERS, encoding="utf-8")
-    run = train(
-        system,
-        {"max_updates": 100},
-        actors={"inference": inference, "behaviour_parameters": True},
-        loss={"kind": "own:ByParameters"},
-        correctors=["vtrace", "own:Entropy"],
+    (tmp_path / "by_parameters.py").write_text(_BY_PARAMETERS, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    run = start(
+        run={"max_updates": 100},
+        loss={"kind": "by_parameters:ByParameters"},
+        correctors=["vtrace", "by_parameters:Entropy"],
+        **_GROUPS | {"actors": {"inference": inference, "behaviour_parameters": True}},
     )
-    assert run.wait() == 0, run.diagnosis()
-    summary = run.summary()
+    summary = run.run()
     assert summary["updates"] == 100
     assert 0.0 <= summary["off"] < 1e-4
     assert 0.0 < summary["mu_entropy"] <= 0.6932  # ln 2

@@ -1,0 +1,131 @@
+"""`aclearn train` on the folder of a run that has ended: refused, resumed, or left as it is."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from aclearn.errors import AclearnError
+from aclearn.runs import load_newest, read_metrics
+from tests.support.cli import aclearn
+from tests.support.metrics_lines import check_lines
+
+_CONFIG = {
+    "run": {
+        "name": "r",
+        "deterministic": True,
+        "max_env_steps": 4000,
+        "checkpoint_every_s": 0.1,
+        "metrics_every_s": 0.05,
+    },
+    "env": {"id": "CartPole-v1"},
+    "policy": {"architecture": "mlp", "hidden": [16]},
+    "actors": {"processes": 2, "envs_per_group": 16, "unroll_length": 5},
+    "trainer": {"unrolls_per_batch": 2},
+}
+
+
+def write(path: Path, folder: Path, **groups) -> Path:
+    """The configuration of a run that lies in `folder`."""
+    path.write_text(
+        yaml.safe_dump(_CONFIG | {"run": _CONFIG["run"] | {"dir": str(folder)}} | groups)
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """The folder of a run that has ended at its bound."""
+    folder = tmp_path_factory.mktemp("finished")
+    said = aclearn("train", write(folder / "c.yaml", folder))
+    assert "run r ended: max_env_steps" in said
+    lines = read_metrics(folder / "r" / "metrics.jsonl")
+    check_lines(lines)
+    checkpoint = load_newest(folder / "r" / "checkpoints")
+    assert checkpoint.state["ledger"]["learned_steps"] == lines[-1]["learned_steps"] > 0
+    return folder
+
+
+@pytest.fixture
+def config(finished: Path, tmp_path: Path) -> Path:
+    """The configuration of a copy of it, in `tmp_path`."""
+    shutil.copytree(finished / "r", tmp_path / "r")
+    return write(tmp_path / "c.yaml", tmp_path)
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_a_run_folder_that_exists_is_left_as_it_is(config: Path) -> None:
+    run = config.parent / "r"
+    before = contents(run)
+    with pytest.raises(AclearnError, match=rf"{run} exists already.*--resume.*run\.name"):
+        aclearn("train", config)
+    assert contents(run) == before
+
+
+def test_a_run_that_is_over_is_not_started_again_and_names_the_key_to_go_on_with(
+    config: Path,
+) -> None:
+    run = config.parent / "r"
+    before = contents(run)
+    assert aclearn("train", config, "--resume") == (
+        f"the run in {run} is over: it has reached run.max_env_steps=4000. To resume it, give "
+        "a higher bound, e.g. run.max_env_steps=8000\n"
+    )
+    said = aclearn("train", config, "--resume", "run.target_return=9")
+    assert "it has reached its target of 9 at" in said
+    assert "give run.stop_at_target=false or a higher run.target_return" in said
+    assert contents(run) == before
+
+
+def test_a_resumed_run_keeps_its_configuration_and_says_what_the_file_would_have_changed(
+    config: Path,
+) -> None:
+    run = config.parent / "r"
+    before = yaml.safe_load((run / "config.yaml").read_text())
+    edited = write(config, config.parent, optimiser={"learning_rate": 0.5})
+    said = aclearn("train", edited, "--resume", "run.max_env_steps=5000")
+    words = f"the run keeps its own configuration; not taken from {edited}: optimiser.learning_rate"
+    assert words in said
+    after = yaml.safe_load((run / "config.yaml").read_text())
+    assert after["optimiser"] == before["optimiser"]
+    assert after["run"]["max_env_steps"] == 5000
+
+
+def damage(path: Path, *, truncate: bool) -> None:
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle] ^= 1
+    path.write_bytes(content[:middle] if truncate else content)
+
+
+def test_a_damaged_checkpoint_is_skipped_and_with_none_left_the_run_ends(
+    config: Path, caplog
+) -> None:
+    checkpoints = config.parent / "r" / "checkpoints"
+    newest, second, *_ = sorted(checkpoints.glob("*.safetensors"), reverse=True)
+    damage(newest, truncate=False)
+    with caplog.at_level(logging.INFO):
+        aclearn("train", config, "--resume", "run.max_env_steps=5000")
+    assert newest.stem in caplog.text
+    assert f"event=resumed checkpoint={second.stem}" in caplog.text
+    check_lines(read_metrics(config.parent / "r" / "metrics.jsonl"))
+
+    for path in (every := sorted(checkpoints.glob("*.safetensors"))):
+        damage(path, truncate=True)
+    with pytest.raises(AclearnError, match="damaged") as raised:
+        aclearn("train", config, "--resume", "run.max_env_steps=8000")
+    assert str(every[-1]) in str(raised.value)
+
+
+def test_another_policy_than_the_runs_own_is_refused_and_changes_nothing(config: Path) -> None:
+    before = contents(config.parent / "r")
+    with pytest.raises(AclearnError, match=r"is of another run: policy\.hidden is"):
+        aclearn("train", config, "--resume", "policy.hidden=[8]")
+    assert contents(config.parent / "r") == before

@@ -1,0 +1,40 @@
+"""Whole runs in this process, and what their trainers learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from aclearn.types import Unroll
+from services.trainer.core import Trainer
+from tests.support.whole_run import WholeRun
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., WholeRun]]:
+    """Starts runs and closes them."""
+    runs = []
+
+    def start(**groups) -> WholeRun:
+        runs.append(WholeRun(tmp_path, **groups))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.close()
+
+
+@pytest.fixture
+def learned(monkeypatch: pytest.MonkeyPatch) -> list[list[Unroll]]:
+    """The batches that were learned, each with its unrolls."""
+    batches: list[list[Unroll]] = []
+    learn = Trainer.learn
+
+    def recording(trainer, unrolls, worker=None):
+        batches.append(unrolls)
+        learn(trainer, unrolls, worker)
+
+    monkeypatch.setattr(Trainer, "learn", recording)
+    return batches

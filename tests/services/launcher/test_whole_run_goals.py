@@ -1,0 +1,96 @@
+"""Where whole runs end, what a resumed one goes on from, and which checkpoint is the best."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from aclearn.runs import load_best
+from tests.support.cli import aclearn
+from tests.support.metrics_lines import NEVER_FALL, WITHIN_A_GENERATION, check_line, check_lines
+
+#: Many episodes in few updates.
+_LARGE = {
+    "actors": {"processes": 2, "envs_per_group": 16, "unroll_length": 5},
+    "optimiser": {"learning_rate": 5e-3},
+    "monitor": {"heartbeat_every_s": 0.25},
+}
+
+
+def finished(run):
+    """The summary of a run that ends by itself; its files hold together."""
+    summary = run.run()
+    check_lines(run.lines())
+    check_line(summary)
+    assert summary["in_flight_steps"] == 0
+    assert run.checkpoint().label == summary["updates"]
+    assert run.checkpoint().state["ledger"]["learned_steps"] == summary["learned_steps"]
+    # a line a second, and one more at the end
+    times = [0.0, *(line["time_s"] for line in run.lines())]
+    assert max(b - a for a, b in pairwise(times)) <= 1.0 + 1 / 16
+    return summary
+
+
+def test_a_run_ends_at_its_target_and_says_when_it_was_reached(start) -> None:
+    # the mean of 100 episodes of the very first policies is above 12 already
+    run = start(run={"target_return": 12}, **_LARGE)
+    summary = finished(run)
+    assert summary["reason"] == "target_reached"
+    assert summary["return_mean_100"] >= 12 and summary["episodes"] >= 100
+    reached = summary["reached_target_at_s"]
+    assert 0 < reached <= summary["wall_s"]
+    first = next(line for line in run.lines() if line["reached_target_at_s"] is not None)
+    assert reached == first["reached_target_at_s"] == first["time_s"]
+    assert first["return_mean_100"] >= 12
+
+    # resumed, to a target that is higher than the mean
+    target = summary["return_mean_100"] + 2
+    again = start(resume=True, run={"target_return": target}, **_LARGE)
+    summary = finished(again)
+    assert summary["reason"] == "target_reached"
+    # the mean of a later line may be lower: episodes end until the last actor has stopped
+    assert any((line["return_mean_100"] or 0.0) >= target for line in again.lines())
+    assert reached < summary["reached_target_at_s"] <= summary["wall_s"]
+
+
+def test_a_run_makes_exactly_its_updates_and_a_resumed_one_counts_on(start) -> None:
+    trainer = {"minibatches": 2, "epochs": 2}
+    run = start(run={"max_updates": 7}, trainer=trainer)
+    summary, before = finished(run), run.lines()
+    assert (summary["reason"], summary["updates"]) == ("max_updates", 7)
+    again = start(resume=True, run={"max_updates": 21}, trainer=trainer)
+    resumed, lines = finished(again), again.lines()
+    assert (resumed["reason"], resumed["updates"]) == ("max_updates", 21)
+    assert (summary["generation"], resumed["generation"]) == (0, 1)
+    assert resumed["learned_steps"] > summary["learned_steps"]
+    assert lines[: len(before)] == before
+    for name in (*NEVER_FALL, *WITHIN_A_GENERATION):
+        values = [line[name] for line in lines]
+        assert values == sorted(values), name
+
+
+def test_many_updates_from_one_batch_do_not_make_the_next_batch_too_old(start) -> None:
+    # 32 updates from each batch, and one published version
+    trainer = {"minibatches": 8, "epochs": 4, "max_lag_versions": 20}
+    summary = finished(start(run={"max_env_steps": 500}, trainer=trainer, **_LARGE))
+    assert summary["reason"] == "max_env_steps" and summary["env_steps"] >= 500
+    assert summary["dropped_steps"].get("lag", 0) == 0, summary["dropped_steps"]
+    assert summary["policy_version"] * 32 == summary["updates"] > 0
+    assert summary["lag_max"] <= 20
+
+
+def test_the_best_checkpoint_has_the_highest_mean_of_the_whole_run(start) -> None:
+    for updates, every_s in ((30, 0.25), (60, 1000.0)):  # whatever else is saved
+        bounds = {"max_updates": updates, "checkpoint_every_s": every_s}
+        run = start(resume=updates > 30, run=bounds, **_LARGE)
+        summary = finished(run)
+        assert run.lines()[0]["best_return"] is None
+        # the last line too: the final policy may be the best
+        highest = max(n["return_mean_100"] for n in run.lines() if n["episodes"] >= 100)
+        assert summary["best_return"] == highest
+        best = load_best(run.path / "checkpoints")
+        assert best is not None and best.state["return_mean_100"] == highest
+        assert 0 < best.label <= summary["updates"] == updates
+        # each step gives 1: the returns of a hundred episodes are no more than the steps so far
+        assert 100 * highest < best.state["ledger"]["learned_steps"] + 1
+    played = aclearn("evaluate", str(run.path), "--episodes", "3", "--best")
+    assert f"after {best.label} updates" in played and f"a mean of {highest:.2f}" in played

@@ -1,0 +1,16 @@
+"""The command line in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from services.cli import app
+
+
+def aclearn(*arguments: str | Path) -> str:
+    """What a command prints to both streams; raises what it raises."""
+    done = CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
