@@ -1,6 +1,6 @@
-"""aclearn: reinforcement learning with separate processes that talk over ZeroMQ queues.
+"""aclearn: reinforcement learning with separate processes that exchange messages over ZeroMQ.
 
-`train`, `evaluate`, `load_config` and the other names of `services.api` are here as well.
+`train`, `evaluate`, `load_config` and the other names of `services.api` are available here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,6 @@ _API = ("Config", "Evaluation", "evaluate", "load_config", "train")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _API:  # upwards, and only when asked: no module of aclearn needs what is above it
+    if name in _API:  # upwards, but lazily: no module of aclearn needs the packages above it
         return getattr(importlib.import_module("services.api"), name)
     raise AttributeError(f"module 'aclearn' has no attribute {name!r}")

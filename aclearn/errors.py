@@ -69,7 +69,7 @@ class RoleFailure(AclearnError):
 
 
 def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str:
-    """The end of a message: the known names that look most like a wrong one, or nothing.
+    """The end of a message: the known names that are most similar to a wrong one, or nothing.
 
     Args:
         name: the wrong one.
@@ -82,7 +82,7 @@ def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str
 
 
 def words_of(error: BaseException) -> str:
-    """Kind and message of an error in one line, however many its message has."""
+    """Class and message of an error in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
 
 

@@ -1,4 +1,4 @@
-"""What a user adds by `module:Name`: an environment, a loss, a corrector, a link, a plug-in."""
+"""A user's own classes and functions, named by `module:Name`."""
 
 from __future__ import annotations
 
@@ -28,18 +28,17 @@ _NOT_THE_USERS = (
 def load_extension(name: str, *, key: str, error: type[AclearnError] = ConfigError) -> Any:
     """The object that `module:Name` or `module:Name.attribute` names.
 
-    The current folder is searched after everything else, so that a folder with the name of a
-    package hides none.
+    The current folder is searched last, so that its folders do not hide packages.
 
     Args:
         name: in a configuration.
-        key: of the configuration, which a message begins with.
+        key: of the configuration, with which a message begins.
         error: the class to raise.
 
     Raises:
         AclearnError: of class `error`: the name has another form, its module cannot be imported, or
-            the module has nothing of that name. The message is one line; `__cause__` is the error
-            of the module where that has failed.
+            the module lacks it. The message is one line; `__cause__` is the module's own error, if
+            any.
     """
     module_name, _, attributes = name.partition(":")
     if not module_name or not all(part.isidentifier() for part in attributes.split(".")):
@@ -57,22 +56,22 @@ def load_extension(name: str, *, key: str, error: type[AclearnError] = ConfigErr
 def make_extension(
     made_by: Any, arguments: Mapping[str, Any], *, expected: type[_T], where: str
 ) -> _T:
-    """What a class or function, perhaps the user's, makes of keyword arguments.
+    """The result of a class or function, e.g. the user's, for keyword arguments.
 
     Args:
-        made_by: what `load_extension` found.
+        made_by: from `load_extension`.
         arguments: from a configuration.
-        expected: the class or the protocol that the result must be an instance of.
-        where: key and name, which a message begins with.
+        expected: the class or protocol of the result.
+        where: key and name, with which a message begins.
 
     Raises:
-        ConfigError: it raises, or makes something else; one line.
+        ConfigError: it raises, or its result is of another class; one line.
     """
     try:
         made = made_by(**arguments)
     except Exception as failure:
         takes = ""
-        with contextlib.suppress(TypeError, ValueError):  # not everything has a signature
+        with contextlib.suppress(TypeError, ValueError):  # some callables have no signature
             takes = f"; it takes {', '.join(inspect.signature(made_by).parameters) or 'none'}"
         raise ConfigError(f"{where}: {words_of(failure)}{takes}{users_line(failure)}") from failure
     if not isinstance(made, expected):
@@ -103,9 +102,9 @@ def import_module(name: str, *, key: str, error: type[AclearnError] = ConfigErro
 
 
 def users_line(error: BaseException) -> str:
-    """The deepest line of the user's own files that led to the error: ` [line 2 of x.py, in f]`.
+    """The deepest line of the user's files in the error's traceback: ` [line 2 of x.py, in f]`.
 
-    Empty where there is none.
+    Empty if there is none.
     """
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         installed = "site-packages" in Path(frame.filename).parts

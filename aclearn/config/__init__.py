@@ -1,4 +1,4 @@
-"""Configuration: frozen models over YAML, with messages that say how to mend a mistake."""
+"""Configuration: frozen models over YAML, whose errors say how to mend them."""
 
 from __future__ import annotations
 

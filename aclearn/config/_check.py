@@ -1,4 +1,4 @@
-"""Data against a model: the instance, or one sentence for each mistake."""
+"""Validates data against a model; each mistake is one sentence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check(
     """The instance and no mistakes, or None and all of them.
 
     Args:
-        model: what `data` should be.
+        model: of `data`.
         data: as read from YAML.
         prefix: dotted key of `data`; "" for a whole configuration.
     """
@@ -56,7 +56,7 @@ def _mistakes(
     if not location and error["type"] != "value_error":
         yield "", f": expected a mapping, got {_explain.got(error['input'])}"
         return
-    if not location:  # contradictions between groups, already sentences that start with their key
+    if not location:  # contradictions between groups are whole sentences that start with their key
         for sentence in str(error["ctx"]["error"]).split("\n"):
             key, _, rest = sentence.partition(":")
             yield key, f":{rest}"
@@ -68,7 +68,7 @@ def _mistakes(
     if error["type"] == "missing":
         yield _missing(key, field)
         return
-    if error["type"] == "value_error":  # of a validator of ours, whose words say it all
+    if error["type"] == "value_error":  # from one of our validators: a whole sentence
         yield key, f": {error['ctx']['error']}"
         return
     wanted = "a section with keys" if _explain.group_of(field) else _explain.expected(field)

@@ -1,4 +1,4 @@
-"""Words for a user from what the models know: keys, expected values, wrong values."""
+"""Texts for users about the models: keys, expected values, wrong values."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def fields_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
 
 
 def group_of(field: FieldInfo, value: Any = None) -> type[BaseModel] | None:
-    """The model of a field that is a section of its own, or None for a single value.
+    """The model of a field that is a section, or None for a single value.
 
     Args:
         field: of a model.
-        value: of the section, where its model depends on it.
+        value: of the section, if its model depends on it.
     """
     kind = field.annotation
     if not isinstance(kind, type) or not issubclass(kind, BaseModel):
@@ -54,7 +54,7 @@ def walk(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldI
 
 
 def sections(model: type[BaseModel]) -> frozenset[str]:
-    """The sections below a model by their dotted key, "" for itself."""
+    """The sections below a model by their dotted key, "" for the model itself."""
     keys = [key.split(".") for key, _ in walk(model)]
     return frozenset(".".join(key[:depth]) for key in keys for depth in range(len(key)))
 
@@ -67,7 +67,7 @@ def find(model: type[BaseModel], location: Sequence[str | int], data: Any) -> tu
     while names and (group := group_of(field, data := data[key.rpartition(".")[2]])) is not None:
         name = str(names.pop(0))
         key, field = f"{key}.{name}", fields_of(group)[name]
-    # of a union pydantic says as well which of its types refused
+    # for a union pydantic adds the failed type
     names = [name for name in names if not str(name).startswith(("[key]", "constrained-"))]
     if names and get_origin(field.annotation) is dict:
         field = FieldInfo.from_annotation(get_args(field.annotation)[1])
@@ -75,7 +75,7 @@ def find(model: type[BaseModel], location: Sequence[str | int], data: Any) -> tu
 
 
 def expected(field: FieldInfo) -> str:
-    """What a field accepts, in words: `whole number ≥ 1 or null`."""
+    """The values that a field accepts, as text: `whole number ≥ 1 or null`."""
     return _type_words(field.annotation, _bounds(field.metadata))
 
 
@@ -129,11 +129,11 @@ def got(value: Any) -> str:
 
 
 def nearest(model: type[BaseModel], dotted: str, siblings: Sequence[str]) -> str | None:
-    """The known dotted key that an unknown one was probably meant to be, or None.
+    """The known dotted key nearest to an unknown one, or None.
 
     Args:
-        model: of the whole.
-        dotted: the unknown one.
+        model: of the whole configuration.
+        dotted: the unknown key.
         siblings: the keys of its section.
     """
     section, _, leaf = dotted.rpartition(".")

@@ -1,4 +1,4 @@
-"""The base of every group of keys, and the types that more than one group uses."""
+"""The base of every group of keys, and types of several groups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Strict, model_valid
 
 
 def _whole(value: Any) -> Any:
-    """1e7 is how people write ten million, so a float without a fraction counts as whole."""
+    """A float without a fraction as an int: people write ten million as 1e7."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -17,7 +17,7 @@ Whole = Annotated[int, Strict(), BeforeValidator(_whole)]
 
 
 class Group(BaseModel):
-    """A frozen group of keys that refuses keys it does not know and values of another type."""
+    """A frozen group of keys; unknown keys and values of another type are errors."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -30,5 +30,5 @@ class Group(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _empty_group_means_defaults(cls, data: Any) -> Any:
-        # `loss:` with every key below it commented out reads as null.
+        # A section whose keys are all commented out is null.
         return {} if data is None else data

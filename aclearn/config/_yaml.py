@@ -1,7 +1,7 @@
-"""YAML as a user means it: 3e-4 is a number, off is a word, and no key stands twice.
+"""YAML as users expect it: 3e-4 is a number, off is a word, and duplicate keys are errors.
 
 PyYAML reads YAML 1.1, where `3e-4` is text and `off` is false. The resolvers below are those of
-YAML 1.2's core schema, plus `1_000_000`. A key that holds text gets it as written: `name: 007`.
+YAML 1.2's core schema, plus `1_000_000`. The value of a text key is read as written: `name: 007`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NULL, _BOOL, _INT, _FLOAT, _MERGE = (
     f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "merge")
 )
 _STR = "tag:yaml.org,2002:str"
-#: Mappings and lists within each other; a configuration needs five.
+#: Depth of nested mappings and lists; a configuration needs five.
 DEEPEST = 50
 _RESOLVERS: tuple[tuple[str, re.Pattern[str], list[str]], ...] = (
     (_NULL, re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
@@ -35,11 +35,11 @@ _RESOLVERS: tuple[tuple[str, re.Pattern[str], list[str]], ...] = (
 
 
 class YamlError(Exception):
-    """Text that is not the YAML we read; the message names the place, counted from 1."""
+    """Invalid YAML; the message names the place, counted from 1."""
 
 
 class Keys(NamedTuple):
-    """The keys that a reader must know before it reads; all dotted.
+    """The keys that a reader must know in advance; all dotted.
 
     Attributes:
         sections: keys that hold other keys, "" for the top.
@@ -51,11 +51,11 @@ class Keys(NamedTuple):
 
 
 class Document(NamedTuple):
-    """What a YAML text says.
+    """The contents of a YAML text.
 
     Attributes:
         value: of the whole.
-        lines: of each key in a section of `Keys`, dotted: the line in which it stands, from 1 on.
+        lines: dotted key in a section of `Keys` → its line, from 1 on.
     """
 
     value: Any
@@ -67,7 +67,7 @@ class _Loader(yaml.SafeLoader):
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
-        self._around: list[str | None] = []  # anchors of the nodes around the one that is read
+        self._around: list[str | None] = []  # anchors of the enclosing nodes
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
@@ -104,7 +104,7 @@ _NO_KEYS = Keys(frozenset(), frozenset())
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what either version of YAML would take for something else than text."""
+    """Quotes text that either version of YAML would read as another type."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012
         first: list(resolvers)
@@ -122,15 +122,15 @@ _Loader.add_constructor(_INT, _Loader.construct_int)
 
 
 def parse_yaml(text: str, *, keys: Keys = _NO_KEYS, at: str = "") -> Document:
-    """The value of one YAML document, and where its keys stand.
+    """The value of one YAML document, and the lines of its keys.
 
     Args:
         text: the document.
-        keys: of the configuration that it is of.
+        keys: of the configuration.
         at: the key whose value it is; "" for a whole configuration.
 
     Raises:
-        YamlError: not YAML, several documents, or a key that stands twice in a mapping.
+        YamlError: not YAML, several documents, or a duplicate key in a mapping.
     """
     try:
         loader = _Loader(text)
@@ -152,11 +152,11 @@ def parse_yaml(text: str, *, keys: Keys = _NO_KEYS, at: str = "") -> Document:
 
 
 def _as_written(node: yaml.Node, at: str, keys: Keys, lines: dict[str, int]) -> yaml.Node:
-    """The node with text where the key holds text; notes the lines of the keys below it."""
+    """The node, as text for a text key; adds the lines of the keys below it to `lines`."""
     if at in keys.texts and node.tag in (_BOOL, _INT, _FLOAT):
         return yaml.ScalarNode(_STR, node.value, node.start_mark, node.end_mark)
     if at in keys.sections and isinstance(node, yaml.MappingNode):
-        # a new one: an alias may stand for the same node elsewhere
+        # a copy: an alias may use the same node elsewhere
         node = yaml.MappingNode(node.tag, list(node.value), node.start_mark, node.end_mark)
         for i, (key, value) in enumerate(node.value):
             if key.tag == _MERGE:
@@ -176,5 +176,5 @@ def _refuse(exc: yaml.MarkedYAMLError) -> NoReturn:
 
 
 def dump_yaml(value: Any) -> str:
-    """Block-style YAML in the order given, that `parse_yaml` reads back to an equal value."""
+    """Block-style YAML in the given order; `parse_yaml` reads it back to an equal value."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)

@@ -1,4 +1,4 @@
-"""What single keys cannot know: pairs of values that contradict each other."""
+"""Contradictions between values of different keys."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def contradictions(config: Config) -> Iterator[str]:
-    """One sentence for each pair of values that cannot both hold.
+    """One sentence for each pair of values that contradict each other.
 
-    Each sentence starts with the dotted key to look at and says how to mend it.
+    Each starts with the dotted key to change and says how to mend it.
     """
     for check in (
         _env,
@@ -249,4 +249,5 @@ def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
-        return False  # a name or an interface: only the resolver knows, so it counts as public
+        # only the resolver knows a name's or interface's address, so it counts as public
+        return False

@@ -1,4 +1,4 @@
-"""A table of every key, generated from the models so that it cannot be wrong."""
+"""The table of all keys, generated from the models."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ actors: {processes: 4}
 
 
 _TABLE = ("| key | type | default | meaning |", "|---|---|---|---|")
-#: The models of what a list names, by the key of the list.
+#: Models of list items, by the key of the list.
 _PARTS: dict[str, Mapping[str, type[BaseModel]]] = {
     "correctors": CORRECTORS,
     "monitor.strategies": STRATEGIES,
@@ -45,7 +45,7 @@ _PARTS: dict[str, Mapping[str, type[BaseModel]]] = {
 
 
 class ConfigKey(NamedTuple):
-    """One key of the configuration; all four are texts."""
+    """One key of the configuration; all fields are texts."""
 
     key: str
     type: str
@@ -75,7 +75,7 @@ def configuration_page() -> str:
 
 
 def settings_table(model: type[BaseModel]) -> list[str]:
-    """The lines of a table of a model's keys, in Markdown."""
+    """The lines of a Markdown table of a model's keys."""
     return [*_TABLE, *(_row(_described(key, field)) for key, field in _explain.walk(model))]
 
 

@@ -1,4 +1,4 @@
-"""What is played and what plays it: the groups `env` and `policy`."""
+"""The groups of the environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aclearn.types.atari_ids import current_id
 
 
 class AtariConfig(Group):
-    """How a game of the Arcade Learning Environment is prepared; others refuse these keys."""
+    """Preprocessing of Atari games; other environments reject these keys."""
 
     frame_skip: Whole = Field(
         default=4,

@@ -1,4 +1,4 @@
-"""How a batch becomes new weights: the groups `trainer` and `optimiser`."""
+"""The groups `trainer` and `optimiser`."""
 
 from __future__ import annotations
 

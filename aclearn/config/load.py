@@ -17,7 +17,7 @@ from aclearn.config.shipped import find_config, shipped_configs, shipped_name
 from aclearn.errors import ConfigError
 
 _LOGGER = logging.getLogger(__name__)
-#: What the reader of YAML must know of the configuration.
+#: The configuration's sections and text keys, for the reader of YAML.
 _KEYS = Keys(
     sections=_explain.sections(Config),
     texts=frozenset(
@@ -40,9 +40,9 @@ class _Origins:
     """Where each key was set: in which line of which file, or by which override.
 
     Attributes:
-        source: the file or text; the place of a key that stands nowhere.
+        source: the file or text; the place of a missing key.
         places: of the keys of `source` and the files that it is based on.
-        overrides: put on top.
+        overrides: applied last.
     """
 
     source: str
@@ -50,7 +50,7 @@ class _Origins:
     overrides: Sequence[_Override] = ()
 
     def of(self, key: str) -> str:
-        """The place to mend."""
+        """The place to change."""
         plain = key.partition("[")[0]
         for override in reversed(self.overrides):
             if f"{plain}.".startswith(f"{override.key}."):
@@ -64,20 +64,20 @@ class _Origins:
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
-    """The configuration in a YAML file, with `overrides` like "trainer.amp=off" put on top.
+    """The configuration in a YAML file, with `overrides` like "trainer.amp=off" applied.
 
-    `path` is as in `find_config`. A file with `base: other` is put on top of that one, which is
-    named in the same way, or by a path from the file's folder. Sections are joined key by key; all
-    other values, lists among them, are replaced.
+    `path` is as in `find_config`. A file with `base: other` is applied on top of that one, which is
+    named in the same way, or by a path from the file's folder. Sections are merged key by key; all
+    other values, including lists, are replaced.
 
     The value of an override is read as YAML; a later one wins. A run without a name is called
     `<name of the file>-<seed>`. Folders become absolute. In the `config.yaml` of a run, which may
     have been moved, `run.dir` and `run.name` are those of its folder.
 
     Raises:
-        ConfigError: a file that cannot be read, a key or a value that cannot be used. The message
-            names the file or the override, the dotted key, what was expected and what was found,
-            one line for each mistake.
+        ConfigError: a file that cannot be read, or an invalid key or value. The message names the
+            file or the override, the dotted key, the expected and the found value, one line for
+            each mistake.
     """
     path = find_config(path)
     data, places = _read_with_bases(path)
@@ -101,7 +101,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def _place_of_run(path: Path) -> list[_Override]:
-    """Where a run lies, if `path` is its configuration: it may have been moved since."""
+    """Overrides with a run's present folder, if `path` is its configuration."""
     folder = path.parent
     if path.name != "config.yaml" or not all((folder / name).is_dir() for name in _OF_A_RUN):
         return []
@@ -120,7 +120,7 @@ def config_from_yaml(text: str, *, source: str = "configuration") -> Config:
 
 
 def _read_with_bases(path: Path, above: tuple[Path, ...] = ()) -> tuple[Any, dict[str, str]]:
-    """The values of a file on top of those of its base, and the place of each key."""
+    """The values of a file applied to those of its base, and the place of each key."""
     document = _mapping(_read(path), str(path))
     value, places = document.value, _places(document, str(path))
     base = value.pop("base", None)
@@ -142,7 +142,7 @@ def _read_with_bases(path: Path, above: tuple[Path, ...] = ()) -> tuple[Any, dic
 
 
 def _on_top(below: dict[str, Any], above: dict[str, Any], key: str = "") -> dict[str, Any]:
-    """Both sections as one."""
+    """Both sections, merged."""
     merged = below | above
     for name in below.keys() & above.keys():
         dotted = f"{key}.{name}" if key else name
@@ -206,7 +206,7 @@ def _parse_override(text: str) -> _Override:
 
 
 def _put(data: dict[str, Any], override: _Override) -> None:
-    """Sets the value in place, making the sections on the way."""
+    """Set the value in place, creating the sections above it."""
     *sections, leaf = override.key.split(".")
     place = data
     for depth, section in enumerate(sections, start=1):
@@ -224,6 +224,6 @@ def _put(data: dict[str, Any], override: _Override) -> None:
 def _validate(data: dict[str, Any], origins: _Origins) -> Config:
     config, mistakes = check(Config, data)
     if config is None:
-        # one line a mistake: where the key was set, the key, the sentence
+        # one line per mistake: where the key was set, the key, the sentence
         raise ConfigError("\n".join(f"{origins.of(k)}: {k}{sentence}" for k, sentence in mistakes))
     return config

@@ -1,4 +1,4 @@
-"""The loss and the corrector chain: the group `loss` and the list `correctors`."""
+"""The group `loss` and the list `correctors`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, SerializeAsAny, field_v
 from aclearn.config._fields import Group
 from aclearn.config._named import NamedArguments, known
 
-#: Most that a bar may be, and a cost: beyond them, float32 overflows and no update is finite.
+#: Largest bound of a ratio, and largest cost: beyond them float32 overflows.
 _MOST_BAR, _MOST_COST = 3e38, 1e6
 
 
@@ -19,12 +19,12 @@ def _bar(value: Any) -> Any:
     return None if value == math.inf else value
 
 
-#: Upper bound of an importance ratio; null, also written .inf, is none.
+#: Upper bound of an importance ratio; null, also written .inf, means none.
 Bar = Annotated[float | None, Field(gt=0.0, le=_MOST_BAR), BeforeValidator(_bar)]
 
 
 class LossConfig(Group):
-    """What every loss has. The model of a loss's own arguments is a subclass."""
+    """Keys of all losses. A subclass is the model of one loss's arguments."""
 
     kind: str = Field(
         default="actor_critic",
@@ -74,7 +74,7 @@ class ActorCriticConfig(LossConfig):
 
 
 class UsersLossConfig(LossConfig):
-    """A loss of the user's own: its model reads the further keys where its module is loaded."""
+    """A user's own loss, which validates the further keys when its module is loaded."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -1,4 +1,4 @@
-"""The whole configuration: the group `run`, all other groups, and what must agree between them."""
+"""The whole configuration: the group `run`, and all other groups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from aclearn.config.roles import (
 
 
 class RunConfig(Group):
-    """The run as a whole: its name, when it ends, what it writes."""
+    """The run: its name, bounds and output."""
 
     name: str | None = Field(
         default=None,
@@ -76,7 +76,7 @@ class RunConfig(Group):
     )
 
     def bounds(self) -> dict[str, float | None]:
-        """What ends the run, by key; None where it is not set."""
+        """The target and the bounds of the run, by key; None if not set."""
         return {
             "target_return": self.target_return,
             "stop_at_target": self.stop_at_target,
@@ -87,7 +87,7 @@ class RunConfig(Group):
 
 
 class Config(Group):
-    """All that a run needs to know; made by `load_config` or `config_from_yaml`."""
+    """The configuration of a run; made by `load_config` or `config_from_yaml`."""
 
     run: RunConfig = Field(default_factory=RunConfig)
     env: EnvConfig
@@ -117,17 +117,17 @@ class Config(Group):
 
     @property
     def mixes_policies(self) -> bool:
-        """Whether an actor can play two policies: a compressed one and the uncompressed one."""
+        """Whether actors can play two policies: a compressed one and the uncompressed one."""
         return self.actors.inference == "local" and bool(self.compressor.rungs)
 
     def with_run(self, **values: Any) -> Config:
-        """The same with other values in `run`, which are not checked again."""
+        """The same with other values in `run`, without another validation."""
         return self.model_copy(update={"run": self.run.model_copy(update=values)})
 
     def to_yaml(self) -> str:
         """Every key with its value, as YAML that `config_from_yaml` reads back to an equal one.
 
-        It holds `env.kwargs` in the clear.
+        It has `env.kwargs` in the clear.
         """
         values: dict[str, Any] = self.model_dump(by_alias=True)
         return dump_yaml(values)

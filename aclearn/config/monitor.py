@@ -13,7 +13,7 @@ from aclearn.config.strategies import StrategyConfig
 
 
 def _named(entry: Any) -> dict[str, dict[str, Any]]:
-    """`module:Name` → arguments, of an entry with or without them."""
+    """`module:Name` → arguments, from an entry with or without them."""
     named = {entry: None} if isinstance(entry, str) else entry
     if isinstance(named, Mapping) and len(named) == 1:
         [(name, arguments)] = named.items()
@@ -26,7 +26,7 @@ def _named(entry: Any) -> dict[str, dict[str, Any]]:
 
 
 class MonitorConfig(Group):
-    """The process that knows the others, and what it shows."""
+    """The monitor and its plug-ins."""
 
     heartbeat_every_s: float = Field(
         default=0.5,
@@ -78,7 +78,7 @@ TunedCount = Literal["predictors", "trainers", "actors"]
 
 
 class TunerConfig(Group):
-    """The annealing tuner, which changes worker counts while the run goes on (GA3C)."""
+    """The annealing tuner, which changes worker counts during the run (GA3C)."""
 
     enabled: bool = Field(
         default=False,
@@ -148,5 +148,5 @@ class TunerConfig(Group):
 
     @property
     def longest_gap_s(self) -> float:
-        """Longest time between two heartbeats of the trainer that a window survives, in seconds."""
+        """Longest valid time between two heartbeats of the trainer in a window, in seconds."""
         return max(2.0, self.every_s / 2)

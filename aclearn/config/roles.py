@@ -1,4 +1,4 @@
-"""The other processes of a run: the groups `actors`, `predictor`, `monitor` and so on."""
+"""The groups of the other roles: `actors`, `predictor`, `compressor` and so on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field
 from aclearn.config._fields import Group, Whole
 
 MAX_PROCESSES = 512
-"""Processes that a run may have at once: one message of the monitor names them all."""
+"""Most processes of a run: one message of the monitor lists them all."""
 
 
 class ActorsConfig(Group):
@@ -82,7 +82,7 @@ class ActorsConfig(Group):
 
 
 class PredictorConfig(Group):
-    """The processes that answer actors in batches; used when actors.inference is predictor."""
+    """The processes that answer actors in batches; used if actors.inference is predictor."""
 
     processes: Whole = Field(
         default=1, ge=1, le=256, description="predictor processes that `aclearn train` starts"
@@ -123,7 +123,7 @@ class PredictorConfig(Group):
 
 
 class CompressorConfig(Group):
-    """The processes that compress the policy that acts; none without a chain or a ladder."""
+    """The processes that compress the acting policy; none without a chain or a ladder."""
 
     chain: list[Any] = Field(
         default_factory=list,
@@ -208,7 +208,7 @@ def _port(description: str) -> Any:
 
 
 class PortsConfig(Group):
-    """Ports at which roles listen on TCP; null: a free one, which the system chooses."""
+    """TCP ports of roles; null: a free one, which the system chooses."""
 
     unrolls: Whole | None = _port("the trainer, to which actors send unrolls")
     weights: Whole | None = _port("the trainer, which answers with weights and observations")
@@ -243,7 +243,7 @@ class NetworkConfig(Group):
 
 
 class SupervisorConfig(Group):
-    """How `aclearn train` looks after the processes it started."""
+    """Supervision of the processes of `aclearn train`."""
 
     max_restarts: Whole = Field(
         default=5,

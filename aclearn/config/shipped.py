@@ -1,4 +1,4 @@
-"""The configurations that come with the package: `pong` and `accerl/int8` name two of them."""
+"""The shipped configurations, e.g. `pong` and `accerl/int8`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FOLDER = Path(__file__).parents[1] / "configs"
 
 
 def shipped_configs() -> dict[str, Path]:
-    """The file of each shipped configuration by its name; those in folders come last."""
+    """Name → file of each shipped configuration; those in folders come last."""
     paths = [*sorted(_FOLDER.glob("*.yaml")), *sorted(_FOLDER.glob("*/*.yaml"))]
     return {_name(path.relative_to(_FOLDER)): path for path in paths}
 
@@ -44,11 +44,11 @@ def shipped_config(name: str) -> Path:
 
 
 def find_config(named: str | Path) -> Path:
-    """The file that a user means.
+    """The configuration file for a user's argument.
 
     A text without a suffix and without a folder, or with one of the shipped folders, as in
-    accerl/int8, is the name of a shipped configuration, whatever lies in the current folder.
-    Everything else is a path.
+    accerl/int8, is the name of a shipped configuration, whatever the current folder has. Everything
+    else is a path.
 
     Raises:
         ConfigError: no configuration of that name is shipped.

@@ -1,4 +1,4 @@
-"""Distributions of actions: what a policy's parameters mean. Torch comes with the torch side only.
+"""Distributions of actions, by a policy's parameters. Only the torch side imports torch.
 
 A distribution is a class for numpy, one for torch, and a row of the table.
 """
@@ -30,7 +30,7 @@ _DISTRIBUTIONS: dict[str, tuple[type[Distribution], str, str]] = {
 
 @dataclass(frozen=True)
 class TorchDistributions:
-    """The distributions of a kind in torch; called with (masked) parameters, it makes one."""
+    """Makes the distributions of one kind in torch, from (masked) parameters."""
 
     kind: type[TorchDistribution]
     spec: ActionSpec
@@ -45,7 +45,7 @@ class TorchDistributions:
 
 
 def distribution_of(spec: ActionSpec) -> Distribution:
-    """The distribution that a policy for such actions gives the parameters of."""
+    """The distribution of such actions."""
     return _DISTRIBUTIONS[spec.kind][0](spec)
 
 

@@ -1,4 +1,4 @@
-"""One of A discrete actions, by A logits; a constant added to all of them changes nothing."""
+"""One of A discrete actions, by A logits."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from aclearn.distributions.distribution import Floats
 from aclearn.types import ActionSpec
 
-#: Logit of a masked action: its probability is exactly 0 beside any logit that a network gives,
-#: and its log-probability still finite, so that 0 · log 0 is 0.
+#: Logit of a masked action: its probability is exactly 0 beside any logit of a network, and its
+#: log-probability is finite, so that 0 · log 0 is 0.
 MASKED = float(np.finfo(np.float32).min) / 2
-#: Bound of what is subtracted from a logit when sampling: no possible action falls below a masked.
+#: Largest amount subtracted from a logit when sampling: no possible action falls below a masked
+#: one.
 _MOST = np.float32(-MASKED / 2)
 
 
@@ -24,7 +25,7 @@ class Categorical:
         (self.parameter_count,) = spec.counts
 
     def mask(self, parameters: Floats, mask: NDArray[np.bool_] | None) -> Floats:
-        """Logits with `MASKED` where `mask` `[B, A]` is False; as given without a mask.
+        """Logits with `MASKED` where `mask` `[B, A]` is False; unchanged without a mask.
 
         Raises:
             ValueError: a mask of another shape, or one that leaves no action.
@@ -80,7 +81,7 @@ class Categorical:
     def log_prob(self, parameters: Floats, actions: NDArray[np.integer]) -> Floats:
         """Log softmax(logits)[actions], `[B]` float32.
 
-        At most 0: what rounding takes above it is cut off, since a trainer refuses it.
+        Rounding errors above 0 are cut off, since a trainer would reject them.
         """
         shifted, log_total = _shifted(parameters)
         taken = shifted[np.arange(len(actions)), actions]
@@ -88,7 +89,7 @@ class Categorical:
         return result
 
     def entropy(self, parameters: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """Of each row `[B]`, in nats."""
+        """Entropy of each row `[B]`, in nats."""
         log_p = log_softmax(parameters.astype(np.float64))
         result: NDArray[np.float64] = -(np.exp(log_p) * log_p).sum(axis=1)
         return result
@@ -96,7 +97,7 @@ class Categorical:
     def kl(
         self, parameters: NDArray[np.floating[Any]], other: NDArray[np.floating[Any]]
     ) -> NDArray[np.float64]:
-        """KL(p ‖ q) `[B]` in nats, of logits `[B, A]` of p and of q; never below 0."""
+        """KL(p ‖ q) `[B]` in nats, from logits `[B, A]` of p and of q; never below 0."""
         log_p, log_q = (log_softmax(logits.astype(np.float64)) for logits in (parameters, other))
         result: NDArray[np.float64] = (np.exp(log_p) * (log_p - log_q)).sum(axis=1)
         return result.clip(min=0.0)
@@ -111,6 +112,6 @@ def log_softmax(logits: NDArray[Any]) -> NDArray[Any]:
 
 def _shifted(logits: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Logits `[B, A]` with 0 as each row's largest, and log Σ exp `[B]` of those."""
-    # the ufuncs themselves: for a few rows the array's methods take twice their time
+    # ufuncs directly: for a few rows the array's methods take twice the time
     shifted = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
     return shifted, np.log(np.add.reduce(np.exp(shifted), axis=1))

@@ -16,10 +16,10 @@ Floats = NDArray[np.float32]
 
 
 class Distribution(Protocol):
-    """Distributions of actions by their parameters `[B, P]` float32, masked where there are masks.
+    """Distributions of actions, by parameters `[B, P]` float32, masked if there are masks.
 
     Attributes:
-        parameter_count: P, the numbers that a policy gives for each observation.
+        parameter_count: P, the number of parameters for each observation.
     """
 
     parameter_count: int
@@ -29,29 +29,29 @@ class Distribution(Protocol):
     def mask(self, parameters: Floats, mask: NDArray[np.bool_] | None) -> Floats:
         """Parameters under which the choices where `mask` `[B, A]` is False have probability 0.
 
-        Everything else takes parameters that were masked once; without a mask they are as given.
+        All other methods take masked parameters; without a mask they are unchanged.
 
         Raises:
             ValueError: a mask of another shape, or one that leaves no action.
         """
 
     def with_min_action_prob(self, parameters: Floats, min_action_prob: float) -> Floats:
-        """Parameters under which each action has at least this probability; 0 changes nothing."""
+        """Parameters under which each action has at least this probability; unchanged for 0."""
 
     def sample(self, parameters: Floats, rng: np.random.Generator) -> tuple[NDArray[Any], Floats]:
         """Actions `[B, *spec.shape]` of `spec.dtype` and their log-probabilities `[B]` float32."""
 
     def mode(self, parameters: Floats) -> NDArray[Any]:
-        """The most probable action of each row, as `sample` gives them."""
+        """The most probable action of each row, in the form of `sample`."""
 
     def same_mode(self, parameters: Floats, other: Floats) -> NDArray[np.bool_]:
         """Whether both prefer the same action, `[B]`."""
 
     def log_prob(self, parameters: Floats, actions: NDArray[Any]) -> Floats:
-        """Log-probabilities `[B]` of actions, as `sample` gives them."""
+        """Log-probabilities `[B]` of actions in the form of `sample`."""
 
     def entropy(self, parameters: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """Of each row `[B]`, in nats."""
+        """Entropy of each row `[B]`, in nats."""
 
     def kl(
         self, parameters: NDArray[np.floating[Any]], other: NDArray[np.floating[Any]]

@@ -34,13 +34,13 @@ class Gaussian:
         self._squash = spec.squash
 
     def mask(self, parameters: Floats, mask: NDArray[np.bool_] | None) -> Floats:
-        """As given: there is nothing to mask; raises ValueError where there is a mask."""
+        """Unchanged: Box actions have no mask; raises ValueError if there is one."""
         if mask is not None and mask.shape[-1]:
             raise ValueError(f"mask: Box actions have none, got {list(mask.shape)}")
         return parameters
 
     def with_min_action_prob(self, parameters: Floats, min_action_prob: float) -> Floats:
-        """As given: every action is possible."""
+        """Unchanged: every action is possible."""
         return parameters
 
     def sample(self, parameters: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
@@ -71,7 +71,7 @@ class Gaussian:
         return result
 
     def entropy(self, parameters: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """Differential entropy `[B]`; with tanh by quadrature, right to about 0.01 a number."""
+        """Differential entropy `[B]`; with tanh by quadrature (error about 0.01 a number)."""
         means, log_stds = _split(parameters.astype(np.float64))
         each = log_stds + HALF_LOG_2PI + 0.5
         if self._squash:
@@ -83,7 +83,7 @@ class Gaussian:
     def kl(
         self, parameters: NDArray[np.floating[Any]], other: NDArray[np.floating[Any]]
     ) -> NDArray[np.float64]:
-        """KL(p ‖ q) `[B]`; tanh changes nothing, since it is one to one."""
+        """KL(p ‖ q) `[B]`; tanh does not change it, since it is one to one."""
         (p, log_p), (q, log_q) = (_split(x.astype(np.float64)) for x in (parameters, other))
         square = np.square((p - q) * np.exp(-log_q))
         each = log_q - log_p + 0.5 * (np.exp(2 * (log_p - log_q)) + square - 1.0)
@@ -92,7 +92,7 @@ class Gaussian:
 
 
 def log_tanh_slope(u: NDArray[Any]) -> NDArray[Any]:
-    """log(1 − tanh²(u)), without the difference, which is 0 from u = 10 on."""
+    """log(1 − tanh²(u)), in a form that does not round to log 0 from u = 10 on."""
     size = np.abs(u)
     result: NDArray[Any] = 2.0 * (np.float32(log(2)) - size - np.log1p(np.exp(-2.0 * size)))
     return result

@@ -1,4 +1,4 @@
-"""Choices and numbers that are independent of each other, such as Dict actions with a Box."""
+"""Independent choices and numbers, such as Dict actions with a Box."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Mixed:
         self.parameter_count = self._logits + self._numbers.parameter_count
 
     def mask(self, parameters: Floats, mask: NDArray[np.bool_] | None) -> Floats:
-        """As `Distribution.mask`, the choices."""
+        """As `Distribution.mask`, for the choices."""
         logits, rest = self._split(parameters)
         return parameters if mask is None else np.hstack([self._choices.mask(logits, mask), rest])
 
     def with_min_action_prob(self, parameters: Floats, min_action_prob: float) -> Floats:
-        """As `Distribution.with_min_action_prob`, the choices."""
+        """As `Distribution.with_min_action_prob`, for the choices."""
         logits, rest = self._split(parameters)
         return np.hstack([self._choices.with_min_action_prob(logits, min_action_prob), rest])
 
     def sample(self, parameters: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        """Actions `[B, C + n]` and the log-probability `[B]` of all together."""
+        """Actions `[B, C + n]` and their joint log-probability `[B]`."""
         logits, rest = self._split(parameters)
         choices, log_prob = self._choices.sample(logits, rng)
         numbers, log_density = self._numbers.sample(rest, rng)
@@ -51,7 +51,7 @@ class Mixed:
         return self._choices.same_mode(logits, others) & self._numbers.same_mode(rest, other_rest)
 
     def log_prob(self, parameters: Floats, actions: NDArray[Any]) -> Floats:
-        """Of actions `[B, C + n]`, all together."""
+        """Joint log-probability of actions `[B, C + n]`."""
         logits, rest = self._split(parameters)
         choices, numbers = np.split(actions, [self._choice_count], axis=1)
         of_choices = self._choices.log_prob(logits, choices.astype(np.int64))
@@ -59,14 +59,14 @@ class Mixed:
         return result
 
     def entropy(self, parameters: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """Of all together, the sum."""
+        """Joint entropy, the sum."""
         logits, rest = self._split(parameters)
         return self._choices.entropy(logits) + self._numbers.entropy(rest)
 
     def kl(
         self, parameters: NDArray[np.floating[Any]], other: NDArray[np.floating[Any]]
     ) -> NDArray[np.float64]:
-        """Of all together, the sum."""
+        """Joint KL divergence, the sum."""
         (logits, rest), (others, other_rest) = self._split(parameters), self._split(other)
         return self._choices.kl(logits, others) + self._numbers.kl(rest, other_rest)
 

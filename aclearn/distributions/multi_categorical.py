@@ -1,4 +1,4 @@
-"""Several choices that are made independently of each other, such as MultiDiscrete actions."""
+"""Several independent choices, such as MultiDiscrete actions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aclearn.types import ActionSpec
 
 
 class MultiCategorical:
-    """Distributions of C choices `[B, C]`; their logits stand side by side, `[B, P]`."""
+    """Distributions of C choices `[B, C]`, by their concatenated logits `[B, P]`."""
 
     def __init__(self, spec: ActionSpec) -> None:
         self.parameter_count = sum(spec.counts)
@@ -22,7 +22,7 @@ class MultiCategorical:
         self._parts = [Categorical(ActionSpec.discrete(count)) for count in spec.counts]
 
     def mask(self, parameters: Floats, mask: NDArray[np.bool_] | None) -> Floats:
-        """As `Distribution.mask`; each choice needs something that it may take."""
+        """As `Distribution.mask`; each choice needs a possible value."""
         if mask is None:
             return parameters
         if mask.shape != parameters.shape:
@@ -33,7 +33,7 @@ class MultiCategorical:
         return np.concatenate([part.mask(x, m) for part, x, m in self._each(parameters, mask)], 1)
 
     def with_min_action_prob(self, parameters: Floats, min_action_prob: float) -> Floats:
-        """Logits under which everything that a choice may take has at least this probability."""
+        """Logits under which each value of a choice has at least this probability."""
         if min_action_prob <= 0.0:
             return parameters
         each = self._each(parameters)
@@ -44,7 +44,7 @@ class MultiCategorical:
     def sample(
         self, parameters: Floats, rng: np.random.Generator
     ) -> tuple[NDArray[np.int32], Floats]:
-        """Choices `[B, C]` int32 and the log-probability `[B]` of all together."""
+        """Choices `[B, C]` int32 and their joint log-probability `[B]`."""
         drawn = [part.sample(x, rng) for part, x in self._each(parameters)]
         actions = np.stack([actions for actions, _ in drawn], 1)
         return actions, np.sum([log_prob for _, log_prob in drawn], 0)
@@ -59,20 +59,20 @@ class MultiCategorical:
         return result
 
     def log_prob(self, parameters: Floats, actions: NDArray[Any]) -> Floats:
-        """Of choices `[B, C]`, all together."""
+        """Joint log-probability of choices `[B, C]`."""
         each = zip(self._each(parameters), actions.T, strict=True)
         result: Floats = np.sum([part.log_prob(x, taken) for (part, x), taken in each], 0)
         return result
 
     def entropy(self, parameters: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """Of all together, the sum."""
+        """Joint entropy, the sum."""
         result: NDArray[np.float64] = np.sum([p.entropy(x) for p, x in self._each(parameters)], 0)
         return result
 
     def kl(
         self, parameters: NDArray[np.floating[Any]], other: NDArray[np.floating[Any]]
     ) -> NDArray[np.float64]:
-        """Of all together, the sum."""
+        """Joint KL divergence, the sum."""
         each = self._each(parameters, other)
         result: NDArray[np.float64] = np.sum([part.kl(x, y) for part, x, y in each], 0)
         return result

@@ -20,7 +20,7 @@ class TorchCategorical:
 
     @staticmethod
     def mask(parameters: Tensor, mask: Tensor | None) -> Tensor:
-        """Logits with `MASKED` where `mask` `[…, A]` is False; as given without a mask."""
+        """Logits with `MASKED` where `mask` `[…, A]` is False; unchanged without a mask."""
         return parameters if mask is None else parameters.masked_fill(~mask, MASKED)
 
     def log_prob(self, actions: Tensor) -> Tensor:

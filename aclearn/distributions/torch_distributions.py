@@ -1,4 +1,4 @@
-"""Choices, numbers, and both together in torch, for learners."""
+"""Choices, numbers and both in torch, for learners."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aclearn.types import ActionSpec
 
 
 class TorchMultiCategorical:
-    """Distributions of C choices; their logits stand side by side, `[…, P]`."""
+    """Distributions of C choices, by their concatenated logits `[…, P]`."""
 
     def __init__(self, parameters: Tensor, spec: ActionSpec) -> None:
         logits = torch.split(parameters, list(spec.counts), -1)
@@ -22,29 +22,29 @@ class TorchMultiCategorical:
 
     @staticmethod
     def mask(parameters: Tensor, mask: Tensor | None) -> Tensor:
-        """Logits with `MASKED` where `mask` is False; as given without a mask."""
+        """Logits with `MASKED` where `mask` is False; unchanged without a mask."""
         return TorchCategorical.mask(parameters, mask)
 
     def log_prob(self, actions: Tensor) -> Tensor:
-        """Log-probabilities `[…]` of choices `[…, C]` int64, all together."""
+        """Joint log-probabilities `[…]` of choices `[…, C]` int64."""
         each = zip(self._parts, actions.unbind(-1), strict=True)
         return torch.stack([part.log_prob(taken) for part, taken in each]).sum(0)
 
     def entropy(self) -> Tensor:
-        """Entropies `[…]` in nats, of all together."""
+        """Joint entropies `[…]` in nats."""
         return torch.stack([part.entropy() for part in self._parts]).sum(0)
 
     def kl(self, other: TorchMultiCategorical) -> Tensor:
-        """KL(self ‖ other) `[…]` in nats."""
+        """Joint KL(self ‖ other) `[…]` in nats."""
         each = zip(self._parts, other._parts, strict=True)
         return torch.stack([mine.kl(its) for mine, its in each]).sum(0)
 
 
 class TorchGaussian:
-    """As `Gaussian`, of means and log standard deviations `[…, 2n]`, in float32.
+    """As `Gaussian`, by means and log standard deviations `[…, 2n]`, in float32.
 
     A log standard deviation beyond its range counts as the end of the range. Its gradient passes,
-    so that it can come back.
+    so that it can return.
     """
 
     def __init__(self, parameters: Tensor, spec: ActionSpec) -> None:
@@ -54,7 +54,7 @@ class TorchGaussian:
 
     @staticmethod
     def mask(parameters: Tensor, mask: Tensor | None) -> Tensor:
-        """As given: there is nothing to mask."""
+        """Unchanged: Box actions have no mask."""
         return parameters
 
     def log_prob(self, actions: Tensor) -> Tensor:
@@ -94,23 +94,23 @@ class TorchMixed:
 
     @staticmethod
     def mask(parameters: Tensor, mask: Tensor | None) -> Tensor:
-        """`MASKED` where `mask` `[…, A]`, of the logits in front, is False."""
+        """Parameters with `MASKED` at the (leading) logits where `mask` `[…, A]` is False."""
         if mask is None:
             return parameters
         possible = nn.functional.pad(mask, (0, parameters.shape[-1] - mask.shape[-1]), value=True)
         return parameters.masked_fill(~possible, MASKED)
 
     def log_prob(self, actions: Tensor) -> Tensor:
-        """Log-probabilities `[…]` of actions `[…, C + n]`, all together."""
+        """Joint log-probabilities `[…]` of actions `[…, C + n]`."""
         choices, numbers = actions.tensor_split([self._choice_count], -1)
         return self._choices.log_prob(choices.long()) + self._numbers.log_prob(numbers)
 
     def entropy(self) -> Tensor:
-        """Entropies `[…]` of all together."""
+        """Joint entropies `[…]`."""
         return self._choices.entropy() + self._numbers.entropy()
 
     def kl(self, other: TorchMixed) -> Tensor:
-        """KL(self ‖ other) `[…]`."""
+        """Joint KL(self ‖ other) `[…]`."""
         return self._choices.kl(other._choices) + self._numbers.kl(other._numbers)
 
 

@@ -1,4 +1,4 @@
-"""Weights in memory that several processes map: readers copy them, no message carries them."""
+"""Weights in memory that several processes map and copy, without messages."""
 
 from __future__ import annotations
 

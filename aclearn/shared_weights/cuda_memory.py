@@ -1,8 +1,8 @@
-"""Memory of a GPU that processes map together, by CUDA's virtual memory management.
+"""GPU memory that several processes map, by CUDA's virtual memory management.
 
-Such an allocation is handed over as a file descriptor and stays until the last process that maps it
-is gone. (Older IPC handles need the process that made them to outlive every reader.)
-CUDA driver API, "Virtual Memory Management": cuMemCreate, cuMemExportToShareableHandle.
+Such an allocation is passed as a file descriptor and stays until the last process that maps it has
+ended. (With older IPC handles the allocating process must outlive every reader.) CUDA driver API,
+"Virtual Memory Management": cuMemCreate, cuMemExportToShareableHandle.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _FLOAT_BYTES = 4
 
 
 def place_of(device: torch.device) -> str:
-    """The GPU's id, which is the same in every process."""
+    """The GPU's id, the same in every process."""
     return f"cuda:{torch.cuda.get_device_properties(device).uuid}"
 
 
 def load_driver() -> ModuleType:
-    """NVIDIA's binding of the driver, which torch's builds for CUDA bring along (since 2.10).
+    """NVIDIA's binding of the driver, which torch's CUDA builds include (since 2.10).
 
     Raises:
         SharingError: it is not installed.
@@ -112,10 +112,10 @@ class CudaMemory:
         """New memory for `floats` numbers, not initialised.
 
         Raises:
-            SharingError: the driver has none of that kind, or not so much.
+            SharingError: the driver has no such memory, or not enough.
         """
         driver = load_driver()
-        _synchronise(device)  # makes torch's context, before the driver is asked for anything
+        _synchronise(device)  # makes torch's context, before other calls of the driver
         properties = _properties(driver, device)
         size, _ = _rounded(driver, properties, floats)
         handle = _call(driver, "cuMemCreate", size, properties, 0)
@@ -123,7 +123,7 @@ class CudaMemory:
 
     @classmethod
     def open(cls, fd: int, floats: int, device: torch.device) -> CudaMemory:
-        """The memory behind a file descriptor, which the caller still closes.
+        """The memory of a file descriptor, which the caller must close.
 
         Raises:
             SharingError: it is no such memory, or of another size or GPU.
@@ -147,7 +147,7 @@ class CudaMemory:
 
     @torch.no_grad()
     def write(self, offset: int, tensors: Sequence[Tensor]) -> None:
-        """Write float32 tensors one behind the other from float `offset` on."""
+        """Write float32 tensors consecutively from float `offset` on."""
         targets = []
         for tensor in tensors:
             stop = offset + tensor.numel()
@@ -163,21 +163,21 @@ class CudaMemory:
         return copy
 
     def share(self) -> int:
-        """A new file descriptor of it; the caller closes it."""
+        """A new file descriptor, which the caller must close."""
         kind = _fd_kind(self._driver)
         fd = int(_call(self._driver, "cuMemExportToShareableHandle", self._handle, kind, 0))
         os.set_inheritable(fd, False)
         return fd
 
     def close(self) -> None:
-        """Unmap it; tensors over it are invalid from now on."""
+        """Unmap it; its tensors are invalid from now on."""
         if self._tensor is not None:
             self._tensor = None
             _synchronise(self._device)
             self._release()
 
     def _release(self) -> None:
-        """Undo the constructor; an error here would hide the first one."""
+        """Undo the constructor; errors here would hide the first one."""
         if self._mapped:
             self._driver.cuMemUnmap(self._address, self._size)
         if self._address is not None:
@@ -206,7 +206,7 @@ def _fd_kind(driver: ModuleType) -> Any:
 
 
 def _rounded(driver: ModuleType, properties: Any, floats: int) -> tuple[int, int]:
-    """Bytes of an allocation for so many numbers, and what they are a multiple of."""
+    """Bytes of an allocation for this many numbers, and their granularity."""
     least = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
     granularity = int(_call(driver, "cuMemGetAllocationGranularity", properties, least))
     return -(-_FLOAT_BYTES * floats // granularity) * granularity, granularity

@@ -1,4 +1,4 @@
-"""A server that gives file descriptors to other processes of the machine."""
+"""A server that passes file descriptors to other processes of the machine."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _LENGTH = struct.Struct("!I")
 _MOST_BYTES = 64 * 1024
 _MOST_FDS = 8
 _LOOK_EVERY_S = 0.2
-#: Longest time for one client.
+#: Time limit for one client.
 _SERVE_WITHIN_S = 1.0
 _BACKLOG = 64
 
 
 class FileDescriptorServer:
-    """Sends a description and file descriptors to every client that connects.
+    """Sends a description and file descriptors to every client.
 
     Args:
         path: of the socket file, in a private directory.
         describe: the description.
-        share: makes the file descriptors for one client; they are closed when sent.
+        share: makes the file descriptors for one client; they are closed after sending.
 
     Raises:
-        SharingError: nothing can be bound there.
+        SharingError: the socket cannot be bound.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class FileDescriptorServer:
                 connection, _ = self._socket.accept()
             except TimeoutError:
                 continue
-            except OSError as error:  # such as too many open files, which passes
+            except OSError as error:  # e.g. too many open files, which may be temporary
                 _LOGGER.warning("event=fd_server_failed reason=%r", str(error))
                 self._closing.wait(_LOOK_EVERY_S)
                 continue
@@ -92,7 +92,7 @@ def request_fds(path: Path, *, timeout_s: float = 1.0) -> tuple[bytes, list[int]
     """The description and the file descriptors of the server at `path`; the caller closes them.
 
     Raises:
-        SharingError: no server is there, or what came is not what such a server sends.
+        SharingError: there is no server, or its reply is invalid.
     """
     fds: list[int] = []
     try:

@@ -1,6 +1,6 @@
-"""Memory that processes of one machine map together.
+"""Memory that several processes of one machine map.
 
-The kernel frees it when the last process that maps it is gone, however that one ended.
+The kernel frees it at the end of the last process that maps it.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _FLOAT_BYTES = 4
-#: CPUs that keep the order of stores and of loads, which `SeqlockBuffer` relies on.
+#: CPUs that keep the order of stores and of loads, as `SeqlockBuffer` requires.
 _MACHINES = ("x86_64", "AMD64")
 
 
 class SharedMemory(Protocol):
-    """A piece of memory, seen as float32."""
+    """Shared memory of float32."""
 
     @property
     def place(self) -> str:
         """The device that can use it: "host", or "cuda:" and a GPU's id."""
 
     def write(self, offset: int, tensors: Sequence[Tensor]) -> None:
-        """Write float32 tensors one behind the other from float `offset` on; done on return."""
+        """Write float32 tensors consecutively from float `offset` on; complete on return."""
 
     def read(self, offset: int, count: int) -> Any:
-        """A copy `[count]` float32 from float `offset` on, an array or tensor; done on return."""
+        """A copy `[count]` float32 from float `offset` on, array or tensor; complete on return."""
 
     def share(self) -> int:
-        """A new file descriptor of it, to hand to another process; the caller closes it."""
+        """A new file descriptor for another process; the caller closes it."""
 
     def close(self) -> None:
         """Unmap it here; other processes keep it."""
 
 
-#: Maps the memory behind (file descriptor, number of floats); leaves the descriptor open.
+#: Maps the memory of (file descriptor, number of floats); leaves the descriptor open.
 OpenMemory = Callable[[int, int], SharedMemory]
 
 
 class HostMemory:
-    """Memory of the machine, without a name in any file system (Linux's memfd).
+    """Memory of the machine without a file name (Linux's memfd).
 
     Args:
         fd: of the memory; a duplicate is kept.
-        floats: how many numbers it has.
+        floats: number of float32 values.
         writable: whether this process may write.
 
     Raises:
@@ -82,7 +82,7 @@ class HostMemory:
         """New memory, all zeros.
 
         Raises:
-            SharingError: this system has none, or not so much.
+            SharingError: this system has no such memory, or not enough.
         """
         if not hasattr(os, "memfd_create") or platform.machine() not in _MACHINES:
             raise SharingError(
@@ -94,9 +94,10 @@ class HostMemory:
         except OSError as error:
             raise SharingError(f"shared memory: {error.strerror}") from error
         try:
-            os.posix_fallocate(fd, 0, _FLOAT_BYTES * floats)  # taken now, not at the first write
+            # allocated now, not at the first write
+            os.posix_fallocate(fd, 0, _FLOAT_BYTES * floats)
             memory = cls(fd, floats, writable=True)
-            # a process that maps it would be killed if it became shorter
+            # truncating it would kill processes that map it
             seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
             return memory
@@ -113,10 +114,10 @@ class HostMemory:
         return self._floats
 
     def write(self, offset: int, tensors: Sequence[Tensor]) -> None:
-        """Write float32 tensors in a row from float `offset` on."""
+        """Write float32 tensors consecutively from float `offset` on."""
         for tensor in tensors:
             stop = offset + tensor.numel()
-            # reshaped first: a channels-last weight is written in the plain order of its axes
+            # reshaped first: a channels-last weight is written in the default order of its axes
             target = self.floats[offset:stop].reshape(tuple(tensor.shape))
             np.copyto(target, tensor.detach().cpu().numpy(), casting="equiv")
             offset = stop
@@ -126,11 +127,11 @@ class HostMemory:
         return self.floats[offset : offset + count].copy()
 
     def share(self) -> int:
-        """A new file descriptor of it; the caller closes it."""
+        """A new file descriptor, which the caller must close."""
         return os.dup(self._fd)
 
     def close(self) -> None:
-        """Use it no more."""
+        """Unmap it."""
         if self._floats is not None:
             self._floats = None
             os.close(self._fd)

@@ -1,4 +1,4 @@
-"""A buffer of weights: one process posts versions, any number of others copy the newest.
+"""A buffer of weights: one process posts versions, others copy the newest.
 
 The writer fills a few slots in turn, each with all weights of one version. A reader copies the
 newest and then checks that the slot was not written meanwhile: a sequence lock (Lameter, "Effective
@@ -22,7 +22,7 @@ from aclearn.types import PolicyVersion, Shapes, flat_size, split_flat
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: One is being written, one is the newest, and one may still be copied.
+#: One being written, the newest, and one that may still be copied.
 SLOTS = 3
 #: The head has for each slot, as int64: a number that grows with each post (0 while the slot is
 #: written), generation, version.
@@ -51,14 +51,14 @@ class SeqlockBuffer:
 
     @staticmethod
     def floats_needed(shapes: Shapes) -> int:
-        """How many numbers the memory of a buffer for such weights has."""
+        """The number of floats in the memory of a buffer for such weights."""
         return SLOTS * flat_size(shapes)
 
     def post(self, at: PolicyVersion, tensors: Sequence[Tensor]) -> None:
-        """Make `tensors` the newest weights; one thread at a time.
+        """Make `tensors` the newest weights; for one thread at a time.
 
         Args:
-            at: newer than everything posted before.
+            at: newer than all posted before.
             tensors: float32, in the order and of the shapes of the buffer; not written meanwhile.
         """
         slot = self._posts % SLOTS
@@ -91,7 +91,7 @@ class SeqlockBuffer:
 
 
 class SeqlockReader:
-    """A reader's end, of another process.
+    """The reader's end, in another process.
 
     Args:
         description: of `SeqlockBuffer.describe`; checked, since another process sent it.
@@ -101,7 +101,7 @@ class SeqlockReader:
         open_memory: maps memory of that place.
 
     Raises:
-        SharingError: the buffer is of other weights, lies elsewhere, or cannot be mapped.
+        SharingError: the buffer has other weights or another place, or cannot be mapped.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class SeqlockReader:
     def newer_than(self, known: PolicyVersion) -> tuple[PolicyVersion, dict[str, Any]] | None:
         """A copy of the newest weights by name, or None.
 
-        None: they are not newer than `known`, or were overwritten during every attempt to copy.
+        None if they are not newer than `known`, or were overwritten during every attempt to copy.
         """
         for _ in range(_ATTEMPTS):
             slot = int(self._head[:, 0].argmax())
@@ -159,11 +159,11 @@ def _checked(description: bytes, shapes: Shapes, place: str) -> tuple[Shapes, in
         there = {str(name): tuple(shape) for name, shape in said["shapes"].items()}
         slots, lies = said["slots"], said["place"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SharingError(f"a buffer with a broken description: {error!r}") from error
+        raise SharingError(f"the buffer has a broken description: {error!r}") from error
     if lies != place:
-        raise SharingError(f"the buffer lies in {str(lies)[:100]!r}, this role computes in {place}")
+        raise SharingError(f"the buffer is in {str(lies)[:100]!r}, this role computes in {place}")
     if there != {name: tuple(shape) for name, shape in shapes.items()}:
         raise SharingError("the buffer has weights of another architecture")
     if not (isinstance(slots, int) and 1 <= slots <= 64):
-        raise SharingError("a buffer with a broken description: slots")
+        raise SharingError("the buffer has a broken description: slots")
     return there, slots

@@ -1,26 +1,26 @@
-"""A clock that leaves out the time in which the process was suspended."""
+"""A clock without the time in which the process was suspended."""
 
 from __future__ import annotations
 
 
 class ActiveClock:
-    """Seconds in which the process ran: the clock for the silence of others, and for hangs.
+    """Seconds in which the process ran, for measuring the silence of others.
 
-    A process that was stopped, or paused with its container, has heard nothing meanwhile. That time
+    A process that was stopped, or paused with its container, received nothing meanwhile. That time
     must not count as another's silence.
 
     Args:
-        most_s: the time between two looks counts up to this.
+        most_s: limit of the time that counts between two looks.
     """
 
     def __init__(self, most_s: float) -> None:
         self._most_s = most_s
         self._looked_at: float | None = None
-        #: Up to the last look, since the first.
+        #: From the first to the last look.
         self.seconds = 0.0
 
     def look(self, now: float) -> float:
-        """Count the time since the last look; that time in seconds where it was cut, else 0."""
+        """Count the time since the last look; returns it in seconds if it was cut, else 0."""
         away_s = 0.0 if self._looked_at is None else now - self._looked_at
         # in this order: another thread that asks in between gets a later time, not an earlier one
         self.seconds += min(away_s, self._most_s)
@@ -28,6 +28,6 @@ class ActiveClock:
         return away_s if away_s > self._most_s else 0.0
 
     def at(self, now: float) -> float:
-        """What `seconds` would be after a look; from any thread."""
+        """The value of `seconds` after a look now; from any thread."""
         looked_at = now if self._looked_at is None else self._looked_at
         return self.seconds + min(now - looked_at, self._most_s)

@@ -8,7 +8,7 @@ from collections import deque
 class SlidingRate:
     """Events per second over about the last `window_s` seconds; never negative.
 
-    Memory is bounded: samples closer than 1/100 of the window are joined.
+    Memory is bounded: samples closer than 1/100 of the window are merged.
     """
 
     def __init__(self, window_s: float) -> None:
@@ -19,7 +19,7 @@ class SlidingRate:
         self._samples: deque[tuple[float, float]] = deque()
 
     def add(self, amount: float, now: float) -> None:
-        """Count `amount` events until `now`; a first call starts the clock, so give it 0."""
+        """Count `amount` events until `now`; the first call starts the clock and should have 0."""
         self._total += max(0.0, amount)
         if len(self._samples) > 1 and now - self._samples[-1][0] < self._window_s / 100:
             self._samples[-1] = (self._samples[-1][0], self._total)
@@ -36,7 +36,7 @@ class SlidingRate:
         return (self._total - total) / (now - began) if now > began else 0.0
 
     def _forget(self, now: float) -> None:
-        # The newest sample at or before the window's start stays: it says what the total was there.
+        # The newest sample at or before the window's start stays: it has the total of that time.
         while len(self._samples) > 1 and self._samples[1][0] <= now - self._window_s:
             self._samples.popleft()
 
@@ -45,7 +45,7 @@ class CounterRate:
     """A `SlidingRate` of the sum of one counter over processes, each cumulative from its own start.
 
     The first value of a process is its starting point: it may come from a checkpoint, or from
-    before the observer's own start.
+    before the observer's start.
     """
 
     def __init__(self, window_s: float) -> None:
@@ -53,12 +53,12 @@ class CounterRate:
         self._last: dict[str, int] = {}
 
     def observe(self, incarnation: str, value: int, now: float) -> None:
-        """Take the counter's value in one process at `now`."""
+        """Set the counter's value in one process at `now`."""
         self._rate.add(value - self._last.get(incarnation, value), now)
         self._last[incarnation] = value
 
     def forget(self, incarnation: str) -> None:
-        """Stop tracking a process; what it counted stays counted."""
+        """Drop a process; its counts stay."""
         self._last.pop(incarnation, None)
 
     def per_s(self, now: float) -> float:

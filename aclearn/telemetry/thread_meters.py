@@ -1,4 +1,4 @@
-"""One meter for each thread of a role, added up."""
+"""One meter for each thread of a role, and their sums."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _NOT_MEASURED = contextlib.nullcontext()
 
 
 def measure_here(meter: WaitMeter) -> None:
-    """From now on `part` and `waiting` in the calling thread go to `meter`."""
+    """Make `part` and `waiting` in the calling thread use `meter`."""
     _HERE.meter = meter
 
 
 def part(label: str) -> Span | contextlib.nullcontext[None]:
-    """`WaitMeter.part` of the calling thread's meter; measures nothing where there is none.
+    """`WaitMeter.part` of the calling thread's meter; no effect without one.
 
-    For code too deep to be handed a meter:
+    For code that is too deep to get a meter as an argument:
 
         with part("forward"):
             parameters, values = network(observations)
@@ -37,7 +37,7 @@ def waiting(label: str) -> Span | contextlib.nullcontext[None]:
 
 
 class ThreadMeters:
-    """Makes a meter for each thread and adds up their seconds. Any thread may call it.
+    """Makes a meter for each thread and sums their seconds; thread-safe.
 
         meter = meters.meter()      # in the worker
         with meter.part("forward"):
@@ -63,7 +63,7 @@ class ThreadMeters:
         return meter
 
     def retire(self, meter: WaitMeter) -> None:
-        """Take the meter of a thread that has ended; does nothing for one that was taken before."""
+        """End the meter of a thread that has ended; a second call has no effect."""
         with self._lock:
             if meter not in self._meters:
                 return

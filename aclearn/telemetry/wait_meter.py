@@ -1,4 +1,4 @@
-"""Where a thread's time goes: seconds by what it waited for and by part of its work."""
+"""A thread's time by what it waits for and by part of its work."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 
 TOTAL: Final = "total"
 WORKING: Final = "working"
-#: A wait for the lock that another worker of the same process holds.
+#: A wait for the lock of another worker of the same process.
 OTHER_WORKERS: Final = "the other workers"
 #: A wait's name among the parts of a meter: "waiting for unrolls".
 WAITING_FOR: Final = "waiting for "
-#: Labels that are waits to the thread but work to the process, whose emulator threads do it.
+#: Waits of the thread that are work of the process, whose emulator threads do it.
 _WORK_OF_OTHERS: Final = frozenset({"emulator"})
-#: After so many attempts the last reading counts; it is off by one span at most.
+#: Attempts before the last reading counts; it is off by one span at most.
 _MOST_READS = 1000
 
 
@@ -61,7 +61,7 @@ class WaitMeter:
         self._clock = clock
         self._waits: dict[str, Span] = {}
         self._parts: dict[str, Span] = {}
-        # What no label explains; the innermost open span is the last one.
+        # Open spans, the innermost last; the first one is for time without a label.
         self._open = [Span(self)]
         self._began = self._since = clock()
         self._ended: float | None = None

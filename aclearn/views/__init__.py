@@ -1,4 +1,4 @@
-"""A run in a terminal and in pictures."""
+"""A run in a terminal, and plots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees of a run: a live view on a terminal, plain lines everywhere else."""
+"""Views of a run: a live one on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from aclearn.views.progress import ProgressEstimate
 
 
 class RunConsole(Protocol):
-    """A view of a run; use it in a `with` block.
+    """A view of a run, used in a `with` block.
 
-    A metrics line is what `MetricsAggregator.line` gives. A role is a mapping with `role`, `name`,
-    `state`, `restarts` and, where a process runs, `pid`.
+    A metrics line is a `MetricsAggregator.line`. A role is a mapping with `role`, `name`, `state`,
+    `restarts` and, if a process runs, `pid`.
     """
 
     def __enter__(self) -> RunConsole:
         """Begin to show."""
 
     def __exit__(self, *error: object) -> None:
-        """End the view and leave the terminal as it was."""
+        """End the view and restore the terminal."""
 
     def update(self, line: Mapping[str, Any], roles: Sequence[Mapping[str, Any]]) -> None:
         """Show the newest metrics line and the roles."""
@@ -38,16 +38,16 @@ def open_console(
     name: str,
     stream: TextIO | None = None,
 ) -> RunConsole:
-    """The live view where the stream is a terminal that can show it, else plain lines.
+    """The live view if the stream is a capable terminal, else plain lines.
 
     Args:
         goal: see `ProgressEstimate`.
         name: of the run.
-        stream: where to write; standard output by default.
+        stream: for the output; standard output by default.
     """
     stream = sys.stdout if stream is None else stream
     if stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", ""):
-        # rich costs 0.1 s and 10 MB: not for every role that imports this package
+        # rich takes 0.1 s and 10 MB, too much for every role that imports this package
         from aclearn.views.live_console import LiveConsole
 
         return LiveConsole(goal, name=name, stream=stream)
@@ -75,14 +75,14 @@ class PlainConsole:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._unwritten is not None:  # the end of the run must be shown
+        if self._unwritten is not None:  # the last line must be shown
             self._write(self._words(*self._unwritten))
             self._unwritten = None
 
     def update(self, line: Mapping[str, Any], roles: Sequence[Mapping[str, Any]]) -> None:
-        """Write the line when the interval has passed on the run's clock, `time_s`."""
+        """Write the line if the interval has passed on the run's clock, `time_s`."""
         time_s = float(line.get("time_s") or 0.0)
-        words = self._words(line, roles)  # also when it is not written: it feeds the estimate
+        words = self._words(line, roles)  # also if not written: it feeds the estimate
         if time_s < self._due_s:
             self._unwritten = (line, roles)
             return

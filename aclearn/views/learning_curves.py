@@ -1,4 +1,4 @@
-"""Learning curves of runs as a picture: the return over time and over steps."""
+"""Plots of learning curves: the return over time and over steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from aclearn.errors import AclearnError, RunFolderError
 
-#: A line that marks a value.
+#: Style of a line that marks a value.
 DASHED: Final[Mapping[str, Any]] = {"color": "0.35", "linestyle": "--", "linewidth": 1.0}
 PICTURE_FORMATS = (".png", ".pdf", ".svg")
 _RETURN = "return_mean_100"
@@ -27,7 +27,7 @@ class Curve:
         time_s: seconds since the run's start, one for each point.
         env_steps: agent steps, one for each point.
         returns: mean return of the last 100 episodes.
-        target: the run's `target_return`, None where it has none.
+        target: the run's `target_return`; None without one.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Curve:
 
 
 def read_curve(run_dir: Path) -> Curve:
-    """The curve of a run, also of one that goes on. Lines before the first episode are left out.
+    """The curve of a run, running or over. Lines before the first episode are left out.
 
     Raises:
         RunFolderError: it is no run folder, or has no metrics yet.
@@ -68,7 +68,7 @@ def read_lines(run_dir: Path, name: str) -> list[dict[str, Any]]:
     Raises:
         RunFolderError: there is no such folder, or the file cannot be read.
     """
-    # imported here for roles that import this package and read no run
+    # imported here: roles that import this package read no run
     from aclearn.runs import read_metrics
 
     if not run_dir.is_dir():
@@ -77,7 +77,7 @@ def read_lines(run_dir: Path, name: str) -> list[dict[str, Any]]:
 
 
 def unusable_line(path: Path, error: Exception) -> RunFolderError:
-    """The error of a file in which a line lacks a value."""
+    """The error of a file with a line that lacks a value."""
     return RunFolderError(
         f"{path} has a line without a usable {error}; expected a file that aclearn wrote"
     )
@@ -88,7 +88,7 @@ def plot_runs(run_dirs: Sequence[Path], out: Path) -> None:
 
     Args:
         run_dirs: run folders, drawn in this order.
-        out: the picture, a .png, .pdf or .svg; replaced where it exists.
+        out: the picture, a .png, .pdf or .svg; an existing one is replaced.
 
     Raises:
         RunFolderError: a run is missing or has no metrics, or no run has ended an episode yet.
@@ -105,7 +105,7 @@ def plot_runs(run_dirs: Sequence[Path], out: Path) -> None:
 
 
 def check_picture(out: Path) -> None:
-    """Raise `AclearnError` unless the ending of `out` is that of a picture we can draw."""
+    """Raise `AclearnError` unless `out` ends in a picture format that we can draw."""
     if out.suffix.lower() not in PICTURE_FORMATS:
         raise AclearnError(
             f"{out}: expected a name that ends in one of {', '.join(PICTURE_FORMATS)} for the "
@@ -117,7 +117,7 @@ def write_picture(figure: Any, out: Path) -> None:
     """Write a figure to a file, making its folder.
 
     Raises:
-        ConfigError: the disk refuses.
+        ConfigError: the file cannot be written.
     """
     from aclearn.runs import write_file  # as above
 
@@ -127,12 +127,12 @@ def write_picture(figure: Any, out: Path) -> None:
 
 
 def time_unit(longest_s: float) -> tuple[str, float]:
-    """Name and seconds of the unit for an axis that is so long."""
+    """Name and seconds of the unit for an axis of this length."""
     return next((n, s) for n, s, since_s in _TIME_UNITS if longest_s >= since_s)
 
 
 def _draw(curves: Sequence[Curve], labels: Sequence[str]) -> Any:
-    # Imported here for its 0.3 s. pyplot would look for a display and keep every figure.
+    # Imported here for its 0.3 s. pyplot would need a display and keep every figure.
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
@@ -143,7 +143,7 @@ def _draw(curves: Sequence[Curve], labels: Sequence[str]) -> Any:
     for curve, label in zip(curves, labels, strict=True):
         style: dict[str, Any] = {"label": label, "linewidth": 1.6}
         if len(curve.returns) == 1:
-            style["marker"] = "o"  # a line of one point cannot be seen
+            style["marker"] = "o"  # a line of one point would be invisible
         over_time.plot([t / unit_s for t in curve.time_s], curve.returns, **style)
         over_steps.plot(curve.env_steps, curve.returns, **style)
     for target in sorted({c.target for c in curves if c.target is not None}):
@@ -164,13 +164,13 @@ def _draw(curves: Sequence[Curve], labels: Sequence[str]) -> Any:
 
 
 def draw_grid(axes: Any) -> None:
-    """A light grid, and no frame at the top and at the right."""
+    """A light grid, and no frame at the top and the right."""
     axes.grid(visible=True, alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def _labels(run_dirs: Sequence[Path], curves: Sequence[Curve]) -> list[str]:
-    """Names for the legend; runs of the same name get their folder in front."""
+    """Names for the legend; runs of the same name are prefixed with their folder."""
     names = [curve.name for curve in curves]
     return [
         (name if names.count(name) == 1 else str(run_dir))
@@ -180,7 +180,7 @@ def _labels(run_dirs: Sequence[Path], curves: Sequence[Curve]) -> list[str]:
 
 
 def _target(config: Path) -> float | None:
-    """`run.target_return` of a run's configuration, of any version; None where it is not there."""
+    """`run.target_return` of a run's configuration, of any version; None if missing."""
     import yaml
 
     try:

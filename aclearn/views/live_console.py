@@ -25,13 +25,13 @@ _FRAME_CELLS: Final = 4  # of a panel, to the left and right of its content
 
 @dataclass(frozen=True)
 class Layout:
-    """How much room a picture takes.
+    """How much of a view is shown.
 
     Attributes:
         blanks: whether there are blank lines between its parts.
-        events: how many of the newest events are shown.
+        events: number of newest events.
         roles: rows of the table of roles; 0 for a sentence instead.
-        reasons: how many reasons for dropped steps are shown; 0 for none.
+        reasons: number of reasons for dropped steps; 0 for none.
         below: whether a view may add rows below the panel.
     """
 
@@ -42,7 +42,7 @@ class Layout:
     below: bool
 
 
-#: From the roomiest to what fits 80×24.
+#: From the largest to one that fits 80×24.
 _LAYOUTS: Final = (
     Layout(blanks=True, events=5, roles=10, reasons=20, below=True),
     Layout(blanks=True, events=5, roles=0, reasons=20, below=True),
@@ -56,7 +56,7 @@ _LAYOUTS: Final = (
 
 @dataclass(frozen=True)
 class Picture:
-    """A view in the roomiest layout that fits the terminal; for a file, in the roomiest."""
+    """A view in the largest layout that fits the terminal; for a file, the largest."""
 
     draw: Callable[[Layout, int], RenderableType]
     fitted: bool
@@ -77,7 +77,7 @@ class LiveConsole:
         goal: see `ProgressEstimate`.
         name: of the run.
         stream: the terminal.
-        console: instead of the one made for `stream`.
+        console: replaces the one made for `stream`.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class LiveConsole:
         self._events: deque[str] = deque(maxlen=_LAYOUTS[0].events)
         self._line: Mapping[str, Any] = {}
         self._roles: Sequence[Mapping[str, Any]] = ()
-        self._progress = Progress("waiting for the first figures", 0.0, None, None)
+        self._progress = Progress("waiting for the first metrics", 0.0, None, None)
         self._live = Live(
             get_renderable=lambda: self.view(fitted=True),
             console=console if console is not None else Console(file=stream),
@@ -116,23 +116,23 @@ class LiveConsole:
         self._live.refresh()
 
     def observe(self, line: Mapping[str, Any]) -> None:
-        """Take a metrics line without drawing it."""
+        """Add a metrics line without drawing it."""
         self._line = line
         self._progress = self._estimate.observe(line)
         self._found = self._bottleneck.observe(line)
 
     def note(self, text: str) -> None:
-        """Put an event below the figures; the last few stay."""
+        """Show an event below the numbers; the last few stay."""
         at = duration(self._line.get("time_s") or 0.0)
         self._events.append(f"{at}  {printable(text)}")
         self._live.refresh()
 
     def view(self, *, fitted: bool = False) -> RenderableType:
-        """The newest picture, `fitted` to the height of the terminal, or whole."""
+        """The newest view, `fitted` to the height of the terminal, or whole."""
         return Picture(self.draw, fitted)
 
     def draw(self, layout: Layout, width: int) -> RenderableType:
-        """The picture in one layout, `width` cells wide."""
+        """The view in one layout, `width` cells wide."""
         blank = [Text()] if layout.blanks else []
         # the most important first: a very low terminal cuts off the end
         parts: list[RenderableType] = [
@@ -161,7 +161,7 @@ class LiveConsole:
             total=1.0,
             completed=progress.fraction or 0.0,
             pulse=progress.fraction is None,
-            animation_time=0.0,  # the pulse stands still
+            animation_time=0.0,  # a still pulse
         )
         row.add_row(Text(progress.label, style="bold"), bar)
         gone = duration(self._line.get("time_s") or 0.0)

@@ -1,4 +1,4 @@
-"""The parts of the live view: figures, shares of time and roles. Imports rich."""
+"""The parts of the live view: numbers, shares of time and roles. Imports rich."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from aclearn.metrics import queue_fills
 from aclearn.metrics.formatting import amount, percent, printable, score
 from aclearn.telemetry import WORKING
 
-_WIDE: Final = 100  # cells; narrower pictures have shorter bars
+_WIDE: Final = 100  # cells; narrower views have shorter bars
 _BAR_CELLS: Final = 24
 _WAIT_COLOURS: Final = ("yellow", "magenta", "cyan", "red", "blue")
 _STATE_COLOURS: Final = {"running": "green", "done": "dim", "waiting": "yellow", "failed": "red"}
-# The monitor is shown only where it works this share of its time.
+# The monitor is shown only if it works for this share of its time.
 _MONITOR_BUSY: Final = 0.5
 
 
@@ -51,7 +51,7 @@ def figures(line: Mapping[str, Any]) -> Table:
 
 
 def queues(line: Mapping[str, Any]) -> Text | None:
-    """How full the queues are; None where that is not known."""
+    """The fill of the queues; None if unknown."""
     words = Text("Queues", style="dim")
     fills = queue_fills(line)
     for queue, fill in fills.items():
@@ -62,7 +62,7 @@ def queues(line: Mapping[str, Any]) -> Text | None:
 
 
 def dropped(line: Mapping[str, Any], reasons: int) -> Text | None:
-    """Dropped steps by reason, most first, beyond so many `reasons` in one number; None: none."""
+    """Dropped steps by reason, the most frequent first; rarer than `reasons` as one sum."""
     by_reason = sorted((line.get("dropped_steps") or {}).items(), key=lambda item: -item[1])
     shown = [(name, steps) for name, steps in by_reason if steps]
     if len(shown) > reasons + 1:
@@ -73,9 +73,9 @@ def dropped(line: Mapping[str, Any], reasons: int) -> Text | None:
 
 
 def time_shares(wait_share: Mapping[str, Mapping[str, float]], width: int) -> Table:
-    """A bar for each role: the shares of its time that it works and waits.
+    """A bar for each role: its shares of working and waiting.
 
-    The words name the largest waits, as many as a row of `width` cells holds.
+    The text names the largest waits, as many as fit a row of `width` cells.
     """
     cells = _BAR_CELLS if width >= _WIDE else _BAR_CELLS // 2
     roles = [
@@ -104,7 +104,7 @@ def time_shares(wait_share: Mapping[str, Mapping[str, float]], width: int) -> Ta
 
 
 def role_table(roles: Sequence[Mapping[str, Any]], rows: int) -> Table:
-    """The roles; with many of them those in trouble first, then the rest as a number."""
+    """The roles; of many, those in trouble first, then the number of the others."""
     trouble = [role for role in roles if _in_trouble(role)]
     shown = list(roles)
     if len(roles) > rows:
@@ -129,7 +129,7 @@ def role_table(roles: Sequence[Mapping[str, Any]], rows: int) -> Table:
 
 
 def role_words(roles: Sequence[Mapping[str, Any]]) -> Text:
-    """The roles in a sentence: "running: 12 actors, monitor-0; actor-3 waiting, 2 restarts"."""
+    """The roles as a sentence: "running: 12 actors, monitor-0; actor-3 waiting, 2 restarts"."""
     words = []
     for state in dict.fromkeys(str(r.get("state")) for r in roles if not _in_trouble(r)):
         alike = [r for r in roles if not _in_trouble(r) and r.get("state") == state]
@@ -157,7 +157,7 @@ def _name(role: Mapping[str, Any]) -> str:
 
 
 def _bar(segments: Sequence[tuple[float, str]], cells: int) -> Text:
-    """A bar of so many cells; segments are rounded so that their sum is right."""
+    """A bar of this many cells; segments are rounded so that their sum is exact."""
     bar, filled, total = Text(), 0, 0.0
     for share, colour in segments:
         total += share if math.isfinite(share) else 0.0

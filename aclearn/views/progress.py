@@ -1,4 +1,4 @@
-"""How far a run is from its goal, and how long it may still take."""
+"""Progress of a run towards its goal, and its remaining time."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from aclearn.metrics.formatting import amount, duration
 
 _POINTS = 1024  # the last half hour at a line every 2 s
 _LEAST_SPAN_S = 10.0
-# A trend is extended to at most this many times its own time span.
+# A trend is extended to at most this multiple of its own time span.
 _FORESIGHT = 10.0
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where the run stands.
+    """Progress of the run.
 
     Attributes:
-        label: the goal in words, e.g. "return 12.3 of 18".
-        fraction: between 0 and 1; None when no end is set.
-        remaining_s: estimated seconds to the goal; None when not known.
-        latest_s: seconds after which another bound of the run ends it; None without one.
+        label: the goal as text, e.g. "return 12.3 of 18".
+        fraction: between 0 and 1; None without an end.
+        remaining_s: estimated seconds to the goal; None if unknown.
+        latest_s: seconds after which another bound ends the run; None without one.
     """
 
     label: str
@@ -33,7 +33,7 @@ class Progress:
     latest_s: float | None
 
     def remaining(self) -> str:
-        """The remaining time in words: "0:03:10 to go", "at most 0:40:00 to go"."""
+        """The remaining time as text: "0:03:10 to go", "at most 0:40:00 to go"."""
         if self.fraction is None:
             return "runs until it is stopped"
         sooner = [s for s in (self.remaining_s, self.latest_s) if s is not None]
@@ -60,7 +60,7 @@ class ProgressEstimate:
         self._first: tuple[float, float] | None = None
 
     def observe(self, line: Mapping[str, Any]) -> Progress:
-        """Progress as of this metrics line, given those before it."""
+        """Progress as of this metrics line."""
         time_s = float(line.get("time_s") or 0.0)
         value = line.get("return_mean_100")
         if value is not None:
@@ -71,7 +71,7 @@ class ProgressEstimate:
         target = self._goal.get("target_return")
         if target is not None:
             reached = value is not None and value >= target
-            # a run that goes on beyond its target heads for its bound
+            # a run that continues beyond its target is measured against its bound
             if not (reached and bounds and self._goal.get("stop_at_target") == 0):
                 return self._towards_return(float(target), value, latest_s)
         if not bounds:
@@ -128,7 +128,7 @@ class ProgressEstimate:
 
 
 def _part(done: float, whole: float, rate_per_s: float) -> tuple[float, float | None]:
-    """The fraction done, at most 1, and the seconds that the rest takes; None when it stands."""
+    """The fraction done, at most 1, and the remaining seconds; None without progress."""
     if done >= whole:
         return 1.0, 0.0
     return done / whole, (whole - done) / rate_per_s if rate_per_s > 0 else None

@@ -1,4 +1,4 @@
-"""GA3C's figure of a run: the counts that the tuner tried, what it read, its temperature."""
+"""GA3C's figure of a run: the tuner's counts, readings and temperature."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class TunerHistory:
     """A tuner's decisions, one entry for each reading and for each trial that was given up.
 
     Attributes:
-        counts: name → counts that were read, also where they were not tuned; NaN if not known.
+        counts: name → measured counts, also if they were not tuned; NaN if unknown.
         kept: name → counts that were kept afterwards; as `counts`.
         fixed: names of the counts that were not tuned.
         rates: per second; NaN for a trial that was given up.
-        baselines: estimated rates of the kept counts, NaN before there was one.
-        reverted: whether its counts were not kept in the end, or are not decided yet.
+        baselines: estimated rates of the kept counts, NaN before the first.
+        reverted: whether its counts were not kept in the end, or are undecided.
         restarted_s: when the search was restarted.
     """
 
@@ -49,10 +49,10 @@ class TunerHistory:
 
 
 def read_tuner_history(run_dir: Path) -> TunerHistory:
-    """The readings in a run's `tuner.jsonl`, also of a run that goes on.
+    """The readings in a run's `tuner.jsonl`, also during the run.
 
     Raises:
-        RunFolderError: it has none, or is not what a tuner wrote.
+        RunFolderError: it has none, or a tuner did not write it.
     """
     from aclearn.runs import TUNER_FILE  # here as in `read_lines`
 
@@ -74,7 +74,7 @@ def read_tuner_history(run_dir: Path) -> TunerHistory:
             return [math.nan if x[key] is None else float(x[key]) for x in readings]
 
         def by_name(key: str) -> dict[str, list[float]]:
-            # a run that was resumed may have had other counts tuned before
+            # an earlier part of a resumed run may have tuned other counts
             each = [{**line.get("fixed", {}), **line[key]} for line in readings]
             names = [name for name in _SYMBOLS if any(name in counts for counts in each)]
             return {name: [float(c.get(name, math.nan)) for c in each] for name in names}
@@ -111,7 +111,7 @@ def plot_tuner(run_dir: Path, out: Path) -> None:
 
 
 def draw_tuner(history: TunerHistory, title: str) -> Any:
-    """The figure: one panel a count, one for the rate and one for the temperature."""
+    """The figure: one panel per count, one for the rate and one for the temperature."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -151,12 +151,12 @@ def draw_tuner(history: TunerHistory, title: str) -> Any:
             axes.axvline(at_s / unit_s, **DASHED)
         draw_grid(axes)
     rate.legend(loc="lower right", ncols=3, frameon=False)
-    figure.suptitle(f"{title}: what the tuner tried and kept")
+    figure.suptitle(f"{title}: counts that the tuner tried and kept")
     return figure
 
 
 def _reverted(readings: Sequence[Mapping[str, Any]]) -> list[bool]:
-    """Whether each reading is of counts that were not kept: that is what the trial's last says.
+    """Whether each reading is of counts that were not kept, by the trial's last reading.
 
     A trial may have several readings, all but the last with the verdict "repeat".
     """

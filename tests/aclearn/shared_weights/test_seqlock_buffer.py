@@ -154,7 +154,7 @@ def test_a_slot_that_a_writer_died_in_is_not_taken_for_what_it_held(monkeypatch)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"place": "cuda:1"}, "the buffer lies in 'host', this role computes in cuda:1"),
+        ({"place": "cuda:1"}, "the buffer is in 'host', this role computes in cuda:1"),
         ({"shapes": {"a.weight": (2, 3), "a.bias": (2,)}}, "weights of another architecture"),
         ({"shapes": {**SHAPES, "scale": (1,)}}, "weights of another architecture"),
     ],
