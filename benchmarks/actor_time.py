@@ -160,8 +160,8 @@ class Measured:
         self._meter = WaitMeter()
         [self._group] = make_groups(config, actor_index=index)
         trainer: Any = Sink()
-        policies: Any = Sink()  # which nobody has to ask
-        membership: Any = None  # nobody comes or goes
+        policies: Any = Sink()  # never polled
+        membership: Any = None  # no peer joins or leaves
         client = self._client = PolicyClient(policies, Always(load))
         self.actor = Actor(
             [self._group],

@@ -1,4 +1,4 @@
-"""The arithmetic between what benchmarks measure and what they print."""
+"""The arithmetic of benchmarks between measurements and output."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _decision(at_s: float, counts: int, kept: int, rate: float | None, window_s:
 
 def test_what_exploring_costs_is_what_other_counts_learned_less() -> None:
     lines = [
-        _decision(5.0, 1, 1, 10.0, 5.0),  # before the time that counts
+        _decision(5.0, 1, 1, 10.0, 5.0),  # before the measured time
         _decision(20.0, 2, 2, 100.0, 10.0),
         _decision(25.0, 3, 2, 40.0, 5.0),
         _decision(26.0, 3, 2, None, 0.0),

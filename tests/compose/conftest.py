@@ -1,4 +1,7 @@
-"""A real Docker engine, the image, and clones to start clusters in; without an engine all skip."""
+"""A real Docker engine, the image, and clones for clusters.
+
+Without an engine all tests are skipped.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def image() -> str:
 
 @pytest.fixture
 def clone(image: str, tmp_path) -> Iterator[Callable[[str], Cluster]]:
-    """Makes clones by name, each with a cluster of its own, which goes with the test."""
+    """Makes clones by name, each with its own cluster, which is removed after the test."""
     made: list[Cluster] = []
 
     def make(name: str = "clone") -> Cluster:

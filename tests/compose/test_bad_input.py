@@ -1,4 +1,4 @@
-"""What cannot work is said by the containers that it concerns, with what would mend it; all end."""
+"""Containers that cannot work print what would mend it, and all end."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import yaml
 from tests.support.compose import ROLES, Cluster
 from tests.support.waiting import DEADLINE_S
 
-#: The four containers of a small cluster: an `up` of six takes half as long again.
+#: Three of six services: starting all takes half as long again.
 FEW = ("monitor", "trainer", "actor")
 
 
 def refused(cluster: Cluster, *arguments: str, **environment: str) -> str:
-    """The output of an `up` whose containers all end at once, none of them started again."""
+    """The output of an `up` whose containers all end at once, without restarts."""
     output = cluster.compose("up", *arguments, **environment)
     assert "Traceback" not in output
     codes = cluster.exit_codes()
@@ -27,7 +27,7 @@ def refused(cluster: Cluster, *arguments: str, **environment: str) -> str:
 
 
 def override(cluster: Cluster, **services: dict[str, object]) -> None:
-    """Let the clone have settings of its own, which docker-compose reads by itself."""
+    """Add settings to the clone, which docker-compose reads automatically."""
     path = cluster.folder / "docker-compose.override.yml"
     path.write_text(yaml.safe_dump({"services": services}))
 
@@ -78,7 +78,7 @@ def test_a_role_that_the_configuration_has_no_use_for_says_so_and_ends(clone) ->
     assert "no predictor is needed: actors choose their actions" in output
     assert "no compressor is needed: actors run the policy itself" in output
     assert cluster.last("updates", "pong-2") >= 4
-    # and what one role alone finds out ends them all
+    # an error that only one role finds ends them all
     no = "env.id=No-v1 run.name=no"
     output = refused(cluster, *FEW, CONFIG="configs/cartpole.yaml", ARGS=no)
     assert "No-v1" in output and "role failed: " in output

@@ -1,4 +1,4 @@
-"""What happens to a running cluster: kills, scaling, a restart, a stop, and going on."""
+"""A running cluster: kills, scaling, a restart, a stop, and resuming."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from tests.support.compose import ROLES, Cluster
 from tests.support.metrics_lines import check_lines
 from tests.support.waiting import patience, wait_for
 
-#: A run that goes on until it is stopped.
+#: A run without an end.
 ENDLESS = "run.target_return=null run.metrics_every_s=0.25"
 
 
 def kill(cluster: Cluster, role: str) -> str:
-    """SIGKILL the process of a role's first container, as a person would; the container's id."""
+    """SIGKILL the process of a role's first container; returns the container's id."""
     container = cluster.containers(role)[0]
     os.kill(cluster.state(container)["Pid"], signal.SIGKILL)
     return container
 
 
 def running(cluster: Cluster, role: str) -> int:
-    """How many containers of a role run."""
+    """Number of a role's running containers."""
     return sum(cluster.state(c)["Running"] for c in cluster.containers(role))
 
 
 def goes_on(cluster: Cluster, *, within_s: float) -> None:
-    """More is learned than what any line has told so far."""
+    """Wait until more is learned."""
     most = max(line["learned_steps"] for line in cluster.lines())
     cluster.wait_until_learned(most, within_s=within_s)
 
@@ -44,10 +44,10 @@ def test_a_cluster_outlives_kills_scaling_and_a_restart_and_goes_on_after_a_stop
         wait_for(
             lambda c=container: cluster.state(c)["RestartCount"] == 1, f"{role} is started again"
         )
-        # a trainer may take its own start besides
+        # a trainer also needs the time of its own start
         goes_on(cluster, within_s=25 if role == "trainer" else 10)
     assert cluster.last("generation") == 1
-    # the monitor says who was killed; each has its name again, but for the actors
+    # the monitor names the killed processes; all but the actors have their names again
     for name in ("trainer-0", "predictor-0", "compressor-0", "actor-"):
         words = rf"event=run text='{name}\d? is back: its previous process was killed"
         wait_for(

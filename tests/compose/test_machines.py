@@ -21,13 +21,13 @@ ENDLESS = "run.target_return=null run.metrics_every_s=0.25"
 
 @pytest.fixture
 def address(image: str) -> str:
-    """One of the host's own, at which containers of every network reach published ports."""
+    """An address of the host at which containers of every network reach published ports."""
     [network] = json.loads(docker("network", "inspect", "bridge"))
     return str(network["IPAM"]["Config"][0]["Gateway"])
 
 
 def acts_on(first: Cluster) -> None:
-    """What is acted from now on is learned too: the actors are on the other machine."""
+    """Wait until steps acted from now on are learned: the actors are on the other machine."""
     first.wait_until_learned(first.last("env_steps") + 2000, within_s=40.0)
 
 
@@ -66,7 +66,7 @@ def test_actors_of_another_machine_learn_with_the_trainer_of_the_first(clone, ad
     wait_for(lambda: first.last("generation") == 1, "the trainer is back", context=first.logs)
     acts_on(first)
 
-    # a stop is no end of the run: the actors wait for who goes on with it, and end with the run
+    # a stop does not end the run: the actors wait for its resumption, and end with the run
     first.compose("stop", "--timeout", "10")
     assert up.wait(DEADLINE_S) == 0
     assert join.poll() is None

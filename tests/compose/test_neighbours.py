@@ -1,4 +1,4 @@
-"""What clusters of one machine have in common: the machine, its memory, perhaps a folder."""
+"""Clusters on one machine share its memory, and may share a folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.waiting import wait_for
 #: Services that make a run of configs/cartpole.yaml.
 FEW = ("monitor", "trainer", "actor")
 ENDLESS = "run.target_return=null run.metrics_every_s=0.25"
-#: An environment that takes more memory than its container may have, the first time.
+#: An environment that exceeds its container's memory, the first time.
 HUNGRY = """
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def test_a_second_cluster_is_refused_the_run_of_the_first_and_trains_beside_it(c
         assert re.search(words, output), output
         assert output.count("exited with code 0") == 2, output
 
-        # a run of its own, whose roles say the same names to a monitor of the same name
+        # another run, whose roles use the same names and the same name of the monitor
         second["ARGS"] = "run.name=b run.max_updates=50"
         output = cluster.compose("up", *FEW, **second)
         assert output.count("exited with code 0") == 4, output

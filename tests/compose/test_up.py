@@ -26,10 +26,11 @@ def test_up_trains_to_the_target_and_every_container_ends_with_0(clone) -> None:
     assert summary["return_mean_100"] >= 475
     assert cluster.exit_codes() == {role: [0] for role in ROLES} | {"actor": [0, 0]}, output
     check_lines(cluster.lines())
-    # every role took part: predictions on the compressor's int8 policy, and a tuner that tries
+    # every role took part: predictions with the compressor's int8 policy, and a tuner that tries
+    # counts
     assert summary["pps"] > 0 and summary["compressed_share"] > 0.9
     assert (cluster.run() / "tuner.jsonl").read_text().count("\n") >= 3
-    # nothing in the clone belongs to anybody but its owner
+    # everything in the clone belongs to its owner
     everything = [cluster.folder, *cluster.folder.rglob("*")]
     assert {path.stat().st_uid for path in everything} == {cluster.owner}
 

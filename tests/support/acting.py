@@ -1,4 +1,4 @@
-"""A runtime with the version that it has loaded last."""
+"""A runtime with its newest version."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def parameters_of(executable: Executable, observations: NDArray[Any]) -> NDArray
 
 
 class Acting:
-    """What a runtime makes of what it is given, version after version."""
+    """A runtime and the newest executable that it loaded."""
 
     def __init__(self, runtime: Any) -> None:
         self.runtime = runtime

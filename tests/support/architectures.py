@@ -1,4 +1,4 @@
-"""What an architecture was built from, and the same with something else."""
+"""Arguments of an architecture, and variations of it."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ def parts_of(architecture: Architecture) -> Parts:
 
 
 def altered(architecture: Architecture, **changes) -> Architecture:
-    """The same, but that some of its parts are others."""
+    """The architecture with some arguments replaced."""
     return build_architecture(**parts_of(architecture)._replace(**changes)._asdict())

@@ -1,4 +1,4 @@
-"""Environments that a run must refuse before it begins, each with one mistake."""
+"""Environments with one mistake each, which a run must reject at its start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 
 
 class Broken(gymnasium.Env):
-    """Fails at one of its calls, in one way."""
+    """Fails in one of its calls, in one way."""
 
     observation_space = Box(-1.0, 1.0, (3,), np.float32)
     action_space = Discrete(2)
@@ -46,7 +46,7 @@ class Broken(gymnasium.Env):
 
 
 class Talkative(Broken):
-    """Nothing is wrong with it, but it prints a lot, leaves the folder and a process behind."""
+    """Works, but prints a lot, changes the directory and leaves a process behind."""
 
     def __init__(self, folder):
         super().__init__()
@@ -63,7 +63,7 @@ class TwoSenses(Broken):
 
 
 class Promising(Broken):
-    """Shows another shape than its space promises."""
+    """Returns another shape than its space."""
 
     def reset(self, *, seed=None, options=None):
         return np.zeros(5, np.float32), {}

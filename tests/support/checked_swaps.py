@@ -1,6 +1,6 @@
-"""Whatever a runtime loads: its answers are what torch computes of the new weights.
+"""Checks that every runtime answers with the newly loaded weights, against torch.
 
-For fixtures of whole folders: no test has to think of it, and none is left out.
+For fixtures of whole folders, so that no test is left out.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from tests.support.acting import parameters_of
 from tests.support.integer_policies import integer_parameters
 
 _OBSERVATIONS = 2
-#: How far answers may be from what float64 gives, as a share of the largest logit (or of 1), by
-#: what is computed in.
+#: Largest error against float64, as a share of the largest logit (or of 1), by the format of the
+#: computation.
 _TOLERANCES = {"fp32": 1e-4, "fp16": 5e-3, "bf16": 5e-2}
 _AMP = {None: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
-#: As many numbers that enter an int8 policy's last layer may be a step away: sums on the edge
-#: between two steps are rounded to either.
+#: Inputs of an int8 policy's last layer that may be one step off: sums between two steps are
+#: rounded to either.
 _STEPS_APART = 3
 
 
 def observations_of(architecture):
-    """Images of 4 × 4 blocks, bytes, or normal numbers: always the same ones."""
+    """Images of 4 × 4 blocks, bytes, or normal numbers; constant."""
     rng = np.random.default_rng(17)
     shape = architecture.observation_shape
     if architecture.observation_dtype != "uint8":
@@ -45,14 +45,14 @@ def observations_of(architecture):
 
 
 def torch_parameters(graph, tensors, observations):
-    """What torch's plain layers compute in float64 of the stored numbers."""
+    """The output of torch's plain layers in float64, from the stored numbers."""
     network = GraphNetwork(graph, with_value=False).load(tensors).double()
     with torch.no_grad():
         return network(torch.from_numpy(observations))[0].numpy()
 
 
 def expected_of(graph, tensors, computed_in):
-    """Observations, their logits, and how far from those an answer may be."""
+    """Observations, their logits, and the largest allowed error."""
     observations = observations_of(graph.architecture)
     if graph.precision == "int8":
         expected = integer_parameters(graph, tensors, observations)
@@ -65,14 +65,15 @@ def expected_of(graph, tensors, computed_in):
 
 def _of_artifact(artifact):
     graph = artifact.graph
-    # in ONNX Runtime halves are only stored: it computes in fp32, as torch does where it has to
+    # ONNX Runtime only stores half precision and computes in fp32, as torch does without hardware
+    # support
     halves = [half for half in ("fp16", "bf16") if torch_runtime.cpu_has(half)]
     in_halves = graph.runtime != "onnx" and graph.precision in halves
     computed_in = graph.precision if in_halves else "fp32"
     return expected_of(graph, artifact.tensors, computed_in)
 
 
-#: What each kind of runtime has to answer once it has loaded what it was given.
+#: Expected answers of each kind of runtime after a load.
 _KINDS = {
     OnnxRuntime: lambda runtime, tensors: expected_of(runtime._given, tensors, "fp32"),
     TorchRuntime: lambda runtime, tensors: expected_of(
@@ -83,7 +84,7 @@ _KINDS = {
 
 
 def _saturates(given) -> bool:
-    """Whether this processor's int8 products are not what integers say."""
+    """Whether this CPU's int8 products saturate, unlike integers."""
     graph = getattr(given, "graph", None)
     return (
         graph is not None and graph.precision == "int8" and not (graph.reduced_range or has_vnni())
@@ -92,7 +93,7 @@ def _saturates(given) -> bool:
 
 @contextmanager
 def swaps_checked() -> Iterator[None]:
-    """Looks at all that is loaded inside, in any thread; fails in the end if answers differ."""
+    """Checks all loads inside, in any thread; fails at the end if answers differ."""
     wrong: list[str] = []
 
     def checked(kind, answers_of):
@@ -106,7 +107,7 @@ def swaps_checked() -> Iterator[None]:
             worst = float(np.abs(parameters_of(executable, observations) - expected).max())
             if not worst <= tolerance:
                 wrong.append(
-                    f"{kind.__name__}: what was loaded gives logits that are off by {worst:.3g}, "
+                    f"{kind.__name__}: the loaded weights give logits that are off by {worst:.3g}, "
                     f"allowed are {tolerance:.3g}"
                 )
             return executable

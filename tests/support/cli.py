@@ -10,7 +10,7 @@ from services.cli import app
 
 
 def aclearn(*arguments: str | Path) -> str:
-    """What a command prints to both streams; raises what it raises."""
+    """Run a command; returns its output on both streams, and raises its errors."""
     done = CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Clock:
-    """Time that moves only when told to."""
+    """A clock that a test sets."""
 
     def __init__(self, now: float = 100.0) -> None:
         self.now = now

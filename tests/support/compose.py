@@ -1,4 +1,4 @@
-"""Runs docker-compose.yml with a real engine, in a folder that is as a fresh clone."""
+"""Runs docker-compose.yml with a real engine, in a copy of a fresh clone."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from services.roles import ROLES
 from tests.support.waiting import DEADLINE_S, wait_for
 
 REPOSITORY = Path(__file__).parents[2]
-#: Who owns the clone where the tests may give it away: neither root nor the image's own user.
+#: Owner of the clone, if the tests may change it: neither root nor the image's own user.
 OWNER = 12_345
 
 
 def docker(*arguments: str, check: bool = True) -> str:
-    """What a docker command prints."""
+    """The output of a docker command."""
     done = subprocess.run(
         ["docker", *arguments],
         stdout=subprocess.PIPE,
@@ -34,11 +34,11 @@ def docker(*arguments: str, check: bool = True) -> str:
 
 
 class Cluster:
-    """One clone of the repository and the cluster that docker-compose.yml makes there.
+    """A clone of the repository and its docker-compose cluster.
 
     Attributes:
         folder: the clone.
-        image: that its containers run.
+        image: of its containers.
         environment: of every docker-compose.
     """
 
@@ -60,7 +60,7 @@ class Cluster:
         }
 
     def give(self, folder: Path) -> None:
-        """Make the clone's owner the owner of everything in `folder`."""
+        """Give `folder` and its contents to the clone's owner."""
         for path in (folder, *folder.rglob("*")):
             os.chown(path, self.owner, -1)
 
@@ -83,7 +83,7 @@ class Cluster:
         return self.folder.with_suffix(".log")
 
     def compose(self, *arguments: str, within_s: float = 90.0, **environment: str) -> str:
-        """What a docker-compose that must succeed prints."""
+        """The output of a docker-compose that must succeed."""
         before = self.log.stat().st_size if self.log.exists() else 0
         done = self.start(*arguments, **environment)
         try:
@@ -95,7 +95,7 @@ class Cluster:
         return output
 
     def containers(self, service: str) -> list[str]:
-        """The ids of a service's containers, those that have ended among them."""
+        """The ids of a service's containers, including ended ones."""
         label = "com.docker.compose"
         return docker(
             *("ps", "--all", "--quiet", "--no-trunc"),
@@ -104,19 +104,19 @@ class Cluster:
         ).split()
 
     def state(self, container: str) -> dict[str, Any]:
-        """What the engine says of a container's state, with its restarts."""
+        """The engine's state of a container, with its restarts."""
         [found] = json.loads(docker("inspect", container))
         return found["State"] | {"RestartCount": found["RestartCount"]}
 
     def exit_codes(self) -> dict[str, list[int]]:
-        """The exit codes of every role's containers, which must have ended."""
+        """The exit codes of every role's ended containers."""
         states = {r: [self.state(c) for c in self.containers(r)] for r in ROLES}
         running = [r for r, found in states.items() if any(s["Running"] for s in found)]
         assert running == [], running
         return {r: [s["ExitCode"] for s in found] for r, found in states.items()}
 
     def logs(self) -> str:
-        """What every container has said."""
+        """The output of every container."""
         return self.compose("logs", "--no-color")
 
     def run(self, name: str = "cluster-1") -> Path:
@@ -130,14 +130,14 @@ class Cluster:
         return [json.loads(line) for line in text.split("\n")[:-1]]
 
     def last(self, key: str, name: str = "cluster-1") -> Any:
-        """A figure of the newest line, 0 before the first."""
+        """A value of the newest line, 0 before the first."""
         lines = self.lines(name)
         return lines[-1][key] if lines else 0
 
     def wait_until_learned(
         self, beyond: int = 0, *, name: str = "cluster-1", within_s: float = 60.0
     ) -> None:
-        """More agent steps than these are learned."""
+        """Wait until more than `beyond` agent steps are learned."""
         wait_for(
             lambda: self.last("learned_steps", name) > beyond,
             f"more than {beyond} steps are learned",

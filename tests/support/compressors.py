@@ -1,4 +1,4 @@
-"""Compressors of small policies for tests, a link that does what it is told, an actor's end."""
+"""Compressors of small policies, a scripted link, and an actor's client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.architectures import parts_of
 
 
 class Moody(Link):
-    """Works, or raises what it is told to, or hands on what `spoil` makes of the tensors."""
+    """Passes tensors on through `spoil`, or raises its error."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
@@ -55,7 +55,7 @@ def some_observations(architecture, count: int, seed: int = 0):
 
 
 def float64_parameters(architecture, tensors, observations):
-    """The mlp by hand."""
+    """The mlp's output, computed by hand in float64."""
     x = observations.astype(np.float64)
     for i in range(len(parts_of(architecture).hidden)):
         x = np.tanh(x @ tensors[f"hidden.{i}.weight"].T + tensors[f"hidden.{i}.bias"])
@@ -81,7 +81,7 @@ def acting(artifact, architecture) -> Acting:
 
 
 class Pulling:
-    """An actor's policy client, and the compressor that it asks over a real socket."""
+    """An actor's policy client, and its compressor behind a real socket."""
 
     def __init__(self, roles, tools) -> None:
         self.tools, self.clock, self.known = tools, tools.Clock(), tools.KnownPeers()
@@ -99,7 +99,7 @@ class Pulling:
         self.client.poll(self.known)
 
     def pull(self, compressor: Compressor) -> None:
-        """Until the client has had an answer."""
+        """Run until the client has an answer."""
         swaps, refused = self.client.swaps, self.client.refused
 
         def answered() -> bool:

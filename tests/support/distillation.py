@@ -1,4 +1,4 @@
-"""A student for the small policies, and oracles for what it learns."""
+"""A student for the small policies, and oracles for its training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def smaller(architecture):
 
 
 def outputs(architecture, tensors, observations):
-    """Logits and values in float64 from the module that the trainer learns with."""
+    """Logits and values in float64 from the trainer's module."""
     network = PolicyNetwork(architecture, seed=0)
     load_tensors(network, tensors)
     with torch.no_grad():
@@ -46,12 +46,12 @@ def compress(distiller, policy, context):
 
 
 def distance(a, b):
-    """Largest difference between two networks' weights, but the value's bias: it may jump."""
+    """Largest difference between two networks' weights, except the value's bias, which may jump."""
     return max(float(np.abs(a[name] - b[name]).max()) for name in a if name != "value.bias")
 
 
 def pruned(policy, small, seed):
-    """What a link before might have made: the same observations, fewer filters and units."""
+    """A stand-in for a previous link's result: the same observations, fewer filters and units."""
     architecture = altered(
         policy.graph.architecture, convolutions=(Convolution(3, 4, 2),), hidden=(7,)
     )
@@ -59,6 +59,6 @@ def pruned(policy, small, seed):
 
 
 def silenced(tensors):
-    """The same weights, but that no unit of the first layer ever lets anything through."""
+    """The same weights with a first layer whose units are never active."""
     name = next(name for name in tensors if name.endswith(".bias"))
     return {**tensors, name: np.full_like(tensors[name], -1e3)}

@@ -6,5 +6,5 @@ from aclearn.types import ActionSpec, EnvSpec, ObservationSpec
 
 
 def plain_spec(shape: tuple[int, ...], dtype: str, actions: int, frame_stack: int = 1) -> EnvSpec:
-    """One leaf of that shape, and so many discrete actions."""
+    """One leaf of that shape, and `actions` discrete actions."""
     return EnvSpec(ObservationSpec.plain(shape, dtype, frame_stack), ActionSpec.discrete(actions))

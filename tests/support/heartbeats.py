@@ -1,4 +1,4 @@
-"""Heartbeats of actors and trainers as a run's view gets them, for the tests of the view."""
+"""Heartbeats of actors and trainers, for tests of the aggregator."""
 
 from __future__ import annotations
 

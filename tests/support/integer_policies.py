@@ -1,4 +1,4 @@
-"""The int8 network in integers: slow, and of no kernel's making."""
+"""The int8 network in integers: slow, and independent of kernels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def integer_parameters(graph, tensors, observations):
         sums = multiplied(layer, steps, tensors[f"{name}.weight"].astype(np.int64))
         if layer.bias:
             sums = sums + by_unit(tensors[f"{name}.bias"].astype(np.int64), sums)
-        assert np.abs(sums).max() < 2**31  # what an int32 holds
+        assert np.abs(sums).max() < 2**31  # fits an int32
         unit = float(tensors[f"{name}.input_scale"]) * tensors[f"{name}.weight_scale"].astype(
             np.float64
         )

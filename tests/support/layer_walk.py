@@ -1,4 +1,4 @@
-"""A list of layers walked in numpy, in float64 and without torch or ONNX."""
+"""A list of layers computed by numpy in float64, without torch and ONNX."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 
 def walk(layers, observations, product):
-    """What each layer gives, by name; `product(layer, x)` computes those that have weights."""
+    """Each layer's output by name; `product(layer, x)` computes those with weights."""
     values = {"observation": observations.astype(np.float64)}
     for layer in layers:
         x, *others = (values[name] for name in layer.reads)
@@ -34,7 +34,7 @@ def by_unit(numbers, x):
 
 
 def outputs(graph, tensors, observations):
-    """Logits and values of an fp32 graph, and what each layer gives."""
+    """Logits, values and each layer's output of an fp32 graph."""
 
     def product(layer, x):
         x = multiplied(layer, x, tensors[f"{layer.name}.weight"].astype(np.float64))
@@ -45,7 +45,7 @@ def outputs(graph, tensors, observations):
 
 
 def windows(layer, x, outside):
-    """What a convolution or a pool reads for each of its outputs: `[N, C, H, W, k, k]`."""
+    """The inputs of each output of a convolution or a pool: `[N, C, H, W, k, k]`."""
     padding = (layer.padding, layer.padding)
     x = np.pad(x, ((0, 0), (0, 0), padding, padding), constant_values=outside)
     seen = sliding_window_view(x, (layer.kernel, layer.kernel), axis=(2, 3))

@@ -42,9 +42,9 @@ from aclearn.wire import (
 
 
 def small_unroll() -> Unroll:
-    """T = 3 steps, B = 2 environments, and everything that an unroll can carry.
+    """T = 3 steps, B = 2 environments, with every optional field.
 
-    Of its leaves `screen` is a stack of two frames of 1x2x2; there is one reset, at t=2, b=1.
+    The leaf `screen` is a stack of two frames of 1x2x2; there is one reset, at t=2, b=1.
     """
     T, B = 3, 2
     return Unroll(

@@ -1,4 +1,4 @@
-"""What holds of each metrics line and from line to line."""
+"""Properties of each metrics line, and from line to line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from aclearn.runs import is_metrics_line
 
-#: Of the issue: the names in every line of metrics.jsonl.
+#: Names in every line of metrics.jsonl.
 FIXED_NAMES = {
     "time_s",
     "env_steps",
@@ -30,8 +30,7 @@ FIXED_NAMES = {
     "lag_max",
     "wait_share",
 }
-#: Names that never fall, whatever dies; the others may fall when a trainer goes back to its
-#: checkpoint.
+#: Names that never fall; the others may fall when a trainer goes back to its checkpoint.
 NEVER_FALL = ("time_s", "env_steps", "episodes", "generation")
 WITHIN_A_GENERATION = ("learned_steps", "updates", "policy_version")
 
@@ -39,12 +38,12 @@ WITHIN_A_GENERATION = ("learned_steps", "updates", "policy_version")
 _NAME = re.compile(r"`([a-z0-9_]+(?:<\w+>_?[a-z0-9_]*)*)`")
 _PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text("utf-8")
 _METRICS = _PAGE.partition("\n## Tuner decisions\n")[0]
-#: What docs/metrics.md names; `<B>` and the like stand for something.
+#: Names in docs/metrics.md; `<B>` and the like are placeholders.
 DOCUMENTED = re.compile("|".join(re.sub(r"<\w+>", ".+", name) for name in _NAME.findall(_METRICS)))
 
 
 def check_line(line: dict[str, Any]) -> None:
-    """Assert what the issue promises of every line."""
+    """Assert the properties of one line."""
     assert line.keys() >= FIXED_NAMES, FIXED_NAMES - line.keys()
     assert is_metrics_line({**line, "reason": None}), line  # a summary's is text
     assert [name for name in line if not DOCUMENTED.fullmatch(name)] == []
@@ -58,7 +57,7 @@ def check_line(line: dict[str, Any]) -> None:
 
 
 def check_lines(lines: list[dict[str, Any]]) -> None:
-    """Assert what holds from line to line: nothing falls that must not."""
+    """Assert the properties from line to line."""
     for line in lines:
         check_line(line)
     for before, after in pairwise(lines):

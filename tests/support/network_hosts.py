@@ -1,4 +1,4 @@
-"""Hosts on one machine: network namespaces that a router joins."""
+"""Hosts on one machine: network namespaces with a router."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.waiting import DEADLINE_S
 
 
 class Hosts:
-    """`count` hosts, each in a network of its own, and a router between them.
+    """`count` hosts, each in its own network, and a router between them.
 
     Made by `open_hosts`. Host i has the address 10.77.i.2 and reaches the others by the router.
     """
@@ -27,15 +27,15 @@ class Hosts:
         return f"10.77.{host}.2"
 
     def within(self, host: int) -> list[str]:
-        """What runs a command on the host, in the process that would run it here."""
+        """A prefix that runs a command on the host, in the same process."""
         return ["ip", "netns", "exec", self._host(host)]
 
     def lose_packets_to(self, host: int) -> None:
-        """From now on nothing arrives at the host; what it sends does."""
+        """Drop packets to the host from now on, but not those from it."""
         _ip("-n", self._router, "route", "add", "blackhole", f"{self.address(host)}/32")
 
     def deliver_packets_to(self, host: int) -> None:
-        """The end of `lose_packets_to`."""
+        """End `lose_packets_to`."""
         _ip("-n", self._router, "route", "del", "blackhole", f"{self.address(host)}/32")
 
     def make(self) -> None:
@@ -53,7 +53,7 @@ class Hosts:
             name, port = self._host(number), f"port{number}"
             _ip("netns", "add", name)
             _ip("-n", name, "link", "set", "lo", "up")
-            # both ends are born inside: nothing of it is ever seen on this machine's own network
+            # both ends are made inside, so that this machine's own network never has them
             _ip("-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", port)
             _ip("-n", name, "link", "set", port, "netns", self._router)
             _ip("-n", name, "addr", "add", f"{self.address(number)}/24", "dev", "eth0")
@@ -63,7 +63,7 @@ class Hosts:
             _ip("-n", name, "route", "add", "default", "via", f"10.77.{number}.1")
 
     def remove(self) -> None:
-        """Remove what there is of them."""
+        """Remove the existing parts."""
         found = _ip("netns", "list").split()
         for name in found:
             if name.startswith(self._prefix):
@@ -75,7 +75,7 @@ class Hosts:
 
 @contextmanager
 def open_hosts(count: int) -> Iterator[Hosts | None]:
-    """Hosts that are removed afterwards; None where this system allows no network namespaces."""
+    """Hosts that are removed afterwards; None if this system allows no network namespaces."""
     hosts = Hosts(count)
     try:
         hosts.make()

@@ -1,4 +1,4 @@
-"""Small architectures and a slow forward pass that can hold units fixed: what pruning must give."""
+"""Small architectures and a slow forward pass with fixed units, as an oracle for pruning."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ARCHITECTURES = {
 def slow_forward(architecture, tensors, observations, fixed=None):
     """Logits, values and every layer's activations by plain loops in float64.
 
-    `fixed` is layer → unit → what it gives instead: a number, or one for each position.
+    `fixed` is layer → unit → its replaced output: a number, or one for each position.
     """
     parts = parts_of(architecture)
     fixed, given = fixed or {}, {}
@@ -145,7 +145,7 @@ def norms(tensors, layer):
 
 
 def least_important(architecture, small, tensors):
-    """Layer → the units that pruning by magnitude must have removed to get that small."""
+    """Layer → the units that pruning by magnitude must remove for that size."""
     before, after = layers_of(architecture), layers_of(small)
     return {
         name: smallest(norms(tensors, name), before[name] - after[name])
@@ -155,7 +155,7 @@ def least_important(architecture, small, tensors):
 
 
 def mean_of(architecture, given, layer, unit):
-    """A unit's mean activation; for each position where a dense layer reads them one by one."""
+    """A unit's mean activation; for each position if a dense layer reads them one by one."""
     last = f"convolutions.{len(parts_of(architecture).convolutions) - 1}"
     axis = 0 if layer == last else None
     return given[layer][:, unit].mean(axis=axis)
@@ -168,7 +168,7 @@ def compress(link, architecture, tensors, context):
 
 
 def patches_of(x, kernel, stride, padding):
-    """What a convolution reads: `[N · positions, channels · kernel²]`, position by position."""
+    """The inputs of a convolution: `[N · positions, channels · kernel²]`, position by position."""
     x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
     size = (x.shape[2] - kernel) // stride + 1
     rows = []
@@ -183,7 +183,7 @@ def reconstructed(architecture, tensors, removed, visited, ridge=0.03):
     """The narrow policy after `reconstruction`, by a least-squares solver and the slow forward.
 
     Args:
-        removed: layer → the units that go.
+        removed: layer → the removed units.
     """
     kept = {
         layer: np.array([unit for unit in range(width) if unit not in removed.get(layer, ())])

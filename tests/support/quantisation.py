@@ -1,4 +1,4 @@
-"""A policy through the int8 link, and into the runtime that actors have."""
+"""A policy through the int8 link, and into the actors' runtime."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def quantise(link, policy, context):
 
 
 def run(policy):
-    """The quantised policy in ONNX Runtime, as an actor would run it."""
+    """The quantised policy in ONNX Runtime, as in an actor."""
     from compress.runtimes.graph_cache import GraphCache
 
     graph = replace(policy.graph, runtime="onnx", static=True)

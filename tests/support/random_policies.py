@@ -1,4 +1,4 @@
-"""Random weights and observations of any architecture, and what torch makes of them in float64."""
+"""Random weights and observations of any architecture, and torch's output in float64."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aclearn.policies.network import PolicyNetwork, load_tensors
 
 
 def some_tensors(architecture, seed):
-    """Weights of a size that keeps activations near 1, biases that matter."""
+    """Weights that keep activations near 1, with biases of that size."""
     rng = np.random.default_rng(seed)
     return {
         name: rng.normal(0, 0.5 if len(shape) == 1 else np.prod(shape[1:]) ** -0.5, shape).astype(
@@ -20,7 +20,7 @@ def some_tensors(architecture, seed):
 
 
 def some_observations(architecture, count, seed=0):
-    """Pixels of any value, or normal numbers."""
+    """Random pixels, or normal numbers."""
     rng = np.random.default_rng(seed)
     shape = (count, *architecture.observation_shape)
     if architecture.observation_dtype == "uint8":
@@ -29,7 +29,7 @@ def some_observations(architecture, count, seed=0):
 
 
 def reference_parameters(architecture, tensors, observations):
-    """What the torch network says, in float64: independent of kernels and memory layouts."""
+    """The torch network's output in float64, independent of kernels and memory layouts."""
     network = PolicyNetwork(architecture, seed=0)
     load_tensors(network, tensors)
     network = network.double()

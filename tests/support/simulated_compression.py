@@ -1,4 +1,4 @@
-"""A run whose figures follow from the rung and the share of unrolls that strategies set."""
+"""A run whose metrics follow from the rung and the share of unrolls that strategies set."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from aclearn.control.decision_log import DecisionLog
 from aclearn.control.strategies.strategy_plugin import StrategyPlugin
 from aclearn.runs import read_metrics
 
-#: Figures by time, rung and share of unrolls in force.
+#: Metrics by time, rung and share of unrolls in force.
 World = Callable[[float, int, float], Mapping[str, Any]]
 
 
 def indicators(time_s: float, line: Mapping[str, Any]) -> Indicators:
-    """A look of the monitor at a line."""
+    """The indicators of a line."""
     return Indicators(time_s, line, (), (), 0, {})
 
 
@@ -25,7 +25,7 @@ class SimulatedRun:
     """A monitor with one strategy; compressors and actors follow its directives after a second.
 
     Attributes:
-        changes: time and setting of each change that was directed.
+        changes: time and setting of each directed change.
         path: of the log of decisions.
     """
 
@@ -49,7 +49,7 @@ class SimulatedRun:
         self.setting = self.plugin.setting
 
     def start_monitor(self) -> None:
-        """A monitor that goes on from the log; one that lived before is forgotten."""
+        """Start a monitor that continues from the log and replaces an earlier one."""
         lines = read_metrics(self.path) if self.path.exists() else []
         self.plugin = StrategyPlugin(
             "s",
@@ -61,7 +61,7 @@ class SimulatedRun:
         )
 
     def line(self) -> dict[str, Any]:
-        """The metrics line of this moment."""
+        """The present metrics line."""
         rung = {"compressor_rung": float(self.rung)} if self._tells_rung else {}
         figures = self._world(self.now, self.rung, self.share)
         return {"time_s": self.now, "env_steps": int(100 * self.now), **rung, **figures}

@@ -1,4 +1,4 @@
-"""A run with a simulated clock for the tuner: its counter grows by the rate of the counts."""
+"""A simulated run for the tuner: its counter grows by the rate of the counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aclearn.control.tuner.tuner import Tuner
 
 
 class Run:
-    """A run with a simulated clock: its counter grows by the rate of the counts that run."""
+    """A run with a simulated clock: its counter grows by the rate of the running counts."""
 
     def __init__(self, rate, start=None, most=None, **changes) -> None:
         self.now, self.counter, self.rate = 0.0, 0.0, rate
@@ -30,7 +30,7 @@ class Run:
         )
         self.hint: str | None = None
         self.incarnation, self.deaths = "t", 0
-        self.running: dict[str, int] | None = None  # set: what runs whatever is wanted
+        self.running: dict[str, int] | None = None  # set: the running counts, whatever is wanted
         self.decisions: list = []
         self.path: list[dict[str, int]] = []
 

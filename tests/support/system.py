@@ -1,4 +1,4 @@
-"""Starts commands as real processes and waits for what they do, always with a deadline."""
+"""Starts commands as real processes and waits for conditions, always with a deadline."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.support.waiting import wait_for
 
 T = TypeVar("T")
 
-#: Marks every process that a test starts, however it is orphaned afterwards.
+#: Marks every process that a test starts, including orphans.
 MARK_VARIABLE = "ACLEARN_SYSTEM_TEST"
-#: What tests add from outside the packages: a file each.
+#: Extensions of tests from outside the packages, one file each.
 TOYS = Path(__file__).parent / "toys"
 
 CARTPOLE: dict[str, Any] = {
@@ -45,7 +45,7 @@ PONG: dict[str, Any] = {
 
 
 def free_port() -> int:
-    """A port that nobody listens at now."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -66,7 +66,7 @@ class Command:
         self._output = output
         with output.open("ab") as sink:
             self.process = subprocess.Popen(
-                # as the installed command does, which has not the current folder first on its path
+                # as the installed command, without the current folder first on its path
                 [*within, sys.executable, "-P", "-m", "services", *arguments],
                 cwd=cwd,
                 stdin=subprocess.DEVNULL,
@@ -77,7 +77,7 @@ class Command:
 
     @property
     def output(self) -> str:
-        """What it has written so far, to both streams."""
+        """The output so far, of both streams."""
         return self._output.read_text(errors="replace")
 
     def signal(self, number: int) -> None:
@@ -85,7 +85,7 @@ class Command:
         self.process.send_signal(number)
 
     def wait(self, *, within_s: float = 60.0) -> int:
-        """Its exit status."""
+        """The exit status."""
         wait_for(
             lambda: self.process.poll() is not None,
             "it has ended",
@@ -96,7 +96,7 @@ class Command:
 
 
 class Run(Command):
-    """`aclearn train` and the run folder that it writes."""
+    """`aclearn train` and its run folder."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class Run(Command):
         return found
 
     def kill_role(self, name: str) -> int:
-        """SIGKILL a role; its process id."""
+        """SIGKILL a role; returns its process id."""
         pid = self.pids()[name]
         os.kill(pid, signal.SIGKILL)
         return pid
@@ -178,7 +178,7 @@ class Run(Command):
         )
 
     def monitor_address(self) -> str:
-        """Where its monitor listens."""
+        """Its monitor's address."""
 
         def look() -> str | None:
             for child in psutil.Process(self.process.pid).children():
@@ -193,13 +193,13 @@ class Run(Command):
         return self.wait_for(look, "a role is started")
 
     def finish(self, number: int = signal.SIGTERM, *, within_s: float = 10.0) -> dict[str, Any]:
-        """End the run by a signal within the promised time and check its files and counts."""
+        """End the run by a signal within the promised time; check its files and counts."""
         self.signal(number)
         assert self.wait(within_s=within_s) == 128 + number, self.diagnosis()
         return self.check_account()
 
     def check_account(self) -> dict[str, Any]:
-        """Every line, the summary, and a checkpoint that is there; returns the summary."""
+        """Check every line, the summary and the checkpoint; returns the summary."""
         lines, summary = self.lines(), self.summary()
         check_lines(lines)
         check_line(summary)
@@ -210,7 +210,7 @@ class Run(Command):
         return summary
 
     def diagnosis(self) -> str:
-        """Everything that helps to see why a test failed."""
+        """Logs and state for the message of a failed test."""
         parts = [f"--- output\n{self.output[-6000:]}"]
         for path in sorted((self.folder / "logs").glob("*.log")):
             parts.append(f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}")
@@ -221,12 +221,12 @@ class Run(Command):
 
 
 class System:
-    """Starts everything that one test starts.
+    """Starts the processes of one test.
 
     Attributes:
         folder: of the test's own files.
-        sockets: TMPDIR of every process: what is left there is a leak.
-        cwd: where commands are called; None for where the tests are.
+        sockets: TMPDIR of every process: remaining files are a leak.
+        cwd: where commands are called; None for the tests' own.
     """
 
     def __init__(self, folder: Path, sockets: Path, mark: str) -> None:
@@ -272,25 +272,25 @@ class System:
     def role(
         self, role: str, config: Path, monitor: str, *arguments: str, within: Sequence[str] = ()
     ) -> Run:
-        """Start one role by hand; `within` is a command that runs it elsewhere."""
+        """Start one role by hand; `within` is a prefix that runs it elsewhere."""
         values = yaml.safe_load(config.read_text())["run"]
         folder = Path(values["dir"]) / str(values["name"])
         command = ["role", role, str(config), "--monitor", monitor, *arguments]
         return self._run(command, folder, within)
 
     def living(self) -> list[psutil.Process]:
-        """Every process that descends from this test, orphans included; zombies do not live."""
+        """Every living process of this test, including orphans, without zombies."""
         found = []
         for process in psutil.process_iter():
             try:
                 if process.environ().get(MARK_VARIABLE) == self._mark:
                     found.append(process)
             except (psutil.NoSuchProcess, psutil.AccessDenied):
-                continue  # gone, or of somebody else
+                continue  # ended, or another user's
         return found
 
     def wait_until_nothing_lives(self, *, within_s: float) -> None:
-        """Every process has ended within the time."""
+        """Wait until every process has ended."""
         wait_for(
             lambda: not self.living(),
             "every process has ended",
@@ -299,7 +299,7 @@ class System:
         )
 
     def kill_everything(self) -> None:
-        """What a failed test needs: nothing lives and nothing is left to be reaped."""
+        """Kill and reap everything after a failed test."""
         for process in self.living():
             process.kill()
         for command in self._commands:

@@ -1,4 +1,4 @@
-"""A run with a tuner, whose roles do what they are told, for the tests of what comes of it."""
+"""A run with a tuner, whose roles follow its directives."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def tuned_config(
 
 
 class World:
-    """A run whose roles do at once what they are told; the rate depends on the counts."""
+    """A run whose roles follow directives at once; the rate depends on the counts."""
 
     def __init__(self, config: Config, rate) -> None:
         self.config, self.rate = config, rate
@@ -86,11 +86,11 @@ class World:
         self.messages: list[OutgoingMessage] = []
         self.deaf = False
         self.by_hand: list[Member] = []
-        #: Incarnations that do not heartbeat.
+        #: Incarnations without heartbeats.
         self.silent: set[str] = set()
-        #: Incarnation of actors that were started again, by name.
+        #: Incarnations of restarted actors, by name.
         self._again: dict[str, str] = {}
-        #: Seconds that an actor takes to leave when fewer are wanted.
+        #: Seconds that a surplus actor takes to leave.
         self.leaves_within_s = 0.0
         self._leaving_since: float | None = None
         if self.tuning is not None:
@@ -98,14 +98,14 @@ class World:
 
     @property
     def time_s(self) -> float:
-        """The run's clock: it had gone on for 100 s before."""
+        """The run's clock, which starts at 100 s."""
         return self.clock.now + 100.0
 
     def heartbeat(self, member: Member, **fields) -> None:
         self.collector.take(member, Heartbeat(**fields), self.time_s)
 
     def look(self) -> None:
-        """Ask the tuner what it wants, as the monitor does."""
+        """Call the tuner, as the monitor does."""
         for directive in self.tuning.observe(self.collector.look(self.members, {}, self.time_s)):
             if isinstance(directive.payload, Note):
                 self.notes.append(directive.payload.text)
@@ -152,11 +152,11 @@ class World:
                 self.members = others + self._actors(wanted) + self.by_hand
 
     def told(self) -> list[tuple[str, int]]:
-        """Who was told which count of workers."""
+        """The directed counts of workers, with their receivers."""
         return [(m.routing_id.decode(), m.message.count) for m in self.messages]
 
     def start_again(self, name: str, incarnation: str) -> None:
-        """An actor's successor has said hello."""
+        """Replace an actor by a successor, which has said hello."""
         self._again[name] = incarnation
         self.members = [member(name, incarnation) if m.name == name else m for m in self.members]
 

@@ -1,4 +1,4 @@
-"""Unrolls for tests: quiet ones that a test fills in, and random ones."""
+"""Unrolls for tests: empty ones that a test fills in, and random ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aclearn.types import OBSERVATION, Unroll
 
 
 def quiet_unroll(frames: np.ndarray, **changes: Any) -> Unroll:
-    """Of frames `[T+1, B, ...]` of one leaf; nothing happens in it but what `changes` say.
+    """An unroll of frames `[T+1, B, ...]` of one leaf, without events except `changes`.
 
     `history` and `reset_history` are those of that leaf.
     """
@@ -47,7 +47,7 @@ def random_unroll(
     actions: int = 4,
     **changes: Any,
 ) -> Unroll:
-    """Images in stacks of two; a `frame` of one axis is flat floats without a stack."""
+    """Images in stacks of two; flat floats without a stack if `frame` has one axis."""
     rng = np.random.default_rng(seed)
     if len(frame) == 3:
         frames = rng.integers(0, 256, (T + 1, B, *frame), np.uint8)

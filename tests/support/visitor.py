@@ -1,4 +1,4 @@
-"""A guest in a run."""
+"""A client that is no member of the run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Visitor:
-    """A guest in a run that speaks the protocol: asks the monitor who is there.
+    """A client of a run's roles that is no member; it gets the peers from the monitor.
 
     Args:
         monitor: the monitor's address.
@@ -42,7 +42,7 @@ class Visitor:
         self.control = self.connect(monitor)
 
     def connect(self, endpoint: str) -> Client:
-        """A well-behaved client."""
+        """A valid client."""
         socket_ = connect_dealer(self.context, endpoint, routing_id=self.incarnation.encode())
         self._sockets.append(socket_)
         return Client(ZmqTransport(socket_), self.run, self.incarnation)
@@ -56,13 +56,13 @@ class Visitor:
         return socket_
 
     def peers(self) -> Peers:
-        """Who serves others."""
+        """The roles that serve others."""
         number = int(self.incarnation[:4], 16)
         hello = Hello("compressor", number, "here", os.getpid(), {})
         return self.ask(self.control, hello, Peers)
 
     def status(self) -> dict[str, Any]:
-        """What the monitor tells whoever watches the run."""
+        """The monitor's status of the run."""
         return json.loads(self.ask(self.control, StatusRequest(), Status).json)
 
     def endpoints(self) -> dict[str, str]:
@@ -75,7 +75,7 @@ class Visitor:
     def ask(
         self, client: Client, message: Message, answer: type[T], *, sequence: int | None = None
     ) -> T:
-        """The first answer of a type; directives and the like are passed over."""
+        """The first answer of a type; directives and others are skipped."""
         sent = wait_for(
             lambda: client.send(message, sequence=sequence), f"{type(message).__name__} is sent"
         )

@@ -1,4 +1,4 @@
-"""Waits of tests: each has a deadline, and a busy machine breaks none."""
+"""Waits of tests: each has a deadline, which a busy machine extends."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: Seconds for what cannot look at the load while it waits: only what hangs takes so long.
+#: Deadline of waits that cannot observe the load; only a hang takes so long.
 DEADLINE_S = 300.0
-#: Multiplies every other deadline at least, for a machine that is slow.
+#: Least factor of every other deadline, for a slow machine.
 PATIENCE = float(os.environ.get("ACLEARN_TEST_PATIENCE", "1"))
 _CORES = os.cpu_count() or 1
 
 
 def patience() -> float:
-    """Multiplies deadlines: 1 on a quiet machine, more where processes queue for its cores."""
+    """Factor of deadlines: 1 on a quiet machine, more while processes wait for its cores."""
     return max(PATIENCE, os.getloadavg()[0] / _CORES)
 
 
 def _running() -> int:
-    """Threads that run or wait for a core at this moment."""
+    """Number of threads that run or wait for a core now."""
     return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
 
 
@@ -37,10 +37,10 @@ def wait_for(
     context: Callable[[], str] = str,
     pause_s: float = 0.02,
 ) -> T:
-    """The first true value of `condition`; fails when `within_s` (times patience) pass without.
+    """The first true value of `condition`; fails after `within_s` (times patience).
 
-    The load average follows a load that has just begun too late. So the threads that compete for
-    the cores are counted at each look.
+    The load average follows a new load too late, so the threads that compete for the cores are
+    counted at each poll.
     """
     begun_at, looks, running = time.monotonic(), 0, 0
     while True:
@@ -55,6 +55,6 @@ def wait_for(
 
 
 def run_python(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Python in a process of its own, to its end."""
+    """Run Python in its own process to the end."""
     command = [sys.executable, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, **options)

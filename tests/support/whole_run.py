@@ -1,4 +1,4 @@
-"""A small run of all its roles in this process, and the account of what passes between them."""
+"""A small run of all roles in this process, with an account of their messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from services.launcher.in_process_run import InProcessRun
 from services.launcher.local_run import open_run_folder
 from services.trainer.main import TrainerRole
 
-#: Heartbeats come every round, so that each round's account is seen.
+#: Heartbeats come every round, for an account of each round.
 _ROUND_S = 1 / 16
 _GROUPS: dict[str, dict[str, Any]] = {
     "run": {
@@ -39,18 +39,18 @@ _GROUPS: dict[str, dict[str, Any]] = {
 
 
 class WholeRun(InProcessRun):
-    """A run of CartPole with two actors, started; all of its clocks count rounds.
+    """A started run of CartPole with two actors; all its clocks count rounds.
 
     Args:
-        folder: where the run folder is made, or lies.
-        resume: go on with the run that is there.
-        groups: settings beside or in place of the usual ones, by group.
+        folder: of the run folder.
+        resume: continue the existing run.
+        groups: settings that extend or replace the default ones, by group.
 
     Attributes:
-        sent: (incarnation, sequence) of each unroll that an actor has sent → its steps.
+        sent: (incarnation, sequence) of each sent unroll → its steps.
         heartbeats: the newest heartbeat of each role's name.
-        passed: how many messages were sent, by kind.
-        refused: how many unrolls the trainer refused, by reason.
+        passed: number of messages by kind.
+        refused: number of unrolls that the trainer refused, by reason.
     """
 
     def __init__(self, folder: Path, *, resume: bool = False, **groups: Any) -> None:
@@ -75,7 +75,7 @@ class WholeRun(InProcessRun):
         self.start_all()
 
     def run(self, *, most_rounds: int = 4000) -> dict[str, Any]:
-        """Rounds until the run is over; its summary."""
+        """Run until the end; returns the summary."""
         for _ in range(most_rounds):
             if not self.round():
                 break
@@ -85,7 +85,7 @@ class WholeRun(InProcessRun):
         return self.summary()
 
     def run_until(self, condition: Any, what: str, *, most_rounds: int = 2000) -> None:
-        """Rounds until the condition is true."""
+        """Run until the condition is true."""
         for _ in range(most_rounds):
             if condition():
                 return
@@ -93,7 +93,7 @@ class WholeRun(InProcessRun):
         raise AssertionError(f"not within {most_rounds} rounds: {what}")
 
     def round(self) -> bool:
-        """One round, after which the trainer's account must be that of the unrolls sent."""
+        """Run one round, after which the trainer's account must match the sent unrolls."""
         trainer_lives = "trainer-0" in self.roles
         goes_on = super().round()
         if trainer_lives and "trainer-0" in self.heartbeats:
@@ -101,7 +101,7 @@ class WholeRun(InProcessRun):
         return goes_on
 
     def summary(self) -> dict[str, Any]:
-        """What the monitor wrote at the end."""
+        """The monitor's summary."""
         return json.loads((self.path / "summary.json").read_text())
 
     def lines(self) -> list[dict[str, Any]]:
@@ -116,22 +116,23 @@ class WholeRun(InProcessRun):
         return checkpoint
 
     def kill(self, name: str) -> None:
-        """As `kill -9`, which also closes the files and the environments of the process."""
+        """Kill a role as `kill -9`, which also closes the files and environments of the process."""
         killed = self.roles[name]
         super().kill(name)
-        if not isinstance(killed, TrainerRole):  # which has none, and would save what it learned
+        # a trainer has no environments, and would save its state
+        if not isinstance(killed, TrainerRole):
             killed.close()
 
     def suspend(self, name: str) -> None:
-        """As SIGSTOP: the role does nothing until it is woken."""
+        """Suspend a role as SIGSTOP."""
         self.roles[name].step = lambda timeout_s: True
 
     def wake(self, name: str) -> None:
-        """As SIGCONT."""
+        """Continue a role as SIGCONT."""
         del self.roles[name].step
 
     def close(self) -> None:
-        """Close the roles that are left, and the run folder."""
+        """Close the living roles and the run folder."""
         super().close()
         self._opened.close()
 
@@ -150,7 +151,7 @@ class WholeRun(InProcessRun):
 
 
 def check_account(heartbeat: Heartbeat) -> None:
-    """Assert that each step that the trainer knows of is learned, dropped or in flight."""
+    """Assert that each step in the trainer's account is learned, dropped or in flight."""
     counters = heartbeat.counters
     known = counters["learned_steps"] + counters["in_flight_steps"]
     assert counters["env_steps"] == known + sum(heartbeat.dropped.values())

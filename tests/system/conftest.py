@@ -1,4 +1,4 @@
-"""Each test gets its own folder, and leaves neither a process nor a socket behind."""
+"""Each test gets its own folder and must leave no process and no socket."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.visitor import Visitor
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Ends what hangs; each wait of a test has its own deadline, long before this one."""
+    """End hanging tests; each wait of a test has an earlier deadline of its own."""
     layers = [Path(__file__).parent, Path(__file__).parents[1] / "compose"]
     for item in items:
         if any(layer in item.path.parents for layer in layers):
@@ -41,14 +41,14 @@ def leaving_nothing(folder: Path) -> Iterator[System]:
 
 @pytest.fixture
 def system(tmp_path: Path) -> Iterator[System]:
-    """Starts what a test needs, and checks that nothing of it is left."""
+    """Starts the test's processes, and checks that none is left."""
     with leaving_nothing(tmp_path) as system:
         yield system
 
 
 @pytest.fixture
 def visit() -> Iterator[Callable[..., Visitor]]:
-    """Makes guests of a run; their sockets are closed afterwards."""
+    """Makes visitors of a run; their sockets are closed afterwards."""
     visitors: list[Visitor] = []
 
     def make(monitor: str, run: str = "r") -> Visitor:

@@ -1,4 +1,4 @@
-"""What a user can get wrong before the first step: a message that says how to mend it."""
+"""User errors before the first step: a message says how to mend each."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Own(gymnasium.Wrapper):
 
 
 def _refused(system: System, command: Command, words: list[str]) -> None:
-    """Exit status 64, one line, and nothing is left; processes and sockets are the fixture's."""
+    """Check for exit status 64 and one line; the fixture checks processes and sockets."""
     assert command.wait() == 64, command.output
     assert command.output.startswith("aclearn: ") and command.output.count("\n") == 1
     for word in words:
@@ -109,7 +109,7 @@ def test_a_run_that_failed_at_its_start_makes_way_for_the_one_that_is_mended(
     system: System,
 ) -> None:
     (system.folder / "own.py").write_text(_OWN)
-    # a folder that has the name of a package of ours is not imported
+    # a folder named like a package of ours is not imported
     system.cwd = system.folder / "project"
     (system.cwd / "services").mkdir(parents=True)
     (system.cwd / "services" / "__init__.py").write_text("raise RuntimeError('not this one')")
@@ -145,7 +145,7 @@ def test_roles_of_two_versions_both_name_the_protocols_that_they_speak(system: S
     config = system.config(CARTPOLE)
     monitor = f"tcp://127.0.0.1:{free_port()}"
     newer = system.role("monitor", config, monitor)
-    # as in an older image: the same but for its protocol
+    # an older image: the same except for its protocol
     image = system.folder / "older"
     image.mkdir()
     (image / "sitecustomize.py").write_text(

@@ -1,4 +1,4 @@
-"""Deterministic mode: the seed alone decides the weights, whatever the process."""
+"""Deterministic mode: the seed alone determines the weights, in any process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_two_processes_with_one_seed_end_with_the_same_bits(system: System) -> N
                 name,
                 run={"deterministic": True, "max_updates": 50, "name": name, "seed": 1},
                 compressor={"chain": _CHAIN},
-                # the fiftieth update is in the midst of a batch
+                # the fiftieth update is in the middle of a batch
                 trainer={"minibatches": 2, "epochs": 2},
             )
         )

@@ -1,4 +1,4 @@
-"""The files that the pages in docs/ show, written down and used as the pages say."""
+"""The files shown in docs/, used as the pages say."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BLOCK = re.compile(
 
 
 def _write_files(page: str, folder: Path) -> list[str]:
-    """The files of a page, put into `folder`; their names in order."""
+    """Write the files of a page to `folder`; returns their names in order."""
     blocks = list(_BLOCK.finditer((_ROOT / "docs" / page).read_text("utf-8")))
     for block in blocks:
         (folder / block["name"]).write_text(block["text"], encoding="utf-8")
@@ -44,7 +44,7 @@ def _write_files(page: str, folder: Path) -> list[str]:
 
 
 def _python(file: str, folder: Path) -> str:
-    """What a program in `folder` prints."""
+    """The output of a program in `folder`."""
     path = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     done = run_python(file, cwd=folder, env=environment)
@@ -95,7 +95,7 @@ def test_an_exported_model_is_run_by_onnx_runtime_alone(tmp_path: Path) -> None:
     architecture = describe_architecture(
         "accerl-net3", observation_shape=(4, 84, 84), observation_dtype="uint8", actions=6
     )
-    # weights of 0: whatever it sees, its logits are the biases
+    # weights of 0: the logits are the biases for any observation
     tensors = {
         name: np.zeros(shape, np.float32) for name, shape in architecture.tensor_shapes().items()
     }
@@ -115,7 +115,7 @@ def test_metrics_are_read_from_python(tmp_path: Path) -> None:
         {"time_s": 2.4, "env_steps": 640, "return_mean_100": -20.5},
     ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    (folder / "metrics.jsonl").write_text(text + '{"time_s": 4.')  # the last one is being written
+    (folder / "metrics.jsonl").write_text(text + '{"time_s": 4.')  # the last one is incomplete
     assert _python("returns.py", tmp_path).splitlines() == [
         "0 s, 0 steps, return None",
         "2 s, 640 steps, return -20.5",
@@ -130,7 +130,7 @@ def test_correctors_are_used_without_a_run(tmp_path: Path) -> None:
 
 
 def _additions() -> tuple[list[tuple[str, str]], dict[str, Any]]:
-    """Of "How to add" in the page on the architecture: each file and its lines, and the YAML."""
+    """Each file and its lines, and the YAML, of "How to add" in docs/architecture.md."""
     page = (_ROOT / "docs" / "architecture.md").read_text("utf-8")
     section = page.partition("\n## How to add\n")[2]
     files: list[tuple[str, str]] = []
@@ -157,11 +157,11 @@ def test_all_that_the_page_on_the_architecture_adds_works_in_one_run(system: Sys
         shutil.copy(TOYS / toy, ours / "aclearn" / "distributions")
     files, groups = _additions()
     for name, text in files:
-        # a path is that of a file of ours, which gets further lines; a bare name is the user's
+        # a path is a file of ours, which gets further lines; a bare name is the user's
         with ((ours if "/" in name else system.cwd) / name).open("a", encoding="utf-8") as file:
             file.write(text)
     system.environment["PYTHONPATH"] = str(ours)
-    trainer = {"epochs": 16}  # what waits for so slow a trainer fills its queue
+    trainer = {"epochs": 16}  # unrolls that wait for so slow a trainer fill its queue
     run = system.train(system.config(CARTPOLE | {"policy": {}}, trainer=trainer, **groups))
     run.wait_until_learning()
     run.wait_for(lambda: run.last().get("workers") == 2.0, "the plug-in saw a full queue")
@@ -169,8 +169,8 @@ def test_all_that_the_page_on_the_architecture_adds_works_in_one_run(system: Sys
     run.wait_for(lambda: run.last().get("compressed_share", 0) > 0, "the link's policy acts")
     run.wait_for(lambda: run.last()["return_mean_100"] is not None, "episodes have ended")
     line = run.last()
-    assert line["return_mean_100"] == 1.0  # whoever comes to the end of the corridor
-    # the first at the end have an advantage of about 1, of which a tenth is left
+    assert line["return_mean_100"] == 1.0  # every episode that reaches the end of the corridor
+    # the first episodes at the end have an advantage of about 1, of which a tenth is left
     assert max(line.get("clipped_advantage_share") or 0.0 for line in run.lines()) > 0.0
     assert 0.0 < line["compressor_round_largest_change"] <= 0.125
     assert line["success_rate"] == 1.0 and line["monitor_indicator_failures"] == 0.0

@@ -1,4 +1,4 @@
-"""Environments that misbehave: their episode is dropped and counted, and the run goes on."""
+"""Failing environments: their episode is dropped and counted, and the run continues."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def hangs_once(mark, after=40):
     return env
 '''
 
-#: How each way to fail is called in the actor's log.
+#: The reason in the actor's log for each way to fail.
 _REASONS = {
     "raised",
     "reward_not_finite",
@@ -122,7 +122,7 @@ def test_every_kind_of_fault_is_dropped_and_counted_and_the_run_goes_on(system: 
     run.wait_for(
         lambda: run.last()["learned_steps"] > before["learned_steps"] + 300, "the run goes on"
     )
-    # a mean over two actors, of heartbeats that come a little later than the log
+    # a mean over two actors, of heartbeats that come slightly later than the log
     reported = run.wait_for(
         lambda: (n := 2 * run.last().get("actor_env_faults", 0.0)) >= len(_REASONS) and n,
         "all kinds are counted",
@@ -162,7 +162,7 @@ def test_an_environment_that_hangs_in_native_code_costs_its_actor_alone(system: 
 def test_an_actor_is_heard_of_while_its_environments_are_reset_one_by_one(system: System) -> None:
     config = system.config(CARTPOLE, env={"id": "failing_envs:slow_to_begin"})
     run = system.train(config)
-    # 1.6 s of resets, in which a heartbeat is due every tenth of a second
+    # resets take 1.6 s, while a heartbeat is due every tenth of a second
     run.wait_until_learning(beyond=20)
     assert "died" not in run.output, run.diagnosis()
     run.finish()

@@ -1,4 +1,4 @@
-"""A role that ends in mid-run is started again, whatever its status; the monitor ends a run."""
+"""A role that ends during a run is restarted, whatever its status; the monitor ends a run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_an_actor_whose_environment_exits_with_0_is_started_again(system: System
         lambda: "actor-0 died: exit status 0; restart 1 in " in run.output, "the death is told"
     )
     run.wait_until_learning(beyond=run.last()["learned_steps"] + 500)
-    # those that exit by sys.exit are made again, in the same process
+    # environments that exit by sys.exit are made again in the same process
     assert run.log("actor-0").count("reason=raised") > 10
     assert "SystemExit" in run.log("actor-0")
     assert run.output.count("died") == 1
@@ -65,7 +65,7 @@ def test_lockstep_and_evaluation_outlive_an_environment_that_exits(system: Syste
     run: Run = system.train(config)
     assert run.wait() == 0, run.diagnosis()
     assert run.check_account()["dropped_steps"]["env_fault"] > 0
-    # an episode of a policy that has learned nothing has some 20 steps
+    # an episode of an untrained policy has about 20 steps
     played = system.command("evaluate", run.folder, "--episodes", "20")
     assert played.wait() == 0, played.output
     assert "20 episodes, return" in played.output

@@ -1,4 +1,4 @@
-"""Where a run's files lie: fixed by the command's start, whatever an environment does."""
+"""A run's files stay where the command started, whatever an environment does."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Wandering(gymnasium.Wrapper):
 
 @pytest.fixture
 def elsewhere(system: System) -> Path:
-    """Where the environment goes; commands are called in another folder, beside its module."""
+    """The environment's folder; commands are called in another one, beside its module."""
     here, elsewhere = system.folder / "here", system.folder / "elsewhere"
     here.mkdir()
     elsewhere.mkdir()
@@ -62,7 +62,7 @@ def test_an_environment_that_changes_the_working_directory_moves_no_file(
     assert newest is not None
     assert newest.state["ledger"]["learned_steps"] == summary["learned_steps"]
 
-    # a run that is moved goes on where it lies now
+    # a moved run continues in its new place
     (here / "runs").rename(here / "moved")
     resumed = system.train(here / "moved" / "r" / "config.yaml", "--resume")
     resumed.folder = here / "moved" / "r"

@@ -1,4 +1,4 @@
-"""A disk that is really full: training goes on, it is told of, and a lost end fails the command."""
+"""A full disk: training continues and reports it, and lost learning fails the command."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from aclearn.runs import load_newest
 from tests.support.system import CARTPOLE, Run, System, free_port
 from tests.support.waiting import DEADLINE_S, wait_for
 
-#: With the state of Adam some 220 kB a checkpoint, several of which fit on the disk.
+#: With Adam's state about 220 kB a checkpoint, several of which fit on the disk.
 _POLICY = {"hidden": [128, 128]}
 _FULL = "No space left on device"
 
 
 class Disk:
-    """A small file system of its own."""
+    """A small file system."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._filler = path / "filler"
 
     def fill(self, *, leave: int = 0) -> None:
-        """Take all space but `leave` bytes, also what is freed meanwhile."""
+        """Use all space except `leave` bytes, including space freed meanwhile."""
         with self._filler.open("ab", buffering=0) as filler:
             while (free := os.statvfs(self.path).f_bavail * 4096) > leave:
                 try:
@@ -37,7 +37,7 @@ class Disk:
                     return
 
     def free(self) -> None:
-        """Give all of it back."""
+        """Free all of it."""
         self._filler.unlink()
 
 
@@ -55,7 +55,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 def _begin(system: System, disk: Disk, **run: object) -> Run:
-    """A run on the disk that has saved something it has learned."""
+    """A run on the disk that has saved learned updates."""
     config = system.config(CARTPOLE, run={"dir": str(disk.path), **run}, policy=_POLICY)
     started = system.train(config)
     started.wait_for(lambda: _saved(started) > 0, "a checkpoint of something learned")
@@ -93,9 +93,9 @@ def test_a_run_on_a_full_disk_says_so_at_once_and_fails_where_its_end_is_lost(
     system: System, disk: Disk
 ) -> None:
     run = _begin(system, disk)
-    # room for metrics, and not for a checkpoint
+    # room for metrics, but not for a checkpoint
     line = run.wait_for(
-        # filled again and again: a save that succeeds removes an older checkpoint
+        # filled repeatedly: a successful save removes an older checkpoint
         lambda: disk.fill(leave=150_000) or ((x := run.last())["checkpoint_failures"] > 1 and x),
         "saves fail",
     )
@@ -193,7 +193,7 @@ def test_output_to_a_disk_that_has_room_again_goes_on(disk: Disk) -> None:
         _, more = writer.communicate("\n\n", timeout=DEADLINE_S)
     assert _FULL in told and more == ""
     assert writer.returncode == 0
-    assert "line 2 x" in path.read_text()  # after a piece of line 1
+    assert "line 2 x" in path.read_text()  # after a part of line 1
 
 
 def test_a_monitor_by_hand_whose_summary_is_not_written_tells_no_older_one(

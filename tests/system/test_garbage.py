@@ -1,4 +1,4 @@
-"""Garbage on every socket of a run that goes on: refused, counted, answered."""
+"""Garbage on every socket of a run is refused, counted and answered."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SERVICES = {"unrolls", "weights", "predictions", "control"}
 
 
 def _sockets(run: Run, visitor: Visitor) -> dict[str, str]:
-    """Service → address of every socket that the run listens at."""
+    """Service → address of every socket of the run."""
     services = run.wait_for(
         lambda: (found := visitor.endpoints()).keys() >= SERVICES - {"control"} and found,
         "every service is there",
@@ -46,7 +46,7 @@ def _sockets(run: Run, visitor: Visitor) -> dict[str, str]:
 
 
 def _junk() -> dict[str, list[bytes]]:
-    """Messages that no service can take, and the reasons for which they are refused."""
+    """Invalid messages, and the reasons for their refusal."""
     stop = encode(WeightsRequest(0, 0), run="r", incarnation="x", sequence=1)[0]
     header = bytes(stop)
     unroll = [bytes(part) for part in encode(_unroll(), run="r", incarnation="x", sequence=1)]
@@ -67,7 +67,7 @@ def _junk() -> dict[str, list[bytes]]:
 
 
 def _unroll(**changed: Any) -> Unroll:
-    """An unroll of the run's shape that a good actor would send."""
+    """A valid unroll of the run's shape."""
     T, B = 5, 4
     unroll = Unroll(
         generation=0,
@@ -91,7 +91,7 @@ def _unroll(**changed: Any) -> Unroll:
 
 
 def _answers_to_junk(visitor: Visitor, endpoint: str) -> list[str]:
-    """Send each kind of junk; the reasons that come back, in order."""
+    """Send each kind of junk; returns the reasons of the replies, in order."""
     dealer = visitor.raw(endpoint)
     reasons = []
     for frames in _junk().values():
@@ -105,7 +105,7 @@ def _answers_to_junk(visitor: Visitor, endpoint: str) -> list[str]:
 
 
 def _nothing_else_than_junk(endpoint: str) -> None:
-    """A plain client of the transport that does not even speak ZeroMQ."""
+    """Send bytes over a plain socket that are not ZeroMQ's protocol."""
     is_tcp = endpoint.startswith("tcp://")
     where = endpoint.partition("://")[2]
     family = socket.AF_INET if is_tcp else socket.AF_UNIX
@@ -118,7 +118,7 @@ def _nothing_else_than_junk(endpoint: str) -> None:
 
 
 def _spoil(run: Run, visitor: Visitor, sockets: dict[str, str]) -> None:
-    """Garbage everywhere; then every service answers a good peer, and learning goes on."""
+    """Send garbage everywhere; then every service answers a valid peer, and learning continues."""
     expected = [name.strip() for name in _junk()]
     for service, endpoint in sockets.items():
         _nothing_else_than_junk(endpoint)
@@ -132,7 +132,7 @@ def _spoil(run: Run, visitor: Visitor, sockets: dict[str, str]) -> None:
 
 
 def _refusals_are_counted(run: Run) -> None:
-    """Each junk counts in the metrics of the service that it went to."""
+    """Check that each refusal counts in its service's metrics."""
     kinds = len(_junk())
     names = {"refused_messages": 2, "predictor_refused_messages": 1, "monitor_refused_messages": 1}
     for name, sockets in names.items():
@@ -142,7 +142,7 @@ def _refusals_are_counted(run: Run) -> None:
 
 
 def _bad_unrolls_are_refused(run: Run, visitor: Visitor, sockets: dict[str, str]) -> None:
-    """A fake actor's unrolls over the real socket: each is answered with its reason."""
+    """Send a fake actor's unrolls over the real socket; each is answered with its reason."""
     client = visitor.connect(sockets["unrolls"])
     bad = {
         "rewards": np.full((5, 4), np.nan, np.float32),
@@ -167,7 +167,7 @@ def _bad_unrolls_are_refused(run: Run, visitor: Visitor, sockets: dict[str, str]
         answer = wait_for(reply, f"an answer to a bad unroll: {name}")
         assert (answer.unroll, answer.accepted, answer.reason) == (sequence, False, "bad_unroll")
         assert details and name in details[0]
-    # a lie about the account changes nothing either; a good one is taken, and only once
+    # a false count in the account has no effect either; a valid one is admitted, and only once
     lie = _unroll(env_steps_before=40, env_steps_after=30 + 40)
     assert visitor.ask(client, lie, UnrollReply, sequence=20).reason == "inconsistent_counter"
     old = visitor.ask(client, _unroll(generation=7), UnrollReply, sequence=21)
@@ -195,7 +195,7 @@ def test_garbage_on_every_socket_file_is_refused_and_the_run_goes_on(
     _spoil(run, visitor, sockets)
     _bad_unrolls_are_refused(run, visitor, sockets)
     _refusals_are_counted(run)
-    # a heartbeat of somebody who never said hello, and a hello that takes an actor's name
+    # a heartbeat without a hello before it, and a hello with an actor's name
     stranger = visit(run.monitor_address())
     heartbeat = Heartbeat({"env_steps": 2**50}, episode_returns=[1e9])
     stranger.control.send(heartbeat)

@@ -1,4 +1,4 @@
-"""`aclearn health` beside real roles: what it says as they come and as one is killed."""
+"""`aclearn health` beside real roles, as they start and as one is killed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def test_health_follows_an_actor_from_its_start_to_its_death(system: System) -> 
 
     system.environment["ACLEARN_RUNTIME_DIR"] = str(directory)
     actor = system.role("actor", config, address)
-    until("actor waits for the monitor", 1)  # which gives it its number
+    until("actor waits for the monitor", 1)  # waits for its number
     asks_here, elsewhere = system.environment, {**system.environment}
-    del elsewhere["ACLEARN_RUNTIME_DIR"]  # only the actor's health is asked for
+    del elsewhere["ACLEARN_RUNTIME_DIR"]  # checks the actor's health only
 
     def start(role: str) -> Run:
         system.environment = elsewhere

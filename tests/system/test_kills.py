@@ -1,4 +1,4 @@
-"""`kill -9` of any role in mid-run: the others stay, the run goes on, nothing is learned twice."""
+"""`kill -9` of any role: the others stay, the run continues, nothing is learned twice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROOM = {"max_restarts": 20, "backoff_first_s": 0.1, "backoff_max_s": 0.2}
 
 
 def _kill(run: Run, name: str) -> dict[str, int]:
-    """Kill one role, wait for its next incarnation; nobody else was started again."""
+    """Kill one role, wait for its next incarnation; no other role was restarted."""
     before = run.pids()
     run.kill_role(name)
     new = run.wait_for_new(name, before[name], within_s=10.0)
@@ -28,7 +28,7 @@ def _kill(run: Run, name: str) -> dict[str, int]:
 
 
 def _goes_on(run: Run) -> None:
-    """More is learned than up to now."""
+    """Wait until more is learned."""
     learned = run.last()["learned_steps"]
     run.wait_for(
         lambda: run.last()["learned_steps"] > learned + 200, "learning goes on", within_s=10.0
@@ -36,9 +36,9 @@ def _goes_on(run: Run) -> None:
 
 
 def _stop_beyond_its_checkpoint(run: Run, pid: int) -> int:
-    """Stop the trainer where it has learned what no checkpoint has; the newest one's label.
+    """Suspend the trainer with unsaved learning; returns the newest checkpoint's label.
 
-    With nothing in flight right after a checkpoint, its death would lose nothing.
+    Right after a checkpoint, with nothing in flight, its death would lose nothing.
     """
 
     def look() -> int | None:
@@ -53,7 +53,7 @@ def _stop_beyond_its_checkpoint(run: Run, pid: int) -> int:
 
 
 def _kill_trainer(run: Run) -> None:
-    """Kill the trainer; it comes back from its checkpoint under a new generation within 10 s."""
+    """Kill the trainer; it is back from its checkpoint under a new generation within 10 s."""
     pids = run.pids()
     label = _stop_beyond_its_checkpoint(run, pids["trainer-0"])
     before = run.last()
@@ -63,7 +63,7 @@ def _kill_trainer(run: Run) -> None:
         lines = [line for line in run.lines() if line["generation"] == before["generation"] + 1]
         if not lines:
             return None
-        # learned steps beyond those of the newest checkpoint that the old one can have written
+        # learned steps beyond the newest checkpoint that the old one can have written
         learns = lines[-1]["learned_steps"] > before["learned_steps"] + 200
         publishes = lines[-1]["policy_version"] > lines[0]["policy_version"]
         return lines[-1] if learns and publishes else None
@@ -73,7 +73,7 @@ def _kill_trainer(run: Run) -> None:
     assert label <= after["policy_version"]
     check_line(after)
     assert after["learned_steps"] <= after["env_steps"]
-    # what the killed trainer held is accounted for
+    # the killed trainer's steps are accounted for
     lost = {"trainer_restart", "lost", "old_generation"}
     assert sum(after["dropped_steps"].get(reason, 0) for reason in lost) > 0, after
 
@@ -82,7 +82,7 @@ _CHAIN = {"chain": ["int8", "onnx"], "every_s": 0.05, "observations_every_s": 0.
 
 
 def _compressed(run: Run, beyond: int = -1) -> dict[str, Any]:
-    """The first line of steps on artifacts, the newest of which is newer than `beyond`."""
+    """The first line with steps on artifacts, the newest of which is newer than `beyond`."""
 
     def look() -> dict[str, Any] | None:
         line = run.last()
@@ -163,10 +163,10 @@ def _kill_predictor(run: Run) -> None:
 
 
 def _kill_monitor(run: Run) -> None:
-    """Kill the monitor; the data goes on, the roles say hello again, the counters go on."""
-    _goes_on(run)  # what a trainer before this one lost is counted
+    """Kill the monitor; data and counters continue, the roles say hello again."""
+    _goes_on(run)  # steps that an earlier trainer lost are counted
     pids = _kill(run, "monitor-0")
-    before = run.last()  # the old monitor's, which may have written one more when it was killed
+    before = run.last()  # the old monitor may have written one more line when it was killed
     run.wait_for(
         lambda: run.last()["learned_steps"] > before["learned_steps"] + 200,
         "the new monitor reports",

@@ -1,4 +1,4 @@
-"""A monitor under more hellos than a run may have processes."""
+"""A monitor with more hellos than a run may have processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_after_2000_hellos_over_few_connections_good_roles_are_still_answered(
     address = f"tcp://127.0.0.1:{free_port()}"
     monitor = system.role("monitor", system.config(CARTPOLE), address)
     visitor = Visitor(address)
-    sockets: list[zmq.Socket[bytes]] = []  # open to the end: a closed one loses unsent hellos
+    sockets: list[zmq.Socket[bytes]] = []  # kept open: a closed one loses unsent hellos
     try:
         assert visitor.peers().peers == []
         endpoints = {"predictions": "tcp://" + "h" * 240}

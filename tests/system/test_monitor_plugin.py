@@ -25,17 +25,17 @@ def test_it_sees_heartbeats_and_its_directives_are_acknowledged(system: System) 
         "both directives are acknowledged",
     )
     assert answered["plugin_seen_steps"] >= 2000
-    assert answered["monitor_plugin_failures"] > 0  # of the other one; the run goes on
+    assert answered["monitor_plugin_failures"] > 0  # of the other one; the run continues
     run.wait_for(lambda: run.last().get("compressor_round_versions", 0) > 0, "the link is used")
     run.wait_for(lambda: run.last().get("compressed_share", 0) > 0, "actors act on what it makes")
-    # a trainer that is started again gets what stands
+    # a restarted trainer gets the directives in force
     old = run.kill_role("trainer-0")
     run.wait_for_new("trainer-0", old)
     run.wait_for(lambda: run.last()["generation"] == 1, "the new trainer heartbeats")
     run.wait_for(lambda: run.last().get("workers") == 2.0, "it has two workers as well")
     run.finish()
     log = run.log("monitor-0")
-    # once each, however often it was given
+    # once each, however often the plug-in repeats them
     assert log.count("payload=SetWorkers(count=2, id=") == 1
     assert log.count("by=toy_plugin:MoreWhenItLearns to=supervisor payload=SetActors(count=3") == 1
     assert re.search(r"to=trainer .* cause=\{'learned_steps': \d{4,}, 'actors': 2\}", log)

@@ -1,4 +1,4 @@
-"""A run and commands whose reader goes away, whose disk is full, or whose streams are closed."""
+"""Commands whose reader has gone, whose disk is full, or whose streams are closed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.waiting import DEADLINE_S
 
 
 def _shell(system: System, arguments: str, redirections: str) -> tuple[int, str]:
-    """Exit status of an `aclearn` command in a shell, and what it wrote to a file `errors`."""
+    """Exit status of an `aclearn` command in a shell, and its output in a file `errors`."""
     command = f'"$0" -P -m services.cli {arguments} {redirections}; exit "${{PIPESTATUS[0]}}"'
     done = subprocess.run(
         ["bash", "-c", command, sys.executable],

@@ -1,4 +1,4 @@
-"""A predictor process whose workers change as it answers; the test is its monitor and trainer."""
+"""A predictor process whose number of workers changes; the test is its monitor and trainer."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from tests.support.system import CARTPOLE, Run, System
 from tests.support.waiting import patience, wait_for
 
 _CLIENTS, _OUT = 16, 2
-#: Much longer than an actor waits before it asks again, and than the predictor keeps a request: by
-#: then one has been answered, or dropped and counted, and one that is asked again was lost.
+#: Much longer than an actor waits before it asks again, and than the predictor keeps a request: a
+#: request asked again was lost, neither answered nor counted as dropped.
 _ASK_AGAIN_S = 60.0
-#: The promise: within it the workers are as many as the monitor wants.
+#: Promised time for a change of the number of workers.
 _CHANGE_WITHIN_S = 1.0
 
 
@@ -48,7 +48,7 @@ def _offset(version: int) -> float:
 
 
 class Asking:
-    """A client that always has some requests out."""
+    """A client with several requests in flight."""
 
     def __init__(self, client: Client, index: int) -> None:
         self._client, self._rng = client, np.random.default_rng(index)
@@ -84,7 +84,7 @@ class Asking:
 
 
 class Surroundings:
-    """A monitor and a trainer with newer weights for whoever asks."""
+    """A monitor and a trainer with newer weights."""
 
     def __init__(self, system: System) -> None:
         path = system.config(CARTPOLE, predictor={"max_batch": 8, "min_batch": 2})
@@ -121,7 +121,7 @@ class Surroundings:
         assert self._monitor.send(self._address, message)
 
     def step(self) -> None:
-        """Answer the predictor and move every client on."""
+        """Answer the predictor and step every client."""
         for address, envelope in self._monitor.receive(0.002):
             if isinstance(envelope.message, Hello):
                 self._address = address
@@ -129,7 +129,8 @@ class Surroundings:
                 self.tell(Peers(1, [self._trainer]))
             elif isinstance(envelope.message, Heartbeat):
                 self.heartbeat = envelope.message
-                self._monitor.send(address, HeartbeatReply(1))  # who said goodbye may be gone
+                # a process that sent its last heartbeat may be gone
+                self._monitor.send(address, HeartbeatReply(1))
         for address, _ in self._weights.receive(0.0):
             self.version += 1
             bias = np.array([0.0, _offset(self.version)], np.float32)
@@ -187,7 +188,7 @@ def test_counts_change_while_requests_and_weights_come_and_nothing_is_lost(surro
         took_s["more" if count > before else "fewer"].append(time.monotonic() - told_at)
         around.until(lambda count=count: around.heartbeat.gauges["workers"] == count, "it says so")
         answer_some()
-    # the one in the middle: a machine that stands still for a second breaks no promise of ours
+    # the median: a machine that stalls for a second is not the pool's fault
     for times_s in took_s.values():
         assert statistics.median(times_s) <= _CHANGE_WITHIN_S * patience(), took_s
     for refused, count in enumerate((0, 65), start=1):
@@ -199,7 +200,7 @@ def test_counts_change_while_requests_and_weights_come_and_nothing_is_lost(surro
     assert around.heartbeat.gauges["workers"] == 1
     answer_some()
 
-    # a slow machine takes weights less often
+    # a slow machine gets weights less often
     around.until(lambda: around.version >= 4, "weights come several times")
     answer_some()
     for client in around.clients:
@@ -220,10 +221,10 @@ def test_counts_change_while_requests_and_weights_come_and_nothing_is_lost(surro
     assert len(versions) > 1
 
     around.tell(StopRole("enough"))
-    # its goodbye is the last heartbeat
+    # the predictor leaves with its last heartbeat
     wait_for(lambda: around.step() or around.heartbeat.final, "the last heartbeat", context=str)
     counters = around.heartbeat.counters
-    # whatever was asked again is one that waited too long: a machine that stood still for seconds
+    # requests asked again were late: the machine stalled for seconds
     again = sum(client.asked.total() for client in around.clients) - around.answered()
     assert again == counters["requests_expired"]
     assert counters["predictions"] == sum(

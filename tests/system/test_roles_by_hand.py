@@ -1,4 +1,4 @@
-"""Roles started one by one over TCP: they come, go and come back, and find their run's folder."""
+"""Roles started one by one over TCP: they join, leave and return, and find their run's folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.waiting import wait_for
 
 def _left_in_order(run: Run, number: signal.Signals, *, is_monitor: bool = False) -> None:
     run.signal(number)
-    # a monitor ends the run with it; the others leave a run that goes on
+    # a monitor ends the run with it; the others leave a running one
     assert run.wait(within_s=10.0) == (0 if is_monitor else 128 + number), run.output
     assert "Traceback" not in run.output
 
@@ -23,7 +23,7 @@ def test_roles_with_local_inference_leave_on_a_signal_and_come_back(system: Syst
     run = roles["monitor"]
     run.wait_until_learning(beyond=300)
 
-    # an actor leaves with Ctrl-C at its terminal, and another one takes its place
+    # an actor leaves after Ctrl-C at its terminal, and another one takes its place
     _left_in_order(roles["actor"], signal.SIGINT)
     before = run.last()["learned_steps"]
     roles["actor"] = system.role("actor", config, address)
@@ -32,7 +32,7 @@ def test_roles_with_local_inference_leave_on_a_signal_and_come_back(system: Syst
     run.wait_until_learning(beyond=before + 500)
     assert run.last()["generation"] == 0
 
-    # the trainer saves as it leaves; the next one goes on from there under a new generation
+    # the trainer saves as it leaves; the next one continues from there under a new generation
     _left_in_order(roles["trainer"], signal.SIGTERM)
     saved = load_newest(run.folder / "checkpoints")
     assert saved is not None
@@ -47,7 +47,7 @@ def test_roles_with_local_inference_leave_on_a_signal_and_come_back(system: Syst
     told = "event=bound_reached bound=run.max_env_steps detail='waits for the monitor to end the "
     run.wait_for(lambda: told in roles["trainer"].output, "the trainer says that it waits")
 
-    # who ends the monitor ends the run
+    # the end of the monitor ends the run
     _left_in_order(run, signal.SIGINT, is_monitor=True)
     for name in ("actor", "trainer"):
         assert roles[name].wait(within_s=10.0) == 0, roles[name].output
@@ -55,7 +55,7 @@ def test_roles_with_local_inference_leave_on_a_signal_and_come_back(system: Syst
     summary = run.check_account()
     assert summary["reason"] == "SIGINT"
     assert summary["in_flight_steps"] == 0
-    # nobody else shows the run
+    # no other process shows the run
     progress = [line for line in run.output.splitlines() if line.startswith("time=0:")]
     assert len(progress) >= 1 and all(" learned_steps=" in line for line in progress), run.output
     assert "run r ended: SIGINT, return " in run.output
@@ -89,7 +89,7 @@ def test_a_second_trainer_waits_and_the_one_that_must_leave_saves_first(system: 
     first.signal(signal.SIGSTOP)
     run.wait_for(lambda: "trainer-0 was restarted" in run.output, "the second takes its place")
     first.signal(signal.SIGCONT)
-    assert first.wait(within_s=30.0) == 1, first.output  # the run goes on without it
+    assert first.wait(within_s=30.0) == 1, first.output  # the run continues without it
     assert "trainer-0 is process" in first.output
     saved = load_newest(run.folder / "checkpoints")
     assert saved is not None

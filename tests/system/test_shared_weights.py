@@ -1,4 +1,4 @@
-"""Whole runs whose roles read the trainer's weights from memory that they share with it."""
+"""Whole runs whose roles read the trainer's weights from shared memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_run_learns_on_shared_weights_and_survives_the_kill_of_its_trainer(
     run = system.train(config)
     run.wait_until_learning()
     run.wait_for(lambda: _buffers(run) == 1, "actor-0 reads the buffer")
-    # a reader that stays where it is would be too old by now: max_lag_versions is 100
+    # a reader stuck at one version would be too old by now: max_lag_versions is 100
     run.wait_for(lambda: run.last()["policy_version"] > 300, "three hundred versions")
     assert run.last()["dropped_steps"].get("lag", 0) == 0
     run.kill_role("trainer-0")

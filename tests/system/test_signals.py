@@ -1,4 +1,4 @@
-"""However a run is ended, every process goes, in time, and a checkpoint is there."""
+"""Every way to end a run ends all processes in time, with a checkpoint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _learned_in_checkpoint(folder: Path) -> int:
 
 
 def test_ctrl_c_ends_the_run_within_ten_seconds_with_a_checkpoint(system: System) -> None:
-    # a checkpoint every hour: the one that is there in the end was saved because of the signal
+    # a checkpoint every hour: the one at the end was saved because of the signal
     run = system.train(system.config(CARTPOLE, run={"checkpoint_every_s": 3600.0}))
     run.wait_until_learning(beyond=500)
     summary = run.finish(signal.SIGINT)
@@ -58,7 +58,7 @@ def test_ctrl_c_before_a_run_has_begun_leaves_nothing(system: System) -> None:
     slow = system.folder / "slow.yaml"
     os.mkfifo(slow)
     command = system.command("train", slow)
-    with slow.open("w") as pipe:  # which waits for the reader
+    with slow.open("w") as pipe:  # opening waits for the reader
         command.signal(signal.SIGINT)
         pipe.write(content)
     assert (command.wait(within_s=20.0), command.output) == (130, "")

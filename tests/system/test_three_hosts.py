@@ -13,7 +13,7 @@ from aclearn.wire import create_keys
 from tests.support.network_hosts import Hosts, open_hosts
 from tests.support.system import CARTPOLE, Run, System
 
-#: Hosts by their numbers.
+#: Numbers of the hosts.
 LEARNS, ANSWERS, ACTS, STRANGER = 1, 2, 3, 4
 ROLES = {
     LEARNS: ("monitor", "trainer"),
@@ -63,7 +63,7 @@ class Cluster:
             role.wait()
 
     def learns_on(self) -> None:
-        """Steps are learned that were not yet acted when this was called."""
+        """Wait until steps acted from now on are learned."""
         last = self.monitor.last()
         self.monitor.wait_until_learning(beyond=last["env_steps"] + 500)
 
@@ -90,7 +90,7 @@ def test_a_run_on_three_hosts_outlives_a_host_and_a_partition_and_admits_no_stra
         cluster.start(host)
     cluster.learns_on()
 
-    # without the cluster's keys there is no answer; each try is counted
+    # without the cluster's keys there is no answer; each attempt is counted
     stranger = cluster.role(STRANGER, "actor", tmp_path / "other")
     cluster.monitor.wait_for(
         lambda: cluster.monitor.last()["monitor_refused_connections"] > 0, "a refusal is counted"
@@ -101,13 +101,13 @@ def test_a_run_on_three_hosts_outlives_a_host_and_a_partition_and_admits_no_stra
     stranger.signal(signal.SIGKILL)
     cluster.learns_on()
 
-    # the host that everybody needs dies and comes back
+    # the trainer's host dies and returns
     cluster.kill(LEARNS)
     cluster.start(LEARNS)
     cluster.learns_on()
     assert cluster.monitor.last()["generation"] == 1
 
-    # nothing arrives at the actors for a while, although all that they send arrives
+    # for a while no packet reaches the actors, while theirs arrive
     hosts.lose_packets_to(ACTS)
     healed_at = time.monotonic() + PARTITION_S
     cluster.monitor.wait_for(lambda: time.monotonic() > healed_at, "the end of the partition")
@@ -115,6 +115,6 @@ def test_a_run_on_three_hosts_outlives_a_host_and_a_partition_and_admits_no_stra
     hosts.deliver_packets_to(ACTS)
     cluster.monitor.wait_until_learning(beyond=stood_at + 500)
 
-    # every step of it all is accounted for: learned, in flight, or dropped for a reason
+    # every step is accounted for: learned, in flight, or dropped for a reason
     cluster.end()
     cluster.monitor.check_account()

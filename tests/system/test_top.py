@@ -1,4 +1,4 @@
-"""`aclearn top` beside a run and after it, and `aclearn profile` from its start to its end."""
+"""`aclearn top` during and after a run, and `aclearn profile` from start to end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_top_shows_a_run_of_another_terminal_and_one_that_is_over(system: System
         assert words in after.output, (words, after.output)
 
 
-#: The way of an agent step; what waits for a device or copies weights comes on top.
+#: The parts of an agent step, without waits for a device and copies of weights.
 _PARTS = {
     "emulator",
     "inference",
@@ -55,10 +55,10 @@ def test_profile_tells_the_budget_of_a_step_and_leaves_nothing(
     roles = {name: role for name, role in budget["roles"].items() if role["accounted"] is not None}
     assert roles.keys() == {"actor", "trainer", "predictor"}
     for name, role in roles.items():
-        # the parts are measured in the role: together they are its time on the clock
+        # the parts are measured in the role: their sum is its time on the clock
         assert 0.9 <= role["accounted"] <= 1.0 + 1e-6, (name, profile.output)
         assert f"{name}: accounted for" in profile.output
-        # two actors of a thread each; elsewhere a worker and the thread of the sockets
+        # two actors with a thread each; elsewhere a worker and the socket thread
         assert role["threads"] == pytest.approx(2.0, rel=0.4), (name, profile.output)
     named = {name: set(role["wall_us"]) for name, role in roles.items()}
     assert {"emulator", "encode", "wire", "waiting for training queue", "other"} <= named["actor"]
@@ -79,7 +79,7 @@ def test_a_profile_that_is_interrupted_ends_its_run_and_prints_nothing(system: S
 
 
 def _check_account_while_it_measures(system: System, profile: Command) -> None:
-    """The run is a real one, in a folder that goes with the profile."""
+    """Check that the run is a real one, in a folder that is removed with the profile."""
     wait_for(
         lambda: "learning; measuring" in profile.output,
         "it learns",

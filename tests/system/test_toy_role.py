@@ -1,4 +1,4 @@
-"""A role that the packages do not know: an entry in the table and one file with its loop."""
+"""A role from outside the packages: an entry in the table and one file with its loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.visitor import Visitor
 
 
 def test_a_role_in_the_table_is_started_counted_restarted_and_stopped(system: System) -> None:
-    # read by every Python that the test starts: the command line, the launcher, the monitor
+    # every Python process of the test reads it: the command line, the launcher, the monitor
     (system.folder / "sitecustomize.py").write_text("import tests.support.toys.toy_role\n")
     run = system.train(system.config(CARTPOLE, actors={"processes": 1}))
     run.wait_until_learning()
@@ -18,7 +18,7 @@ def test_a_role_in_the_table_is_started_counted_restarted_and_stopped(system: Sy
     assert run.last()["wait_share"]["toy"]["the next turn"] > 0.5
     run.wait_for_new("toy-0", run.kill_role("toy-0"))
 
-    # by hand: the monitor hands out the next number
+    # started by hand: the monitor hands out the next number
     by_hand = system.role("toy", system.folder / "c.yaml", run.monitor_address())
     run.wait_for(lambda: run.last().get("toy_number") == 0.5, "two toys, of numbers 0 and 1")
     visitor = Visitor(run.monitor_address())

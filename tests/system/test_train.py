@@ -1,4 +1,4 @@
-"""`aclearn train` from its start to its end, and what can be done with the run afterwards."""
+"""`aclearn train` from start to end, and the commands on its run afterwards."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def test_a_run_ends_at_its_bound_and_can_be_played_drawn_and_looked_at(system: S
     assert run.wait() == 0, run.diagnosis()
     summary = run.check_account()
     assert summary["reason"] == "max_env_steps"
-    # beyond it are the unroll that reached it, and of each of two actors one on its way and one
-    # that waits for it, of 5 steps of 4 games each
+    # the bound is exceeded by the unroll that reached it, and by two more of each of two actors:
+    # one in flight and one that waits, of 5 steps of 4 games each
     assert 4000 <= summary["env_steps"] <= 4000 + 20 + 2 * (20 + 20)
     assert summary["learned_steps"] > 3000
     assert summary["in_flight_steps"] == 0
@@ -50,7 +50,7 @@ def test_a_run_ends_at_its_bound_and_can_be_played_drawn_and_looked_at(system: S
 
 
 def _check_events(run: Run) -> None:
-    # as TensorBoard does, whose --logdir is run.dir
+    # like TensorBoard with --logdir run.dir
     events = EventMultiplexer().AddRunsFromDirectory(str(run.folder.parent))
     events.Reload()
     assert events.Runs().keys() == {"42"}

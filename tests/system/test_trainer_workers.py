@@ -1,4 +1,4 @@
-"""A trainer process whose workers change, or fail, as it learns."""
+"""A trainer process whose workers change, or fail, during training."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from tests.support.metrics_lines import check_lines
 from tests.support.system import CARTPOLE, Run, System
 from tests.support.waiting import patience, wait_for
 
-#: The promise: within it the workers are as many as the monitor wants.
+#: Promised time for a change of the number of workers.
 _CHANGE_WITHIN_S = 1.0
 
 
 class PlayedMonitor:
-    """What a real trainer and a real actor take for their monitor; it says what it is told to."""
+    """A scripted monitor for a real trainer and a real actor."""
 
     def __init__(self, system: System) -> None:
-        # no checkpoints: the disk has no say in how soon a worker is there
+        # no checkpoints: the disk must not delay a worker
         path = system.config(CARTPOLE, run={"checkpoint_every_s": 3600.0}, actors={"processes": 1})
         address = f"ipc://{system.sockets}/m"
         self._context = RoleContext("monitor", 0, load_config(path), address, None, StopFlag())
@@ -51,7 +51,7 @@ class PlayedMonitor:
 
     @property
     def learned(self) -> int:
-        """Agent steps, by the trainer's newest heartbeat."""
+        """Learned agent steps, by the trainer's newest heartbeat."""
         heartbeat = self.heartbeats.get("trainer")
         return 0 if heartbeat is None else heartbeat.counters["learned_steps"]
 
@@ -62,7 +62,7 @@ class PlayedMonitor:
         assert self._server.send(self._addresses[role], message)
 
     def step(self) -> None:
-        """Take what has come and answer it."""
+        """Handle received messages."""
         for address, envelope in self._server.receive(0.002):
             message = envelope.message
             if isinstance(message, DirectiveAck):
@@ -79,10 +79,10 @@ class PlayedMonitor:
             self.heartbeats[role] = message
             self._server.send(
                 address, HeartbeatReply(len(self._peers))
-            )  # who said goodbye may be gone
+            )  # a process that sent its last heartbeat may be gone
 
     def until(self, condition, what: str) -> None:
-        """As `wait_for`, while the monitor does its work."""
+        """As `wait_for`, while the monitor works."""
 
         def look() -> bool:
             self.step()
@@ -98,7 +98,7 @@ class PlayedMonitor:
         self.until(lambda: self.learned >= enough, f"{steps} steps more are learned")
 
     def end(self, role: str) -> Heartbeat:
-        """Tell a role to stop; its last heartbeat."""
+        """Stop a role; returns its last heartbeat."""
         self.tell(role, StopRole("enough"))
         self.until(lambda: self.heartbeats[role].final, f"the last heartbeat of the {role}")
         assert self.roles[role].wait(within_s=20.0) == 0, self.roles[role].output
@@ -132,7 +132,7 @@ def test_counts_change_within_a_second_while_it_learns_and_no_unroll_is_lost(pla
             "it says so",
         )
         played.learn_some()
-    # the one in the middle: a machine that stands still for a second breaks no promise of ours
+    # the median: a machine that stalls for a second is not the pool's fault
     for times_s in took_s.values():
         assert statistics.median(times_s) <= _CHANGE_WITHIN_S * patience(), took_s
     for refused, count in enumerate((0, 65), start=1):
@@ -156,8 +156,8 @@ def test_counts_change_within_a_second_while_it_learns_and_no_unroll_is_lost(pla
     assert [name for name in counters if name.startswith("refused.")] == []
 
 
-#: A user's own module: it is imported by every role, and only the trainer has torch by then.
-#: Python runs it at the start of each process; the trainer's sixth update fails, and all after it.
+#: A user's own module, which every role imports; only the trainer has loaded torch by then. Its
+#: sixth update fails, and all later ones.
 _FAILING = """
 import sys
 
@@ -190,5 +190,5 @@ def test_a_trainer_whose_workers_fail_three_times_in_a_row_ends_with_the_traceba
     check_lines(run.lines())
     last = run.last()
     assert last["updates"] == 5
-    # three batches of two unrolls of five steps of four games, less the steps that are masked
+    # three batches of two unrolls of five steps of four games, less the masked steps
     assert 0 < last["dropped_steps"]["worker_failed"] <= 3 * 2 * 5 * 4

@@ -1,4 +1,4 @@
-"""The tuner in a real run: processes come and go, the account holds, the files are whole."""
+"""The tuner in a real run: processes start and stop, the account holds, the files are complete."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_actors_come_and_go_and_every_step_is_accounted_for(system: System) -> N
     summary = run.finish()  # checks the account in every line
     check_line(summary)
     restarted = [n for n in ("actor-0", "actor-1", "actor-2") if f"{n} died" in run.output]
-    assert restarted == []  # who was let go did not fail
+    assert restarted == []  # an actor that was stopped did not fail
     [remembered] = (run.folder.parent / ".tuned").iterdir()
     assert set(json.loads(remembered.read_text())["counts"]) == {"actors"}
     picture = system.folder / "tuner.png"
@@ -74,7 +74,7 @@ def test_predictors_and_trainers_change_together_and_nothing_is_lost(system: Sys
         return all(len({c[name] for c in tried}) > 1 for name in ("predictors", "trainers"))
 
     run.wait_for(both_were_tried, "both counts are tried", within_s=120.0)
-    # the gauge is the mean of both predictors: it is whole only when they run as many
+    # the gauge is the mean of both predictors: an integer only if they run the same number
     run.wait_for(
         lambda: {line.get("predictor_workers") for line in run.lines()} >= {1.0, 2.0},
         "both predictors follow",
@@ -125,7 +125,7 @@ def test_a_count_for_which_there_is_no_room_is_given_up_and_the_run_goes_on(
     system: System,
 ) -> None:
     (system.folder / "room_for_two.py").write_text(_ROOM_FOR_TWO)
-    # windows in which it can start, die and start again
+    # windows long enough to start, die and restart
     tuner = {**_TINY, "counts": ["actors"], "max_actors": 3, "every_s": 3.0}
     run = system.train(system.config(CARTPOLE, tuner=tuner, env={"id": "room_for_two:make"}))
 
@@ -137,7 +137,7 @@ def test_a_count_for_which_there_is_no_room_is_given_up_and_the_run_goes_on(
     assert decision["kept"] == {"actors": 2}
     assert decision["reason"].startswith("roles died of it")
     assert run.output.count("actor-2 died") == 2
-    # the two others did not die of it, and are measured again
+    # both others survived it, and are measured again
     kept = run.wait_for(
         lambda: next((d for d in _decisions(run) if d["decision"] > decision["decision"]), None),
         "two actors run again",
@@ -148,7 +148,7 @@ def test_a_count_for_which_there_is_no_room_is_given_up_and_the_run_goes_on(
 
 
 def _check_events(run: Run) -> None:
-    """TensorBoard shows each decision at the number that it has in the file."""
+    """Check that TensorBoard shows each decision at its number in the file."""
     events = EventAccumulator(str(run.folder), size_guidance={"scalars": 0})
     events.Reload()
 

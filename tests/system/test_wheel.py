@@ -1,4 +1,4 @@
-"""The wheel, installed into an environment of its own and used in an empty folder."""
+"""The wheel, installed into its own environment and used in an empty folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SOURCES = ("aclearn", "compress", "correctors", "services", "configs")
 
 
 def _run(*command: str | Path, cwd: Path) -> str:
-    """What a command prints; it sees nothing of the checkout."""
+    """The output of a command that does not see the checkout."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         command, cwd=cwd, capture_output=True, text=True, timeout=DEADLINE_S,

@@ -1,4 +1,4 @@
-"""A corrector from outside the packages: every value is regressed on one number."""
+"""A corrector from outside the packages, which regresses every value on one number."""
 
 from __future__ import annotations
 

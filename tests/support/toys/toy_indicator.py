@@ -1,4 +1,4 @@
-"""Indicators from outside the packages: two that work, and some that break the contract."""
+"""Indicators from outside the packages: two valid ones, and some that break the contract."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aclearn.metrics.indicators import Indicator
 
 
 class BestStreak(Indicator):
-    """How many episodes in a row, at most, returned at least `least`."""
+    """Longest series of episodes whose return was at least `least`."""
 
     names = ("best_streak", "streak")
 
@@ -23,7 +23,7 @@ class BestStreak(Indicator):
 
 
 class EntropyPerStep(Indicator):
-    """Reads a figure of the trainer, and one of the indicator before it."""
+    """Reads a metric of the trainer, and one of the previous indicator."""
 
     names = ("entropy_per_streak",)
 
@@ -34,7 +34,7 @@ class EntropyPerStep(Indicator):
 
 
 class Gives(Indicator):
-    """Gives a value that it was made with."""
+    """Gives the value of its argument."""
 
     names = ("given",)
 
@@ -46,7 +46,7 @@ class Gives(Indicator):
 
 
 class Named(Indicator):
-    """Names the figures that it was made with."""
+    """Has the names of its argument."""
 
     def __init__(self, names):
         self.names = names

@@ -1,4 +1,4 @@
-"""A link from outside the packages: it rounds weights, and counts the versions that it has seen."""
+"""A link from outside the packages: it rounds weights and counts versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loss from outside the packages: it makes one action likely, with targets kept for a batch."""
+"""A loss from outside the packages: it makes one action likely, with targets frozen for a batch."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from aclearn.control import Directive, MonitorPlugin, SetActors, SetWorkers
 
 
 class MoreWhenItLearns(MonitorPlugin):
-    """Other counts once so many steps are learned."""
+    """Sets other counts after a number of learned steps."""
 
     def __init__(self, after_steps):
         self.after_steps, self.learned = after_steps, 0

@@ -19,7 +19,7 @@ ROLES["toy"] = RoleSpec(
 
 
 def make_toy(context: RoleContext) -> Role:
-    """Counts turns until it is told to stop."""
+    """Counts steps until it is stopped."""
     metrics, turns = RoleMetrics(), 0
 
     def heartbeat() -> Heartbeat:
