@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from aclearn.errors import AclearnError, RunFolderError
+from aclearn.views.decision_marks import Mark, draw_marks, read_marks
 
 #: Style of a line that marks a value.
 DASHED: Final[Mapping[str, Any]] = {"color": "0.35", "linestyle": "--", "linewidth": 1.0}
@@ -28,6 +29,7 @@ class Curve:
         env_steps: agent steps, one for each point.
         returns: mean return of the last 100 episodes.
         target: the run's `target_return`; None without one.
+        marks: where strategies changed the compression.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Curve:
     env_steps: list[float]
     returns: list[float]
     target: float | None
+    marks: list[Mark] = field(default_factory=list)
 
 
 def read_curve(run_dir: Path) -> Curve:
@@ -57,6 +60,7 @@ def read_curve(run_dir: Path) -> Curve:
             env_steps=[float(line["env_steps"]) for line in points],
             returns=[float(line[_RETURN]) for line in points],
             target=_target(run_dir / "config.yaml"),
+            marks=read_marks(run_dir),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise unusable_line(run_dir / "metrics.jsonl", error) from error
@@ -144,8 +148,11 @@ def _draw(curves: Sequence[Curve], labels: Sequence[str]) -> Any:
         style: dict[str, Any] = {"label": label, "linewidth": 1.6}
         if len(curve.returns) == 1:
             style["marker"] = "o"  # a line of one point would be invisible
-        over_time.plot([t / unit_s for t in curve.time_s], curve.returns, **style)
+        [line] = over_time.plot([t / unit_s for t in curve.time_s], curve.returns, **style)
         over_steps.plot(curve.env_steps, curve.returns, **style)
+        texts, color = [mark.text for mark in curve.marks], line.get_color()
+        draw_marks(over_time, [mark.time_s / unit_s for mark in curve.marks], texts, color)
+        draw_marks(over_steps, [mark.env_steps for mark in curve.marks], texts, color)
     for target in sorted({c.target for c in curves if c.target is not None}):
         for axes in (over_time, over_steps):
             label = f"target {target:g}"

@@ -1,0 +1,61 @@
+"""Marks on a learning curve where a strategy changed the compression."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+#: With more marks than this in a picture, they have no text.
+_MOST_TEXTS = 40
+#: Field of the log of decisions → how a mark shows it.
+_TEXTS = {"rung": "rung {:.0f}", "compressed_share": "α {:.2f}"}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A change of the compression.
+
+    Attributes:
+        time_s, env_steps: when.
+        text: what is in force from then on.
+    """
+
+    time_s: float
+    env_steps: float
+    text: str
+
+
+def read_marks(run_dir: Path) -> list[Mark]:
+    """The changes by the strategies of a run; none where it has no strategies.
+
+    Raises:
+        RunFolderError: the log of decisions cannot be read, or a line lacks a value.
+    """
+    # here as in `read_lines`
+    from aclearn.runs import STRATEGIES_FILE
+    from aclearn.views.learning_curves import read_lines, unusable_line
+
+    if not (run_dir / STRATEGIES_FILE).exists():
+        return []
+    marks, before = list[Mark](), dict[str, float]()
+    try:
+        for line in read_lines(run_dir, STRATEGIES_FILE):
+            name, [(kind, text)] = line["strategy"], [x for x in _TEXTS.items() if x[0] in line]
+            if line[kind] != before.get(name, 1.0 if kind == "compressed_share" else 0):
+                shown = text.format(line[kind])
+                marks.append(Mark(float(line["time_s"]), float(line["env_steps"]), shown))
+            before[name] = line[kind]
+    except (KeyError, TypeError, ValueError) as error:
+        raise unusable_line(run_dir / STRATEGIES_FILE, error) from error
+    return marks
+
+
+def draw_marks(axes: Any, at: Sequence[float], texts: Sequence[str], color: Any) -> None:
+    """Draw a dotted line for each mark, with its text where there are not too many."""
+    for x, text in zip(at, texts, strict=True):
+        axes.axvline(x, color=color, linestyle=":", linewidth=1.0, zorder=1)
+        if len(at) <= _MOST_TEXTS:
+            style = {"fontsize": 7, "rotation": 90, "ha": "right", "va": "top", "color": color}
+            axes.text(x, 0.99, text, transform=axes.get_xaxis_transform(), **style)
