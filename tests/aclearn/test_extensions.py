@@ -10,7 +10,7 @@ from aclearn.extensions import load_extension
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
-    """A current folder that nobody has searched for modules yet."""
+    """A current folder that was not searched for modules yet."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = set(sys.modules)

@@ -64,7 +64,7 @@ def random_steps() -> Callable[..., Trace]:
 
 @pytest.fixture(scope="session")
 def golden() -> dict[str, NDArray[Any]]:
-    """What rlax computed, with its inputs and the next step's actions and probabilities."""
+    """rlax's results and inputs, with the next step's actions and probabilities."""
     with np.load(Path(__file__).parent / "golden" / "correctors.npz") as stored:
         g = dict(stored)
     logits = {

@@ -1,4 +1,4 @@
-"""The corrector chain: what each link changes, and what it refuses."""
+"""The corrector chain: each link's effect, and invalid chains."""
 
 from __future__ import annotations
 

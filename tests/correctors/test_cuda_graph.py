@@ -1,4 +1,4 @@
-"""Correctors inside a captured CUDA graph, where nothing may wait for the device."""
+"""Correctors inside a captured CUDA graph, without waits for the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold of V-trace for all inputs, and what it must refuse or never read."""
+"""Properties of V-trace for all inputs, invalid inputs, and inputs that it must not read."""
 
 from __future__ import annotations
 

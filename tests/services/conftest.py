@@ -1,4 +1,4 @@
-"""Roles in one process: contexts with real sockets, stand-ins for what they talk to."""
+"""Roles in one process: contexts with real sockets, and stand-ins for their peers."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ FLAT = build_architecture("flat", (3,), "float32", 4, (), (5,), "tanh", separate
 
 
 class KnownPeers:
-    """What a membership knows of the peers, set by hand."""
+    """A membership's peers, set by hand."""
 
     def __init__(self) -> None:
         self.peers: tuple[Peer, ...] = ()
         self.revision = -1
 
     def learn(self, *peers: Peer, revision: int | None = None) -> None:
-        """As if the monitor had sent these peers."""
+        """Set the peers, as from the monitor."""
         self.peers = tuple(peers)
         self.revision = self.revision + 1 if revision is None else revision
 
 
 class RecordingRuntime:
-    """Remembers the weights that it loads; the first tensor is all that they answer."""
+    """Records the weights that it loads; its output is the first tensor."""
 
     def __init__(self) -> None:
         self.swapped: list[dict[str, np.ndarray]] = []
@@ -63,7 +63,7 @@ class RecordingRuntime:
 
 
 class KeptContext(RoleContext):
-    """A context that holds on to its channels, also those that a test does not look at."""
+    """A context that keeps its channels open, including unused ones."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -119,7 +119,7 @@ def every_swap_is_checked(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def roles(tmp_path: Path) -> Iterator[Roles]:
-    """Makes role contexts; closes them in the end."""
+    """Makes role contexts, which are closed after the test."""
     roles = Roles(tmp_path)
     yield roles
     roles.close()
@@ -140,7 +140,7 @@ def next_message(server, meanwhile: Callable[[], object] = lambda: None):
 
 
 def nothing_comes(server, meanwhile: Callable[[], object] = lambda: None) -> bool:
-    """Whether a server stays without a message for as long as one on the way would need."""
+    """Whether no message arrives within the time that one in flight would need."""
     for _ in range(5):
         meanwhile()
         if server.receive(0.01, limit=1):
@@ -168,7 +168,7 @@ def make_unroll(architecture: Architecture = FLAT, T: int = 3, B: int = 2, **cha
 
 @pytest.fixture(scope="session")
 def tools() -> SimpleNamespace:
-    """Everything of this file by name (test files cannot import a conftest)."""
+    """All of this file by name (test files cannot import a conftest)."""
     return SimpleNamespace(
         Clock=Clock,
         KnownPeers=KnownPeers,

@@ -18,7 +18,7 @@ def test_a_run_is_trained_and_evaluated_from_python(tmp_path: Path) -> None:
     summary = aclearn.train(config)
 
     assert (summary["updates"], summary["reason"]) == (20, "max_updates")
-    # 20 updates of one pass each over 16 unrolls of 5 steps of 8 environments is what they learned
+    # 20 updates of one pass each over 16 unrolls of 5 steps of 8 environments
     trainer, actors = config.trainer, config.actors
     steps = trainer.unrolls_per_batch * actors.unroll_length * actors.envs_per_group
     batches = 20 / (trainer.minibatches * trainer.epochs)

@@ -1,4 +1,4 @@
-"""The command line's own decisions, without a process."""
+"""The command line without a process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_run_is_resumed_by_its_name_whatever_yaml_takes_it_for(name: str, tmp_
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with two runs that have drawn nothing yet."""
+    """The current folder, with two runs without pictures yet."""
     for name in ("pong-1", "pong-2"):
         folder = tmp_path / "runs" / name
         folder.mkdir(parents=True)

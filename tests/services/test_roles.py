@@ -1,4 +1,4 @@
-"""The table of roles: what it says of a configuration, and that it is the only one."""
+"""The table of roles: its entries for a configuration, and that no module has another one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that are fine by themselves and contradict each other."""
+"""Values that are valid alone and contradict each other."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_a_contradiction_is_refused_with_the_way_out(text: str, sentence: str) -
         "env: {id: a}\nactors: {processes: 500}\npredictor: {processes: 12}",
         "env: {id: a}\nnetwork: {bind_host: '::1'}",
         "env: {id: a}\nnetwork: {bind_host: localhost}",
-        # roles by hand: each may be on a machine of its own
+        # roles started by hand: each may be on another machine
         "env: {id: a}\nnetwork: {ports: {unrolls: 7000, predictions: 7000, artifacts: 7000}}\n"
         "predictor: {processes: 2}",
     ],

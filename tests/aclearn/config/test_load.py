@@ -1,4 +1,4 @@
-"""What a file and overrides become when nothing is wrong with them."""
+"""Valid files and overrides, and the resulting configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each mistake that a user can make gets a line that names what, where and how to mend it."""
+"""Each user error gives a line with the key, the place, and how to mend it."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ def test_a_wrong_key_is_blamed_on_the_override_that_made_its_section(path: Path)
     message = message_of("env: {id: a}", "trainr.workers=3", path=path)
 
     assert message.startswith('override "trainr.workers=3": trainr is not a known key; ')
-    # where both have it, the line is easier to miss
+    # in a list of both, the line is easier to miss
     message = message_of("env: {id: a}\n\ntrainr: {}", "trainr.workers=3", path=path)
     assert message.startswith(f"{path}: line 3: trainr is not a known key; ")
 

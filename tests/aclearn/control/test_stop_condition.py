@@ -1,4 +1,4 @@
-"""When a run is over: the target, the bounds, and which comes first."""
+"""The end of a run: the target, the bounds, and which comes first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sampled actions: how often each comes, and what probability is recorded for it."""
+"""Sampled actions: their frequencies, and their recorded probabilities."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ from aclearn.envs import VectorEnv, make_vector_env
 
 
 class ScriptedEnv(gymnasium.Env[Any, Any]):
-    """Shows [instance, episode, step] and fails on command.
+    """Shows [instance, episode, step] and fails as configured.
 
-    The reward of a step is its number in the episode. Instances are numbered from 0 in the order
-    in which a test makes them; those below `faulty` fail with `fault` at step `at` of each
-    episode (at 0: in reset, -1: in the constructor, -2: in close).
+    The reward of a step is its number in the episode. Instances are numbered from 0 in the order of
+    their creation; those below `faulty` fail with `fault` at step `at` of each episode (at 0: in
+    reset, -1: in the constructor, -2: in close).
     """
 
     instances: ClassVar[list[ScriptedEnv]] = []
@@ -75,7 +75,7 @@ class ScriptedEnv(gymnasium.Env[Any, Any]):
             case "raise":
                 raise RuntimeError("the dice are lost")
             case "exit":
-                sys.exit()  # as pygame's do when their window closes
+                sys.exit()  # as pygame's environments do when their window closes
             case "interrupt":
                 raise KeyboardInterrupt
             case "exit in a busy loop":

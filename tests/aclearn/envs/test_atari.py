@@ -224,7 +224,7 @@ def test_idle_steps_at_the_start_are_drawn_up_to_their_bound(make_group):
 
 @pytest.mark.parametrize("fire_reset", [True, False])
 def test_fire_at_the_start_brings_the_first_ball_into_play(make_group, fire_reset):
-    # Breakout's ball waits for the button; nobody catches the one that is in play
+    # Breakout's ball waits for the button; no paddle catches the one in play
     group = make_group("ALE/Breakout-v5", atari={"fire_reset": fire_reset, "noop_max": 0})
     group.reset()
     lost = np.zeros(2, bool)
@@ -235,7 +235,7 @@ def test_fire_at_the_start_brings_the_first_ball_into_play(make_group, fire_rese
 
 
 def _area_weights(size, source):
-    """Row i: how much of each source pixel lies under target pixel i, adding up to 1."""
+    """Row i: the overlap of each source pixel with target pixel i; the row's sum is 1."""
     edges = np.linspace(0, source, size + 1)
     pixels = np.arange(source)
     low = np.maximum(edges[:-1, None], pixels)
@@ -272,11 +272,11 @@ def test_close_ends_the_threads_of_the_emulator_even_in_the_middle_of_a_step(mak
     before = psutil.Process().num_threads()
     group = make_group("ALE/Pong-v5", num_envs=4, threads=3)
     group.reset()
-    assert psutil.Process().num_threads() > before  # ale-py makes no more than there are cores
+    assert psutil.Process().num_threads() > before  # ale-py makes at most one per core
     group.send(np.zeros(4, np.int64))
     group.close()
     group.close()
-    # one that ends is still counted
+    # an ending thread is still counted
     wait_for(lambda: psutil.Process().num_threads() <= before, "the threads have ended")
 
 

@@ -13,7 +13,7 @@ from tests.support.waiting import DEADLINE_S, wait_for
 
 @pytest.fixture
 def outer() -> Iterator[list[float]]:
-    """Somebody else's alarm: the times at which it went off. pytest-timeout's is put back."""
+    """Another alarm: the times at which it went off. pytest-timeout's is restored."""
     times: list[float] = []
     handler = signal.signal(signal.SIGALRM, lambda *_: times.append(time.monotonic()))
     timer = signal.setitimer(signal.ITIMER_REAL, 0.0)
@@ -82,7 +82,7 @@ def test_an_alarm_set_outside_keeps_its_time_and_its_handler(outer, deadline):
     remaining_s, _ = signal.getitimer(signal.ITIMER_REAL)
     assert 0.0 < remaining_s <= DEADLINE_S - deadline.timeout_s
     assert outer == []
-    signal.setitimer(signal.ITIMER_REAL, 0.01)  # its time comes
+    signal.setitimer(signal.ITIMER_REAL, 0.01)  # it is due
     wait_for(lambda: outer, "it goes off")
 
 

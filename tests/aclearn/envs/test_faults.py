@@ -40,7 +40,7 @@ def assert_env_0_was_made_again_in(step):
     assert step.reset.tolist() == [True, False]
     assert step.rewards.tolist() == [0, 2]
     assert not (step.terminated | step.truncated | step.life_lost).any()
-    # instance 2 has taken the place of instance 0; its neighbour has stepped as always
+    # instance 2 has replaced instance 0; its neighbour has stepped as always
     assert step.observations[OBSERVATION].tolist() == [[2, 0, 0], [1, 0, 2]]
 
 
@@ -53,7 +53,7 @@ def test_a_failed_environment_is_made_again_and_its_step_is_marked(
     assert_env_0_was_made_again_in(play(group, 2))
     assert group.faults == {reason: 1}
     assert [env.closed for env in scripted] == [True, False, False]
-    # and goes on, one step behind its neighbour
+    # and continues, one step behind its neighbour
     step = play(group, 1)
     assert step.observations[OBSERVATION].tolist() == [[2, 0, 1], [1, 0, 3]]
     assert not (step.faulted | step.reset).any()
@@ -119,7 +119,7 @@ def test_there_are_signs_of_life_between_any_two_things_that_may_hang(scripted, 
     play(group, 2)
     first = ["sign", "close", "sign", "make"]
     # the second and third close what the first has closed already
-    assert done == [*first * 3, "sign"]  # and the other environments have their time again
+    assert done == [*first * 3, "sign"]  # and the other environments have their time limit again
 
 
 def test_there_is_a_sign_of_life_after_each_environment_of_a_reset(scripted, make_group):

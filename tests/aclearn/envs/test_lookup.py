@@ -82,7 +82,7 @@ def test_the_time_limit_stays_and_the_checking_wrappers_go():
     assert isinstance(made, gymnasium.wrappers.TimeLimit)
     assert made.env is made.unwrapped
     made.close()
-    # the registry itself is as it was
+    # the registry itself is unchanged
     assert gymnasium.spec("CartPole-v1").order_enforce
 
 

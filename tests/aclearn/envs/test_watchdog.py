@@ -1,4 +1,4 @@
-"""Native code that hangs, in a process of its own."""
+"""Native code that hangs, in its own process."""
 
 from __future__ import annotations
 

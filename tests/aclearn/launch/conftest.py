@@ -18,7 +18,7 @@ _ROOT = Path(aclearn.__file__).parents[1]
 
 
 def gone(pid: int) -> bool:
-    """A zombie counts as gone: its new parent has only not looked yet."""
+    """Whether the process has ended; a zombie counts too: its new parent has not reaped it yet."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -26,7 +26,7 @@ def gone(pid: int) -> bool:
 
 
 def _marked(mark: str) -> list[psutil.Process]:
-    """Living processes with this test's mark in their environment, whoever their parent is."""
+    """Living processes with this test's mark in their environment, of any parent."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -38,7 +38,7 @@ def _marked(mark: str) -> list[psutil.Process]:
 
 
 class Stage:
-    """Makes roles out of Python source, supervises them, and proves that none survives."""
+    """Makes roles of Python source, supervises them, and checks that none survives."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -76,7 +76,7 @@ class Stage:
         wait_for(lambda: text in self.log(name), f"{text!r} stands in the log of {name}")
 
     def pid_in_log(self, name: str, label: str) -> int:
-        """The pid that a role wrote as a line "label=pid"; waits for it."""
+        """The pid in a role's line "label=pid"; waits for it."""
         self.wait_for_log(name, f"{label}=")
         wait_for(lambda: self.log(name).split(f"{label}=")[-1].endswith("\n"), "a whole line")
         return int(self.log(name).split(f"{label}=")[-1].split()[0])

@@ -1,4 +1,4 @@
-"""The allocator's switch, in a process of its own."""
+"""The allocator's switch, in its own process."""
 
 from __future__ import annotations
 

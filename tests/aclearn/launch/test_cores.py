@@ -11,7 +11,7 @@ from tests.support.waiting import DEADLINE_S
 
 
 def _free(*readings: tuple[float, CpuReading], window_s: float = 10.0) -> list[float | None]:
-    """What is free at each of the readings, each at its second."""
+    """The free cores at each of the readings, one a second."""
     times, states = (iter(values) for values in zip(*readings, strict=True))
     cores = FreeCores(window_s, read=lambda: next(states), clock=lambda: next(times))
     return [cores.look() for _ in readings]

@@ -14,8 +14,8 @@ from tests.support.waiting import DEADLINE_S
 if TYPE_CHECKING:
     from .conftest import Stage
 
-# A whole parent in a process of its own, so that it can be killed: it supervises one role whose
-# source stands in argv[1] and whose log in argv[2].
+# A parent in its own process, so that it can be killed: it supervises one role with the source in
+# argv[1] and the log in argv[2].
 _PARENT = """
 import sys, time
 from pathlib import Path
@@ -63,7 +63,7 @@ print("orphan", flush=True)
 
 
 def _kill_parent_of(stage: Stage, source: str) -> int:
-    """Start a parent with this role, kill -9 the parent once the role is up; the role's pid."""
+    """Start a parent with this role, then kill -9 the parent; returns the role's pid."""
     log = stage.folder / "logs" / "actor-0.log"
     parent = subprocess.Popen(
         [sys.executable, "-c", _PARENT, source, str(log)], env=os.environ | stage.environment
@@ -78,7 +78,7 @@ def _kill_parent_of(stage: Stage, source: str) -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
 def test_the_kernel_ends_a_role_in_order_when_its_parent_is_killed(stage: Stage) -> None:
-    pid = _kill_parent_of(stage, _OBEYS.format(poll_s=600.0))  # the thread has no part in it
+    pid = _kill_parent_of(stage, _OBEYS.format(poll_s=600.0))  # the thread is too slow to act
     stage.wait_until(lambda: stage.gone(pid), "the role is gone")
     assert stage.log("actor-0").endswith("reason SIGTERM\n")
 
@@ -111,7 +111,7 @@ def test_a_role_started_by_hand_has_no_parent_to_lose(monkeypatch: pytest.Monkey
 
 
 def test_a_parent_with_another_pid_is_a_dead_parent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(PARENT_PID_VARIABLE, str(os.getpid()))  # nobody is their own parent
+    monkeypatch.setenv(PARENT_PID_VARIABLE, str(os.getpid()))  # no process is its own parent
     assert not parent_is_alive()
     monkeypatch.setenv(PARENT_PID_VARIABLE, str(os.getppid()))
     assert parent_is_alive()
@@ -137,7 +137,7 @@ def test_a_ctrl_c_at_the_terminal_reaches_the_parent_alone_and_it_ends_the_roles
     with parent:
         try:
             pid = stage.pid_in_log("actor-0", "pid")
-            os.killpg(parent.pid, signal.SIGINT)  # what the terminal does
+            os.killpg(parent.pid, signal.SIGINT)  # as the terminal does
             out, _ = parent.communicate(timeout=DEADLINE_S)
         finally:
             parent.kill()

@@ -96,7 +96,7 @@ def test_no_role_is_started_again_after_the_run_is_over(stage: Stage) -> None:
         stage.collect(supervisor, lambda n=name: _state(supervisor, n) == "waiting", "it is dead")
     supervisor.expect_end()
     psutil.Process(_pid(supervisor, "trainer-0")).kill()
-    events = stage.collect(supervisor, lambda: supervisor.finished, "nobody is waited for")
+    events = stage.collect(supervisor, lambda: supervisor.finished, "no role is waited for")
     assert events == ["trainer-0 died"]
     assert [s.state for s in supervisor.roles()] == ["stopped", "failed", "stopped"]
 

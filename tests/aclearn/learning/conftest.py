@@ -32,7 +32,7 @@ UNCLIPPED = OptimiserConfig(max_grad_norm=0.0)
 
 
 class Make:
-    """What the tests of the learner are made of."""
+    """Parts of the learner's tests."""
 
     images, residual, flat = IMAGES, RESIDUAL, FLAT
     loss, bars, unclipped, cpu = LOSS, BARS, UNCLIPPED, CPU
@@ -88,7 +88,7 @@ class Make:
 
     @staticmethod
     def gradient(learner: Learner) -> torch.Tensor:
-        """All gradients that the last update left behind, as one vector."""
+        """All gradients of the last update, as one vector."""
         return torch.cat([p.grad.reshape(-1) for p in learner.network.parameters()])
 
     @classmethod
@@ -100,7 +100,7 @@ class Make:
 
     @staticmethod
     def replace(batch: Batch, **changes) -> Batch:
-        """The batch with other fields; what is valid is known on the host too."""
+        """The batch with other fields; the host's copy of `valid` follows."""
         if "valid" in changes:
             changes["valid_on_host"] = changes["valid"].cpu().numpy()
         return replace(batch, **changes)

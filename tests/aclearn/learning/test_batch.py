@@ -67,7 +67,7 @@ def test_images_lie_in_channels_last_memory() -> None:
     assert pixels.shape == (4, 2, 2, 4, 5)
     flat = pixels.flatten(0, 1)
     assert flat.is_contiguous(memory_format=torch.channels_last)
-    assert flat.data_ptr() == pixels.data_ptr()  # flattening costs no copy
+    assert flat.data_ptr() == pixels.data_ptr()  # flattening makes no copy
 
 
 def test_the_batch_may_be_made_of_read_only_arrays_of_a_message() -> None:

@@ -1,4 +1,4 @@
-"""How far π at the update is from μ at the act: divergence and ratios, against sums in numpy."""
+"""The distance of π at the update from μ at the act: divergence and ratios, against numpy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots of weights: what comes to the host is what was there when they were taken."""
+"""Snapshots of weights: the host gets the weights of the moment of the snapshot."""
 
 from __future__ import annotations
 

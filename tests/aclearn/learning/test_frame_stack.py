@@ -1,4 +1,4 @@
-"""Frame stacks from frames that travelled once, against one deque of frames per environment."""
+"""Frame stacks from frames that were sent once, against one deque of frames per environment."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ H, W = 2, 3
 
 @dataclass
 class Film:
-    """What B environments showed in T steps: whole stacks `[T+1, B, S·C, H, W]`, and their resets.
+    """The stacks `[T+1, B, S·C, H, W]` of B environments in T steps, and their resets.
 
-    Made with one deque of S frames an environment, the obvious way.
+    Made with one deque of S frames per environment.
     """
 
     stacks: NDArray[np.uint8]
@@ -51,7 +51,7 @@ class Film:
         for t in range(T + 1):
             for b in range(B):
                 if t > 0:
-                    # an episode begins with a stack of its own, not with what was before
+                    # an episode begins with a new stack
                     for _ in range(S if (t, b) in resets else 1):
                         deques[b].append(frame())
                 stacks[t, b] = np.concatenate(list(deques[b]))
@@ -76,7 +76,7 @@ class Film:
         leaf = LeafSpec((stacked_channels, H, W), "uint8", S)
         rebuild_observations(unroll, OBSERVATION, leaf, out)
         np.testing.assert_array_equal(np.moveaxis(out, -1, 2), self.stacks)
-        # and by themselves: all of them in any order, and any one twice
+        # also alone: all of them in any order, and any one twice
         t, b = np.divmod(np.random.default_rng(0).permutation(T_plus_1 * B), B)
         t, b = np.append(t, t[0]), np.append(b, b[0])
         chosen = chosen_observations(unroll, OBSERVATION, leaf, t, b)

@@ -1,4 +1,4 @@
-"""Targets that a loss keeps for a batch, beside those that are made anew for each update."""
+"""Targets that a loss freezes for a batch, and targets that each update computes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPTIMISER = OptimiserConfig(learning_rate=0.05, max_grad_norm=0.0)
 
 @dataclass
 class Seen:
-    """What a loss was given for one part of a minibatch."""
+    """The arguments of a loss for one part of a minibatch."""
 
     batch: Batch
     outputs: Outputs
@@ -27,7 +27,7 @@ class Seen:
 
 
 class Spy(Loss):
-    """The actor-critic, which remembers what it was given."""
+    """The actor-critic, which records its arguments."""
 
     config_model = ActorCritic.config_model
 
@@ -50,7 +50,7 @@ def log_probs_and_values(learner, batch: Batch) -> tuple[torch.Tensor, torch.Ten
 
 
 def epochs(make, spy: Spy, *, minibatches: int = 1, passes: int = 3):
-    """Learn from one batch as a trainer does; the batch, the learner's first figures, reports."""
+    """Learn from one batch as a trainer does; returns the batch, the first output, the reports."""
     ours = make.objective()
     learner = make.learner(
         make.flat, objective=Objective(spy, ours.config, ours.chain), optimiser=OPTIMISER

@@ -1,4 +1,4 @@
-"""Workers on a GPU, each in a stream of its own: what they learn is what a CPU learns."""
+"""Workers on a GPU, each in its own stream, learn the same as on a CPU."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_batch_through_pinned_memory_has_the_gradient_that_the_cpu_finds(make)
     for device in ("cpu", "cuda"):
         learner = make.learner(make.images, device=torch.device(device), optimiser=PLAIN)
         worker = learner.make_worker()
-        for seed in (1, 2):  # the second batch goes through the memory of the first
+        for seed in (1, 2):  # the second batch uses the memory of the first
             batch = worker.assemble([_unroll(seed)], OBSERVED)
             learner.differentiate(batch, worker)
         gradients.append(torch.cat([g.cpu().reshape(-1) for g in worker.gradients()]))
@@ -71,7 +71,7 @@ def test_parts_of_a_batch_and_several_uses_learn_what_the_cpu_learns(make, loss)
 
 
 def test_several_workers_find_at_the_same_time_what_one_finds_alone(make) -> None:
-    # the weights stay as they are (the rate is nothing), so each batch has one right gradient
+    # the weights do not change (the learning rate is 0), so each batch has one right gradient
     device = torch.device("cuda")
     still = OptimiserConfig(kind="rmsprop", learning_rate=1e-30, max_grad_norm=0.0)
     learner = make.learner(make.images, device=device, optimiser=still)

@@ -1,4 +1,4 @@
-"""One update: its gradient against plain autograd, its masks, and what it throws away."""
+"""One update: its gradient against plain autograd, its masks, and refused updates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def plain_gradient(
 ) -> tuple[Tensor, dict[str, float]]:
     """The gradient of the whole batch and the mean losses, one step and environment at a time.
 
-    The means have the mean squared advantage beside the losses.
+    The means include the mean squared advantage.
     """
     network = PolicyNetwork(architecture, seed=0)
     load_tensors(network, weights)
@@ -120,7 +120,7 @@ def test_normalised_advantages_are_divided_by_their_running_root_mean_square(mak
         # a decay of 0.99 an update, of the sum of squares and of the steps behind it alike
         squares = 0.99 * squares + means["square"] * batch.steps
         weight = 0.99 * weight + batch.steps
-    # a checkpoint brings the running mean with it
+    # a checkpoint includes the running mean
     loaded = make.learner(make.flat, objective=make.objective(loss), seed=9)
     loaded.load_state_tensors(learner.state_tensors())
     batch = make.batch(make.flat, 5, 3, seed=4)
@@ -136,7 +136,7 @@ def test_squares_of_advantages_that_overflow_do_not_end_the_learning(make) -> No
     worker = learner.make_worker()
     sums = replace(learner.differentiate(batch, worker), advantage_squares=math.inf)
     assert learner.apply(worker, sums, learned_steps=0).applied
-    # as if nothing was known yet: a scale of 1, not of 0 from now on
+    # as at the start: a scale of 1, not of 0 from now on
     assert learner._advantage_scale == 1.0
     learner.update(batch, learned_steps=0)
     assert 0.0 < learner._advantage_scale < math.inf
@@ -238,7 +238,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(make, kind, junk) -> None
     for name in before:
         np.testing.assert_array_equal(after[name], before[name])
     assert "gradient_norm" not in report.gauges()
-    # and the next good batch is learned as if nothing had happened
+    # and the next good batch is learned as usual
     undisturbed = make.learner(make.images, optimiser=OptimiserConfig(kind=kind, max_grad_norm=0.5))
     undisturbed.update(good, learned_steps=0)
     assert learner.update(good, learned_steps=0).applied
@@ -249,7 +249,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(make, kind, junk) -> None
 
 
 def _with_end(make, batch: Batch, kind: str) -> Batch:
-    """Column 1 ends at t=2 in `kind`; what follows there is masked: the reset and a failure."""
+    """Column 1 ends at t=2 in `kind`; the reset and a failure after it are masked."""
     terminated, truncated = batch.terminated.clone(), batch.truncated.clone()
     valid = batch.valid.clone()
     terminated[:, 1] = truncated[:, 1] = False
@@ -266,7 +266,8 @@ def test_nothing_after_the_end_of_an_episode_changes_its_gradient(make, kind) ->
         name: getattr(batch, name).clone() for name in ("actions", "behaviour_log_prob", "rewards")
     }
     pixels = batch.observations[OBSERVATION].clone()
-    # a terminated step reads not even what it reached; a truncated one bootstraps from it
+    # a terminated step does not read the observation that it reached; a truncated one bootstraps
+    # from it
     first = 3 if kind == "terminated" else 4
     later = pixels[first:, 1]
     later.copy_(torch.randint(0, 256, later.shape, generator=rng, dtype=torch.uint8))
@@ -308,7 +309,7 @@ def test_an_autoreset_step_changes_no_gradient(make, name) -> None:
     torch.testing.assert_close(
         make.gradient_of(other, make.images), make.gradient_of(batch, make.images), rtol=0, atol=0
     )
-    # the same change where a step is valid does count
+    # the same change at a valid step has an effect
     changed = getattr(batch, name).clone()
     changed[4, 1] = (changed[4, 1] + 1) % 3 if name == "actions" else -9.0
     other = make.replace(batch, **{name: changed})

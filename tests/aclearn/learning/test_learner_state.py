@@ -1,4 +1,4 @@
-"""A learner that was saved and loaded goes on as if nothing had happened, bit for bit."""
+"""A learner that was saved and loaded continues bit for bit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_loaded_learner_continues_bit_for_bit(make, kind, channels_last, tmp_p
     learner = make.learner(make.images, **options)
     for batch in batches[:2]:
         learner.update(batch, learned_steps=0)
-    # through a file, as a checkpoint goes
+    # through a file, like a checkpoint
     save_checkpoint(
         tmp_path,
         tensors=learner.state_tensors(),
@@ -172,7 +172,7 @@ def test_the_loss_scale_of_fp16_goes_on_where_it_was(make, monkeypatch) -> None:
     for one in (learner, loaded):
         one.update(batches[5], learned_steps=0)
         assert one.state_tensors()["scaler"].tolist() == [1024.0, 0.0]
-    # a checkpoint that has none, of fp32 or of an earlier version, starts with its own
+    # a checkpoint without one, of fp32 or of an earlier version, starts with its own
     del saved["scaler"]
     other = make.learner(make.images)
     other.load_state_tensors(saved)

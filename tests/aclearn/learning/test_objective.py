@@ -1,4 +1,4 @@
-"""The loss and the corrector chain that a configuration names, and what is refused of them."""
+"""The configured loss and corrector chain, and invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observations that were visited lately, stacked again from the frames that travelled."""
+"""Recently visited observations, stacked again from single frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lower precision and compiled networks: the same gradient, nearly."""
+"""Lower precision and compiled networks give nearly the same gradient."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_values_and_parameters_keep_their_digits_under_bf16(make, kind) -> None:
     observations = torch.zeros(2, *network.architecture.observation_shape)
     if network.architecture.observation_dtype == "uint8":
         observations = observations.to(torch.uint8)
-    with torch.no_grad():  # nothing but the biases is left, and bf16 would make 100.5 of the first
+    with torch.no_grad():  # only the biases are left, and bf16 would make 100.5 of the first
         network.value.bias.fill_(100.3)
         network.policy.bias.copy_(torch.linspace(9.01, 12.07, len(network.policy.bias)))
         with torch.autocast("cpu", torch.bfloat16):
@@ -54,7 +54,7 @@ def test_a_loss_scale_leaves_again_before_the_step(make) -> None:
 
 
 class Scaler(torch.amp.GradScaler):
-    """The scaler that a learner in fp16 has, on the CPU, with a scale that is set by hand."""
+    """The scaler of a learner in fp16, on the CPU, with a scale set by hand."""
 
     def __init__(self, device: str, enabled: bool) -> None:
         super().__init__("cpu", enabled=True, init_scale=256.0)
@@ -81,7 +81,7 @@ def test_a_scale_that_another_worker_changed_does_not_change_the_gradient(
 def _can_compile() -> bool:
     try:
         torch.compile(torch.sin)(torch.zeros(2))
-    except Exception:  # no compiler, no headers, no torch.compile for this Python: whatever it is
+    except Exception:  # no compiler, no headers, no torch.compile for this Python
         return False
     return True
 

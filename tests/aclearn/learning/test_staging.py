@@ -1,4 +1,4 @@
-"""Batches on their way to a GPU: memory that is reused, and never before its copy has ended."""
+"""Batches on their way to a GPU: memory is reused only after its copy has ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIELDS = ("actions", "behaviour_log_prob", "rewards", "terminated", "truncated",
 
 
 class Copies:
-    """What a GPU does, played on the CPU: a copy reads its memory when somebody waits for it."""
+    """A GPU's copies, simulated on the CPU: a copy reads its memory when it is waited for."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -98,7 +98,7 @@ def test_on_the_cpu_what_was_written_is_what_is_used() -> None:
 def test_the_next_batch_waits_for_the_copy_of_the_one_before(copies) -> None:
     staging = copies.staging()
     first = _batch(1, staging)
-    assert copies.ended == 0  # nobody waits for an upload that nobody is in the way of
+    assert copies.ended == 0  # an upload with its own memory is not waited for
     second = _batch(3, staging)  # would overwrite what the first is still copied from
     assert copies.ended == len(FIELDS) + 1
     copies.finish()

@@ -1,4 +1,4 @@
-"""The account of steps: by hand, against a model that knows each single step, and against lies."""
+"""The account of steps: by hand, against a model of each single step, and false claims."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_an_unroll_that_comes_twice_or_late_is_refused_and_not_counted() -> None
         (40, 80, {"env_fault": 5}, -1),
         (50, 90, {"env_fault": 16}, 40),  # more dropped than the gap has steps
         (40, 2**53 + 41, {"env_fault": 5}, 2**53 + 1),  # beyond what JSON carries exactly
-        (2**53 - 1000, 2**53 - 960, {"env_fault": 5}, 40),  # leaves no room for anybody else
+        (2**53 - 1000, 2**53 - 960, {"env_fault": 5}, 40),  # leaves no room for other actors
         (40, 2**41, {"env_fault": 5 + 2**41 - 80}, 40),
     ],
 )
@@ -138,7 +138,7 @@ def test_a_restarted_trainer_drops_what_was_in_flight_and_finds_the_rest_as_gaps
     ledger.admit("b", 0, 0, 40, {}, 40)
     ledger.learned(50)
     saved = json.loads(json.dumps(ledger.state()))
-    ledger.admit("a", 1, 40, 80, {}, 40)  # after the checkpoint: forgotten with the old process
+    ledger.admit("a", 1, 40, 80, {}, 40)  # after the checkpoint: lost with the old process
     ledger.learned(60)
 
     restarted = StepLedger.from_state(saved)
@@ -231,7 +231,7 @@ def test_actors_that_come_and_go_for_ever_leave_the_account_exact_and_the_heartb
         assert ledger.admit("stays", number + 1, number + 1, number + 2, {}, 1) is None
     assert len(ledger.opened) == 512
     assert "stays" in ledger.opened
-    # the one that was quiet longest is closed: the newest 511 and the one that went on are open
+    # the one silent longest is closed: the newest 511 and the one that continued are open
     assert ledger.admit(f"{1489:032x}", 1, 25, 45, {}, 20) is None
     assert ledger.admit(f"{1488:032x}", 1, 25, 45, {}, 20) == "closed_incarnation"
     ledger.check()
@@ -269,12 +269,12 @@ def test_no_sequence_of_lies_unbalances_the_account(messages: list[tuple]) -> No
     StepLedger.from_state(ledger.state()).check()
 
 
-# The model below knows the fate of each single step, and looks at all of them for each question.
+# The model below knows the fate of each single step, and checks all of them each time.
 
 
 @dataclass
 class _Actor:
-    """A true actor: which reason, if any, each of its steps was dropped for."""
+    """A correct actor: the drop reason of each of its steps, if any."""
 
     steps: list[str | None] = field(default_factory=list)
     sequence: int = 0

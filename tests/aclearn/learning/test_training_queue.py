@@ -18,7 +18,7 @@ def _queue(max_bytes: int = 1000, max_items: int = 100, **options) -> TrainingQu
 
 
 class Clock:
-    """Time that moves by `step` with each look."""
+    """Time that advances by `step` with each reading."""
 
     def __init__(self, step: float) -> None:
         self.now, self.step, self.looks = 0.0, step, 0
@@ -72,7 +72,7 @@ def test_a_batch_larger_than_the_bound_in_bytes_cannot_stop_a_run() -> None:
     queue = _queue(max_bytes=100, max_items=6, batch_items=4)
     assert [queue.offer(item, 60) for item in range(6)] == [True, True, True, True, False, False]
     assert queue.take(4, timeout_s=0) == [0, 1, 2, 3]
-    # small items: the bound in bytes holds as soon as a batch is there
+    # small items: the bound in bytes applies as soon as a batch is there
     assert [queue.offer(item, 30) for item in range(6)] == [True, True, True, True, False, False]
 
 

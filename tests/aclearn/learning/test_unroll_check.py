@@ -1,4 +1,4 @@
-"""check_unroll refuses an unroll that does not fit itself or the run's environment."""
+"""check_unroll rejects an unroll that does not fit itself or the run's environment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPEC = UnrollSpec(
     state=((4,), (2, 1)),
     masked=True,
 )
-# The least that an unroll can have: no stack, no memory, nothing asked for.
+# The smallest unroll: no stack, no state, no optional fields.
 FLAT = UnrollSpec(
     EnvSpec(ObservationSpec({"joints": LeafSpec((3,), "float32")}), ActionSpec.discrete(3)), 3
 )
@@ -183,7 +183,7 @@ def test_a_leaf_that_does_not_fit_is_named(unroll, leaf, array, words):
     observations = unroll.observations | {leaf: array}
     found = refusal(dataclasses.replace(unroll, observations=observations), SPEC)
     assert found.startswith("observations") and words in found
-    assert "smell" not in found  # the sender's words are not repeated
+    assert "smell" not in found  # the sender's text is not repeated
 
 
 def test_leaves_in_another_order_are_refused(unroll):

@@ -1,4 +1,4 @@
-"""Several workers on one learner: nothing is lost, applied twice, or torn."""
+"""Several workers on one learner: no gradient is lost, applied twice, or torn."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Gradients = list[torch.Tensor]
 
 
 class WatchedLearner(Learner):
-    """Keeps what its workers make and what its optimiser is given; takes no lock for it.
+    """Records its workers' gradients and its optimiser's, without a lock.
 
     Attributes:
         made: a copy of each gradient, as its worker left it.
-        applied: a copy of each gradient as the optimiser's step found it, in the order of steps.
+        applied: a copy of each gradient at the optimiser's step, in the order of steps.
     """
 
     def __init__(self, *arguments, **options) -> None:
@@ -55,7 +55,7 @@ class WatchedLearner(Learner):
 
 @pytest.fixture
 def hasty():
-    """Threads take turns within microseconds, so that whatever can get between them does."""
+    """Threads switch within microseconds, so that races occur."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
@@ -109,13 +109,13 @@ def test_four_workers_apply_each_gradient_once_and_whole(make, hasty) -> None:
         for future in [pool.submit(work, index) for index in range(WORKERS)]:
             future.result(timeout=DEADLINE_S)
 
-    # none lost, none twice, none torn: what was applied is what was made, bit for bit
+    # none lost, none twice, none torn: the applied gradients are the made ones, bit for bit
     assert len(learner.made) == WORKERS * UPDATES_EACH
     assert Counter(map(_bytes_of, learner.applied)) == Counter(map(_bytes_of, learner.made))
     assert len(learner.threads) == WORKERS
     versions = np.stack([_flat(w) for w in _adam_by_hand(first, learner.applied)])
     np.testing.assert_allclose(_flat(learner.tensors()), versions[-1], rtol=0, atol=2e-5)
-    # and nobody ever saw anything between two versions
+    # and no publication lies between two versions
     for weights in published:
         assert np.abs(versions - _flat(weights)).max(axis=1).min() <= 2e-5
 
@@ -126,7 +126,7 @@ def test_two_workers_differentiate_at_the_same_time(make) -> None:
     both = threading.Barrier(2, timeout=DEADLINE_S)
 
     def meet(*_) -> None:
-        both.wait()  # no forward pass goes on before the other worker is in the same one
+        both.wait()  # no forward pass continues before the other worker is in the same one
 
     def differentiate() -> GradientSums:
         worker = learner.make_worker()
@@ -190,7 +190,7 @@ def test_weights_and_optimiser_are_changed_and_copied_under_the_lock(make, monke
 
     worker, batch = learner.make_worker(), make.batch(make.flat, 3, 2, seed=1)
     another_thread_looks()
-    assert kept_out.pop() is False  # nobody holds it now
+    assert kept_out.pop() is False  # no worker holds it now
     sums = learner.differentiate(batch, worker)
     hook = register_optimizer_step_pre_hook(another_thread_looks)
     try:
@@ -207,7 +207,7 @@ def test_weights_and_optimiser_are_changed_and_copied_under_the_lock(make, monke
 
 
 def test_two_workers_that_start_together_use_the_same_weights(make) -> None:
-    # what asynchrony means: the second gradient is of the weights before the first was applied
+    # asynchrony: the second gradient is of the weights before the first was applied
     learner = make.learner(make.images)
     batch = make.batch(make.images, 4, 3, seed=5)
     first, second = learner.make_worker(), learner.make_worker()
@@ -232,7 +232,7 @@ def test_a_worker_starts_from_no_weights_of_its_own(make) -> None:
 
 
 def _measured(meter: WaitMeter, work) -> None:
-    """Do `work` in a thread of its own, measured by `meter`."""
+    """Do `work` in a new thread, measured by `meter`."""
 
     def run() -> None:
         measure_here(meter)

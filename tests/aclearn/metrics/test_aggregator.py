@@ -1,4 +1,4 @@
-"""The view of a run: rates, returns and wait shares by arithmetic."""
+"""The aggregator: rates, returns and wait shares by arithmetic."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_episodes_whose_heartbeat_went_missing_are_counted_by_the_counter() -> N
 def test_a_resumed_run_goes_on_with_its_time_and_episodes() -> None:
     view = MetricsAggregator(10.0, resume_from={"time_s": 120.5, "episodes": 40, "env_steps": 7})
     assert view.line(12.0)["time_s"] == 122.5
-    # This actor has lived through the older view, which counted its first six episodes.
+    # This actor lived through the older aggregator, which counted its first six episodes.
     view.observe_heartbeat(
         "actor", "a", Heartbeat({"episodes": 8}, episode_returns=(1.0, 2.0)), 13.0
     )
@@ -225,7 +225,7 @@ def test_waits_before_the_first_learned_batch_are_no_part_of_the_shares() -> Non
         now, waited = float(tick), min(float(tick), 6.0)
         waits = {"weights": waited, "total": now}
         view.observe_heartbeat("actor", "a", Heartbeat(waits=waits), now)
-        # as resumed from a checkpoint: what counts is what this trainer learns
+        # as resumed from a checkpoint: only this trainer's steps count
         trainer_heartbeat(view, "t", now, learned_steps=500 + 20 * max(0, tick - 6))
     # the window would reach back to the first heartbeat; the last wait ended with the sixth
     assert view.line(9.0)["wait_share"]["actor"] == pytest.approx(

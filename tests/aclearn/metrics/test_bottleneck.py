@@ -184,7 +184,7 @@ _TUNER = {"tuner_temperature": 0.0, "tuner_predictors": 1.0, "tuner_trainers": 2
             _TUNER | {"tuner_frozen": 1.0},
             "the tuner has tried such counts and keeps the best",
         ),
-        # by itself a tuner leaves the number of actors alone
+        # the default tuner does not change the number of actors
         (
             _ACTORS_BUSY,
             {},
@@ -232,7 +232,7 @@ def test_the_advice_does_not_flip_while_two_roles_are_slow_in_turns() -> None:
         found = steady.observe({"time_s": 2.0 * step, "learned_steps": step, "wait_share": shares})
         told.append(found.role)
     assert told == [None] + ["trainer"] * 59
-    # the trainer is slow no more: that is told before 30 seconds have passed, and stays
+    # the trainer is slow no more: this is shown within 30 seconds, and stays
     for step in range(60, 90):
         line = {"time_s": 2.0 * step, "learned_steps": step, "wait_share": _ACTORS_BUSY}
         told.append(steady.observe(line).role)

@@ -1,4 +1,4 @@
-"""Which figures a run's metrics lines can have."""
+"""The names that a run's metrics lines can have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A view that goes on after another one: a restarted monitor, a resumed run."""
+"""An aggregator that continues another one: a restarted monitor, a resumed run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_new_view_begins_where_the_old_one_ended() -> None:
     assert before["learned_steps"] == after["learned_steps"] == 140
     assert before["updates"] == after["updates"] == 9
     assert before["return_mean_100"] == after["return_mean_100"] == 5.0
-    # nobody has heard of the living actor yet: its 20 unseen steps count as lost until then
+    # the living actor has not reported yet: its 20 unseen steps count as lost until then
     assert after["dropped_steps"] == {"lag": 4, "actor_lost": 30 + 20}
     assert after["in_flight_steps"] == 6
 

@@ -82,8 +82,7 @@ def test_what_a_trainer_saw_after_its_checkpoint_is_no_new_step_after_its_restar
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_steps_that_only_a_dead_trainer_saw_stay_counted(dies) -> None:
-    # the unroll was faster than the heartbeat that tells of its steps; then both, or one, are
-    # killed
+    # the unroll overtook the heartbeat that counts its steps; then both, or one, are killed
     view = MetricsAggregator(0.0)
     actor_heartbeat(view, "a", 0.0, env_steps=80)
     trainer_heartbeat(
@@ -97,7 +96,7 @@ def test_steps_that_only_a_dead_trainer_saw_stay_counted(dies) -> None:
     assert (line["in_flight_steps"], line["dropped_steps"]) == (
         (0, {"actor_lost": 50}) if dies else (50, {})
     )
-    # an older heartbeat that comes late takes nothing away either
+    # an older heartbeat that comes late removes nothing either
     if not dies:
         actor_heartbeat(view, "a", 4.0, env_steps=90)
         assert view.line(4.0)["env_steps"] == 100
@@ -112,7 +111,7 @@ def test_an_unroll_of_an_actor_that_was_taken_for_gone_stays_counted() -> None:
     trainer_heartbeat(view, "t2", 3.0, env_steps=50, learned_steps=50, seen_a=50)
     line = view.line(3.0)
     assert (line["env_steps"], line["dropped_steps"]) == (100, {"actor_lost": 50})
-    # it was only silent, and what is heard of it is older than that unroll
+    # it was only silent, and its newest heartbeat is older than that unroll
     actor_heartbeat(view, "a", 4.0, env_steps=90)
     line = view.line(4.0)
     assert (line["env_steps"], line["in_flight_steps"], line["dropped_steps"]) == (100, 50, {})
@@ -120,11 +119,10 @@ def test_an_unroll_of_an_actor_that_was_taken_for_gone_stays_counted() -> None:
 
 
 class WholeRun(RuleBasedStateMachine):
-    """Actors, a trainer with checkpoints and a monitor that hears late and in any order.
+    """Actors, a trainer with checkpoints and a monitor with late messages in any order.
 
-    The expectation is counted per actor: the most that it has said or, once it has said anything,
-    that any trainer's heartbeat had seen of it; of one that has said nothing, what the last
-    heartbeat had.
+    The expectation is per actor: the larger of its own count and of any trainer heartbeat's count
+    of it. Before the actor's first report it is the last trainer heartbeat's count.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Which device learns, and in which precision there."""
+"""The learner's device and precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy in torch says the same step by step and unrolled, whatever it remembers."""
+"""A policy in torch gives the same output step by step and unrolled, with any state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T, B, D, H, A = 7, 3, 4, 5, 2
 
 
 class Recurrent(PolicyModule):
-    """A GRU cell and a counter of its steps; an unroll comes from the steps."""
+    """A GRU cell and a counter of its steps; `unroll` is the default."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Recurrent(PolicyModule):
 
 
 def _by_hand(network: Recurrent, x: torch.Tensor, starts: np.ndarray, hidden: torch.Tensor):
-    """Each environment alone, its memory put to zero where an episode starts."""
+    """Each environment alone, its state set to zero where an episode starts."""
     parameters, values = torch.empty(T, B, A), torch.empty(T, B)
     last = torch.empty(B, H)
     for b in range(B):
@@ -61,7 +61,7 @@ def test_a_recurrent_policy_unrolls_to_what_its_steps_give_with_starts_in_the_mi
     # steps since the episode began: environment 0 began at 0, 1 at 4, 2 at 6
     assert output.state[1].tolist() == [7.0, 3.0, 1.0]
     assert output.q is None
-    # gradients flow through the memory, but not across the start of an episode
+    # gradients flow through the state, but not across the start of an episode
     (reached,) = torch.autograd.grad(output.value[5].sum(), hidden)
     assert (reached[2] != 0).any() and (reached[:2] == 0).all()
 

@@ -1,4 +1,4 @@
-"""A group of environments that plays from a script and stacks its frames with deques."""
+"""A scripted group of environments that stacks its frames with deques."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from aclearn.types import OBSERVATION, EnvSpec, EnvStep
 from tests.support.env_specs import plain_spec
 
-#: What may happen to one environment in one step.
+#: Events of one environment in one step.
 EVENTS = ("go on", "terminated", "truncated", "life lost", "fault")
 
 
 @dataclass
 class ScriptedEnvs:
-    """B environments whose frames are random and whose episodes end as the script says.
+    """B environments with random frames and scripted ends of episodes.
 
-    An ended episode is followed by a reset step, whatever the script says there; only "fault" has
-    an effect in a reset step. Each environment keeps its own deque of the last S frames.
+    An ended episode is followed by a reset step, whatever the script has there; only "fault" has an
+    effect in a reset step. Each environment keeps its own deque of the last S frames.
     """
 
     spec: EnvSpec
@@ -72,7 +72,7 @@ class ScriptedEnvs:
         return {OBSERVATION: np.stack(stacks)}
 
     def _begin_episode(self, b: int) -> None:
-        # frames of its own in the whole stack: an emulator may have skipped no-ops after a reset
+        # a new stack: an emulator may have skipped no-ops after a reset
         self._stacks[b] = deque(
             self._frame() for _ in range(self.spec.observation.sole.frame_stack)
         )

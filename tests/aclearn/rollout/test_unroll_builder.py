@@ -1,4 +1,4 @@
-"""The unroll builder, step by step: what stands in an unroll and what is masked."""
+"""The unroll builder, step by step: an unroll's contents and masks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def given(unroll):
 
 
 def play(builder, envs, script, *, at=_NEWEST):
-    """Feed the script, one list of events a step; returns what the environments answered."""
+    """Feed the script, one list of events a step; returns the environments' steps."""
     steps = []
     for number, events in enumerate(script):
         B = envs.num_envs
@@ -188,9 +188,9 @@ def test_a_lost_life_terminates_for_the_learner_only_when_asked(scripted_envs) -
         [lost, _] = play(builder, envs, [["life lost", "go on"], ["go on", "terminated"]])
         fields = given(take(builder)[0])
         assert fields["terminated"].tolist() == [[asked, False], [False, True]]
-        assert fields["valid"].all()  # the game goes on: the next step is one to learn from
+        assert fields["valid"].all()  # the game continues: the next step is valid
         assert "reset_index" not in fields
-        assert not lost.terminated.any()  # the environments' own array is left alone
+        assert not lost.terminated.any()  # the environments' own array is unchanged
 
 
 def test_rewards_are_clipped_to_one_only_when_asked() -> None:

@@ -14,7 +14,7 @@ _EVENTS = st.sampled_from(["go on"] * 6 + ["terminated", "truncated", "life lost
 
 
 class _Model:
-    """One environment's steps as a list, each with the fate that it must have."""
+    """One environment's steps as a list, each with its expected fate."""
 
     def __init__(self) -> None:
         self.fates: list[str] = []
@@ -37,7 +37,7 @@ class _Model:
             self.episode = []
 
     def ship(self) -> list[str]:
-        """The fates of the unroll that is full; what was shipped cannot be dropped any more."""
+        """The fates of the full unroll; sent steps cannot be dropped any more."""
         fates, self.fates, self.episode = self.fates, [], []
         return fates
 

@@ -1,4 +1,4 @@
-"""A checkpoint comes back exactly, or is refused."""
+"""A checkpoint is read back exactly, or rejected."""
 
 from __future__ import annotations
 

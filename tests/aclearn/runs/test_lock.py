@@ -1,4 +1,4 @@
-"""Locks of a run folder: who may write beside whom, and what ends a lock."""
+"""Locks of a run folder: who may write beside whom, and the end of a lock."""
 
 from __future__ import annotations
 

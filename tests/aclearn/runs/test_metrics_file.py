@@ -1,4 +1,4 @@
-"""The metrics file is whole lines, whatever a crash left at its end."""
+"""The metrics file has complete lines after any crash."""
 
 from __future__ import annotations
 

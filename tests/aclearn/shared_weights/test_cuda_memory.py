@@ -1,7 +1,7 @@
-"""A GPU's shared memory: its calls of the driver on a stand-in, and on a GPU where there is one.
+"""A GPU's shared memory: its calls of the driver on a stand-in, and on a GPU if there is one.
 
-The stand-in maps memory of the machine as the driver maps a GPU's: reserved addresses, protections
-and counted handles are real, so that a call in the wrong order or a write by a reader fails.
+The stand-in maps host memory as the driver maps a GPU's: reserved addresses, protections and
+counted handles are real, so that a call in the wrong order or a write by a reader fails.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Result(IntEnum):
 
 
 class StandInDriver:
-    """The driver's virtual memory management on memory of the machine.
+    """The driver's virtual memory management on host memory.
 
     Args:
-        fail_at: name of the call that gives an error.
+        fail_at: name of the call that returns an error.
     """
 
     CUresult = Result

@@ -1,4 +1,4 @@
-"""The server of file descriptors, with clients that misbehave."""
+"""The server of file descriptors, with misbehaving clients."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def test_nothing_stays_open_however_many_requests_come(tmp_path, fd_server) -> N
 
 
 def test_a_client_that_never_reads_does_not_keep_others_waiting_long(tmp_path, memory) -> None:
-    # first a description that no socket buffer holds: the server waits until it is taken, but not
-    # for ever
+    # first a description larger than any socket buffer: the server waits until it is read, but not
+    # forever
     descriptions = [b"x" * 50_000_000]
 
     def describe() -> bytes:

@@ -1,4 +1,4 @@
-"""The buffer of weights: what readers see of it, between two processes and when one is killed."""
+"""The buffer of weights: its readers' copies, between two processes and when one is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time that counts only while somebody looks."""
+"""Time that counts only while the clock is looked at."""
 
 from __future__ import annotations
 

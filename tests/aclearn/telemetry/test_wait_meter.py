@@ -135,7 +135,7 @@ def test_a_budget_adds_up_its_threads_and_keeps_those_that_have_ended() -> None:
     assert budget.parts() == {"forward": 3.0, "waiting for unrolls": 1.0, "total": 8.0}
     assert budget.waits() == {"unrolls": 1.0, "total": 8.0}
     budget.retire(first)
-    budget.retire(first)  # a second time changes nothing
+    budget.retire(first)  # a second call has no effect
     clock.now += 5.0
     assert budget.parts() == {"forward": 3.0, "waiting for unrolls": 1.0, "total": 13.0}
     third = budget.meter()

@@ -1,4 +1,4 @@
-"""Servers and clients on real sockets: whatever comes, the next good peer is answered."""
+"""Servers and clients on real sockets: after any input the next valid peer is answered."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RUN = "run-1"
 
 @pytest.fixture
 def open_server(context, tmp_path):
-    """Makes servers and closes them in the end."""
+    """Makes servers, which are closed after the test."""
     servers = []
 
     def open_server(address, *, accepts=None, **options):
@@ -60,7 +60,7 @@ def server(request, open_server):
 
 @pytest.fixture
 def open_client(context):
-    """Makes connected clients and closes them in the end."""
+    """Makes connected clients, which are closed after the test."""
     clients = []
 
     def open_client(server, *, run=RUN, routing_id=None, **options):
@@ -77,7 +77,7 @@ def open_client(context):
 
 
 def receive_all(server, count, **options):
-    """The next `count` messages, or fewer when the deadline passes."""
+    """The next `count` messages; fewer after the deadline."""
     received = []
     deadline = time.monotonic() + DEADLINE_S
     while len(received) < count and time.monotonic() < deadline:
@@ -244,8 +244,8 @@ def test_a_client_counts_garbage_from_its_server_and_hears_the_next_message(serv
 
 def test_a_browser_that_speaks_http_to_the_port_is_counted_and_not_served(open_server, open_client):
     server = open_server("tcp")
-    # ZeroMQ takes what does not greet it for a peer of 2009: a byte of length, a byte of flags,
-    # and so on. The first "frame" becomes a routing id, the ones behind it are messages.
+    # ZeroMQ takes a peer without a greeting for one of 2009: a byte of length, a byte of flags, and
+    # so on. The first "frame" becomes a routing id, the next ones are messages.
     lines = [b"GET / HTTP/1.1", *(b"X-Header-%d: %s" % (i, b"v" * 50) for i in range(40))]
 
     browser = system_socket.create_connection(
@@ -266,8 +266,8 @@ def test_a_frame_over_the_limit_cuts_the_connection_and_only_that(open_server, o
     client = open_client(server, routing_id=b"talker")
 
     assert client.send(ActRequest(1, {"observation": np.zeros((1, 10_001), np.uint8)}))
-    # It waits behind the oversize frame and is lost with the connection, or that is cut already and
-    # it is not handed over, or sent on the next one.
+    # It waits behind the oversize frame and is lost with the connection; or the connection has
+    # ended already, and it is not sent, or sent on the next one.
     client.send(ActRequest(2, {"observation": np.zeros((1, 10_000), np.uint8)}))
     assert bystander.send(StatusRequest())
     deadline = time.monotonic() + DEADLINE_S

@@ -1,4 +1,4 @@
-"""The codec gives back what it was given, byte for byte the same in every release."""
+"""The codec returns its input, byte for byte the same in every release."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_golden_bytes_of_every_kind_are_read(kind, samples):
 
 
 def test_an_array_that_no_socket_would_carry_is_not_sent():
-    zeros = np.zeros(MAX_FRAME_BYTES // 4 + 1, np.float32)  # pages that nobody touches
+    zeros = np.zeros(MAX_FRAME_BYTES // 4 + 1, np.float32)  # untouched pages
     encode(Weights(0, 0, {"w": zeros[1:]}), **HEADER)
     with pytest.raises(ValueError, match=f"Weights: an array of {MAX_FRAME_BYTES + 4} bytes"):
         encode(Weights(0, 0, {"w": zeros}), **HEADER)
@@ -203,7 +203,7 @@ def test_decoded_arrays_are_read_only_views_of_their_frames():
 
     decoded = decode([zmq.Frame(part) for part in parts]).message.observations["observation"]
 
-    assert decoded.tolist() == [[1, 1, 1], [1, 1, 1]]  # the frames live on in the array
+    assert decoded.tolist() == [[1, 1, 1], [1, 1, 1]]  # the array keeps the frames alive
     with pytest.raises(ValueError, match="read-only"):
         decoded[0, 0] = 2
     view = decode(parts).message.observations["observation"]

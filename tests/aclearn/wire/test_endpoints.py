@@ -1,4 +1,4 @@
-"""Addresses are understood or refused with words that say how to mend them."""
+"""Addresses are parsed, or rejected with a message that says how to mend them."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_socket_file_that_a_dead_process_left_is_replaced(context, tmp_path):
         assert stat.S_ISSOCK(path.stat().st_mode)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as visitor:
-            assert visitor.connect_ex(str(path)) == 0  # somebody listens now
+            assert visitor.connect_ex(str(path)) == 0  # a process listens now
     finally:
         server.close()
 

@@ -1,4 +1,4 @@
-"""Whatever the bytes, decode gives an envelope or a WireError, in little time and memory."""
+"""For any bytes, decode gives an envelope or a WireError, in little time and memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def frames_of(message):
 
 
 def outcome(frames):
-    """The reason of the refusal, or None for an envelope; anything else fails the test."""
+    """The reason of the refusal, or None for an envelope; other exceptions fail the test."""
     try:
         envelope = decode(frames)
     except WireError as exc:
@@ -291,7 +291,7 @@ def test_an_array_that_is_left_out_is_refused_where_the_kind_needs_it(kind, samp
     for field in SCHEMAS[kind].arrays:
         kept = [i for i, entry in enumerate(entries) if entry[0] != field.name]
         header = with_header(frames[:1], arrays=[entries[i] for i in kept])
-        # without entries, a mapping or a tuple is an empty one
+        # without entries, a mapping or a tuple is empty
         expected = "bad_array" if field.form == "one" else None
         assert outcome([*header, *(frames[1 + i] for i in kept)]) == expected, field.name
 
@@ -348,7 +348,7 @@ def test_a_frame_too_few_or_too_many_is_refused(samples):
 
 def test_trailing_bytes_and_duplicate_keys_are_refused(samples):
     header = frames_of(samples["HeartbeatReply"])[0]
-    # A map of 8 entries, the last of which says `protocol` again.
+    # A map of 8 entries, the last of which is `protocol` again.
     doubled = b"\x88" + header[1:] + b"\xa8protocol\x03"
 
     assert outcome([header + b"\xc0"]) == "bad_header"
@@ -383,7 +383,7 @@ BOMBS = {
 def test_a_hostile_header_costs_little_memory_and_time(name):
     tracemalloc.start()
     try:
-        started = time.thread_time()  # of this thread alone: others may have the cores
+        started = time.thread_time()  # of this thread only: others may have the cores
         reason = outcome([BOMBS[name]])
         cpu_s = time.thread_time() - started
         _, peak_bytes = tracemalloc.get_traced_memory()

@@ -1,4 +1,4 @@
-"""The in-process transport does as ZeroMQ does, and fails where a test says so."""
+"""The in-process transport behaves like ZeroMQ, and fails where a test places a fault."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_server_is_told_that_a_client_is_unreachable(opens):
     client = opens.client()
     assert client.send(StatusRequest(), timeout_s=DEADLINE_S)
     client.close(linger_s=1.0)
-    routing_id, envelope = next_of(server)  # what it has sent arrives all the same
+    routing_id, envelope = next_of(server)  # its sent messages arrive all the same
     assert envelope.message == StatusRequest()
     for _ in range(500):  # ZeroMQ notices a closed connection a little later
         if not server.send(routing_id, Status("{}")) and server.unsent["unreachable"] == 2:
@@ -171,13 +171,13 @@ def test_a_server_that_was_started_again_is_found_at_its_address(opens):
     again = opens.server()
     assert client.send(HeartbeatReply(3), timeout_s=DEADLINE_S)
     while not (received := again.receive(DEADLINE_S)):
-        assert client.send(HeartbeatReply(3), timeout_s=DEADLINE_S)  # sent to the one that has gone
+        assert client.send(HeartbeatReply(3), timeout_s=DEADLINE_S)  # sent to the closed one
     assert received[0][1].message == HeartbeatReply(3)
 
 
 @pytest.fixture
 def run():
-    """A trainer and two actors in one process, with time that moves only when told to."""
+    """A trainer and two actors in one process, with a clock that the test sets."""
     clock = SimpleNamespace(now=0.0)
     network = InProcessNetwork(lambda: clock.now)
     server = Server(network.bind("trainer-0", "unrolls"), RUN, "trainer")
@@ -189,7 +189,7 @@ def run():
 
 
 def said(server):
-    """Who has said which number, in the order of arrival."""
+    """Senders and numbers of the messages, in the order of arrival."""
     return [(id.decode()[-1], e.message.revision) for id, e in server.receive(0.0)]
 
 
@@ -199,7 +199,7 @@ def test_the_nth_message_of_a_kind_of_a_role_is_lost_or_comes_twice(run):
     never = run.network.drop("HeartbeatReply", nth=None, sender="predictor")
     for number in range(3):
         for actor in run.actors:
-            assert actor.send(HeartbeatReply(number))  # who sends does not notice
+            assert actor.send(HeartbeatReply(number))  # the sender does not notice
         assert run.actors[0].send(StatusRequest())  # another kind, which is not counted
         run.server.receive(0.0, limit=0)
     received = run.server.receive(0.0)
@@ -208,7 +208,7 @@ def test_the_nth_message_of_a_kind_of_a_role_is_lost_or_comes_twice(run):
     ]
     assert numbers == [(b"0", 0), (b"1", 0), (b"0", 1), (b"0", 2), (b"1", 2)]
     assert (lost.seen, lost.hits, never.hits) == (3, 1, 0)
-    # the fourth that any actor sent was the lost one: a message meets all of its faults in turn
+    # the fourth of all actors' messages was dropped: a message meets all its faults in turn
     assert (twice.seen, twice.hits) == (6, 1)
     for fault in (lost, twice, never):
         run.network.faults.remove(fault)
@@ -273,7 +273,7 @@ def test_an_address_is_bound_once_and_a_newer_client_takes_an_older_ones_place(r
     assert run.server.send(b"actor-0", HeartbeatReply(1))
     assert newer.receive(0.0).message == HeartbeatReply(1)
     assert run.actors[0].receive(0.0) is None
-    run.actors[0].close()  # the older one's end does not cut the newer one
+    run.actors[0].close()  # the older end's close does not affect the newer one
     assert newer.send(HeartbeatReply(2))
 
 

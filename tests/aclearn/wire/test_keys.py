@@ -1,4 +1,4 @@
-"""Who holds the cluster's keys talks; nobody else gets a word in."""
+"""Only holders of the cluster's keys can connect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aclearn.wire import (
 )
 from tests.support.waiting import wait_for
 
-#: How long a stranger tries. A connection with the right keys takes some ms.
+#: Time that a stranger tries. A connection with the right keys takes a few ms.
 STRANGER_TRIES_MS = 500
 
 

@@ -1,4 +1,4 @@
-"""The package names what exists, and is imported without torch."""
+"""The package's names exist, and it imports no torch."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from services.runtime.peer_link import PeerLink
 
 
 class Local:
-    """Local actions whose weights come at the given look."""
+    """Local actions whose weights arrive at the given poll."""
 
     def __init__(self, tools, *, weights_at_look: int = 0) -> None:
         self.runtime = tools.RecordingRuntime()
@@ -87,7 +87,7 @@ def test_an_actor_waits_for_its_first_weights(tools) -> None:
 
 
 class Asking:
-    """Predicted actions and the predictor that answers."""
+    """Predicted actions, and their predictor."""
 
     def __init__(self, roles, tools) -> None:
         self.roles, self.tools = roles, tools
@@ -111,7 +111,7 @@ class Asking:
         return envelope.message
 
     def asked_twice(self) -> list[ActRequest]:
-        """Two requests by number: one that could not be sent yet comes after the next."""
+        """Two requests, by number: one that could not be sent yet comes after the next."""
         return sorted((self.asked(), self.asked()), key=lambda request: request.request)
 
     def answer(self, request: int, size: int, version: int = 5) -> None:
@@ -130,7 +130,7 @@ class Asking:
         self.actions.poll()
 
     def collect(self, group: int):
-        """The answer if it is there; None without waiting for long."""
+        """The answer if there is one; None without a long wait."""
         for _ in range(3):
             self.actions.poll()
             if (chosen := self.actions.take(group, 0.02)) is not None:
@@ -178,7 +178,7 @@ def test_actions_are_waited_for_and_not_longer_than_is_told(asking) -> None:
 def test_a_late_answer_to_an_older_request_is_ignored(asking) -> None:
     asking.request(0, 2)
     old = asking.asked()
-    asking.request(0, 2)  # the group was reset, say, and asks anew
+    asking.request(0, 2)  # e.g. the group was reset, and asks again
     assert asking.asked() == ActCancel(old.request)
     new = asking.asked()
     assert new.request > old.request
@@ -272,7 +272,7 @@ def test_a_predictor_that_is_silent_for_six_seconds_is_passed_over(asking) -> No
     assert asking.link.client.transport.wait(asking.tools.deadline_s)
     assert asking.collect(0).at == PolicyVersion(1, 9)
     asking.request(0, 2)
-    assert asking.tools.next_message(other, asking.actions.poll)  # it stays there
+    assert asking.tools.next_message(other, asking.actions.poll)  # it keeps this predictor
     assert asking.quiet()
 
 
@@ -364,6 +364,6 @@ def test_why_a_request_is_refused_is_said_once_and_a_full_queue_is_no_news(askin
     assert record.message == (
         f"event=message_refused by=predictor reason=bad_request detail={bad.detail!r}"
     )
-    # it goes on asking: the next predictor may know better
+    # it keeps asking: the next predictor may answer
     asking.clock.now += 3.1
     assert asking.asked().request == request.request

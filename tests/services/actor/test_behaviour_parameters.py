@@ -40,7 +40,7 @@ def test_an_unroll_has_the_same_parameters_from_a_predictor_as_from_the_actor_s_
     architecture = architecture_of(config, spec.env)
     weights = tensors_of(PolicyNetwork(architecture, seed=1))
     executable = OnnxRuntime(architecture).load(weights)
-    # with a least probability, what is sampled from is not what the network gives
+    # with min_action_prob, the behaviour policy differs from the network's output
     acting = PolicySnapshot(executable, PolicyVersion(0, 5), min_action_prob=0.3)
     unrolls: dict[str, list[Unroll]] = {"own": [], "predictor": []}
 

@@ -20,21 +20,21 @@ SPEC = plain_spec((1,), "float32", 100)
 
 
 class Scripted:
-    """An actor whose environments, answers and room are given, and what it did in its order.
+    """An actor with scripted environments, answers and room, and a record of its actions.
 
     Group g's environments show 100·g + t after t steps and give t as reward. Answer number n of a
-    group is action n with n in the policy's memory.
+    group is action n with n in the policy's state.
 
     Args:
-        groups: how many.
-        ends: group → steps, from 1, in which the episode of its first environment ends.
+        groups: number of groups.
+        ends: group → steps, from 1, at which the episode of its first environment ends.
     """
 
     def __init__(self, groups: int = 1, ends: dict[int, set[int]] | None = None) -> None:
         self.did: list[tuple] = []
-        self.answered: set[int] = set(range(groups))  # groups whose actions are there
+        self.answered: set[int] = set(range(groups))  # groups whose actions are ready
         self.room = True
-        self.tried: list[tuple[int, object]] = []  # unrolls, also those for which there was no room
+        self.tried: list[tuple[int, object]] = []  # unrolls, including those without room
         self.sent: list[object] = []
         self.asked: list[tuple[int, float, tuple]] = []  # group, observation, state
         self.waits: list[float] = []
@@ -57,7 +57,7 @@ class Scripted:
         )
 
     def steps(self, count: int, timeout_s: float = 0.0) -> list[tuple]:
-        """What the actor does in so many steps, but for its looks for newer weights."""
+        """The actor's actions in this many steps, without its polls for newer weights."""
         del self.did[:]
         for _ in range(count):
             self.actor.step(timeout_s)
@@ -128,9 +128,9 @@ def test_where_actions_are_not_there_all_wait_and_each_is_taken_once() -> None:
     scripted = Scripted(groups=2)
     scripted.answered = {0}
     assert scripted.steps(1)[-1] == ("act", 0, 1, 1)
-    assert scripted.steps(5, timeout_s=0.25) == []  # group 1's turn, and nobody else's
+    assert scripted.steps(5, timeout_s=0.25) == []  # only group 1 has its turn
     assert scripted.waits == [0.25] * 5
-    assert scripted.did == [("look",)] * 5  # weights, or answers, are looked for meanwhile
+    assert scripted.did == [("look",)] * 5  # it polls for weights, or answers, meanwhile
     scripted.answered = {0, 1}
     assert scripted.steps(3) == [("act", 1, 1, 1), ("step", 0), ("step", 1)]
     acted = [each for _ in range(9) for each in scripted.steps(1) if each[0] == "act"]
@@ -144,7 +144,7 @@ def test_an_unroll_that_waits_for_room_is_sent_once_and_the_environments_wait_me
     assert scripted.did[-1] == ("step", 0)
     [(sequence, unroll)] = scripted.tried
     assert scripted.steps(4, timeout_s=0.5) == []
-    assert scripted.did == []  # nor are weights fetched that nobody acts on yet
+    assert scripted.did == []  # no weights are fetched before they are used
     assert scripted.waits == [0.0] + [0.5] * 4
     assert [(n, u is unroll) for n, u in scripted.tried] == [(1, True)] * 5 and sequence == 1
     scripted.room = True
@@ -176,7 +176,7 @@ def test_steps_and_episodes_are_counted_when_they_are_taken_and_told_once() -> N
     assert steps == expected
     assert told == [(1 + 2, "original"), (4 + 5 + 6 + 7, "original")]
     assert heartbeat.counters["episodes"] == 2
-    assert "predictions" not in heartbeat.counters  # that is a predictor's to tell
+    assert "predictions" not in heartbeat.counters  # the predictor reports them
 
 
 def test_a_policys_memory_goes_on_from_step_to_step_and_is_zero_where_an_episode_starts() -> None:

@@ -17,6 +17,6 @@ def test_no_two_environments_of_a_run_nor_of_its_restarts_share_a_seed() -> None
         for b in range(64)
     ]
     assert all(0 <= seed < 2**31 for seed in seeds)
-    assert environment_seed(3, 5) == 300_014  # the first start is as it always was
+    assert environment_seed(3, 5) == 300_014  # the first start has the plain seed
     by_run = [set(seeds[i * len(seeds) // 2 : (i + 1) * len(seeds) // 2]) for i in range(2)]
     assert [len(run) for run in by_run] == [len(seeds) // 2] * 2

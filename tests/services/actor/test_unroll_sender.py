@@ -1,4 +1,4 @@
-"""Shipping unrolls to a trainer's real socket: back-pressure, refusals, a trainer that dies."""
+"""Sending unrolls to a trainer's real socket: back-pressure, refusals, a trainer that dies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from services.runtime.peer_link import PeerLink
 
 
 class Shipping:
-    """A sender and the trainer that it sends to."""
+    """A sender and its trainer."""
 
     def __init__(self, roles, tools, most: int = 2) -> None:
         self.roles, self.tools, self.known = roles, tools, tools.KnownPeers()
@@ -33,7 +33,7 @@ class Shipping:
         self.tools.wait_until(sent, "it is sent")
 
     def send_unless(self, sequence: int, tries: int = 3) -> bool:
-        """Whether it went out at one of so many tries."""
+        """Whether it was sent in one of this many attempts."""
         return any(self.sender.send(sequence, self.unroll, 0.02) for _ in range(tries))
 
     def arrived(self) -> int:
@@ -112,7 +112,7 @@ def test_a_trainer_that_was_started_again_owes_no_acknowledgements(shipping) -> 
     shipping.start_trainer()
     shipping.send(3)
     assert shipping.sender.in_flight == 1
-    assert shipping.arrived() == 3  # what the dead one got is not sent again
+    assert shipping.arrived() == 3  # the dead trainer's unrolls are not sent again
 
 
 def test_a_waiting_sender_goes_on_with_the_trainer_that_was_started_again(shipping) -> None:

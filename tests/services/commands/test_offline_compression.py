@@ -37,7 +37,7 @@ from services.launcher.local_run import train
 from services.runtime.probe import probe_environment
 from tests.support.acting import Acting
 
-#: As many observations for the links, and as many for the comparison: less than in earnest.
+#: Observations for the links, and as many for comparisons: fewer than usual.
 _FEW = 32
 _CONFIG = """
 run: {{name: r, dir: {folder}, deterministic: true, max_updates: 3}}
@@ -56,13 +56,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def spec() -> EnvSpec:
-    """What a process of its own finds out of the environment of every run here."""
+    """The specification of every run's environment here."""
     return probe_environment(_config(Path()))
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, spec: EnvSpec) -> None:
-    """One process for what the environment shows, and few observations for a chain's figures."""
+    """No process for the specification, and few observations for a chain."""
     monkeypatch.setattr("services.evaluator.saved_policy.probe_environment", lambda _: spec)
     monkeypatch.setattr("services.commands.offline_compression._OBSERVATIONS", _FEW)
 
@@ -87,7 +87,7 @@ def _run_of(architecture: str, folder: Path) -> Path:
 
 
 def torch_parameters(run: Path, observations: np.ndarray) -> np.ndarray:
-    """What the module that was trained says."""
+    """The output of the trained module."""
     saved = load_policy(run)
     network = PolicyNetwork(saved.architecture, seed=0)
     load_tensors(network, saved.tensors)
@@ -140,7 +140,7 @@ def test_an_exported_int8_policy_is_for_every_processor_whichever_this_one_is(
     weights = [tensor for tensor in stored.values() if tensor.dtype == np.int8 and tensor.ndim > 1]
     # 2 · 255 · 63 < 2¹⁵: the sum of two products does not saturate without VNNI
     assert len(weights) == 4 and max(np.abs(tensor).max() for tensor in weights) == 63
-    # what is compared on this machine is what this machine would run
+    # the comparison uses this machine's graph
     *_, row = compress_run(run, "int8")
     assert row.name == ("int8>onnx" if vnni else "int8-7bit>onnx")
 
@@ -278,7 +278,7 @@ def test_the_table_compares_a_chain_with_the_policy_itself(run) -> None:
 
 
 def _command(*arguments: object) -> str:
-    """What `aclearn` with these arguments writes, on a screen of 80 columns."""
+    """The output of this `aclearn` command, on a screen of 80 columns."""
     result = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "80"})
     assert result.exit_code == 0, result.output
     return result.output
@@ -296,7 +296,7 @@ def test_aclearn_compress_prints_a_column_for_each_way_to_run_the_policy(
     output = _command("compress", run, "--chain", chain, "--episodes", episodes)
     assert "…" not in output
     lines = output.splitlines()
-    # a name that is too long for its column is folded, and reads on below itself
+    # a name that is too long for its column is wrapped
     header = [_cells(line) for line in lines if "┃" in line]
     assert ["".join(parts).replace(" ", "") for parts in zip(*header, strict=True)] == [
         "policy",

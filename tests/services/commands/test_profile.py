@@ -1,4 +1,4 @@
-"""The arithmetic of a profile and the watch that takes its looks; a real run is a system test."""
+"""The arithmetic of a profile, and its watch; a real run is a system test."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_cpu_time_is_shared_out_over_the_work_and_adds_up_to_the_processes() -> 
 def test_cpu_time_of_a_longer_look_is_told_for_the_time_of_the_lines() -> None:
     first = Snapshot(0.0, _line(0.0, 0), {"actor-0": 0.0})
     last = Snapshot(12.0, _line(10.0, 10), {"actor-0": 6.0, "actor-1": 3.0})
-    # half a core, told for 10 s; of the process that came later nobody knows the beginning
+    # half a core over 10 s; the later process has no first snapshot
     assert step_profile(first, last, cores=1).cpu_s == {"actor-0": pytest.approx(5.0)}
 
 
@@ -145,7 +145,7 @@ def test_goals_and_bounds_are_left_out_and_the_run_goes_to_its_own_folder(tmp_pa
     assert (loaded.run.dir, loaded.run.name) == (str(tmp_path / "t"), "profile")
     bounds = loaded.run.bounds()
     assert (bounds["target_return"], bounds["max_env_steps"], bounds["max_updates"]) == (None,) * 3
-    assert bounds["max_wall_s"] > 20.0  # nobody may be left running for ever
+    assert bounds["max_wall_s"] > 20.0  # no process may run forever
     with pytest.raises(ConfigError, match=r"run\.deterministic"):
         load_profiled(config, ["run.deterministic=true"], tmp_path, 20.0)
     with pytest.raises(ConfigError, match=r"actors\.processes"):
@@ -157,7 +157,7 @@ def test_the_watch_warms_up_looks_twice_and_ends_the_run() -> None:
     watch = ProfileWatch(10.0, warm_up_s=4.0, stop=stop, stream=stream)
     roles = [
         {"name": "actor-0", "pid": os.getpid(), "restarts": 0},
-        {"name": "actor-1", "pid": None, "restarts": 0},  # it is just being restarted
+        {"name": "actor-1", "pid": None, "restarts": 0},  # it is being restarted
     ]
     with watch:
         for time_s in (0.0, 1.0):
@@ -171,7 +171,7 @@ def test_the_watch_warms_up_looks_twice_and_ends_the_run() -> None:
         assert not stop
         watch.update(_line(16.0, 40), [roles[0] | {"restarts": 1}])
         assert stop and watch.last is not None
-        watch.update(_line(30.0, 50), roles)  # the run is ending: nothing more is measured
+        watch.update(_line(30.0, 50), roles)  # the run is ending: no more snapshots
         watch.note("ending the run")
     assert step_profile(watch.first, watch.last, cores=1).learned_steps == 20
     assert watch.notes == ["a role was restarted while it was measured"]

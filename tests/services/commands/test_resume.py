@@ -1,4 +1,4 @@
-"""`aclearn train` on the folder of a run that has ended: refused, resumed, or left as it is."""
+"""`aclearn train` on the folder of an ended run: refused, resumed, or left unchanged."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def _line(time_s: float, **changes: Any) -> dict[str, Any]:
 
 
 class _Run:
-    """A run folder as a monitor writes it."""
+    """A run folder, written as by a monitor."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Artifacts on their way to actors: pulled, damaged, refused, known already."""
+"""Artifacts on their way to actors: requested, damaged, refused, known already."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_actors_pull_artifacts_and_keep_the_old_one_when_one_is_damaged(roles, t
     assert pulling.client.at == PolicyVersion(2, 3)
     expected = float64_parameters(tools.flat, tensors, observations)
     np.testing.assert_allclose(pulling.runtime.parameters(observations), expected, atol=0.05)
-    # an artifact of an older generation or version changes nothing
+    # an artifact of an older generation or version has no effect
     compressor.artifact = whole
     assert compressor.newer_than(pulling.client.id) is None
 
@@ -62,7 +62,7 @@ def test_an_artifact_of_an_older_generation_changes_nothing(roles, tools, monkey
     compressor.compress(PolicyVersion(2, 1), some_tensors(tools.flat, 1))
     pulling.pull(compressor)
     swaps, before = pulling.client.swaps, pulling.runtime.parameters(observations)
-    # of a compressor that has not yet heard of the trainer's restarts, and sends what it has
+    # a compressor that does not know of the trainer's restart yet
     behind = make(tools, ["onnx"])
     behind.compress(PolicyVersion(1, 500), some_tensors(tools.flat, 2))
     behind.newer_than = lambda known, uncompressed: behind.artifact
@@ -100,7 +100,7 @@ def test_a_role_that_refuses_the_last_artifact_acts_on_the_uncompressed_policy(
     observations, tensors = some_observations(tools.flat, 40), some_tensors(tools.flat, 1)
     compressor.observe(observations)
     compressor.compress(PolicyVersion(0, 1), tensors)
-    # as on a CPU that computes int8 otherwise: sealed, but its probe fails
+    # as on a CPU with other int8 arithmetic: sealed, but its probe fails
     other = replace(compressor.artifact, probe_parameters=compressor.artifact.probe_parameters + 1)
     compressor.artifact = replace(other, digest=other.computed_digest())
     pulling.pull(compressor)

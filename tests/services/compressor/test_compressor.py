@@ -1,4 +1,4 @@
-"""The compressor's steps: what it publishes when links work, fail or lack observations."""
+"""The compressor's steps: its publications when links work, fail or lack observations."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_before_there_are_observations_the_uncompressed_policy_acts(tools) -> No
 def test_the_newest_observations_are_kept_for_links_or_for_comparisons(tools) -> None:
     compressor = make(tools, ["onnx"], observations=6, fidelity_observations=2)
     numbered = np.repeat(np.arange(12, dtype=np.float32)[:, None], 3, axis=1)
-    # six for links to two for comparisons: each fourth is held out, however they come
+    # six for links to two for comparisons: each fourth is held out, in any division into batches
     for part in (numbered[:5], numbered[5:6], numbered[6:]):
         compressor.observe(part)
     context = compressor.ladder.rung.context
@@ -76,7 +76,7 @@ def test_a_failing_link_is_counted_and_the_last_artifact_stays(tools) -> None:
         compressor.compress(PolicyVersion(0, version), some_tensors(tools.flat, version))
         assert compressor.artifact is good
     assert compressor.errors == {"ZeroDivisionError": 4}
-    # a fifth failure: better the uncompressed policy than one that nothing can be learned from
+    # a fifth failure: the uncompressed policy, since unrolls of the old one are too old to learn
     compressor.compress(PolicyVersion(0, 6), some_tensors(tools.flat, 6))
     assert (compressor.artifact.at, compressor.artifact.chain) == (PolicyVersion(0, 6), "fuse>onnx")
     link.error = None
@@ -163,7 +163,7 @@ def test_weights_that_are_not_finite_change_nothing(tools, bad) -> None:
     assert (compressor.artifact, compressor.errors) == (None, {"RefusedTensors": 1})
     compressor.compress(PolicyVersion(0, 2), some_tensors(tools.flat, 2))
     kept = compressor.artifact
-    for _ in range(6):  # no number of them says anything of the chain
+    for _ in range(6):  # their number has no effect on the chain
         compressor.compress(PolicyVersion(0, 3), tensors)
         assert compressor.artifact is kept
     assert compressor.known == PolicyVersion(0, 3)
@@ -211,7 +211,7 @@ def test_every_version_is_held_to_the_bound(tools) -> None:
     compressor.compress(PolicyVersion(0, 2), tensors)
     assert (compressor.artifact.at, compressor.artifact.chain) == (PolicyVersion(0, 2), "fuse>onnx")
     assert compressor.errors == {"unfaithful": 1}
-    # the gauges say how far what was not published is
+    # the gauges have the distance of the unpublished artifact
     logits = float64_parameters(tools.flat, tensors, visited[3::4])
     log_pi, log_mu = (z - np.log(np.exp(z).sum(1, keepdims=True)) for z in (logits, -logits))
     kl = (np.exp(log_pi) * (log_pi - log_mu)).sum(1)
@@ -264,7 +264,7 @@ def test_what_links_say_of_themselves_stops_nothing(tools, caplog) -> None:
     ):
         link.gauges = said
         assert compressor.gauges()["artifact_version"] == 1
-    # what no message can carry would end the compressor with its next heartbeat
+    # an invalid gauge would end the compressor with its next heartbeat
     link.gauges = lambda memory: {"two words": 1.0, "two\nlines": 1.0, "x" * 1025: 1.0, "fine": 2.0}
     gauges = compressor.gauges()
     assert [name for name in gauges if name.startswith("moody")] == ["moody_fine"]
@@ -278,7 +278,7 @@ def test_a_new_student_acts_once_it_is_near_its_policy(tools) -> None:
     compressor = make(tools, [distill, "onnx"], max_kl=0.1)
     compressor.observe(some_observations(tools.flat, 256))
     tensors = some_tensors(tools.flat, 1)
-    tensors["policy.weight"] *= 10  # a policy that has learned to prefer actions
+    tensors["policy.weight"] *= 10  # a policy with clear preferences
     chains, distances = [], []
     for version in range(1, 31):
         compressor.compress(PolicyVersion(0, version), tensors)
@@ -367,7 +367,7 @@ def test_the_longest_id_that_a_chain_may_have_travels(tools) -> None:
     reply = reply_of(chain.compress(policy, Context()))
     frames = [bytes(part) for part in encode(reply, run="r", incarnation="s", sequence=1)]
     assert artifact_of(decode(frames).message).chain == chain.id
-    with pytest.raises(ValueError, match="at most 1024 bytes"):  # so that the bound is no other one
+    with pytest.raises(ValueError, match="at most 1024 bytes"):  # so that no other bound applies
         encode(replace(reply, chain=f"x{chain.id}"), run="r", incarnation="s", sequence=1)
 
 

@@ -1,4 +1,4 @@
-"""A compressor's share of a core, when it may compress again, and where its time goes."""
+"""A compressor's share of a core, its next compression, and its time by part."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def test_the_next_compression_waits_for_its_share_of_a_core(cpu_s, expected) -> 
 
 
 class EagerLine:
-    """A line to a trainer that has newer weights whenever they are wanted.
+    """A client of a trainer that always has newer weights.
 
-    Each message costs `unpack_s` seconds of a core.
+    Each message costs `unpack_s` CPU seconds.
     """
 
     def __init__(self, architecture, cpu, unpack_s: float) -> None:
@@ -56,7 +56,7 @@ class EagerLine:
         # four times a second
         (0.0, 0.0625 / 4, 1.25),
         (0.0, 0.0625, 2.0),  # a quarter of a core beside: 0.5 s + 0.5 s
-        (0.0, 0.25, 4.0),  # a whole core: no more than four times the gap that it has by itself
+        (0.0, 0.25, 4.0),  # a whole core: at most four times the pause that it needs alone
     ],
 )
 def test_all_that_the_process_uses_counts_into_the_gap_between_compressions(

@@ -96,7 +96,7 @@ def test_an_artifact_of_the_new_rung_that_fails_its_check_changes_nothing(roles,
     compressor.artifact = replace(whole, digest="0" * 32)
     pulling.pull(compressor)
     assert (pulling.client.id, pulling.client.refused) == (PolicyId(at, "scaled=3"), 1)
-    pulling.pull(compressor)  # in its place the uncompressed policy
+    pulling.pull(compressor)  # the uncompressed policy replaces it
     assert pulling.client.id == PolicyId(at, _UNCOMPRESSED)
     compressor.set_rung(0)
     compressor.compress(at, tensors)
@@ -114,7 +114,7 @@ def test_a_rung_keeps_the_state_of_its_links_while_another_one_is_current(tools)
         compressor.compress(PolicyVersion(0, version), some_tensors(tools.flat, version))
         seen.append(compressor.gauges().get("scaled_versions"))
     assert seen == [1, 2, 1, None, 2, 3]
-    assert [link.calls for link in links] == [3, 2]  # none is made that is not current
+    assert [link.calls for link in links] == [3, 2]  # only the current rung's is made
     first, second, _ = compressor.ladder.rungs
     np.testing.assert_array_equal(first.context.observations, second.context.observations)
 
@@ -125,7 +125,7 @@ def test_beyond_max_kl_the_next_rung_is_published(tools) -> None:
     compressor.observe(some_observations(tools.flat, 400))
     compressor.compress(PolicyVersion(0, 1), tensors)
     assert (compressor.artifact.chain, compressor.errors) == ("scaled=1", {"unfaithful": 1})
-    # the figures are the current rung's, which is the one to judge
+    # the gauges are the current rung's, which strategies judge
     gauges = compressor.gauges()
     assert gauges["kl_mean"] > 0.01 and (gauges["rung"], gauges["compressed"]) == (0.0, 0.0)
     links[1].error = KeyError("x")
@@ -149,7 +149,7 @@ def test_back_on_a_rung_its_distance_is_measured_at_once(tools) -> None:
     compressor.compress(PolicyVersion(0, 2), tensors)
     assert compressor.gauges()["kl_max"] == far  # not yet due
     compressor.set_rung(1)
-    assert "kl_max" not in compressor.gauges()  # that of the old rung is none of the new one's
+    assert "kl_max" not in compressor.gauges()  # not the old rung's
     compressor.compress(PolicyVersion(0, 2), tensors)
     compressor.set_rung(0)
     compressor.compress(PolicyVersion(0, 2), tensors)

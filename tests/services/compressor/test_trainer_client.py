@@ -1,4 +1,4 @@
-"""The compressor's line to the trainer: when it asks, and what becomes of versions that fail."""
+"""The compressor's requests to the trainer, and versions that fail."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.compressors import make_moody, some_tensors
 
 
 def _line(roles, tools, clock, *, observations_every_s: float):
-    """The trainer's server, the peers that are known, and the line to it."""
+    """The trainer's server, the known peers, and the client."""
     known, trainer = tools.KnownPeers(), roles("trainer-0")
     server, endpoint = trainer.serve((WeightsRequest, ObservationsRequest))
     known.learn(Peer("trainer", "trainer-0", trainer.incarnation, {"weights": endpoint}))
@@ -91,6 +91,6 @@ def test_a_failing_chain_ends_in_the_uncompressed_policy_though_no_newer_weights
     tools.wait_until(acts, "the last version acts")
     assert (compressor.artifact.chain, compressor.errors["ZeroDivisionError"]) == ("fuse>onnx", 5)
     assert np.diff(starts).min() > 0.2 - 1e-9 and len(starts) == 5
-    for _ in range(10):  # and nothing more is to be made of it
+    for _ in range(10):  # and it is done with
         step()
     assert len(starts) == 5 and compressor.known == PolicyVersion(0, 2)

@@ -1,4 +1,4 @@
-"""Playing whole episodes: which are counted, in what order, and what a policy remembers."""
+"""Playing whole episodes: which are counted, in what order, and a policy's state."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Parity(gymnasium.Env):
 
 
 class ParityPolicy:
-    """Counts its steps in its state, and sees nothing: only its own count tells it the action."""
+    """Counts its steps in its state; its observations do not tell it the action."""
 
     def step(self, observations, state=()):
         rows = len(observations[OBSERVATION])

@@ -1,4 +1,4 @@
-"""Whole runs in this process, and what their trainers learn."""
+"""Whole runs in this process, and their trainers' batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., WholeRun]]:
 
 @pytest.fixture
 def learned(monkeypatch: pytest.MonkeyPatch) -> list[list[Unroll]]:
-    """The batches that were learned, each with its unrolls."""
+    """The learned batches, each with its unrolls."""
     batches: list[list[Unroll]] = []
     learn = Trainer.learn
 

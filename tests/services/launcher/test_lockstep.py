@@ -1,4 +1,4 @@
-"""Deterministic mode: what stays when a role fails."""
+"""Deterministic mode when a role fails."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_stop_ends_it_in_order_and_the_run_goes_on_where_it_was(tmp_path) -> N
     stop = StopFlag()
 
     class Console:
-        """Asks for the end when it is shown learning."""
+        """Requests the end once learning is shown."""
 
         def __enter__(self):
             return self

@@ -1,4 +1,4 @@
-"""A loss and a corrector of the user's own, from a module and a line of YAML."""
+"""A user's own loss and corrector, from a module and a line of YAML."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GROUPS = {
     "optimiser": {"learning_rate": 0.03},
     "monitor": {"heartbeat_every_s": 0.25},
 }
-#: Targets of 3 and advantages of 0, whatever V-trace made before.
+#: Targets of 3 and advantages of 0, after any V-trace.
 _CORRECTORS = ["vtrace", {"toy_corrector:ConstantTargets": {"target": 3.0}}]
 #: CartPole's states while it is balanced.
 _STATES = torch.rand(100, 4, generator=torch.Generator().manual_seed(1)) * 0.1 - 0.05
@@ -73,7 +73,7 @@ def test_a_loss_and_a_corrector_of_ones_own_decide_what_the_policy_becomes(
     assert 8.0 <= summary["return_mean_100"] < 14.0
 
 
-#: Both report how far the recorded log μ is from that of the recorded parameters.
+#: Both report the distance of the recorded log μ from that of the recorded parameters.
 _BY_PARAMETERS = """
 from dataclasses import replace
 

@@ -11,7 +11,7 @@ from services.actor.env_groups import make_groups
 from services.launcher.in_process_run import InProcessRun
 from services.launcher.local_run import open_run_folder
 
-#: NA and ND of the figure that each setting is of; no compressor for the baseline.
+#: NA and ND of each setting's figure; no compressor for the baseline.
 _ACTORS_DISTILLERS = {
     "accerl/original": (12, None),
     "accerl/int8": (12, 1),
@@ -23,7 +23,7 @@ _TABLE_4 = """
     Alien Amidar BeamRider NameThisGame Riverraid Hero SpaceInvaders Breakout RoadRunner BankHeist
     Pong Seaquest
 """
-#: As few processes, observations and steps as a run can have.
+#: The least processes, observations and steps of a run.
 _SMALL = (
     "run.deterministic=true",
     "run.max_updates=2",

@@ -1,4 +1,4 @@
-"""How a run on this machine has ended, as its files and its last status tell."""
+"""The end of a run on this machine, by its files and its last status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parent of a run, with a supervisor and a clock that move when told."""
+"""The parent of a run, with a scripted supervisor and clock."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_without_a_port_the_monitor_has_a_socket_file(tmp_path) -> None:
 
 
 class Supervised:
-    """Roles that exit with 0 at their times; one of None stays until it is stopped."""
+    """Roles that exit with 0 at their times; one with None stays until it is stopped."""
 
     def __init__(self, clock, ends: dict[str, float | None]) -> None:
         self._clock, self._ends = clock, ends
@@ -84,7 +84,7 @@ class Supervised:
 
 @pytest.fixture
 def run_parent(tools, monkeypatch):
-    """Runs a parent over roles with these ends; after how many seconds it stopped what was left."""
+    """Runs a parent over roles with these ends; returns the seconds until it stopped the rest."""
     clock = tools.Clock()
 
     def sleep(seconds: float) -> None:
@@ -143,7 +143,7 @@ def test_an_exit_with_0_is_a_death_only_where_a_later_status_says_that_the_run_g
 
 
 class Watching:
-    """A parent that looks when told, at roles that run and a monitor that answers or not."""
+    """A parent with running roles and a monitor that answers or not."""
 
     def __init__(self, **pids: int) -> None:
         self.pids = {name.replace("_", "-"): pid for name, pid in pids.items()}
@@ -181,7 +181,7 @@ class Watching:
         }
 
     def look(self, seconds: float, step_s: float = 0.5) -> list[tuple[str, str]]:
-        """Look for so long; who was killed meanwhile."""
+        """Look for this time; returns the killed roles."""
         end, self.kills = self.now + seconds, []
         while self.now < end:
             self.now += step_s
@@ -193,7 +193,7 @@ class Watching:
 def test_only_the_process_that_was_silent_is_killed_not_its_successor(silent_pid, killed) -> None:
     watching = Watching(actor_0=41)
     watching.silent = [["actor-0", silent_pid]]
-    for _ in range(2):  # the same silence, told again
+    for _ in range(2):  # the same silence, reported again
         watching.parent._show(watching.status())
     assert [name for name, _ in watching.kills] == killed
 
@@ -235,7 +235,7 @@ def test_a_name_that_a_foreign_process_has_is_reported_once() -> None:
     watching = Watching(monitor_0=7, actor_0=8, actor_1=9)
     watching.known = {"box": {"actor-0": 8, "actor-1": 9, "actor-12": 99}}
     watching.look(1.0)
-    watching.pids["actor-0"] = 10  # started again; the monitor has not heard of it yet
+    watching.pids["actor-0"] = 10  # restarted; the monitor does not know it yet
     watching.look(1.0)
     assert watching.notes == []
     watching.known = {"box": {"actor-0": 10, "actor-1": 77}}
@@ -258,7 +258,7 @@ def test_a_role_started_by_hand_is_shown_until_it_leaves() -> None:
         "actor-12",
     ]
     assert watching.shown[-1] == {"role": "actor", "name": "actor-12", "state": "joined"}
-    # the tuner has ended one of ours; the monitor has not heard of it yet
+    # the tuner has ended one of ours; the monitor does not know it yet
     del watching.pids["actor-1"]
     watching.members.remove("actor-12")
     watching.look(1.0)
@@ -293,7 +293,7 @@ def test_an_actor_of_the_tuner_s_that_failed_has_its_name_back_when_it_is_not_wa
 
     parent = RunParent(config, actors, SimpleNamespace(), SimpleNamespace(), StopFlag(), command)
     parent._adjust_actors(3)
-    assert actors.optional == ["actor-1", "actor-2"]  # whose failure is nobody else's
+    assert actors.optional == ["actor-1", "actor-2"]  # their failure does not end the run
     actors.states["actor-1"] = "failed"
     parent._adjust_actors(3)
     assert actors.states == {"actor-0": "running", "actor-1": "failed", "actor-2": "running"}

@@ -26,7 +26,7 @@ def steps_of(unrolls) -> int:
 
 
 def check_end(run: WholeRun, summary) -> None:
-    """All files balance, and what was sent is what was learned or dropped at the trainer."""
+    """Check that all files balance, and that each sent unroll was learned or dropped."""
     check_lines(run.lines())
     check_line(summary)
     assert summary["in_flight_steps"] == 0
@@ -61,7 +61,7 @@ def test_a_whole_run_reaches_its_bound(start, learned, groups, roles) -> None:
     assert summary["episodes"] > 0 and summary["lag_max"] <= 3
     assert run.checkpoint().state["counters"]["updates"] == 12
     assert run.passed["Unroll"] == len(run.sent) >= 24
-    # nothing has died, so that nothing is lost but what is acted on after the last update
+    # no process died, so only steps acted after the last update are lost
     assert set(summary["dropped_steps"]) <= {"max_updates", "actor_lost", "shutdown"}
 
 
@@ -83,7 +83,7 @@ def test_a_lost_acknowledgement_holds_an_unroll_in_flight_for_a_minute_and_no_lo
         assert run.round()
         assert gauge("unanswered_unrolls") == 0
     assert gauge("in_flight_unrolls") >= 1
-    assert len(run.sent) > sent + 100  # with one less on the way it goes on
+    assert len(run.sent) > sent + 100  # with one less in flight it continues
     run.run_until(lambda: gauge("unanswered_unrolls") == 1, "it is given up")
     assert 59.0 < run.clock.now - at < 61.0
 
@@ -99,7 +99,7 @@ def test_an_unroll_that_comes_twice_is_learned_once(start, learned) -> None:
 
 
 def check_learned_once(learned) -> None:
-    """No unroll is in two batches: observations of CartPole are never twice the same."""
+    """Check that no unroll is in two batches: observations of CartPole never repeat."""
     contents = [u.observations[OBSERVATION].tobytes() for batch in learned for u in batch]
     assert len(set(contents)) == len(contents)
 
@@ -122,7 +122,7 @@ def test_a_trainer_that_dies_between_publication_and_checkpoint_goes_on_from_the
     run.kill("trainer-0")
     del trainer
     before = len(learned)
-    for _ in range(10):  # actors go on until they have as much on the way as they may
+    for _ in range(10):  # actors continue to their bound of unrolls in flight
         assert run.round()
     assert len(learned) == before
     run.start(TRAINER)
@@ -134,10 +134,10 @@ def test_a_trainer_that_dies_between_publication_and_checkpoint_goes_on_from_the
     old, new = learned[:before], learned[before:]
     assert {u.generation for batch in old for u in batch} == {0}
     assert {u.generation for batch in new for u in batch} == {1}
-    # of the learning, that of the checkpoint counts and that of the second trainer
+    # the learning of the checkpoint and of the second trainer counts
     learned_since = steps_of(u for batch in new for u in batch)
     assert summary["learned_steps"] == saved["ledger"]["learned_steps"] + learned_since
-    # and of what the first one learned after it, each step is lost
+    # and each step that the first one learned after it is lost
     assert (
         summary["dropped_steps"]["lost"]
         >= published["learned_steps"] - saved["ledger"]["learned_steps"]
@@ -152,10 +152,10 @@ def test_data_flows_on_without_the_monitor_and_the_next_one_knows_everything(
     run.run_until(lambda: len(learned) == 10, "ten batches are learned")
     written = len(run.lines())
     run.run_until(lambda: len(run.lines()) > written, "a line is written")
-    lines = run.lines()  # with all that the monitor has heard
+    lines = run.lines()  # with all received heartbeats
     run.kill("monitor-0")
     while len(learned) < 20:
-        assert not run.round()  # nobody would know that it is over
+        assert not run.round()  # no process could report that it is over
     run.start(MONITOR)
     summary = run.run()
     check_end(run, summary)
@@ -250,7 +250,7 @@ def test_the_seed_alone_decides_a_run_also_one_that_is_resumed(tmp_path, groups)
 
 
 class Watches(MonitorPlugin):
-    """Notes how many updates it sees, and how many the trainer has reported by then."""
+    """Records its number of updates, and the trainer's reported number by then."""
 
     seen: ClassVar[list[tuple[float, float]]] = []
 
@@ -269,7 +269,7 @@ def test_what_plugins_see_is_half_a_second_old_though_lines_are_written_rarely(
     run = start(run={"max_updates": 200, "metrics_every_s": 5.0}, monitor={"plugins": [plugin]})
     run.run_until(lambda: len(Watches.seen) > 40, "forty looks of the plug-in")
     assert len(run.lines()) < 3
-    # ten looks a second: the figure of half a second ago, or a newer one
+    # ten looks a second: metrics half a second old at most
     for (_, before), (seen, now) in zip(Watches.seen, Watches.seen[6:], strict=False):
         assert before <= seen <= now
     assert Watches.seen[-1][0] > 0

@@ -1,4 +1,4 @@
-"""Where whole runs end, what a resumed one goes on from, and which checkpoint is the best."""
+"""The end of whole runs, their resumption, and the best checkpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LARGE = {
 
 
 def finished(run):
-    """The summary of a run that ends by itself; its files hold together."""
+    """The summary of a run that ends by itself; its files are consistent."""
     summary = run.run()
     check_lines(run.lines())
     check_line(summary)
@@ -79,7 +79,7 @@ def test_many_updates_from_one_batch_do_not_make_the_next_batch_too_old(start) -
 
 
 def test_the_best_checkpoint_has_the_highest_mean_of_the_whole_run(start) -> None:
-    for updates, every_s in ((30, 0.25), (60, 1000.0)):  # whatever else is saved
+    for updates, every_s in ((30, 0.25), (60, 1000.0)):  # with or without other checkpoints
         bounds = {"max_updates": updates, "checkpoint_every_s": every_s}
         run = start(resume=updates > 30, run=bounds, **_LARGE)
         summary = finished(run)

@@ -1,4 +1,4 @@
-"""Which predictor and which compressor an actor asks as they die, hang and come back."""
+"""The predictor and compressor that an actor asks, as they die, hang and return."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PREDICTORS = {
 
 
 def watch(run, kind: type) -> dict[str, set[str]]:
-    """Who asks whom by messages of this kind; grows while the run goes on."""
+    """Role → the peers that it sends this kind of message; grows during the run."""
     asked: dict[str, set[str]] = defaultdict(set)
     count = run.network.observe
 
@@ -114,7 +114,7 @@ def test_each_of_two_compressors_has_a_student_and_its_actor_runs_it(start, lear
 
 
 def test_a_compressor_that_hangs_holds_up_no_other_role(start, learned) -> None:
-    # what is learned shall say that actors act, however old their policy has become
+    # learning shows that actors act, so old policies are allowed
     run = start(
         run=_ENDLESS,
         compressor={"chain": ["int8", "onnx"], "every_s": 0.125},
@@ -126,7 +126,7 @@ def test_a_compressor_that_hangs_holds_up_no_other_role(start, learned) -> None:
 
     run.run_until(lambda: run.heartbeats and swaps() >= 3, "artifacts are taken")
     run.suspend("compressor-0")
-    for _ in range(8):  # what is on its way is taken
+    for _ in range(8):  # messages in flight are received
         run.round()
     before = swaps()
     goes_on(run, learned, 40)
@@ -168,6 +168,6 @@ def test_artifacts_compute_what_torch_does_of_the_weights_of_their_version(start
     for version in versions:
         runtime.load(artifacts[version])
         np.testing.assert_allclose(runtime.parameters(states), computed(version), atol=2e-6)
-    # and those of any other version would have been told from them
+    # any other version would have been distinguishable
     apart = [np.abs(computed(a) - computed(b)).max() for a, b in pairwise(versions)]
     assert min(apart) > 2e-5

@@ -31,7 +31,7 @@ from services.monitor.registry import OutgoingMessage, Registry
 
 
 class Monitor:
-    """The monitor's state with its clock, and roles that talk to it."""
+    """The monitor's state with its clock, and roles that send it messages."""
 
     def __init__(self, tools, run: RunConfig | None = None, **options) -> None:
         self.tools, self.now = tools, 0.0
@@ -80,7 +80,7 @@ def monitor(tools) -> Monitor:
 
 def test_a_hello_is_answered_with_all_peers_and_sent_to_all_members(monitor) -> None:
     monitor.hello("actor-0", "a")
-    assert monitor.tick() == []  # nobody has to know of an actor
+    assert monitor.tick() == []  # actors serve no other role
     [message] = monitor.hello("trainer-0", "t", unrolls="ipc:///u", weights="ipc:///w")
     trainer = Peer("trainer", "trainer-0", "t", {"unrolls": "ipc:///u", "weights": "ipc:///w"})
     assert message == OutgoingMessage(b"t", Peers(1, [trainer]))
@@ -153,7 +153,7 @@ def test_a_role_that_was_started_again_replaces_its_dead_self(monitor) -> None:
     [message] = monitor.hello("actor-0", "new")
     assert [peer.incarnation for peer in message.message.peers] == ["t"]
     assert "actor-0 was restarted" in monitor.state.status()["events"]
-    # what the dead one did and no trainer ever saw is lost, not in flight
+    # the dead actor's steps that no trainer saw are lost, not in flight
     line = monitor.state.make_line(1.0)
     assert (line["env_steps"], line["in_flight_steps"]) == (50, 0)
     assert line["dropped_steps"] == {"actor_lost": 50}
@@ -171,7 +171,7 @@ def test_silent_members_are_taken_out_and_the_others_get_the_new_list(monitor) -
     assert message.routing_id == b"b"
     assert [peer.incarnation for peer in message.message.peers] == ["b"]
     assert json.loads(json.dumps(monitor.state.status()))["silent"] == [["predictor-0", 17]]
-    # it was only slow: it is asked for a hello and comes back
+    # it was only slow: it is asked for a hello and is back
     [message] = monitor.heartbeat("a")
     assert message.message.action == "hello"
     monitor.hello("predictor-0", "a")
@@ -185,7 +185,7 @@ def test_a_monitor_that_was_suspended_itself_takes_no_role_for_silent(monitor) -
     assert monitor.tick(600.0) == []  # stopped and continued, with its machine or alone
     assert monitor.state.status()["events"] == ["the monitor itself was suspended for 600.0 s"]
     monitor.heartbeat("b")
-    # of the twenty seconds it has heard nothing of the first for twelve and a quarter of the bound
+    # of the twenty seconds it was silent for twelve and a quarter of the bound
     assert monitor.look(3.0) == []
     [message] = monitor.look(0.1)
     assert [peer.incarnation for peer in message.message.peers] == ["b"]
@@ -388,7 +388,7 @@ def test_the_trainer_is_told_of_each_mean_above_that_of_its_best_checkpoint(moni
     for mean in (9.0, 10.0):
         _play_episodes(monitor, [mean] * 100)
         assert _told_of_the_best(monitor) == [(b"t", mean)]
-    # a trainer that was started again has lost the best that it had not written yet
+    # a restarted trainer has lost its unwritten best
     monitor.heartbeat("t", final=True)
     monitor.hello("trainer-0", "new")
     monitor.heartbeat("new", gauges={"best_return": 9.5})

@@ -1,4 +1,4 @@
-"""Directives on their way: lost ones, late answers, restarts, contradictions."""
+"""Delivery of directives: lost ones, late answers, restarts, contradictions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TRAINER, _P, _Q = member("trainer-0", "t"), member("predictor-0", "p"), member(
 
 
 class Line:
-    """A channel, its clock, and who is there."""
+    """A channel, its clock, and its receivers."""
 
     def __init__(self, *there) -> None:
         self.channel, self.now, self.there = DirectiveChannel(), 0.0, list(there)
@@ -40,7 +40,7 @@ def test_a_directive_is_sent_again_until_each_receiver_has_acknowledged_it(caplo
     assert line.sent(0.1) == [("q", told)]  # it, or its acknowledgement, was lost
     assert line.channel.gauges()["monitor_directives_unacknowledged"] == 1.0
     line.channel.acknowledge("q", 1)
-    line.issue("predictor", SetWorkers(2))  # said again, it is no other
+    line.issue("predictor", SetWorkers(2))  # repeated, it is the same
     assert line.sent(60.0) == []
     assert line.channel.gauges()["monitor_directives_unacknowledged"] == 0.0
     [text] = [text for text in caplog.messages if text.startswith("event=directive ")]
@@ -80,7 +80,7 @@ def test_what_is_said_once_is_for_the_living_only() -> None:
     assert line.sent() == [("u", SaveBest(5.0, id=2))]
     line.channel.acknowledge("u", 2)
     assert line.sent(1.0) == []
-    line.issue("trainer", SaveBest(5.0), once=True)  # it could not be written, say
+    line.issue("trainer", SaveBest(5.0), once=True)  # e.g. it could not be written
     assert line.sent() == [("u", SaveBest(5.0, id=3))]
 
 
@@ -105,12 +105,12 @@ def test_of_plugins_that_contradict_each_other_the_later_one_is_followed(caplog)
     assert line.sent() == [("t", SetWorkers(3, id=2))]
     line.channel.acknowledge("t", 2)
     for _ in range(3):
-        line.issue("trainer", SetWorkers(2), rank=0)  # each time that it is asked
+        line.issue("trainer", SetWorkers(2), rank=0)  # at each call of the plug-in
         assert line.sent(1.0) == []
     line.issue("trainer", SetWorkers(4), rank=0)
     assert line.sent(1.0) == []
     texts = [text for text in caplog.messages if "directive_overruled" in text]
-    assert len(texts) == 1  # the first was told before there was a contradiction
+    assert len(texts) == 1  # the first was issued before there was a contradiction
     assert "by=plugin 0" in texts[0] and "SetWorkers(count=4" in texts[0]
     assert line.channel.gauges()["monitor_directives_overruled"] == 1.0
 

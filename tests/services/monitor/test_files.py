@@ -1,4 +1,4 @@
-"""The files that the monitor writes, on a disk that refuses."""
+"""The files of the monitor, on a disk with errors."""
 
 from __future__ import annotations
 

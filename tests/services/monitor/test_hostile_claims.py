@@ -1,4 +1,4 @@
-"""Whatever roles claim, the monitor answers, and a successor reads what it wrote."""
+"""For any claims of roles, the monitor answers, and a successor reads its files."""
 
 from __future__ import annotations
 

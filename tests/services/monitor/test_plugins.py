@@ -1,4 +1,4 @@
-"""Plug-ins in the monitor: what they see, what becomes of what they say, and when they fail."""
+"""Plug-ins in the monitor: their indicators, their directives and their errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from services.monitor.registry import Registry
 
 
 class Says(MonitorPlugin):
-    """Says what it is given, and keeps what it sees."""
+    """Gives the directives of its argument, and records its indicators."""
 
     def __init__(self, *directives: object) -> None:
         self.directives, self.seen = directives, list[Indicators]()
@@ -43,7 +43,7 @@ class Says(MonitorPlugin):
 
 
 class Fails(MonitorPlugin):
-    """Raises whatever it is asked."""
+    """Raises in every call."""
 
     def observe(self, indicators: Indicators) -> list:
         raise KeyError("rate")
@@ -61,7 +61,7 @@ class Named(MonitorPlugin):
 
 
 class Monitor:
-    """The monitor's state with plug-ins, and roles that talk to it."""
+    """The monitor's state with plug-ins, and roles that send it messages."""
 
     def __init__(self, tools, **plugins: MonitorPlugin) -> None:
         self.tools, self.now = tools, 0.0

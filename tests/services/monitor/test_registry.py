@@ -1,4 +1,4 @@
-"""Who is there: membership, revisions and silence."""
+"""Members of a run: joining, revisions and silence."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_name_stays_with_a_process_that_lives_and_goes_to_the_next_when_it_is_
     assert registry.taken_by(third) is None
     assert registry.hello(third) == _member("trainer-0", "a", 2.0, pid=17, host="box")
     assert _names(registry) == [("trainer-0", "b")]
-    # the first one was stopped only, and is told when it comes back
+    # the first one was only stopped, and must wait when it is back
     assert "which lives" in str(registry.taken_by(_member("trainer-0", "a", 5.0)))
     registry.leave("b")
     assert registry.taken_by(_member("trainer-0", "a", 5.0)) is None
@@ -73,12 +73,12 @@ def test_numbers_are_the_lowest_free_ones_of_a_role_and_stay_with_their_process(
     registry.leave("b")
     assert registry.hand_out("d", "actor", 1.0) == 2
     assert registry.hand_out("e", "actor", 1.0) == 4
-    # a process that is named has no number that was given to one which is still starting
+    # a named process cannot have a number that was given to one which is still starting
     assert "actor-2 was given to a process that is starting" in str(
         registry.taken_by(_member("actor-2", "other", 1.0))
     )
     assert registry.taken_by(_member("actor-2", "d", 1.0)) is None
-    # it may be dead: a name that somebody chose takes the number, and it is given another one
+    # it may be dead: a process with --name takes the number, and it gets another one
     other = _member("actor-2", "other", 6.1)
     assert registry.taken_by(other) is None
     assert registry.hand_out("f", "actor", 6.1) == 5

@@ -23,7 +23,7 @@ def _pending(
     came_at: float = 0.0,
     deadline: float = 1e12,
 ) -> Pending:
-    """A request of `size` observations; nothing looks into them here."""
+    """A request of `size` observations, whose values are unused here."""
     request = SimpleNamespace(request=number, size=size)
     return Pending(routing_id, request, came_at, deadline)
 
@@ -59,7 +59,7 @@ def test_a_batch_is_what_is_there_in_the_order_in_which_it_came() -> None:
 def test_a_request_that_does_not_fit_any_more_waits_for_the_next_batch() -> None:
     queue = _queue(max_batch=5)
     _offer(queue, [2, 2, 2, 1, 3])
-    # what would fit does not overtake what came before it
+    # a fitting request does not overtake earlier ones
     assert _numbers(queue.take(timeout_s=0)) == [0, 1]
     assert _numbers(queue.take(timeout_s=0)) == [2, 3]
     assert _numbers(queue.take(timeout_s=0)) == [4]
@@ -104,7 +104,7 @@ def test_a_request_offered_again_keeps_its_place_and_gets_the_new_deadline(tools
     clock = tools.Clock(0.0)
     queue = _queue(max_requests=2, max_batch=2, clock=clock)
     old = _pending(7, size=2, deadline=4.0)
-    other = _pending(7, routing_id=b"actor-1", deadline=6.0)  # the same number of somebody else
+    other = _pending(7, routing_id=b"actor-1", deadline=6.0)  # the same number of another actor
     again = _pending(7, size=1, came_at=3.1, deadline=7.1)
     assert queue.offer_all([old, other, again]) == []  # also at the bound
     clock.now = 5.0
@@ -242,7 +242,7 @@ def test_a_waiting_worker_takes_an_incomplete_batch_when_the_time_is_over() -> N
 def test_requests_offered_together_go_to_as_many_workers_as_there_are_batches() -> None:
     queue, taken = _queue(max_batch=2), []
     workers = [_taking(queue, taken) for _ in range(3)]
-    # a worker that nobody woke would find them expired when its time is over
+    # a worker that was not woken would find them expired at the end of its wait
     deadline = time.monotonic() + 0.6 * DEADLINE_S
     queue.offer_all([_pending(number, deadline=deadline) for number in range(6)])
     assert _ended(*workers)
@@ -250,7 +250,7 @@ def test_requests_offered_together_go_to_as_many_workers_as_there_are_batches() 
 
 
 def test_the_oldest_request_is_watched_though_its_first_watcher_gives_up() -> None:
-    # the first waiter is woken, sees too small a batch and goes; the second one must watch it
+    # the first waiter is woken, sees too small a batch and leaves; the second one must watch it
     queue, taken = _queue(min_batch=2, batch_timeout_s=2.0), []
     first = threading.Thread(target=lambda: taken.append(queue.take(timeout_s=0.2)), daemon=True)
     first.start()

@@ -121,7 +121,7 @@ def test_a_batch_gets_the_answers_that_each_request_would_get_alone(tools, sizes
 
 def test_a_policy_with_a_memory_gets_each_requests_state_and_gives_the_next_one_back() -> None:
     def step(observations, state):
-        # it adds up what it sees
+        # it sums its observations
         (memory,) = state or (np.zeros((len(observations[OBSERVATION]), 1), np.float32),)
         memory = memory + observations[OBSERVATION].sum(1, keepdims=True)
         return PolicyOutput(np.zeros((len(memory), 2), np.float32), state=(memory,))
@@ -156,7 +156,7 @@ def test_a_worker_s_step_tells_whether_there_was_a_batch(tools) -> None:
 
 
 class Serving:
-    """A predictor on a real socket and the actors that ask it."""
+    """A predictor on a real socket, and its actors."""
 
     def __init__(self, roles, tools) -> None:
         self.tools, self.roles = tools, roles
@@ -241,7 +241,7 @@ def test_one_bad_request_is_refused_alone(serving) -> None:
     heartbeat = serving.predictor.heartbeat({})
     assert heartbeat.counters["predictions"] == 3
     assert heartbeat.counters["refused.bad_request"] == 1 == heartbeat.gauges["refused_messages"]
-    # the refused one is not held against its sender
+    # the refusal does not affect its sender
     assert actors[1].send(_request(1, 8))
     assert serving.reply_to(actors[1]).request == 8
 
@@ -268,7 +268,7 @@ def test_a_request_that_is_taken_back_is_not_computed(serving) -> None:
     assert other.send(_request(3, 1))  # another actor's request 1 is another one
     serving.until(lambda: len(serving.queue) == 3, "two of the first, one of the other wait")
     assert actor.send(ActCancel(1))
-    assert actor.send(ActCancel(77))  # answered long ago, say
+    assert actor.send(ActCancel(77))  # e.g. answered long ago
     serving.until(lambda: serving.counter("requests_cancelled") == 3, "all are taken in")
     serving.predictor.want(1)
     assert [serving.reply_to(client).request for client in (actor, other)] == [3, 1]
@@ -441,7 +441,7 @@ def test_the_number_of_workers_follows_the_wish(serving) -> None:
 @pytest.mark.parametrize("count", [0, -1, 65])
 def test_a_count_that_cannot_be_is_refused_and_the_old_one_stays(serving, caplog, count) -> None:
     serving.start(workers=2)
-    for _ in range(3):  # as often as the predictor looks at one and the same wish
+    for _ in range(3):  # the predictor sees the same number repeatedly
         serving.predictor.want(count)
     assert serving.counter("workers_refused") == 1
     serving.tools.wait_until(lambda: serving.workers() == 2, "there are as many as before")

@@ -1,4 +1,4 @@
-"""Four workers, many clients, weights that change all the time: who answers what, and by whom."""
+"""Four workers, many clients and changing weights: each request has its own answer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _offset(version: int) -> float:
 
 
 class Asking:
-    """One client: keeps some requests out until all are answered. Runs in its own thread."""
+    """One client: keeps requests in flight until all are answered. Runs in its own thread."""
 
     def __init__(self, client, index: int) -> None:
         self._client, self._index = client, index
@@ -68,14 +68,15 @@ class Asking:
             if envelope is not None:
                 self.answers.append(envelope.message)
                 answered.add(envelope.message.request)
-        extra = self._client.receive(0.05)  # an answer too many would be here by now
+        extra = self._client.receive(0.05)  # a surplus answer would have arrived by now
         assert extra is None, extra
 
 
 def test_each_request_is_answered_once_by_the_policy_that_is_named(
     roles, tools, monkeypatch
 ) -> None:
-    monkeypatch.setattr(predictor_module, "_ASKED_AGAIN_WITHIN_S", 600.0)  # nobody asks again here
+    # no request is repeated here
+    monkeypatch.setattr(predictor_module, "_ASKED_AGAIN_WITHIN_S", 600.0)
     server, endpoint = roles("predictor-0").serve((ActRequest,))
     runtime, version = Acting(OnnxRuntime(tools.flat)), 0
     acting: PolicySnapshot | None = None

@@ -1,4 +1,4 @@
-"""A role as the only process of its container: what it says before it works."""
+"""A role as the only process of its container: its checks before it works."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_container_listens_at_ports_that_can_be_published_and_announces_its_ma
     assert (network.keys_dir, ports) == ("/keys", [5556, 5557, 5558, 5559])
     announced = container.network_overrides({"ACLEARN_ANNOUNCE_HOST": "10.0.0.7"})
     assert load(*announced).network.announce_host == "10.0.0.7"
-    # and ARGS come behind, and win
+    # and ARGS come last, and win
     assert load(*announced, "network.ports.weights=7000").network.ports.weights == 7000
 
 
@@ -91,7 +91,8 @@ def test_what_a_restart_cannot_mend_is_one_line_and_a_status_that_starts_nothing
     path: str, override: str, words: str, load, tmp_path, monkeypatch, capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(container, "become_owner", lambda work: None)  # for good, of this process
+    # it would change this process for good
+    monkeypatch.setattr(container, "become_owner", lambda work: None)
     monkeypatch.setattr(container, "_end_run", lambda *_: None)
     load()
     stop, run_role = StopFlag(), lambda *_, **__: pytest.fail("no role can be run")

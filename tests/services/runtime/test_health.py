@@ -1,4 +1,4 @@
-"""What `aclearn health` says of a role, by what the role wrote and by the clock."""
+"""`aclearn health` of a role, by its report and the clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs whose messages no socket would take are refused before they start."""
+"""Runs with messages too large for their sockets are rejected before they start."""
 
 from __future__ import annotations
 

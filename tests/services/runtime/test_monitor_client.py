@@ -1,4 +1,4 @@
-"""A role's line to the monitor, on a real socket and with a clock that moves when told."""
+"""A role's client of the monitor, on a real socket and with a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from services.runtime.monitor_client import MonitorClient, NumberTaken
 
 
 class Line:
-    """One role and the monitor's end of its line."""
+    """One role, and the monitor's end of its connection."""
 
     def __init__(self, roles, tools) -> None:
         self.tools, self.clock = tools, tools.Clock()
@@ -34,7 +34,7 @@ class Line:
         self.heartbeats: list[Heartbeat] = []
         self.returns: list[float] = []
         self.hello = self.context.hello({"unrolls": "ipc:///u"})
-        # connected, so that nothing below hangs on how quick the connection is
+        # connected, so that the speed of connecting has no effect below
         tools.wait_until(
             lambda: self.client.transport.wait_for_room(0.1), "the monitor is connected"
         )
@@ -53,7 +53,7 @@ class Line:
         return heartbeat
 
     def next(self):
-        """What the monitor hears next; the role ticks meanwhile."""
+        """The monitor's next message; the role ticks meanwhile."""
         routing_id, envelope = self.tools.next_message(self.monitor, self.membership.tick)
         assert routing_id == envelope.incarnation.encode() == self.context.incarnation.encode()
         return envelope.message
@@ -158,7 +158,7 @@ def test_heartbeats_go_out_at_their_interval(roles, tools) -> None:
     assert line.quiet()
     line.clock.now += 0.2
     assert line.next() == line.heartbeats[1]
-    line.clock.now += 20.0  # a role that was busy for long heartbeats once, not ten times
+    line.clock.now += 20.0  # a role that was busy for long sends one heartbeat, not ten
     assert line.next() == line.heartbeats[2]
     assert line.quiet()
 
@@ -192,7 +192,7 @@ def test_stop_is_remembered_with_its_reason(roles, tools) -> None:
     line.say(StopRole("target_reached"))
     tools.wait_until(lambda: line.membership.tick() or line.membership.stop_reason, "stop is known")
     assert line.membership.stop_reason == "target_reached"
-    line.say(StopRole(""))  # without a reason it is a stop all the same
+    line.say(StopRole(""))  # without a reason it is a stop too
     tools.wait_until(
         lambda: line.membership.tick() or line.membership.stop_reason == "stop", "stop is known"
     )
@@ -204,7 +204,7 @@ def test_a_process_whose_name_is_taken_waits_and_says_why_once(roles, tools, cap
         assert line.next() == line.hello
         line.say(MembershipReply("wait", "actor-0 is process 7 on box"))
         assert line.client.transport.wait(tools.deadline_s), "the directive comes"
-        line.clock.now += 100.0  # far beyond the silence that would be said
+        line.clock.now += 100.0  # far beyond the reported silence
     line.introduce()
     assert line.membership.stop_reason is None
     [text] = _events(caplog, "name_is_taken")
@@ -306,7 +306,7 @@ def test_episodes_that_a_new_monitor_has_not_taken_are_told_again(roles, tools) 
     line.returns = [2.0]
     line.clock.now += 2.1
     assert line.next().episode_returns == [2.0]
-    # a monitor that was started again: the heartbeat was of somebody that it does not know
+    # a restarted monitor, which does not know the heartbeat's sender
     line.say(MembershipReply("hello", ""))
     assert line.next() == line.hello
     line.say(Peers(2, []))

@@ -1,4 +1,4 @@
-"""A role's links follow their peers through restarts, the monitor's own restart included."""
+"""A role's links reconnect to restarted peers, also after the monitor's own restart."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_peer_that_is_passed_over_makes_room_for_the_next_until_others_are_the
     assert link.follow(known)
     assert _reaches(tools, link, serving[1][1])
     known.learn(*peers, Peer("actor", "actor-1", "x", {}))
-    assert not link.follow(known)  # the same predictors: the first is as silent as it was
+    assert not link.follow(known)  # the same predictors: the first is still silent
     again = _serve(roles, "predictor-0")
     known.learn(again[2], peers[1])
     assert link.follow(known)

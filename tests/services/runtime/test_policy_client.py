@@ -1,4 +1,4 @@
-"""Pulling weights from a trainer's real socket, with a clock that moves when told."""
+"""Requesting weights from a trainer's real socket, with a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.acting import parameters_of
 
 
 class Pulling:
-    """A weights client and the trainer that it asks."""
+    """A weights client and its trainer."""
 
     def __init__(self, roles, tools) -> None:
         self.roles, self.tools = roles, tools
@@ -35,7 +35,7 @@ class Pulling:
         self.client.poll(self.known)
 
     def asked(self) -> WeightsRequest:
-        """The next question; time passes while the connection is made."""
+        """The next request; time passes while the connection is made."""
 
         def poll_a_little_later() -> None:
             self.clock.now += 0.02
@@ -100,7 +100,7 @@ def test_the_next_peer_is_asked_when_one_does_not_answer(pulling, roles, dead) -
 
 def test_a_question_without_an_answer_is_asked_again(pulling) -> None:
     pulling.asked()
-    pulling.clock.now += 4.0  # and what passed while the question was on its way
+    pulling.clock.now += 4.0  # and the time of the request in flight
     assert pulling.quiet()
     pulling.clock.now += 1.1
     assert pulling.asked() == WeightsRequest(-1, -1)
@@ -115,7 +115,7 @@ def test_refused_weights_are_counted_and_the_old_ones_go_on(pulling) -> None:
     assert (pulling.client.at, pulling.client.refused) == (PolicyVersion(0, 3), 1)
     assert pulling.client.gauges() == {"policy_swaps": 1.0, "policy_refused": 1.0}
     assert len(pulling.runtime.swapped) == 1
-    # the refused version is not asked for again and again, but what comes after it is
+    # the refused version is not requested again, but later ones are
     assert pulling.asked() == WeightsRequest(0, 4)
     pulling.runtime.refuse = False
     pulling.answer(_weights(0, 5))

@@ -1,4 +1,4 @@
-"""What cannot work is refused before anything is made, in one line that says how to mend it."""
+"""Runs that cannot work are rejected first, in one line that says how to mend it."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ _WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
         ["correctors[1] 'toys.toy_corrector:ConstantTargets'", "'taget'", "it takes target"],
     ),
     "no keys": (("network.keys_dir=nowhere",), ["nowhere/cluster.key", "aclearn keys"]),
-    "somebody's address": (
+    "a foreign address": (
         ("monitor.port=5555", "network.bind_host=203.0.113.7", "network.keys_dir=keys"),
         ["monitor.port", "tcp://203.0.113.7:5555", "no such host or interface"],
     ),
@@ -127,7 +127,7 @@ if not torch.cuda.is_available():
     )
 
 
-#: No line of the user's own files led to these: no place is named.
+#: No line of the user's own files caused these: no place is named.
 _NOT_OF_A_LINE = ("unknown id", "unknown module", "wrong argument", "observations")
 
 

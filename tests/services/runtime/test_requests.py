@@ -1,4 +1,4 @@
-"""Requests that wait for answers, step by step on a clock that is given."""
+"""Unanswered requests, step by step on a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_request_is_sent_again_at_each_deadline_until_it_is_answered() -> None
     assert requests.due(3.0) == [("a", "message of a")]
     requests.tried("a", 3.0, sent=True)
     requests.answered("b")
-    requests.answered("b")  # what comes late answers nothing
+    requests.answered("b")  # a late answer has no effect
     assert (requests.due(5.9), requests.due(6.0)) == ([], [("a", "message of a")])
     assert (len(requests), "a" in requests, "b" in requests) == (1, True, False)
     assert (requests.repeated, requests.given_up) == (1, 0)
@@ -36,7 +36,7 @@ def test_a_request_that_may_be_sent_once_is_given_up_and_never_sent_again() -> N
     assert requests.due(60.0) == []
     assert (len(requests), requests.given_up, requests.repeated) == (0, 1, 0)
     _ask(requests, "to the dead", 61.0)
-    requests.moved(62.0)  # the next peer must not get what another one may have taken
+    requests.moved(62.0)  # the next peer must not get a request that another one may have
     assert (len(requests), requests.due(1000.0), requests.given_up) == (0, [], 1)
 
 
@@ -54,7 +54,7 @@ def test_the_pause_after_a_failure_doubles_up_to_its_bound() -> None:
     assert pauses == [0.1, 0.2, 0.4, 0.5, 0.5, 0.5, 0.5]
     requests.tried("a", now, sent=True)
     requests.tried("a", now + 9.0, sent=False)
-    assert requests.due(now + 9.1)  # from the beginning, after one that was sent
+    assert requests.due(now + 9.1)  # from the start, after one that was sent
 
 
 def test_a_request_is_given_up_after_so_many_failures_in_a_row() -> None:
@@ -74,7 +74,7 @@ def test_a_request_is_given_up_after_so_many_failures_in_a_row() -> None:
 def test_another_peer_is_asked_where_one_is_silent_or_out_of_reach(sent, limit_s) -> None:
     policy = RetryPolicy(answer_within_s=3.0, silent_after_s=6.0, reached_within_s=2.0)
     requests = Requests[str](policy)
-    assert not requests.silent(1e9)  # nobody owes anything
+    assert not requests.silent(1e9)  # no request waits
     _ask(requests, "a", 10.0, sent=sent)
     assert not requests.silent(9.9 + limit_s)
     assert requests.silent(10.0 + limit_s)
@@ -91,7 +91,7 @@ def test_a_peer_without_room_gets_every_request_again_after_a_pause() -> None:
     _ask(requests, "a", 0.0)
     _ask(requests, "b", 2.8)
     requests.no_room(2.8)
-    assert [key for key, _ in requests.due(3.0)] == ["a"]  # whose deadline comes sooner
+    assert [key for key, _ in requests.due(3.0)] == ["a"]  # its deadline is earlier
     assert [key for key, _ in requests.due(3.3)] == ["a", "b"]
 
 

@@ -1,4 +1,4 @@
-"""What a role leaves behind."""
+"""Resources of a role after its end."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_role_listens_at_its_port_and_announces_where_others_reach_it(
         assert endpoint == f"tcp://{announced}:{port}"
         with pytest.raises(EndpointError, match=rf"cannot bind .*:{port}: the address is in use"):
             context.serve((), port)
-        second, other = context.serve(())  # a free one, which others are told as well
+        second, other = context.serve(())  # a free one, which others get too
         assert other.startswith(f"tcp://{announced}:") and other != endpoint
         with socket.create_connection(("127.0.0.1", int(other.rpartition(":")[2]))):
             pass

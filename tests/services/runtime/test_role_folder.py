@@ -1,4 +1,4 @@
-"""The run folder of a role that is started by itself: whose it is, and who makes it."""
+"""The run folder of roles started by hand: the first makes it, the same run shares it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from services.runtime.role_folder import role_folder
 
 
 def _config(runs: Path, **sections) -> Config:
-    """Of the run "r" in `runs`, on CartPole."""
+    """The configuration of run "r" in `runs`, on CartPole."""
     policy = {"architecture": "mlp", "hidden": [64, 64]}
     fields = {"env": {"id": "CartPole-v1"}, "policy": policy, **sections}
     run = {"dir": str(runs), "name": "r", **fields.pop("run", {})}
@@ -26,7 +26,7 @@ def _config(runs: Path, **sections) -> Config:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """Where the folder of run "r" is: made by its first role. It has learned something."""
+    """The parent of run "r"'s folder, made by its first role. The run has learned something."""
     with role_folder(_config(tmp_path), "monitor") as folder:
         folder.metrics_path.write_text('{"learned_steps": 1}\n')
     return tmp_path
@@ -127,9 +127,9 @@ def test_another_way_to_the_same_folder_is_no_difference(runs, caplog, monkeypat
 
 
 class _Maker:
-    """Another role that makes the same folder at the same time, and goes on to write there.
+    """Another role that makes the same folder at the same time, and continues to write there.
 
-    It has made the folder just before this one tries; its configuration is there after so many
+    It has made the folder just before this one tries; its configuration follows after this many
     looks. Time passes only while this role waits.
     """
 

@@ -11,7 +11,7 @@ from services.runtime.role_loop import STEP_WITHIN_S, MonitoredRole, run_to_end
 
 
 class Monitored:
-    """A role that the monitor stops after so many rounds, and what happens to it in its order."""
+    """A role that the monitor stops after this many rounds, and a record of its calls."""
 
     def __init__(self, rounds: int, *, fails_in: int = 0) -> None:
         self.log: list[object] = []

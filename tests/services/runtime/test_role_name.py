@@ -1,4 +1,4 @@
-"""Names of roles: what --name may be, and numbers that the monitor hands out."""
+"""Names of roles: valid values of --name, and numbers from the monitor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run's clock across restarts of the monitor: the wall clock has no say in it."""
+"""The run's clock across restarts of the monitor, independent of the wall clock."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_moment_is_read_as_it_was_written() -> None:
         (Moment("b", 980.0), 1000.0, 9.5),  # written by an earlier part of the run
         (Moment("b", 997.0), 1000.0, 3.0),  # by a monitor that died in this part
         (Moment("b", 99_997.0), 100_000.0, 3.0),  # the same, after a day
-        (Moment("other", 997.0), 1000.0, 9.5),  # before the machine was started again
+        (Moment("other", 997.0), 1000.0, 9.5),  # before the machine's reboot
         (Moment("b", 1003.0), 1000.0, 9.5),  # a container with a clock of its own
         (None, 980.0, 0.0),
         (None, 990.5 + 3601.0, 0.0),

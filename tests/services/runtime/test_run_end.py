@@ -1,4 +1,4 @@
-"""Whether the run that is there is over, from the summary that it left."""
+"""Whether the existing run is over, by its summary."""
 
 from __future__ import annotations
 

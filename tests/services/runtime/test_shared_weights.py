@@ -1,4 +1,4 @@
-"""Weights on the trainer's buffer: read without a question, through restarts, refused when bad."""
+"""Weights in the trainer's buffer: read without requests, through restarts, refused if invalid."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Sharing:
 
 @pytest.fixture
 def sharing(roles, tools, monkeypatch):
-    # the fd_server is a thread beside the test's own: on a full machine it has its turn late
+    # the fd_server is a thread of this process: on a busy machine it is late
     monkeypatch.setattr("services.runtime.shared_weights._REQUEST_WITHIN_S", 5.0)
     sharing = Sharing(roles, tools)
     yield sharing
@@ -110,7 +110,7 @@ def test_a_trainer_that_was_started_again_is_read_from_its_own_buffer(sharing) -
     sharing.poll()
     assert sharing.client.at == PolicyVersion(0, 500)
     sharing.start_trainer()
-    sharing.poll(1.1)  # nothing is posted yet: the old policy goes on
+    sharing.poll(1.1)  # nothing is posted yet: the old policy stays
     assert sharing.acts_on(500)
     sharing.post(1, 20)
     sharing.poll(1.1)
@@ -257,7 +257,7 @@ def _no_memory(floats: int):
 def test_a_buffer_that_cannot_be_is_told_and_leaves_nothing_open(
     tools, caplog, make, monitor, reason
 ) -> None:
-    gc.collect()  # what earlier tests left open
+    gc.collect()  # left open by earlier tests
     before = len(os.listdir("/proc/self/fd"))
     with caplog.at_level("INFO"):
         assert post_weights(make, tools.flat, monitor) is None

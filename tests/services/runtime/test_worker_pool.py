@@ -1,4 +1,4 @@
-"""Worker threads that come and go."""
+"""Worker threads that start and end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.waiting import DEADLINE_S
 
 
 class Job:
-    """A step that waits a moment for its turn and notes which thread had it."""
+    """A step that waits for its turn and records its thread."""
 
     def __init__(self) -> None:
         self.threads: set[int] = set()
@@ -95,17 +95,17 @@ def test_a_worker_that_raises_is_replaced_and_the_others_go_on(pool, job, tools)
             taken = turns - failures
             tools.wait_until(lambda taken=taken: job.finished == taken, "and they go on")
     pool.check()
-    tools.wait_until(lambda: job.made == 6, "each failure made one anew")
+    tools.wait_until(lambda: job.made == 6, "each failure made a new one")
 
 
 def test_three_failures_in_a_row_end_the_pool_with_the_reason(pool, job, tools) -> None:
     pool.resize(2)
     job.failing.set()
     for failures in range(1, MOST_FAILURES + 1):
-        # the other worker and idle steps between them do not make it a new row
+        # the other worker and idle steps between them do not interrupt the series
         job.turn.release()
         tools.wait_until(lambda failures=failures: pool.failures == failures, "it failed")
-    tools.wait_until(lambda: living() == set(), "nobody goes on")
+    tools.wait_until(lambda: living() == set(), "no worker continues")
     with pytest.raises(RuntimeError, match="3 steps of test workers in a row failed") as raised:
         pool.check()
     assert isinstance(raised.value.__cause__, ValueError)
@@ -224,7 +224,7 @@ def test_the_time_of_workers_that_have_ended_stays(pool, job, tools) -> None:
     tools.wait_until(lambda: living() == set(), "they have ended")
     waits = pool.waits()
     assert 0.0 < waits["turns"] < waits["total"]
-    assert pool.waits() == waits  # nobody is left whose time passes
+    assert pool.waits() == waits  # no thread is left whose time passes
     pool.resize(1)
     tools.wait_until(lambda: pool.waits()["total"] > waits["total"], "the next one's is added")
 
@@ -232,7 +232,7 @@ def test_the_time_of_workers_that_have_ended_stays(pool, job, tools) -> None:
 def test_a_pool_that_is_closed_stays_so(pool, job, tools) -> None:
     pool.resize(2)
     assert pool.close(DEADLINE_S)
-    pool.resize(3)  # a wish that came late
+    pool.resize(3)  # a late request
     assert (pool.size, living()) == (0, set())
 
 
@@ -269,7 +269,7 @@ def test_without_threads_workers_take_turns_in_order_and_fail_and_change_as_thre
         pool.step()
     with pytest.raises(RuntimeError, match="3 steps of test workers in a row failed"):
         pool.step()
-    assert turns[7:] == ["worker 0", "worker 3", "worker 4"]  # each failure made one anew
+    assert turns[7:] == ["worker 0", "worker 3", "worker 4"]  # each failure made a new one
     assert (pool.failures, pool.running) == (MOST_FAILURES, 0)
     assert living() == set()
     assert pool.close(0.0)
@@ -288,7 +288,7 @@ def test_the_monitor_s_wish_is_followed_once_and_only_within_bounds(pool) -> Non
     wanted.follow(5)
     assert pool.size == 5
     pool.resize(3)
-    wanted.follow(5)  # an old wish, told again
+    wanted.follow(5)  # an old number, repeated
     assert pool.size == 3
     for count in (0, 9):
         wanted.follow(count)

@@ -1,4 +1,4 @@
-"""What the trainer admits, what it drops, and that the account balances after each."""
+"""Admitted and dropped unrolls, and the balance of the account after each."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_from_the_unroll_on_that_reaches_the_run_s_length_the_others_are_dropped
     admission = _admission(tools, ledger, max_env_steps=7)
     told = []
     for n in range(4):
-        if n == 3:  # a later trainer, with the account of this one
+        if n == 3:  # a later trainer, with this account
             admission = _admission(tools, ledger, max_env_steps=7)
         unroll = tools.make_unroll(env_steps_before=6 * n, env_steps_after=6 * n + 6)
         told.append((admission.admit("a", n, unroll, PolicyVersion(0, 0)), admission.reached))

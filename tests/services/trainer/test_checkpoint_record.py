@@ -1,4 +1,4 @@
-"""What a trainer knows of its checkpoints, and what an ended run is told that it has lost."""
+"""A trainer's record of its checkpoints, and the lost learning of an ended run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_run_is_told_what_no_checkpoint_has(tmp_path: Path) -> None:
         assert words is not None
         assert "3 updates (30 agent steps) are lost" in words and "none stays;" in words
         save_checkpoint(folder.checkpoints_dir, tensors={}, state={}, label=3, keep=1)
-        # the heartbeat that told of the last checkpoint did not come: the disk knows better
+        # the heartbeat about the last checkpoint is missing: the disk has the newer number
         assert lost_learning(folder, updates=3, unsaved_steps=30, error=None) is None
         words = lost_learning(folder, updates=4, unsaved_steps=10, error=None)
         assert words is not None

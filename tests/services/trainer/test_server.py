@@ -1,4 +1,4 @@
-"""The trainer's sockets: what an actor sends reaches the queue, the account, or an answer."""
+"""The trainer's sockets: an actor's messages reach the queue, the account, or get an answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from services.trainer.server import TrainerServer
 
 
 class Front:
-    """A running front, the monitor that it talks to, and an actor."""
+    """A running server of a trainer, its monitor and an actor."""
 
     def __init__(self, roles, tools, *, room: int) -> None:
         self.tools = tools
@@ -111,7 +111,7 @@ def test_a_malformed_unroll_is_counted_answered_and_not_admitted(front, tools) -
     heartbeat = front.front.heartbeat()
     assert heartbeat.counters["refused.bad_unroll"] == 1 == heartbeat.gauges["refused_messages"]
     assert (len(front.queue), _numbers(front)) == (0, (0, 0, 0))
-    front.ship(tools.make_unroll())  # and the next good one is welcome
+    front.ship(tools.make_unroll())  # and the next valid one is admitted
     assert front.answers(1)[0].accepted
 
 
@@ -210,7 +210,7 @@ def test_means_above_the_best_are_handed_on(front, tools) -> None:
 
 
 def test_a_wish_for_workers_is_handed_on_by_the_sockets_thread(front, tools) -> None:
-    # whatever the trainer's other threads do: a checkpoint may take seconds
+    # independent of the trainer's other threads: a checkpoint may take seconds
     address = front.monitor_address
     front.monitor.send(address, SetWorkers(3))
     tools.wait_until(lambda: front.wishes and front.wishes[-1] == 3, "the wish has come")

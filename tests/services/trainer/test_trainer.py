@@ -1,4 +1,4 @@
-"""The trainer's core: workers learn at the same time, every step is accounted for."""
+"""The trainer's core: workers learn in parallel, every step is accounted for."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_it_makes_exactly_the_updates_that_the_run_may_have(most, dropped_halves
         trainer.learn([unroll])
     assert trainer.counters.updates == most
     check_account(trainer, admitted=2, dropped={"max_updates": dropped_halves * T * B // 2})
-    # its last batch is published, and nothing more is taken in
+    # its last batch is published, and no more is admitted
     assert trainer._store.at == PolicyVersion(0, -(-most // 4))
     assert trainer.admission.admit("actor", 2, make_unroll(2), trainer._store.at) == "max_updates"
 
@@ -252,7 +252,7 @@ def test_the_best_is_of_the_moment_it_was_offered_and_a_later_trainer_knows_it(t
     again.offer_best(29.0)
     again.write()
     assert load_best(folder.checkpoints_dir).path == best.path
-    again.offer_best(31.0)  # though there is a checkpoint of this moment
+    again.offer_best(31.0)  # despite a checkpoint of this moment
     again.write()
     best = load_best(folder.checkpoints_dir)
     assert (best.label, best.state["generation"], best.state["return_mean_100"]) == (3, 1, 31.0)

@@ -1,4 +1,4 @@
-"""What holds for each strategy: the dwell, no reaction to what is no number, one log."""
+"""Properties of every strategy: the dwell, no reaction to missing numbers, one log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aclearn.control.strategies.staged import Staged
 from aclearn.control.strategies.threshold import Threshold
 from tests.support.simulated_compression import SimulatedRun, indicators
 
-#: Strategies that decide as fast as they can, and the figure that they follow.
+#: Strategies that decide as fast as they can, and their indicator.
 EAGER: dict[str, tuple[Callable[[], Strategy], str]] = {
     "threshold": (lambda: Threshold(back_after_s=0.5), "compressor_kl_max"),
     "reward_gap": (lambda: RewardGap(back_after_s=0.5), "reward_gap"),
@@ -114,7 +114,7 @@ def test_a_log_that_does_not_fit_is_told_and_the_run_begins_anew(tmp_path, line,
 
 
 class Wild(Strategy):
-    """Gives what it is given."""
+    """Gives the decision of its argument."""
 
     def __init__(self, decision: Decision) -> None:
         self.decision = decision

@@ -1,4 +1,4 @@
-"""The strategy `bandit`: on a run whose best rung changes, against the bound of the theory."""
+"""The strategy `bandit`: on a run whose best rung changes, against the theoretical bound."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_wrong_plays_stay_within_the_bound_of_sliding_window_ucb(tmp_path, seed)
     for rung in range(3):
         wrong = [r for play, r in rungs if r == rung != (2 if play < CHANGE else 0)]
         assert len(wrong) <= bound
-    # and what one would want: at the end of each half almost only the best is played
+    # at the end of each half almost only the best rung is played
     assert sum(rung == 2 for play, rung in rungs if 200 <= play < 300) >= 80
     assert sum(rung == 0 for play, rung in rungs if play >= 500) >= 80
 

@@ -1,4 +1,4 @@
-"""Strategies of a configuration: which are refused, and with which words."""
+"""Strategies of a configuration, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check(config) -> None:
 
 
 class Mine(Strategy):
-    """Of a user's own."""
+    """A user's own strategy."""
 
     def __init__(self, level: float = 1.0) -> None:
         self.level = level

@@ -25,8 +25,8 @@ def test_a_fault_is_followed_by_the_faithful_rung_and_its_end_by_the_return(tmp_
     run.go_on(99.0)
     assert run.changes == []
     run.go_on(400.0)
-    # noticed in the next line; 30 s of low figures, from a dwell of 10 s after the change on, are
-    # the condition of the return, and by then the fault is gone
+    # noticed in the next line; 30 s of low values, from a dwell of 10 s after the change on, allow
+    # the return, and by then the fault is gone
     assert run.changes == [(100.0, 1), (140.0, 0)]
     first, second, passed = run.log()
     assert first["cause"] == {KL: 20.0, "epsilon": 14.0}
@@ -73,7 +73,7 @@ def test_between_the_two_bounds_nothing_changes(tmp_path) -> None:
 
 
 def test_the_low_figure_must_last_without_a_break(tmp_path) -> None:
-    # high once, then low but for one line in 25 s, in between and without the figure in turns
+    # high once, then low except for one line in 25 s; in between alternately without the indicator
     def world(time_s, rung, share):
         if rung == 0:
             return {KL: 15.0}
@@ -93,7 +93,7 @@ def test_the_top_rung_stays_however_high_the_figure_is(tmp_path) -> None:
 
 
 def test_figures_of_another_rung_are_ignored(tmp_path) -> None:
-    # the compressor takes the first directive never: its figures stay those of rung 0
+    # the compressor never applies the first directive: its metrics stay those of rung 0
     run = SimulatedRun(tmp_path, Threshold, lambda *_: {KL: 20.0, "compressor_rung": 0.0}, rungs=3)
     run.go_on(1000.0)
     assert run.changes == [(10.0, 1)]

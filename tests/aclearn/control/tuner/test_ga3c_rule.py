@@ -35,19 +35,19 @@ def test_it_compares_bare_counts_and_never_runs_what_it_reverts_to() -> None:
         assert rule.observe(now, 0, counts) == []
         now += seconds
         decided += rule.observe(now, counted, counts)
-    # half a window first, so that the second pays though its rate is lower: 15 against 20
+    # half a window first, so that the second is accepted though its rate is lower: 15 against 20
     assert [(d.verdict, d.rate) for d in decided] == [
         ("accepted", 20.0),
         ("accepted", 15.0),
         ("rejected", 12.0),
     ]
-    # a step may be none at all: then both are drawn again
+    # a step of zero for both counts is drawn again
     assert [d.counts for d in decided] == [
         {"predictors": 2, "trainers": 2},
         {"predictors": 1, "trainers": 2},
         {"predictors": 2, "trainers": 3},
     ]
-    # from (1, 2), which is reverted to and does not run, at once a step further
+    # from (1, 2), to which it reverts without running it, and at once a step further
     assert rule.kept == {"predictors": 1, "trainers": 2}
     assert rule.propose() == {"predictors": 1, "trainers": 3}
 

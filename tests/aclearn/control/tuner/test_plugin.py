@@ -42,7 +42,7 @@ def test_each_decision_is_shown_once_under_its_number_in_the_log(tmp_path) -> No
     world = World(tuned_config(tmp_path), two_is_best)
     world.go_on(60.0)
     world.tuning.close()
-    again = World(tuned_config(tmp_path), two_is_best)  # goes on counting
+    again = World(tuned_config(tmp_path), two_is_best)  # counts on
     again.go_on(60.0)
     again.tuning.close()
     lines, shown = again.lines(), [*world.shown, *again.shown]
@@ -156,7 +156,7 @@ def test_only_the_supervisor_gets_the_count_of_actors(tmp_path) -> None:
 
 def test_actors_that_leave_are_not_measured_with_those_that_stay(tmp_path) -> None:
     config = tuned_config(tmp_path, counts="[actors]")
-    # two are best, and who leaves takes four seconds
+    # two are best, and an actor takes four seconds to leave
     world = World(config, lambda workers, actors: 1000.0 - 300.0 * abs(actors - 2))
     world.leaves_within_s = 4.0
     world.go_on(400.0)
@@ -181,7 +181,7 @@ def test_a_run_that_goes_on_with_fewer_actors_waits_for_the_others_to_leave(tmp_
 
 
 def _world_in_a_trial(folder) -> World:
-    """Two actors are kept, and another count is tried."""
+    """Two actors are kept, and another count is on trial."""
     world = World(tuned_config(folder, counts="[actors]"), _two_is_worst)
     while world.actors_wanted == 2:
         world.go_on(0.25)
@@ -196,7 +196,7 @@ def _two_is_worst(workers, actors) -> float:
 def test_a_trial_of_which_two_actors_die_is_given_up(tmp_path, heartbeats: bool) -> None:
     world = _world_in_a_trial(tmp_path)
     trial = world.actors_wanted
-    # who says goodbye has not died
+    # an actor with a last heartbeat has not died
     world.heartbeat(world.members[1], final=True)
     for incarnation in ("b0", "b1", "b2"):
         assert world.actors_wanted == trial
@@ -242,7 +242,7 @@ def test_a_verdict_is_no_later_than_the_heartbeats_are(
 ) -> None:
     world = _world_in_a_trial(tmp_path)
     began, trial = len(world.lines()), world.actors_wanted
-    world.silent |= {"a0", "a1", "a2"}  # they heartbeat by hand
+    world.silent |= {"a0", "a1", "a2"}  # the test sends their heartbeats
     begins = world.clock.now
     while len(world.lines()) == began:
         for actor in world.members[1:]:
@@ -262,7 +262,7 @@ def test_an_actor_that_was_started_by_hand_is_not_the_launcher_s_to_follow(tmp_p
     world.go_on(300.0)
     lines = world.lines()
     assert "adopted" not in {line["verdict"] for line in lines}
-    # three of the launcher's and the one by hand
+    # three of the launcher's and the one started by hand
     assert world.actors_wanted == 3
     assert max(line["counts"]["actors"] for line in lines) == 4
     world.tuning.close()
@@ -290,11 +290,11 @@ def test_a_run_that_goes_on_starts_from_what_it_kept(tmp_path) -> None:
     first.tuning.close()
     first.memory.path.unlink()
     with (first.folder.path / TUNER_FILE).open("a") as log:
-        log.write('{"time_s": 1')  # what a kill leaves
+        log.write('{"time_s": 1')  # the rest of a killed process's line
     again = World(config, two_is_best)
     assert again.tuning.gauges()["tuner_trainers"] == 2.0
     again.go_on(10.0)
-    assert len(again.lines()) > 2  # every line is whole
+    assert len(again.lines()) > 2  # every line is complete
     again.tuning.close()
 
 

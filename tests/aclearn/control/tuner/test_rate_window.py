@@ -12,7 +12,7 @@ def _window(**changes: float) -> RateWindow:
 
 
 def _readings(window: RateWindow, counters: list[int], every_s: float = 1.0) -> list[Reading]:
-    """What samples at 0, `every_s`, … give."""
+    """The readings of samples at 0, `every_s`, …"""
     found = [window.observe(i * every_s, c, runs=True) for i, c in enumerate(counters)]
     return [reading for reading in found if isinstance(reading, Reading)]
 
@@ -64,7 +64,7 @@ def test_two_samples_of_one_moment_are_no_window() -> None:
 
 def test_a_batch_that_never_comes_is_a_rate_of_zero_after_a_while() -> None:
     assert _readings(_window(), [0, 100, 100, 100, 100, 100]) == [Reading(0.0, 3.0)]
-    # where batches are known to take 3 s, one is waited for that long twice
+    # once batches are known to take 3 s, it waits for two of them
     window = _window()
     slow = [0, 100, 100, 100, 200, 200, 200, 300]
     assert _readings(window, slow) == [Reading(100 / 3, 3.0)]

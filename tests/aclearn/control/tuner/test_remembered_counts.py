@@ -1,4 +1,4 @@
-"""The counts that a tuner remembers on a machine: what they are for, and when they are no use."""
+"""Remembered worker counts: the workloads that share them, and unusable files."""
 
 from __future__ import annotations
 

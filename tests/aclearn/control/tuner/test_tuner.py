@@ -1,4 +1,4 @@
-"""The tuner: what it proposes, measures and keeps."""
+"""The tuner: proposals, measurements and kept counts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_it_climbs_by_one_count_and_one_step_at_a_time_and_freezes_at_the_top(st
         assert sum(abs(counts[n] - kept_then[n]) for n in counts) <= 2  # a revert and a trial
     end = len(run.path)
     run.go_on(600.0)
-    assert all(counts == run.tuner.kept for counts in run.path[end:])  # it only watches
+    assert all(counts == run.tuner.kept for counts in run.path[end:])  # it only measures
 
 
 def test_every_proposal_stays_within_the_bounds() -> None:
@@ -42,7 +42,7 @@ def test_a_rate_is_counted_between_the_ends_of_its_own_window_after_the_settling
     run = Run(slow_start)
     first = run.until("baseline")
     assert (first.rate, first.window_s) == (800.0, 10.0)
-    # the first rise of the counter takes the counts over, settle_s, every_s
+    # the first rise of the counter shows that the counts are applied; then settle_s, every_s
     assert run.now == 3.0 + 2.0 + 10.0
 
 

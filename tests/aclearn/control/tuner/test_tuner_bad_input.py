@@ -1,4 +1,4 @@
-"""The tuner where rates are zero, clocks jump, and counts are not what was wanted."""
+"""The tuner with rates of zero, jumping clocks, and counts that are not applied."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_rate_that_falls_to_zero_accepts_nothing() -> None:
 
 
 class Yes(random.Random):
-    """Accepts whatever has a chance."""
+    """Accepts every change with a non-zero chance."""
 
     def random(self) -> float:
         return 0.0

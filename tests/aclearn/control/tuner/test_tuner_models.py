@@ -45,7 +45,7 @@ def test_it_converges_within_five_minutes_of_short_windows(start: tuple[int, int
         assert result.good_after_s < 300.0
     later = [tuner_model.Workload((3, 2), 0.03, 3.0, random.Random(s)) for s in range(6)]
     for seed, load in enumerate(later):
-        # afterwards: what is lost against the setting that is kept in the end
+        # from then on: the loss against the setting that is kept in the end
         result = tuner_model.run_tuner(load, start, 900.0, config, seed)
         assert load.share(300.0) >= 0.95 * result.final
 
@@ -62,7 +62,7 @@ def test_on_measured_rates_with_a_tenth_of_noise_it_keeps_a_good_setting_after_f
 
 @pytest.mark.parametrize("seed", range(5))
 def test_it_adapts_to_another_user_of_the_machine_and_comes_back(seed: int) -> None:
-    """For two minutes somebody takes most of the machine, and another setting is the best."""
+    """For two minutes another user takes most of the machine, and another setting is the best."""
     noise, since, until = random.Random(seed), 300.0, 420.0
 
     def true_rate(counts, busy: bool) -> float:
@@ -87,7 +87,7 @@ def test_it_adapts_to_another_user_of_the_machine_and_comes_back(seed: int) -> N
     run.go_on(since)
     assert run.tuner.frozen
     assert share_of_the_best(busy=False) == 1.0
-    assert share_of_the_best(busy=True) == 0.55  # what one that never restarts would stay with
+    assert share_of_the_best(busy=True) == 0.55  # the share without a restart of the search
     assert restarts_in(until - since) >= 1
     assert share_of_the_best(busy=True) >= 0.85
     assert restarts_in(180.0) >= 1

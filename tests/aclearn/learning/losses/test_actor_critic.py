@@ -1,4 +1,4 @@
-"""The loss by hand, and what an invalid step may do to it: nothing."""
+"""The loss by hand, and no effect of an invalid step."""
 
 from __future__ import annotations
 

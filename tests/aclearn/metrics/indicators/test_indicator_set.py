@@ -1,4 +1,4 @@
-"""The user's indicators: loaded, their figures in the line, and what becomes of bad ones."""
+"""A user's indicators: loading, their metrics in the line, and invalid ones."""
 
 from __future__ import annotations
 
