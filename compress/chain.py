@@ -10,12 +10,12 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from aclearn.distributions import distribution_of
 from aclearn.policies import Architecture
 from aclearn.rollout import Executable
 from aclearn.types import OBSERVATION
 from compress.artifact import Artifact, Fidelity
-from compress.errors import ChainError, RefusedTensors
+from compress.comparison import FidelityMeter, answers
+from compress.errors import ChainError
 from compress.graphs.policy_graph import PolicyGraph, check_tensors
 from compress.link import MOST_NAME_BYTES, Link, is_id
 from compress.policy import Context, Policy
@@ -33,8 +33,10 @@ class CompressorChain:
     Args:
         min_action_prob: least probability of every action when an actor samples.
         batch_sizes: for which an artifact's latency is measured.
-        fidelity_observations: visited observations on which it is compared with its original.
-        fidelity_every: versions between two comparisons; artifacts in between repeat the last one.
+        fidelity_observations: visited observations on which a version is compared with its
+            original.
+        fidelity_every: versions over which the work of a comparison is spread.
+        checked_observations: observations on which each version is compared at once beside that.
 
     Attributes:
         links: the links in order.
@@ -51,18 +53,22 @@ class CompressorChain:
         batch_sizes: Sequence[int] = (1,),
         fidelity_observations: int = 64,
         fidelity_every: int = 1,
+        checked_observations: int = 0,
     ) -> None:
         if not 0.0 <= min_action_prob < 1.0:
             raise ChainError(
                 f"min_action_prob: expected at least 0, below 1; got {min_action_prob}"
             )
         self._min_action_prob, self._batch_sizes = min_action_prob, tuple(batch_sizes)
-        self._fidelity_observations = fidelity_observations
-        self._fidelity_every = fidelity_every
+        self._meter = FidelityMeter(
+            fidelity_observations,
+            spread_over=fidelity_every,
+            checked=checked_observations,
+            min_action_prob=min_action_prob,
+        )
         self.links: tuple[Link, ...] = ()
         self._graphs = GraphCache()
         self._measured: tuple[str, dict[int, float]] | None = None
-        self._fidelity: tuple[str, Fidelity] | None = None
         self._versions = 0
         self.seconds: dict[str, float] = {}
 
@@ -70,7 +76,17 @@ class CompressorChain:
         """Append a link; returns the chain."""
         link.state_key = f"{len(self.links)}:{link.id}"
         self.links += (link,)
+        self.forget_fidelity()
         return self
+
+    def forget_fidelity(self) -> None:
+        """Begin a new comparison with the next version."""
+        self._meter.forget()
+
+    @property
+    def fidelity(self) -> Fidelity | None:
+        """The newest comparison on `fidelity_observations`, see `FidelityMeter`."""
+        return self._meter.fidelity
 
     @property
     def id(self) -> str:
@@ -131,10 +147,6 @@ class CompressorChain:
                 found[f"{method}_{name}"] = value
         return found
 
-    def forget_fidelity(self) -> None:
-        """Compare the next artifact, although the last comparison may be recent."""
-        self._fidelity = None
-
     def compress(self, policy: Policy, context: Context) -> Artifact:
         """The artifact of this version.
 
@@ -173,7 +185,7 @@ class CompressorChain:
         graph, given = compressed.graph, compressed.tensors
         tensors = {name: given[name] for name in graph.tensors() if name in given}
         self._versions += 1
-        compared = self._comparison_is_due(context)
+        compared = self._meter.begins(context)
         timed = self._measured is None or self._measured[0] != graph.digest()
         with self._timed("session"):
             check_tensors(graph, tensors)
@@ -181,11 +193,10 @@ class CompressorChain:
             executable = self._graphs.executable(graph, tensors, brief=not (compared or timed))
         rng = np.random.default_rng((context.seed, self._versions))
         probe = self._observations(graph.architecture, context, _PROBES, rng)
-        if compared:
-            with self._timed("fidelity"):
-                self._fidelity = (self.id, self._compare(original, executable, context, rng))
+        with self._timed("fidelity"):
+            fidelity = self._meter.measure(context, executable, rng)
         with self._timed("probe"):
-            answers = _answers(executable, probe)
+            probe_parameters = answers(executable, probe)
         artifact = Artifact(
             at=original.at,
             chain=self.id,
@@ -193,8 +204,8 @@ class CompressorChain:
             graph=graph,
             tensors=tensors,
             probe_observations={OBSERVATION: probe},
-            probe_parameters=answers,
-            fidelity=self._fidelity[1] if self._fidelity else Fidelity(version=original.at.version),
+            probe_parameters=probe_parameters,
+            fidelity=fidelity or Fidelity(version=original.at.version),
             latency_ms=self._latency(graph, executable, context, rng),
             min_action_prob=self._min_action_prob,
         )
@@ -212,27 +223,6 @@ class CompressorChain:
         if architecture.observation_dtype == "uint8":
             return rng.integers(0, 256, shape, np.uint8)
         return rng.normal(size=shape).astype(np.float32)
-
-    def _compare(
-        self, original: Policy, executable: Executable, context: Context, rng: np.random.Generator
-    ) -> Fidelity:
-        observations = context.sample_to_compare(self._fidelity_observations, rng)
-        distribution = distribution_of(original.graph.architecture.action_spec)
-        return Fidelity.of(
-            distribution,
-            _finite(original_parameters(context, observations), "the policy"),
-            # as actors sample
-            distribution.with_min_action_prob(
-                _answers(executable, observations), self._min_action_prob
-            ),
-            original.at.version,
-        )
-
-    def _comparison_is_due(self, context: Context) -> bool:
-        seen = context.observations is not None and len(context.observations) > 0
-        known = self._fidelity is not None and self._fidelity[0] == self.id
-        due = not known or (self._versions - 1) % self._fidelity_every == 0
-        return self._fidelity_observations > 0 and seen and due
 
     def _latency(
         self,
@@ -256,28 +246,6 @@ class CompressorChain:
                     found[size] = median_ms(executable, batch)
             self._measured = (graph.digest(), found)
         return self._measured[1]
-
-
-def original_parameters(context: Context, observations: NDArray[np.generic]) -> NDArray[np.float32]:
-    """The uncompressed policy's parameters `[N, P]`, computed in fp32."""
-    import torch  # imported here: to run ONNX artifacts needs no torch
-
-    with torch.inference_mode():
-        parameters, _ = context.network(torch.from_numpy(np.array(observations)))
-    result: NDArray[np.float32] = parameters.numpy()
-    return result
-
-
-def _answers(executable: Executable, observations: NDArray[np.generic]) -> NDArray[np.float32]:
-    parameters = executable.step({OBSERVATION: observations}).parameters
-    return _finite(parameters, "the compressed policy")
-
-
-def _finite(parameters: NDArray[np.float32], whose: str) -> NDArray[np.float32]:
-    """Check the parameters: finite weights may overflow."""
-    if not np.isfinite(parameters).all():
-        raise RefusedTensors(f"weights: {whose} gives parameters that are not finite")
-    return parameters
 
 
 def median_ms(executable: Executable, observations: NDArray[np.generic]) -> float:

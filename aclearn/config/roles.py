@@ -171,23 +171,25 @@ class CompressorConfig(Group):
         description="time between two requests for a quarter of them, in seconds",
     )
     fidelity_observations: Whole = Field(
-        default=32,
+        default=1024,
         ge=0,
         le=100_000,
         description="further observations, which no link uses, to compare an artifact with its "
-        "policy; 0 compares nothing, and excludes max_kl",
+        "policy; the largest KL is over all of them; 0 compares nothing, and excludes max_kl",
     )
     fidelity_every: Whole = Field(
-        default=10,
+        default=32,
         ge=1,
         le=1_000_000,
-        description="artifacts between two comparisons; with max_kl each one is compared",
+        description="artifacts over which a comparison is spread: one version is compared on a "
+        "part of the observations with each of them",
     )
     max_kl: float | None = Field(
         default=None,
         gt=0.0,
-        description="largest mean KL divergence from the policy to an artifact, in nats; beyond "
-        "it the uncompressed policy is published; null: no bound",
+        description="largest mean KL divergence from the policy to an artifact, in nats, each "
+        "compared on 32 observations; beyond it the uncompressed policy is published; null: no "
+        "bound",
     )
     min_action_prob: float = Field(
         default=0.0,

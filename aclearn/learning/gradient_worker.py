@@ -202,7 +202,8 @@ class GradientWorker:
                 above_one = log_rhos.clamp(max=MAX_LOG_RHO).expm1()
                 return {"behaviour_kl_estimate": above_one - log_rhos}
             behaviour = self._policy(batch, batch.behaviour_parameters)
-            return {"behaviour_kl": behaviour.kl(outputs.distribution)}
+            # of equal policies rounding may give less than 0
+            return {"behaviour_kl": behaviour.kl(outputs.distribution).clamp(min=0.0)}
 
     def _forward(self, batch: Batch) -> tuple[Outputs, Correction]:
         """The network's outputs, and the correction: the frozen one or a new one."""

@@ -106,7 +106,8 @@ ROLE_FIGURES: Final = {
         *("batch_mean", "wait_ms_p50", "wait_ms_p99", *_POLICY_FIGURES, *_WORKER_FIGURES),
     ),
     "compressor": (
-        *("kl_mean", "kl_variance", "kl_max", "agreement", "artifact_bytes", "artifact_version"),
+        *("kl_mean", "kl_variance", "kl_max", "kl_observations", "agreement", "artifact_bytes"),
+        "artifact_version",
         *("artifact_interval_s", "compress_ms", "compressed", "cpu_share", "artifacts", "rung"),
         *("uncompressed_artifacts", "errors", *_SERVER_FIGURES),
         *(f"distill_{gauge}" for gauge in ("loss", "kl", "steps", "deaths")),

@@ -173,18 +173,18 @@ class Compressor:
     def gauges(self) -> dict[str, float]:
         """For a heartbeat: quality and durations of the newest artifact.
 
-        The distances are those of the chain's last artifact, published or not; they are missing
-        where it was not compared.
+        The distances are those of the chain's newest comparison, of a version that was published or
+        not; they are missing before the first.
         """
         artifact, fidelity = self.artifact, self._fidelity
         rung = {"rung": float(self.ladder.current)}
         if artifact is None:
             return rung
-        distances = ("kl_mean", "kl_variance", "kl_max", "agreement")
-        near = distances if fidelity is not None else ()
+        distances = ("kl_mean", "kl_variance", "kl_max", "agreement", "observations")
+        near = {name: float(getattr(fidelity, name)) for name in distances if fidelity is not None}
         return {
             **rung,
-            **{name: getattr(fidelity, name) for name in near},
+            **{name.replace("observations", "kl_observations"): x for name, x in near.items()},
             "artifact_bytes": float(artifact.bytes),
             "artifact_version": float(artifact.at.version),
             "compress_ms": 1000 * self._seconds,
@@ -221,7 +221,7 @@ class Compressor:
         measured = artifact.fidelity.observations > 0
         if current:
             self._failures = 0
-            self._fidelity = artifact.fidelity if measured else None
+            self._fidelity = rung.chain.fidelity
         most = self._config.max_kl
         # not as `kl > most`: an artifact without a measured KL, or with NaN, must not pass
         if most is None or (measured and artifact.fidelity.kl_mean <= most):

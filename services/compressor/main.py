@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from aclearn.types import OBSERVATION, PolicyVersion
 from aclearn.wire import (
+    MAX_FRAME_BYTES,
     ArtifactRequest,
     Heartbeat,
 )
@@ -62,9 +63,12 @@ def make_compressor(context: RoleContext) -> Role:
     compressor = Compressor(chains, architecture, config.compressor, seed=seed, clock=context.clock)
     server, endpoint = context.serve((ArtifactRequest,), config.network.ports.artifacts)
     kept = config.compressor.observations + config.compressor.fidelity_observations
+    assert context.env_spec is not None  # the role needs an environment
+    largest = max(leaf.nbytes for leaf in context.env_spec.observation.values())
+    fitting = MAX_FRAME_BYTES // largest  # of one message
     trainer = TrainerClient(
         PeerLink(context, "weights"),
-        observations=max(1, round(kept * _OBSERVATIONS_SHARE)),
+        observations=max(1, min(fitting, round(kept * _OBSERVATIONS_SHARE))),
         observations_every_s=config.compressor.observations_every_s,
         clock=context.clock,
     )

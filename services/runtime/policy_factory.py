@@ -26,6 +26,9 @@ from compress import (
 
 _LOGGER = logging.getLogger(__name__)
 
+#: Observations on which each artifact is compared if `compressor.max_kl` bounds its distance.
+_MOST_CHECKED = 32
+
 
 def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture:
     """The policy's architecture for the configured environment.
@@ -94,8 +97,11 @@ def _chain(config: Config, items: Sequence[Any]) -> CompressorChain:
         min_action_prob=compressor.min_action_prob,
         batch_sizes=_batch_sizes(config),
         fidelity_observations=compressor.fidelity_observations,
-        # a bound holds for each artifact, not for one in ten
-        fidelity_every=compressor.fidelity_every if compressor.max_kl is None else 1,
+        fidelity_every=compressor.fidelity_every,
+        # a bound holds for each artifact
+        checked_observations=0
+        if compressor.max_kl is None
+        else min(_MOST_CHECKED, compressor.fidelity_observations),
     )
 
 

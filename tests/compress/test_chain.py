@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
@@ -280,17 +281,37 @@ def test_it_says_how_long_each_link_took_in_the_last_version(small) -> None:
         assert all(seconds >= 0.0 for seconds in chain.seconds.values())
 
 
-def test_fidelity_is_measured_every_so_many_versions(small) -> None:
+def test_one_version_is_compared_on_a_part_of_the_observations_with_each_of_several(small) -> None:
     chain = chain_of(Quantizer("bf16"), ONNX(), fidelity_every=3, fidelity_observations=8)
     context = Context()
     found = []
-    for version in range(1, 9):
+    for version in range(1, 11):
         if version == 2:  # none is measured before there are observations
-            context.observations = small.observations(small.images, 32)
+            context.observations = small.observations(small.images, 8)
         policy = small.policy(small.images, seed=version, version=version)
         fidelity = chain.compress(policy, context).fidelity
         found.append((fidelity.version, fidelity.observations))
-    assert found == [(1, 0), (2, 8), (2, 8), (4, 8), (4, 8), (4, 8), (7, 8), (7, 8)]
+        if version in (4, 7, 10):  # the policies of one version, though others came meanwhile
+            compared = small.policy(small.images, seed=version - 2, version=version - 2)
+            at_once = chain_of(Quantizer("bf16"), ONNX(), fidelity_observations=8)
+            expected = at_once.compress(compared, replace(context)).fidelity
+            assert astuple(fidelity) == pytest.approx(astuple(expected), rel=1e-3)
+    # the first one as far as it is, afterwards whole ones only
+    assert found == [(1, 0), (2, 3), (2, 6), (2, 8), (2, 8), (2, 8), (5, 8), (5, 8), (5, 8), (8, 8)]
+    chain.forget_fidelity()
+    fidelity = chain.compress(small.policy(small.images, version=11), context).fidelity
+    assert (fidelity.version, fidelity.observations) == (11, 3)
+
+
+def test_each_version_may_be_checked_at_once_while_a_comparison_goes_on(small) -> None:
+    options = {"fidelity_every": 4, "fidelity_observations": 8, "checked_observations": 5}
+    chain = chain_of(Quantizer("bf16"), ONNX(), **options)
+    context = Context(small.observations(small.images, 8))
+    for version in range(1, 4):
+        policy = small.policy(small.images, seed=version, version=version)
+        checked = chain.compress(policy, context).fidelity
+        assert (checked.version, checked.observations) == (version, 5)
+        assert (chain.fidelity.version, chain.fidelity.observations) == (1, 2 * version)
 
 
 def test_fidelity_is_measured_on_what_was_held_out_from_the_links(small) -> None:

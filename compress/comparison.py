@@ -1,0 +1,181 @@
+"""The distance of compressed policies to their originals (AcceRL eq. 5), measured in parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aclearn.distributions import distribution_of
+from aclearn.rollout import Executable
+from aclearn.types import OBSERVATION
+from compress.artifact import Fidelity
+from compress.errors import RefusedTensors
+from compress.policy import Context
+
+if TYPE_CHECKING:
+    from compress.graphs.graph_network import GraphNetwork
+
+
+class Comparison:
+    """The newest version's artifact beside its original; later versions do not change it.
+
+    Args:
+        context: of the chain; has the original and the held-out observations.
+        executable: the artifact's.
+        count: of the observations to compare on, or all.
+        rng: chooses them.
+        min_action_prob: least probability of every action of the artifact, as actors sample.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        executable: Executable,
+        count: int,
+        rng: np.random.Generator,
+        *,
+        min_action_prob: float,
+    ) -> None:
+        assert context.original is not None  # a version has entered the chain
+        self._distribution = distribution_of(context.original.graph.architecture.action_spec)
+        self._version = context.original.at.version
+        self._network, self._executable = context.network, executable
+        self._observations = context.sample_to_compare(count, rng)
+        self._min_action_prob, self._done = min_action_prob, 0
+        self._originals: list[NDArray[np.float32]] = []
+        self._answers: list[NDArray[np.float32]] = []
+
+    def advance(self, count: int) -> None:
+        """Compare `count` more observations, or those that are left.
+
+        Raises:
+            RefusedTensors: outputs are not finite.
+        """
+        some = self._observations[self._done : self._done + count]
+        self._done += len(some)
+        self._originals.append(finite(_original_parameters(self._network, some), "the policy"))
+        self._answers.append(answers(self._executable, some))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all observations were compared."""
+        return self._done == len(self._observations)
+
+    @property
+    def fidelity(self) -> Fidelity:
+        """The distance on the observations that were compared so far."""
+        original, answered = (np.concatenate(p) for p in (self._originals, self._answers))
+        sampled = self._distribution.with_min_action_prob(answered, self._min_action_prob)
+        return Fidelity.of(self._distribution, original, sampled, self._version)
+
+
+class FidelityMeter:
+    """Compares versions with their originals, one after the other, each spread over several.
+
+    Args:
+        observations: number of held-out observations on which a version is compared.
+        spread_over: number of versions that share the work of a comparison.
+        checked: number of observations on which each version is compared at once, beside that.
+        min_action_prob: least probability of every action of an artifact.
+
+    Attributes:
+        fidelity: the newest whole comparison, or the first one so far; None before it.
+    """
+
+    def __init__(
+        self, observations: int, *, spread_over: int, checked: int, min_action_prob: float
+    ) -> None:
+        self._observations, self._checked = observations, checked
+        self._at_once = -(-observations // spread_over)
+        self._min_action_prob = min_action_prob
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin a first comparison with the next version."""
+        self.fidelity: Fidelity | None = None
+        self._running: Comparison | None = None
+        self._is_first = True
+
+    def begins(self, context: Context) -> bool:
+        """Whether the next version is compared itself: it needs an executable that lasts."""
+        return bool(self._checked and _has_seen(context)) or self._is_due(context)
+
+    def measure(
+        self, context: Context, executable: Executable, rng: np.random.Generator
+    ) -> Fidelity | None:
+        """Go on with the comparison, or begin one of this version.
+
+        Returns:
+            The distance of this version where versions are checked at once, else `fidelity`.
+
+        Raises:
+            RefusedTensors: this version's outputs are not finite.
+        """
+        begun = self._is_due(context)
+        if begun:
+            self._running = self._compare(context, executable, self._observations, rng)
+        if self._running is not None:
+            try:
+                self._running.advance(self._at_once)
+            except RefusedTensors:
+                self._running = None
+                if begun:
+                    raise
+                # an earlier version's outputs overflow: the next version begins a comparison
+            else:
+                self._take(self._running)
+        if not (self._checked and _has_seen(context)):
+            return self.fidelity
+        check = self._compare(context, executable, self._checked, rng)
+        check.advance(self._checked)
+        return check.fidelity
+
+    def _is_due(self, context: Context) -> bool:
+        return self._observations > 0 and self._running is None and _has_seen(context)
+
+    def _compare(
+        self, context: Context, executable: Executable, count: int, rng: np.random.Generator
+    ) -> Comparison:
+        least = self._min_action_prob
+        return Comparison(context, executable, count, rng, min_action_prob=least)
+
+    def _take(self, running: Comparison) -> None:
+        if running.is_over or self._is_first:
+            self.fidelity = running.fidelity
+        if running.is_over:
+            self._running, self._is_first = None, False
+
+
+def answers(executable: Executable, observations: NDArray[np.generic]) -> NDArray[np.float32]:
+    """The compressed policy's parameters `[N, P]`; raises `RefusedTensors` if not finite."""
+    parameters = executable.step({OBSERVATION: observations}).parameters
+    return finite(parameters, "the compressed policy")
+
+
+def finite(parameters: NDArray[np.float32], whose: str) -> NDArray[np.float32]:
+    """Check the parameters: finite weights may overflow.
+
+    Raises:
+        RefusedTensors: one is not finite.
+    """
+    if not np.isfinite(parameters).all():
+        raise RefusedTensors(f"weights: {whose} gives parameters that are not finite")
+    return parameters
+
+
+def _original_parameters(
+    network: GraphNetwork, observations: NDArray[np.generic]
+) -> NDArray[np.float32]:
+    """The uncompressed policy's parameters `[N, P]`, computed in fp32."""
+    import torch  # imported here: to run ONNX artifacts needs no torch
+
+    with torch.inference_mode():
+        parameters, _ = network(torch.from_numpy(np.array(observations)))
+    result: NDArray[np.float32] = parameters.numpy()
+    return result
+
+
+def _has_seen(context: Context) -> bool:
+    return context.observations is not None and len(context.observations) > 0
