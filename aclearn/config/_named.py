@@ -1,4 +1,4 @@
-"""Entries of a list that name one of ours or `module:Name`, each with arguments."""
+"""Entries of a list that name one of our classes or `module:Name`, each with arguments."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from aclearn.errors import did_you_mean
 
 
 class UsersArguments(Group):
-    """Keyword arguments for a class of the user's own, which reads them where it is loaded."""
+    """Keyword arguments of a user's own class, which validates them when it is loaded."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class NamedArguments(Group):
-    """One of them; in YAML `name` or `name: {arguments}`. A subclass has the table of models."""
+    """One entry; in YAML `name` or `name: {arguments}`. A subclass has the table of models."""
 
     model_config = ConfigDict(title="names or `name: {arguments}`")
 
@@ -53,7 +53,7 @@ class NamedArguments(Group):
 
 
 def known(name: str, table: Mapping[str, Any]) -> str:
-    """`name`, where the table has it or it names something of the user's own.
+    """`name`, if it is in the table or names a user's own class.
 
     Raises:
         ValueError: neither.

@@ -17,7 +17,7 @@ def _indicator(default: str, words: str) -> Any:
 
 
 class StrategyArguments(Group):
-    """What every strategy has."""
+    """Common arguments of strategies."""
 
     dwell_s: float = Field(
         default=10.0,
@@ -91,7 +91,7 @@ class LinearMixConfig(StrategyArguments):
 
 
 class StagedConfig(StrategyArguments):
-    """Exploration, improvement and convergence, told apart by the slope, each with its rung."""
+    """Exploration, improvement and convergence, distinguished by the slope, each with its rung."""
 
     indicator: str = _indicator("return_slope_per_s", "slope of the return")
     slope: float = Field(
@@ -130,7 +130,7 @@ class BanditConfig(StrategyArguments):
 
 
 class UsersStrategyConfig(StrategyArguments):
-    """A strategy of the user's own: its class takes the further keys."""
+    """A user's own strategy: its class takes the further keys."""
 
     model_config = ConfigDict(extra="allow")
 

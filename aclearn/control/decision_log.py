@@ -1,4 +1,4 @@
-"""Decisions in a file of the run: numbered, one JSON line each."""
+"""Log of decisions in a file of the run: numbered, one JSON line each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOGGER = logging.getLogger(__name__)
 class DecisionLog:
     """Appends decisions; those of the run's earlier parts stay.
 
-    A disk that refuses is logged, and the run goes on.
+    Disk errors are logged, and the run continues.
 
     Args:
         path: of the file.
@@ -47,5 +47,5 @@ class DecisionLog:
             )
 
     def close(self) -> None:
-        """Close the file; closing again changes nothing."""
+        """Close the file; closing twice has no effect."""
         self._writer.close()

@@ -1,4 +1,4 @@
-"""The ladder of chains: each rung with the state of its links, on the same observations."""
+"""The ladder of chains: each rung has its links' state, all share the observations."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Rung:
 
 
 class Ladder:
-    """Chains from the most compressed to the most faithful; the uncompressed policy ends them all.
+    """Chains from the most compressed to the most faithful; the last is the uncompressed policy.
 
     Args:
         chains: checked against the architecture (`CompressorChain.plan`).
         observations: number of visited observations that links get.
-        to_compare: number of further ones that artifacts are compared on.
+        to_compare: number of further ones for comparisons of artifacts.
         seed: of all random numbers.
         clock: seconds, for time limits of links.
 
     Attributes:
         rungs: the chains in order.
-        current: number of the rung that compresses.
+        current: index of the rung that compresses.
     """
 
     def __init__(

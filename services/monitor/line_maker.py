@@ -1,4 +1,4 @@
-"""The metrics line of a run, made when it is written and for the plug-ins."""
+"""Makes the metrics lines of a run, to be written and for plug-ins."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from aclearn.metrics.indicators import Episode, IndicatorSet
 from aclearn.wire import Heartbeat
 from services.monitor.plugins import Plugins
 
-#: Plug-ins get a new line when theirs is this old, in seconds.
+#: Age of a line after which plug-ins get a new one, in seconds.
 _MOST_AGE_S = 0.5
-#: Most episodes between two lines; older ones are forgotten.
+#: Most episodes between two lines; older ones are dropped.
 _MOST_EPISODES = 65_536
 
 
 class LineMaker:
-    """Joins the figures of the roles with those of the monitor, plug-ins and indicators.
+    """Joins the metrics of roles, monitor, plug-ins and indicators.
 
     Args:
-        metrics: the figures of the roles.
-        plugins: their gauges are in the line.
+        metrics: aggregates the roles'.
+        plugins: give gauges.
         indicators: computed last.
-        figures: the monitor's own figures.
+        figures: gives the monitor's own metrics.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class LineMaker:
         self._line: dict[str, Any] = {}
 
     def observe_episodes(self, heartbeat: Heartbeat) -> None:
-        """Take the episodes of a heartbeat, for the next line."""
+        """Add the episodes of a heartbeat to the next line."""
         returns, policies = heartbeat.episode_returns, heartbeat.episode_policies or repeat("")
         self._episodes += (
             Episode(float(return_), policy)
@@ -53,10 +53,10 @@ class LineMaker:
         )
 
     def make(self, now: float, wall: float, *, running: bool) -> dict[str, Any]:
-        """The line of this moment.
+        """The present line.
 
         Args:
-            now: seconds, by the clock of the roles.
+            now: seconds of the roles' clock.
             wall: seconds of the run's own time.
             running: False once the end of the run has begun.
         """
@@ -67,14 +67,14 @@ class LineMaker:
         if running:
             self._wait_share = line["wait_share"]
         else:
-            # roles that have left keep the shares that they had while the run went on
+            # roles that left keep their last shares from before the end
             line["wait_share"] = self._wait_share | line["wait_share"]
         self._indicators.add_figures(line, tuple(self._episodes))
         self._episodes.clear()
         return line
 
     def recent(self, now: float, wall: float) -> dict[str, Any]:
-        """The newest line, or a new one where that is too old for a plug-in; of a running run."""
+        """The newest line of a running run; a new one if that is too old for plug-ins."""
         if not 0.0 <= now - self._made_at < _MOST_AGE_S:
             self.make(now, wall, running=True)
         return self._line

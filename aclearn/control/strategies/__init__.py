@@ -1,4 +1,4 @@
-"""Strategies that adapt the compression: metrics in, a rung of the ladder or a share out."""
+"""Strategies, which adapt the compression: metrics in, a rung of the ladder or a share out."""
 
 from __future__ import annotations
 

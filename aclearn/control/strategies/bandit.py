@@ -1,4 +1,4 @@
-"""A bandit learns which rung gives most growth of the return per second (AcceRL, equation 6)."""
+"""A bandit that learns which rung makes the return grow fastest (AcceRL, equation 6)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from aclearn.control.strategies.strategy import Decision, Moment, Strategy
 
 
 class Bandit(Strategy):
-    """Plays each rung for a while, and then those that paid best: sliding-window UCB.
+    """Plays each rung for a while, and then those with the highest growth: sliding-window UCB.
 
     Equation 6 of AcceRL is the maximum over p of (CR_{t+Δ} − CR_t) / Δ. Here p is a rung, CR the
-    indicator and Δ `every_s`; the pause after a change, in which actors take the rung over, is no
-    part of Δ. The growth that a rung gives changes while the policy learns, so only the newest
-    `window` plays count (Garivier and Moulines, 2011). The next rung is the one with the highest
-    mean + B √(ξ ln n / N): of its N plays among the n that count, B the spread of all of them. A
-    rung with none is played at once, and of equals the most compressed one.
+    indicator and Δ `every_s`, without the pause in which actors change to the rung. A rung's growth
+    changes while the policy learns, so only the newest `window` plays count (Garivier and Moulines,
+    2011). The next rung has the highest mean + B √(ξ ln n / N): of its N plays among the n that
+    count; B is the spread of all of them. A rung without plays comes first, and of equals the most
+    compressed one.
 
     Args:
-        indicator: figure of the metrics line, the cumulative reward.
-        every_s: seconds that a play is measured.
-        window: plays that count.
-        exploration: ξ; the theory asks for more than 0.5.
+        indicator: metric of the cumulative reward.
+        every_s: measured seconds of a play.
+        window: number of plays that count.
+        exploration: ξ; the theory requires more than 0.5.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Bandit(Strategy):
         self._indicator, self._every_s, self._exploration = indicator, every_s, exploration
         #: Rung and growth per second of each play that counts, the oldest first.
         self._plays: deque[tuple[int, float]] = deque(maxlen=window)
-        #: Rung, time and return at the start of the play that goes on.
+        #: Rung, time and return at the start of the present play.
         self._began: tuple[int, float, float] | None = None
 
     @property
@@ -70,7 +70,7 @@ class Bandit(Strategy):
         return {"plays": [list(play) for play in self._plays]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """As of `state`; the play that went on begins anew."""
+        """As of `state`; the present play starts again."""
         self._plays.extend((int(rung), float(growth)) for rung, growth in state["plays"])
 
     def gauges(self) -> dict[str, float]:
@@ -78,14 +78,14 @@ class Bandit(Strategy):
         return {f"growth_{rung}": mean for rung, (mean, _) in self._means().items()}
 
     def _means(self) -> dict[int, tuple[float, int]]:
-        """Mean growth and number of the plays of each rung."""
+        """Rung → mean growth and number of its plays."""
         growths: dict[int, list[float]] = {}
         for rung, growth in self._plays:
             growths.setdefault(rung, []).append(growth)
         return {rung: (math.fsum(x) / len(x), len(x)) for rung, x in growths.items()}
 
     def _bounds(self, rungs: int) -> dict[int, float]:
-        """What each rung that was played may give at best."""
+        """Upper confidence bound of each rung that was played."""
         growths = [growth for _, growth in self._plays]
         spread = max(growths) - min(growths)
         known = self._exploration * math.log(len(growths))

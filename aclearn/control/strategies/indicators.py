@@ -1,4 +1,4 @@
-"""Settings without which a run does not measure a figure that a strategy follows."""
+"""Settings without which a run does not measure a strategy's indicator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aclearn.config import Config
 
 class _Needs(NamedTuple):
     met: Callable[[Config], bool]
-    #: What to set.
+    #: The setting that is missing, as text.
     setting: str
 
 
@@ -26,7 +26,7 @@ _TWO_POLICIES = _Needs(
     lambda config: getattr(config.actors, "original_share", 0.0) > 0.0,
     "actors.original_share above 0, so that the original policy plays some episodes",
 )
-#: Figure → its needs.
+#: Metric → its needs.
 _NEEDS: dict[str, _Needs] = {
     **{f"compressor_{n}": _COMPARED for n in ("kl_mean", "kl_variance", "kl_max", "agreement")},
     "clipped_rho_share": _V_TRACE,
@@ -43,6 +43,6 @@ _NEEDS: dict[str, _Needs] = {
 
 
 def needs_of(figure: str, config: Config) -> str | None:
-    """What to set so that the run measures a figure; None where it does."""
+    """The setting that the run needs to measure a metric; None if none is missing."""
     needs = _NEEDS.get(figure)
     return None if needs is None or needs.met(config) else needs.setting

@@ -11,11 +11,11 @@ from aclearn.wire import SetChain, SetMix
 class LinearMix(Strategy):
     """The compressed policy plays an unroll with probability α = 1 − indicator / `zero_at`.
 
-    α is at least 0. A change of less than `step` is left out, but for those to 0 and to 1.
+    α is at least 0. Changes of less than `step` are skipped, except those to 0 and to 1.
 
     Args:
-        indicator: figure of the metrics line, 0 where the two policies are equal.
-        zero_at: from here on the uncompressed policy plays alone.
+        indicator: metric that is 0 if the two policies are equal.
+        zero_at: distance from which on the uncompressed policy plays alone.
         step: least change of α.
     """
 

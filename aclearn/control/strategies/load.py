@@ -34,14 +34,15 @@ _SETS = {SetChain: "the rung of the ladder", SetMix: "the share of unrolls"}
 
 
 def check_strategies(config: Config, roles: Collection[str]) -> None:
-    """Refuse strategies that cannot work in this run.
+    """Check that the strategies can work in this run.
 
     Args:
         config: of the run.
-        roles: those that the run has processes of.
+        roles: those with processes.
 
     Raises:
-        ConfigError: one cannot be loaded or made, needs what is off, or contradicts another.
+        ConfigError: one cannot be loaded or made, needs a feature that is off, or contradicts
+            another.
     """
     _make(config, roles)
 
@@ -49,12 +50,12 @@ def check_strategies(config: Config, roles: Collection[str]) -> None:
 def open_strategies(
     config: Config, run_dir: Path, roles: Collection[str], *, show: Show | None = None
 ) -> dict[str, StrategyPlugin]:
-    """The strategies as plug-ins, which go on from what the run has decided.
+    """The strategies as plug-ins, which continue from the run's decisions.
 
     Args:
         config: of the run.
         run_dir: the run's folder, which gets the decisions.
-        roles: those that the run has processes of.
+        roles: those with processes.
         show: takes each decision.
 
     Raises:
@@ -113,7 +114,7 @@ def _make(config: Config, roles: Collection[str]) -> dict[str, tuple[Strategy, f
 
 
 def _faults(name: str, strategy: Strategy, config: Config) -> Iterator[str]:
-    """What keeps it from working in this run."""
+    """Reasons why it cannot work in this run."""
     rungs = len(config.compressor.rungs)
     if rungs < 2:
         yield (
@@ -130,6 +131,6 @@ def _faults(name: str, strategy: Strategy, config: Config) -> Iterator[str]:
 
 
 def _own_figures(config: Config) -> set[str]:
-    """Names of the figures of the user's indicators."""
+    """Names of the metrics of the user's indicators."""
     own = load_indicators(config.monitor.indicators)
     return {figure for indicator in own for figure in indicator.names}

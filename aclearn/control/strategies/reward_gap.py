@@ -1,4 +1,4 @@
-"""A gap between the returns of the two policies moves to a lower sparsity (AcceRL, figure 7)."""
+"""A gap between the two policies' returns moves to a lower sparsity (AcceRL, figure 7)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from aclearn.control.strategies.threshold import Threshold
 
 
 class RewardGap(Threshold):
-    """As `Threshold`, of the reward gap: for a ladder of prunings, such as 0.5, 0.2, none.
+    """As `Threshold`, by the reward gap: for a ladder of prunings, such as 0.5, 0.2, none.
 
     Args:
         delta: bound of the gap, in points of the game.

@@ -1,4 +1,4 @@
-"""Each stage of the learning has its rung: exploration, improvement, convergence (figure 5)."""
+"""One rung for each stage of learning: exploration, improvement, convergence (figure 5)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _EXPLORATION, _IMPROVEMENT, _CONVERGENCE = "exploration", "improvement", "conver
 
 
 class Staged(Strategy):
-    """Tells the stages apart by the slope of the return, and sets the rung of the stage.
+    """Distinguishes the stages by the slope of the return, and sets the stage's rung.
 
     A run begins in exploration. A slope above `slope` is improvement, at any time. A slope below
     `back_share` · `slope` for `calm_s` ends it: that is convergence.
 
     Args:
-        indicator: figure of the metrics line, the slope of the return.
-        slope: from here on the policy improves.
+        indicator: metric of the slope of the return.
+        slope: least slope of improvement.
         back_share: share of it below which the slope counts as low.
         calm_s: how long it must be low, in seconds.
         exploration, improvement, convergence: the rungs.
@@ -57,7 +57,7 @@ class Staged(Strategy):
         ]
 
     def decide(self, moment: Moment) -> Decision | None:
-        """The rung of a stage that begins."""
+        """The rung of a new stage."""
         slope = moment.number(self._indicator)
         low_s = self._low_for.seconds(slope is not None and slope < self._low, moment)
         if slope is None:

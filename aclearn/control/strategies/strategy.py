@@ -1,4 +1,4 @@
-"""What a strategy sees, and what it answers."""
+"""The contract of a strategy: a metrics line in, a decision out."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from aclearn.wire import SetChain, SetMix
 
 @dataclass(frozen=True)
 class Moment:
-    """A metrics line, and what is in force.
+    """A metrics line, and the setting in force.
 
     Attributes:
         time_s: seconds of the run.
         line: the metrics; docs/metrics.md has the names.
-        setting: what the strategy has set: a rung, or a share of unrolls.
-        rungs: how many rungs the ladder of chains has; 0 is the most compressed one.
+        setting: the strategy's last setting: a rung, or a share of unrolls.
+        rungs: number of rungs of the ladder; 0 is the most compressed one.
     """
 
     time_s: float
@@ -28,7 +28,7 @@ class Moment:
 
     @property
     def rung(self) -> int:
-        """What a strategy has set that sets the rung."""
+        """The setting of a strategy that sets the rung."""
         return int(self.setting)
 
     @property
@@ -37,7 +37,7 @@ class Moment:
         return self.rungs - 1
 
     def number(self, name: str) -> float | None:
-        """A figure of the line; None where it is missing or no finite number."""
+        """A metric of the line; None if missing or not a finite number."""
         value = self.line.get(name)
         if not isinstance(value, int | float) or isinstance(value, bool):
             return None
@@ -46,11 +46,11 @@ class Moment:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is to be in force from now on.
+    """A new setting.
 
     Attributes:
         setting: the rung, or the share of unrolls that the compressed policy plays.
-        cause: the numbers that it follows from, for the log and the plots.
+        cause: the numbers that caused it, for the log and the plots.
     """
 
     setting: float
@@ -58,12 +58,12 @@ class Decision:
 
 
 class Strategy:
-    """Decides from the metrics how the actors' policy is compressed. Pure: no clock, no socket.
+    """Decides by the metrics how the actors' policy is compressed. Pure: no clock, no socket.
 
     Attributes:
         sets: `SetChain` for a strategy that sets the rung, `SetMix` for one that sets the share of
             unrolls that actors play with the compressed policy.
-        start: what is in force until the first decision.
+        start: the setting before the first decision.
     """
 
     sets: ClassVar[type[SetChain] | type[SetMix]] = SetChain
@@ -71,26 +71,26 @@ class Strategy:
 
     @property
     def indicators(self) -> tuple[str, ...]:
-        """The figures of the metrics line that it cannot do without."""
+        """The metrics that it requires."""
         return ()
 
     def decide(self, moment: Moment) -> Decision | None:
-        """What follows from a new line; None where it leaves everything as it is.
+        """The decision on a new line; None for no change.
 
-        Not called before the strategy's minimum dwell since its last change is over.
+        Not called within the strategy's minimum dwell after its last change.
         """
         raise NotImplementedError
 
     def faults(self, rungs: int) -> list[str]:
-        """What keeps it from working on a ladder of so many rungs, each in a sentence."""
+        """Reasons why it cannot work on a ladder with this many rungs, each a sentence."""
         return []
 
     def state(self) -> Mapping[str, Any]:
-        """What the next monitor must know beside the setting; JSON-able, and changes rarely."""
+        """The state for the next monitor, besides the setting; JSON-able, and changes rarely."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from the state of an earlier monitor; may raise where it is no such state."""
+        """Continue from the state of an earlier monitor; may raise if it is invalid."""
 
     def gauges(self) -> Mapping[str, float]:
         """Numbers for the metrics line, which has them as `strategy_<name>`."""
@@ -98,13 +98,13 @@ class Strategy:
 
 
 class HeldFor:
-    """For how long a condition has held without a break, on one setting."""
+    """How long a condition has held without a break, for one setting."""
 
     def __init__(self) -> None:
         self._since: tuple[float, float] | None = None
 
     def seconds(self, holds: bool, moment: Moment) -> float | None:
-        """Seconds by now; None where it does not hold."""
+        """Seconds so far; None if it does not hold."""
         if not holds:
             self._since = None
         elif self._since is None or self._since[0] != moment.setting:

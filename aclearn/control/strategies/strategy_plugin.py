@@ -13,21 +13,21 @@ from aclearn.wire import SetChain, SetMix
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Gauge of the compressors: the rung whose chain made what they measured last.
+#: Gauge of the compressors: the rung of their newest measurements.
 RUNG_GAUGE = "compressor_rung"
 
-#: Takes a decision, as it is in the log.
+#: Takes a decision, as in the log.
 Show = Callable[[Mapping[str, Any]], None]
 
 
 class StrategyPlugin(MonitorPlugin):
-    """Asks a strategy, holds its minimum dwell, and keeps its decisions where a monitor dies.
+    """Calls a strategy, keeps its minimum dwell, and logs its decisions.
 
-    A decision is in the log before it is followed, so the next monitor goes on from it.
+    A decision is in the log before it is issued, so a restarted monitor continues from it.
 
     Args:
         name: of the strategy.
-        strategy: not used by anything else.
+        strategy: for this plug-in only.
         rungs: of the ladder.
         dwell_s: least time between two changes, in seconds of the run.
         log: gets the decisions; may be shared with other strategies.
@@ -59,11 +59,11 @@ class StrategyPlugin(MonitorPlugin):
 
     @property
     def setting(self) -> float:
-        """What is in force."""
+        """The setting in force."""
         return self._setting
 
     def observe(self, indicators: Indicators) -> Sequence[Directive]:
-        """Ask the strategy once for each new line; its setting stands until it gives another."""
+        """Call the strategy once for each new line; its setting stays until the next one."""
         time_s = indicators.line.get("time_s")
         if time_s is not None and time_s != self._seen_s:
             self._seen_s = time_s
@@ -107,7 +107,7 @@ class StrategyPlugin(MonitorPlugin):
             self._changed_s = changed_s
 
     def _is_of_another_rung(self, moment: Moment) -> bool:
-        """Whether the figures are of a rung that is no longer, or not yet, in force."""
+        """Whether the metrics are of a rung that is not in force."""
         measured = moment.number(RUNG_GAUGE)
         return self._strategy.sets is SetChain and measured not in (None, self._setting)
 
@@ -142,13 +142,14 @@ class StrategyPlugin(MonitorPlugin):
             self._show(line)
 
     def _restore(self, last: Mapping[str, Any]) -> None:
-        """Go on from a line of the log; one that does not fit changes nothing but the log."""
+        """Continue from a line of the log; an invalid one is logged and ignored."""
         try:
             decision = Decision(last[self._field])
             self._check(decision)
             changed_s = float(last["changed_s"])
             self._strategy.restore(last["state"])
-        except Exception as error:  # a strategy may be the user's code, and another one before
+        # the strategy may be the user's code, and may have been another one before
+        except Exception as error:
             _LOGGER.warning("event=strategy_begins_anew name=%s reason=%r", self._name, repr(error))
             return
         self._setting, self._changed_s = decision.setting, changed_s

@@ -7,20 +7,20 @@ from typing import Any
 
 from aclearn.control.strategies.strategy import Decision, HeldFor, Moment, Strategy
 
-#: What the wait before a return grows by where the rung fails again.
+#: Factor of the wait before a return, if the rung fails again.
 _WAIT_GROWS_BY = 2.0
 
 
 class Threshold(Strategy):
-    """Goes to the next more faithful rung while the indicator is above `epsilon`, and returns.
+    """Moves to the next more faithful rung while the indicator is above `epsilon`, and returns.
 
-    On the faithful rung the indicator says nothing of the rung below, so a return is a trial. It
-    takes place when the indicator was below `back_share` · `epsilon` for `back_after_s`. This wait
-    doubles each time a rung fails again, up to `back_after_most_s`; it starts anew when the rung
-    has held for as long.
+    The indicator of the faithful rung tells nothing about the rung below, so a return is a trial.
+    It follows when the indicator was below `back_share` · `epsilon` for `back_after_s`. This wait
+    doubles each time a rung fails again, up to `back_after_most_s`; it is reset when the rung has
+    held for as long.
 
     Args:
-        indicator: figure of the metrics line.
+        indicator: a metric.
         epsilon: its bound.
         back_share: share of the bound below which it counts as low again.
         back_after_s: how long it must be low before the return, in seconds.
@@ -39,14 +39,14 @@ class Threshold(Strategy):
         self._indicator, self._epsilon, self._low = indicator, epsilon, back_share * epsilon
         self._back_after_s = back_after_s
         self._back_after_most_s = max(back_after_s, back_after_most_s)
-        #: How long the indicator must be low; and the rung that failed last, from which on less
-        #: faithful ones are on trial.
+        #: How long the indicator must be low; and the rung that failed last: rungs up to it are on
+        #: trial.
         self._wait_s, self._failed = back_after_s, -1
         self._low_for = HeldFor()
 
     @property
     def indicators(self) -> tuple[str, ...]:
-        """The one that the bound is for."""
+        """The bounded metric."""
         return (self._indicator,)
 
     def decide(self, moment: Moment) -> Decision | None:
@@ -65,7 +65,7 @@ class Threshold(Strategy):
         return Decision(rung - 1, {self._indicator: value, "below": self._low, "for_s": low_s})
 
     def state(self) -> dict[str, float]:
-        """The wait, and which rung failed."""
+        """The wait, and the failed rung."""
         return {"wait_s": self._wait_s, "failed": self._failed}
 
     def restore(self, state: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Indicators: figures of the metrics line that follow from those that roles report."""
+"""Indicators: metrics computed from those that roles report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The episodes of the last seconds, added up by the moment at which they were reported."""
+"""The episodes of the last seconds, summed by the time of their report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Moment:
 
     Attributes:
         time_s, env_steps: of the run.
-        count, total: how many, and the sum of their returns, by kind.
+        count, total: number of episodes and sum of their returns, by kind.
     """
 
     time_s: float
@@ -27,11 +27,11 @@ class Moment:
 
 
 class EpisodeWindow:
-    """Keeps the last `window_s` seconds, longer where these hold few episodes of a kind.
+    """Keeps the last `window_s` seconds, more if these have few episodes of a kind.
 
     Args:
         window_s: length of the window.
-        least: the window grows until it has so many episodes of each kind that occurs.
+        least: the window grows until it has this many episodes of each kind that occurs.
     """
 
     def __init__(self, window_s: float, least: int) -> None:
@@ -40,7 +40,7 @@ class EpisodeWindow:
         self.counts: dict[str, int] = {}
 
     def add(self, time_s: float, env_steps: float, episodes: Iterable[tuple[str, float]]) -> None:
-        """Take the episodes of this moment, each with its kind and its return."""
+        """Add the episodes of this moment, each with its kind and its return."""
         count: dict[str, int] = {}
         total: dict[str, float] = {}
         for kind, return_ in episodes:
@@ -53,14 +53,14 @@ class EpisodeWindow:
             self._count(self.moments.popleft().count, -1)
 
     def mean(self, kind: str) -> float | None:
-        """Mean return of a kind; None while there are too few of it."""
+        """Mean return of a kind; None if there are too few."""
         count = self.counts.get(kind, 0)
         if count < self._least:
             return None
         return sum(moment.total.get(kind, 0.0) for moment in self.moments) / count
 
     def _is_old(self, now: float) -> bool:
-        """Whether the window needs its oldest moment no more."""
+        """Whether the window has enough episodes without its oldest moment."""
         oldest = self.moments[0]
         spare = all(self.counts[k] - n >= self._least for k, n in oldest.count.items())
         return len(self.moments) > _MOMENTS or (now - oldest.time_s > self._window_s and spare)

@@ -1,4 +1,4 @@
-"""The contract of an indicator: figures of a metrics line that follow from the other figures."""
+"""The contract of an indicator: metrics computed from the other metrics of a line."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Episode:
 
     Attributes:
         return_: sum of its true rewards.
-        policy: the one that chose its actions: "original" (the uncompressed one), "compressed",
-            "mixed" if both did, "" where that is not known.
+        policy: that chose its actions: "original" (the uncompressed one), "compressed", "mixed" if
+            both did, "" if unknown.
     """
 
     return_: float
@@ -26,7 +26,7 @@ class RunSample:
     """The run at one moment; read-only.
 
     Attributes:
-        line: the figures of all roles and plug-ins and of the indicators before this one, as in
+        line: the metrics of all roles and plug-ins and of earlier indicators, as in
             `metrics.jsonl`; `time_s` is the clock.
         episodes: those reported since the last sample.
     """
@@ -36,18 +36,18 @@ class RunSample:
 
 
 class Indicator:
-    """Computes figures in the monitor. Pure: no socket, no thread, no clock.
+    """Computes metrics in the monitor. Pure: no socket, no thread, no clock.
 
-    An error that it raises is counted and logged, its figures are null, and the run goes on.
+    Its errors are counted and logged, its metrics are then null, and the run continues.
 
     Attributes:
-        names: of its figures; no line has them otherwise.
+        names: of its metrics; unique in a line.
     """
 
     names: ClassVar[Sequence[str]] = ()
 
     def observe(self, run: RunSample) -> Mapping[str, float | None]:
-        """The figures now; null where one is None or left out.
+        """The present metrics; None or missing means null.
 
         Called for each written line, and twice a second if the monitor has plug-ins.
         """

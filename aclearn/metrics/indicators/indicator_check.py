@@ -12,13 +12,13 @@ from aclearn.metrics.names import FIXED_FIGURES
 
 
 def check_indicator(indicator: Indicator, **figures: float) -> None:
-    """Give an indicator of your own a short run and check the contract of `Indicator`.
+    """Check the contract of `Indicator` on a short run.
 
-    The run begins without episodes, with null or 0 in place of the figures that each line has.
+    The run begins without episodes, with null or 0 for the metrics of every line.
 
     Args:
-        indicator: as it is made for a run; it stays as it is.
-        figures: others that its lines have, from the second one on, such as those of your loss.
+        indicator: as made for a run; it is not changed.
+        figures: further metrics of its lines from the second one on, such as those of your loss.
 
     Raises:
         AssertionError: the indicator breaks the contract; says what was expected.
@@ -31,8 +31,8 @@ def check_indicator(indicator: Indicator, **figures: float) -> None:
         results.append([_figures(copied, i, sample) for i, sample in enumerate(samples)])
     if results[0] != results[1]:
         raise AssertionError(
-            "observe: two runs of the same samples gave different figures; read no clock, and "
-            "draw no random numbers but from a seed"
+            "observe: two runs of the same samples gave different metrics; read no clock, and "
+            "draw random numbers from a seed only"
         )
 
 
@@ -42,9 +42,9 @@ def _figures(indicator: Indicator, index: int, sample: RunSample) -> dict[str, f
     except ValueError as error:
         raise AssertionError(f"observe: {error}") from error
     except Exception as error:
-        # whatever the user's own code raises
+        # the user's code may raise anything
         raise AssertionError(
-            f"observe raised {error!r} at line {index} of a run; figures may be null or missing "
+            f"observe raised {error!r} at line {index} of a run; metrics may be null or missing "
             "until a role has reported them"
         ) from error
 

@@ -1,4 +1,4 @@
-"""The indicators of a run: ours and the user's, loaded by name and survived where they fail."""
+"""The indicators of a run, ours and the user's: loading, calls, errors."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class IndicatorSet:
-    """Adds the figures of all indicators to metrics lines.
+    """Adds the metrics of all indicators to metrics lines.
 
     Args:
         return_window_s: window of our indicators of returns.
         own: the user's, see `load_indicators`.
 
     Attributes:
-        failures: of the user's indicators: errors, and results that are no figures of theirs.
+        failures: of the user's indicators: errors and invalid results.
     """
 
     def __init__(self, return_window_s: float = 60.0, own: Sequence[Indicator] = ()) -> None:
@@ -36,7 +36,7 @@ class IndicatorSet:
         self.failures = 0
 
     def add_figures(self, line: dict[str, Any], episodes: Sequence[Episode]) -> None:
-        """Add to `line`, which has the figures of the roles.
+        """Add the indicators' metrics to a line with the metrics of the roles.
 
         Args:
             line: of this moment.
@@ -55,7 +55,7 @@ class IndicatorSet:
 
     def _fail(self, indicator: Indicator, error: Exception) -> None:
         self.failures += 1
-        # the traceback once for each indicator and class of error: lines are made twice a second
+        # one traceback per indicator and class of error: lines are made twice a second
         key = (type(indicator).__qualname__, type(error).__name__)
         if key not in self._reported:
             self._reported.add(key)
@@ -69,8 +69,8 @@ def load_indicators(entries: Iterable[Mapping[str, Mapping[str, Any]]]) -> list[
         entries: `module:Name` → arguments, one each.
 
     Raises:
-        ConfigError: one cannot be imported or made, is no `Indicator`, or names a figure that
-            another has or that no line can have.
+        ConfigError: one cannot be imported or made, is no `Indicator`, or has the name of another
+            metric or an invalid one.
     """
     made: list[Indicator] = []
     for entry in entries:
@@ -90,10 +90,10 @@ def load_indicators(entries: Iterable[Mapping[str, Mapping[str, Any]]]) -> list[
 
 
 def names_fault(names: Collection[str], taken: Collection[str] = ()) -> str | None:
-    """Why a user's indicator cannot have these names; None where it can.
+    """Why a user's indicator cannot have these names; None if it can.
 
     Args:
-        names: of its figures.
+        names: of its metrics.
         taken: those of the user's other indicators.
     """
     if isinstance(names, str) or not names:
@@ -107,10 +107,10 @@ def names_fault(names: Collection[str], taken: Collection[str] = ()) -> str | No
 
 
 def figures_of(indicator: Indicator, run: RunSample) -> dict[str, float | None]:
-    """The figures that an indicator gives now.
+    """The present metrics of an indicator.
 
     Raises:
-        ValueError: the indicator gives what no metrics line can take.
+        ValueError: a result is not valid in a metrics line.
         Exception: the indicator raises it.
     """
     found: dict[str, float | None] = {}

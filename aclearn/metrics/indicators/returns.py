@@ -10,7 +10,7 @@ from aclearn.metrics.indicators.episode_window import EpisodeWindow, Moment
 from aclearn.metrics.indicators.indicator import Indicator, RunSample
 from aclearn.metrics.names import GAP_FIGURES, SLOPE_FIGURES
 
-#: Fewer episodes have no slope, or no mean of one policy.
+#: Fewer episodes have no slope, and no mean of one policy.
 _LEAST_FOR_SLOPE: Final = 20
 _LEAST_FOR_MEAN: Final = 10
 
@@ -18,8 +18,8 @@ _LEAST_FOR_MEAN: Final = 10
 class ReturnSlope(Indicator):
     """Slope of the return by least squares over the episodes of a window.
 
-    An episode counts at the moment at which it was reported. The slope is null before there are 20
-    episodes, and before they span half of the window: the first to end are the shortest ones.
+    An episode counts at the time of its report. The slope is null before there are 20 episodes that
+    span half of the window, since the first to end are the shortest.
 
     Args:
         window_s: length of the window; it grows until it has 20 episodes.
@@ -48,8 +48,8 @@ class ReturnSlope(Indicator):
 class RewardGap(Indicator):
     """Mean return of episodes of the original policy minus that of the compressed one.
 
-    Both means are of the same window, so that learning does not look like a gap. Episodes that both
-    policies played count for neither.
+    Both means are of the same window, so that learning does not look like a gap. Episodes of both
+    policies count for neither.
 
     Args:
         window_s: length of the window; it grows until it has 10 episodes of each policy.
@@ -74,7 +74,7 @@ _POLICIES: Final = ("original", "compressed")
 
 
 def _slope(points: list[tuple[float, Moment]]) -> float | None:
-    """Least-squares slope of the returns; None where all have the same abscissa."""
+    """Least-squares slope of the returns; None if all have the same abscissa."""
     episodes = sum(m.count[""] for _, m in points)
     mean_x = math.fsum(x * m.count[""] for x, m in points) / episodes
     mean_y = math.fsum(m.total[""] for _, m in points) / episodes

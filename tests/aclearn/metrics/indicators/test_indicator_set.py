@@ -116,8 +116,8 @@ def test_check_indicator_names_each_breach() -> None:
         (toy.Gives(math.nan), "given: expected a finite number or None, got nan"),
         (toy.Gives(1.0, name="x"), "observe: 'x': expected a name among ('given',)"),
         (toy.Named(("pps",)), "'pps' is a name of ours"),
-        (Counts(), "two runs of the same samples gave different figures"),
-        (Impatient(), "at line 0 of a run; figures may be null"),
+        (Counts(), "two runs of the same samples gave different metrics"),
+        (Impatient(), "at line 0 of a run; metrics may be null"),
     ):
         with pytest.raises(AssertionError) as found:
             check_indicator(breach)
