@@ -95,7 +95,9 @@ class StagedConfig(StrategyArguments):
 
     indicator: str = _indicator("return_slope_per_s", "slope of the return")
     slope: float = Field(
-        default=0.01, gt=0.0, description="slope above which the policy improves, as the indicator"
+        default=0.01,
+        gt=0.0,
+        description="slope above which the policy improves, in points of the game per second",
     )
     back_share: float = Field(
         default=0.5, gt=0.0, le=1.0, description="share of it below which the slope counts as low"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aclearn.control.strategies.strategy import Moment
 from aclearn.control.strategies.threshold import Threshold
 
 
@@ -15,3 +16,7 @@ class RewardGap(Threshold):
 
     def __init__(self, delta: float = 10.0, **back: float) -> None:
         super().__init__("reward_gap", delta, **back)
+
+    def value(self, moment: Moment) -> float | None:
+        """The gap: 0 where no compressed policy plays, when the figure is that of the past."""
+        return 0.0 if moment.number("compressed_share") == 0.0 else super().value(moment)

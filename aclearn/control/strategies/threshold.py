@@ -49,9 +49,13 @@ class Threshold(Strategy):
         """The bounded metric."""
         return (self._indicator,)
 
+    def value(self, moment: Moment) -> float | None:
+        """The indicator; None where it is not known."""
+        return moment.number(self._indicator)
+
     def decide(self, moment: Moment) -> Decision | None:
         """One rung up at once, one down after the wait."""
-        value, rung = moment.number(self._indicator), moment.rung
+        value, rung = self.value(moment), moment.rung
         low_s = self._low_for.seconds(value is not None and value < self._low, moment)
         if value is not None and value > self._epsilon and rung < moment.top:
             self._fail(rung)

@@ -86,6 +86,10 @@ def test_a_fault_is_noticed_and_when_it_is_gone_the_actors_return(run: FaultyRun
     line = run.lines()[-1]
     assert line["strategy_rung"] == line["compressor_rung"] == 0.0
     assert line["monitor_plugin_failures"] == 0.0
+    events = b"".join(file.read_bytes() for file in run.path.glob("events.*"))
+    # TensorBoard shows the decisions as texts, and the rung as a curve
+    assert events.count(b"strategy/threshold") == len(run.decisions())
+    assert b"strategy/rung" in events
 
 
 def test_a_monitor_killed_in_mid_decision_comes_back_to_the_same_rung(run: FaultyRun) -> None:

@@ -96,6 +96,14 @@ _WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
         ("compressor.ladder=[[onnx], [onnx, int8], []]",),
         ["compressor.ladder: rung 1: ", "int8: ", "onnx"],
     ),
+    "strategy": (
+        ("compressor.chain=[int8, onnx]", "monitor.strategies=[threshold, staged]"),
+        ["monitor.strategies: threshold and staged both set the rung of the ladder; keep one"],
+    ),
+    "broken strategy": (
+        ("compressor.chain=[int8, onnx]", "monitor.strategies=['spoilt:Mine']"),
+        ["monitor.strategies", "'spoilt' cannot be imported", "NameError", "spoilt.py"],
+    ),
     "broken loss": (
         ("loss.kind=spoilt:Loss",),
         ["loss.kind", "'spoilt' cannot be imported", "NameError", "[line 2 of ", "spoilt.py"],

@@ -109,6 +109,17 @@ def test_the_reward_gap_moves_to_a_lower_sparsity(tmp_path) -> None:
     assert run.log()[0]["cause"] == {"reward_gap": 12.0, "epsilon": 10.0}
 
 
+def test_without_a_compressed_policy_the_gap_is_one_of_the_past(tmp_path) -> None:
+    # on the last rung nothing compressed plays, and the figure stays as it was
+    def world(time_s, rung, share):
+        return {"reward_gap": 12.0 if time_s < 300.0 else 0.0, "compressed_share": 1.0 - rung}
+
+    run = SimulatedRun(tmp_path, lambda: RewardGap(back_after_s=100.0), world, dwell_s=60.0)
+    run.go_on(700.0)
+    # the second trial waits twice as long
+    assert run.changes == [(60.0, 1), (220.0, 0), (280.0, 1), (540.0, 0)]
+
+
 @pytest.mark.parametrize("wait_s", [1.0, 1e9])
 def test_a_restored_wait_stays_within_the_configured_bounds(wait_s) -> None:
     threshold = Threshold(back_after_s=30.0, back_after_most_s=100.0)
