@@ -1,4 +1,4 @@
-"""Policies small enough that slow oracles and whole trainings take milliseconds."""
+"""Policies small enough for slow oracles and whole trainings in milliseconds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _spread(shape):
 
 
 def _tensors(architecture, seed):
-    """Weights that keep activations near 1, biases that matter."""
+    """Weights that keep activations near 1, with biases of that size."""
     rng = np.random.default_rng(seed)
     return {
         name: rng.normal(0, _spread(shape), shape).astype(np.float32)
@@ -50,7 +50,7 @@ def _tensors(architecture, seed):
 
 
 def _observations(architecture, count, seed=0):
-    """Images of 4 × 4 blocks, which differ from each other more than noise does; or normal ones."""
+    """Images of 4 × 4 blocks, which differ more than noise, or normal numbers."""
     rng = np.random.default_rng(seed)
     shape = architecture.observation_shape
     if architecture.observation_dtype != "uint8":
@@ -87,5 +87,5 @@ def small() -> SimpleNamespace:
 
 @pytest.fixture(params=["images", "flat", "residual"])
 def architecture(request, small) -> Architecture:
-    """The small architectures, one after the other."""
+    """Each of the small architectures."""
     return getattr(small, request.param)

@@ -1,4 +1,4 @@
-"""Artifacts: what the digest, the check and the probe notice, and what then goes on acting."""
+"""Artifacts: errors found by the digest, the check and the probe, and the policy that then acts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def make_artifact(small, name="onnx", seed=1, *, architecture=None, **options):
 
 
 def sealed(artifact):
-    """With the digest of what it says now: whoever made it is wrong, not the way."""
+    """With a new digest: the error is the maker's, not the transport's."""
     return replace(artifact, digest=artifact.computed_digest())
 
 
@@ -125,7 +125,7 @@ def test_the_same_numbers_of_another_dtype_shape_or_name_are_another_artifact(sm
     )
     digests.add(replace(artifact, tensors=swapped).computed_digest())
     assert len(digests) == 4
-    # the order in which they came and their memory order say nothing
+    # order of arrival and memory order do not matter
     other = {n: np.asfortranarray(artifact.tensors[n]) for n in reversed(artifact.tensors)}
     assert replace(artifact, tensors=other).computed_digest() == artifact.digest
 
@@ -165,7 +165,7 @@ def _nan_probe(artifact, small):
 
 def _infinite_probe(artifact, small):
     spoilt = artifact.probe_parameters.copy()
-    spoilt[0, 0] = np.inf  # it would allow the others everything
+    spoilt[0, 0] = np.inf  # it would make any tolerance infinite
     return sealed(replace(artifact, probe_parameters=spoilt))
 
 
@@ -195,13 +195,13 @@ def _weights_of_another_version(artifact, small):
 
 
 def _no_such_runtime_for_int8(artifact, small):
-    # nothing of it is damaged, but torch has no module for it
+    # it is undamaged, but torch has no module for it
     made = make_artifact(small, "int8")
     return sealed(replace(made, graph=replace(made.graph, runtime="torch")))
 
 
 def _no_such_kernel(artifact, small):
-    # a kind of layer that torch may know where it was made
+    # a kind of layer that another machine's torch may know
     layers = tuple(
         replace(layer, kind="gelu") if layer.kind == "relu" else layer
         for layer in small.images.layers
@@ -277,7 +277,7 @@ def test_probes_may_differ_by_what_another_cpu_rounds_otherwise(small, name, lar
 def test_the_probe_sees_old_weights_among_the_new_ones_of_a_policy_that_has_just_begun(
     small, name
 ) -> None:
-    # its head's weights are a hundredth of what they will be, and so are its logits
+    # its head's weights and logits are a hundredth of the later ones
     context, made = Context(small.observations(small.images, 32), seed=4), {}
     for seed in (1, 2):
         policy = small.policy(small.images, seed=seed, version=seed)
@@ -374,7 +374,7 @@ def test_no_action_is_less_probable_than_min_action_prob(min_action_prob) -> Non
         assert mixed is logits
         return
     mixed, logits = mixed.astype(np.float64), logits.astype(np.float64)
-    # they are log-probabilities, so what is sampled from them is what the correction is told
+    # they are log-probabilities, so the recorded μ is that of the samples
     np.testing.assert_allclose(np.exp(mixed).sum(axis=1), 1.0, atol=1e-5)
     assert (np.exp(mixed) >= min_action_prob * (1 - 1e-5)).all()
     p = np.exp(logits - logits.max(axis=1, keepdims=True))

@@ -1,4 +1,4 @@
-"""Chains: their ids, the orders that cannot work, and what one version leaves for the next."""
+"""Chains: their ids, invalid orders, and state between versions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def chain_of(*links, **options):
 
 
 class Moody(Link):
-    """Halves all weights, or raises what it is told to."""
+    """Halves all weights, or raises its error."""
 
     error: Exception | None = None
 
@@ -87,7 +87,7 @@ def test_orders_that_cannot_work_are_refused_before_the_run(small, links, reason
 
 
 class Named(Moody):
-    """Has the id that it is given."""
+    """Has the id of its argument."""
 
     id = "named"
 
@@ -224,8 +224,8 @@ def test_what_a_link_of_ones_own_raises_comes_out_and_the_chain_goes_on(small) -
     chain = chain_of(moody, int8(calibrate_every=1), ONNX())
     context = Context(small.observations(small.images, 16), seed=2)
     chain.compress(small.policy(small.images, version=1), context)
-    moody.error = ZeroDivisionError("of somebody else")
-    with pytest.raises(ZeroDivisionError, match="of somebody else"):
+    moody.error = ZeroDivisionError("of another library")
+    with pytest.raises(ZeroDivisionError, match="of another library"):
         chain.compress(small.policy(small.images, version=2), context)
     moody.error = None
     later = small.policy(small.images, seed=3, version=3)
@@ -355,7 +355,7 @@ def test_latencies_are_measured_once_a_graph(small) -> None:
         chain.compress(small.policy(small.images, seed=seed), context).latency_ms for seed in (1, 2)
     )
     assert set(first) == {1, 4} and all(ms > 0.0 for ms in first.values())
-    assert first == second  # two measurements are never equal to the last digit
+    assert first == second  # two measurements never agree in every digit
     other = altered(small.images, hidden=(9,))
     assert chain.compress(small.policy(other), context).latency_ms != first
 

@@ -1,4 +1,4 @@
-"""The check that a link of one's own keeps the contract: what it lets pass and what it finds."""
+"""The check of a user's own link: links that pass, and errors that it finds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.waiting import run_python
 
 
 class Scale(Link):
-    """Multiplies every weight: a link as small as one can be."""
+    """Multiplies every weight: the smallest link."""
 
     @property
     def id(self) -> str:
@@ -29,7 +29,7 @@ class Scale(Link):
 
 
 class Noisy(Scale):
-    """Draws from the context's seed, and remembers in the context how often it did."""
+    """Draws from the context's seed, and counts its draws in the context."""
 
     needs_observations = True
 
@@ -55,7 +55,7 @@ class Wider(Scale):
 
 
 class Measured(Scale):
-    """Has gauges once it has made something; without observations too."""
+    """Has gauges once it has made an artifact; needs no observations."""
 
     def compress(self, policy, context):
         context.memory(self.state_key)["mean"] = np.float32(policy.tensors["policy.weight"].mean())
@@ -81,7 +81,7 @@ class WritesInto(Scale):
 
 
 class WritesTheSame(Scale):
-    """Only the second version shows it."""
+    """Fails in the second version only."""
 
     def compress(self, policy, context):
         if policy.at.version == 2:
@@ -141,7 +141,7 @@ class ForgetsTheValue(Scale):
 
 
 class ReusesItsArrays(Scale):
-    """Hands on the same arrays for each version."""
+    """Returns the same arrays for each version."""
 
     def __init__(self):
         self._room = {}
@@ -337,7 +337,7 @@ def test_the_contexts_network_is_the_policy_that_entered_the_chain(small) -> Non
         for name, parameter in network.named_parameters():
             assert not parameter.requires_grad
             np.testing.assert_array_equal(parameter.numpy(), policy.tensors[name])
-    with torch.no_grad():  # a copy: a link that trains it would not write into the policy
+    with torch.no_grad():  # a copy: a link that trains it would not change the policy
         for parameter in network.parameters():
             parameter.zero_()
     assert np.abs(policy.tensors["policy.weight"]).max() > 0

@@ -1,4 +1,4 @@
-"""Chains as configurations and command lines write them."""
+"""Chains in configurations and on command lines."""
 
 from __future__ import annotations
 

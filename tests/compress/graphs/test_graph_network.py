@@ -1,4 +1,4 @@
-"""The torch module of a graph: what it computes in."""
+"""The precision in which a graph's torch module computes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compress.graphs.graph_network import GraphNetwork
 def test_values_and_parameters_keep_their_digits_under_bf16(architecture, small, ranks) -> None:
     graph = PolicyGraph(architecture, ranks=ranks)
     tensors = {n: np.zeros(s.shape, s.dtype) for n, s in graph.tensors(with_value=True).items()}
-    # nothing but the biases is left, and bf16 would make 100.5 of the first
+    # only the biases are left, and bf16 would make 100.5 of the first
     tensors["value.bias"][:] = 100.3
     biases = np.linspace(9.01, 12.07, architecture.actions).astype(np.float32)
     tensors["policy.up.bias" if ranks else "policy.bias"][:] = biases

@@ -67,15 +67,15 @@ def test_onnx_runtime_computes_what_integers_say(small, name, reduced_range, per
     last = dict(result.tensors)
     step = float(last["policy.input_scale"] * np.max(last["policy.weight_scale"])) * 127
     assert np.abs(logits - expected).max() <= step
-    # all but sums that lie on the edge between two steps are the same
+    # all are equal except sums between two steps
     assert np.mean(np.abs(logits - expected) > 1e-4 * np.abs(expected).max()) < 0.02
-    # and that is the policy that was quantised
+    # and the result is near the quantised policy
     x = torch.from_numpy(observations)
     from compress.graphs.graph_network import GraphNetwork
 
     with torch.no_grad():
         original = GraphNetwork(policy.graph).load(policy.tensors)(x)[0].numpy()
-    # sums add up what was clipped before them
+    # sums add up earlier clipping
     near = 0.15 if parts_of(architecture).sections else 0.06
     assert np.abs(logits - original).max() < near * np.abs(original).max()
 

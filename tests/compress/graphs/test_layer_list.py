@@ -1,4 +1,4 @@
-"""One list of layers: torch, ONNX Runtime and a slow walk in numpy compute the same of it."""
+"""One list of layers: torch, ONNX Runtime and a slow walk in numpy compute the same."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_torch_onnx_and_numpy_compute_the_same_of_every_preset(name, small) -> N
 
 
 def with_leaky_relu(architecture):
-    """The same list, but that one layer is of a kind that is unknown here."""
+    """The same list with one layer of an unknown kind."""
     layers = tuple(
         replace(layer, kind="leaky_relu") if layer.name == "hidden.0.relu" else layer
         for layer in architecture.layers

@@ -1,4 +1,4 @@
-"""Policy graphs: which tensors follow from them, and what is refused as not being those."""
+"""Policy graphs: the tensors of each, and invalid ones."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_graph_without_links_has_exactly_the_tensors_of_its_architecture(name)
 
 
 def described(layers):
-    """Each layer in few words: its name, its kind, what it reads."""
+    """Each layer in short: name, kind, inputs."""
     return [(layer.name, layer.kind, *layer.reads) for layer in layers]
 
 
@@ -109,7 +109,7 @@ def test_the_layers_of_a_section_pool_and_add_what_its_blocks_were_given(small) 
         assert (layers[name].kernel, layers[name].stride, layers[name].padding) == (3, 1, 1)
     pool = layers["sections.0.max_pool"]
     assert (pool.kernel, pool.stride, pool.padding) == (3, 2, 1)
-    # what follows the last section reads it activated
+    # the next layer reads the last section through an activation
     assert layers["flatten"].reads == ("sections.relu",)
     assert layers["sections.relu"].reads == ("sections.1.blocks.0.add",)
     assert graph.weight_shapes()["hidden.0"] == (16, 5 * 4 * 3)
@@ -347,7 +347,7 @@ def test_numbers_whose_squares_are_no_float32_are_finite_and_infinite_ones_among
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_tensors(graph, tensors)
-        # neither the largest nor the smallest number says it alone
+        # neither the largest nor the smallest number alone shows it
         for place, number in {(1, 0): np.inf, (0, 0): -np.inf, (1, 1): np.nan}.items():
             before, weight[place] = weight[place], number
             with pytest.raises(RefusedTensors, match=r"weights\['hidden.0.weight'\]: not finite"):

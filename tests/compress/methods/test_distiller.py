@@ -1,4 +1,4 @@
-"""Distillation: the student's way to the teacher, and what is kept between versions."""
+"""Distillation: the student's approach to the teacher, and its state between versions."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from tests.support.architectures import altered, parts_of
 from tests.support.distillation import compress, distance, kl_by_loops, outputs, pruned, smaller
 
 
-# flat: as wide as its teacher; six units come to a tenth of the first distance and no further, on
-# either side of it by the order of the batches
+# flat: as wide as its teacher; six units reach about a tenth of the first distance and no less,
+# above or below depending on the order of the batches
 @pytest.mark.parametrize(("name", "hidden", "factor"), [("images", 12, 100), ("flat", 12, 10)])
 def test_the_student_comes_near_to_the_teacher_on_states_it_never_saw(
     name, hidden, factor, small
@@ -109,7 +109,7 @@ def test_each_version_goes_on_from_the_last_ones_student_and_adam(small) -> None
     assert taken() == {32} == {memory["steps"]}
     # a step of Adam moves no weight by much more than the learning rate of 1e-3
     assert 0 < distance(first.tensors, second.tensors) < 5e-3
-    # what was published stays as it was
+    # the published artifact is unchanged
     assert all(np.array_equal(first.tensors[name], kept[name]) for name in kept)
 
 
@@ -129,7 +129,7 @@ def test_statistics_are_means_over_the_steps_of_the_last_call(small) -> None:
     )
     start = compress(distiller, policy, context).tensors
     compress(distiller, policy, context)
-    # the batch is all observations, so the loss before the second step can be said
+    # the batch is all observations, so the loss before the second step is known
     (teacher, v), (logits, u) = (
         outputs(a, t, observations) for a, t in ((small.images, policy.tensors), (student, start))
     )
@@ -157,14 +157,14 @@ def test_without_a_student_the_incoming_policy_is_trained_from_its_own_weights(s
     first = distiller.compress(incoming, context)
     assert first.graph == incoming.graph
     assert 0 < distance(first.tensors, incoming.tensors) < 1e-4
-    # the graph is the same: the student goes on and does not start again from new weights
+    # the graph is the same: the student continues
     again = distiller.compress(later, context)
     assert 0 < distance(again.tensors, first.tensors) < 1e-4
     # another graph: from the incoming weights
     changed = distiller.compress(original, context)
     assert changed.graph == original.graph
     assert 0 < distance(changed.tensors, original.tensors) < 1e-4
-    # and back: the first student is forgotten
+    # and back: the first student is lost
     back = distiller.compress(later, context)
     assert 0 < distance(back.tensors, later.tensors) < 1e-4
 
@@ -283,7 +283,7 @@ def test_a_student_learns_from_the_teacher_that_is_kept(small, renew_every, foll
 def test_a_budget_ends_the_training_after_the_step_in_which_it_is_used_up(
     small, time_limit_s, first, later
 ) -> None:
-    ticks = itertools.count()  # a second passes between two looks at the clock
+    ticks = itertools.count()  # a second passes between two readings of the clock
     context = Context(small.observations(small.flat, 8), clock=lambda: float(next(ticks)))
     distiller = Distiller(
         smaller(small.flat), steps=20, first_steps=40, time_limit_s=time_limit_s, batch=4
@@ -307,7 +307,7 @@ def test_every_observation_is_seen_once_before_any_is_seen_again() -> None:
         data = DistillationData(np.arange(count, dtype=np.float32)[:, None], Counting(), None)
         found = itertools.islice(data.parts(size, np.random.default_rng(0)), passes)
         for x, logits, values in found:
-            # what is said belongs to what is shown
+            # outputs belong to their observations
             np.testing.assert_array_equal(logits[:, 0], x[:, 0])
             np.testing.assert_array_equal(values, -x[:, 0])
             yield x[:, 0].tolist()
@@ -331,7 +331,7 @@ def test_each_call_draws_other_observations(small) -> None:
         smaller(small.flat), steps=1, first_steps=1, batch=1, learning_rate=1e-12, amp="off"
     )
     found = set()
-    for _ in range(5):  # the student stands still, so its divergence tells the observation
+    for _ in range(5):  # the student does not change, so its divergence identifies the observation
         compress(distiller, small.policy(small.flat), context)
         found.add(round(context.memory(distiller.state_key)["kl"], 6))
     assert len(found) > 2
@@ -368,7 +368,7 @@ def test_bf16_and_fp32_students_are_near_to_each_other_and_both_are_float32(smal
         result = compress(distiller, small.policy(small.images), Context(observations))
         assert {str(tensor.dtype) for tensor in result.tensors.values()} == {"float32"}
         results.append(result.tensors)
-    # five steps of 1e-3: apart because bf16 rounds, by no more than the way that was gone
+    # five steps of 1e-3: apart because bf16 rounds, by no more than the steps' length
     assert 0 < distance(*results) < 1e-2
 
 
@@ -381,9 +381,9 @@ def test_a_teacher_whose_values_move_as_a_whole_is_followed_at_once(small) -> No
     result = compress(distiller, Policy.of(small.images, moved, PolicyVersion(0, 2)), context)
     _, wanted = outputs(small.images, moved, observations)
     _, values = outputs(smaller(small.images), result.tensors, observations)
-    # but for the one step of Adam
+    # except one step of Adam
     assert abs(values.mean() - wanted.mean()) < 0.2
-    # so is a teacher that rests, by a student that is new
+    # likewise a constant teacher, by a new student
     resting, context = (
         Distiller(batch=16, first_steps=1, steps=1, renew_every=100),
         Context(observations),
@@ -393,7 +393,7 @@ def test_a_teacher_whose_values_move_as_a_whole_is_followed_at_once(small) -> No
     resting.compress(policy.become(policy.graph, moved), context)
     values = context.memory(resting.state_key)["tensors"]["value.bias"]
     assert abs(values - policy.tensors["value.bias"]) < 2.0
-    # who has no use for values does not follow them
+    # without a use for values it does not follow them
     idle = Distiller(smaller(small.images), batch=16, first_steps=1, steps=1, value_cost=0.0)
     result = compress(
         idle, Policy.of(small.images, moved, PolicyVersion(0, 3)), Context(observations)
@@ -415,7 +415,7 @@ def test_what_actors_run_after_each_swap_is_the_student_of_the_new_version(
     chain = CompressorChain().add(distiller)
     links = [f"distill={student.digest()}"]
     if last is not None:
-        # int8 with the bits that this processor can add up
+        # int8 with the bits whose sums this CPU computes exactly
         chain.add(quantizer := Quantizer(last, calibrate_every=1))
         links.append(quantizer.id)
     chain.add(ONNX())
@@ -431,7 +431,7 @@ def test_what_actors_run_after_each_swap_is_the_student_of_the_new_version(
         expected, _ = outputs(student, context.memory(distiller.state_key)["tensors"], observations)
         answers.append(runtime.parameters(observations))
         assert np.abs(answers[-1] - expected).max() < share * np.abs(expected).max()
-    # the students of two versions are further apart than that
+    # the students of two versions differ by more
     for one, other in itertools.pairwise(answers):
         assert np.abs(one - other).max() > 2 * share * np.abs(other).max()
 
@@ -459,7 +459,8 @@ def test_chains_name_students_by_their_presets(item, name, widths) -> None:
 
 
 def test_a_policy_given_to_it_is_never_its_students_memory(small) -> None:
-    # the artifact's tensors are the caller's: training on must not move them, nor they the student
+    # the artifact's tensors belong to the caller: training must not change them, nor they the
+    # student
     context = Context(small.observations(small.flat, 16))
     distiller = Distiller(first_steps=1, steps=1)
     policy = small.policy(small.flat)

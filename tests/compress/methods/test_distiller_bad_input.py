@@ -1,4 +1,4 @@
-"""Distillation with wrong settings, unfit students, and trainings that come to nothing."""
+"""Distillation with wrong settings, unfit students, and failing trainings."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_training_that_diverges_publishes_nothing_and_the_last_student_goes_on
     memory = context.memory(distiller.state_key)
     before = {name: tensor.copy() for name, tensor in memory["tensors"].items()}
     spoilt = overflowing(good)
-    memory.pop("data")  # so that the next one is the spoilt one, whenever it is renewed
+    memory.pop("data")  # so that the next one is the spoilt one, at any renewal
     with pytest.raises(
         DivergedTraining, match=r"distill=\w+: .* after 0 steps .* not finite.*last good student"
     ):
@@ -56,7 +56,7 @@ def test_a_training_that_diverges_publishes_nothing_and_the_last_student_goes_on
     artifact = chain.compress(replace(good, at=PolicyVersion(0, 100)), context)
     assert artifact.at.version == 100
     assert 0 < distance(memory["tensors"], before) < 1e-3
-    # Adam began anew, the student did not
+    # Adam was restarted, the student was not
     assert {int(s["step"]) for s in memory["student"].optimiser.state.values()} == {2}
     assert memory["steps"] == 22
 
@@ -93,7 +93,7 @@ def test_a_student_that_died_is_reported_and_another_one_begins(small) -> None:
     assert distiller.gauges(memory)["deaths"] == 1.0
     again = compress(distiller, policy, context)
     assert memory["steps"] == 3
-    # another one, not the same again, which might die as that one did
+    # a different student: the same one might die again
     assert distance(again.tensors, first.tensors) > 0.05
     compress(distiller, policy, context)
     assert (memory["steps"], memory["deaths"]) == (5, 1)

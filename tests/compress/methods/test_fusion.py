@@ -51,7 +51,7 @@ ARCHITECTURES = {
 
 
 def reference(architecture, tensors, observations):
-    """Logits and values of the module of the whole policy, in float64."""
+    """Logits and values of the uncompressed policy's module, in float64."""
     network = PolicyNetwork(architecture, seed=0)
     load_tensors(network, tensors)
     network = network.double()
@@ -327,7 +327,7 @@ def test_a_module_is_fused_where_a_normalisation_follows_a_layer() -> None:
 
 
 class Shared(nn.Module):
-    """What must stay: a layer with two readers, a layer called twice, no statistics."""
+    """Not fusible: a layer with two readers, a layer called twice, no statistics."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""fp16 and bf16: torch's numbers bit by bit, and what they compute."""
+"""fp16 and bf16: torch's numbers bit by bit, and their outputs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_bfloat16_is_torchs_bit_by_bit() -> None:
     in_range = torch.isfinite(as_torch).numpy()
     expected = as_torch.view(torch.int16).numpy().view(np.uint16)
     np.testing.assert_array_equal(to_bfloat16(numbers)[in_range], expected[in_range])
-    # what torch makes infinite becomes the largest number of that sign
+    # torch's infinities become the largest number of that sign
     assert (~in_range).any()
     largest = stored_as_float32(to_bfloat16(numbers)[~in_range], "bf16")
     np.testing.assert_array_equal(np.abs(largest), torch.finfo(torch.bfloat16).max)

@@ -58,7 +58,7 @@ def truncated(weight, rank):
 
 
 def reference(architecture, tensors, observations):
-    """Logits and values of the module of the whole policy, in float64."""
+    """Logits and values of the uncompressed policy's module, in float64."""
     network = PolicyNetwork(architecture, seed=0)
     load_tensors(network, tensors)
     network = network.double()
@@ -208,7 +208,7 @@ def test_weights_that_jump_are_decomposed_afresh() -> None:
 
 
 def test_the_halves_turn_as_little_as_the_weights_move() -> None:
-    # ranges of what is between them are measured now and then: signs must not flip
+    # ranges of the values between them are measured rarely: signs must not flip
     tensors = some_tensors(IMAGES, 6)
     link, context = LowRank(4), Context()
     before = compress(link, IMAGES, tensors, context).tensors
@@ -296,7 +296,7 @@ def test_ranks_of_a_share_are_decided_once_and_again_when_due() -> None:
     link, context = LowRank(0.9, decide_every=None), Context()
     ranks = {compress(link, IMAGES, t, context).graph.ranks for t in [flat] + 5 * [steep]}
     assert ranks == {tuple(two.items())}
-    # a rank that was asked for is no question of weights
+    # a configured rank does not depend on the weights
     link, context = LowRank(3, decide_every=1), Context()
     assert {compress(link, IMAGES, t, context).graph.ranks for t in (flat, steep)} == {
         (("hidden.0", 3), ("hidden.1", 3))

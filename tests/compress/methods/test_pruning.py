@@ -57,7 +57,7 @@ def test_a_pruned_policy_is_the_original_with_the_removed_units_at_zero(name) ->
     np.testing.assert_allclose(answers[0], logits, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(answers[1], values, rtol=1e-4, atol=1e-5)
     unpruned = slow_forward(architecture, tensors, observations)
-    assert np.abs(unpruned[0] - logits).max() > 0.003  # what was removed made a difference
+    assert np.abs(unpruned[0] - logits).max() > 0.003  # the removed units had an effect
 
 
 @settings(max_examples=40, deadline=None)
@@ -293,7 +293,7 @@ def test_the_link_keeps_the_contract(link) -> None:
 
 def test_the_order_of_fuse_and_prune_makes_no_difference() -> None:
     tensors, visited = some_tensors(IMAGES, 17), some_observations(IMAGES, 20)
-    # beside weights that were divided by 255 the biases would decide, and the other way round
+    # against weights divided by 255 the biases would dominate, and vice versa
     sizes = np.arange(6.0, 0.0, -1.0)
     tensors["convolutions.0.weight"] *= sizes[:, None, None, None].astype(np.float32)
     tensors["convolutions.0.bias"][:] = 0.1 / sizes
@@ -330,7 +330,7 @@ def test_actors_see_the_new_weights_after_every_version(links) -> None:
 
 
 def without(architecture, tensors, removed):
-    """Architecture and tensors of the units that stay, uncorrected."""
+    """Architecture and tensors of the remaining units, uncorrected."""
     kept = {
         layer: np.array([unit for unit in range(count) if unit not in removed.get(layer, ())])
         for layer, count in layers_of(architecture).items()
@@ -361,7 +361,7 @@ def test_actors_see_the_new_weights_with_corrections_measured_before_them() -> N
         )
         size = np.abs(expected).max()
         assert np.abs(actor.parameters(observations) - expected).max() < 0.01 * size
-        # other corrections could not have passed
+        # other corrections would fail
         others, _, _ = slow_forward(small, narrow if measured else fresh, observations)
         assert np.abs(others - expected).max() > 0.05 * size
     assert context.breaks == 1
@@ -436,7 +436,8 @@ def test_twice_a_half_is_a_quarter() -> None:
 @pytest.mark.parametrize(
     ("width", "small", "widths"),
     [
-        # what stays is made a multiple of 8: 32 and 32; 35 and 29 as 40 and 32; 42 and 22 as 48, 24
+        # the widths are rounded to a multiple of 8: 32 and 32; 35 and 29 as 40 and 32; 42 and 22 as
+        # 48, 24
         (64, [(32, 32), (29, 35), (22, 42)], [(32, 32), (32, 32), (48, 24)]),
         # of 4 where of 8 would be all: 9 and 7 as 12 and 8; of 2: 14 and 2 as 14 and 8; 11 and 5
         # as 12 and 8, which is 14 but for rounding; 8 and 8 is not

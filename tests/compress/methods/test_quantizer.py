@@ -1,4 +1,4 @@
-"""The link that quantises: rounding, ranges, when it calibrates, and what it refuses."""
+"""The link that quantises: rounding, ranges, times of calibration, and errors."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_half_is_rounded_to_even_in_tensors_of_any_width() -> None:
         )
         scaled = weight * per_row.reshape(-1, *(1,) * (weight.ndim - 1))
         result = quantise_weight(scaled, per_row)
-        # the product rounds: what was a half may now lie on either side
+        # the product rounds: a former half may now lie on either side
         assert np.abs(result.reshape(len(weight), -1) - np.array(expected)).max(initial=0) <= 1
         assert result.dtype == np.int8 and result.shape == shape
 
@@ -255,7 +255,7 @@ def test_versions_between_calibrations_are_quantised_with_the_known_ranges(small
 
 
 def calibrated_at(link, context, policies) -> list[int]:
-    """The places of the policies for which the ranges were measured."""
+    """The indices of the policies for which the ranges were measured."""
     counts = [0]
     for policy in policies:
         quantise(link, policy, context)
@@ -318,15 +318,15 @@ def test_int8_needs_observations_and_halves_do_not(small) -> None:
 @pytest.mark.parametrize("precision", ["int8", "fp16", "bf16"])
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
 def test_numbers_that_are_not_finite_are_not_hidden_by_rounding(small, precision, number) -> None:
-    # a link before may have made them; the weights that enter a chain are checked there
+    # an earlier link may have made them; the weights that enter a chain are checked there
     for name in ("convolutions.1.weight", "hidden.0.bias", "policy.weight", "policy.bias"):
         policy = small.policy(small.images)
         policy.tensors[name].reshape(-1)[-1] = number
         link, context = Quantizer(precision), Context(small.observations(small.images, 8))
         with pytest.raises(RefusedTensors, match="not finite"):
             result = quantise(link, policy, context)
-            check_tensors(result.graph, result.tensors)  # which the chain does after all links
-        # and what was seen in vain is not remembered
+            check_tensors(result.graph, result.tensors)  # the chain does this after all links
+        # and the failed version leaves no trace
         result = quantise(link, small.policy(small.images), context)
         check_tensors(result.graph, result.tensors)
 

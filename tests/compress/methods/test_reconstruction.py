@@ -232,7 +232,7 @@ def test_what_was_measured_on_numbers_that_are_not_finite_is_not_remembered(
     fresh = compress(Pruning(0.5, **settings), IMAGES, good, Context(visited))
     assert_tensors_close(again.tensors, fresh.tensors, rtol=1e-4, atol=1e-5)
     assert all(np.isfinite(tensor).all() for tensor in again.tensors.values())
-    assert context.breaks == 0  # no later link was told of units that nobody got
+    assert context.breaks == 0  # no later link was told of the unused units
 
 
 def test_a_wide_image_is_fitted_on_some_of_its_positions() -> None:

@@ -1,4 +1,4 @@
-"""The loss of distillation, and the student: its gradients, its steps, what keeps it alive."""
+"""The loss of distillation, and the student: its gradients, its steps, its living units."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.distillation import kl_by_loops, outputs, silenced
 
 
 def all_of(observations, teacher, amp_dtype=None):
-    """All that there is to learn from the observations."""
+    """All observations, with the teacher's outputs."""
     return DistillationData(observations, teacher, amp_dtype).part(np.arange(len(observations)))
 
 
@@ -66,7 +66,7 @@ def test_the_gradient_pulls_probabilities_and_values_to_the_teacher() -> None:
 
 
 def test_values_that_differ_by_less_than_bf16_tells_apart_are_learned_in_bf16(small) -> None:
-    # nothing but the values' biases is left; in bf16 100.3 would be 100.5
+    # only the values' biases are left; in bf16 100.3 would be 100.5
     graph = PolicyGraph(small.images)
     zeros = {n: np.zeros(s.shape, s.dtype) for n, s in graph.tensors(with_value=True).items()}
     teacher, mine = (
@@ -92,7 +92,7 @@ def test_a_student_that_has_nothing_to_learn_is_not_dead(small) -> None:
     settings = {"learning_rate": 1e-3, "value_cost": 0.0, "entropy_cost": 0.0}
     student = Student(graph, tensors, **settings, max_grad_norm=1.0, amp_dtype=None)
     observations = small.observations(small.images, 8)
-    # both so sure of an action that float32 knows no other: the gradient is zero to the last bit
+    # both so certain of an action that float32 has no other: the gradient is exactly zero
     sure = tensors | {"policy.bias": np.float32([300.0, 0.0, 0.0])}
     student.network.load(sure)
     student.learn(*all_of(observations, GraphNetwork(graph).load(sure)))
@@ -105,7 +105,7 @@ def test_a_student_that_has_nothing_to_learn_is_not_dead(small) -> None:
     student.network.load(silenced(tensors))
     student.learn(*all_of(observations, GraphNetwork(graph).load(other)))
     assert not student.alive
-    # black screens, as when a game begins: who is silent there may well see something elsewhere
+    # black screens, as at the start of a game: units silent there may be active elsewhere
     student.learn(*all_of(np.zeros_like(observations), GraphNetwork(graph).load(other)))
     assert student.alive
 
@@ -167,7 +167,7 @@ def test_gradients_are_centred_where_inputs_have_one_sign_and_nowhere_else(small
 
 
 class Drifting(torch.nn.Module):
-    """A teacher of the first minutes: it acts alike everywhere, and its values fall as a whole."""
+    """A teacher of the first minutes: it acts alike everywhere, and all its values fall."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ class Drifting(torch.nn.Module):
 
 
 def pong_screens(rng, count):
-    """Two paddles and a ball on a bright ground: hardly a pixel differs between two of them."""
+    """Two paddles and a ball on a bright ground: two screens differ in few pixels."""
     screens = np.full((count, 4, 84, 84), 87, np.uint8)
     places = rng.integers(0, 76, (count, 4))
     for screen, (mine, other, y, x) in zip(screens, places, strict=True):
@@ -193,7 +193,7 @@ def pong_screens(rng, count):
 
 
 def units_that_live(student, screens):
-    """Of the last hidden layer: how many are not silent on all of the screens."""
+    """Number of units of the last hidden layer that are active on some screen."""
     found = []
     hidden = student.network.get_submodule("hidden.0")
     hook = hidden.register_forward_hook(lambda module, given, made: found.append(made))
@@ -204,7 +204,7 @@ def units_that_live(student, screens):
 
 
 def test_a_student_keeps_its_units_while_its_teacher_s_values_drift() -> None:
-    # without centred gradients and a value that follows at once a quarter of them is left
+    # without centred gradients and an immediate value step only a quarter of them is left
     architecture = describe_architecture(
         "accerl-net1", observation_shape=(4, 84, 84), observation_dtype="uint8", actions=6
     )

@@ -1,4 +1,4 @@
-"""Importance: which units go first."""
+"""Importance: the order in which units are removed."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ def test_what_compensation_puts_back_does_not_count() -> None:
     _, _, shapes = slow_forward(IMAGES, tensors, some_observations(IMAGES, 2))
     given = {layer: np.zeros((2, a.shape[1], a[0, 0].size)) for layer, a in shapes.items()}
     for layer, array in given.items():
-        array[:, 0] = rng.normal(size=array.shape[2])  # in time the same, not over the positions
-        array[0, 1], array[1, 1] = 0.9, 1.1  # over the positions the same, not in time
+        array[:, 0] = rng.normal(size=array.shape[2])  # constant over time, not over the positions
+        array[0, 1], array[1, 1] = 0.9, 1.1  # constant over the positions, not over time
         assert array.shape[2] == {"convolutions.0": 16, "convolutions.1": 9}.get(layer, 1)
     plain = influences(policy, given, compensated=False)
     scores = influences(policy, given, compensated=True)

@@ -1,4 +1,4 @@
-"""Widths: how many units a layer keeps, by its share or by a ranking over all layers."""
+"""Widths: the number of remaining units of a layer, by its share or by a global ranking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch's exporter: for modules of one's own, and as the oracle of our graphs."""
+"""torch's exporter: for a user's own modules, and as the oracle of our graphs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ torch.manual_seed(0)
 
 
 class Residual(nn.Module):
-    """No plain chain: a branch that is added again, and two heads."""
+    """A branch with a sum, and two heads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -215,7 +215,7 @@ def test_our_graphs_compute_what_torch_s_exporter_writes(architecture) -> None:
     graph = PolicyGraph(architecture, runtime="onnx", static=True)
     executable = load_session(Skeleton(build_onnx(graph)), graph, tensors)
     np.testing.assert_allclose(parameters_of(executable, x), expected, rtol=1e-3, atol=1e-4)
-    # and the module of the graph, exported in its turn
+    # and the graph's module, exported too
     module = GraphNetwork(PolicyGraph(architecture), with_value=False).eval()
     load_tensors(module, {n: tensors[n] for n, _ in module.named_parameters()})
 

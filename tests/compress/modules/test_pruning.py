@@ -1,4 +1,4 @@
-"""Pruning of modules that are no plain chain, by Torch-Pruning where it is installed."""
+"""Pruning of modules with branches, by Torch-Pruning if it is installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compress.modules.pruning import prune_module
 
 
 class Residual(nn.Module):
-    """A sum ties the channels of two convolutions together; two heads read what follows."""
+    """A sum ties the channels of two convolutions together; two heads read its output."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ FRAMES = torch.randn(5, 2, 3, 8, 8, generator=torch.Generator().manual_seed(3))
 
 
 def find_rows(small, large):
-    """For each row of `small` the number of the equal row of `large`."""
+    """The index in `large` of the row equal to each row of `small`."""
     return [next(j for j, other in enumerate(large) if torch.equal(row, other)) for row in small]
 
 
@@ -162,13 +162,13 @@ def test_an_lstm_loses_units_as_if_their_outputs_were_always_zero(bias) -> None:
     module = Recurrent(bias=bias)
     pruned = prune_module(module, FRAMES, 0.5, HEADS)
     assert (pruned.lstm.input_size, pruned.lstm.hidden_size) == (5, 6)
-    # which they are: heads kept the columns of the units that stay, hidden.bias its entries
+    # checks which: heads kept the columns of the remaining units, hidden.bias their entries
     units = find_rows(pruned.policy.weight.T, module.policy.weight.T)
     inputs = find_rows(pruned.hidden.bias[:, None], module.hidden.bias[:, None])
     filters = find_rows(pruned.convolution.weight, module.convolution.weight)
     assert [len(units), len(inputs), len(filters)] == [6, 5, 4]
 
-    # the whole network step by step, what was removed held at zero
+    # the whole network step by step, with the removed units held at zero
     weights = {name: tensor.detach().double() for name, tensor in module.state_dict().items()}
     x = FRAMES.flatten(0, 1).double()
     x = torch.relu(
@@ -190,7 +190,7 @@ def test_an_lstm_loses_units_as_if_their_outputs_were_always_zero(bias) -> None:
     torch.testing.assert_close(answer.double(), torch.cat(logits), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(last_h[0].double(), h[:, units], rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(last_c[0].double(), c[:, units], rtol=1e-5, atol=1e-6)
-    # and it goes on from its own state, as an actor does
+    # and it continues from its own state, as in an actor
     torch.testing.assert_close(
         pruned(FRAMES[3:], pruned(FRAMES[:3])[2])[0], answer[6:], rtol=1e-5, atol=1e-6
     )

@@ -35,7 +35,7 @@ def _recurrent_session() -> onnxruntime.InferenceSession:
         helper.make_graph(
             nodes,
             "recurrent",
-            # in no order that anybody should rely on
+            # in an order on which no code may rely
             [value("state_1", 1), value("speed", 2), value("state_0", 2), value("position", 2)],
             [value("next_state_1", 1), value("value"), value("parameters", 2), *later],
             constants,

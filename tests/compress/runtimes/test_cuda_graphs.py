@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 
 
 class Recording(TorchDispatchMode):
-    """Notes every operation with the memory that it reads and writes."""
+    """Records every operation with the memory that it reads and writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,13 +36,13 @@ class Recording(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
-        # aliases: memory as it is now, whatever the tensors that own it are made to hold later
+        # aliases: the present memory, even if its tensors are changed later
         noted = tree_map_only(torch.Tensor, torch.Tensor.detach, (args, kwargs or {}, result))
         self.operations.append((function, *noted))
         return result
 
     def replay(self) -> None:
-        """As a CUDA graph: the same operations on the same memory; no line of Python again."""
+        """Replay as a CUDA graph: the same operations on the same memory, without Python code."""
         for function, args, kwargs, result in self.operations:
             again = function(*args, **kwargs)
             if again.data_ptr() != result.data_ptr():
@@ -50,7 +50,7 @@ class Recording(TorchDispatchMode):
 
 
 class CpuStream:
-    """Stands in for a CUDA stream: what it captures knows memory only, as a CUDA graph does."""
+    """Stands in for a CUDA stream: its captures only refer to memory, as a CUDA graph does."""
 
     device = CPU
 
@@ -156,7 +156,7 @@ def test_a_batch_goes_into_the_least_size_that_holds_it(count, size) -> None:
 def test_every_count_is_answered_row_by_row_whatever_it_is_padded_with(architecture) -> None:
     policy = Policy(architecture)
     policy.runtime.load(_tensors(architecture, 1))
-    # large ones first: what they leave behind is the padding of the smaller ones
+    # large ones first: their rows are the padding of the smaller ones
     for count in (8, 5, 3, 7, 1, 2, 20):
         observations = _observations(architecture, count, seed=count)
         _assert_close(
@@ -261,7 +261,7 @@ def test_after_a_capture_that_failed_none_is_tried_and_those_that_there_are_go_o
     works = [True, False]
     policy = Policy(capturable=lambda: works.pop(0))
     policy.runtime.load(_tensors(IMAGES, 1))
-    for count in (2, 4, 8, 2):  # 8 would ask a third time, of an empty list
+    for count in (2, 4, 8, 2):  # 8 would request a third one, from an empty list
         observations = _observations(IMAGES, count)
         _assert_close(policy.runtime.parameters(observations), _expected(IMAGES, 1, observations))
     [stream] = policy.streams

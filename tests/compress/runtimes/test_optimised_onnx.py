@@ -75,7 +75,7 @@ def test_a_rewritten_graph_carries_no_weights(name) -> None:
 def test_a_new_layout_of_weights_is_left_to_the_sessions() -> None:
     graph = PolicyGraph(ARCHITECTURES["images"])
     assert skeleton_of(graph) == Skeleton(build_onnx(graph), finished=False)
-    # not for its precision's name alone: eight channels of float weights are laid out in blocks
+    # not only because of the precision: eight channels of float weights are laid out in blocks
     graph = PolicyGraph(altered(ARCHITECTURES["images"], observation_shape=(8, 9, 9)))
     found = [
         optimised._rewritten(build_onnx(graph), optimised._numbers(graph, start))

@@ -69,7 +69,7 @@ def test_after_every_swap_the_outputs_are_those_of_the_new_weights(make, name) -
         assert answer.dtype == np.float32
         np.testing.assert_allclose(answer, expected, rtol=1e-4, atol=1e-4)
         answers.append(answer)
-    # far further apart than the tolerance: outputs of the old weights could not have passed
+    # much further apart than the tolerance: outputs of the old weights would fail
     assert np.abs(answers[1] - answers[0]).max() > 0.05
 
 
@@ -358,7 +358,7 @@ def test_a_graph_is_traced_once_and_each_version_computes_with_its_own_weights(m
         for tensors in versions
     ]
     assert len(traces) == 1
-    # after the second one was made: the first goes on with its own
+    # after the second one was made: the first keeps its own
     answers = [parameters_of(executable, observations) for executable in executables]
     for answer, tensors in zip(answers, versions, strict=True):
         expected = reference_parameters(IMAGES, tensors, observations)
@@ -405,11 +405,11 @@ print(size, resident_bytes() - before)
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_torchscript_lets_go_of_the_weights_of_earlier_versions() -> None:
-    # in a process of its own, whose memory nobody else changes
+    # in its own process, whose memory no other test changes
     result = run_python("-c", _SWAPS, check=True)
     size, grown = map(int, result.stdout.split())
     assert size == 4 * (1400 * (8 + 1) + 1400 * (1400 + 1) + 2 * (1400 + 1))  # 7.9 MB
-    # sixty versions that stay would be 60 sizes, and more where a runtime lays them out anew
+    # sixty kept versions would be 60 sizes, and more if a runtime copies them in its own layout
     assert grown < 60 * size / 4
 
 
@@ -448,7 +448,7 @@ def test_an_artifact_replaces_each_single_tensor(name, architecture) -> None:
         if tensor.endswith("scale"):
             new *= np.float32(1.25)
         elif tensor.endswith("_zero"):
-            # by so much that something clips: in pairs, as around a sum, zeros cancel out
+            # by so much that some sums clip: in pairs, as around a sum, zeros cancel out
             new += np.uint8(128)
         elif name == "bf16":
             # numbers whose exponents are one larger are twice as large; zero stays zero
