@@ -137,7 +137,7 @@ def training_cost(config: Config, seconds: float) -> Cost:
     amp_dtype = choose_amp(config.trainer.amp, device)
     learner = Learner(
         architecture,
-        objective=make_objective(config.loss, config.correctors),
+        objective=make_objective(config.loss, config.correctors, critic=config.policy.critic),
         optimiser=config.optimiser,
         device=device,
         amp_dtype=amp_dtype,

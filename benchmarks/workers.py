@@ -69,7 +69,7 @@ def trainer_workers(config: Config, count: int) -> Iterator[Done]:
     cpu = torch.device("cpu")
     learner = Learner(
         architecture,
-        objective=make_objective(config.loss, config.correctors),
+        objective=make_objective(config.loss, config.correctors, critic=config.policy.critic),
         optimiser=config.optimiser,
         device=cpu,
         amp_dtype=choose_amp(config.trainer.amp, cpu),

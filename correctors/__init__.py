@@ -7,6 +7,7 @@ importance sampling correct targets of Q; importance weights correct the policy 
 
 from __future__ import annotations
 
+from correctors.action_value_links import QImportanceSampling, QLambda, Retrace, TreeBackup
 from correctors.action_values import importance_sampling, q_lambda, retrace, tree_backup
 from correctors.chain import Correction, CorrectionInput, Corrector, CorrectorChain
 from correctors.epsilon import EpsilonCorrection
@@ -24,6 +25,10 @@ __all__ = [
     "ImportanceSampling",
     "KLFilter",
     "NoCorrection",
+    "QImportanceSampling",
+    "QLambda",
+    "Retrace",
+    "TreeBackup",
     "VTrace",
     "VTraceReturns",
     "importance_sampling",

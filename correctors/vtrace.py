@@ -130,7 +130,10 @@ class VTrace:
 def lambda_returns(
     batch: CorrectionInput, *, weights: Tensor, trace: Tensor, lambda_: float
 ) -> VTraceReturns:
-    """The λ-returns whose temporal differences are weighted, and carried back by λ · `trace`."""
+    """The λ-returns whose temporal differences are weighted, and carried back by λ · `trace`.
+
+    The targets of a Q critic are r + γ q: the first action is given, so its ratio has no part.
+    """
     values, next_values, done = batch.values, batch.next_values, batch.done
     differences = bootstrapped(batch.rewards, batch.discounts, next_values) - values
     decay = batch.discounts * trace * lambda_
@@ -140,4 +143,4 @@ def lambda_returns(
     # After a done step targets[t + 1] belongs to another episode.
     bootstraps[:-1] = torch.where(done[:-1], next_values[:-1], mixed)
     returns = bootstrapped(batch.rewards, batch.discounts, bootstraps)
-    return VTraceReturns(targets, returns - values)
+    return VTraceReturns(targets if batch.q_next is None else returns, returns - values)

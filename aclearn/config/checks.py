@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from aclearn.config.loss import Q_CORRECTORS
 from aclearn.config.roles import MAX_PROCESSES, CompressorConfig
 
 if TYPE_CHECKING:
@@ -59,6 +60,12 @@ def _learning(config: Config) -> Iterator[str]:
     if trainer.amp == "fp16" and trainer.device == "cpu":
         yield "trainer.amp: fp16 needs a GPU, and trainer.device is cpu; use bf16, auto or off"
     names = [corrector.name for corrector in config.correctors]
+    for name in names:
+        if name in Q_CORRECTORS and config.policy.critic != "q":
+            yield (
+                f"policy.critic: {name}, which correctors lists, corrects the values of actions; "
+                "set this to q"
+            )
     if "kl_filter" in names and not config.actors.behaviour_parameters:
         yield (
             "actors.behaviour_parameters: kl_filter, which correctors lists, compares π with the "

@@ -142,8 +142,8 @@ class KLFilterConfig(Group):
     )
 
 
-class NoCorrectionConfig(Group):
-    """Returns as if the data were on-policy."""
+class LambdaConfig(Group):
+    """A corrector whose one argument is λ."""
 
     lambda_: float = Field(
         default=1.0,
@@ -154,12 +154,16 @@ class NoCorrectionConfig(Group):
     )
 
 
+Q_CORRECTORS = ("retrace", "tree_backup", "q_lambda", "q_importance_sampling")
+"""Our correctors of action values, which need `policy.critic: q`."""
+
 CORRECTORS: dict[str, type[Group]] = {
     "vtrace": VTraceConfig,
     "importance_sampling": ImportanceSamplingConfig,
     "epsilon_correction": EpsilonCorrectionConfig,
     "kl_filter": KLFilterConfig,
-    "no_correction": NoCorrectionConfig,
+    "no_correction": LambdaConfig,
+    **dict.fromkeys(Q_CORRECTORS, LambdaConfig),
 }
 """The models of our correctors by their names."""
 

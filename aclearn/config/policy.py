@@ -29,6 +29,12 @@ class PolicyConfig(Group):
         description="widths of the hidden layers, in units; null: the architecture's own",
     )
 
+    critic: Literal["v", "q"] = Field(
+        default="v",
+        description="second head of the network: v, the value of a state, or q, the values of all "
+        "its actions, which retrace and tree_backup correct (discrete actions only)",
+    )
+
     @field_validator("architecture", mode="before")
     @classmethod
     def _has_no_state(cls, name: Any) -> Any:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from aclearn.distributions import TorchDistribution, torch_distribution_of
 from aclearn.learning.batch import Batch, FrozenCorrection, assemble_batch
+from aclearn.learning.critic import Estimates, estimates_of, learned_values
 from aclearn.learning.losses import Outputs
 from aclearn.learning.objective import Objective
 from aclearn.learning.staging import HOST, PinnedStaging, Staging
@@ -121,14 +122,13 @@ class GradientWorker:
         with torch.no_grad(), self._on_stream(), part("forward"):
             chunks = []
             for chunk in self._cut(batch):
-                output, values = self._unroll(chunk)
-                chunks.append((output.parameters, values, self._next_values(chunk, output, values)))
-            parameters, values, next_values = (
-                torch.cat(each, dim=1) for each in zip(*chunks, strict=True)
-            )
-            policy = self._policy(batch, parameters)
+                output = self._unroll(chunk)
+                estimates = self._estimates(chunk, output, self._policy(chunk, output.parameters))
+                chunks.append((output.parameters, estimates))
+            parameters, parts = zip(*chunks, strict=True)
+            policy = self._policy(batch, torch.cat(parameters, dim=1))
             log_probs = policy.log_prob(batch.actions)
-            correction = self._correct(batch, policy, log_probs, values, next_values)
+            correction = self._correct(batch, policy, log_probs, Estimates.side_by_side(parts))
             if self._stream is not None:
                 self._stream.synchronize()  # the next `refresh` overwrites the weights
         return replace(batch, frozen=FrozenCorrection(correction, log_probs))
@@ -207,30 +207,31 @@ class GradientWorker:
 
     def _forward(self, batch: Batch) -> tuple[Outputs, Correction]:
         """The network's outputs, and the correction: the frozen one or a new one."""
-        output, values = self._unroll(batch)
+        output = self._unroll(batch)
         policy = self._policy(batch, output.parameters)
         log_probs = policy.log_prob(batch.actions)
         if batch.frozen is not None:
             proximal, correction = batch.frozen.log_probs, batch.frozen.correction
         else:
-            proximal, known = log_probs.detach(), values.detach()
-            next_values = self._next_values(batch, output, known)
-            correction = self._correct(batch, policy, proximal, known, next_values)
+            proximal = log_probs.detach()
+            estimates = self._estimates(batch, output, policy)
+            correction = self._correct(batch, policy, proximal, estimates)
+        values = learned_values(output, batch.actions)
         return Outputs(policy, log_probs, values, proximal), correction
 
-    def _unroll(self, batch: Batch) -> tuple[PolicyOutput[Tensor], Tensor]:
-        """The network's output for the batch's T steps, and its values `[T, B]` in float32."""
+    def _unroll(self, batch: Batch) -> PolicyOutput[Tensor]:
+        """The network's output for the batch's T steps."""
         leaves = {name: leaf[:-1] for name, leaf in batch.observations.items()}
         with self._autocast():
-            output = self.network.unroll(leaves, batch.state, batch.starts[:-1])
-        return output, _values(output)
+            return self.network.unroll(leaves, batch.state, batch.starts[:-1])
 
-    def _next_values(self, batch: Batch, output: PolicyOutput[Tensor], values: Tensor) -> Tensor:
-        """Values `[T, B]` of the observations that the steps reached, no gradient."""
+    def _estimates(
+        self, batch: Batch, output: PolicyOutput[Tensor], policy: TorchDistribution
+    ) -> Estimates:
         leaves = {name: leaf[-1] for name, leaf in batch.observations.items()}
         with torch.no_grad(), self._autocast():
             last = self.network.step(leaves, zeroed_state(output.state, batch.starts[-1]))
-        return torch.cat([values[1:], _values(last).unsqueeze(0)])
+        return estimates_of(output, policy, last, self._distribution(last.parameters))
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(
@@ -245,8 +246,7 @@ class GradientWorker:
         batch: Batch,
         policy: TorchDistribution,
         log_probs: Tensor,
-        values: Tensor,
-        next_values: Tensor,
+        estimates: Estimates,
     ) -> Correction:
         chain, kl = self._objective.chain, None
         if "kl" in chain.needs and batch.behaviour_parameters is not None:
@@ -254,8 +254,8 @@ class GradientWorker:
                 kl = policy.kl(self._policy(batch, batch.behaviour_parameters))
         correction = chain.correct(
             CorrectionInput(
-                values=values,
-                next_values=next_values,
+                **vars(estimates),
+                actions=batch.actions if estimates.q_next is not None else None,
                 rewards=batch.rewards,
                 discounts=self._objective.config.discount * (~batch.terminated).float(),
                 done=batch.terminated | batch.truncated,
@@ -266,11 +266,6 @@ class GradientWorker:
             )
         )
         return replace(correction, advantage_scale=self._advantage_scale)
-
-
-def _values(output: PolicyOutput[Tensor]) -> Tensor:
-    assert output.value is not None
-    return output.value.float()
 
 
 def place(network: PolicyNetwork, device: torch.device, channels_last: bool) -> PolicyNetwork:

@@ -16,6 +16,10 @@ from correctors import (
     ImportanceSampling,
     KLFilter,
     NoCorrection,
+    QImportanceSampling,
+    QLambda,
+    Retrace,
+    TreeBackup,
     VTrace,
 )
 
@@ -26,12 +30,18 @@ CORRECTORS: dict[str, type[Corrector]] = {
     "epsilon_correction": EpsilonCorrection,
     "kl_filter": KLFilter,
     "no_correction": NoCorrection,
+    "retrace": Retrace,
+    "tree_backup": TreeBackup,
+    "q_lambda": QLambda,
+    "q_importance_sampling": QImportanceSampling,
 }
 #: Results of every chain.
 _MADE = frozenset({"targets", "advantages", "weights"})
 _PARAMETERS = "behaviour_parameters"
 #: What those give.
 _FROM_PARAMETERS = {_PARAMETERS, "kl"}
+#: Fields of a correction's input that only a Q critic gives.
+_FROM_ACTION_VALUES = {"actions", "q_next", "next_target_probs"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +54,11 @@ class Objective:
 
 
 def make_objective(
-    loss: LossConfig, correctors: Sequence[CorrectorConfig], *, behaviour_parameters: bool = False
+    loss: LossConfig,
+    correctors: Sequence[CorrectorConfig],
+    *,
+    behaviour_parameters: bool = False,
+    critic: str = "v",
 ) -> Objective:
     """The loss and the corrector chain of a configuration. Imports the user's modules.
 
@@ -52,6 +66,7 @@ def make_objective(
         loss: the section `loss`.
         correctors: the list `correctors`.
         behaviour_parameters: whether unrolls have them (`actors.behaviour_parameters`).
+        critic: `policy.critic`.
 
     Raises:
         ConfigError: one of them cannot be found, made or used; names the key.
@@ -66,6 +81,11 @@ def make_objective(
                 f"{key}: needs {_PARAMETERS}, which unrolls do not carry; set "
                 f"actors.{_PARAMETERS}: true"
             )
+    if critic != "q" and (missing := chain.needs & _FROM_ACTION_VALUES):
+        raise ConfigError(
+            f"correctors: needs {', '.join(sorted(missing))}, which only a Q head gives; set "
+            "policy.critic: q"
+        )
     return objective
 
 

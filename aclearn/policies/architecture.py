@@ -11,13 +11,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from aclearn.policies.layers import Layer, Shape, output_shapes, tensor_shapes
 from aclearn.types import ActionSpec, flat_size
 
-#: Names of the layers that give the distribution's parameters `[N, P]` and values `[N, 1]`.
-POLICY, VALUE = "policy", "value"
+#: Names of the layers that give the distribution's parameters `[N, P]`, and the critic's values:
+#: V `[N, 1]`, or Q `[N, A]` of discrete actions.
+POLICY, VALUE, ACTION_VALUES = "policy", "value", "q"
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,11 @@ class Architecture:
         observation_dtype: "uint8" or "float32".
         actions: A, the number of discrete actions.
         layers: in order of execution; the first scales the observations, "policy" gives the
-            distribution's parameters and "value" the value.
+            distribution's parameters, and "value" or "q" is the critic.
 
     Raises:
-        ValueError: a layer reads one that does not precede it, or a head is missing.
+        ValueError: a layer reads one that does not precede it, a head is missing, or there are two
+            critics.
     """
 
     name: str
@@ -44,7 +46,13 @@ class Architecture:
 
     def __post_init__(self) -> None:
         shapes = output_shapes(self.layers, self.observation_shape)
-        for head, units in ((POLICY, self.actions), (VALUE, 1)):
+        if VALUE in shapes and ACTION_VALUES in shapes:
+            raise ValueError(
+                f"architecture {self.name!r}: expected one critic, a layer {VALUE!r} or "
+                f"{ACTION_VALUES!r}, got both"
+            )
+        critic = (ACTION_VALUES, self.actions) if ACTION_VALUES in shapes else (VALUE, 1)
+        for head, units in ((POLICY, self.actions), critic):
             if shapes.get(head) != (units,):
                 raise ValueError(
                     f"architecture {self.name!r}: expected a layer {head!r} with {units} outputs, "
@@ -59,6 +67,11 @@ class Architecture:
     def action_spec(self) -> ActionSpec:
         """The policy's actions."""
         return ActionSpec.discrete(self.actions)
+
+    @property
+    def critic(self) -> Literal["v", "q"]:
+        """Whether the critic gives state values or action values, as `policy.critic`."""
+        return "q" if any(layer.name == ACTION_VALUES for layer in self.layers) else "v"
 
     @property
     def spaces(self) -> str:

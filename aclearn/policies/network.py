@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from aclearn.errors import ConfigError
-from aclearn.policies.architecture import POLICY, VALUE, Architecture
+from aclearn.policies.architecture import ACTION_VALUES, POLICY, VALUE, Architecture
 from aclearn.policies.layers import Layer, Shape, output_shapes
 from aclearn.policies.policy_module import PolicyModule
 from aclearn.types import OBSERVATION, PolicyOutput
@@ -120,7 +120,7 @@ class LayerNetwork(nn.Module):
 
 
 class PolicyNetwork(LayerNetwork, PolicyModule):
-    """A policy and a value function of an `Architecture`.
+    """A policy and a critic of an `Architecture`.
 
     Initial weights are orthogonal with the gains of their layers, biases zero.
 
@@ -145,22 +145,33 @@ class PolicyNetwork(LayerNetwork, PolicyModule):
                 nn.init.orthogonal_(parameter, gains[name], generator=generator)
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """The distribution's parameters `[N, P]` and values `[N]`; fp32 under autocast too."""
+        """The distribution's parameters `[N, P]`, and state values `[N]` or action values `[N, A]`.
+
+        All are fp32 under autocast too.
+        """
         given = self.outputs(observations)
-        return given[POLICY], given[VALUE].squeeze(1)
+        values = given.get(ACTION_VALUES)
+        return given[POLICY], given[VALUE].squeeze(1) if values is None else values
 
     def step(
         self, observations: Mapping[str, Tensor], state: tuple[Tensor, ...] = ()
     ) -> PolicyOutput[Tensor]:
         """As `PolicyModule.step`; without state."""
-        return PolicyOutput(*self(observations[OBSERVATION]))
+        return self._output(*self(observations[OBSERVATION]))
 
     def unroll(
         self, observations: Mapping[str, Tensor], state: tuple[Tensor, ...], starts: Tensor
     ) -> PolicyOutput[Tensor]:
         """As `PolicyModule.unroll`, all steps in one pass."""
         parameters, values = self(observations[OBSERVATION].flatten(0, 1))
-        return PolicyOutput(parameters.unflatten(0, starts.shape), values.view(starts.shape))
+        return self._output(
+            parameters.unflatten(0, starts.shape), values.unflatten(0, starts.shape)
+        )
+
+    def _output(self, parameters: Tensor, values: Tensor) -> PolicyOutput[Tensor]:
+        if self.architecture.critic == "q":
+            return PolicyOutput(parameters, q=values)
+        return PolicyOutput(parameters, values)
 
 
 def _place(root: nn.Module, dotted: str, module: nn.Module) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from aclearn.errors import ConfigError
-from aclearn.policies.architecture import POLICY, VALUE, Architecture
+from aclearn.policies.architecture import ACTION_VALUES, POLICY, VALUE, Architecture
 from aclearn.policies.layers import Layer, output_shapes
 from aclearn.types import (
     ARCHITECTURES,
@@ -27,11 +27,12 @@ def build_architecture(
     activation: str = "relu",
     separate_value: bool = False,
     sections: Sequence[ResidualSection] = (),
+    critic: str = "v",
 ) -> Architecture:
-    """Convolutions, residual sections, hidden layers, then a policy and a value head.
+    """Convolutions, residual sections, hidden layers, then a policy head and a critic.
 
     Initial weights are orthogonal with gain √2, but 0.01 at the policy, for a nearly uniform first
-    policy, and 1 at the value. In residual sections the gain is 1 without a preceding activation,
+    policy, and 1 at the critic. In residual sections the gain is 1 without a preceding activation,
     and √(2 / blocks) at the end of each block, which keeps the size of the sums.
 
     Args:
@@ -42,8 +43,9 @@ def build_architecture(
         convolutions: applied in order.
         hidden: widths of the dense layers between the (flattened) input and the heads.
         activation: "relu" or "tanh", after every convolution and hidden layer.
-        separate_value: the value head has its own hidden layers.
+        separate_value: the critic has its own hidden layers.
         sections: residual ones, applied in order after the convolutions.
+        critic: "v", one value of a state, or "q", one of each action.
     """
     factor = 1.0 / 255.0 if observation_dtype == "uint8" else 1.0
     layers = [Layer("input", "scale", (OBSERVATION,), factor=factor)]
@@ -81,7 +83,8 @@ def build_architecture(
             add(f"{tower}.{i}", "dense", last[tower], units=width, gain=root)
             last[tower] = add(f"{tower}.{i}.{activation}", activation)
     add(POLICY, "dense", last["hidden"], units=actions, gain=0.01, head=True)
-    add(VALUE, "dense", last.get("value_hidden", last["hidden"]), units=1, head=True)
+    head, units = (ACTION_VALUES, actions) if critic == "q" else (VALUE, 1)
+    add(head, "dense", last.get("value_hidden", last["hidden"]), units=units, head=True)
     return Architecture(name, observation_shape, observation_dtype, actions, tuple(layers))
 
 
@@ -92,6 +95,7 @@ def describe_architecture(
     observation_dtype: str,
     actions: int,
     hidden: tuple[int, ...] | None = None,
+    critic: str = "v",
 ) -> Architecture:
     """The preset `name` for these observations and actions.
 
@@ -101,6 +105,7 @@ def describe_architecture(
         observation_dtype: "uint8" or "float32".
         actions: A.
         hidden: replaces the preset's hidden widths.
+        critic: "v", one value of a state, or "q", one of each action.
 
     Raises:
         ConfigError: the preset does not exist, asks for recurrence, or does not fit the
@@ -120,6 +125,7 @@ def describe_architecture(
             "is a Box of uint8 with two or three axes; everything else is flattened. Wrap an "
             "environment that shows pixels as floats so that it shows them as uint8.)"
         )
+    preset["critic"] = critic
     architecture = build_architecture(name, observation_shape, observation_dtype, actions, **preset)
     shapes = output_shapes(architecture.layers, observation_shape)
     for layer in architecture.layers:

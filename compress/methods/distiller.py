@@ -144,6 +144,11 @@ class Distiller(ConfiguredLink[DistillerSettings]):
                 "comes after fuse, which folds 1/255 into weights: Adam's steps would be 255 times "
                 "too large for them; put it before"
             )
+        if graph.architecture.critic == "q":
+            raise self.refuse(
+                "distils the value of a state, and the policy has a Q head; take another link, or "
+                "set policy.critic: v"
+            )
         if self.settings.student is None:
             return graph
         mine = graph.architecture

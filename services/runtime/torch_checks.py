@@ -32,7 +32,10 @@ def check_learning(config: Config) -> None:
     device = choose_device("cpu" if config.run.deterministic else config.trainer.device)
     choose_amp(config.trainer.amp, device)
     make_objective(
-        config.loss, config.correctors, behaviour_parameters=config.actors.behaviour_parameters
+        config.loss,
+        config.correctors,
+        behaviour_parameters=config.actors.behaviour_parameters,
+        critic=config.policy.critic,
     )
 
 

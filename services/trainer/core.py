@@ -88,6 +88,7 @@ class Trainer:
                 config.loss,
                 config.correctors,
                 behaviour_parameters=config.actors.behaviour_parameters,
+                critic=config.policy.critic,
             ),
             optimiser=config.optimiser,
             device=self.device,

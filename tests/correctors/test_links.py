@@ -16,7 +16,15 @@ from correctors import (
     ImportanceSampling,
     KLFilter,
     NoCorrection,
+    QImportanceSampling,
+    QLambda,
+    Retrace,
+    TreeBackup,
     VTrace,
+    importance_sampling,
+    q_lambda,
+    retrace,
+    tree_backup,
     vtrace,
 )
 
@@ -114,6 +122,65 @@ def test_the_filter_keeps_states_up_to_its_bound(random_trace) -> None:
     assert_equal(both.kept, kl <= 0.1)
 
 
+Q_LINKS = {
+    Retrace: retrace,
+    TreeBackup: tree_backup,
+    QLambda: q_lambda,
+    QImportanceSampling: importance_sampling,
+}
+
+
+def action_value_batch(random_trace, random_steps):
+    """A batch with a Q critic, and the steps that follow from it."""
+    trace, steps = random_trace(9, 4), random_steps(9, 4)
+    actions = torch.randint(4, (9, 4), generator=torch.Generator().manual_seed(0))
+    known = {name: steps[name] for name in ("q_next", "next_target_probs")}
+    following = {
+        "next_actions": torch.cat([actions[1:], torch.full((1, 4), -1)]),
+        "next_log_rhos": torch.cat([trace["log_rhos"][1:], torch.full((1, 4), NAN)]),
+    }
+    given = {name: trace[name] for name in ("rewards", "discounts", "done")}
+    return trace | known | {"actions": actions}, given | known | following
+
+
+@pytest.mark.parametrize("link", Q_LINKS)
+def test_a_link_of_action_values_gives_what_its_function_gives(
+    random_trace, random_steps, link
+) -> None:
+    batch, steps = action_value_batch(random_trace, random_steps)
+    if link in (TreeBackup, QLambda):
+        del steps["next_log_rhos"]
+        batch["log_rhos"] = None
+
+    correction = corrected([link(lambda_=0.8)], batch)
+
+    expected = Q_LINKS[link](**steps, lambda_=0.8)
+    assert_equal(correction.targets, expected)
+    assert_equal(correction.advantages, expected - batch["values"])
+    assert_equal(correction.weights, torch.ones(9, 4))
+
+
+@pytest.mark.parametrize("link", Q_LINKS)
+def test_without_action_values_such_a_link_is_refused(random_trace, link) -> None:
+    with pytest.raises(ValueError, match=r"^actions: needed by a corrector of the chain"):
+        corrected([link()], random_trace(3, 2))
+
+
+@pytest.mark.parametrize("link", [VTrace(lambda_=0.8), NoCorrection(0.8)])
+def test_with_a_q_critic_the_target_is_the_return_of_the_action_taken(
+    random_trace, random_steps, link
+) -> None:
+    batch, _ = action_value_batch(random_trace, random_steps)
+
+    correction = corrected([link], batch)
+
+    of_v = corrected([link], batch | {"q_next": None, "next_target_probs": None})
+    assert_equal(correction.advantages, of_v.advantages)
+    np.testing.assert_allclose(
+        correction.targets, batch["values"] + of_v.advantages, rtol=1e-5, atol=1e-6
+    )
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -122,6 +189,7 @@ def test_the_filter_keeps_states_up_to_its_bound(random_trace) -> None:
         (lambda: EpsilonCorrection(NAN), r"epsilon: .*got nan"),
         (lambda: KLFilter(-0.5), r"bound: expected a positive number, got -0.5"),
         (lambda: NoCorrection(1.5), r"lambda_: .*got 1.5"),
+        (lambda: Retrace(lambda_=-0.1), r"lambda_: .*got -0.1"),
     ],
 )
 def test_bad_parameters_are_refused(make, message) -> None:

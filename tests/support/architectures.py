@@ -19,6 +19,7 @@ class Parts(NamedTuple):
     activation: str
     separate_value: bool
     sections: tuple[ResidualSection, ...]
+    critic: str
 
 
 def parts_of(architecture: Architecture) -> Parts:
@@ -46,6 +47,7 @@ def parts_of(architecture: Architecture) -> Parts:
             )
             for i, section in enumerate(numbered("sections.{}.convolution"))
         ),
+        architecture.critic,
     )
 
 

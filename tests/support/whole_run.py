@@ -54,10 +54,7 @@ class WholeRun(InProcessRun):
     """
 
     def __init__(self, folder: Path, *, resume: bool = False, **groups: Any) -> None:
-        named = {
-            name: _GROUPS.get(name, {}) | values if isinstance(values, dict) else values
-            for name, values in {**{name: {} for name in _GROUPS}, **groups}.items()
-        }
+        named = groups | {name: usual | groups.get(name, {}) for name, usual in _GROUPS.items()}
         named["run"]["dir"] = str(folder)
         config = config_from_yaml(yaml.safe_dump(named))
         [group] = make_groups(config, actor_index=0)[:1]

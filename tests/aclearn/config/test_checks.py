@@ -82,6 +82,11 @@ def refusal(text: str) -> str:
             "trainer.amp: fp16 needs a GPU, and trainer.device is cpu; use bf16, auto or off",
         ),
         (
+            "env: {id: a}\ncorrectors: [{retrace: {lambda: 0.9}}, importance_sampling]",
+            "policy.critic: retrace, which correctors lists, corrects the values of actions; set "
+            "this to q",
+        ),
+        (
             "env: {id: a}\ncorrectors: [vtrace, {kl_filter: {bound: 1}}]",
             "actors.behaviour_parameters: kl_filter, which correctors lists, compares π with the "
             "parameters that actions were sampled from; set this to true",

@@ -169,8 +169,9 @@ def test_a_value_that_cannot_be_used_gets_what_was_expected_and_what_was_found(
         (
             "[importance_sampling, vtrac]",
             "correctors[1]: 'vtrac' is unknown; expected one of vtrace, importance_sampling, "
-            "epsilon_correction, kl_filter, no_correction, or module:Name of yours; did you mean "
-            "vtrace?",
+            "epsilon_correction, kl_filter, no_correction, retrace, tree_backup, q_lambda, "
+            "q_importance_sampling, or module:Name of yours; did you mean "
+            "vtrace or retrace or tree_backup?",
         ),
         (
             "[{vtrace: {lambda: full, rho_bar: 0}}]",

@@ -168,6 +168,18 @@ def test_tensor_shapes_name_every_weight_in_the_order_in_which_they_travel() -> 
     ]
 
 
+def test_a_q_head_has_a_value_for_each_action_in_place_of_the_one_of_the_state() -> None:
+    base, other = _flat(hidden=(8,)), _flat(hidden=(8,), critic="q")
+    assert (base.critic, other.critic) == ("v", "q")
+    expected = list(base.tensor_shapes().items())[:-2]
+    expected += [("q.weight", (2, 8)), ("q.bias", (2,))]
+    assert list(other.tensor_shapes().items()) == expected
+    again = Architecture.from_dict(json.loads(json.dumps(other.to_dict())))
+    assert again == other
+    with pytest.raises(ValueError, match="expected one critic, a layer 'value' or 'q', got both"):
+        replace(base, layers=(*base.layers, other.layers[-1]))
+
+
 def test_hidden_widths_of_the_configuration_replace_those_of_the_preset() -> None:
     architecture = _image("accerl-net3", hidden=(16, 8))
     parts = parts_of(architecture)
@@ -212,6 +224,7 @@ def test_digests_differ_when_anything_but_the_name_differs() -> None:
         altered(base, sections=(ResidualSection(7, (8,)),)),
         altered(base, sections=(ResidualSection(8, (7,)),)),
         altered(base, sections=(ResidualSection(8, ()),)),
+        altered(base, critic="q"),
     ]
     digests = [variant.digest() for variant in variants]
     assert len(set(digests)) == len(variants)

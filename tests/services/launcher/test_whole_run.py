@@ -19,6 +19,10 @@ _CHAIN = {"compressor": {"chain": ["int8", "onnx"], "every_s": 0.125}}
 _PREDICTOR = {
     "actors": {"processes": 2, "envs_per_group": 2, "unroll_length": 4, "inference": "predictor"}
 }
+_Q = {
+    "policy": {"architecture": "mlp", "hidden": [8], "critic": "q"},
+    "correctors": ["retrace", "importance_sampling"],
+}
 
 
 def steps_of(unrolls) -> int:
@@ -221,8 +225,8 @@ def test_in_place_of_a_refused_artifact_the_uncompressed_policy_acts(start) -> N
 
 @pytest.mark.parametrize(
     "groups",
-    [{}, _CHAIN, _PREDICTOR, _CHAIN | _PREDICTOR],
-    ids=["local", "compressor", "predictor", "all five"],
+    [{}, _CHAIN, _PREDICTOR, _CHAIN | _PREDICTOR, _Q, _Q | _CHAIN | _PREDICTOR],
+    ids=["local", "compressor", "predictor", "all five", "Q head", "Q head and all five"],
 )
 def test_the_seed_alone_decides_a_run_also_one_that_is_resumed(tmp_path, groups) -> None:
     ended = []
@@ -240,7 +244,9 @@ def test_the_seed_alone_decides_a_run_also_one_that_is_resumed(tmp_path, groups)
         told = [
             (line["time_s"], line["env_steps"], line["return_mean_100"]) for line in run.lines()
         ]
-        ended.append((run.checkpoint().tensors, told))
+        tensors = run.checkpoint().tensors
+        assert ("weights/q.weight" in tensors) == (groups.get("policy") == _Q["policy"])
+        ended.append((tensors, told))
     (a, a_told), (b, b_told), (c, _) = ended
     assert a.keys() == b.keys() == c.keys()
     assert [name for name in a if a[name].tobytes() != b[name].tobytes()] == []

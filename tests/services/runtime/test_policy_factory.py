@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,8 @@ from aclearn.config import (
 from aclearn.errors import ConfigError
 from aclearn.policies import describe_architecture
 from aclearn.telemetry import WaitMeter
-from aclearn.types import PolicyVersion
+from aclearn.types import ActionSpec, PolicyVersion
+from aclearn.types.action_spec import ActionPart
 from compress import CompressorChain, Context, OnnxRuntime, Policy, PolicyGraph
 from compress.methods.quantizer import Quantizer, has_vnni
 from compress.runtimes.cuda_runtime import CudaGraphRuntime
@@ -52,6 +54,14 @@ def test_the_architecture_is_the_preset_for_the_environment() -> None:
 def test_hidden_widths_of_the_configuration_are_used() -> None:
     made = architecture_of(_config(architecture="nature", hidden=(32,)), _IMAGES)
     assert parts_of(made).hidden == (32,)
+
+
+def test_a_q_head_is_that_of_discrete_actions_only() -> None:
+    config = _config(architecture="nature", critic="q")
+    assert architecture_of(config, _IMAGES).tensor_shapes()["q.weight"] == (6, 512)
+    box = ActionSpec.of((ActionPart(dtype="float32", shape=(2,), low=(0, 0), high=(1, 1)),))
+    with pytest.raises(ConfigError, match=r"^policy\.critic: q needs one discrete action, .* v$"):
+        architecture_of(config, replace(_IMAGES, action=box))
 
 
 def test_without_a_spec_the_environment_is_asked() -> None:

@@ -1,0 +1,133 @@
+"""Learning with a Q head: gradients against the loss written out, for each chain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from aclearn.config import CorrectorConfig
+from aclearn.errors import ConfigError
+from aclearn.learning import Objective, make_objective
+from aclearn.learning import gradient_worker as gradient_module
+from aclearn.learning.losses import ActorCritic
+from aclearn.policies import build_architecture
+from aclearn.types import OBSERVATION
+from correctors import importance_sampling, q_lambda, retrace, tree_backup, vtrace
+
+FLAT = build_architecture(
+    "flat", (3,), "float32", 4, (), (5,), "tanh", separate_value=True, critic="q"
+)
+FUNCTIONS = {
+    "retrace": retrace,
+    "tree_backup": tree_backup,
+    "q_lambda": q_lambda,
+    "q_importance_sampling": importance_sampling,
+}
+
+
+class Frozen(ActorCritic):
+    recomputes_targets = False
+
+
+def objective_with(make, *correctors) -> Objective:
+    configs = [CorrectorConfig.model_validate(each) for each in correctors]
+    return make_objective(make.loss, configs, critic="q")
+
+
+def next_rows(steps: torch.Tensor, last: float) -> torch.Tensor:
+    return torch.cat([steps[1:], torch.full_like(steps[:1], last)])
+
+
+def expected_gradient(make, learner, batch, name) -> torch.Tensor:
+    """Of the actor-critic's mean loss, one row of observations at a time."""
+    rows = [learner.network(row) for row in batch.observations[OBSERVATION]]
+    log_pi = torch.stack([row[0] for row in rows]).log_softmax(-1)
+    q = torch.stack([row[1] for row in rows])
+    assert q.shape == (8, 5, 4)
+    taken = batch.actions[..., None]
+    log_probs = log_pi[:-1].gather(2, taken)[..., 0]
+    with torch.no_grad():
+        values = (log_pi.exp() * q).sum(-1)
+        log_rhos = log_probs - batch.behaviour_log_prob
+        given = {
+            "rewards": batch.rewards,
+            "discounts": make.loss.discount * (1.0 - batch.terminated.float()),
+            "done": batch.terminated | batch.truncated,
+        }
+        if name == "vtrace":
+            known = {"values": values[:-1], "next_values": values[1:], "log_rhos": log_rhos}
+            advantages = vtrace(**known, **given, pg_rho_bar=None, lambda_=0.9).advantages
+            targets = values[:-1] + advantages / log_rhos.exp()
+        else:
+            given |= {
+                "q_next": q[1:],
+                "next_actions": next_rows(batch.actions, -1),
+                "next_target_probs": log_pi[1:].exp(),
+            }
+            if name in ("retrace", "q_importance_sampling"):
+                given["next_log_rhos"] = next_rows(log_rhos, float("nan"))
+            targets = FUNCTIONS[name](**given, lambda_=0.9)
+        weighted = log_rhos.exp().clamp(max=1.0) * (targets - values[:-1])
+    policy = -log_probs * weighted
+    value = 0.5 * (q[:-1].gather(2, taken)[..., 0] - targets).square()
+    entropy = -(log_pi.exp() * log_pi).sum(-1)[:-1]
+    steps = policy + make.loss.value_cost * value - make.loss.entropy_cost * entropy
+    parameters = list(learner.network.parameters())
+    gradients = torch.autograd.grad(steps[batch.valid].mean(), parameters)
+    return torch.cat([gradient.reshape(-1) for gradient in gradients])
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("chunk", [10, 10_000])
+@pytest.mark.parametrize("name", [*FUNCTIONS, "vtrace"])
+def test_the_gradient_is_that_of_the_loss_written_out(
+    make, monkeypatch, name, chunk, frozen
+) -> None:
+    monkeypatch.setattr(gradient_module, "CHUNK_SAMPLES", chunk)
+    objective = objective_with(make, {name: {"lambda": 0.9}}, "importance_sampling")
+    if frozen:
+        objective = replace(objective, loss=Frozen())
+    learner = make.learner(FLAT, objective=objective)
+    batch = make.batch(FLAT, 7, 5, seed=3)
+    expected = expected_gradient(make, learner, batch, name)
+
+    worker = learner.make_worker()
+    report = learner.update(learner.prepare(batch, worker), learned_steps=0, worker=worker)
+
+    assert report.applied
+    torch.testing.assert_close(make.gradient(learner), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_reset_steps_may_hold_anything(make) -> None:
+    batch = make.batch(FLAT, 7, 5, seed=3)
+    objective = objective_with(make, {"retrace": {"lambda": 0.9}}, "importance_sampling")
+    alike = [make.learner(FLAT, objective=objective) for _ in range(2)]
+    done = batch.terminated | batch.truncated
+    reset = torch.cat([torch.zeros_like(done[:1]), done[:-1]])
+    assert reset.any() and (reset <= ~batch.valid).all()
+    other = make.replace(batch, rewards=batch.rewards.masked_fill(reset, float("nan")))
+    for learner, each in zip(alike, (batch, other), strict=True):
+        assert learner.update(each, learned_steps=0).applied
+    torch.testing.assert_close(*(make.gradient(learner) for learner in alike), rtol=0, atol=0)
+
+
+def test_a_q_head_survives_a_checkpoint(make) -> None:
+    objective = objective_with(make, "retrace", "importance_sampling")
+    one, other = (make.learner(FLAT, objective=objective, seed=seed) for seed in (1, 2))
+    batch = make.batch(FLAT, 7, 5, seed=3)
+    one.update(batch, learned_steps=0)
+    other.load_state_tensors(one.state_tensors())
+    for learner in (one, other):
+        learner.update(batch, learned_steps=35)
+    states = one.state_tensors(), other.state_tensors()
+    assert "weights/q.weight" in states[0]
+    assert all((states[0][name] == states[1][name]).all() for name in states[0])
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_with_a_v_critic_correctors_of_action_values_are_refused(make, name) -> None:
+    config = CorrectorConfig.model_validate(name)
+    with pytest.raises(ConfigError, match=r"correctors: needs actions, .*policy\.critic: q$"):
+        make_objective(make.loss, [config])
