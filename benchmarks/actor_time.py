@@ -169,7 +169,7 @@ class Measured:
                 client,
                 distribution_of(self._group.env.spec.action),
                 np.random.default_rng(index),
-                lambda: client.poll(membership),
+                lambda client: client.poll(membership),
                 self._meter,
             ),
             counter=UnrollCounter(),

@@ -155,6 +155,14 @@ def _compressor(config: Config) -> Iterator[str]:
             "compressor.fidelity_observations is 0, which compares nothing; set that to 32 or so, "
             "or max_kl to null"
         )
+    if config.actors.original_share > 0.0 and not config.mixes_policies:
+        with_predictor = config.actors.inference == "predictor"
+        reason = (
+            "a predictor has one policy; set actors.inference to local"
+            if with_predictor
+            else "without compressor.chain or compressor.ladder there is one policy; set one"
+        )
+        yield f"actors.original_share: {reason}, or this to 0"
     yield from _ladder(compressor)
 
 

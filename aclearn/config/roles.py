@@ -43,6 +43,13 @@ class ActorsConfig(Group):
         default="local",
         description="where actions are chosen: in the actor (local) or by a predictor",
     )
+    original_share: float = Field(
+        default=0.0,
+        ge=0.0,
+        le=1.0,
+        description="share of the episodes that the uncompressed policy plays as a whole, so that "
+        "its returns can be compared with those of the compressed one",
+    )
     runtime: Literal["onnx", "torch", "torch-amp"] = Field(
         default="onnx",
         description="runtime of a local policy without compressor.chain, on the CPU: ONNX "

@@ -99,7 +99,13 @@ ROLE_FIGURES: Final = {
         *("checkpoint_age_s", *_WORKER_FIGURES),
     ),
     "actor": (
-        *("env_faults", "in_flight_unrolls", "refused_unrolls", "unanswered_unrolls"),
+        *(
+            "compressed_share",
+            "env_faults",
+            "in_flight_unrolls",
+            "refused_unrolls",
+            "unanswered_unrolls",
+        ),
         *_POLICY_FIGURES,
     ),
     "predictor": (

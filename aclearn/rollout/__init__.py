@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aclearn.rollout.acting import Executable, PolicySnapshot, act
+from aclearn.rollout.acting import Executable, PolicySnapshot, act, act_in_parts
 from aclearn.rollout.episode_statistics import EpisodeTracker, FinishedEpisode
 from aclearn.rollout.unroll_builder import UnrollBuilder
 from aclearn.rollout.unroll_counter import UnrollCounter
@@ -15,4 +15,5 @@ __all__ = [
     "UnrollBuilder",
     "UnrollCounter",
     "act",
+    "act_in_parts",
 ]

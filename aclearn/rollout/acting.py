@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -63,4 +63,44 @@ def act(
         parameters=parameters,
         state=state,
         next_state=output.state,
+    )
+
+
+def act_in_parts(
+    policies: Sequence[PolicySnapshot],
+    which: NDArray[np.int32],
+    distribution: Distribution,
+    observations: Mapping[str, NDArray[Any]],
+    state: State,
+    rng: np.random.Generator,
+) -> ActionBatch:
+    """As `act`, by several policies; `which` `[B]` is the place of the one that chooses."""
+    if (which == which[0]).all():
+        return act(policies[which[0]], distribution, observations, state, rng)
+    parts = [np.flatnonzero(which == place) for place in range(len(policies))]
+    chosen = [
+        act(
+            policy,
+            distribution,
+            {name: leaf[rows] for name, leaf in observations.items()},
+            tuple(each[rows] for each in state),
+            rng,
+        )
+        for policy, rows in zip(policies, parts, strict=True)
+        if len(rows)
+    ]
+    place = np.argsort(np.concatenate(parts))
+
+    def joined(arrays: Iterable[NDArray[Any] | None]) -> NDArray[Any]:
+        return np.concatenate([array for array in arrays if array is not None])[place]
+
+    return ActionBatch(
+        joined(batch.actions for batch in chosen),
+        joined(batch.log_prob for batch in chosen),
+        min(batch.at for batch in chosen),
+        tuple(policy.chain for policy in policies),
+        which,
+        parameters=joined(batch.parameters for batch in chosen),
+        state=state,
+        next_state=tuple(map(joined, zip(*(b.next_state for b in chosen), strict=True))),
     )

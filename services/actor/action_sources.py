@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aclearn.distributions import Distribution
-from aclearn.rollout import act
+from aclearn.rollout import act, act_in_parts
 from aclearn.telemetry import WaitMeter
 from aclearn.types import ActionBatch, State
 from aclearn.types.env_spec import Observations
@@ -24,14 +25,24 @@ class ActionSource(Protocol):
     def poll(self) -> None:
         """Exchange due messages; never blocks."""
 
-    def request(self, group: int, observations: Observations, state: State) -> None:
+    def request(
+        self,
+        group: int,
+        observations: Observations,
+        state: State,
+        original: NDArray[np.bool_] | None = None,
+    ) -> None:
         """Request actions for a group.
 
         Args:
             group: index of the group.
             observations: leaf → `[B, *shape]`.
             state: of the policy, before these observations.
+            original: `[B]`, where the uncompressed policy is to choose; None: nowhere.
         """
+
+    def hold_original(self, wanted: bool) -> None:
+        """Hold the uncompressed policy beside the current rung's, or no longer."""
 
     def take(self, group: int, timeout_s: float) -> ActionBatch | None:
         """The actions of the group's last request; None if there are none within `timeout_s`."""
@@ -46,12 +57,16 @@ class ActionSource(Protocol):
 class LocalActions:
     """IMPALA and AcceRL: the actor runs the policy itself, with its newest weights.
 
+    It can hold two policies, the current rung's and the uncompressed one. Until the second one is
+    there, or while it is of another generation, the first one plays in its place.
+
     Args:
         client: holds the policy.
         distribution: of the actions.
         rng: samples the actions.
-        poll_weights: exchanges messages of `client`.
+        poll: exchanges messages of a client.
         meter: measures the wait for the first weights, inference and new weights.
+        make_original: makes a client of the uncompressed policy.
     """
 
     def __init__(
@@ -59,39 +74,77 @@ class LocalActions:
         client: PolicyClient,
         distribution: Distribution,
         rng: np.random.Generator,
-        poll_weights: Callable[[], None],
+        poll: Callable[[PolicyClient], None],
         meter: WaitMeter,
+        make_original: Callable[[], PolicyClient] | None = None,
     ) -> None:
         self._client, self._rng = client, rng
         self._distribution = distribution
-        self._poll_weights, self._meter = poll_weights, meter
-        self._waiting: dict[int, tuple[Observations, State]] = {}
+        self._poll, self._meter = poll, meter
+        self._make_original = make_original
+        self._original: PolicyClient | None = None
+        self._waiting: dict[int, tuple[Observations, State, NDArray[np.bool_] | None]] = {}
         self.predictions = 0
 
     def poll(self) -> None:
         """Look for newer weights."""
         with self._meter.part("swap"):
-            self._poll_weights()
+            for client in self._clients():
+                self._poll(client)
 
-    def request(self, group: int, observations: Observations, state: State) -> None:
+    def request(
+        self,
+        group: int,
+        observations: Observations,
+        state: State,
+        original: NDArray[np.bool_] | None = None,
+    ) -> None:
         """Keep the observations until `take`, which uses the newest weights."""
-        self._waiting[group] = observations, state
+        self._waiting[group] = observations, state, original
+
+    def hold_original(self, wanted: bool) -> None:
+        """Hold the uncompressed policy beside the current rung's, or no longer."""
+        if wanted and self._original is None and self._make_original is not None:
+            self._original = self._make_original()
+        elif not wanted and self._original is not None:
+            self._original.close()
+            self._original = None
 
     def take(self, group: int, timeout_s: float) -> ActionBatch | None:
         """Run the policy; None only before the first weights."""
-        if self._client.acting is None:
+        current = self._client.acting
+        if current is None:
             with self._meter.waiting("weights"):
                 time.sleep(timeout_s)
             return None
-        observations, state = self._waiting.pop(group)
+        observations, state, wanted = self._waiting.pop(group)
+        original = self._original.acting if self._original else None
         with self._meter.part("inference"):
-            chosen = act(self._client.acting, self._distribution, observations, state, self._rng)
+            if (
+                wanted is None
+                or original is None
+                or original.at.generation != current.at.generation
+            ):
+                chosen = act(current, self._distribution, observations, state, self._rng)
+            else:
+                chosen = act_in_parts(
+                    (current, original),
+                    wanted.astype(np.int32),
+                    self._distribution,
+                    observations,
+                    state,
+                    self._rng,
+                )
         self.predictions += len(chosen.actions)
         return chosen
 
     def gauges(self) -> dict[str, float]:
         """Counts of received policies."""
-        return self._client.gauges()
+        each = [client.gauges() for client in self._clients()]
+        return {name: sum(gauges[name] for gauges in each) for name in each[0]}
+
+    def _clients(self) -> list[PolicyClient]:
+        return [self._client, *([self._original] if self._original else [])]
 
     def close(self) -> None:
         """Nothing to cancel."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Sequence
 
@@ -14,6 +15,8 @@ from services.actor.env_groups import Group
 from services.actor.unroll_sender import UnrollSender
 from services.runtime.monitor_client import MOST_EPISODES
 from services.runtime.role_metrics import RoleMetrics
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class Actor:
@@ -37,6 +40,8 @@ class Actor:
         meter: WaitMeter,
     ) -> None:
         self._groups, self._actions = groups, actions
+        self._mixes = [group.mix for group in groups if group.mix]
+        self._asked_share: float | None = None
         self._counter, self._sender = counter, sender
         self._meter, self._metrics = meter, RoleMetrics(meter)
         self._turn: int | None = None  # index of the group; None before the reset
@@ -72,15 +77,36 @@ class Actor:
                 if self._sender.send(self._counter.sequence, self._unsent, timeout_s):
                     self._unsent = None
 
+    def set_mix(self, compressed_share: float | None) -> None:
+        """Play the current rung's policy in this share of the unrolls, from each group's next one.
+
+        Args:
+            compressed_share: of the monitor; None before it has named one.
+        """
+        if compressed_share is None or compressed_share == self._asked_share:
+            return
+        self._asked_share = compressed_share
+        if not self._mixes or not 0.0 <= compressed_share <= 1.0:
+            _LOGGER.error("event=mix_refused compressed_share=%g", compressed_share)
+            return
+        before = self._mixes[0].compressed_share
+        _LOGGER.info("event=compressed_share before=%g now=%g", before, compressed_share)
+        for mix in self._mixes:
+            mix.compressed_share = compressed_share
+        self._actions.hold_original(self._mixes[0].needs_original)
+
     def close(self) -> None:
         """Cancel requests; the environments stay open."""
         self._actions.close()
 
     def _begin(self) -> None:
+        if self._mixes:
+            self._actions.hold_original(self._mixes[0].needs_original)
         for index, group in enumerate(self._groups):
             observations = group.env.reset()
             group.builder.begin(observations)
-            self._actions.request(index, observations, ())
+            original = group.mix.begin() if group.mix else None
+            self._actions.request(index, observations, (), original)
 
     def _take_turn(self, index: int, timeout_s: float) -> bool:
         """Whether the group had its turn; False while it waits for actions."""
@@ -95,7 +121,9 @@ class Actor:
         with self._meter.waiting("emulator"):
             step = group.env.recv()
         choice, group.choice = group.choice, None
-        self._actions.request(index, step.observations, zeroed(choice.next_state, step.reset))
+        original = group.mix.advance(step.reset) if group.mix else None
+        state = zeroed(choice.next_state, step.reset)
+        self._actions.request(index, step.observations, state, original)
         with self._meter.part("encode"):
             group.builder.add(choice, step)
             ended = group.episodes.update(step, choice.chains, choice.chain_index)
@@ -119,6 +147,7 @@ class Actor:
             counters=counters,
             gauges={
                 "env_faults": float(sum(sum(group.env.faults.values()) for group in self._groups)),
+                **({"compressed_share": self._mixes[0].compressed_share} if self._mixes else {}),
                 **self._sender.gauges(),
                 **self._actions.gauges(),
             },

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from aclearn.config import Config
 from aclearn.envs import VectorEnv, make_vector_env
 from aclearn.rollout import EpisodeTracker, UnrollBuilder
 from aclearn.types import ActionBatch
+from services.actor.policy_mix import PolicyMix
 from services.runtime.policy_factory import unroll_spec_of
 
 
@@ -18,6 +21,7 @@ class Group:
     env: VectorEnv
     builder: UnrollBuilder
     episodes: EpisodeTracker
+    mix: PolicyMix | None = None
     choice: ActionBatch | None = None
 
 
@@ -45,7 +49,11 @@ def make_groups(config: Config, *, actor_index: int, restarts: int = 0) -> list[
             clip_rewards=config.env.clip_rewards,
             life_loss_ends=config.env.life_loss_ends,
         )
-        groups.append(Group(env, builder, EpisodeTracker(actors.envs_per_group)))
+        mix = None
+        if config.mixes_policies:
+            rng = np.random.default_rng((config.run.seed, actor_index, 3, restarts, g))
+            mix = PolicyMix(actors.envs_per_group, actors.unroll_length, actors.original_share, rng)
+        groups.append(Group(env, builder, EpisodeTracker(actors.envs_per_group), mix))
     return groups
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from aclearn.config import ActorsConfig
@@ -37,12 +39,24 @@ def make_actions(
         return PredictorClient(link, monitor, meter, parameters=parameters, clock=context.clock)
     # on the CPU: predictors share a GPU; each actor would use half a gigabyte of its memory and
     # wait for the others
-    client = make_policy_client(
-        context, architecture, actors.runtime, max_batch=actors.envs_per_group, device="cpu"
+    make_client = partial(
+        make_policy_client,
+        context,
+        architecture,
+        actors.runtime,
+        max_batch=actors.envs_per_group,
+        device="cpu",
     )
     rng = np.random.default_rng((context.config.run.seed, context.index, 1, context.restarts))
     distribution = distribution_of(architecture.action_spec)
-    return LocalActions(client, distribution, rng, lambda: client.poll(monitor), meter)
+    return LocalActions(
+        make_client(),
+        distribution,
+        rng,
+        lambda client: client.poll(monitor),
+        meter,
+        partial(make_client, uncompressed=True),
+    )
 
 
 def make_actor(context: RoleContext) -> Role:
@@ -75,10 +89,14 @@ def make_actor(context: RoleContext) -> Role:
     for group in groups:
         group.env.between_attempts = monitor.tick
 
+    def work(timeout_s: float) -> None:
+        actor.set_mix(monitor.compressed_share)
+        actor.step(timeout_s)
+
     def end() -> None:
         actor.close()
         monitor.leave()  # also after an environment failure: the last heartbeat has its episodes
         for group in groups:
             group.env.close()
 
-    return MonitoredRole(monitor, meter, actor.step, end)
+    return MonitoredRole(monitor, meter, work, end)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aclearn.telemetry import WaitMeter
 from aclearn.types import ActionBatch, PolicyVersion, State
@@ -74,8 +75,17 @@ class PredictorClient:
         with self._meter.part("wire"):
             self._client.poll(self._monitor)
 
-    def request(self, group: int, observations: Observations, state: State) -> None:
-        """Send the observations and the state; they must not change until the reply."""
+    def request(
+        self,
+        group: int,
+        observations: Observations,
+        state: State,
+        original: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Send the observations and the state; they must not change until the reply.
+
+        A predictor has one policy, so `original` is None.
+        """
         self._number += 1
         self._replies.pop(group, None)
         self._cancel(group)
@@ -83,6 +93,9 @@ class PredictorClient:
         self._asked[group] = asked
         with self._meter.part("wire"):
             self._client.ask(group, asked)
+
+    def hold_original(self, wanted: bool) -> None:
+        """A predictor has one policy."""
 
     def take(self, group: int, timeout_s: float) -> ActionBatch | None:
         """The reply to the group's request; waits up to `timeout_s` for any reply."""

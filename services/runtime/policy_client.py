@@ -86,6 +86,11 @@ class PolicyClient:
         """The acting version."""
         return self.id.at
 
+    def close(self) -> None:
+        """Ask for nothing more."""
+        if self._client.link.client is not None:
+            self._client.link.client.close()
+
     def gauges(self) -> dict[str, float]:
         """For heartbeats: policies swapped and refused so far."""
         return {"policy_swaps": float(self.swaps), "policy_refused": float(self.refused)}
@@ -153,6 +158,7 @@ def make_policy_client(
     max_batch: int,
     threads: int = 1,
     device: str = "auto",
+    uncompressed: bool = False,
 ) -> PolicyClient:
     """A client of the compressor if there is one, else of the trainer, with its runtime.
 
@@ -163,6 +169,7 @@ def make_policy_client(
         max_batch: most observations of a batch; a GPU captures this size.
         threads: of the runtime.
         device: of the uncompressed policy in torch.
+        uncompressed: of a compressor: the uncompressed policy, not that of the current rung.
 
     Raises:
         ConfigError: the GPU does not exist.
@@ -171,7 +178,9 @@ def make_policy_client(
     every_s = 0.0 if context.inline else _ASK_EVERY_S
     make = partial(PolicyClient, clock=context.clock, ask_every_s=every_s)
     if context.config.compressor.rungs:
-        source = ArtifactSource(ArtifactRuntime(architecture, threads=threads))
+        source = ArtifactSource(
+            ArtifactRuntime(architecture, threads=threads), uncompressed=uncompressed
+        )
         link = PeerLink(context, "artifacts", context.index)
         return make(link, source)
     runtime = make_runtime(architecture, kind, threads=threads, device=device, max_batch=max_batch)

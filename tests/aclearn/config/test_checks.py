@@ -128,6 +128,17 @@ def refusal(text: str) -> str:
             "is 0, which compares nothing; set that to 32 or so, or max_kl to null",
         ),
         (
+            "env: {id: a}\nactors: {original_share: 0.1}",
+            "actors.original_share: without compressor.chain or compressor.ladder there is one "
+            "policy; set one, or this to 0",
+        ),
+        (
+            "env: {id: a}\nactors: {original_share: 0.1, inference: predictor}\n"
+            "compressor: {chain: [onnx]}",
+            "actors.original_share: a predictor has one policy; set actors.inference to local, or "
+            "this to 0",
+        ),
+        (
             "env: {id: a}\ncompressor: {ladder: [[int8, onnx]]}",
             "compressor.ladder: one chain leaves nothing to choose; add a more faithful one, such "
             "as [], or set compressor.chain instead",

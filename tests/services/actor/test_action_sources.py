@@ -32,7 +32,7 @@ class Local:
         two = distribution_of(ActionSpec.discrete(2))
         self.actions = LocalActions(self.weights, two, rng, self._poll, self.meter)
 
-    def _poll(self) -> None:
+    def _poll(self, client) -> None:
         self.looks += 1
         if self.looks >= self._weights_at_look:
             self.become(PolicyVersion(0, self.looks), [1, 1])
@@ -64,6 +64,64 @@ def test_the_newest_weights_act_and_not_those_of_the_request(tools) -> None:
     choice = local.actions.take(0, 0.0)
     assert choice.at == PolicyVersion(0, 2)
     assert choice.actions.mean() > 0.9
+
+
+def snapshot(runtime, at: PolicyVersion, odds: list[float], chain: str) -> PolicySnapshot:
+    executable = runtime.load({"logits": np.log(np.array(odds, np.float32))})
+    return PolicySnapshot(executable, at, chain)
+
+
+def test_of_two_policies_each_acts_where_it_is_to_with_its_own_probability(tools) -> None:
+    runtime, made, polled = tools.RecordingRuntime(), [], []
+
+    class Client:
+        def __init__(self, acting) -> None:
+            self.acting, self.closed = acting, False
+            made.append(self)
+
+        def gauges(self):
+            return {"policy_swaps": 1.0}
+
+        def close(self) -> None:
+            self.closed = True
+
+    current = Client(snapshot(runtime, PolicyVersion(1, 9), [1, 3], "int8>onnx"))
+    actions = LocalActions(
+        current,
+        distribution_of(ActionSpec.discrete(2)),
+        np.random.default_rng(1),
+        polled.append,
+        WaitMeter(),
+        lambda: Client(None),
+    )
+    size = 2000
+    seen = {OBSERVATION: np.zeros((size, 3), np.float32)}
+    wanted = np.random.default_rng(2).random(size) < 0.5
+
+    def chosen():
+        actions.request(0, seen, (), wanted)
+        return actions.take(0, 0.0)
+
+    assert chosen().chains == ("int8>onnx",)  # only one is held
+    actions.hold_original(True)
+    actions.hold_original(True)
+    [_, original] = made
+    assert chosen().chains == ("int8>onnx",)  # the other one has not come yet
+    original.acting = snapshot(runtime, PolicyVersion(0, 99), [9, 1], "onnx")
+    assert chosen().chains == ("int8>onnx",)  # it is of another generation
+    original.acting = snapshot(runtime, PolicyVersion(1, 8), [9, 1], "onnx")
+    batch = chosen()
+    assert (batch.at, batch.chains) == (PolicyVersion(1, 8), ("int8>onnx", "onnx"))
+    np.testing.assert_array_equal(batch.chain_index == 1, wanted)
+    odds = np.where(wanted[:, None], [0.9, 0.1], [0.25, 0.75])
+    expected = np.log(odds[np.arange(size), batch.actions])
+    np.testing.assert_allclose(batch.log_prob, expected, rtol=1e-5)
+    assert batch.actions[wanted].mean() == pytest.approx(0.1, abs=0.05)
+    assert batch.actions[~wanted].mean() == pytest.approx(0.75, abs=0.07)
+    actions.poll()
+    assert polled == made and actions.gauges() == {"policy_swaps": 2.0}
+    actions.hold_original(False)
+    assert original.closed and chosen().chains == ("int8>onnx",)
 
 
 def test_groups_keep_their_observations_apart(tools) -> None:

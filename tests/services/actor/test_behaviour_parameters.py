@@ -66,7 +66,7 @@ def test_an_unroll_has_the_same_parameters_from_a_predictor_as_from_the_actor_s_
     distribution = distribution_of(architecture.action_spec)
     # the predictor's first worker has the same random numbers
     rng = np.random.default_rng((1, 0))
-    collect("own", LocalActions(client, distribution, rng, lambda: None, WaitMeter()))
+    collect("own", LocalActions(client, distribution, rng, lambda client: None, WaitMeter()))
 
     context, known = roles("predictor-0"), tools.KnownPeers()
     server, endpoint = context.serve((ActRequest, ActCancel))

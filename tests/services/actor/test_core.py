@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +13,7 @@ from aclearn.telemetry import WaitMeter
 from aclearn.types import OBSERVATION, ActionBatch, EnvStep, PolicyVersion, UnrollSpec
 from services.actor.core import Actor
 from services.actor.env_groups import Group
+from services.actor.policy_mix import PolicyMix
 from services.runtime.role_loop import MonitoredRole
 from tests.support.env_specs import plain_spec
 
@@ -38,6 +40,8 @@ class Scripted:
         self.sent: list[object] = []
         self.asked: list[tuple[int, float, tuple]] = []  # group, observation, state
         self.waits: list[float] = []
+        self.original: list[np.ndarray | None] = []
+        self.held: list[bool] = []
         self.ends = ends or {}
         self.groups = [self._group(g) for g in range(groups)]
         self.actions = SimpleNamespace(
@@ -45,6 +49,7 @@ class Scripted:
             take=self._take,
             poll=lambda: self.did.append(("look",)),
             gauges=dict,
+            hold_original=self.held.append,
             close=lambda: self.did.append(("close",)),
         )
         self.sender = SimpleNamespace(send=self._send, poll=lambda: None, gauges=dict)
@@ -91,7 +96,8 @@ class Scripted:
         )
         return Group(env, builder, EpisodeTracker(B))
 
-    def _request(self, group, observations, state) -> None:
+    def _request(self, group, observations, state, original) -> None:
+        self.original.append(original)
         self.asked.append((group, observations[OBSERVATION][0, 0], state))
 
     def _take(self, group, timeout_s) -> ActionBatch | None:
@@ -177,6 +183,41 @@ def test_steps_and_episodes_are_counted_when_they_are_taken_and_told_once() -> N
     assert told == [(1 + 2, "original"), (4 + 5 + 6 + 7, "original")]
     assert heartbeat.counters["episodes"] == 2
     assert "predictions" not in heartbeat.counters  # the predictor reports them
+
+
+def test_the_share_of_unrolls_is_followed_from_the_next_unroll_and_told(caplog) -> None:
+    caplog.set_level("INFO")
+    scripted = Scripted()
+    mix = PolicyMix(B, T, 0.0, np.random.default_rng(1))
+    scripted.actor = Actor(
+        [replace(scripted.groups[0], mix=mix)],
+        actions=scripted.actions,
+        counter=UnrollCounter(),
+        sender=scripted.sender,
+        meter=WaitMeter(),
+    )
+    assert scripted.actor.heartbeat().gauges["compressed_share"] == 1.0
+    for share in (None, 0.0, 0.0):
+        scripted.actor.set_mix(share)
+        scripted.steps(2 * T)
+    scripted.actor.set_mix(1.5)
+    # at the reset none is held; the share comes in the second unroll and holds for the third
+    assert scripted.held == [False, True]
+    assert [bool(each.any()) for each in scripted.original] == [False] * 2 * T + [True] * (T + 1)
+    assert scripted.actor.heartbeat().gauges["compressed_share"] == 0.0
+    assert [text for text in caplog.messages if "compressed_share" in text] == [
+        "event=compressed_share before=1 now=0",
+        "event=mix_refused compressed_share=1.5",
+    ]
+
+
+def test_an_actor_with_one_policy_refuses_a_mix(caplog) -> None:
+    scripted = Scripted()
+    scripted.actor.set_mix(0.5)
+    scripted.steps(4)
+    assert "event=mix_refused" in caplog.text
+    assert scripted.held == [] and scripted.original == [None] * 3
+    assert "compressed_share" not in scripted.actor.heartbeat().gauges
 
 
 def test_a_policys_memory_goes_on_from_step_to_step_and_is_zero_where_an_episode_starts() -> None:

@@ -1,0 +1,58 @@
+"""Which of two policies chooses an action: drawn for each unroll, and for whole episodes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class PolicyMix:
+    """Draws for one group of environments where the uncompressed policy plays. Pure.
+
+    Some episodes are the uncompressed policy's as a whole, so that returns can be compared. In the
+    others the current rung's policy plays an unroll of the group with a given probability.
+
+    Args:
+        num_envs: B.
+        unroll_length: T.
+        original_share: probability that an episode is the uncompressed policy's.
+        rng: the group's own.
+
+    Attributes:
+        compressed_share: probability that the current rung's policy plays an unroll.
+    """
+
+    def __init__(
+        self, num_envs: int, unroll_length: int, original_share: float, rng: np.random.Generator
+    ) -> None:
+        self._unroll_length, self._original_share, self._rng = unroll_length, original_share, rng
+        self.compressed_share = 1.0
+        self._step = 0
+        self._unroll = False
+        self._episodes = np.zeros(num_envs, np.bool_)
+
+    @property
+    def needs_original(self) -> bool:
+        """Whether the uncompressed policy may play."""
+        return self._original_share > 0.0 or self.compressed_share < 1.0
+
+    def begin(self) -> NDArray[np.bool_]:
+        """`[B]`: where the uncompressed policy takes the first action."""
+        return self._draw(np.ones(len(self._episodes), np.bool_))
+
+    def advance(self, reset: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """`[B]`: where the uncompressed policy takes the next action.
+
+        Args:
+            reset: `[B]`, where the last step began an episode.
+        """
+        self._step = (self._step + 1) % self._unroll_length
+        return self._draw(reset)
+
+    def _draw(self, begins: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        if self._step == 0:
+            self._unroll = bool(self._rng.random() >= self.compressed_share)
+        if begins.any():
+            drawn = self._rng.random(len(begins)) < self._original_share
+            self._episodes = np.where(begins, drawn, self._episodes)
+        return self._episodes | self._unroll
