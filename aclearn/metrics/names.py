@@ -99,14 +99,8 @@ ROLE_FIGURES: Final = {
         *("checkpoint_age_s", *_WORKER_FIGURES),
     ),
     "actor": (
-        *(
-            "compressed_share",
-            "env_faults",
-            "in_flight_unrolls",
-            "refused_unrolls",
-            "unanswered_unrolls",
-        ),
-        *_POLICY_FIGURES,
+        *("env_faults", "in_flight_unrolls", "refused_unrolls", "unanswered_unrolls"),
+        *("compressed_share", *_POLICY_FIGURES),
     ),
     "predictor": (
         *("batch_mean", "wait_ms_p50", "wait_ms_p99", *_POLICY_FIGURES, *_WORKER_FIGURES),

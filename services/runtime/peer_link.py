@@ -21,14 +21,18 @@ class PeerLink:
         context: of the role.
         endpoint: the name of the peer's endpoint, e.g. weights.
         index: which of several peers that serve it, modulo their number.
+        suffix: tells the connection from others of this process to the endpoint.
 
     Attributes:
         client: of the peer's endpoint; None before the first peer.
         peer: the peer at the time of the connection.
     """
 
-    def __init__(self, context: RoleContext, endpoint: str, index: int = 0) -> None:
+    def __init__(
+        self, context: RoleContext, endpoint: str, index: int = 0, suffix: str = ""
+    ) -> None:
         self._context, self._endpoint, self._index = context, endpoint, index
+        self._suffix = suffix
         self._incarnation: str | None = None
         self._told: tuple[Peer, ...] | None = None
         self._there: list[str] = []
@@ -62,7 +66,7 @@ class PeerLink:
             self.client.close()
         self._incarnation = peer.incarnation
         self.peer = peer
-        self.client = self._context.connect(peer.endpoints[self._endpoint])
+        self.client = self._context.connect(peer.endpoints[self._endpoint], self._suffix)
         _LOGGER.info("event=connected role=%s name=%s", peer.role, peer.name)
         return True
 

@@ -136,6 +136,9 @@ class PolicyClient:
             self._refuse(offered, error)
             return
         self.swaps += 1
+        if self._wants_uncompressed and self._refused:
+            # in place of the refused chain's artifact of this version, too
+            self._refused = PolicyId(offered.at, self._refused.chain)
         self._wants_uncompressed = False
         now = self._clock()
         pause_s = (now - since) / _SWAP_SHARE
@@ -181,7 +184,8 @@ def make_policy_client(
         source = ArtifactSource(
             ArtifactRuntime(architecture, threads=threads), uncompressed=uncompressed
         )
-        link = PeerLink(context, "artifacts", context.index)
+        suffix = "-original" if uncompressed else ""
+        link = PeerLink(context, "artifacts", context.index, suffix)
         return make(link, source)
     runtime = make_runtime(architecture, kind, threads=threads, device=device, max_batch=max_batch)
     weights = make_weights_source(context.config, architecture, runtime, kind)

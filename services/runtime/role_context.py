@@ -160,9 +160,14 @@ class RoleContext:
     def _server(self, transport: Transport, accepts: Sequence[type[Message]]) -> Server:
         return Server(transport, self.run, self.incarnation, accepts=accepts)
 
-    def connect(self, endpoint: str) -> Client:
-        """A client of the server at `endpoint`."""
-        routing_id = self.incarnation.encode()
+    def connect(self, endpoint: str, suffix: str = "") -> Client:
+        """A client of the server at `endpoint`.
+
+        Args:
+            endpoint: of the server.
+            suffix: of the routing id; another one for each client of this process there.
+        """
+        routing_id = f"{self.incarnation}{suffix}".encode()
         transport: Transport
         if self.network is not None:
             transport = self.network.connect(self.name, endpoint, routing_id=routing_id)

@@ -79,8 +79,8 @@ class KeptContext(RoleContext):
         self.channels.append(server)
         return server
 
-    def connect(self, endpoint):
-        client = super().connect(endpoint)
+    def connect(self, endpoint, suffix=""):
+        client = super().connect(endpoint, suffix)
         self.channels.append(client)
         return client
 
