@@ -99,13 +99,13 @@ class FidelityMeter:
         self._is_first = True
 
     def begins(self, context: Context) -> bool:
-        """Whether the next version is compared itself: it needs an executable that lasts."""
+        """Whether a comparison begins with the next version, whose executable must then stay."""
         return bool(self._checked and _has_seen(context)) or self._is_due(context)
 
     def measure(
         self, context: Context, executable: Executable, rng: np.random.Generator
     ) -> Fidelity | None:
-        """Go on with the comparison, or begin one of this version.
+        """Continue the comparison, or begin one of this version.
 
         Returns:
             The distance of this version where versions are checked at once, else `fidelity`.

@@ -75,7 +75,7 @@ class _Loader(yaml.SafeLoader):
         if len(self._around) == DEEPEST:
             raise YamlError(f"line {line}: nested more than {DEEPEST} deep")
         if isinstance(event, yaml.AliasEvent) and event.anchor in self._around:
-            raise YamlError(f"line {line}: *{event.anchor} stands for what it is a part of")
+            raise YamlError(f"line {line}: the alias *{event.anchor} refers to a part of itself")
         self._around.append(getattr(event, "anchor", None))
         try:
             return super().compose_node(parent, index)
@@ -148,7 +148,7 @@ def parse_yaml(text: str, *, keys: Keys = _NO_KEYS, at: str = "") -> Document:
     except (yaml.YAMLError, ValueError) as exc:  # forbidden characters, `!!int x`: without a line
         raise YamlError(" ".join(str(exc).split())) from exc
     except (KeyError, AttributeError) as exc:  # PyYAML's own, of `!!bool x` and `!!timestamp x`
-        raise YamlError("a value is not of the type that its tag (!!…) says") from exc
+        raise YamlError("a value does not have the type of its tag (!!…)") from exc
 
 
 def _as_written(node: yaml.Node, at: str, keys: Keys, lines: dict[str, int]) -> yaml.Node:

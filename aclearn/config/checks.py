@@ -112,8 +112,8 @@ def _roles(config: Config) -> Iterator[str]:
         )
     elif predictor.device.startswith("cuda") and config.compressor.rungs:
         yield (
-            f"predictor.device: {predictor.device} would have no effect, since what "
-            "compressor.chain makes runs on the CPU; set it to cpu or auto, or empty that"
+            f"predictor.device: {predictor.device} would have no effect, since "
+            "compressed policies run on the CPU; set it to cpu or auto, or empty compressor.chain"
         )
     tuned = config.tuner.enabled and "actors" in config.tuner.counts
     most = "tuner.max_actors" if tuned else "actors.processes"
@@ -136,14 +136,15 @@ def _roles(config: Config) -> Iterator[str]:
         )
     if monitor.silent_after_s < 2 * monitor.heartbeat_every_s:
         yield (
-            f"monitor.silent_after_s: {monitor.silent_after_s} s would call a role gone after one "
-            f"late heartbeat; set it to {2 * monitor.heartbeat_every_s} s or more, twice "
+            f"monitor.silent_after_s: {monitor.silent_after_s} s would count a role as dead "
+            f"after one late heartbeat; set it to {2 * monitor.heartbeat_every_s} s or more, twice "
             "monitor.heartbeat_every_s"
         )
     elif monitor.silent_after_s <= actors.step_timeout_s:
         yield (
-            f"monitor.silent_after_s: {monitor.silent_after_s} s would have an actor killed for a "
-            f"step that may take actors.step_timeout_s = {actors.step_timeout_s} s; set it to more"
+            f"monitor.silent_after_s: {monitor.silent_after_s} s would kill an actor during "
+            f"a step, which may take actors.step_timeout_s = {actors.step_timeout_s} s; "
+            "set it to more"
         )
 
 
@@ -151,9 +152,8 @@ def _compressor(config: Config) -> Iterator[str]:
     compressor = config.compressor
     if compressor.max_kl is not None and compressor.fidelity_observations == 0:
         yield (
-            f"compressor.max_kl: {compressor.max_kl} nats cannot be held, since "
-            "compressor.fidelity_observations is 0, which compares nothing; set that to 32 or so, "
-            "or max_kl to null"
+            f"compressor.max_kl: {compressor.max_kl} nats cannot be checked, since "
+            "compressor.fidelity_observations is 0; set that to 32 or so, or max_kl to null"
         )
     if config.actors.original_share > 0.0 and not config.mixes_policies:
         with_predictor = config.actors.inference == "predictor"
@@ -169,7 +169,7 @@ def _compressor(config: Config) -> Iterator[str]:
 def _ladder(compressor: CompressorConfig) -> Iterator[str]:
     ladder = compressor.ladder
     if ladder and compressor.chain:
-        yield "compressor.ladder: its chains take the place of compressor.chain; remove one of them"
+        yield "compressor.ladder: its chains replace compressor.chain; remove one of them"
     if len(ladder) == 1:
         yield (
             "compressor.ladder: one chain leaves nothing to choose; add a more faithful one, such "
@@ -180,8 +180,8 @@ def _ladder(compressor: CompressorConfig) -> Iterator[str]:
             yield f"compressor.ladder: rung {rung} has the chain of rung {first}; remove one"
         if not chain and rung < len(ladder) - 1:
             yield (
-                f"compressor.ladder: rung {rung} is the uncompressed policy, and nothing is more "
-                "faithful; put it last"
+                f"compressor.ladder: rung {rung} is the uncompressed policy, the most "
+                "faithful one; put it last"
             )
 
 
@@ -203,12 +203,12 @@ def _tuner(config: Config) -> Iterator[str]:
             "turn one of them off"
         )
     if not tuner.counts:
-        yield "tuner.counts: expected predictors, trainers or actors; it may change nothing"
+        yield "tuner.counts: expected predictors, trainers or actors, got none"
     heartbeat_s = config.monitor.heartbeat_every_s
     if 2 * heartbeat_s > tuner.longest_gap_s:
         yield (
             f"monitor.heartbeat_every_s: {heartbeat_s:g} s is too slow for windows of "
-            f"tuner.every_s = {tuner.every_s:g} s, since one late heartbeat throws a window away; "
+            f"tuner.every_s = {tuner.every_s:g} s, since one late heartbeat discards a window; "
             f"lower it to {tuner.longest_gap_s / 2:g} s or less, "
             f"or raise tuner.every_s to {4 * heartbeat_s:g} s or more"
         )

@@ -49,7 +49,7 @@ class _ReturnsConfig(StrategyArguments):
 class ThresholdConfig(_ReturnsConfig):
     """An indicator beyond a bound: the next more faithful rung of the ladder."""
 
-    indicator: str = _indicator("compressor_kl_max", "what is bounded")
+    indicator: str = _indicator("compressor_kl_max", "bounded quantity")
     epsilon: float = Field(
         default=14.0, gt=0.0, description="bound ε of the indicator; of a divergence, in nats"
     )
@@ -62,8 +62,8 @@ class RewardGapConfig(_ReturnsConfig):
         default=60.0,
         gt=0.0,
         le=86_400.0,
-        description="least time between two changes by this strategy, in seconds; about as long "
-        "as new episodes take to replace those that the gap is a mean of",
+        description="least time between two changes by this strategy, in seconds; about the "
+        "time in which new episodes replace those of the gap's mean",
     )
     delta: float = Field(
         default=10.0, gt=0.0, description="bound δ of the gap, in points of the game"

@@ -42,7 +42,7 @@ def _registered_maker(env_id: str, name: str, kwargs: dict[str, Any]) -> Callabl
             f"env.id {env_id!r}: gymnasium knows no such environment"
             f"{did_you_mean(guessed_id(name), known_ids) or '.'} "
             "An environment of another package needs the package's name in front "
-            f"(package:{name}), your own a factory (module:factory), an Atari game its id of today "
+            f"(package:{name}), your own a factory (module:factory), an Atari game its present id "
             "(ALE/Pong-v5)"
         ) from error
     # The two checking wrappers cost 2 µs a step; our loop makes the same checks.

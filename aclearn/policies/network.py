@@ -53,7 +53,7 @@ KINDS: dict[str, Callable[[Layer, Shape], _Compute]] = {
     "tanh": lambda layer, given: torch.tanh,
     "add": lambda layer, given: torch.add,
 }
-"""By the layers' kinds: from a layer and the shape that it reads to what computes it. A module
+"""Kind of layer → a function of a layer and its input shape that returns its computation. A module
 gets the layer's name."""
 
 

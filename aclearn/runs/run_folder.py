@@ -141,7 +141,7 @@ class RunFolder:
                 shutil.rmtree(path, ignore_errors=True)
             folder.close()
             raise RunFolderError(
-                f"the run folder {path} cannot be filled ({exc.strerror}); mend that, or choose "
+                f"the run folder {path} cannot be filled ({exc.strerror}); repair it, or choose "
                 "another run.dir"
             ) from exc
         return folder

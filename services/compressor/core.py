@@ -119,9 +119,9 @@ class Compressor:
         """Make the artifact of a new version; if a link fails, the previous one stays.
 
         `known` then stays too, so that these weights, or newer ones, are tried again. The next more
-        faithful rung is published where the chain lacks observations, where the artifact exceeds
-        `compressor.max_kl` or was not compared, and where a link fails before the first artifact or
-        several times in a row. The uncompressed policy ends the ladder.
+        faithful rung is published if the chain lacks observations, or if the artifact exceeds
+        `compressor.max_kl` or was not compared. So it is if a link fails before the first artifact
+        or several times in a row. The uncompressed policy ends the ladder.
         """
         policy = Policy.of(self._architecture, tensors, at)
         before, self.known = self.known, at

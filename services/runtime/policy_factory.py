@@ -137,8 +137,8 @@ def _warn_of_min_action_prob(compressor: CompressorConfig, actions: int) -> None
         "event=min_action_prob_beyond_max_kl detail='compressor.min_action_prob: %s for each of "
         "%d actions puts an exact copy of a policy "
         "that is certain of its actions %.3g nats away from it, and "
-        "compressor.max_kl allows %s: a policy that becomes so certain acts itself, without a "
-        "min_action_prob; set min_action_prob to less than %.3g, or max_kl to more than %.3g'",
+        "compressor.max_kl allows %s: so certain a policy is published "
+        "uncompressed; set min_action_prob to less than %.3g, or max_kl to more than %.3g'",
         min_action_prob, actions, distance, most, largest, distance,
     )  # fmt: skip
 

@@ -150,7 +150,7 @@ class StrategyPlugin(MonitorPlugin):
             self._strategy.restore(last["state"])
         # the strategy may be the user's code, and may have been another one before
         except Exception as error:
-            _LOGGER.warning("event=strategy_begins_anew name=%s reason=%r", self._name, repr(error))
+            _LOGGER.warning("event=strategy_reset name=%s reason=%r", self._name, repr(error))
             return
         self._setting, self._changed_s = decision.setting, changed_s
         self._cause = dict(last.get("cause", {}))

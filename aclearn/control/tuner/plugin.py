@@ -37,9 +37,8 @@ Show = Callable[[int, Mapping[str, Any]], None]
 class TunerPlugin(MonitorPlugin):
     """Feeds the trainer's heartbeats to a tuner and directs the roles to its counts.
 
-    The first counts are those that the run kept last (a resumed run, a restarted monitor), else
-    those that an earlier run of this machine and configuration found best, else the configured
-    ones.
+    The first counts are the run's last kept ones (a resumed run, a restarted monitor). A new run
+    takes the best ones of earlier runs of this machine and configuration, or the configured ones.
 
     Args:
         config: of the run; `most_counts` is not empty.

@@ -47,18 +47,18 @@ def refusal(text: str) -> str:
         ),
         (
             "env: {id: a}\ntuner: {enabled: true, counts: []}",
-            "tuner.counts: expected predictors, trainers or actors; it may change nothing",
+            "tuner.counts: expected predictors, trainers or actors, got none",
         ),
         (
             "env: {id: a}\ntuner: {enabled: true, every_s: 10}\nmonitor: {heartbeat_every_s: 4}",
             "monitor.heartbeat_every_s: 4 s is too slow for windows of tuner.every_s = 10 s, since "
-            "one late heartbeat throws a window away; lower it to 2.5 s or less, or raise "
+            "one late heartbeat discards a window; lower it to 2.5 s or less, or raise "
             "tuner.every_s to 16 s or more",
         ),
         (
             "env: {id: a}\ntuner: {enabled: true, every_s: 1}\nmonitor: {heartbeat_every_s: 1.5}",
             "monitor.heartbeat_every_s: 1.5 s is too slow for windows of tuner.every_s = 1 s, "
-            "since one late heartbeat throws a window away; lower it to 1 s or less, or raise "
+            "since one late heartbeat discards a window; lower it to 1 s or less, or raise "
             "tuner.every_s to 6 s or more",
         ),
         (
@@ -119,13 +119,13 @@ def refusal(text: str) -> str:
         ),
         (
             "env: {id: a}\npredictor: {runtime: torch, device: cuda}\ncompressor: {chain: [onnx]}",
-            "predictor.device: cuda would have no effect, since what compressor.chain makes runs "
-            "on the CPU; set it to cpu or auto, or empty that",
+            "predictor.device: cuda would have no effect, since compressed policies run on "
+            "the CPU; set it to cpu or auto, or empty compressor.chain",
         ),
         (
             "env: {id: a}\ncompressor: {max_kl: 0.1, fidelity_observations: 0}",
-            "compressor.max_kl: 0.1 nats cannot be held, since compressor.fidelity_observations "
-            "is 0, which compares nothing; set that to 32 or so, or max_kl to null",
+            "compressor.max_kl: 0.1 nats cannot be checked, since compressor.fidelity_observations "
+            "is 0; set that to 32 or so, or max_kl to null",
         ),
         (
             "env: {id: a}\nactors: {original_share: 0.1}",
@@ -145,7 +145,7 @@ def refusal(text: str) -> str:
         ),
         (
             "env: {id: a}\ncompressor: {chain: [onnx], ladder: [[int8, onnx], []]}",
-            "compressor.ladder: its chains take the place of compressor.chain; remove one of them",
+            "compressor.ladder: its chains replace compressor.chain; remove one of them",
         ),
         (
             "env: {id: a}\ncompressor: {ladder: [[int8, onnx], [onnx], [int8, onnx]]}",
@@ -153,8 +153,8 @@ def refusal(text: str) -> str:
         ),
         (
             "env: {id: a}\ncompressor: {ladder: [[int8, onnx], [], [onnx]]}",
-            "compressor.ladder: rung 1 is the uncompressed policy, and nothing is more faithful; "
-            "put it last",
+            "compressor.ladder: rung 1 is the uncompressed policy, the most faithful one; put "
+            "it last",
         ),
         (
             "env: {id: a}\nsupervisor: {backoff_first_s: 3, backoff_max_s: 2}",
@@ -163,12 +163,12 @@ def refusal(text: str) -> str:
         ),
         (
             "env: {id: a}\nmonitor: {heartbeat_every_s: 2, silent_after_s: 3}",
-            "monitor.silent_after_s: 3.0 s would call a role gone after one late heartbeat; set it "
-            "to 4.0 s or more, twice monitor.heartbeat_every_s",
+            "monitor.silent_after_s: 3.0 s would count a role as dead after one late heartbeat; "
+            "set it to 4.0 s or more, twice monitor.heartbeat_every_s",
         ),
         (
             "env: {id: a}\nmonitor: {silent_after_s: 20}\nactors: {step_timeout_s: 20}",
-            "monitor.silent_after_s: 20.0 s would have an actor killed for a step that may take "
+            "monitor.silent_after_s: 20.0 s would kill an actor during a step, which may take "
             "actors.step_timeout_s = 20.0 s; set it to more",
         ),
         (

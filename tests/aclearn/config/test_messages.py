@@ -320,7 +320,7 @@ def test_a_file_that_is_nested_thousands_deep_or_within_itself_gets_its_line(pat
     assert message == f"{path}: line 3: nested more than 50 deep"
 
     message = message_of("env:\n  id: a\n  kwargs: &k\n    x: *k", path=path)
-    assert message == f"{path}: line 4: *k stands for what it is a part of"
+    assert message == f"{path}: line 4: the alias *k refers to a part of itself"
 
 
 @pytest.mark.parametrize("text", ["", "env:", "env: {}", "run: {seed: 2}"])
@@ -394,7 +394,7 @@ def test_a_number_that_its_tag_belies_is_refused(path: Path) -> None:
 @pytest.mark.parametrize("value", ["!!bool many", "!!timestamp soon"])
 def test_a_value_that_its_tag_belies_is_refused(value: str, path: Path) -> None:
     message = message_of(f"run: {{seed: {value}}}", path=path)
-    assert message == f"{path}: a value is not of the type that its tag (!!…) says"
+    assert message == f"{path}: a value does not have the type of its tag (!!…)"
 
 
 def test_two_documents_in_a_file_are_refused(path: Path) -> None:

@@ -110,7 +110,7 @@ def test_a_log_that_does_not_fit_is_told_and_the_run_begins_anew(tmp_path, line,
     (tmp_path / "strategies.jsonl").write_text(line + "\n")
     run = SimulatedRun(tmp_path, Threshold, lambda *_: {})
     assert run.plugin.setting == 0
-    assert "event=strategy_begins_anew name=s" in caplog.text
+    assert "event=strategy_reset name=s" in caplog.text
 
 
 class Wild(Strategy):
