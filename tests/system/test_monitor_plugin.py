@@ -41,10 +41,3 @@ def test_it_sees_heartbeats_and_its_directives_are_acknowledged(system: System) 
     assert re.search(r"to=trainer .* cause=\{'learned_steps': \d{4,}, 'actors': 2\}", log)
     assert log.count("event=plugin_failed") == 1
     assert "has no attribute 'nothing_of_that_name'" in log
-
-
-def test_a_run_whose_plugin_cannot_be_loaded_says_so(system: System) -> None:
-    run = system.train(system.config(CARTPOLE, monitor={"plugins": ["no_such_module:Plugin"]}))
-    assert run.wait() != 0
-    assert "module 'no_such_module' cannot be imported" in run.output
-    assert "monitor.plugins" in run.output

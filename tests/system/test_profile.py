@@ -1,4 +1,4 @@
-"""`aclearn top` during and after a run, and `aclearn profile` from start to end."""
+"""`aclearn profile` from its start to its end."""
 
 from __future__ import annotations
 
@@ -12,22 +12,7 @@ from tests.support.metrics_lines import check_lines
 from tests.support.system import CARTPOLE, Command, System
 from tests.support.waiting import wait_for
 
-
-def test_top_shows_a_run_of_another_terminal_and_one_that_is_over(system: System) -> None:
-    run = system.train(system.config(CARTPOLE))
-    run.wait_until_learning()
-    during = system.command("top", run.folder)
-    assert during.wait() == 0, during.output
-    assert "the run goes on" in during.output and "Bottleneck" in during.output
-    run.finish()
-    after = system.command("top", run.folder, "--once")
-    assert after.wait() == 0, after.output
-    assert "the run is over: SIGTERM" in after.output
-    for words in ("trainer", "works", "actor", "emulator", "inference"):
-        assert words in after.output, (words, after.output)
-
-
-#: The parts of an agent step, without waits for a device and copies of weights.
+#: The way of an agent step; what waits for a device or copies weights comes on top.
 _PARTS = {
     "emulator",
     "inference",
@@ -55,10 +40,10 @@ def test_profile_tells_the_budget_of_a_step_and_leaves_nothing(
     roles = {name: role for name, role in budget["roles"].items() if role["accounted"] is not None}
     assert roles.keys() == {"actor", "trainer", "predictor"}
     for name, role in roles.items():
-        # the parts are measured in the role: their sum is its time on the clock
+        # the parts are measured in the role: together they are its time on the clock
         assert 0.9 <= role["accounted"] <= 1.0 + 1e-6, (name, profile.output)
         assert f"{name}: accounted for" in profile.output
-        # two actors with a thread each; elsewhere a worker and the socket thread
+        # two actors of a thread each; elsewhere a worker and the thread of the sockets
         assert role["threads"] == pytest.approx(2.0, rel=0.4), (name, profile.output)
     named = {name: set(role["wall_us"]) for name, role in roles.items()}
     assert {"emulator", "encode", "wire", "waiting for training queue", "other"} <= named["actor"]
@@ -79,7 +64,7 @@ def test_a_profile_that_is_interrupted_ends_its_run_and_prints_nothing(system: S
 
 
 def _check_account_while_it_measures(system: System, profile: Command) -> None:
-    """Check that the run is a real one, in a folder that is removed with the profile."""
+    """The run is a real one, in a folder that goes with the profile."""
     wait_for(
         lambda: "learning; measuring" in profile.output,
         "it learns",
