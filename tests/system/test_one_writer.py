@@ -1,4 +1,4 @@
-"""One run has one writer of each file: a second one is rejected before it writes anything."""
+"""One run, one writer of each file: who comes second is refused before it writes anything."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _refused(command: Run, *words: str) -> None:
 
 
 def _files(folder: Path) -> set[Path]:
-    """All files except the checkpoints, which the run itself may write meanwhile."""
+    """All but the checkpoints: the run itself may save one meanwhile."""
     return {path for path in folder.rglob("*") if path.parent != folder / "checkpoints"}
 
 
@@ -43,7 +43,7 @@ def test_roles_by_hand_are_refused_in_the_folder_of_a_run_and_its_own_are_not(
     newest = load_newest(run.folder / "checkpoints")
     assert newest is not None and newest.state["generation"] == 0
 
-    # the parent's lock has ended, but its roles still save: the next run waits for them
+    # the parent's own lock has ended, its roles still save: the next run waits for them
     learned = run.last()["learned_steps"]
     run.process.kill()
     run.process.wait()
@@ -53,9 +53,7 @@ def test_roles_by_hand_are_refused_in_the_folder_of_a_run_and_its_own_are_not(
     again.finish()
 
 
-def test_a_run_is_refused_in_the_folder_of_roles_by_hand_and_so_is_a_second_one_of_a_role(
-    system: System,
-) -> None:
+def test_a_run_is_refused_in_the_folder_of_roles_by_hand(system: System) -> None:
     config = system.config(CARTPOLE)
     address = f"tcp://127.0.0.1:{free_port()}"
     trainer, run = (system.role(name, config, address) for name in ("trainer", "monitor"))
@@ -63,18 +61,9 @@ def test_a_run_is_refused_in_the_folder_of_roles_by_hand_and_so_is_a_second_one_
     held = [
         f"the {r} (process {c.process.pid}" for r, c in (("monitor", run), ("trainer", trainer))
     ]
-    # nothing is learned yet: without its processes the folder would be replaced
-    for each in (system.train(config), system.train(config, "--resume")):
-        _refused(each, *held)
-    _refused(system.role("trainer", config, address), *held)
+    # nothing is learned yet: the folder would be replaced if no process wrote there
+    _refused(system.train(config), *held)
     assert [path.name for path in run.folder.parent.iterdir()] == [run.folder.name]
-    assert run.last()["generation"] == 0
-
-    trainer.signal(signal.SIGKILL)
-    again = system.role("trainer", config, address)
-    run.wait_for(lambda: run.last()["generation"] == 1, "the next trainer is known")
-    assert trainer.wait() == -signal.SIGKILL
-    # a monitor ends the run with it, a trainer leaves a running one
-    for role, status in ((again, 143), (run, 0)):
-        role.signal(signal.SIGTERM)
-        assert role.wait() == status, role.output
+    # a monitor ends the run with it
+    run.signal(signal.SIGTERM)
+    assert (run.wait(), trainer.wait()) == (0, 0), run.output

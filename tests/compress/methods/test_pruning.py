@@ -1,4 +1,4 @@
-"""Pruning: the same function as the original with its least important units held fixed."""
+"""Which units pruning removes, and what is refused."""
 
 from __future__ import annotations
 
@@ -8,24 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aclearn.policies import Convolution, build_architecture, describe_architecture
-from aclearn.types import PolicyVersion
 from compress import (
-    ONNX,
-    ArtifactRuntime,
     ChainError,
-    CompressorChain,
     Context,
-    Fusion,
-    LowRank,
     NeedsObservations,
-    Policy,
     Pruning,
     check_compressor,
-    parse_chain,
 )
 from compress.graphs.policy_graph import PolicyGraph
-from compress.graphs.units import keep_units
-from tests.support.acting import Acting
 from tests.support.architectures import altered, parts_of
 from tests.support.pruning_oracle import (
     ARCHITECTURES,
@@ -33,9 +23,7 @@ from tests.support.pruning_oracle import (
     IMAGES,
     compress,
     graph_outputs,
-    layers_of,
     least_important,
-    reconstructed,
     slow_forward,
     widths_of,
 )
@@ -289,173 +277,3 @@ def test_graphs_that_cannot_be_pruned_are_refused(graph, settings_, message) -> 
 def test_the_link_keeps_the_contract(link) -> None:
     check_compressor(link)
     check_compressor(link, FLAT)
-
-
-def test_the_order_of_fuse_and_prune_makes_no_difference() -> None:
-    tensors, visited = some_tensors(IMAGES, 17), some_observations(IMAGES, 20)
-    # against weights divided by 255 the biases would dominate, and vice versa
-    sizes = np.arange(6.0, 0.0, -1.0)
-    tensors["convolutions.0.weight"] *= sizes[:, None, None, None].astype(np.float32)
-    tensors["convolutions.0.bias"][:] = 0.1 / sizes
-    results = []
-    for links in ([Pruning(0.5), Fusion()], [Fusion(), Pruning(0.5)]):
-        policy, context = Policy.of(IMAGES, tensors), Context(visited)
-        context.begin(policy)
-        for link in links:
-            policy = link.compress(policy, context)
-        results.append(policy)
-    assert results[0].graph == results[1].graph
-    for name, tensor in results[0].tensors.items():
-        np.testing.assert_allclose(results[1].tensors[name], tensor, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("links", [["onnx"], ["fuse", "onnx"], [], ["torchscript"]])
-def test_actors_see_the_new_weights_after_every_version(links) -> None:
-    chain = parse_chain([{"prune": {"sparsity": 0.5, "compensate": False}}, *links])
-    assert chain.id == ">".join(["prune=0.5", *links])
-    actor, context = Acting(ArtifactRuntime(IMAGES)), Context(some_observations(IMAGES, 20))
-    observations = some_observations(IMAGES, 5, seed=40)
-    answers, chosen = [], some_tensors(IMAGES, 1)
-    for version in (1, 2, 3):
-        tensors = some_tensors(IMAGES, version)
-        artifact = chain.compress(Policy.of(IMAGES, tensors, PolicyVersion(0, version)), context)
-        assert artifact.graph == chain.plan(IMAGES)
-        actor.load(artifact)
-        removed = least_important(IMAGES, artifact.graph.architecture, chosen)
-        fixed = {layer: dict.fromkeys(units, 0.0) for layer, units in removed.items()}
-        logits, _, _ = slow_forward(IMAGES, tensors, observations, fixed)
-        answers.append(actor.parameters(observations))
-        np.testing.assert_allclose(answers[-1], logits, rtol=1e-3, atol=1e-4)
-    assert min(np.abs(answers[i] - answers[i - 1]).max() for i in (1, 2)) > 0.05
-
-
-def without(architecture, tensors, removed):
-    """Architecture and tensors of the remaining units, uncorrected."""
-    kept = {
-        layer: np.array([unit for unit in range(count) if unit not in removed.get(layer, ())])
-        for layer, count in layers_of(architecture).items()
-    }
-    return keep_units(architecture, tensors, kept)
-
-
-def test_actors_see_the_new_weights_with_corrections_measured_before_them() -> None:
-    chain = parse_chain([{"prune": {"sparsity": 0.5, "measure_every": 3}}, "onnx"])
-    actor, visited = Acting(ArtifactRuntime(IMAGES)), some_observations(IMAGES, 40, seed=3)
-    context, observations = Context(visited), some_observations(IMAGES, 5, seed=40)
-    removed, changes = {}, {}
-    # version 3 is the last that the first corrections are for; a new generation has its own
-    for generation, version in [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (1, 6), (1, 7)]:
-        tensors = some_tensors(IMAGES, version)
-        policy = Policy.of(IMAGES, tensors, PolicyVersion(generation, version))
-        artifact = chain.compress(policy, context)
-        actor.load(artifact)
-        if version in (1, 6):
-            removed = least_important(IMAGES, artifact.graph.architecture, tensors)
-        small, narrow = without(IMAGES, tensors, removed)
-        fresh = reconstructed(IMAGES, tensors, removed, visited)
-        measured = version in (1, 4, 6)
-        if measured:
-            changes = {name: tensor - narrow[name] for name, tensor in fresh.items()}
-        expected, _, _ = slow_forward(
-            small, {name: narrow[name] + changes[name] for name in narrow}, observations
-        )
-        size = np.abs(expected).max()
-        assert np.abs(actor.parameters(observations) - expected).max() < 0.01 * size
-        # other corrections would fail
-        others, _, _ = slow_forward(small, narrow if measured else fresh, observations)
-        assert np.abs(others - expected).max() > 0.05 * size
-    assert context.breaks == 1
-
-
-def test_a_chain_prunes_then_factors_and_quantises() -> None:
-    visited = some_observations(IMAGES, 40)
-    chain = parse_chain([{"prune": 0.3}, {"low_rank": 2}, "fuse", "int8", "onnx"])
-    tensors = some_tensors(IMAGES, 18)
-    artifact = chain.compress(Policy.of(IMAGES, tensors), Context(visited))
-    actor = Acting(ArtifactRuntime(IMAGES))
-    actor.load(artifact)
-    float_chain = CompressorChain().add(Pruning(0.3)).add(LowRank(2)).add(ONNX())
-    exact = float_chain.compress(Policy.of(IMAGES, tensors), Context(visited))
-    reference = Acting(ArtifactRuntime(IMAGES))
-    reference.load(exact)
-    expected = reference.parameters(visited)
-    error = np.abs(actor.parameters(visited) - expected).max()
-    assert 0.0 < error < 0.1 * np.abs(expected).max()
-
-
-def lopsided(architecture, small):
-    """Random weights; the first `small[i]` units of the hidden layer i are a thousandth of that."""
-    tensors = some_tensors(architecture, 20)
-    for i, count in enumerate(small):
-        tensors[f"hidden.{i}.weight"][:count] *= np.float32(0.001)
-        tensors[f"hidden.{i}.bias"][:count] *= np.float32(0.001)
-    return tensors
-
-
-@pytest.mark.parametrize(
-    "links",
-    [
-        ["onnx"],
-        ["fuse", "torchscript"],
-        [{"prune": {"sparsity": 0.25, "round_to": 1}}, "onnx"],
-        [{"distill": {"steps": 2, "first_steps": 2}}, "int8", "onnx"],
-        [{"low_rank": 0.9}, "int8", "onnx"],
-        [{"low_rank": 3}, "onnx"],  # of 2 × 8 and 14 × 2 it saves nothing: they stay whole
-    ],
-    ids=str,
-)
-def test_the_links_behind_a_global_ranking_go_on_when_widths_change(links) -> None:
-    architecture = altered(FLAT, observation_shape=(8,), hidden=(16, 16), separate_value=False)
-    prune = {"sparsity": 0.5, "scope": "global", "round_to": 1, "reselect_every": 2}
-    chain = parse_chain([{"prune": prune}, *links])
-    chain.plan(architecture)
-    context = Context(some_observations(architecture, 64))
-    actor, graphs = Acting(ArtifactRuntime(architecture)), []
-    first, later = lopsided(architecture, (2, 14)), lopsided(architecture, (14, 2))
-    for version, tensors in enumerate([first, later, later, later]):
-        policy = Policy.of(architecture, tensors, PolicyVersion(0, version))
-        artifact = chain.compress(policy, context)
-        actor.load(artifact)  # which is compared with torch: see conftest.py
-        graphs.append(artifact.graph)
-    assert graphs[0] == graphs[1] and graphs[2] == graphs[3]
-    # a quarter of 14 is 3, of 2 none
-    widths = (11, 2) if "prune" in str(links) else (14, 2)
-    assert parts_of(graphs[1].architecture).hidden == widths
-    assert parts_of(graphs[2].architecture).hidden == widths[::-1]
-    if links[0] == {"low_rank": 3}:
-        assert (graphs[1].ranks, graphs[2].ranks) == ((("hidden.0", 3),), ())
-
-
-def test_twice_a_half_is_a_quarter() -> None:
-    architecture = altered(FLAT, hidden=(16, 8))
-    chain = CompressorChain().add(Pruning(0.5)).add(Pruning(0.5)).add(ONNX())
-    artifact = chain.compress(Policy.of(architecture, some_tensors(architecture, 19)), Context())
-    assert parts_of(artifact.graph.architecture).hidden == (4, 2)
-
-
-@pytest.mark.parametrize(
-    ("width", "small", "widths"),
-    [
-        # the widths are rounded to a multiple of 8: 32 and 32; 35 and 29 as 40 and 32; 42 and 22 as
-        # 48, 24
-        (64, [(32, 32), (29, 35), (22, 42)], [(32, 32), (32, 32), (48, 24)]),
-        # of 4 where of 8 would be all: 9 and 7 as 12 and 8; of 2: 14 and 2 as 14 and 8; 11 and 5
-        # as 12 and 8, which is 14 but for rounding; 8 and 8 is not
-        (
-            16,
-            [(8, 8), (7, 9), (2, 14), (5, 11), (8, 8)],
-            [(8, 8), (8, 8), (14, 8), (14, 8), (8, 8)],
-        ),
-        # 1 and 7 as 4 and 7; 6 and 2 as 6 and 4; 4 and 4; 7 and 1 as 7 and 4
-        (8, [(7, 1), (2, 6), (4, 4), (1, 7)], [(4, 7), (6, 4), (6, 4), (6, 4)]),
-    ],
-)
-def test_widths_that_only_rounding_would_change_stay(width, small, widths) -> None:
-    architecture = altered(
-        FLAT, observation_shape=(8,), hidden=(width, width), separate_value=False
-    )
-    link, context = Pruning(0.5, scope="global", round_to=8, reselect_every=1), Context()
-    results = [
-        compress(link, architecture, lopsided(architecture, counts), context) for counts in small
-    ]
-    assert [parts_of(result.graph.architecture).hidden for result in results] == widths

@@ -1,0 +1,132 @@
+"""Which requests a policy can answer, and the answers of a batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from aclearn.distributions import distribution_of
+from aclearn.errors import WireError
+from aclearn.rollout import PolicySnapshot
+from aclearn.telemetry import WaitMeter
+from aclearn.types import (
+    OBSERVATION,
+    ActionSpec,
+    LeafSpec,
+    ObservationSpec,
+    PolicyOutput,
+    PolicyVersion,
+)
+from aclearn.wire import ActRequest
+from services.predictor.core import answer_batch, make_step
+from services.predictor.outbox import Outbox
+from services.predictor.prediction_queue import PredictionQueue
+from services.predictor.server import check_request
+from tests.support.acting import parameters_of
+from tests.support.predicting import act_request, pending_of, snapshot_of
+
+_CHOICE = distribution_of(ActionSpec.discrete(2))
+
+
+_FLAT = ObservationSpec.plain((3,), "float32")
+
+
+def test_requests_that_fit_the_policy_pass() -> None:
+    assert check_request(act_request(5), _FLAT) is None
+    both = ObservationSpec({**_FLAT, "screen": LeafSpec((2, 8, 8), "uint8", 2)})
+    pixels = np.zeros((5, 2, 8, 8), np.uint8)
+    request = ActRequest(1, {**act_request(5).observations, "screen": pixels})
+    assert check_request(request, both) is None
+    turned = dict(reversed(request.observations.items()))
+    for observations in ({}, {"screen": pixels}, turned, {**turned, "smell": pixels}):
+        with pytest.raises(WireError, match="expected the leaves observation, screen, in this"):
+            check_request(ActRequest(1, observations), both)
+    fewer = ActRequest(1, {**request.observations, "screen": pixels[:4]})
+    with pytest.raises(WireError, match=r"observations\.screen: expected uint8 \[B, 2, 8, 8\]"):
+        check_request(fewer, both)
+
+
+def test_a_state_for_a_policy_without_memory_is_refused() -> None:
+    request = replace(act_request(2), state=(np.zeros((2, 4), np.float32),))
+    with pytest.raises(WireError, match="state: expected none"):
+        check_request(request, _FLAT)
+
+
+@pytest.mark.parametrize(
+    ("observations", "message"),
+    [
+        (np.zeros((2, 4), np.float32), r"expected float32 \[B, 3\], got float32 \[2, 4\]"),
+        (np.zeros((2, 3), np.uint8), r"expected float32 \[B, 3\], got uint8 \[2, 3\]"),
+        (np.zeros((2, 3, 1), np.float32), r"got float32 \[2, 3, 1\]"),
+        (np.zeros((0, 3), np.float32), "expected at least one"),
+        (np.array([[0, np.nan, 0]], np.float32), "not finite"),
+        (np.array([[np.inf, 0, 0]], np.float32), "not finite"),
+        (np.array([[np.inf, -np.inf, 0]], np.float32), "not finite"),
+    ],
+)
+def test_requests_that_do_not_fit_are_refused(observations, message) -> None:
+    with pytest.raises(WireError, match=message) as error:
+        check_request(ActRequest(1, {OBSERVATION: observations}), _FLAT)
+    assert error.value.reason == "bad_request"
+
+
+@pytest.mark.parametrize("within_s", [0.0, -1.0, 60.5, 1e300])
+def test_a_request_without_time_for_an_answer_or_with_no_end_is_refused(tools, within_s) -> None:
+    with pytest.raises(WireError, match="within_s: expected more than 0 and at most 60 seconds"):
+        check_request(replace(act_request(2), within_s=within_s), tools.flat)
+
+
+@pytest.mark.parametrize("sizes", [[3], [1, 4, 2]])
+def test_a_batch_gets_the_answers_that_each_request_would_get_alone(tools, sizes) -> None:
+    acting = snapshot_of(tools, PolicyVersion(2, 17))
+    pending = pending_of(sizes)
+    answered = answer_batch(pending, acting, _CHOICE, np.random.default_rng(5), parameters=True)
+    assert [item for item, _ in answered] == pending
+    for item, reply in answered:
+        logits = parameters_of(acting.executable, item.request.observations[OBSERVATION])  # alone
+        np.testing.assert_allclose(reply.behaviour_parameters, logits, rtol=1e-5, atol=1e-6)
+        assert reply.request == item.request.request
+        assert (reply.generation, reply.version, reply.chain) == (2, 17, "some-chain")
+        assert reply.actions.shape == reply.log_prob.shape == (len(logits),)
+        np.testing.assert_allclose(
+            reply.log_prob, _CHOICE.log_prob(logits, reply.actions), rtol=1e-5, atol=1e-6
+        )
+
+
+def test_a_policy_with_a_memory_gets_each_requests_state_and_gives_the_next_one_back() -> None:
+    def step(observations, state):
+        # it sums its observations
+        (memory,) = state or (np.zeros((len(observations[OBSERVATION]), 1), np.float32),)
+        memory = memory + observations[OBSERVATION].sum(1, keepdims=True)
+        return PolicyOutput(np.zeros((len(memory), 2), np.float32), state=(memory,))
+
+    acting = PolicySnapshot(SimpleNamespace(step=step), PolicyVersion(0, 1))
+    expected, stated = {}, []
+    # the one without a state has just begun
+    for item, first in zip(pending_of([2, 1, 3]), [(10, 20), None, (-1, -2, -3)], strict=True):
+        state = () if first is None else (np.float32(first)[:, None],)
+        stated.append(replace(item, request=replace(item.request, state=state)))
+        seen = item.request.observations[OBSERVATION].sum(1)
+        expected[item.request.request] = seen + (np.zeros(1) if first is None else first)
+    for item, reply in answer_batch(stated, acting, _CHOICE, np.random.default_rng(5)):
+        (memory,) = reply.next_state
+        np.testing.assert_allclose(memory[:, 0], expected[item.request.request], rtol=1e-5)
+
+
+def test_a_worker_s_step_tells_whether_there_was_a_batch(tools) -> None:
+    acting = snapshot_of(tools, PolicyVersion(2, 17))
+    queue, outbox = PredictionQueue(max_requests=8, max_batch=8, clock=tools.Clock(0.5)), Outbox()
+    try:
+        step = make_step(queue, outbox, lambda: acting, _CHOICE, np.random.default_rng(5))
+        pending = pending_of([1, 2])
+        assert queue.offer_all(pending) == []
+        assert step(WaitMeter()) is True
+        queue.close()
+        assert step(WaitMeter()) is False
+        [answered] = outbox.take()
+        assert [item for item, _ in answered] == pending
+    finally:
+        outbox.close()
