@@ -5,11 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TextIO
+from typing import Any, Final, Protocol, TextIO
 
 from aclearn.metrics import EPISODES_FOR_TARGET, SteadyBottleneck, queue_fills, unwritten
 from aclearn.metrics.formatting import duration, printable
 from aclearn.views.progress import ProgressEstimate
+
+#: Figures that are shown where they are known, and their names in a plain line.
+_INDICATORS: Final = {
+    "return_slope_per_s": "return_slope_per_s",
+    "compressor_kl_mean": "kl_mean",
+    "compressor_kl_max": "kl_max",
+    "reward_gap": "reward_gap",
+}
 
 
 class RunConsole(Protocol):
@@ -110,6 +118,11 @@ class PlainConsole:
             f"updates={line.get('updates', 0)}",
             f"lag={line.get('lag_mean') or 0:.1f}",
             f"dropped_steps={dropped}",
+            *(
+                f"{shown}={line[name]:.3g}"
+                for name, shown in _INDICATORS.items()
+                if line.get(name) is not None
+            ),
             *(f"{queue.replace(' ', '_')}={fill:.2f}" for queue, fill in queue_fills(line).items()),
         ]
         parts += [f'unwritten="{text}"' for text in unwritten(line)]

@@ -17,7 +17,15 @@ from rich.text import Text
 
 from aclearn.metrics import SteadyBottleneck, unwritten
 from aclearn.metrics.formatting import duration, printable
-from aclearn.views.picture import dropped, figures, queues, role_table, role_words, time_shares
+from aclearn.views.picture import (
+    dropped,
+    figures,
+    indicators,
+    queues,
+    role_table,
+    role_words,
+    time_shares,
+)
 from aclearn.views.progress import Progress, ProgressEstimate
 
 _FRAME_CELLS: Final = 4  # of a panel, to the left and right of its content
@@ -33,6 +41,7 @@ class Layout:
         roles: rows of the table of roles; 0 for a sentence instead.
         reasons: number of reasons for dropped steps; 0 for none.
         below: whether a view may add rows below the panel.
+        indicators: whether there is a row of indicators.
     """
 
     blanks: bool
@@ -40,6 +49,7 @@ class Layout:
     roles: int
     reasons: int
     below: bool
+    indicators: bool = True
 
 
 #: From the largest to one that fits 80×24.
@@ -49,8 +59,9 @@ _LAYOUTS: Final = (
     Layout(blanks=False, events=5, roles=0, reasons=20, below=True),
     Layout(blanks=False, events=3, roles=0, reasons=3, below=False),
     Layout(blanks=False, events=1, roles=0, reasons=3, below=False),
-    Layout(blanks=False, events=0, roles=0, reasons=3, below=False),
-    Layout(blanks=False, events=0, roles=0, reasons=0, below=False),
+    Layout(blanks=False, events=1, roles=0, reasons=3, below=False, indicators=False),
+    Layout(blanks=False, events=0, roles=0, reasons=3, below=False, indicators=False),
+    Layout(blanks=False, events=0, roles=0, reasons=0, below=False, indicators=False),
 )
 
 
@@ -139,7 +150,14 @@ class LiveConsole:
             self._progress_rows(),
             *blank,
             figures(self._line),
-            *filter(None, (queues(self._line), dropped(self._line, layout.reasons))),
+            *filter(
+                None,
+                (
+                    queues(self._line),
+                    indicators(self._line) if layout.indicators else None,
+                    dropped(self._line, layout.reasons),
+                ),
+            ),
             *blank,
             time_shares(self._line.get("wait_share") or {}, width - _FRAME_CELLS),
             *(Text(text, style="red") for text in unwritten(self._line)),

@@ -61,6 +61,20 @@ def queues(line: Mapping[str, Any]) -> Text | None:
     return words if fills else None
 
 
+def indicators(line: Mapping[str, Any]) -> Text | None:
+    """Divergence of the policies, reward gap, slope of the return; None where all are unknown."""
+    kl, gap = line.get("compressor_kl_mean"), line.get("reward_gap")
+    divergence = line.get("behaviour_kl", line.get("behaviour_kl_estimate"))
+    slope = line.get("return_slope_per_s")
+    words = [
+        *([] if divergence is None else [f"KL(μ‖π) {divergence:.2g}"]),
+        *([] if kl is None else [f"artifact {kl:.2g}, max {line['compressor_kl_max']:.2g}"]),
+        *([] if gap is None else [f"gap {gap:.4g}"]),
+        *([] if slope is None else [f"{60 * slope:+.3g} /min"]),
+    ]
+    return Text.assemble(("Indicators  ", "dim"), "  ".join(words)) if words else None
+
+
 def dropped(line: Mapping[str, Any], reasons: int) -> Text | None:
     """Dropped steps by reason, the most frequent first; rarer than `reasons` as one sum."""
     by_reason = sorted((line.get("dropped_steps") or {}).items(), key=lambda item: -item[1])

@@ -16,6 +16,7 @@ from aclearn.config import Config
 from aclearn.control.strategies.load import check_strategies
 from aclearn.errors import EndpointError
 from aclearn.launch import StopFlag
+from aclearn.metrics.indicators import load_indicators
 from aclearn.policies import Architecture
 from aclearn.runs import RunFolder
 from aclearn.types import EnvSpec
@@ -54,6 +55,7 @@ def check_run(config: Config, monitor: str, *, resume: bool, stop: StopFlag) -> 
         RunFolder.check_free(config.run.dir, str(config.run.name))
     if not config.run.deterministic:
         check_address(config, monitor)
+    load_indicators(config.monitor.indicators)
     check_strategies(config, roles_of(config))
     check_with_torch_elsewhere(config)
     spec = probe_environment(config, stop=stop)
@@ -92,7 +94,8 @@ def check_role(context: RoleContext) -> EnvSpec | None:
 
 
 def check_monitor(context: RoleContext) -> None:
-    """Check a monitor's strategies, and its address as `check_address`."""
+    """Check a monitor's indicators and strategies, and its address as `check_address`."""
+    load_indicators(context.config.monitor.indicators)
     check_strategies(context.config, roles_of(context.config))
     check_address(context.config, context.monitor)
 

@@ -86,6 +86,16 @@ def test_a_plain_line_has_the_figures_the_goal_and_the_bottleneck() -> None:
     ]
 
 
+def test_a_plain_line_has_the_indicators_that_are_known() -> None:
+    stream = io.StringIO()
+    known = {"compressor_kl_mean": 0.0123456, "compressor_kl_max": 14.0, "reward_gap": None}
+    with _plain(stream) as console:
+        console.update(_LINE | known | {"return_slope_per_s": 0.25}, [])
+    line = stream.getvalue().splitlines()[1]
+    shown = "dropped_steps=1520 return_slope_per_s=0.25 kl_mean=0.0123 kl_max=14 training_queue="
+    assert shown in line and "reward_gap" not in line
+
+
 def test_a_plain_line_is_written_once_an_interval_and_the_last_at_the_end() -> None:
     stream = io.StringIO()
     with _plain(stream, every_s=10.0) as console:
@@ -263,6 +273,11 @@ _CROWDED: dict[str, Any] = _LINE | {
     "tuner_temperature": 0.0,
     "tuner_frozen": 1.0,
     "tuner_predictors": 1.0,
+    "behaviour_kl_estimate": 0.012345,
+    "compressor_kl_mean": 0.0012345,
+    "compressor_kl_max": 14.9,
+    "reward_gap": -1234.5,
+    "return_slope_per_s": -12.5,
 }
 
 
@@ -306,6 +321,14 @@ def test_80_by_24_cells_hold_everything_of_a_large_run() -> None:
         "joined: actor-13",
     ):
         assert whole in picture, f"{whole!r} is not in\n{picture}"
+
+
+def test_80_by_24_cells_hold_the_indicators_of_a_usual_run() -> None:
+    known = {"behaviour_kl_estimate", "compressor_kl_mean", "compressor_kl_max", "reward_gap"}
+    line = {name: _CROWDED[name] for name in (*known, "return_slope_per_s")}
+    picture = _crowded(_LINE | line)
+    shown = "│ Indicators KL(μ‖π) 0.012 artifact 0.0012, max 15 gap -1234 -750 /min │"
+    assert shown in picture, picture
 
 
 def test_80_by_24_cells_hold_a_failed_checkpoint_of_a_large_run_too() -> None:

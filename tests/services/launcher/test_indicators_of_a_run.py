@@ -19,8 +19,10 @@ _OF_THE_TRAINER = {
     *("entropy", "lag_mean", "lag_max"),
 }
 _OF_EPISODES = {
-    *("return_mean_100", "return_slope_per_s", "return_slope_per_step", "return_mean_compressed"),
+    *("return_mean_100", "return_slope_per_s", "return_slope_per_step"),
+    *("return_mean_original", "return_mean_compressed", "reward_gap"),
 }
+_MIXED = {"original_share": 0.5}
 _TOY = f"{toy_indicator.__name__}:BestStreak"
 
 
@@ -29,7 +31,7 @@ def test_every_indicator_is_in_the_lines_and_each_name_is_known(tmp_path: Path, 
     run = WholeRun(
         tmp_path,
         run={"max_updates": 150},
-        actors={"processes": 2, "envs_per_group": 4, "behaviour_parameters": recorded},
+        actors={"processes": 2, "envs_per_group": 4, "behaviour_parameters": recorded} | _MIXED,
         compressor={"chain": ["int8", "onnx"], "every_s": 0.125, "fidelity_every": 1},
         monitor={"indicators": [{_TOY: {"least": 15.0}}], "return_window_s": 4.0},
     )
@@ -44,6 +46,8 @@ def test_every_indicator_is_in_the_lines_and_each_name_is_known(tmp_path: Path, 
     assert [name for name in sorted(expected) if not isinstance(last.get(name), float)] == []
     assert 0.0 <= last["compressor_kl_mean"] <= last["compressor_kl_max"] < 1.0
     assert 0.0 <= last[divergence] < 0.5 and last["rho_mean"] == pytest.approx(1.0, abs=0.5)
+    gap = last["return_mean_original"] - last["return_mean_compressed"]
+    assert last["reward_gap"] == pytest.approx(gap) and abs(gap) < 50.0
     assert last["best_streak"] >= 1.0  # an episode of 15 steps or more has ended
     check_line({name: value for name, value in last.items() if "streak" not in name})
     config = config_from_yaml((run.path / "config.yaml").read_text())

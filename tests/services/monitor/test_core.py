@@ -421,3 +421,13 @@ def test_the_status_lists_the_members_and_the_events(monitor) -> None:
     monitor.state.stop("x", 3.0)
     assert monitor.state.status()["phase"] == "stopping actors"
     assert monitor.state.status()["events"] == ["run ends: x"]
+
+
+@pytest.mark.parametrize(("policies", "gap"), [(["original", "compressed"], 9.0), ([], None)])
+def test_the_reward_gap_is_that_of_the_episodes_in_heartbeats(monitor, policies, gap) -> None:
+    monitor.hello("actor-0", "a")
+    for _ in range(10):
+        monitor.heartbeat("a", episode_returns=[10.0, 1.0], episode_policies=policies)
+    line = monitor.state.make_line(1.0)
+    assert (line["reward_gap"], line["return_mean_100"]) == (gap, 5.5)
+    assert monitor.state.make_line(2.0)["reward_gap"] == gap  # counted once

@@ -116,6 +116,19 @@ _WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
         ("correctors=[vtrace, {'toys.toy_corrector:ConstantTargets': {taget: 3}}]",),
         ["correctors[1] 'toys.toy_corrector:ConstantTargets'", "'taget'", "it takes target"],
     ),
+    "unknown indicator": (
+        ("monitor.indicators=[tests.support.toys.toy_indicator:BestStrek]",),
+        [
+            "monitor.indicators 'tests.support.toys.toy_indicator:BestStrek'",
+            "did you mean BestStreak",
+        ],
+    ),
+    "name of an indicator": (
+        ("monitor.indicators=[{'tests.support.toys.toy_indicator:Named': {names: [lag_mean]}}]",),
+        [
+            "monitor.indicators 'tests.support.toys.toy_indicator:Named': names: 'lag_mean' is",
+        ],
+    ),
     "no keys": (("network.keys_dir=nowhere",), ["nowhere/cluster.key", "aclearn keys"]),
     "a foreign address": (
         ("monitor.port=5555", "network.bind_host=203.0.113.7", "network.keys_dir=keys"),
