@@ -23,7 +23,7 @@ _V_TRACE = _Needs(
     "vtrace among correctors",
 )
 _TWO_POLICIES = _Needs(
-    lambda config: getattr(config.actors, "original_share", 0.0) > 0.0,
+    lambda config: config.actors.original_share > 0.0,
     "actors.original_share above 0, so that the original policy plays some episodes",
 )
 #: Metric → its needs.

@@ -37,7 +37,8 @@ class LinearMix(Strategy):
         distance = moment.number(self._indicator)
         if distance is None:
             return None
-        share = min(max(1.0 - distance / self._zero_at, 0.0), 1.0)
+        # rounded, so that it comes to 1 and no actor keeps a second policy for nothing
+        share = round(min(max(1.0 - distance / self._zero_at, 0.0), 1.0), 3)
         change = abs(share - moment.setting)
         if change < self._step and not (change and share in (0.0, 1.0)):
             return None

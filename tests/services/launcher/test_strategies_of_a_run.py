@@ -108,3 +108,30 @@ def test_a_monitor_killed_in_mid_decision_comes_back_to_the_same_rung(run: Fault
     assert run.decisions() == [noticed]
     run.run_until(lambda: set(run.acts.values()) == {True}, "the actors return")
     assert run.decisions()[1]["rung"] == 0
+
+
+def test_actors_play_both_policies_as_far_as_the_compressed_one_is_near(tmp_path: Path) -> None:
+    mix = {"zero_at": 3e-4, "dwell_s": 1.0}
+    run = FaultyRun(tmp_path, {"linear_mix": mix})
+    try:
+        run.seconds(10.0)
+        assert run.decisions() == [] and set(run.acts.values()) == {True}
+        run.fault.touch()
+        run.run_until(run.decisions, "the share falls")
+        [fallen] = run.decisions()
+        share = fallen["compressed_share"]
+        kl = fallen["cause"]["compressor_kl_mean"]
+        assert 0.0 < share < 0.95 and share == pytest.approx(1.0 - kl / 3e-4, abs=5e-4)
+        run.seconds(1.0)
+        assert (
+            run.lines()[-1]["actor_compressed_share"]
+            == run.lines()[-1]["strategy_compressed_share"]
+        )
+        for acts in (True, False):
+            run.run_until(lambda acts=acts: acts in run.acts.values(), f"compressed: {acts}")
+        run.fault.unlink()
+        run.run_until(lambda: run.decisions()[-1]["compressed_share"] == 1.0, "it rises")
+        run.seconds(2.0)
+        assert set(run.acts.values()) == {True}
+    finally:
+        run.close()

@@ -42,9 +42,9 @@ class Numbers:
 MINE = f"{__name__}:Mine"
 
 
-@pytest.mark.parametrize("name", ["threshold", "staged", "bandit", MINE])
+@pytest.mark.parametrize("name", ["threshold", "reward_gap", "staged", "bandit", MINE])
 def test_a_strategy_may_have_no_arguments(name: str) -> None:
-    check(config(name, "linear_mix"))
+    check(config(name, "linear_mix", actors={"original_share": 0.1}))
 
 
 @pytest.mark.parametrize(
