@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Comparison:
-    """The newest version's artifact beside its original; later versions do not change it.
+    """Compares the newest version's artifact with its original; later versions do not change it.
 
     Args:
         context: of the chain; has the original and the held-out observations.
         executable: the artifact's.
-        count: of the observations to compare on, or all.
+        count: number of observations to compare on; all, if there are fewer.
         rng: chooses them.
         min_action_prob: least probability of every action of the artifact, as actors sample.
     """
@@ -48,7 +48,7 @@ class Comparison:
         self._answers: list[NDArray[np.float32]] = []
 
     def advance(self, count: int) -> None:
-        """Compare `count` more observations, or those that are left.
+        """Compare `count` more observations, or the remaining ones.
 
         Raises:
             RefusedTensors: outputs are not finite.
@@ -72,12 +72,12 @@ class Comparison:
 
 
 class FidelityMeter:
-    """Compares versions with their originals, one after the other, each spread over several.
+    """Compares versions with their originals in turn; each comparison spans several versions.
 
     Args:
         observations: number of held-out observations on which a version is compared.
-        spread_over: number of versions that share the work of a comparison.
-        checked: number of observations on which each version is compared at once, beside that.
+        spread_over: number of versions over which a comparison extends.
+        checked: number of further observations on which each version is compared at once.
         min_action_prob: least probability of every action of an artifact.
 
     Attributes:
@@ -108,7 +108,7 @@ class FidelityMeter:
         """Continue the comparison, or begin one of this version.
 
         Returns:
-            The distance of this version where versions are checked at once, else `fidelity`.
+            The distance of this version if versions are checked at once, else `fidelity`.
 
         Raises:
             RefusedTensors: this version's outputs are not finite.

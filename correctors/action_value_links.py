@@ -47,7 +47,7 @@ class _ActionValueLink:
 
 
 def _next(steps: Tensor) -> Tensor:
-    """What belongs to the next step; the last step, which has none, reads no such entry."""
+    """The entries of the next step; the last step's entry is not read."""
     return torch.cat([steps[1:], steps[-1:]])
 
 

@@ -23,7 +23,7 @@ from correctors.importance import importance_ratios
 
 
 class Steps(TypedDict):
-    """Time-major tensors of T steps; what is called next belongs to the observation they reached.
+    """Time-major tensors of T steps; "next" means the observation that a step reached.
 
     Attributes:
         q_next: [T, B, A] float32, Q before any reset; not read where `discounts` is 0.

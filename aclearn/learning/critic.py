@@ -1,4 +1,4 @@
-"""What the critic says of a batch: state values, or action values under the target policy."""
+"""The critic's estimates for a batch: state values, or action values under the target policy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Estimates:
 
     @classmethod
     def side_by_side(cls, parts: Sequence[Estimates]) -> Estimates:
-        """Those of neighbouring environments as one."""
+        """The concatenated estimates of neighbouring environments."""
         given = {name for name, value in vars(parts[0]).items() if value is not None}
         return cls(
             **{name: torch.cat([getattr(part, name) for part in parts], dim=1) for name in given}
@@ -77,5 +77,5 @@ def _followed_by(steps: Tensor, last: Tensor) -> Tensor:
 
 
 def _probs(policy: Any) -> Tensor:
-    assert isinstance(policy, TorchCategorical)  # a Q critic has other actions refused
+    assert isinstance(policy, TorchCategorical)  # a Q critic rejects other actions
     return policy.log_probs.exp()

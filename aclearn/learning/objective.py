@@ -38,7 +38,7 @@ CORRECTORS: dict[str, type[Corrector]] = {
 #: Results of every chain.
 _MADE = frozenset({"targets", "advantages", "weights"})
 _PARAMETERS = "behaviour_parameters"
-#: What those give.
+#: Inputs of a correction that need these parameters.
 _FROM_PARAMETERS = {_PARAMETERS, "kl"}
 #: Fields of a correction's input that only a Q critic gives.
 _FROM_ACTION_VALUES = {"actions", "q_next", "next_target_probs"}

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-#: With more marks than this in a picture, they have no text.
+#: With more marks than this in a plot, they have no text.
 _MOST_TEXTS = 40
-#: Field of the log of decisions → how a mark shows it.
+#: Field of the log of decisions → the text of its mark.
 _TEXTS = {"rung": "rung {:.0f}", "compressed_share": "α {:.2f}"}
 
 
@@ -18,8 +18,8 @@ class Mark:
     """A change of the compression.
 
     Attributes:
-        time_s, env_steps: when.
-        text: what is in force from then on.
+        time_s, env_steps: of the change.
+        text: the new setting.
     """
 
     time_s: float
@@ -28,12 +28,12 @@ class Mark:
 
 
 def read_marks(run_dir: Path) -> list[Mark]:
-    """The changes by the strategies of a run; none where it has no strategies.
+    """The changes by the strategies of a run; empty without strategies.
 
     Raises:
         RunFolderError: the log of decisions cannot be read, or a line lacks a value.
     """
-    # here as in `read_lines`
+    # imported here as in `read_lines`
     from aclearn.runs import STRATEGIES_FILE
     from aclearn.views.learning_curves import read_lines, unusable_line
 
@@ -53,7 +53,7 @@ def read_marks(run_dir: Path) -> list[Mark]:
 
 
 def draw_marks(axes: Any, at: Sequence[float], texts: Sequence[str], color: Any) -> None:
-    """Draw a dotted line for each mark, with its text where there are not too many."""
+    """Draw a dotted line for each mark, with its text unless there are too many."""
     for x, text in zip(at, texts, strict=True):
         axes.axvline(x, color=color, linestyle=":", linewidth=1.0, zorder=1)
         if len(at) <= _MOST_TEXTS:

@@ -90,7 +90,8 @@ class MembershipReply:
     """Answers a process that is no member: "hello", "wait", "leave" or "stop".
 
     "hello": say hello. "wait": the process that has this name still lives; say hello again later.
-    "leave": another process has the name, or the monitor refuses this one; save and end.
+    "leave": another process has the name, or the monitor refuses this one; save and end. "stop":
+    the run is over; end.
     """
 
     action: str

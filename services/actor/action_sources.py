@@ -38,11 +38,11 @@ class ActionSource(Protocol):
             group: index of the group.
             observations: leaf → `[B, *shape]`.
             state: of the policy, before these observations.
-            original: `[B]`, where the uncompressed policy is to choose; None: nowhere.
+            original: `[B]`, True where the uncompressed policy must choose; None: nowhere.
         """
 
     def hold_original(self, wanted: bool) -> None:
-        """Hold the uncompressed policy beside the current rung's, or no longer."""
+        """Start or stop holding the uncompressed policy beside the current rung's."""
 
     def take(self, group: int, timeout_s: float) -> ActionBatch | None:
         """The actions of the group's last request; None if there are none within `timeout_s`."""
@@ -57,8 +57,8 @@ class ActionSource(Protocol):
 class LocalActions:
     """IMPALA and AcceRL: the actor runs the policy itself, with its newest weights.
 
-    It can hold two policies, the current rung's and the uncompressed one. Until the second one is
-    there, or while it is of another generation, the first one plays in its place.
+    It can hold two policies, the current rung's and the uncompressed one. While the second one is
+    missing or of another generation, the first one replaces it.
 
     Args:
         client: holds the policy.
@@ -103,7 +103,7 @@ class LocalActions:
         self._waiting[group] = observations, state, original
 
     def hold_original(self, wanted: bool) -> None:
-        """Hold the uncompressed policy beside the current rung's, or no longer."""
+        """Start or stop holding the uncompressed policy beside the current rung's."""
         if wanted and self._original is None and self._make_original is not None:
             self._original = self._make_original()
         elif not wanted and self._original is not None:

@@ -81,7 +81,7 @@ class Actor:
         """Play the current rung's policy in this share of the unrolls, from each group's next one.
 
         Args:
-            compressed_share: of the monitor; None before it has named one.
+            compressed_share: None before the monitor's first directive.
         """
         if compressed_share is None or compressed_share == self._asked_share:
             return
@@ -158,7 +158,7 @@ class Actor:
 
 
 def _policy_of(chain: str) -> str:
-    """In a heartbeat's words: which policy played an episode, by the chain of all its steps."""
+    """The policy that played an episode, in a heartbeat's terms, by the chain of all its steps."""
     if not chain:
         return "mixed"
     return "compressed" if is_compressed(chain) else "original"

@@ -1,4 +1,4 @@
-"""Which of two policies chooses an action: drawn for each unroll, and for whole episodes."""
+"""Draws which of two policies chooses an action: for each unroll, and for whole episodes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 class PolicyMix:
     """Draws for one group of environments where the uncompressed policy plays. Pure.
 
-    Some episodes are the uncompressed policy's as a whole, so that returns can be compared. In the
+    The uncompressed policy plays some whole episodes, so that returns can be compared. In the
     others the current rung's policy plays an unroll of the group with a given probability.
 
     Args:
         num_envs: B.
         unroll_length: T.
-        original_share: probability that an episode is the uncompressed policy's.
+        original_share: probability that the uncompressed policy plays an episode.
         rng: the group's own.
 
     Attributes:

@@ -94,10 +94,10 @@ class Compressor:
     def set_rung(self, rung: int | None) -> None:
         """Compress with another rung from now on; the last artifact stays until its first one.
 
-        `known` is forgotten, so the newest weights are compressed again, at the same version.
+        `known` is reset, so the newest weights are compressed again, at the same version.
 
         Args:
-            rung: of the monitor; None before it has named one.
+            rung: None before the monitor's first directive.
         """
         if rung is None or rung == self._asked_rung:
             return

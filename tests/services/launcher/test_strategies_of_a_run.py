@@ -102,7 +102,7 @@ def test_a_monitor_killed_in_mid_decision_comes_back_to_the_same_rung(run: Fault
     for _ in range(32):
         run.round()
     assert set(run.acts.values()) == {True}  # the directive was lost with the monitor
-    run.fault.unlink()  # the next monitor could not decide this anew
+    run.fault.unlink()  # the next monitor could not repeat this decision
     run.start(MONITOR)
     run.run_until(lambda: set(run.acts.values()) == {False}, "all actors are faithful")
     assert run.decisions() == [noticed]
