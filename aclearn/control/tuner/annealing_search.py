@@ -9,31 +9,25 @@ from collections.abc import Mapping
 from aclearn.control.tuner.decision import Decision, Verdict
 from aclearn.control.tuner.rate_window import Reading
 from aclearn.control.tuner.setting_stats import (
-    CLEAR,
     MOST_WINDOWS,
     OUTLIER,
     PRECISE,
     Estimate,
     Setting,
     SettingStats,
-    steps_between,
 )
 
-#: Below this temperature measurable losses are hardly ever accepted.
-FREEZE_AT = 0.005
-#: Shortest part of a window after which a clearly worse trial is ended, and the standard deviations
-#: of such a change.
-_LEAST_WINDOW, _EARLY = 1 / 3, 3.0
+#: Shortest parts of a window after which a clearly worse or better trial is ended, and the standard
+#: deviations of such a change.
+_WORSE_AFTER, _BETTER_AFTER, _EARLY = 1 / 3, 1 / 2, 3.0
 #: Setbacks that end a trial: deaths of roles, or windows in which nothing is counted.
 _MOST_SETBACKS = 2
-#: Most rejections from memory at one time.
-_MOST_RECALLED = 64
 #: Windows of the kept setting before trials are compared with it.
 _BASELINE_WINDOWS = 2
 
 
 class AnnealingSearch:
-    """Simulated annealing over settings, one count by one at a time. It has no clock.
+    """Simulated annealing over settings, one count at a time. It has no clock.
 
     Args:
         start: count by name at which the search begins.
@@ -82,8 +76,6 @@ class AnnealingSearch:
         self._known = SettingStats([most[name] for name in self._names])
         self._setbacks = 0
         self._suspect: Reading | None = None
-        #: Index and direction of the step that has just paid.
-        self._paid: tuple[int, int] | None = None
 
     @property
     def kept(self) -> dict[str, int]:
@@ -107,7 +99,7 @@ class AnnealingSearch:
         two windows where there is any such: at a high temperature the kept one may be worse.
         """
         # after a change so large that all before is forgotten, only one window is known
-        known = self._known.measured(_BASELINE_WINDOWS) or self._known.measured(_LEAST_WINDOW)
+        known = self._known.measured(_BASELINE_WINDOWS) or self._known.measured()
         if not known:
             return None
         best = self._kept if self.frozen and self._kept in known else known[0]
@@ -171,10 +163,10 @@ class AnnealingSearch:
             # when frozen, a full estimate stays fixed, so that a slow change adds up to a restart
             self._known.learn(kept, reading.rate, weight)
         known = self.kept_estimate.windows >= _BASELINE_WINDOWS
-        words, decided = f"{self.kept_estimate.windows:.3g} windows", list[Decision]()
+        words = f"{self.kept_estimate.windows:.3g} windows"
         if known and not self.frozen:
-            words += self._go_on(decided)
-        return [*decided, self._decide("kept" if known else "baseline", words, kept, reading)]
+            words += self._go_on()
+        return [self._decide("kept" if known else "baseline", words, kept, reading)]
 
     def _doubt(self, reading: Reading, deviation: float) -> Decision:
         """The kept setting deviates; the first deviation may be chance."""
@@ -194,25 +186,16 @@ class AnnealingSearch:
 
     def _judge_trial(self, trial: Setting, reading: Reading, silence_s: float) -> list[Decision]:
         """Judge a trial's window so far; a role may have been dead for its last `silence_s`."""
-        early = reading.window_s - silence_s < self._every_s
-        kept, noise = self.kept_estimate, self._known.noise
-        weight = reading.window_s / self._every_s
-        if early:
-            so_far = reading.rate / kept.mean - 1.0
-            clearly_worse = -max(_EARLY * self.temperature, PRECISE)
-            if weight < _LEAST_WINDOW or (
-                so_far + _EARLY * noise.of_change(weight, kept.windows) > clearly_worse
-            ):
-                return []
+        early, kept = reading.window_s - silence_s < self._every_s, self.kept_estimate
+        if early and not self._is_clear(reading, silence_s):
+            return []
         self.rate = reading.rate
         if reading.rate <= 0.0:
             return [self._judge_silent(trial, reading)]
-        self._known.learn(trial, reading.rate, weight)
-        estimate = self._known.of(trial)
+        self._known.learn(trial, reading.rate, reading.window_s / self._every_s)
         change, sd = self._known.compare(self._kept, trial)
-        words = f"{change:+.1%} ± {sd:.1%}"
-        fuzzy = abs(change) < CLEAR * sd and sd > max(self.temperature, PRECISE)
-        if fuzzy and estimate.windows < self._known.enough_windows:
+        words, worth = f"{change:+.1%} ± {sd:.1%}", self._known.worth_trying(self._kept)
+        if not early and worth and max(worth, key=worth.__getitem__) == trial:
             reason = f"{words} is within the noise; measured again"
             return [self._decide("repeat", reason, trial, reading, change=change)]
         gain = change - self._known.cost(self._kept, trial)
@@ -220,19 +203,27 @@ class AnnealingSearch:
         accepted = gain >= 0.0 or self._rng.random() < chance
         self.temperature *= self._cooling
         self._trial = None
-        if not accepted:
-            reason = f"{words} is worse{', seen early' if early else ''}; reverted"
-            return [self._decide("rejected", reason, trial, reading, change=change)]
-        baseline, decided = kept.mean, list[Decision]()
-        self._move(trial)
-        if change > self._restart_share:
-            # the machine's load may have changed, which invalidates all other estimates
-            self._known.forget(but=trial)
-        reason = f"{words} is better" if gain >= 0.0 else f"{words}, accepted by {chance:.0%}"
-        if estimate.windows >= _BASELINE_WINDOWS:
-            reason += self._go_on(decided)
-        accept = self._decide("accepted", reason, trial, reading, change=change, baseline=baseline)
-        return [*decided, accept]
+        if accepted:
+            self._move(trial)
+            words += " is better" if gain >= 0.0 else f", accepted by {chance:.0%}"
+        else:
+            words += " is worse; reverted"
+        verdict: Verdict = "accepted" if accepted else "rejected"
+        reason = f"{words}{' (seen early)' if early else ''}{self._go_on()}"
+        return [self._decide(verdict, reason, trial, reading, change=change, baseline=kept.mean)]
+
+    def _is_clear(self, reading: Reading, silence_s: float) -> bool:
+        """Whether a part of a window is enough to judge a trial."""
+        weight, kept = reading.window_s / self._every_s, self.kept_estimate
+        if weight < _WORSE_AFTER:
+            return False
+        so_far = reading.rate / kept.mean - 1.0
+        noise = _EARLY * self._known.noise.of_change(weight, kept.windows)
+        if so_far + noise <= -max(_EARLY * self.temperature, PRECISE):
+            return True
+        # a role that died of the trial must have been missed
+        heard_s = reading.window_s - silence_s
+        return heard_s >= _BETTER_AFTER * self._every_s and so_far - noise >= PRECISE
 
     def _judge_silent(self, trial: Setting, reading: Reading) -> Decision:
         """A trial in which nothing was counted: the first time the cause may be a disk that hung.
@@ -248,35 +239,17 @@ class AnnealingSearch:
         self._trial, reason = None, "nothing was counted; reverted"
         return self._decide("rejected", reason, trial, reading, change=-1.0)
 
-    def _go_on(self, decided: list[Decision]) -> str:
-        """The next step once the kept setting is known: a trial, a move from memory, or freezing.
-
-        `decided` gets the neighbours that are rejected from memory.
-        """
+    def _go_on(self) -> str:
+        """The next step once the kept setting is known: a trial, a move from memory, freezing."""
         known = self._known
-        if known.fresh(self._kept):
+        if known.worth_trying(self._kept):
             self._wants_trial = True
             return ""
-        others = [s for s in known.neighbours(self._kept) if s not in known.unreachable]
-        for other in sorted(others, key=known.rate, reverse=True):
-            change, sd = known.compare(self._kept, other)
-            if change - known.cost(self._kept, other) > sd:
-                return self._move_from_memory(other, "is better after all")
-        while self.temperature >= FREEZE_AT and others:
-            other = self._rng.choice(others)
-            change, sd = known.compare(self._kept, other)
-            self.temperature *= self._cooling
-            if self._rng.random() < self._chance(change - known.cost(self._kept, other)):
-                return self._move_from_memory(other, "is accepted from memory")
-            reason = f"{change:+.1%} ± {sd:.1%} from memory is worse"
-            decided.append(self._decide("recalled", reason, other, change=change))
-            del decided[:-_MOST_RECALLED]
-            if self._cooling >= 1.0:
-                return ""
-        best = known.measured(0.0)[0]
-        change, sd = known.compare(self._kept, best)
-        if change > CLEAR * sd and best not in known.unreachable:
-            return self._move_from_memory(best, "was the best")
+        reachable = [s for s in known.measured() if s not in known.unreachable]
+        gains = {s: known.compare(self._kept, s)[0] - known.cost(self._kept, s) for s in reachable}
+        best = max(reachable, key=gains.__getitem__)
+        if gains[best] > 0.0:
+            return self._move_from_memory(best, "was the best") + self._go_on()
         self.frozen = True
         return "; no neighbour is better: frozen"
 
@@ -286,8 +259,6 @@ class AnnealingSearch:
         return f"; {self.kept} {why} ({change:+.1%} ± {sd:.1%})"
 
     def _move(self, to: Setting) -> None:
-        steps = steps_between(self._kept, to)
-        self._paid = steps[0] if len(steps) == 1 else None
         self._kept, self._suspect = to, None
 
     def _chance(self, gain: float) -> float:

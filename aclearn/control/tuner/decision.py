@@ -13,7 +13,6 @@ Verdict = Literal[
     "repeat",  # a trial within the noise is measured again
     "accepted",
     "rejected",
-    "recalled",  # a neighbour is rejected by its known estimate
     "given up",  # the roles did not apply the counts, or died of them
     "adopted",  # the kept counts cannot be applied either: the running counts are kept
     "discarded",  # the window was broken and begins again

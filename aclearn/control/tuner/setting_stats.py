@@ -6,18 +6,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from aclearn.control.tuner.rate_model import RateModel
+
 #: One count for each name, in one order.
 Setting = tuple[int, ...]
 
-#: Standard deviations of a clear change, and of an outlier.
-CLEAR, OUTLIER = 1.5, 3.0
+#: Standard deviations of an outlier.
+OUTLIER = 3.0
 #: Sufficient standard deviation of a change.
 PRECISE = 0.01
-#: A trial within the noise is decided after as many windows as make its mean this exact, within
-#: these bounds.
-_EXACT, _FEWEST_REPEATS, _MOST_REPEATS = 0.03, 3, 8
+#: A window that is expected to raise the rate by less is not worth its time.
+_WORTH_A_WINDOW = 0.001
 #: Relative gain required for doubling a count: of equals the smaller is better.
-_COST_OF_DOUBLING = 0.005
+_COST_OF_DOUBLING = 0.01
 #: Windows of an estimate; beyond, its mean is exponentially weighted.
 MOST_WINDOWS = 12.0
 #: Prior relative standard deviation of a window, and its weight.
@@ -84,12 +85,6 @@ class SettingStats:
         self.noise = Noise()
         self.unreachable: set[Setting] = set()
 
-    @property
-    def enough_windows(self) -> float:
-        """Windows after which a change within the noise is decided anyway."""
-        wanted = (self.noise.sd / _EXACT) ** 2
-        return min(max(wanted, _FEWEST_REPEATS), _MOST_REPEATS) - 0.5
-
     def of(self, setting: Setting) -> Estimate:
         """The estimate of a setting; no windows before its first measurement."""
         return self._estimates.get(setting, Estimate())
@@ -98,10 +93,13 @@ class SettingStats:
         """The estimated rate of a measured setting, per second."""
         return self._estimates[setting].mean
 
-    def measured(self, windows: float) -> list[Setting]:
+    def measured(self, windows: float = 0.0) -> list[Setting]:
         """The settings measured for at least so many windows, the best first."""
         known = [s for s, estimate in self._estimates.items() if estimate.windows >= windows]
-        return sorted(known, key=self.rate, reverse=True)
+        if not known:
+            return []
+        model = self.model(known)
+        return sorted(known, key=lambda s: model.expected(s) - self.cost(known[0], s), reverse=True)
 
     def learn(self, setting: Setting, rate: float, weight: float) -> None:
         """Add a window's rate; `weight` is its length in full windows."""
@@ -121,36 +119,45 @@ class SettingStats:
             self.unreachable.clear()
 
     def neighbours(self, of: Setting) -> list[Setting]:
-        """The settings that differ by one in one count."""
-        return [
-            (*of[:i], of[i] + step, *of[i + 1 :])
-            for i in range(len(of))
-            for step in (-1, 1)
-            if 1 <= of[i] + step <= self._most[i]
-        ]
+        """The reachable settings with one count doubled, halved, or a quarter (at least 1) away."""
+        found = set[Setting]()
+        for i, count in enumerate(of):
+            near = max(1, count // 4)
+            for other in (count // 2, count - near, count + near, 2 * count):
+                if 1 <= other <= self._most[i]:
+                    found.add((*of[:i], other, *of[i + 1 :]))
+        return sorted(found - self.unreachable)
 
-    def fresh(self, kept: Setting) -> list[Setting]:
-        """The neighbours that are worth measuring (again)."""
-        return [other for other in self.neighbours(kept) if not self._is_settled(kept, other)]
+    def model(self, settings: Sequence[Setting]) -> RateModel:
+        """The expected rates of some settings, by all measured ones."""
+        sd, estimates = self.noise.sd, self._estimates.values()
+        return RateModel(
+            settings,
+            list(self._estimates),
+            [estimate.mean for estimate in estimates],
+            [sd / math.sqrt(estimate.windows) for estimate in estimates],
+        )
+
+    def worth_trying(self, kept: Setting) -> dict[Setting, float]:
+        """The neighbours that are worth a window (again), with its value as a share of the rate.
+
+        The value is the expected gain of the best known setting.
+        """
+        others, best = self.neighbours(kept), self.measured()[0]
+        model = self.model([best, *others])
+        values = {
+            other: model.value_of_window(best, other, self.noise.sd, cost=self.cost(best, other))
+            for other in others
+        }
+        return {other: value for other, value in values.items() if value >= _WORTH_A_WINDOW}
 
     def compare(self, kept: Setting, other: Setting) -> tuple[float, float]:
         """Relative change of the rate from one setting to another, and its standard deviation."""
-        one, two = self._estimates[kept], self._estimates[other]
-        return two.mean / one.mean - 1.0, self.noise.of_change(two.windows, one.windows)
+        return self.model([kept, other]).change(kept, other)
 
     def cost(self, kept: Setting, other: Setting) -> float:
         """The relative gain that must pay for the additional workers of another setting."""
         return _COST_OF_DOUBLING * sum(math.log2(b / a) for a, b in zip(kept, other, strict=True))
-
-    def _is_settled(self, kept: Setting, other: Setting) -> bool:
-        """Whether measuring `other` (again) would not change a decision."""
-        if other in self.unreachable:
-            return True
-        if other not in self._estimates:
-            return False
-        change, sd = self.compare(kept, other)
-        known = self._estimates[other].windows >= self.enough_windows or sd <= PRECISE
-        return known or change < -CLEAR * sd
 
 
 def steps_between(before: Setting, after: Setting) -> list[tuple[int, int]]:

@@ -15,26 +15,28 @@ from aclearn.control.tuner.decision import Decision
 from aclearn.control.tuner.rate_window import Discarded, RateWindow
 from aclearn.control.tuner.setting_stats import Setting, steps_between
 
-#: Weight of a neighbour that the bottleneck suggests, or that continues the last improvement.
+#: Factor of a window's value in the direction that the bottleneck suggests.
 _FAVOUR = 4.0
 
 
 class Tuner(AnnealingSearch):
-    """Changes one count by one at a time and keeps improvements. No thread, no file, no socket.
+    """Changes one count at a time and keeps improvements. No thread, no file, no socket.
 
     `propose` gives the counts that should run now; `observe` takes samples. Call both in turns,
     several times in a window.
 
     * Measurement starts once the counter has risen; trials start once two windows of the kept
       setting agree.
+    * A trial changes one count: doubled, halved, or by a quarter (at least 1). The one whose window
+      promises most is tried first, by a model of all rates measured so far (`RateModel`).
     * A trial waits until the roles have applied it, then `settle_s`, then measures a window of
-      `every_s`. Better ones are accepted; worse ones with probability exp(change / temperature).
-      The temperature falls with each trial. Of equals the smaller count is better.
-    * A rejected trial is reverted at once, and the kept setting is measured again before the next
-      trial. Known neighbours are decided from memory, at no cost.
+      `every_s`, or a part of it where the change is clear. Better ones are accepted; worse ones
+      with probability exp(change / temperature). The temperature falls with each trial. Of equals
+      the smaller count is better.
+    * A rejected trial is reverted at once. The next one starts from the kept setting.
     * A death of a role restarts a trial's window; a second one ends the trial, since a role has few
       restarts.
-    * Below the temperature `FREEZE_AT`, with every neighbour known not to be better, the search
+    * When no window of a neighbour promises enough, the best setting is kept and the search
       freezes. Two windows in a row of the kept setting that deviate by more than
       `restart_search_share` restart it.
 
@@ -129,14 +131,15 @@ class Tuner(AnnealingSearch):
         return decided
 
     def _begin_trial(self, suggested: str | None) -> None:
-        """Try a neighbour of the kept setting that is worth measuring."""
+        """Try the neighbour whose window has the highest value."""
         self._wants_trial, self._setbacks = False, 0
-        fresh, weights = self._known.fresh(self._kept), []
-        for setting in fresh:
+        worth = self._known.worth_trying(self._kept)
+        for setting in worth:
             [(i, step)] = steps_between(self._kept, setting)
-            reasons = [self._names[i] == suggested and step > 0, self._paid == (i, step)]
-            weights.append(_FAVOUR ** sum(reasons))
-        self._trial = self._rng.choices(fresh, weights)[0]
+            if self._names[i] == suggested and step > 0:
+                worth[setting] *= _FAVOUR
+        most = max(worth.values())
+        self._trial = self._rng.choice([s for s, value in worth.items() if value > 0.99 * most])
 
     def _give_up(self, trial: Setting, why: str) -> Decision:
         """End a trial that cannot be measured; it is never tried again."""
@@ -147,7 +150,7 @@ class Tuner(AnnealingSearch):
     def _adopt(self, running: Setting, why: str) -> Decision:
         """Keep the running counts, since the kept ones cannot be applied."""
         measured = self._kept
-        self._kept, self._suspect, self._paid = running, None, None
+        self._kept, self._suspect = running, None
         self.frozen, self.temperature = False, self._hot
         return self._decide("adopted", why, measured)
 

@@ -124,10 +124,12 @@ def test_a_corrupt_memory_is_reported_counted_left_alone_and_ignored(
     assert path.read_text() == content
 
 
-def test_a_run_that_ends_right_after_a_great_change_remembers_what_it_led_to(tmp_path) -> None:
+def test_a_run_that_ends_soon_remembers_what_was_measured_twice(tmp_path) -> None:
     world = World(tuned_config(tmp_path), two_is_best)
     while not world.lines() or world.lines()[-1]["verdict"] != "accepted":
         world.go_on(0.25)
+    assert world.tuning._tuner.best()[0] == {"trainers": 1}
+    world.go_on(10.0)
     world.tuning.close()
     assert world.memory.read() == {"trainers": 2}
 

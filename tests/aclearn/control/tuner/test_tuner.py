@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from itertools import pairwise
 
 import pytest
 
@@ -11,16 +10,16 @@ from tests.support.simulated_tuning import Run, hill
 
 
 @pytest.mark.parametrize("start", [1, 4])
-def test_it_climbs_by_one_count_and_one_step_at_a_time_and_freezes_at_the_top(start: int) -> None:
+def test_it_changes_one_count_at_a_time_at_most_doubled_and_freezes_at_the_top(start: int) -> None:
     run = Run(hill(), {"predictors": start, "trainers": start})
-    run.go_on(600.0)
+    while run.now < 600.0:
+        run.sample()
+        kept, trial = run.tuner.kept, run.tuner.propose()
+        changed = [name for name in kept if trial[name] != kept[name]]
+        assert len(changed) <= 1
+        assert all(kept[n] // 2 <= trial[n] <= 2 * kept[n] for n in changed)
     assert run.tuner.kept == {"predictors": 3, "trainers": 2}
     assert run.tuner.frozen
-    kept = [d.kept for d in run.decisions]
-    for before, after in pairwise(kept):
-        assert sum(abs(after[name] - before[name]) for name in after) <= 1
-    for counts, kept_then in zip(run.path, run.path[1:], strict=False):
-        assert sum(abs(counts[n] - kept_then[n]) for n in counts) <= 2  # a revert and a trial
     end = len(run.path)
     run.go_on(600.0)
     assert all(counts == run.tuner.kept for counts in run.path[end:])  # it only measures
@@ -95,14 +94,13 @@ def test_trial_and_kept_are_measured_over_windows_of_one_length() -> None:
     assert {d.window_s for d in run.decisions if d.window_s is not None} == {10.0}
 
 
-def test_the_rejected_is_reverted_at_once_and_the_kept_is_measured_before_the_next_trial() -> None:
+def test_the_next_trial_after_a_rejected_one_starts_from_the_kept_counts() -> None:
     run = Run(hill((1, 1)))
     rejected = run.until("rejected")
     assert rejected.counts != rejected.kept == {"predictors": 1, "trainers": 1}
-    assert run.tuner.propose() == rejected.kept
-    [following] = [d for d in [run.until("kept")] if d]
-    assert following.counts == rejected.kept
-    assert following.rate == pytest.approx(1000.0)
+    following = run.tuner.propose()
+    assert sorted(following.values()) == [1, 2]
+    assert following != rejected.counts
 
 
 def test_a_rejected_trial_does_not_become_the_baseline() -> None:
@@ -144,7 +142,7 @@ def test_a_loss_is_accepted_with_metropolis_probability(temperature: float, chan
 
 
 def test_of_equals_the_smaller_count_is_kept() -> None:
-    rate = {1: 500.0, 2: 1000.0, 3: 1000.0, 4: 1000.0}
+    rate = {1: 900.0, 2: 1000.0, 3: 1000.0, 4: 1000.0}
     run = Run(lambda c: rate[c["trainers"]], {"trainers": 4}, temperature=0.05)
     run.go_on(900.0)
     assert run.tuner.kept == {"trainers": 2}
@@ -165,16 +163,16 @@ def test_what_is_known_best_has_two_windows_where_anything_has() -> None:
     assert (counts, rate) == ({"predictors": 1, "trainers": 1}, pytest.approx(1000.0))
 
 
-def test_a_hint_is_followed_first_but_every_neighbour_stays_possible() -> None:
-    first = []
-    for seed in range(200):
-        run = Run(hill())
-        run.tuner._rng = random.Random(seed)
-        run.hint = "trainers"
-        first.append(tuple(run.until("accepted").counts.values()))
-    # weights 4 : 1 of two neighbours
-    assert first.count((1, 2)) / 200 == pytest.approx(0.8, abs=0.12)
-    assert set(first) == {(1, 2), (2, 1)}
+def test_a_hint_is_followed_first_but_every_neighbour_is_tried() -> None:
+    first = {None: set(), "trainers": set()}
+    for seed in range(40):
+        for hint, seen in first.items():
+            run = Run(hill())
+            run.tuner._rng, run.hint = random.Random(seed), hint
+            seen.add(tuple(run.until("accepted").counts.values()))
+            run.go_on(200.0)
+            assert run.tuner.kept == {"predictors": 3, "trainers": 2}
+    assert first == {None: {(1, 2), (2, 1)}, "trainers": {(1, 2)}}
 
 
 @pytest.mark.parametrize("factor", [0.5, 2.5])
@@ -210,18 +208,14 @@ def test_it_searches_again_from_the_stated_share_on_and_not_below(share: float) 
     assert "restarted" in {d.verdict for d in run.decisions}
 
 
-def test_what_is_refused_from_memory_is_told_with_its_temperature() -> None:
-    run = Run(hill((1, 1)), temperature=0.02)
+def test_each_trial_cools_once() -> None:
+    run = Run(hill(), temperature=0.02)
     run.go_on(900.0)
     assert run.tuner.frozen
-    recalled = [d for d in run.decisions if d.verdict == "recalled"]
-    assert {tuple(d.counts.values()) for d in recalled} <= {(1, 2), (2, 1)}
-    assert all(d.rate is None and d.change == pytest.approx(-0.15, abs=0.01) for d in recalled)
-    # each proposal, tried or remembered, cools once: the log tells every step down
-    proposals = [d for d in run.decisions if d.verdict in ("accepted", "rejected", "recalled")]
-    steps = [0.02 * 0.85 ** (n + 1) for n in range(len(proposals))]
-    assert [d.temperature for d in proposals] == pytest.approx(steps)
-    assert steps[-1] < 0.005 < steps[-2]
+    trials = [d for d in run.decisions if d.verdict in ("accepted", "rejected")]
+    assert [d.temperature for d in trials] == pytest.approx(
+        [0.02 * 0.85 ** (n + 1) for n in range(len(trials))]
+    )
 
 
 def test_one_window_that_deviates_changes_nothing() -> None:

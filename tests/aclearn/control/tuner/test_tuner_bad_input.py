@@ -94,7 +94,8 @@ def test_a_trial_of_which_a_role_dies_twice_is_given_up_before_its_restarts_are(
 
 @pytest.mark.parametrize("dies_again", [False, True])
 def test_a_trial_is_accepted_by_a_whole_window_without_a_death(dies_again: bool) -> None:
-    run = Run(lambda counts: 1000.0 * sum(counts.values()))  # more is always better
+    # more is always better, by so little that it takes a whole window to see
+    run = Run(lambda counts: 1000.0 + 50.0 * sum(counts.values()))
     run.until("kept")
     while run.tuner.propose() == run.tuner.kept:
         run.sample()

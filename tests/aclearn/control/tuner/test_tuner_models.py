@@ -35,6 +35,19 @@ def test_on_models_it_is_better_than_the_rule_of_ga3c_and_the_best_of_the_refere
     assert means["tuner"][0] > means["ga3c"][0] + 6.0
 
 
+@pytest.mark.parametrize(
+    ("noise", "least", "least_share"), [(0.0, 99.0, 1.0), (0.05, 97.0, 0.85), (0.1, 95.0, 0.65)]
+)
+def test_by_default_it_keeps_nearly_the_best_of_a_hill_within_five_minutes(
+    noise: float, least: float, least_share: float
+) -> None:
+    """8 × 8 settings; `noise` is that of a window of 20 s, more than one of the tuner has."""
+    for start in ((1, 1), (2, 2), (4, 4), (8, 8)):
+        finals = [r.final for r in tuner_model.hill_results(start, noise, 20, TunerConfig())]
+        assert sum(finals) / 20 >= least
+        assert sum(final >= 95.0 for final in finals) / 20 >= least_share
+
+
 @pytest.mark.parametrize("start", [(1, 1), (4, 4)])
 def test_it_converges_within_five_minutes_of_short_windows(start: tuple[int, int]) -> None:
     config = TunerConfig(every_s=3.0, settle_s=1.0)
