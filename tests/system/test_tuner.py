@@ -111,14 +111,17 @@ def test_a_count_for_which_there_is_no_room_is_given_up_and_the_run_goes_on(
     assert decision["counts"] == {"actors": 3}
     assert decision["kept"] == {"actors": 2}
     assert decision["reason"].startswith("roles died of it")
-    assert run.output.count("actor-2 died") == 2
+    # after a trial of one actor two start together, and either may be the one without room
+    names = ("actor-0", "actor-1", "actor-2")
+    [died] = [name for name in names if f"{name} died" in run.output]
+    assert run.output.count(f"{died} died") == 2
     # the two others did not die of it, and are measured again
     kept = run.wait_for(
         lambda: next((d for d in _decisions(run) if d["decision"] > decision["decision"]), None),
         "two actors run again",
     )
     assert kept["counts"] == {"actors": 2} and kept["rate"] > 0.0
-    assert "actor-0 died" not in run.output and "actor-1 died" not in run.output
+    assert [name for name in names if f"{name} died" in run.output] == [died]
     run.finish()
 
 

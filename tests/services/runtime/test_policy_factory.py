@@ -241,12 +241,15 @@ def test_the_chain_of_a_shipped_configuration_can_be_made(path) -> None:
         "pruned": "prune=0.5>distill>onnx",
         "distilled": "distill=accerl-net1>onnx",
         "distilled_int8": f"distill=accerl-net1>{int8}>onnx",
+        "mix": "distill=accerl-net3>onnx",
     }
     assert chain.id == expected.get(path.stem, "none")
     assert chain.without_effect == ()  # every link that is written is run
     made = chain.plan(architecture).architecture
     if "distilled" in path.stem:
         assert parts_of(made).hidden == (256,)
+    elif path.stem == "mix":
+        assert parts_of(made).hidden == (32,)
     elif path.stem in ("pong_chain", "pruned"):  # half of each layer of accerl-original
         pruned = parts_of(made)
         assert [layer.filters for layer in pruned.convolutions] == [16, 32, 32]
