@@ -10,6 +10,7 @@ from __future__ import annotations
 from correctors.action_value_links import QImportanceSampling, QLambda, Retrace, TreeBackup
 from correctors.action_values import importance_sampling, q_lambda, retrace, tree_backup
 from correctors.chain import Correction, CorrectionInput, Corrector, CorrectorChain
+from correctors.corrector_check import check_corrector
 from correctors.epsilon import EpsilonCorrection
 from correctors.importance import ImportanceSampling, importance_weights
 from correctors.kl_filter import KLFilter
@@ -31,6 +32,7 @@ __all__ = [
     "TreeBackup",
     "VTrace",
     "VTraceReturns",
+    "check_corrector",
     "importance_sampling",
     "importance_weights",
     "q_lambda",

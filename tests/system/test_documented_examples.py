@@ -123,10 +123,12 @@ def test_metrics_are_read_from_python(tmp_path: Path) -> None:
 
 
 def test_correctors_are_used_without_a_run(tmp_path: Path) -> None:
-    assert _write_files("correction.md", tmp_path) == ["correct.py"]
+    assert _write_files("correction.md", tmp_path) == ["check.py", "correct.py"]
     # 1 + 0.9 · 0.5 at the end, 1 + 0.9 · 1.45 before it; less the value of 0.5
     expected = "tensor([2.3050, 1.4500]) tensor([1.8050, 0.9500])\n"
     assert _python("correct.py", tmp_path) == expected
+    (tmp_path / "my_corrector.py").write_text(dict(_additions()[0])["my_corrector.py"])
+    assert _python("check.py", tmp_path) == ""
 
 
 def _additions() -> tuple[list[tuple[str, str]], dict[str, Any]]:
