@@ -95,7 +95,13 @@ ROLE_FIGURES: Final = {
     "trainer": (
         *("policy_loss", "value_loss", "entropy", "gradient_norm", "learning_rate"),
         *("rho_mean", "behaviour_kl", "behaviour_kl_estimate", "effective_sample_share"),
-        *("clipped_rho_share", "clipped_c_share", "batch_steps", "compressed_share"),
+        *(
+            "clipped_rho_share",
+            "clipped_c_share",
+            "kl_dropped_share",
+            "batch_steps",
+            "compressed_share",
+        ),
         *("checkpoint_age_s", *_WORKER_FIGURES),
     ),
     "actor": (
@@ -116,7 +122,7 @@ ROLE_FIGURES: Final = {
         *("free_cores", *_SERVER_FIGURES, "plugin_failures", "indicator_failures"),
         *("directives", "directives_unacknowledged", "directives_overruled"),
     ),
-    "strategy": ("rung", "compressed_share"),
+    "strategy": ("rung", "compressed_share", "stage", "wait_s"),
     "tuner": (
         *("temperature", "frozen", "noise", "rate", "baseline", "file_warnings", *TUNED_COUNTS),
     ),

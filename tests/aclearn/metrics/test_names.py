@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from aclearn.config import config_from_yaml
 from aclearn.errors import ConfigError
-from aclearn.metrics.names import check_line_name
+from aclearn.metrics.names import FIXED_FIGURES, ROLE_FIGURES, check_line_name
 
 _ROLES = ("monitor", "trainer", "actor")
 
@@ -66,3 +69,21 @@ def test_another_name_is_refused(name, words) -> None:
 def test_a_misspelt_figure_of_a_compressor_is_refused_beside_our_links() -> None:
     with pytest.raises(ConfigError, match="did you mean compressor_kl_max"):
         check("compressor_kl_mx", "compressor: {chain: [onnx]}", roles=(*_ROLES, "compressor"))
+
+
+def test_the_known_figures_are_those_of_the_page_on_metrics() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    tables = page.partition("\n## In every line\n")[2].partition("\n## TensorBoard\n")[0]
+    first_columns = [row.split("|")[1] for row in tables.splitlines() if row.startswith("| `")]
+    documented = {
+        name for column in first_columns for name in re.findall(r"`([a-z0-9_]+)`", column)
+    }
+    # mappings, texts, and the counts of lines that were not written
+    other = {"dropped_steps", "wait_share", "part_seconds", "checkpoint_error", "tuner_verdicts"}
+    other |= {"metrics_failures", "metrics_error"}
+    known = {
+        gauge if role == "trainer" else f"{role}_{gauge}"
+        for role, gauges in ROLE_FIGURES.items()
+        for gauge in gauges
+    }
+    assert documented - other == known | set(FIXED_FIGURES)
