@@ -52,6 +52,7 @@ class RunFolder:
         config_path: the resolved configuration.
         metrics_path: one JSON object per line; see `MetricsWriter`.
         monitor_state_path: the monitor's state beside the last line of metrics.
+        directives_path: rungs and mixes that the monitor has set.
         summary_path: written when the run ends; see `write_summary`.
         checkpoints_dir: see `save_checkpoint`.
         logs_dir: see `log_path`.
@@ -63,6 +64,7 @@ class RunFolder:
         self.config_path = path / "config.yaml"
         self.metrics_path = path / "metrics.jsonl"
         self.monitor_state_path = path / "monitor_state.json"
+        self.directives_path = path / "directives.json"
         self.summary_path = path / "summary.json"
         self.checkpoints_dir = path / "checkpoints"
         self.logs_dir = path / "logs"

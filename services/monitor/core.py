@@ -87,12 +87,14 @@ class MonitorState:
         numbers_from: float = float("-inf"),
         wall_clock: Callable[[], float] | None = None,
         figures: Callable[[], Mapping[str, Any]] = dict,
+        directives: Mapping[str, Any] | None = None,
     ) -> None:
         self._wall_clock = wall_clock
         self._registry, self._metrics, self._goal = registry, metrics, goal
         self._plugins, self._numbers_from = plugins or Plugins({}), numbers_from
         self._indicators = IndicatorCollector(expected or {})
         self._channel, self._ending = DirectiveChannel(), Ending()
+        self._channel.restore(directives or {}, self._plugins.rank_of)
         self.report = StatusReport()
         self._observed_at = float("-inf")
         #: The process that asks for the status; it receives directives too.
@@ -109,6 +111,11 @@ class MonitorState:
         )
         self.line: dict[str, Any] = {}
         self._best_due = False
+
+    @property
+    def directives(self) -> dict[str, Any]:
+        """The directives that the next monitor continues with; see `DirectiveChannel.state`."""
+        return self._channel.state()
 
     @property
     def phase(self) -> Phase:

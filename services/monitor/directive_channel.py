@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
 
 from aclearn.control import Directive
 from aclearn.wire import SaveBest, SetActors, SetChain, SetMix, SetWorkers, StopRole
@@ -20,6 +20,9 @@ MONITOR_RANK = 1_000_000
 #: Seconds before an unacknowledged directive is sent again: the first six times, then.
 _AGAIN_AFTER_S, _OFTEN, _RARELY_S = 0.5, 6, 8.0
 
+#: How actors' policies are compressed is a part of the run: the next monitor continues with it.
+_KEPT: dict[str, type[SetChain] | type[SetMix]] = {"SetChain": SetChain, "SetMix": SetMix}
+
 #: Receiver and kind of payload.
 _Key = tuple[str, type]
 
@@ -28,6 +31,8 @@ class _Standing(NamedTuple):
     """A numbered directive that is in force."""
 
     payload: RolePayload
+    #: Name of the plug-in that gave it.
+    by: str
     #: Incarnations that receive it; None for all, including later ones.
     only: set[str] | None
 
@@ -102,7 +107,7 @@ class DirectiveChannel:
         self.issued += 1
         payload = replace(payload, id=self.issued)
         receivers = (r.incarnation for r in self._receivers if _is_for(directive.to, r))
-        by_rank[rank] = _Standing(payload, set(receivers) if directive.once else None)
+        by_rank[rank] = _Standing(payload, by, set(receivers) if directive.once else None)
         _LOGGER.info(
             "event=directive by=%s to=%s payload=%r cause=%r",
             *(by, directive.to, payload, dict(directive.cause)),
@@ -114,6 +119,36 @@ class DirectiveChannel:
                 "event=directive_overruled by=%s to=%s payload=%r followed=%r",
                 *(by, directive.to, payload, followed),
             )
+
+    def state(self) -> dict[str, Any]:
+        """What the next monitor continues with: rungs and mixes in force; JSON-able."""
+        standing = [
+            {"by": each.by, "to": to, "kind": kind.__name__, "payload": asdict(each.payload)}
+            for (to, kind), by_rank in self._standing.items()
+            for each in by_rank.values()
+            if kind.__name__ in _KEPT and each.only is None
+        ]
+        return {"issued": self.issued, "standing": standing}
+
+    def restore(
+        self, state: Mapping[str, Any], rank_of: Callable[[str, Directive], int | None]
+    ) -> None:
+        """Continue from the `state` of an earlier monitor, as far as it is valid.
+
+        Args:
+            state: of that monitor; {} for a new run.
+            rank_of: rank of the named plug-in; None where it is gone, or cannot give the directive.
+        """
+        try:
+            self.issued = int(state.get("issued", 0))
+            for each in state.get("standing", ()):
+                payload = _KEPT[each["kind"]](**each["payload"])
+                rank = rank_of(each["by"], Directive(each["to"], payload))
+                if rank is not None:
+                    by_rank = self._standing.setdefault((each["to"], type(payload)), {})
+                    by_rank[rank] = _Standing(payload, each["by"], None)
+        except (ValueError, TypeError, KeyError) as error:
+            _LOGGER.error("event=directives_not_restored reason=%r", repr(error))
 
     def acknowledge(self, incarnation: str, directive_id: int) -> None:
         """Note a receiver's acknowledgement; those of unknown directives are ignored."""
@@ -153,7 +188,7 @@ class DirectiveChannel:
         """The directives in force for this process: of each kind the newest of the highest rank."""
         followed: dict[type, tuple[int, int, RolePayload]] = {}
         for (to, kind), by_rank in self._standing.items():
-            for rank, (payload, only) in by_rank.items():
+            for rank, (payload, _, only) in by_rank.items():
                 if _is_for(to, receiver) and (only is None or receiver.incarnation in only):
                     best = followed.get(kind)
                     if best is None or (rank, payload.id) > best[:2]:

@@ -61,6 +61,24 @@ class MonitorFiles:
             _LOGGER.error("event=monitor_state_not_read reason=%r", str(error))
         return MetricsAggregator(begun, resume_from=last)
 
+    def read_directives(self) -> dict[str, Any]:
+        """The directives of the monitor before; {} if there are none or the file is damaged."""
+        try:
+            state = json.loads(self._folder.directives_path.read_bytes())
+            return state if isinstance(state, dict) else {}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            _LOGGER.error("event=directives_not_read reason=%r", str(error))
+            return {}
+
+    def write_directives(self, state: dict[str, Any]) -> None:
+        """Write the directives; an error is logged and the run continues."""
+        try:
+            write_atomically(self._folder.directives_path, json.dumps(state).encode())
+        except OSError as error:
+            _LOGGER.error("event=directives_not_written reason=%r", str(error))
+
     @property
     def last_written(self) -> Moment | None:
         """When the newest state was written; None if unknown."""

@@ -95,7 +95,9 @@ class MonitorRole:
             numbers_from=numbers_from,
             wall_clock=context.wall_clock,
             figures=self._figures,
+            directives=files.read_directives(),
         )
+        self._directives = self.state.directives["standing"]
         self._meter, self._cores = WaitMeter(), FreeCores()
         self._next_line = clock()  # immediately, to show that the run has started
         # under `aclearn train` the parent shows the run; otherwise the monitor does
@@ -123,7 +125,12 @@ class MonitorRole:
             else:
                 state.stop(str(stop.reason), now)
         before = state.phase
-        _send(server, state.observe_time(now))
+        messages = state.observe_time(now)
+        if (directives := state.directives)["standing"] != self._directives:
+            # before they are sent: the next monitor must not set them back
+            self._files.write_directives(directives)
+            self._directives = directives["standing"]
+        _send(server, messages)
         if before is not state.phase is Phase.STOPPING_ALL:
             # the last checkpoint needs the newest mean, to decide whether it is the best
             self._next_line = now

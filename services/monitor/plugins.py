@@ -76,6 +76,14 @@ class Plugins:
             for directive in directives:
                 yield rank, name, directive
 
+    def rank_of(self, name: str, directive: Directive) -> int | None:
+        """Rank of the plug-in of that name; None if it is gone or cannot give this directive."""
+        try:
+            self._check(directive)
+        except (ValueError, TypeError):
+            return None
+        return list(self._named).index(name) if name in self._named else None
+
     def add_gauges(self, line: dict[str, Any]) -> None:
         """Add the plug-ins' gauges to a metrics line, a user's as `plugin_<gauge>`."""
         if not self._named:

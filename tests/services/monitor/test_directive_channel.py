@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from aclearn.control import Directive
-from aclearn.wire import SaveBest, SetActors, SetWorkers, StopRole
+from aclearn.wire import SaveBest, SetActors, SetChain, SetMix, SetWorkers, StopRole
 from services.monitor.directive_channel import DirectiveChannel
 from tests.support.tuned_runs import member
 
@@ -157,3 +159,42 @@ def test_all_means_the_roles_and_only_the_supervisor_gets_the_count_of_actors() 
     line.issue("all", StopRole("enough"))
     line.issue("supervisor", SetActors(3))
     assert line.sent() == [("t", StopRole("enough", id=1)), ("s", SetActors(3, id=2))]
+
+
+def test_the_next_monitor_goes_on_with_rungs_and_mixes_of_plugins_that_are_left() -> None:
+    compressor, actor = member("compressor-0", "c"), member("actor-0", "a")
+    before = Line(_TRAINER, compressor, actor)
+    before.issue("compressor", SetChain(1), rank=0)
+    before.issue("compressor", SetChain(2), rank=1)
+    before.issue("actor", SetMix(0.25), rank=0)
+    before.issue("trainer", SetWorkers(2), rank=0)
+    before.issue("compressor", SetChain(0), rank=2, once=True)
+    state = json.loads(json.dumps(before.channel.state()))
+    after = Line(_TRAINER, compressor, actor)
+    ranks = {"plugin 0": 3, "plugin 1": 4}
+    # the second plug-in's rung is one that the ladder has no more
+    after.channel.restore(state, lambda by, given: None if given.payload.id == 2 else ranks.get(by))
+    assert after.sent() == [("c", SetChain(1, id=1)), ("a", SetMix(0.25, id=3))]
+    assert after.channel.state()["standing"] == [
+        each for each in state["standing"] if each["payload"]["id"] != 2
+    ]
+    after.channel.issue(Directive("compressor", SetChain(1)), by="plugin 0", rank=3)
+    assert after.channel.issued == 5  # it stands already
+    after.channel.issue(Directive("compressor", SetChain(0)), by="plugin 0", rank=3)
+    assert after.sent(0.1) == [("c", SetChain(0, id=6))]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"issued": "many"},
+        {"standing": [{"by": "x"}]},
+        {"standing": [{"by": "x", "to": "compressor", "kind": "StopRole", "payload": {}}]},
+        {"standing": [{"by": "x", "to": "compressor", "kind": "SetChain", "payload": {"a": 1}}]},
+    ],
+)
+def test_a_damaged_state_of_directives_stops_no_monitor(state) -> None:
+    line = Line(_TRAINER)
+    line.channel.restore(state, lambda by, given: 0)
+    assert line.sent() == []

@@ -1,8 +1,11 @@
-"""Monitor plug-ins from outside the packages: one changes two counts, the other one fails."""
+"""Monitor plug-ins from outside the packages: of counts, of rungs, and one that fails."""
 
 from __future__ import annotations
 
-from aclearn.control import Directive, MonitorPlugin, SetActors, SetWorkers
+import json
+from pathlib import Path
+
+from aclearn.control import Directive, MonitorPlugin, SetActors, SetChain, SetMix, SetWorkers
 
 
 class MoreWhenItLearns(MonitorPlugin):
@@ -25,6 +28,21 @@ class MoreWhenItLearns(MonitorPlugin):
 
     def gauges(self):
         return {"seen_steps": float(self.learned)}
+
+
+class SetsRung(MonitorPlugin):
+    """The rung and the share that a file says, from when it is there: `{"rung": 1}`, say."""
+
+    def __init__(self, file):
+        self.file = Path(file)
+
+    def observe(self, indicators):
+        said = json.loads(self.file.read_text()) if self.file.exists() else {}
+        payloads = {
+            "rung": lambda rung: ("compressor", SetChain(rung)),
+            "share": lambda share: ("actor", SetMix(share)),
+        }
+        return [Directive(*payloads[name](value), said) for name, value in said.items()]
 
 
 class Broken(MonitorPlugin):

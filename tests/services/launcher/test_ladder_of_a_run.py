@@ -1,0 +1,167 @@
+"""Whole runs in this process whose rung and mix a plug-in sets, with faults on the way."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aclearn.types import Unroll
+from aclearn.wire import decode
+from services.roles import COMPRESSOR, MONITOR
+from tests.support.metrics_lines import check_line, check_lines
+from tests.support.toys import toy_plugin
+from tests.support.whole_run import WholeRun
+
+_CHAINS = ["prune=0.5>onnx", "onnx", "fuse>onnx"]
+
+
+class LadderRun(WholeRun):
+    """A run with three rungs and the rung and share that its file says.
+
+    Attributes:
+        acts: actor → the chains of its newest unroll.
+        longest_pause: most rounds between two unrolls of an actor.
+        steps: chain → valid steps in unrolls.
+        played: policy → episodes.
+    """
+
+    def __init__(self, folder: Path, **actors: Any) -> None:
+        self.file = folder / "said.json"
+        self.acts: dict[str, set[str]] = {}
+        self._sent_at: dict[str, int] = {}
+        self.longest_pause = 0
+        self.steps: Counter[str] = Counter()
+        self.played: Counter[str] = Counter()
+        plugin = {f"{toy_plugin.__name__}:SetsRung": {"file": str(self.file)}}
+        super().__init__(
+            folder,
+            run={"deterministic": False, "max_updates": 100_000},
+            actors={"processes": 2, "envs_per_group": 4, "unroll_length": 4, **actors},
+            compressor={"ladder": [[{"prune": 0.5}, "onnx"], ["onnx"], []], "every_s": 0.125},
+            monitor={"heartbeat_every_s": 1 / 16, "plugins": [plugin]},
+        )
+
+    def say(self, **said: float) -> None:
+        self.file.write_text(json.dumps(said))
+
+    def until_all_act_with(self, rung: int) -> None:
+        chain = _CHAINS[rung]
+        self.run_until(
+            lambda: len(self.acts) == 2 and all(acts == {chain} for acts in self.acts.values()),
+            f"all actors act with {chain}",
+        )
+
+    def _observe(self, sender: str, receiver: str, frames: list[bytes]) -> None:
+        super()._observe(sender, receiver, frames)
+        message = decode(frames).message
+        if isinstance(message, Unroll):
+            self.acts[sender] = set(message.chains)
+            self.longest_pause = max(
+                self.longest_pause, self.rounds - self._sent_at.get(sender, self.rounds)
+            )
+            self._sent_at[sender] = self.rounds
+            self.steps.update(message.steps_by_chain())
+        self.played.update(getattr(message, "episode_policies", ()))
+
+
+@pytest.fixture
+def start(tmp_path: Path):
+    runs: list[LadderRun] = []
+
+    def start(**actors: Any) -> LadderRun:
+        runs.append(LadderRun(tmp_path, **actors))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.close()
+
+
+def end(run: LadderRun) -> None:
+    """End in order: every line balances, and each unroll that was sent is accounted for."""
+    run.monitor.state.stop("seen enough", run.clock())
+    summary = run.run()
+    check_lines(run.lines())
+    check_line(summary)
+    assert summary["in_flight_steps"] == 0
+    assert not {"lost", "lag"} & summary["dropped_steps"].keys()
+
+
+def test_a_lost_and_a_repeated_directive_change_the_chain_once_and_no_step_is_lost(start) -> None:
+    run = start()
+    lost = run.network.drop("SetChain", nth=1, receiver="compressor")
+    twice = run.network.duplicate("SetChain", nth=3, receiver="compressor")
+    run.until_all_act_with(0)
+    for _ in range(100):
+        run.round()
+    usual, run.longest_pause = run.longest_pause, 0
+    for rung in (1, 2, 0):
+        run.say(rung=rung)
+        run.until_all_act_with(rung)
+    assert (lost.hits, twice.hits) == (1, 1)
+    assert run.longest_pause <= usual  # no gap: actors act on what they have meanwhile
+    assert run.refused == {}
+    last = [line for line in run.lines() if "compressor_rung" in line][-1]
+    assert last["monitor_directives"] == 3.0 and last["actor_policy_refused"] == 0.0
+    end(run)
+
+
+def test_a_monitor_that_dies_sets_no_rung_back_and_tells_it_to_a_new_compressor(start) -> None:
+    run = start()
+    run.until_all_act_with(0)
+    run.say(rung=1)
+    run.run_until(lambda: run.passed["SetChain"], "the directive is on its way")
+    run.kill("monitor-0")
+    run.file.unlink()  # the next one's plug-in says nothing
+    for _ in range(40):
+        run.round()
+    run.start(MONITOR)
+    run.until_all_act_with(1)
+    run.kill("compressor-0")
+    for _ in range(5):
+        run.round()
+    run.start(COMPRESSOR)
+    run.run_until(
+        lambda: (
+            run.heartbeats["compressor-0"].gauges.get("artifact_version", 0) > 0
+            and run.heartbeats["compressor-0"].counters["artifacts"] < 20
+        ),
+        "the new compressor compresses",
+    )
+    for _ in range(100):
+        assert run.round()
+        assert run.heartbeats["compressor-0"].gauges["rung"] == 1.0
+    run.until_all_act_with(1)
+    run.say(rung=0)
+    run.until_all_act_with(0)
+
+
+def test_actors_play_two_policies_by_unroll_and_by_episode(start) -> None:
+    run = start(original_share=0.25)
+    run.run_until(
+        lambda: run.played["original"] > 30 and run.played["compressed"] > 30,
+        "both have played episodes",
+    )
+    run.say(share=0.0)
+    run.run_until(
+        lambda: (
+            run.heartbeats["actor-0"].gauges["compressed_share"] == 0.0
+            and set.union(*run.acts.values()) == {"fuse>onnx"}
+        ),
+        "the uncompressed policy plays all",
+    )
+    run.say(share=0.5)
+    run.run_until(
+        lambda: run.heartbeats["actor-0"].gauges["compressed_share"] == 0.5, "the mix changes"
+    )
+    run.steps.clear()
+    run.run_until(lambda: sum(run.steps.values()) > 6000, "both play")
+    # three quarters of the episodes, half of their unrolls
+    share = run.steps[_CHAINS[0]] / sum(run.steps.values())
+    assert share == pytest.approx(0.375, abs=0.08)
+    assert run.refused == {}
+    end(run)
