@@ -140,10 +140,11 @@ def check_artifact(artifact: Artifact, architecture: Architecture) -> None:
         )
     if artifact.computed_digest() != artifact.digest:
         raise RefusedArtifact(f"artifact {artifact.chain}: damaged, its digest differs")
-    if not 0.0 <= artifact.min_action_prob * mine.actions < 1.0:
+    choices = max(mine.action_spec.counts, default=0)
+    if not 0.0 <= artifact.min_action_prob * choices < 1.0:
         raise RefusedArtifact(
             f"artifact {artifact.chain}: min_action_prob {artifact.min_action_prob} for each of "
-            f"{mine.actions} actions; expected less than {1 / mine.actions:.3g}"
+            f"{choices} actions; expected less than {1 / choices:.3g}"
         )
     try:
         check_tensors(artifact.graph, artifact.tensors)

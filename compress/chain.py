@@ -117,11 +117,12 @@ class CompressorChain:
             raise ChainError(
                 f"{self.id}: int8 computes in ONNX Runtime only; end the chain in onnx"
             )
-        if self._min_action_prob * architecture.actions >= 1.0:
+        choices = max(architecture.action_spec.counts, default=0)
+        if self._min_action_prob * choices >= 1.0:
             raise ChainError(
-                f"min_action_prob: {self._min_action_prob} for each of {architecture.actions} "
+                f"min_action_prob: {self._min_action_prob} for each of {choices} "
                 f"actions leaves the policy nothing; "
-                f"expected less than {1 / architecture.actions:.3g}"
+                f"expected less than {1 / choices:.3g}"
             )
         return graph
 

@@ -77,6 +77,11 @@ class EnvConfig(Group):
         le=16,
         description="images in an observation; Atari games use env.atari.frame_stack",
     )
+    squash_actions: bool = Field(
+        default=False,
+        description="Box actions: bring sampled numbers between the bounds by tanh, instead of "
+        "clipping them",
+    )
     clip_rewards: bool = Field(
         default=False,
         description="learn from rewards clipped to [-1, 1]; reported returns are unclipped",

@@ -28,6 +28,11 @@ class PolicyConfig(Group):
         default=None,
         description="widths of the hidden layers, in units; null: the architecture's own",
     )
+    std_from_observations: bool = Field(
+        default=False,
+        description="Box actions: the network gives their standard deviations; without it they are "
+        "weights that no observation changes",
+    )
 
     critic: Literal["v", "q"] = Field(
         default="v",

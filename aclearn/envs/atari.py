@@ -30,8 +30,8 @@ _RESERVED = {
     "reward_clipping": "true returns are reported; set env.clip_rewards",
     "episodic_life": "true episodes are reported; set env.life_loss_ends",
     "life_loss_info": "true episodes are reported; set env.life_loss_ends",
-    "continuous": "only discrete actions are supported",
-    "continuous_action_threshold": "only discrete actions are supported",
+    "continuous": "Atari games are played with their discrete actions",
+    "continuous_action_threshold": "Atari games are played with their discrete actions",
     "noop_max": "env.atari.noop_max sets it",
     "grayscale": "colour is not supported yet",
 }

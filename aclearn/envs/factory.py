@@ -56,6 +56,7 @@ def make_vector_env(
         num_envs=num_envs,
         seed=seed,
         frame_stack=env.frame_stack,
+        squash=env.squash_actions,
         step_timeout_s=step_timeout_s,
         max_faults=max_faults,
     )

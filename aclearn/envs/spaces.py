@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
-import gymnasium
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from aclearn.errors import EnvironmentFailure
 from aclearn.types import ActionSpec, LeafSpec
+from aclearn.types.action_spec import ActionPart
+
+#: Bounds of this size stand for none.
+_LARGEST_BOUND = 1e10
 
 
 class ObservationError(Exception):
@@ -25,19 +30,56 @@ class ObservationError(Exception):
         self.reason = reason
 
 
-def read_actions(space: Any, name: str) -> ActionSpec:
-    """The discrete actions of an action space.
+def read_actions(space: Any, name: str, *, squash: bool = False) -> ActionSpec:
+    """The actions of an action space.
+
+    Args:
+        space: Discrete, MultiDiscrete, MultiBinary, a Box of floats, or a Dict or Tuple of these.
+        name: of the environment.
+        squash: numbers of a Box go through tanh.
 
     Raises:
-        EnvironmentFailure: actions that are not supported yet.
+        EnvironmentFailure: actions that are not supported, or that have no bounds for `squash`.
     """
-    if not isinstance(space, gymnasium.spaces.Discrete):
+    parts = tuple(_parts(space, name, ()))
+    if not any(part.counts or part.low for part in parts):
+        raise EnvironmentFailure(f"environment {name}: its actions {space} have nothing to choose")
+    spec = ActionSpec.of(parts, squash=squash)
+    bounds = [bound for part in parts for bound in (*part.low, *part.high)]
+    if squash and not np.isfinite(bounds).all():
         raise EnvironmentFailure(
-            f"environment {name}: its actions are {space}; only Discrete actions are supported, "
-            f"{type(space).__name__} actions are not supported yet. Wrap the environment so that "
-            "it offers a finite set of actions (gymnasium.wrappers.TransformAction)"
+            f"environment {name}: env.squash_actions brings numbers between bounds, and its "
+            f"actions {space} have none; set env.squash_actions: false or wrap the environment "
+            "(gymnasium.wrappers.RescaleAction)"
         )
-    return ActionSpec.discrete(int(space.n), int(space.start))
+    return spec
+
+
+def _parts(space: Any, name: str, path: tuple[str | int, ...]) -> Iterator[ActionPart]:
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        inner = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        for key, part in inner:
+            yield from _parts(part, name, (*path, key))
+    elif isinstance(space, spaces.Discrete):
+        yield ActionPart(path, counts=(int(space.n),), starts=(int(space.start),))
+    elif isinstance(space, spaces.MultiDiscrete):
+        counts, starts = (tuple(each.flatten().tolist()) for each in (space.nvec, space.start))
+        yield ActionPart(path, space.shape, str(space.dtype), counts, starts)
+    elif isinstance(space, spaces.MultiBinary):
+        size = int(np.prod(space.shape))
+        yield ActionPart(path, space.shape, str(space.dtype), (2,) * size, (0,) * size)
+    elif isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        wide = (each.astype(np.float64).flatten() for each in (space.low, space.high))
+        low, high = (np.where(np.abs(w) < _LARGEST_BOUND, w, np.copysign(np.inf, w)) for w in wide)
+        bounds = {"low": tuple(low.tolist()), "high": tuple(high.tolist())}
+        yield ActionPart(path, space.shape, str(space.dtype), **bounds)
+    else:
+        where = f" (in {'.'.join(map(str, path))})" if path else ""
+        raise EnvironmentFailure(
+            f"environment {name}: {type(space).__name__} actions are not supported: "
+            f"{space}{where}. Expected Discrete, MultiDiscrete, MultiBinary, a Box of floats, or a "
+            "Dict or Tuple of these; wrap the environment (gymnasium.wrappers.TransformAction)"
+        )
 
 
 def read_layout(space: Any, name: str, *, num_envs: int, frame_stack: int) -> Layout:
@@ -49,7 +91,7 @@ def read_layout(space: Any, name: str, *, num_envs: int, frame_stack: int) -> La
     Raises:
         EnvironmentFailure: observations that are not supported yet, or a stack of flat ones.
     """
-    if not isinstance(space, gymnasium.spaces.Box):
+    if not isinstance(space, spaces.Box):
         raise EnvironmentFailure(
             f"environment {name}: its observations are {space}; only Box observations are "
             f"supported, {type(space).__name__} observations are not supported yet. Wrap the "

@@ -46,6 +46,7 @@ class SyncVectorEnv:
         num_envs: int,
         seed: int,
         frame_stack: int,
+        squash: bool = False,
         step_timeout_s: float,
         max_faults: int,
         clock: Callable[[], float] = time.monotonic,
@@ -67,7 +68,7 @@ class SyncVectorEnv:
                     raise EnvironmentFailure(
                         f"environment {name} cannot be made ({words_of(fault)})\n{trace_of(fault)}"
                     ) from fault
-            action = read_actions(self._envs[0].action_space, name)
+            action = read_actions(self._envs[0].action_space, name, squash=squash)
             self._layout = read_layout(
                 self._envs[0].observation_space, name, num_envs=num_envs, frame_stack=frame_stack
             )
@@ -91,6 +92,7 @@ class SyncVectorEnv:
         self._seeded = False
         self._ended = np.zeros(num_envs, np.bool_)
         self._actions: Sequence[Any] | None = None
+        self._impossible: list[int] = []
 
     def reset(self) -> Observations:
         """First observations, leaf → [B, *shape]; only the first call seeds."""
@@ -110,7 +112,15 @@ class SyncVectorEnv:
         return {OBSERVATION: observations}
 
     def send(self, actions: NDArray[Any]) -> None:
-        """Keep sampled actions [B] for `recv`, which does the work."""
+        """Keep sampled actions [B, …] for `recv`, which does the work.
+
+        Numbers that no environment can take are a fault of the step, unlike a wrong choice.
+        """
+        action = self.spec.action
+        if action.numbers and actions.shape == (self.num_envs, *action.shape):
+            impossible = ~action.contains(actions)
+            self._impossible = np.flatnonzero(impossible & ~self._ended).tolist()
+            actions = np.where(impossible[:, None], np.float32(0.0), actions)
         self._actions = env_actions(actions, self.spec.action, self.num_envs)
 
     def recv(self) -> EnvStep:
@@ -146,6 +156,10 @@ class SyncVectorEnv:
                     self._replace(b, error)
                     faulted[b] = True
                     b += 1
+        for b in self._impossible:
+            if not faulted[b]:
+                self._replace(b, ObservationError("action_not_finite", "NaN or too large"))
+                faulted[b] = True
         # Written so that NaN fails too; beyond float32's range it is infinite for the trainer.
         if not (np.abs(rewards) <= _FLOAT32_MAX).all():
             for b in np.flatnonzero(~(np.abs(rewards) <= _FLOAT32_MAX)).tolist():

@@ -42,7 +42,7 @@ class Batch:
     Attributes:
         observations: leaf → `[T+1, B, *shape]`; images in channels-last memory. Step T-1 reached
             the last row.
-        actions: `[T, B]` int64.
+        actions: `[T, B]` int64, or `[T, B, n]` int64 or float32.
         behaviour_log_prob: `[T, B]` float32, log μ(a) recorded when the action was chosen.
         rewards: `[T, B]` float32.
         terminated: `[T, B]` bool; the reached state has the value 0.
@@ -139,13 +139,14 @@ def assemble_batch(
     def uploaded_if_any(name: str, dtype: type[np.generic]) -> Tensor | None:
         return None if getattr(unrolls[0], name) is None else uploaded(name, dtype)
 
+    numbers = unrolls[0].actions.dtype == np.float32
     versions = [np.broadcast_to(unroll.versions[:, None], unroll.valid.shape) for unroll in unrolls]
     valid = side_by_side("valid", np.bool_)
     return Batch(
         observations={
             name: _leaf(unrolls, name, leaf, staging) for name, leaf in observation.items()
         },
-        actions=uploaded("actions", np.int64),
+        actions=uploaded("actions", np.float32 if numbers else np.int64),
         behaviour_log_prob=uploaded("behaviour_log_prob", np.float32),
         rewards=uploaded("rewards", np.float32),
         terminated=uploaded("terminated", np.bool_),

@@ -21,7 +21,7 @@ def check_unroll(unroll: Unroll, spec: UnrollSpec) -> None:
 
     `unroll` is decoded: its numbers of dimensions are right.
     """
-    T, B = unroll.actions.shape
+    T, B = unroll.actions.shape[:2]
     if spec.length != T:
         _refuse(f"actions: expected {spec.length} steps (actors.unroll_length), got {T}")
     if B < 1:
@@ -57,7 +57,7 @@ def _check_arrays(unroll: Unroll, spec: UnrollSpec) -> None:
 
 def _expected_arrays(unroll: Unroll, spec: UnrollSpec) -> dict[str, tuple[tuple[int, ...], str]]:
     """Name → shape and dtype, in the order of `Unroll.arrays`."""
-    T, B = unroll.actions.shape
+    T, B = unroll.actions.shape[:2]
     leaves, action = spec.env.observation, spec.env.action
     stacks = {name: leaf for name, leaf in leaves.items() if leaf.frame_stack > 1}
     arrays: dict[str, tuple[tuple[int, ...], str]] = {}
@@ -92,8 +92,8 @@ def _expected_arrays(unroll: Unroll, spec: UnrollSpec) -> dict[str, tuple[tuple[
 
 
 def _check_values(unroll: Unroll, spec: UnrollSpec) -> None:
-    T, B = unroll.actions.shape
-    count, index = spec.env.action.counts[0], unroll.reset_index
+    T, B = unroll.actions.shape[:2]
+    action, index = spec.env.action, unroll.reset_index
     if index is not None and index.size:
         if index.size > T * B:
             _refuse("reset_index: more resets than observations")
@@ -106,12 +106,13 @@ def _check_values(unroll: Unroll, spec: UnrollSpec) -> None:
         _refuse(f"chain_index: expected values from 0 to {len(unroll.chains) - 1}")
     if unroll.versions.min() < 0:
         _refuse("versions: expected values of at least 0")
-    if unroll.behaviour_log_prob.max() > _LOG_PROB_SLACK:
+    if not action.numbers and unroll.behaviour_log_prob.max() > _LOG_PROB_SLACK:
         _refuse("behaviour_log_prob: a probability above 1")
     if np.abs(unroll.rewards).max() > _LARGEST_REWARD:
         _refuse(f"rewards: beyond {_LARGEST_REWARD:g}; scale them in the environment")
-    if unroll.actions.min() < 0 or unroll.actions.max() >= count:
-        _refuse(f"actions: expected values from 0 to {count - 1}")
+    if not action.contains(unroll.actions).all():
+        one = f"values from 0 to {action.counts[0] - 1}" if action.kind == "discrete" else action
+        _refuse(f"actions: expected {one}")
     if unroll.masks is not None:
         allowed = np.take_along_axis(unroll.masks, unroll.actions[..., None], axis=2)[..., 0]
         if not (allowed | ~unroll.valid).all():

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
+from aclearn.distributions import distribution_of
 from aclearn.policies.layers import Layer, Shape, output_shapes, tensor_shapes
 from aclearn.types import ActionSpec, flat_size
 
@@ -29,7 +30,7 @@ class Architecture:
         name: of its preset.
         observation_shape: `(C, H, W)` for images, `(D,)` for flat observations.
         observation_dtype: "uint8" or "float32".
-        actions: A, the number of discrete actions.
+        action_spec: what the policy chooses.
         layers: in order of execution; the first scales the observations, "policy" gives the
             distribution's parameters, and "value" or "q" is the critic.
 
@@ -41,7 +42,7 @@ class Architecture:
     name: str
     observation_shape: Shape
     observation_dtype: str
-    actions: int
+    action_spec: ActionSpec
     layers: tuple[Layer, ...]
 
     def __post_init__(self) -> None:
@@ -51,8 +52,8 @@ class Architecture:
                 f"architecture {self.name!r}: expected one critic, a layer {VALUE!r} or "
                 f"{ACTION_VALUES!r}, got both"
             )
-        critic = (ACTION_VALUES, self.actions) if ACTION_VALUES in shapes else (VALUE, 1)
-        for head, units in ((POLICY, self.actions), critic):
+        critic = (ACTION_VALUES, self.parameter_count) if ACTION_VALUES in shapes else (VALUE, 1)
+        for head, units in ((POLICY, self.parameter_count), critic):
             if shapes.get(head) != (units,):
                 raise ValueError(
                     f"architecture {self.name!r}: expected a layer {head!r} with {units} outputs, "
@@ -64,9 +65,14 @@ class Architecture:
         return tensor_shapes(self.layers, self.observation_shape)
 
     @property
-    def action_spec(self) -> ActionSpec:
-        """The policy's actions."""
-        return ActionSpec.discrete(self.actions)
+    def parameter_count(self) -> int:
+        """P, the numbers of the distribution of actions."""
+        return distribution_of(self.action_spec).parameter_count
+
+    @property
+    def std_from_observations(self) -> bool:
+        """Whether the standard deviations of Box actions depend on the observations."""
+        return not any(layer.kind == "log_std" for layer in self.layers)
 
     @property
     def critic(self) -> Literal["v", "q"]:
@@ -76,7 +82,7 @@ class Architecture:
     @property
     def spaces(self) -> str:
         """Its observations and actions, as text."""
-        return f"{self.observation_dtype} {self.observation_shape} → {self.actions} actions"
+        return f"{self.observation_dtype} {self.observation_shape} → {self.action_spec}"
 
     @property
     def convolves(self) -> bool:
@@ -90,7 +96,8 @@ class Architecture:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able data; `from_dict` is its inverse."""
-        return {**vars(self), "layers": [layer.to_dict() for layer in self.layers]}
+        action_spec, layers = asdict(self.action_spec), [layer.to_dict() for layer in self.layers]
+        return {**vars(self), "action_spec": action_spec, "layers": layers}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Architecture:
@@ -100,8 +107,12 @@ class Architecture:
             ValueError, TypeError, KeyError: the data is invalid.
         """
         layers = tuple(Layer.from_dict(layer) for layer in data["layers"])
-        shape = tuple(data["observation_shape"])
-        return cls(**{**data, "observation_shape": shape, "layers": layers})
+        parts = {
+            "observation_shape": tuple(data["observation_shape"]),
+            "action_spec": ActionSpec.from_dict(data["action_spec"]),
+            "layers": layers,
+        }
+        return cls(**{**data, **parts})
 
     def digest(self) -> str:
         """16 hexadecimal digits; they depend on everything except the name."""

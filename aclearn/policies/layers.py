@@ -28,12 +28,14 @@ class Layer:
     * "max_pool": `kernel`, `stride`, `padding`.
     * "flatten": all but the first axis become one.
     * "relu", "tanh"; "add": the sum of the two layers that it reads.
+    * "log_std": what it reads, and after it `units` numbers that no observation changes.
 
     Any other kind has no tensors and keeps the shape of its input; `aclearn.policies.network.KINDS`
     and `compress.graphs.onnx_graph.KINDS` implement it.
 
     Attributes:
-        name: of the layer; its tensors are called `<name>.weight` and `<name>.bias`.
+        name: of the layer; its tensors are called `<name>.weight` and `<name>.bias`, that of
+            "log_std" `<name>.log_std`.
         kind: its operation.
         reads: names of layers before it, or the leaf "observation".
         units: filters of a convolution, outputs of a dense layer.
@@ -71,10 +73,14 @@ class Layer:
             return (self.units or channels, *sides)
         if self.kind == "flatten":
             return (prod(given),)
+        if self.kind == "log_std":
+            return (given[0] + self.units,)
         return (self.units,) if self.kind == "dense" else given
 
     def tensor_shapes(self, given: Shape) -> dict[str, Shape]:
         """Shapes of its tensors by name, for this input shape."""
+        if self.kind == "log_std":
+            return {f"{self.name}.log_std": (self.units,)}
         if not self.is_product:
             return {}
         kernel = (self.kernel, self.kernel) if self.kind == "convolution" else ()

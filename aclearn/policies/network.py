@@ -43,6 +43,16 @@ def _max_pool(layer: Layer, given: Shape) -> _Compute:
     return partial(nn.functional.max_pool2d, **window)
 
 
+class _LogStd(nn.Module):
+    def __init__(self, units: int) -> None:
+        super().__init__()
+        self.log_std = nn.Parameter(torch.zeros(units))
+
+    def forward(self, x: Tensor) -> Tensor:
+        # `x.shape`, which a trace keeps open; it would take `len` as a constant
+        return torch.cat([x, self.log_std.expand(x.shape[0], -1)], -1)
+
+
 KINDS: dict[str, Callable[[Layer, Shape], _Compute]] = {
     "scale": _scale,
     "convolution": _convolution,
@@ -52,6 +62,7 @@ KINDS: dict[str, Callable[[Layer, Shape], _Compute]] = {
     "relu": lambda layer, given: torch.relu,
     "tanh": lambda layer, given: torch.tanh,
     "add": lambda layer, given: torch.add,
+    "log_std": lambda layer, given: _LogStd(layer.units),
 }
 """Kind of layer → a function of a layer and its input shape that returns its computation. A module
 gets the layer's name."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from aclearn.distributions import distribution_of
 from aclearn.errors import ConfigError
 from aclearn.policies.architecture import ACTION_VALUES, POLICY, VALUE, Architecture
 from aclearn.policies.layers import Layer, output_shapes
 from aclearn.types import (
     ARCHITECTURES,
     OBSERVATION,
+    ActionSpec,
     Convolution,
     ResidualSection,
     refuse_recurrence,
@@ -21,13 +23,14 @@ def build_architecture(
     name: str,
     observation_shape: tuple[int, ...],
     observation_dtype: str,
-    actions: int,
+    actions: int | ActionSpec,
     convolutions: Sequence[Convolution] = (),
     hidden: Sequence[int] = (),
     activation: str = "relu",
     separate_value: bool = False,
     sections: Sequence[ResidualSection] = (),
     critic: str = "v",
+    std_from_observations: bool = False,
 ) -> Architecture:
     """Convolutions, residual sections, hidden layers, then a policy head and a critic.
 
@@ -39,14 +42,18 @@ def build_architecture(
         name: of the architecture.
         observation_shape: `(C, H, W)` or `(D,)`.
         observation_dtype: "uint8" (divided by 255 in the network) or "float32".
-        actions: A.
+        actions: what the policy chooses; a number stands for so many discrete actions.
         convolutions: applied in order.
         hidden: widths of the dense layers between the (flattened) input and the heads.
         activation: "relu" or "tanh", after every convolution and hidden layer.
         separate_value: the critic has its own hidden layers.
         sections: residual ones, applied in order after the convolutions.
         critic: "v", one value of a state, or "q", one of each action.
+        std_from_observations: the policy head gives the deviations of Box actions too; without it
+            they are weights of their own.
     """
+    action_spec = ActionSpec.discrete(actions) if isinstance(actions, int) else actions
+    units = distribution_of(action_spec).parameter_count
     factor = 1.0 / 255.0 if observation_dtype == "uint8" else 1.0
     layers = [Layer("input", "scale", (OBSERVATION,), factor=factor)]
 
@@ -82,10 +89,15 @@ def build_architecture(
         for i, width in enumerate(hidden):
             add(f"{tower}.{i}", "dense", last[tower], units=width, gain=root)
             last[tower] = add(f"{tower}.{i}.{activation}", activation)
-    add(POLICY, "dense", last["hidden"], units=actions, gain=0.01, head=True)
-    head, units = (ACTION_VALUES, actions) if critic == "q" else (VALUE, 1)
-    add(head, "dense", last.get("value_hidden", last["hidden"]), units=units, head=True)
-    return Architecture(name, observation_shape, observation_dtype, actions, tuple(layers))
+    if action_spec.numbers and not std_from_observations:
+        mean = {"units": units - action_spec.numbers, "gain": 0.01, "head": True}
+        add("policy_mean", "dense", last["hidden"], **mean)
+        add(POLICY, "log_std", units=action_spec.numbers, head=True)
+    else:
+        add(POLICY, "dense", last["hidden"], units=units, gain=0.01, head=True)
+    head, values = (ACTION_VALUES, units) if critic == "q" else (VALUE, 1)
+    add(head, "dense", last.get("value_hidden", last["hidden"]), units=values, head=True)
+    return Architecture(name, observation_shape, observation_dtype, action_spec, tuple(layers))
 
 
 def describe_architecture(
@@ -93,9 +105,10 @@ def describe_architecture(
     *,
     observation_shape: tuple[int, ...],
     observation_dtype: str,
-    actions: int,
+    actions: int | ActionSpec,
     hidden: tuple[int, ...] | None = None,
     critic: str = "v",
+    std_from_observations: bool = False,
 ) -> Architecture:
     """The preset `name` for these observations and actions.
 
@@ -103,9 +116,10 @@ def describe_architecture(
         name: one of `ARCHITECTURES`.
         observation_shape: `(C, H, W)` or `(D,)`.
         observation_dtype: "uint8" or "float32".
-        actions: A.
+        actions: as of `build_architecture`.
         hidden: replaces the preset's hidden widths.
         critic: "v", one value of a state, or "q", one of each action.
+        std_from_observations: as of `build_architecture`.
 
     Raises:
         ConfigError: the preset does not exist, asks for recurrence, or does not fit the
@@ -125,7 +139,7 @@ def describe_architecture(
             "is a Box of uint8 with two or three axes; everything else is flattened. Wrap an "
             "environment that shows pixels as floats so that it shows them as uint8.)"
         )
-    preset["critic"] = critic
+    preset |= {"critic": critic, "std_from_observations": std_from_observations}
     architecture = build_architecture(name, observation_shape, observation_dtype, actions, **preset)
     shapes = output_shapes(architecture.layers, observation_shape)
     for layer in architecture.layers:

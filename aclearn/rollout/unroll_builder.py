@@ -152,6 +152,11 @@ class UnrollBuilder:
         self._observations = observations
 
     def _mark_resets(self, t: int, step: EnvStep) -> None:
+        if self._spec.env.action.numbers:
+            # ignored actions, among them those that no environment can take
+            self._actions[t, step.reset] = self._log_prob[t, step.reset] = 0.0
+            if self._parameters is not None:
+                self._parameters[t, step.reset] = 0.0
         for b in np.flatnonzero(step.reset):
             self._reset_index.append((t + 1) * self._num_envs + int(b))
             for name, older in self._older.items():

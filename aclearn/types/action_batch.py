@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ class ActionBatch(NamedTuple):
     """One action for each of B environments, and the policy that chose it.
 
     Attributes:
-        actions: `[B]` int32, as sampled.
+        actions: `[B, *shape]` int32 or float32, as sampled.
         log_prob: `[B]` float32, log μ of those actions.
         at: the version of the policy; of two policies the older one.
         chains: ids of the policies' compressor chains; "none" for the trainer's weights.
@@ -25,7 +25,7 @@ class ActionBatch(NamedTuple):
         next_state: the policy's state after the step.
     """
 
-    actions: NDArray[np.int32]
+    actions: NDArray[Any]
     log_prob: NDArray[np.float32]
     at: PolicyVersion
     chains: tuple[str, ...] = ("none",)

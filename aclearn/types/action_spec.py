@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 #: Largest magnitude of a sampled number: squared distances of such numbers are finite in float32.
 LARGEST_ACTION = 1e6
@@ -44,15 +45,16 @@ class ActionPart:
         bounded = np.isfinite(half)
         return low, high, np.where(bounded, centre, 0.0), np.where(bounded, half, 1.0)
 
-    def to_env(self, sampled: NDArray[Any], squash: bool) -> NDArray[Any]:
-        """The environments' form `[B, *shape]` of its sampled numbers `[B, n]`."""
+    def to_env(self, sampled: NDArray[Any], squash: bool) -> Sequence[Any]:
+        """The environments' form, B actions, of its sampled numbers `[B, n]`."""
         if self.counts:
             taken = sampled.astype(np.int64) + np.array(self.starts, np.int64)
         else:
             low, high, centre, half = self._bounds
             wide = sampled.astype(np.float64)
             taken = np.clip(centre + half * (np.tanh(wide) if squash else wide), low, high)
-        return taken.astype(self.dtype).reshape(-1, *self.shape)
+        shaped = taken.astype(self.dtype).reshape(-1, *self.shape)
+        return list(shaped) if self.counts else [np.asarray(row) for row in shaped]
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,15 @@ class ActionSpec:
     kind: str
     parts: tuple[ActionPart, ...]
     squash: bool = False
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ActionSpec:
+        """The specification that `dataclasses.asdict` made, perhaps by way of JSON.
+
+        Raises:
+            ValueError: it describes none.
+        """
+        return TypeAdapter(ActionSpec).validate_python(data)
 
     @classmethod
     def discrete(cls, count: int, start: int = 0) -> Self:

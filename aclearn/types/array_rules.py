@@ -42,6 +42,11 @@ Float32Vector = Annotated[NDArray[np.float32], ArrayRule(("float32",), 1, 1)]
 
 Int32Matrix = Annotated[NDArray[np.int32], ArrayRule(("int32",), 2, 2)]
 
+# [T, B] or [T, B, n], and one step of these
+SampledActions = Annotated[NDArray[Any], ArrayRule(("int32", "float32"), 2, 3)]
+
+StepActions = Annotated[NDArray[Any], ArrayRule(("int32", "float32"), 1, 2)]
+
 Int64Vector = Annotated[NDArray[np.int64], ArrayRule(("int64",), 1, 1)]
 
 Float32Matrix = Annotated[NDArray[np.float32], ArrayRule(("float32",), 2, 2)]

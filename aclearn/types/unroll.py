@@ -20,6 +20,7 @@ from aclearn.types.array_rules import (
     Int32Vector,
     Int64Vector,
     Observations,
+    SampledActions,
     StateArray,
 )
 from aclearn.types.env_spec import EnvSpec
@@ -65,7 +66,7 @@ class Unroll:
         reset_index: int32 [K] flat `t * B + b` (t in 1..T) of observations that begin an episode;
             None without a stacked leaf.
         reset_history: leaf → [K, ...], the older frames of those observations.
-        actions: as sampled.
+        actions: as sampled, [T, B] int32, or [T, B, n] where an action has several numbers.
         behaviour_log_prob: log μ of the actions, recorded when they were chosen.
         valid: False for steps that must not be learned (the action was ignored, or the episode was
             dropped).
@@ -86,7 +87,7 @@ class Unroll:
     history: dict[str, Observations]
     reset_index: Int32Vector | None
     reset_history: dict[str, Observations]
-    actions: Int32Matrix
+    actions: SampledActions
     behaviour_log_prob: Float32Matrix
     rewards: Float32Matrix
     terminated: BoolMatrix
@@ -117,6 +118,8 @@ class Unroll:
 
     def steps_by_chain(self) -> dict[str, int]:
         """Chain → number of valid steps whose actions it chose."""
-        index = np.zeros_like(self.actions) if self.chain_index is None else self.chain_index
+        index = (
+            np.zeros(self.valid.shape, np.int32) if self.chain_index is None else self.chain_index
+        )
         counts = np.bincount(index[self.valid], minlength=len(self.chains))
         return {chain: int(count) for chain, count in zip(self.chains, counts, strict=True)}

@@ -18,10 +18,10 @@ from aclearn.types.array_rules import (
     Count,
     Float32Matrix,
     Float32Vector,
-    Int32Vector,
     IntRule,
     Observations,
     StateArray,
+    StepActions,
     StoredTensor,
     Tensor,
     Text,
@@ -153,7 +153,7 @@ class ActCancel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ActReply:
-    """Sampled `actions` [B] and their log-probabilities [B], with the version of the policy.
+    """Sampled `actions` [B] or [B, n], their log-probabilities [B], and the policy's version.
 
     `next_state` is the policy's state for the next request. `behaviour_parameters` [B, P] are there
     if unrolls carry them.
@@ -162,7 +162,7 @@ class ActReply:
     request: Count
     generation: Count
     version: Count
-    actions: Int32Vector
+    actions: StepActions
     log_prob: Float32Vector
     chain: str = "none"
     next_state: tuple[StateArray, ...] = ()

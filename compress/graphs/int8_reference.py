@@ -39,6 +39,9 @@ def integer_parameters(
             if graph.has_output_scale(layer):
                 end = f"{layer.name}.output"
                 values[layer.name] = _steps(values[layer.name], given, end) * given[f"{end}_scale"]
+        elif layer.kind == "log_std":
+            rows = given[f"{layer.name}.log_std"].expand(len(read[0]), -1)
+            values[layer.name] = torch.cat([read[0], rows], -1)
         else:
             values[layer.name] = KINDS[layer.kind](layer, shapes[layer.reads[0]])(*read)
     result: NDArray[np.float64] = values[layer.name].numpy()

@@ -14,6 +14,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from aclearn.policies import Layer
+from aclearn.policies.layers import output_shapes
 from aclearn.types import OBSERVATION
 from compress.errors import ChainError
 from compress.graphs.policy_graph import PolicyGraph, TensorSpec
@@ -66,7 +67,7 @@ def build_onnx(graph: PolicyGraph, *, tensors_as_inputs: bool = False) -> bytes:
         ["N", *architecture.observation_shape],
     )
     parameters = helper.make_tensor_value_info(
-        "parameters", TensorProto.FLOAT, ["N", architecture.actions]
+        "parameters", TensorProto.FLOAT, ["N", architecture.parameter_count]
     )
     model = helper.make_model(
         helper.make_graph(
@@ -96,6 +97,7 @@ class _Nodes:
     Attributes:
         names: ONNX name of each layer's output.
         scales: layers whose output is quantised → its scale ("hidden.0.input").
+        shapes: of each layer's output.
     """
 
     def __init__(self, graph: PolicyGraph) -> None:
@@ -105,6 +107,7 @@ class _Nodes:
         self.names = {OBSERVATION: OBSERVATION}
         self.scales: dict[str, str] = {}
         layers = graph.layers()
+        self.shapes = output_shapes(layers, graph.architecture.observation_shape)
         self._renamed = {layers[-1].name: "parameters"}
         for layer in layers:
             quantised = graph.precision == "int8" and _quantised(self, layer)
@@ -151,6 +154,16 @@ def _convolution(nodes: _Nodes, layer: Layer, x: str) -> None:
     nodes.add(layer, "Conv", [x, *_weights(layer)], **_window(layer))
 
 
+def _log_std(nodes: _Nodes, layer: Layer, x: str) -> None:
+    # x · 0 + log_std: one row of numbers for each row of x
+    none, rows = f"{layer.name}.none", f"{layer.name}.rows"
+    shape = [nodes.shapes[layer.reads[0]][0], layer.units]
+    zeros = helper.make_tensor(none, TensorProto.FLOAT, shape, [0.0] * prod(shape))
+    nodes.initialisers.append(zeros)
+    nodes.nodes.append(helper.make_node("Gemm", [x, none, f"{layer.name}.log_std"], [rows]))
+    nodes.add(layer, "Concat", [x, rows], axis=1)
+
+
 def _weights(layer: Layer) -> list[str]:
     return [f"{layer.name}.weight", f"{layer.name}.bias"][: 1 + layer.bias]
 
@@ -172,6 +185,7 @@ KINDS: dict[str, Callable[..., None]] = {
     "relu": lambda nodes, layer, x: nodes.add(layer, "Relu", [x]),
     "tanh": lambda nodes, layer, x: nodes.add(layer, "Tanh", [x]),
     "add": lambda nodes, layer, x, y: nodes.add(layer, "Add", [x, y]),
+    "log_std": _log_std,
 }
 """Kind of a layer → function that adds its nodes, given the names of its float inputs."""
 

@@ -93,7 +93,13 @@ class PolicyGraph:
     def tensors(self, *, with_value: bool = False) -> dict[str, TensorSpec]:
         """Every tensor's name, shape and dtype, in message order; only fp32 graphs have a value."""
         shapes, specs = _shapes_of(self), dict[str, TensorSpec]()
-        for layer in self.products(with_value=with_value):
+        for layer in self.layers(with_value=with_value):
+            if layer.kind == "log_std":
+                # a few numbers, of which int8 saves nothing
+                name = f"{layer.name}.log_std"
+                specs[name] = TensorSpec(shapes[name], _STORED.get(self.precision, "float32"))
+            if not layer.is_product:
+                continue
             weight, bias = f"{layer.name}.weight", f"{layer.name}.bias"
             if self.precision != "int8":
                 dtype = _STORED[self.precision]

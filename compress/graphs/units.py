@@ -77,7 +77,7 @@ def keep_units(
     counts = unit_counts(architecture.layers)
     small = narrowed(architecture, {name: len(indices) for name, indices in kept.items()})
     shapes = small.tensor_shapes()
-    result: dict[str, NDArray[np.float32]] = {}
+    result = {name: tensors[name] for name in shapes if name.endswith(".log_std")}
     for layer, source in sources(architecture.layers).items():
         weight, bias = tensors[f"{layer}.weight"], tensors[f"{layer}.bias"]
         if layer in kept:

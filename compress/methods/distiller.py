@@ -159,8 +159,9 @@ class Distiller(ConfiguredLink[DistillerSettings]):
                     student,
                     observation_shape=mine.observation_shape,
                     observation_dtype=mine.observation_dtype,
-                    actions=mine.actions,
+                    actions=mine.action_spec,
                     hidden=self.settings.hidden,
+                    std_from_observations=mine.std_from_observations,
                 )
             except ConfigError as error:
                 raise self.refuse(str(error)) from error

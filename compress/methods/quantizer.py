@@ -160,7 +160,7 @@ def int8_tensors(
     Raises:
         RefusedTensors: weights that are not finite, which rounding would hide.
     """
-    quantised: dict[str, NDArray[Any]] = {}
+    quantised = {name: tensors[name] for name in graph.tensors() if name.endswith(".log_std")}
     most = 63 if graph.reduced_range else 127
     images = graph.architecture.observation_dtype == "uint8"
     for i, layer in enumerate(graph.products()):

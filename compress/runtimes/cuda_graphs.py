@@ -164,9 +164,9 @@ class CudaGraphRunner:
     def _make_step(self, size: int, *, captured: bool = False) -> _Step:
         device, architecture = self._stream.device, self._architecture
         dtype = torch.uint8 if architecture.observation_dtype == "uint8" else torch.float32
-        shape, actions = (size, *architecture.observation_shape), architecture.actions
+        shape, count = (size, *architecture.observation_shape), architecture.parameter_count
         device_in = torch.zeros(shape, dtype=dtype, device=device)
-        device_out = torch.zeros((size, actions), device=device)
+        device_out = torch.zeros((size, count), device=device)
 
         def run() -> None:
             device_out.copy_(self._forward(device_in))
@@ -175,7 +175,7 @@ class CudaGraphRunner:
             self._stream.host_memory(shape, dtype),
             device_in,
             device_out,
-            self._stream.host_memory((size, actions), torch.float32),
+            self._stream.host_memory((size, count), torch.float32),
             self._captures.attempt(self._stream, run, size=size) if captured else run,
         )
 

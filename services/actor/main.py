@@ -36,7 +36,14 @@ def make_actions(
     """The action source that `actors.inference` names; `parameters` as of the `UnrollSpec`."""
     if actors.inference == "predictor":
         link = PeerLink(context, "predictions", context.index)
-        return PredictorClient(link, monitor, meter, parameters=parameters, clock=context.clock)
+        return PredictorClient(
+            link,
+            monitor,
+            meter,
+            architecture.action_spec,
+            parameters=parameters,
+            clock=context.clock,
+        )
     # on the CPU: predictors share a GPU; each actor would use half a gigabyte of its memory and
     # wait for the others
     make_client = partial(

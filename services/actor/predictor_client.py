@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.telemetry import WaitMeter
-from aclearn.types import ActionBatch, PolicyVersion, State
+from aclearn.types import ActionBatch, ActionSpec, PolicyVersion, State
 from aclearn.types.env_spec import Observations
 from aclearn.wire import REPLY_WITHIN_S, ActCancel, ActReply, ActRequest, Message
 from services.runtime.monitor_client import MonitorClient
@@ -43,6 +43,7 @@ class PredictorClient:
         link: to the predictor.
         monitor: has the predictors' endpoints.
         meter: measures the wait for replies, and the time of messages.
+        action: of the environments.
         parameters: P, where a reply must have the behaviour parameters `[B, P]`; else 0.
         clock: monotonic seconds.
     """
@@ -52,13 +53,14 @@ class PredictorClient:
         link: PeerLink,
         monitor: MonitorClient,
         meter: WaitMeter,
+        action: ActionSpec,
         *,
         parameters: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = RequestClient[int](link, _RETRY, self._take, clock)
         self._monitor, self._meter = monitor, meter
-        self._parameters = parameters
+        self._action, self._parameters = action, parameters
         self._refused = False
         self._number = 0
         self._asked: dict[int, ActRequest] = {}
@@ -142,7 +144,9 @@ class PredictorClient:
     def _fits(self, reply: ActReply, size: int) -> bool:
         """Whether the reply is complete for `size` observations; the first bad one is logged."""
         parameters, wanted = reply.behaviour_parameters, self._parameters
-        fits = len(reply.actions) == len(reply.log_prob) == size
+        action = self._action
+        fits = reply.actions.shape == (size, *action.shape) and len(reply.log_prob) == size
+        fits = fits and reply.actions.dtype == np.dtype(action.dtype)
         if wanted and fits:
             fits = (
                 parameters is not None

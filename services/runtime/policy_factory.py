@@ -53,9 +53,10 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
         config.policy.architecture,
         observation_shape=leaf.shape,
         observation_dtype=leaf.dtype,
-        actions=distribution_of(spec.action).parameter_count,
+        actions=spec.action,
         hidden=config.policy.hidden,
         critic=config.policy.critic,
+        std_from_observations=config.policy.std_from_observations,
     )
 
 
@@ -86,7 +87,7 @@ def make_ladder(config: Config, architecture: Architecture) -> list[CompressorCh
             key = "" if str(error).startswith("min_action_prob: ") else where
             raise ChainError(f"compressor.{key}{error}") from error
         chains.append(chain)
-    _warn_of_min_action_prob(compressor, architecture.actions)
+    _warn_of_min_action_prob(compressor, architecture.action_spec.counts)
     return chains
 
 
@@ -122,17 +123,19 @@ def warn_of_idle_links(chain: CompressorChain) -> None:
         _LOGGER.warning("event=links_without_effect chain=%s links=%r", chain.id, idle)
 
 
-def _warn_of_min_action_prob(compressor: CompressorConfig, actions: int) -> None:
+def _warn_of_min_action_prob(compressor: CompressorConfig, counts: tuple[int, ...]) -> None:
     """Warn if min_action_prob alone moves the artifacts of a deterministic policy beyond the bound.
 
     If the policy is certain of one of A actions, its exact copy takes that action with probability
-    1 − (A − 1)·min_action_prob, so that KL(π ‖ μ) = −ln(1 − (A − 1)·min_action_prob).
+    1 − (A − 1)·min_action_prob, so that KL(π ‖ μ) = −ln(1 − (A − 1)·min_action_prob). The distances
+    of several choices add up.
     """
     min_action_prob, most = compressor.min_action_prob, compressor.max_kl
-    distance = -math.log1p(-(actions - 1) * min_action_prob)
+    distance = -sum(math.log1p(-(count - 1) * min_action_prob) for count in counts)
     if most is None or distance < most:
         return
-    largest = -math.expm1(-most) / (actions - 1)
+    actions = max(counts)
+    largest = -math.expm1(-most / len(counts)) / (actions - 1)
     _LOGGER.warning(
         "event=min_action_prob_beyond_max_kl detail='compressor.min_action_prob: %s for each of "
         "%d actions puts an exact copy of a policy "

@@ -159,7 +159,7 @@ def make_unroll(architecture: Architecture = FLAT, T: int = 3, B: int = 2, **cha
         frames = rng.normal(size=(T + 1, B, 3)).astype(np.float32)
     fields = {
         "history": history,
-        "actions": rng.integers(0, architecture.actions, (T, B)).astype(np.int32),
+        "actions": rng.integers(0, architecture.parameter_count, (T, B)).astype(np.int32),
         "behaviour_log_prob": np.full((T, B), -1.0, np.float32),
         "rewards": np.ones((T, B), np.float32),
     }

@@ -35,7 +35,7 @@ def parts_of(architecture: Architecture) -> Parts:
         architecture.name,
         architecture.observation_shape,
         architecture.observation_dtype,
-        architecture.actions,
+        architecture.parameter_count,
         tuple(Convolution(c.units, c.kernel, c.stride) for c in numbered("convolutions.{}")),
         tuple(layer.units for layer in numbered("hidden.{}")),
         "tanh" if any(layer.kind == "tanh" for layer in architecture.layers) else "relu",

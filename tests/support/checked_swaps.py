@@ -56,7 +56,8 @@ def expected_of(graph, tensors, computed_in):
     observations = observations_of(graph.architecture)
     if graph.precision == "int8":
         expected = integer_parameters(graph, tensors, observations)
-        step = tensors["policy.input_scale"] * np.max(tensors["policy.weight_scale"])
+        head = graph.products()[-1].name
+        step = tensors[f"{head}.input_scale"] * np.max(tensors[f"{head}.weight_scale"])
         return observations, expected, _STEPS_APART * 127 * float(step)
     expected = torch_parameters(graph, tensors, observations)
     size = max(1.0, float(np.abs(expected).max()))

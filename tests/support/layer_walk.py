@@ -6,13 +6,16 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 
-def walk(layers, observations, product):
+def walk(layers, observations, product, tensors):
     """Each layer's output by name; `product(layer, x)` computes those with weights."""
     values = {"observation": observations.astype(np.float64)}
     for layer in layers:
         x, *others = (values[name] for name in layer.reads)
         if layer.is_product:
             x = product(layer, x)
+        elif layer.kind == "log_std":
+            row = tensors[f"{layer.name}.log_std"].astype(np.float64)
+            x = np.concatenate([x, np.tile(row, (len(x), 1))], 1)
         elif layer.kind == "max_pool":
             x = windows(layer, x, -np.inf).max(axis=(4, 5))
         else:
@@ -40,7 +43,7 @@ def outputs(graph, tensors, observations):
         x = multiplied(layer, x, tensors[f"{layer.name}.weight"].astype(np.float64))
         return x + by_unit(tensors[f"{layer.name}.bias"], x) if layer.bias else x
 
-    values = walk(graph.layers(with_value=True), observations, product)
+    values = walk(graph.layers(with_value=True), observations, product, tensors)
     return values[graph.layers()[-1].name], values["value"][:, 0], values
 
 

@@ -7,6 +7,8 @@ import time
 import numpy as np
 import pytest
 
+from aclearn.config import EnvConfig
+from aclearn.envs import make_vector_env
 from aclearn.errors import EnvironmentFailure
 from aclearn.launch import Interrupted
 from aclearn.types import OBSERVATION
@@ -312,3 +314,28 @@ def test_a_ctrl_c_of_the_user_is_no_fault(scripted, make_group):
     with pytest.raises(Interrupted):
         play(group, 1)
     assert group.faults == {}
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, 1e9])
+def test_a_number_that_is_no_action_is_a_fault_of_the_step(number) -> None:
+    config = EnvConfig(id="tests.support.space_envs:Reach")
+    group = make_vector_env(config, num_envs=3, seed=0, step_timeout_s=60.0, max_faults=2)
+    try:
+        group.reset()
+        good = np.array([[0, 0.0], [1, 0.5], [2, 30.0]], np.float32)
+        bad = good.copy()
+        bad[1, 1] = number
+        for actions, faulted in ((good, False), (bad, True), (good, False)):
+            group.send(actions)
+            assert group.recv().faulted.tolist() == [False, faulted, False]
+        assert group.faults == {"action_not_finite": 1}
+        # the episodes of the others go on: they end with the eighth step, the new one later
+        for _ in range(5):
+            group.send(good)
+            step = group.recv()
+        assert step.terminated.tolist() == [True, False, True]
+        # the action of a reset step is ignored, whatever it is
+        group.send(np.full((3, 2), np.nan, np.float32))
+        assert group.recv().faulted.tolist() == [False, True, False]
+    finally:
+        group.close()

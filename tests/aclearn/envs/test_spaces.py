@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from aclearn.config import EnvConfig
+from aclearn.distributions import distribution_of
 from aclearn.envs import read_spec
 from aclearn.envs.spaces import ObservationError, read_actions, read_layout
 from aclearn.errors import EnvironmentFailure
@@ -109,19 +110,61 @@ def test_discrete_actions_give_their_number_and_start():
     )
 
 
+def test_every_kind_of_actions_is_one_that_its_space_contains():
+    deep = gymnasium.spaces.Dict(
+        {
+            "arm": gymnasium.spaces.Tuple(
+                [Box(np.array([-2, 0]), np.array([2, np.inf]), dtype=np.float64), Box(-1, 1, ())]
+            ),
+            "keys": gymnasium.spaces.MultiBinary((2, 2)),
+            "grip": gymnasium.spaces.Discrete(3, start=-1),
+            "dials": gymnasium.spaces.MultiDiscrete([[2, 3]], start=[[4, -5]]),
+        }
+    )
+    for space in (deep, *deep.values()):
+        spec = read_actions(space, "x")
+        distribution = distribution_of(spec)
+        parameters = np.full((50, distribution.parameter_count), 1.5, np.float32)
+        sampled, _ = distribution.sample(parameters, np.random.default_rng(0))
+        assert sampled.shape == (50, *spec.shape) and sampled.dtype == spec.dtype
+        taken = spec.to_env(sampled)
+        assert len(taken) == 50
+        assert all(space.contains(action) for action in taken), taken[0]
+    spec = read_actions(deep, "x")
+    # as gymnasium orders them: arm, dials, grip, keys
+    assert spec.counts == (2, 3, 3, 2, 2, 2, 2) and spec.numbers == 3
+
+
+def test_bounds_that_no_number_reaches_are_none():
+    space = Box(np.float32(-3.4e38), np.float32(3.4e38), (1,), np.float32)
+    (taken,) = read_actions(space, "x").to_env(np.array([[7.0]], np.float32))
+    assert taken.tolist() == [7.0]
+    with pytest.raises(EnvironmentFailure, match=r"Reacher: env\.squash_actions .* have none; set"):
+        read_actions(space, "Reacher", squash=True)
+
+
 @pytest.mark.parametrize(
-    "space",
+    ("space", "named"),
     [
-        Box(-1, 1, (2,)),
-        gymnasium.spaces.MultiDiscrete([2, 3]),
-        gymnasium.spaces.MultiBinary(2),
-        gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(2)]),
+        (Box(-1, 1, (2,), np.int32), "Box"),
+        (gymnasium.spaces.Text(4), "Text"),
+        (
+            gymnasium.spaces.Dict(
+                {"a": gymnasium.spaces.Tuple([gymnasium.spaces.Sequence(Box(0, 1))])}
+            ),
+            r"Sequence.*\(in a\.0\)",
+        ),
     ],
 )
-def test_other_actions_are_refused_by_name(space):
-    kind = type(space).__name__
-    with pytest.raises(EnvironmentFailure, match=f"Reacher.*{kind} actions are not supported yet"):
+def test_other_actions_are_refused_by_name(space, named):
+    with pytest.raises(EnvironmentFailure, match=f"Reacher.*{named}") as refused:
         read_actions(space, "Reacher")
+    assert "actions are not supported" in str(refused.value)
+
+
+def test_actions_without_a_choice_are_refused():
+    with pytest.raises(EnvironmentFailure, match=r"Reacher.*have nothing to choose"):
+        read_actions(gymnasium.spaces.Dict({}), "Reacher")
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ class Make:
         valid[:, 0] &= np.arange(T) > 1  # as after a failed episode
         return Batch(
             observations={OBSERVATION: torch.from_numpy(observations)},
-            actions=torch.from_numpy(rng.integers(0, architecture.actions, (T, B))),
+            actions=torch.from_numpy(rng.integers(0, architecture.parameter_count, (T, B))),
             behaviour_log_prob=torch.from_numpy(rng.uniform(-2.5, -0.3, (T, B)).astype(np.float32)),
             rewards=torch.from_numpy(rng.normal(size=(T, B)).astype(np.float32)),
             terminated=torch.from_numpy(terminated),

@@ -390,7 +390,7 @@ def test_repeated_updates_on_good_actions_make_them_likely(make, kind) -> None:
             logits = learner.network(observations[0, :1])[0][0]
         log_probs = torch.log_softmax(logits, 0)
         p = torch.softmax(logits.double(), 0).numpy()
-        actions = torch.from_numpy(rng.choice(architecture.actions, (T, B), p=p))
+        actions = torch.from_numpy(rng.choice(architecture.parameter_count, (T, B), p=p))
         no = torch.zeros(T, B, dtype=torch.bool)
         learner.update(
             Batch(
@@ -414,7 +414,7 @@ def test_repeated_updates_on_good_actions_make_them_likely(make, kind) -> None:
 def test_an_action_that_is_masked_has_no_part_in_the_gradient(make) -> None:
     batch = make.batch(make.flat, 5, 3, seed=19)
     actions = batch.actions.clamp(min=1)
-    masks = torch.ones(5, 3, make.flat.actions, dtype=torch.bool)
+    masks = torch.ones(5, 3, make.flat.parameter_count, dtype=torch.bool)
     free = make.replace(batch, actions=actions, masks=masks)
     unmasked = make.replace(batch, actions=actions)
     torch.testing.assert_close(

@@ -10,6 +10,7 @@ import pytest
 from aclearn.errors import WireError
 from aclearn.learning import check_unroll
 from aclearn.types import ActionSpec, EnvSpec, LeafSpec, ObservationSpec, UnrollSpec
+from aclearn.types.action_spec import ActionPart
 from tests.support.messages import small_unroll
 
 # The sample: a stack of 2 frames of 1x2x2 and flat joints, a reset at t=2, b=1, two chains.
@@ -278,3 +279,49 @@ def test_steps_that_run_backwards_are_refused(unroll):
     backwards = dataclasses.replace(unroll, env_steps_before=67)
 
     assert refusal(backwards, SPEC) == "env_steps_after: less than env_steps_before"
+
+
+_ARM = ActionPart(("arm",), (2,), "float32", low=(-1.0,) * 2, high=(1.0,) * 2)
+_DIAL = ActionPart(("dial",), (1,), counts=(3,), starts=(0,))
+
+
+def _with_actions(unroll, *parts):
+    action = ActionSpec.of(parts)
+    actions = np.zeros((3, 2, *action.shape), action.dtype)
+    spec = dataclasses.replace(FLAT, env=dataclasses.replace(FLAT.env, action=action))
+    return dataclasses.replace(unroll, actions=actions), spec
+
+
+def test_densities_above_one_pass_and_probabilities_do_not(flat_unroll):
+    dense = np.full((3, 2), 2.5, np.float32)
+    unroll, spec = _with_actions(flat_unroll, _ARM, _DIAL)
+    assert check_unroll(dataclasses.replace(unroll, behaviour_log_prob=dense), spec) is None
+    unroll, spec = _with_actions(flat_unroll, _DIAL)
+    unroll = dataclasses.replace(unroll, behaviour_log_prob=dense)
+    assert refusal(unroll, spec) == "behaviour_log_prob: a probability above 1"
+
+
+@pytest.mark.parametrize(
+    ("index", "value", "said"),
+    [
+        ((1, 0, 0), 3, "actions: expected choices of 3 and 2 numbers"),
+        ((1, 0, 0), 0.5, "actions: expected choices of 3 and 2 numbers"),
+        ((1, 0, 0), -1, "actions: expected choices of 3 and 2 numbers"),
+        ((2, 1, 2), 1e7, "actions: expected choices of 3 and 2 numbers"),
+        ((2, 1, 2), np.nan, "actions: NaN or infinity"),
+    ],
+)
+def test_actions_that_do_not_exist_are_refused(flat_unroll, index, value, said):
+    unroll, spec = _with_actions(flat_unroll, _ARM, _DIAL)
+    assert check_unroll(unroll, spec) is None
+    wrong = dataclasses.replace(unroll, actions=changed(unroll.actions, index, value))
+    assert refusal(wrong, spec) == said
+
+
+def test_actions_have_the_dtype_and_the_numbers_of_their_parts(flat_unroll):
+    unroll, spec = _with_actions(flat_unroll, _ARM, _DIAL)
+    whole = dataclasses.replace(unroll, actions=unroll.actions.astype(np.int32))
+    assert refusal(whole, spec) == "actions: expected float32, got int32"
+    fewer = dataclasses.replace(unroll, actions=unroll.actions[:, :, :2])
+    assert refusal(fewer, spec) == "actions: expected shape (3, 2, 3), got (3, 2, 2)"
+    assert refusal(flat_unroll, spec) == "actions: expected float32, got int32"

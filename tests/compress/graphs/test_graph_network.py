@@ -16,7 +16,7 @@ def test_values_and_parameters_keep_their_digits_under_bf16(architecture, small,
     tensors = {n: np.zeros(s.shape, s.dtype) for n, s in graph.tensors(with_value=True).items()}
     # only the biases are left, and bf16 would make 100.5 of the first
     tensors["value.bias"][:] = 100.3
-    biases = np.linspace(9.01, 12.07, architecture.actions).astype(np.float32)
+    biases = np.linspace(9.01, 12.07, architecture.parameter_count).astype(np.float32)
     tensors["policy.up.bias" if ranks else "policy.bias"][:] = biases
     network = GraphNetwork(graph).load(tensors)
     observations = torch.from_numpy(small.observations(architecture, 2))

@@ -152,7 +152,9 @@ class Asking:
         self.clock, self.known = tools.Clock(), tools.KnownPeers()
         self.actor = roles("actor-0")
         self.link = PeerLink(self.actor, "predictions")
-        self.actions = PredictorClient(self.link, self.known, WaitMeter(), clock=self.clock)
+        self.actions = PredictorClient(
+            self.link, self.known, WaitMeter(), ActionSpec.discrete(3), clock=self.clock
+        )
         self.start_predictor()
 
     def start_predictor(self) -> None:

@@ -76,7 +76,7 @@ def test_an_unroll_has_the_same_parameters_from_a_predictor_as_from_the_actor_s_
     )
     predictor.want(1)
     link = PeerLink(roles("actor-0"), "predictions")
-    asking = PredictorClient(link, known, WaitMeter(), parameters=spec.parameters)
+    asking = PredictorClient(link, known, WaitMeter(), spec.env.action, parameters=spec.parameters)
     try:
         collect("predictor", asking, lambda: predictor.step(0.02))
     finally:

@@ -1,0 +1,54 @@
+"""Environments with all kinds of spaces are learned: by actors, predictors and artifacts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import space_envs
+from tests.support.whole_run import WholeRun
+
+_INT8 = {"chain": [{"prune": 0.5}, "int8", "onnx"], "every_s": 0.0625, "max_kl": None}
+
+
+def _train(folder: Path, env: str, **groups: dict[str, Any]) -> WholeRun:
+    shared: dict[str, dict[str, Any]] = {
+        "env": {"id": env},
+        "policy": {"hidden": [32]},
+        "optimiser": {"learning_rate": 0.02},
+        "loss": {"entropy_cost": 0.0},
+    }
+    named = {name: shared.get(name, {}) | groups.get(name, {}) for name in shared | groups}
+    run = WholeRun(folder, **named)
+    run.run(most_rounds=40_000)
+    assert not run.refused
+    assert run.heartbeats["actor-0"].gauges["env_faults"] == 0.0
+    return run
+
+
+_ACTORS = {"processes": 1, "envs_per_group": 8, "unroll_length": 8}
+
+
+@pytest.mark.parametrize(
+    ("env", "inference"),
+    [
+        ("Match", "int8"),
+        ("Switches", "local"),
+        ("Reach", "predictor"),
+    ],
+)
+def test_most_of_the_best_return_is_learned(tmp_path: Path, env: str, inference: str) -> None:
+    groups = {"compressor": _INT8} if inference == "int8" else {}
+    asked = {"inference": "predictor"} if inference == "predictor" else {}
+    best = getattr(space_envs, env).best
+    run = _train(
+        tmp_path,
+        f"tests.support.space_envs:{env}",
+        actors=_ACTORS | asked,
+        run={"max_updates": 500, "target_return": 0.7 * best},
+        **groups,
+    )
+    found = run.summary()
+    assert found["reached_target_at_s"] is not None, found
