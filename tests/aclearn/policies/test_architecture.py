@@ -239,7 +239,9 @@ def test_a_digest_is_the_same_in_every_process_and_release() -> None:
     )
     root, heads = 2**0.5, '"head": true, "kind": "dense"'
     text = (
-        '{"actions": 2, "layers": ['
+        '{"action_spec": {"kind": "discrete", "parts": [{"counts": [2], "dtype": "int64", '
+        '"high": [], "low": [], "path": [], "shape": [], "starts": [0]}], "squash": false}, '
+        '"layers": ['
         '{"kind": "scale", "name": "input", "reads": ["observation"]}, '
         '{"kind": "flatten", "name": "flatten", "reads": ["input"]}, '
         f'{{"gain": {root}, "kind": "dense", "name": "hidden.0", "reads": ["flatten"], '
