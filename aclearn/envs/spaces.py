@@ -14,7 +14,7 @@ from aclearn.errors import EnvironmentFailure
 from aclearn.types import ActionSpec, LeafSpec
 from aclearn.types.action_spec import ActionPart
 
-#: Bounds of this size stand for none.
+#: Bounds of this size mean unbounded.
 _LARGEST_BOUND = 1e10
 
 

@@ -30,7 +30,7 @@ class Architecture:
         name: of its preset.
         observation_shape: `(C, H, W)` for images, `(D,)` for flat observations.
         observation_dtype: "uint8" or "float32".
-        action_spec: what the policy chooses.
+        action_spec: of the policy.
         layers: in order of execution; the first scales the observations, "policy" gives the
             distribution's parameters, and "value" or "q" is the critic.
 

@@ -42,7 +42,7 @@ def build_architecture(
         name: of the architecture.
         observation_shape: `(C, H, W)` or `(D,)`.
         observation_dtype: "uint8" (divided by 255 in the network) or "float32".
-        actions: what the policy chooses; a number stands for so many discrete actions.
+        actions: of the policy; a number means this many discrete actions.
         convolutions: applied in order.
         hidden: widths of the dense layers between the (flattened) input and the heads.
         activation: "relu" or "tanh", after every convolution and hidden layer.

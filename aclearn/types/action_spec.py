@@ -77,7 +77,7 @@ class ActionSpec:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ActionSpec:
-        """The specification that `dataclasses.asdict` made, perhaps by way of JSON.
+        """The specification that `dataclasses.asdict` made, directly or through JSON.
 
         Raises:
             ValueError: it describes none.

@@ -95,7 +95,7 @@ class PolicyGraph:
         shapes, specs = _shapes_of(self), dict[str, TensorSpec]()
         for layer in self.layers(with_value=with_value):
             if layer.kind == "log_std":
-                # a few numbers, of which int8 saves nothing
+                # a few numbers, for which int8 saves nothing
                 name = f"{layer.name}.log_std"
                 specs[name] = TensorSpec(shapes[name], _STORED.get(self.precision, "float32"))
             if not layer.is_product:

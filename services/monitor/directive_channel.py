@@ -20,7 +20,7 @@ MONITOR_RANK = 1_000_000
 #: Seconds before an unacknowledged directive is sent again: the first six times, then.
 _AGAIN_AFTER_S, _OFTEN, _RARELY_S = 0.5, 6, 8.0
 
-#: How actors' policies are compressed is a part of the run: the next monitor continues with it.
+#: Directives about the compression, which the next monitor continues with.
 _KEPT: dict[str, type[SetChain] | type[SetMix]] = {"SetChain": SetChain, "SetMix": SetMix}
 
 #: Receiver and kind of payload.
@@ -121,7 +121,7 @@ class DirectiveChannel:
             )
 
     def state(self) -> dict[str, Any]:
-        """What the next monitor continues with: rungs and mixes in force; JSON-able."""
+        """The rungs and mixes in force, for the next monitor; JSON-able."""
         standing = [
             {"by": each.by, "to": to, "kind": kind.__name__, "payload": asdict(each.payload)}
             for (to, kind), by_rank in self._standing.items()

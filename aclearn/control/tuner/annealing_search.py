@@ -221,7 +221,7 @@ class AnnealingSearch:
         noise = _EARLY * self._known.noise.of_change(weight, kept.windows)
         if so_far + noise <= -max(_EARLY * self.temperature, PRECISE):
             return True
-        # a role that died of the trial must have been missed
+        # time enough to detect a role that died of the trial
         heard_s = reading.window_s - silence_s
         return heard_s >= _BETTER_AFTER * self._every_s and so_far - noise >= PRECISE
 

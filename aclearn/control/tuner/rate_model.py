@@ -1,4 +1,4 @@
-"""What measured settings tell of all others: a Gaussian process over the logarithms of counts.
+"""Rates of all settings from measured ones: a Gaussian process over the logarithms of counts.
 
 The logarithm of the rate is modelled, since changes of a rate are relative, over the logarithm of
 each count, since from 1 worker to 2 is as far as from 4 to 8. A window of one setting therefore
@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-#: Standard deviation of the logarithm of the rate over the settings, and how many doublings of a
-#: count its values are alike.
+#: Standard deviation of the logarithm of the rate over the settings, and its length scale in
+#: doublings of a count.
 _SPREAD, _REACH = 0.7, 1.5
-#: Standard deviation of what is peculiar to a setting: measured rates are not as smooth as a hill.
+#: Standard deviation of a single setting from the smooth surface of rates.
 _PECULIAR = 0.05
 #: Variance of the unknown level: any rate per second is possible.
 _LEVEL_VARIANCE = 100.0
