@@ -20,7 +20,8 @@ ROLES = {
     ANSWERS: ("predictor", "compressor"),
     ACTS: ("actor",),
 }
-PARTITION_S = 20.0
+#: Longer than a connection lives on which nothing arrives, which is 8 s.
+PARTITION_S = 12.0
 
 
 @pytest.fixture
@@ -111,9 +112,13 @@ def test_a_run_on_three_hosts_outlives_a_host_and_a_partition_and_admits_no_stra
     hosts.lose_packets_to(ACTS)
     healed_at = time.monotonic() + PARTITION_S
     cluster.monitor.wait_for(lambda: time.monotonic() > healed_at, "the end of the partition")
-    stood_at = cluster.monitor.last()["env_steps"]
+    stood_at = cluster.monitor.last()
     hosts.deliver_packets_to(ACTS)
-    cluster.monitor.wait_until_learning(beyond=stood_at + 500)
+    cluster.monitor.wait_until_learning(beyond=stood_at["env_steps"] + 500)
+    # episodes come with heartbeats, over the new connection that will carry the stop, too
+    cluster.monitor.wait_for(
+        lambda: cluster.monitor.last()["episodes"] > stood_at["episodes"], "heartbeats arrive"
+    )
 
     # every step is accounted for: learned, in flight, or dropped for a reason
     cluster.end()
