@@ -107,7 +107,7 @@ class MonitorState:
             metrics,
             self._plugins,
             indicators or IndicatorSet(),
-            lambda: {**self._own_figures(), **figures()},
+            lambda: {**goal.fields(), **self._channel.gauges(), **figures()},
         )
         self.line: dict[str, Any] = {}
         self._best_due = False
@@ -194,9 +194,6 @@ class MonitorState:
         """The status for the supervisor."""
         fixed = {"phase": self.phase.value, "reason": self.reason, "line": self.line}
         return fixed | self.report.fields(self._registry.members)
-
-    def _own_figures(self) -> dict[str, Any]:
-        return self._goal.fields() | self._channel.gauges()
 
     def _wall(self, now: float) -> float:
         return now if self._wall_clock is None else self._wall_clock()

@@ -9,6 +9,7 @@ import pytest
 
 import aclearn
 from aclearn.metrics import TensorBoardWriter
+from aclearn.metrics.tags import tagged
 from tests.support.waiting import run_python
 
 
@@ -149,3 +150,12 @@ def test_neither_the_package_nor_the_writer_imports_torch_or_tensorflow(tmp_path
         *("-W", "error", "-c", source, tmp_path), cwd=Path(aclearn.__file__).parents[1]
     )
     assert (done.stderr, done.stdout) == ("", "[]\n['tensorboard']\n")
+
+
+def test_indicators_are_with_what_they_are_of_and_the_users_in_a_group_of_their_own() -> None:
+    line = {"reward_gap": 2.0, "return_slope_per_s": None, "rho_mean": 1.0, "success_rate": 0.5}
+    assert dict(tagged(line, ["trainer"], ["success_rate"])) == {
+        "return/reward_gap": 2.0,
+        "off_policy/rho_mean": 1.0,
+        "indicator/success_rate": 0.5,
+    }
