@@ -75,17 +75,20 @@ def make_objective(
     for index, corrector in enumerate(correctors):
         chain = _with_corrector(chain, corrector, f"correctors[{index}]")
     objective = Objective(*_make_loss(loss), chain)
-    for key, needs in (("loss.kind", objective.loss.needs), ("correctors", chain.needs)):
-        if needs & _FROM_PARAMETERS and not behaviour_parameters:
+    needs = {"loss.kind": objective.loss.needs}
+    for index, made in enumerate(chain.correctors):
+        needs[f"correctors[{index}] {correctors[index].name!r}"] = made.needs
+    for where, names in needs.items():
+        if names & _FROM_PARAMETERS and not behaviour_parameters:
             raise ConfigError(
-                f"{key}: needs {_PARAMETERS}, which unrolls do not carry; set "
+                f"{where}: needs {_PARAMETERS}, which unrolls do not carry; set "
                 f"actors.{_PARAMETERS}: true"
             )
-    if critic != "q" and (missing := chain.needs & _FROM_ACTION_VALUES):
-        raise ConfigError(
-            f"correctors: needs {', '.join(sorted(missing))}, which only a Q head gives; set "
-            "policy.critic: q"
-        )
+        if critic != "q" and (missing := names & _FROM_ACTION_VALUES):
+            raise ConfigError(
+                f"{where}: needs {', '.join(sorted(missing))}, which only a Q head gives; set "
+                "policy.critic: q"
+            )
     return objective
 
 

@@ -56,6 +56,26 @@ def test_no_correction_is_vtrace_on_policy_whatever_the_ratios(random_trace, lam
     assert_equal(correction.weights, torch.ones(9, 4))
 
 
+def test_without_correction_the_errors_are_generalised_advantages(random_trace) -> None:
+    """Schulman et al. 2016, eq. 16: Σ_l (γλ)^l δ_t+l over the steps of the episode."""
+    trace = random_trace(9, 4)
+    del trace["log_rhos"]
+    array = {name: tensor.double().numpy() for name, tensor in trace.items()}
+    deltas = array["rewards"] + array["discounts"] * array["next_values"] - array["values"]
+    expected = np.zeros((9, 4))
+    for t, b in itertools.product(range(9), range(4)):
+        weight = 1.0
+        for u in range(t, 9):
+            expected[t, b] += weight * deltas[u, b]
+            weight *= 0.7 * array["discounts"][u, b]
+            if trace["done"][u, b]:
+                break
+
+    targets = corrected([NoCorrection(0.7)], trace).targets
+
+    np.testing.assert_allclose(targets - trace["values"], expected, rtol=1e-5, atol=1e-5)
+
+
 def test_values_settle_at_those_of_the_behaviour_policy_without_correction() -> None:
     """One state, two actions with rewards 1 and −1: V^μ = (0.3 − 0.7) / 0.1 = −4."""
     sequences = np.array(list(itertools.product((0, 1), repeat=3))).T  # [T=3, B=8]

@@ -59,6 +59,13 @@ def test_lambda_zero_is_the_clipped_one_step_temporal_difference(random_trace) -
     )
 
 
+def test_an_error_is_the_clipped_ratio_times_the_advantage_of_the_action(random_trace) -> None:
+    """v_s = V + min(c̄, ρ) (r + γ v_s+1 − V), where both bars are the same and λ is 1."""
+    trace = random_trace(8, 3)
+    targets, advantages = vtrace(**trace, rho_bar=1.3, c_bar=1.3, pg_rho_bar=1.3)
+    np.testing.assert_allclose(targets, trace["values"] + advantages, rtol=1e-5, atol=1e-5)
+
+
 def test_trace_of_one_step_is_the_one_step_temporal_difference(random_trace) -> None:
     trace = random_trace(1, 6, log_rho_scale=0.0)
     expected = trace["rewards"] + trace["discounts"] * trace["next_values"]

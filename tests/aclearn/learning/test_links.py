@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,19 +11,27 @@ import torch
 from aclearn.config import CorrectorConfig
 from aclearn.learning import gradient_worker as gradient_module
 from aclearn.learning import make_objective
+from aclearn.learning.losses import ActorCritic
 from aclearn.types import OBSERVATION
 from correctors import vtrace
 
 
-def learner_with(make, *correctors):
+class Frozen(ActorCritic):
+    recomputes_targets = False
+
+
+def learner_with(make, *correctors, frozen=False):
     configs = [CorrectorConfig.model_validate(each) for each in correctors]
     objective = make_objective(make.loss, configs, behaviour_parameters=True)
+    if frozen:
+        objective = replace(objective, loss=Frozen())
     return make.learner(make.flat, objective=objective)
 
 
-def gradient_with(make, batch, *correctors):
-    learner = learner_with(make, *correctors)
-    report = learner.update(batch, learned_steps=0)
+def gradient_with(make, batch, *correctors, frozen=False):
+    learner = learner_with(make, *correctors, frozen=frozen)
+    prepared = learner.prepare(batch, learner.own_worker)
+    report = learner.update(prepared, learned_steps=0)
     return make.gradient(learner), report.metrics
 
 
@@ -32,8 +42,11 @@ def log_probs(learner, batch) -> torch.Tensor:
     return torch.stack(rows).log_softmax(-1)
 
 
+@pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("chunk", [10, 10_000])
-def test_states_beyond_the_kl_bound_have_no_part_in_the_gradient(make, monkeypatch, chunk) -> None:
+def test_states_beyond_the_kl_bound_have_no_part_in_the_gradient(
+    make, monkeypatch, chunk, frozen
+) -> None:
     monkeypatch.setattr(gradient_module, "CHUNK_SAMPLES", chunk)
     batch = make.batch(make.flat, 7, 5, seed=3)
     logits = torch.from_numpy(np.random.default_rng(1).normal(size=(7, 5, 4)).astype(np.float32))
@@ -44,7 +57,7 @@ def test_states_beyond_the_kl_bound_have_no_part_in_the_gradient(make, monkeypat
     kept = kl <= bound + 1e-5
     filtered = ["vtrace", {"kl_filter": {"bound": bound + 1e-5}}, "importance_sampling"]
 
-    gradient, metrics = gradient_with(make, batch, *filtered)
+    gradient, metrics = gradient_with(make, batch, *filtered, frozen=frozen)
 
     without = make.replace(batch, valid=batch.valid & kept)
     expected, _ = gradient_with(make, without, "vtrace", "importance_sampling")

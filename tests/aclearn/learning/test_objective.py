@@ -132,7 +132,8 @@ def test_a_loss_of_ones_own_gets_the_keys_of_its_own_model() -> None:
         ),
         (
             "correctors: [vtrace, 'HERE:CorrectsByParameters']",
-            "^correctors: needs behaviour_parameters, which unrolls do not carry; set ",
+            r"^correctors\[1\] 'HERE:CorrectsByParameters': needs behaviour_parameters, which "
+            "unrolls do not carry; set ",
         ),
         ("correctors: ['HERE:sys']", "'HERE:sys': TypeError: 'module' object is not callable"),
         (
