@@ -124,7 +124,7 @@ class BanditConfig(StrategyArguments):
         description="time Δ that a play of a rung is measured, in seconds, after dwell_s",
     )
     window: Whole = Field(
-        default=40, ge=2, le=10_000, description="newest plays that count; older ones are forgotten"
+        default=40, ge=2, le=1000, description="newest plays that count; older ones are forgotten"
     )
     exploration: float = Field(
         default=0.6, ge=0.0, le=100.0, description="ξ: how much an uncertain rung is preferred"

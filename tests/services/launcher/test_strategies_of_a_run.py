@@ -36,7 +36,11 @@ class FaultyRun(WholeRun):
             folder,
             run={"deterministic": False, "max_updates": 100_000},
             actors={"processes": 2, "envs_per_group": 4, "unroll_length": 4},
-            compressor={"ladder": [[faulty, "onnx"], ["onnx"], []], "every_s": 0.125},
+            compressor={
+                "ladder": [[faulty, "onnx"], ["onnx"], []],
+                "every_s": 0.125,
+                "fidelity_every": 8,
+            },
             monitor={"heartbeat_every_s": 1 / 16, "strategies": strategies},
             **groups,
         )

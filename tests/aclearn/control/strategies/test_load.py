@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 import yaml
@@ -118,6 +120,12 @@ def test_strategies_that_cannot_work_are_refused_before_the_run(strategies, grou
     with pytest.raises(ConfigError) as error:
         check(config(*strategies, **groups))
     assert words in str(error.value)
+
+
+def test_the_configuration_that_the_page_shows_works() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "strategies.md").read_text("utf-8")
+    [text] = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    check(config_from_yaml(f"env: {{id: CartPole-v1}}\n{text}"))
 
 
 def test_every_fault_is_told_at_once() -> None:
