@@ -1,4 +1,4 @@
-"""The paper's Code 1 as a user runs it."""
+"""The chain of AcceRL as a user runs it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.support.waiting import run_python
 
-_EXAMPLE = Path(__file__).parents[2] / "examples" / "accerl_code1.py"
+_EXAMPLE = Path(__file__).parents[2] / "examples" / "compress_policy.py"
 
 
 def test_the_papers_chain_compresses_a_policy_that_then_plays() -> None:

@@ -1,0 +1,1 @@
+"""The code that papers print, over our services."""
