@@ -10,6 +10,7 @@ from aclearn.metrics.bottleneck import (
     queue_fills,
 )
 from aclearn.metrics.names import (
+    CHAIN_STEPS,
     EPISODES_FOR_TARGET,
     FREE_CORES,
     METRIC_NAMES,
@@ -21,6 +22,7 @@ from aclearn.metrics.tensorboard import TensorBoardWriter
 from aclearn.metrics.unwritten import UnwrittenNotes, unwritten
 
 __all__ = [
+    "CHAIN_STEPS",
     "EPISODES_FOR_TARGET",
     "FREE_CORES",
     "METRIC_NAMES",

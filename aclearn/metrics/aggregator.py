@@ -8,7 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from aclearn.metrics.names import EPISODES_FOR_TARGET, METRIC_NAMES, PART_SECONDS, TRAINER_COUNTS
+from aclearn.metrics.names import (
+    CHAIN_STEPS,
+    EPISODES_FOR_TARGET,
+    METRIC_NAMES,
+    PART_SECONDS,
+    TRAINER_COUNTS,
+)
 from aclearn.metrics.step_totals import StepTotals
 from aclearn.telemetry import TOTAL, CounterRate, SlidingRate, add_up, shares
 
@@ -197,8 +203,14 @@ class MetricsAggregator:
             "lag_max": self._trainer_gauges.get("lag_max", 0.0),
             "wait_share": self._wait_share(now),
         }
-        parts = self._part_seconds()
-        return fixed | ({PART_SECONDS: parts} if parts else {}) | self.extra
+        sums: dict[str, Any] = {PART_SECONDS: self._part_seconds()}
+        prefix = f"{CHAIN_STEPS}."
+        sums[CHAIN_STEPS] = {
+            name.removeprefix(prefix): count
+            for name, count in counters.items()
+            if name.startswith(prefix)
+        }
+        return fixed | {name: each for name, each in sums.items() if each} | self.extra
 
     def _observe_trainer(
         self, incarnation: str, process: _Process, heartbeat: Heartbeat, now: float

@@ -51,6 +51,9 @@ writer of the line adds its own, such as `target_return`."""
 PART_SECONDS: Final = "part_seconds"
 """Role → part of its work → cumulative seconds of all its threads, if the role reports parts."""
 
+CHAIN_STEPS: Final = "chain_steps"
+"""Chain of a policy → steps of learned batches that it chose, if a compressor makes policies."""
+
 WAIT_SHARE: Final = "wait_share"
 """Role → "working" or a label below → share of its time; each role's shares add up to 1."""
 
@@ -137,7 +140,7 @@ def refused_name(name: object) -> str | None:
         return f"expected lower-case letters, digits and _, at most 64, got {name!r:.100}"
     if name.endswith("_error"):
         return f"{name!r}: names in _error are those of texts; choose another one"
-    ours = {*METRIC_NAMES, *FIXED_FIGURES, *ROLE_FIGURES["trainer"], PART_SECONDS}
+    ours = {*METRIC_NAMES, *FIXED_FIGURES, *ROLE_FIGURES["trainer"], PART_SECONDS, CHAIN_STEPS}
     first = name.partition("_")[0]
     if name in ours or first in (*ROLE_FIGURES, "plugin", "metrics"):
         return f"{name!r} is a name of ours, or begins like one; choose another one"

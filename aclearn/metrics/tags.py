@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from aclearn.metrics.names import GAP_FIGURES, PART_SECONDS, SLOPE_FIGURES
+from aclearn.metrics.names import CHAIN_STEPS, GAP_FIGURES, PART_SECONDS, SLOPE_FIGURES
 
 _TAGS: Final = {
     **{name: f"run/{name}" for name in ("time_s", "updates", "generation", "policy_version")},
@@ -50,7 +50,7 @@ _TAGS: Final = {
 #: First parts of gauges that are groups beside the roles.
 _GROUPS: Final = ("plugin", "strategy", "tuner")
 # The axis itself, and sums since the start, which make no useful curve.
-_LEFT_OUT: Final = frozenset({"env_steps", PART_SECONDS})
+_LEFT_OUT: Final = frozenset({"env_steps", PART_SECONDS, CHAIN_STEPS})
 
 
 def tagged(

@@ -18,7 +18,10 @@ _TAIL_BYTES: Final = 65536
 _FIRST_BYTES: Final = 1024 * 1024
 #: Values that are mappings of numbers, and their depth. Errors are text or null, all other values
 #: numbers or null.
-_LEVELS: Final = {"dropped_steps": 1, "tuner_verdicts": 1, "wait_share": 2, "part_seconds": 2}
+_LEVELS: Final = {
+    **dict.fromkeys(("dropped_steps", "tuner_verdicts", "chain_steps"), 1),
+    **dict.fromkeys(("wait_share", "part_seconds"), 2),
+}
 #: Above every count and time of a run.
 _LARGEST: Final = 2.0**63
 

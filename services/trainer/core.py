@@ -29,7 +29,7 @@ from aclearn.telemetry import part
 from aclearn.types import EnvSpec, PolicyVersion, Unroll
 from services.runtime.policy_factory import unroll_spec_of
 from services.trainer.admission import UnrollAdmission
-from services.trainer.gauges import TrainerCounters, compressed_share, mean_gauges
+from services.trainer.gauges import ChainSteps, TrainerCounters, compressed_share, mean_gauges
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -102,6 +102,7 @@ class Trainer:
         self.admission = self._make_admission(StepLedger())
         self._refused_in_a_row = 0
         self._gauges: dict[str, float] = {}
+        self._chain_steps = ChainSteps()
 
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from a snapshot of an earlier trainer, under a new generation.
@@ -195,6 +196,7 @@ class Trainer:
                 self._refuse(report)
         with self.learner.turn():
             self.counters.batches += 1
+            self._chain_steps.add(unrolls)
             if not reports:
                 return
             self.counters.policy_version += 1
@@ -255,7 +257,7 @@ class Trainer:
         # without the lock: a heartbeat must not wait for an update. `updates` may be one ahead.
         counters, dropped = self.admission.counters()
         counters |= vars(self.counters)
-        counters |= {"generation": self.generation}
+        counters |= {"generation": self.generation, **self._chain_steps.counters()}
         return {"counters": counters, "dropped": dropped, "gauges": dict(self._gauges)}
 
     def _state(self) -> dict[str, Any]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aclearn.learning import (
     UpdateReport,
 )
+from aclearn.metrics import CHAIN_STEPS
 from aclearn.types import Unroll, is_compressed
+
+_MOST_CHAINS = 16
 
 
 @dataclass
@@ -35,6 +39,26 @@ def mean_gauges(reports: Sequence[UpdateReport]) -> dict[str, float]:
         for name, value in report.gauges().items():
             collected.setdefault(name, []).append(value)
     return {name: sum(values) / len(values) for name, values in collected.items()}
+
+
+class ChainSteps:
+    """Counts the steps of learned batches by the chain of the policy that chose their actions."""
+
+    def __init__(self) -> None:
+        self._steps: Counter[str] = Counter()
+
+    def add(self, unrolls: Sequence[Unroll]) -> None:
+        """Count the unrolls of a batch; chains beyond the 16th, of faulty actors only, are one."""
+        for chain, steps in (item for u in unrolls for item in u.steps_by_chain().items()):
+            known = chain in self._steps or len(self._steps) < _MOST_CHAINS
+            self._steps[chain if known else "other"] += steps
+
+    def counters(self) -> dict[str, int]:
+        """For a heartbeat; empty as long as the trainer's weights themselves act."""
+        steps = dict(self._steps)
+        if steps.keys() <= {"none"}:
+            return {}
+        return {f"{CHAIN_STEPS}.{chain}": count for chain, count in steps.items()}
 
 
 def compressed_share(unrolls: Sequence[Unroll]) -> float:

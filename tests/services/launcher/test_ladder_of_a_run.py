@@ -84,7 +84,10 @@ def start(tmp_path: Path):
 def end(run: LadderRun) -> None:
     """End in order: every line balances, and each unroll that was sent is accounted for."""
     run.monitor.state.stop("seen enough", run.clock())
+    steps = run.steps.copy()
     summary = run.run()
+    assert summary["chain_steps"].keys() == steps.keys()
+    assert sum(summary["chain_steps"].values()) == summary["learned_steps"]
     check_lines(run.lines())
     check_line(summary)
     assert summary["in_flight_steps"] == 0
@@ -158,10 +161,11 @@ def test_actors_play_two_policies_by_unroll_and_by_episode(start) -> None:
     run.run_until(
         lambda: run.heartbeats["actor-0"].gauges["compressed_share"] == 0.5, "the mix changes"
     )
-    run.steps.clear()
-    run.run_until(lambda: sum(run.steps.values()) > 6000, "both play")
+    earlier = run.steps.copy()
+    run.run_until(lambda: (run.steps - earlier).total() > 6000, "both play")
     # three quarters of the episodes, half of their unrolls
-    share = run.steps[_CHAINS[0]] / sum(run.steps.values())
+    steps = run.steps - earlier
+    share = steps[_CHAINS[0]] / steps.total()
     assert share == pytest.approx(0.375, abs=0.08)
     assert run.refused == {}
     end(run)
