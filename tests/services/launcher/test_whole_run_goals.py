@@ -79,9 +79,11 @@ def test_many_updates_from_one_batch_do_not_make_the_next_batch_too_old(start) -
 
 
 def test_the_best_checkpoint_has_the_highest_mean_of_the_whole_run(start) -> None:
-    for updates, every_s in ((30, 0.25), (60, 1000.0)):  # with or without other checkpoints
+    worse = {"loss": {"entropy_cost": 100.0}}  # the policy becomes uniform
+    # with or without other checkpoints
+    for updates, every_s, groups in ((30, 0.25, {}), (60, 1000.0, {}), (90, 0.25, worse)):
         bounds = {"max_updates": updates, "checkpoint_every_s": every_s}
-        run = start(resume=updates > 30, run=bounds, **_LARGE)
+        run = start(resume=updates > 30, run=bounds, **_LARGE | groups)
         summary = finished(run)
         assert run.lines()[0]["best_return"] is None
         # the last line too: the final policy may be the best
@@ -92,5 +94,6 @@ def test_the_best_checkpoint_has_the_highest_mean_of_the_whole_run(start) -> Non
         assert 0 < best.label <= summary["updates"] == updates
         # each step gives 1: the returns of a hundred episodes are no more than the steps so far
         assert 100 * highest < best.state["ledger"]["learned_steps"] + 1
+    assert summary["return_mean_100"] < highest and best.label <= 60
     played = aclearn("evaluate", str(run.path), "--episodes", "3", "--best")
     assert f"after {best.label} updates" in played and f"a mean of {highest:.2f}" in played
