@@ -68,6 +68,8 @@ def test_wrong_plays_stay_within_the_bound_of_sliding_window_ucb(tmp_path, seed)
     # at the end of each half almost only the best rung is played
     assert sum(rung == 2 for play, rung in rungs if 200 <= play < 300) >= 80
     assert sum(rung == 0 for play, rung in rungs if play >= 500) >= 80
+    # a bandit that forgets nothing needs half of these to notice the change
+    assert sum(rung == 0 for play, rung in rungs if CHANGE <= play < CHANGE + 50) >= 40
 
 
 def test_the_growth_is_that_of_equation_6(tmp_path) -> None:
