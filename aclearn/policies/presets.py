@@ -122,8 +122,8 @@ def describe_architecture(
         std_from_observations: as of `build_architecture`.
 
     Raises:
-        ConfigError: the preset does not exist, asks for recurrence, or does not fit the
-            observations.
+        ConfigError: the preset does not exist, asks for recurrence, does not fit the
+            observations, or the critic does not fit the actions.
     """
     if (refusal := refuse_recurrence(name)) is not None:
         raise ConfigError(f"policy.architecture: {refusal}")
@@ -140,6 +140,11 @@ def describe_architecture(
             "environment that shows pixels as floats so that it shows them as uint8.)"
         )
     preset |= {"critic": critic, "std_from_observations": std_from_observations}
+    if critic == "q" and not isinstance(actions, int) and actions.kind != "discrete":
+        raise ConfigError(
+            "policy.critic: q has one value for each of some discrete actions, and the "
+            f"environment has {actions}; set it to v"
+        )
     architecture = build_architecture(name, observation_shape, observation_dtype, actions, **preset)
     shapes = output_shapes(architecture.layers, observation_shape)
     for layer in architecture.layers:

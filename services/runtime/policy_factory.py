@@ -11,7 +11,6 @@ from typing import Any
 from aclearn.config import CompressorConfig, Config
 from aclearn.distributions import distribution_of
 from aclearn.envs import read_spec
-from aclearn.errors import ConfigError
 from aclearn.policies import Architecture, describe_architecture
 from aclearn.types import EnvSpec, UnrollSpec
 from aclearn.wire import Endpoint
@@ -44,11 +43,6 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
     """
     spec = spec or read_spec(config.env, timeout_s=config.actors.step_timeout_s)
     leaf = spec.observation.sole
-    if config.policy.critic == "q" and spec.action.kind != "discrete":
-        raise ConfigError(
-            f"policy.critic: q needs one discrete action, and {config.env.id} has {spec.action}; "
-            "set it to v"
-        )
     return describe_architecture(
         config.policy.architecture,
         observation_shape=leaf.shape,

@@ -60,7 +60,9 @@ def test_a_q_head_is_that_of_discrete_actions_only() -> None:
     config = _config(architecture="nature", critic="q")
     assert architecture_of(config, _IMAGES).tensor_shapes()["q.weight"] == (6, 512)
     box = ActionSpec.of((ActionPart(dtype="float32", shape=(2,), low=(0, 0), high=(1, 1)),))
-    with pytest.raises(ConfigError, match=r"^policy\.critic: q needs one discrete action, .* v$"):
+    with pytest.raises(
+        ConfigError, match=r"^policy\.critic: q has one value .* 2 numbers; set it to v$"
+    ):
         architecture_of(config, replace(_IMAGES, action=box))
 
 
