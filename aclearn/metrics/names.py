@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from aclearn.errors import ConfigError, did_you_mean
@@ -92,44 +92,37 @@ FIXED_FIGURES: Final = (
 _SERVER_FIGURES: Final = ("refused_messages", "refused_connections")
 _WORKER_FIGURES: Final = (*_SERVER_FIGURES, "queue_fill", "workers", "sockets_busy")
 _POLICY_FIGURES: Final = ("policy_swaps", "policy_refused")
-#: Role → gauges that its processes report; a line has the trainer's under these names, and others'
-#: as `<role>_<gauge>`.
-ROLE_FIGURES: Final = {
-    "trainer": (
-        *("policy_loss", "value_loss", "entropy", "gradient_norm", "learning_rate"),
-        *("rho_mean", "behaviour_kl", "behaviour_kl_estimate", "effective_sample_share"),
-        *(
-            "clipped_rho_share",
-            "clipped_c_share",
-            "kl_dropped_share",
-            "batch_steps",
-            "compressed_share",
-        ),
-        *("checkpoint_age_s", *_WORKER_FIGURES),
-    ),
-    "actor": (
-        *("env_faults", "in_flight_unrolls", "refused_unrolls", "unanswered_unrolls"),
-        *("compressed_share", *_POLICY_FIGURES),
-    ),
-    "predictor": (
-        *("batch_mean", "wait_ms_p50", "wait_ms_p99", *_POLICY_FIGURES, *_WORKER_FIGURES),
-    ),
-    "compressor": (
-        *("kl_mean", "kl_variance", "kl_max", "kl_observations", "agreement", "artifact_bytes"),
-        "artifact_version",
-        *("artifact_interval_s", "compress_ms", "compressed", "cpu_share", "artifacts", "rung"),
-        *("uncompressed_artifacts", "errors", *_SERVER_FIGURES),
-        *(f"distill_{gauge}" for gauge in ("loss", "kl", "steps", "deaths")),
-    ),
-    "monitor": (
-        *("free_cores", *_SERVER_FIGURES, "plugin_failures", "indicator_failures"),
-        *("directives", "directives_unacknowledged", "directives_overruled"),
-    ),
-    "strategy": ("rung", "compressed_share", "stage", "wait_s"),
-    "tuner": (
-        *("temperature", "frozen", "noise", "rate", "baseline", "file_warnings", *TUNED_COUNTS),
-    ),
-}
+#: Gauges of the trainer, under these names.
+TRAINER_FIGURES: Final = (
+    *("policy_loss", "value_loss", "entropy", "gradient_norm", "learning_rate"),
+    *("rho_mean", "behaviour_kl", "behaviour_kl_estimate", "effective_sample_share"),
+    *("clipped_rho_share", "clipped_c_share", "kl_dropped_share"),
+    *("batch_steps", "compressed_share", "checkpoint_age_s", *_WORKER_FIGURES),
+)
+
+
+def _of(owner: str, *gauges: str) -> tuple[str, ...]:
+    return tuple(f"{owner}_{gauge}" for gauge in gauges)
+
+
+#: Gauges of other roles and of parts of the monitor, each with its owner's name in front.
+OWNED_FIGURES: Final = (
+    *_of("actor", "env_faults", "in_flight_unrolls", "refused_unrolls", "unanswered_unrolls"),
+    *_of("actor", "compressed_share", *_POLICY_FIGURES),
+    *_of("predictor", "batch_mean", "wait_ms_p50", "wait_ms_p99"),
+    *_of("predictor", *_POLICY_FIGURES, *_WORKER_FIGURES),
+    *_of("compressor", "kl_mean", "kl_variance", "kl_max", "kl_observations", "agreement"),
+    *_of("compressor", "artifact_bytes", "artifact_version", "artifact_interval_s"),
+    *_of("compressor", "compress_ms", "compressed", "cpu_share", "artifacts", "rung"),
+    *_of("compressor", "uncompressed_artifacts", "errors", *_SERVER_FIGURES),
+    *_of("compressor_distill", "loss", "kl", "steps", "deaths"),
+    *_of("monitor", "free_cores", *_SERVER_FIGURES, "plugin_failures", "indicator_failures"),
+    *_of("monitor", "directives", "directives_unacknowledged", "directives_overruled"),
+    *_of("strategy", "rung", "compressed_share", "stage", "wait_s"),
+    *_of("tuner", "temperature", "frozen", "noise", "rate", "baseline", "file_warnings"),
+    *_of("tuner", *TUNED_COUNTS),
+)
+_OWNERS: Final = frozenset(name.partition("_")[0] for name in OWNED_FIGURES)
 _LATENCY: Final = re.compile(r"compressor_latency_ms_\d+")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
@@ -140,9 +133,9 @@ def refused_name(name: object) -> str | None:
         return f"expected lower-case letters, digits and _, at most 64, got {name!r:.100}"
     if name.endswith("_error"):
         return f"{name!r}: names in _error are those of texts; choose another one"
-    ours = {*METRIC_NAMES, *FIXED_FIGURES, *ROLE_FIGURES["trainer"], PART_SECONDS, CHAIN_STEPS}
+    ours = {*METRIC_NAMES, *FIXED_FIGURES, *TRAINER_FIGURES, PART_SECONDS, CHAIN_STEPS}
     first = name.partition("_")[0]
-    if name in ours or first in (*ROLE_FIGURES, "plugin", "metrics"):
+    if name in ours or first in _OWNERS | {"trainer", "plugin", "metrics"}:
         return f"{name!r} is a name of ours, or begins like one; choose another one"
     return None
 
@@ -162,19 +155,14 @@ def check_line_name(
     Raises:
         ConfigError: says what was expected.
     """
-    known = {*FIXED_FIGURES, *own, *_role_figures({*roles, "trainer", "monitor"}, config)}
+    owners = {*roles, "monitor", *(["tuner"] if config.tuner.enabled else [])}
+    owned = (figure for figure in OWNED_FIGURES if figure.partition("_")[0] in owners)
+    known = {*FIXED_FIGURES, *TRAINER_FIGURES, *own, *owned}
     if name not in known and not _may_be_the_users(name, config, roles):
         raise ConfigError(
             f"{key}: no metrics line of this run has a figure {name!r}"
             f"{did_you_mean(name, known) or '; docs/metrics.md has their names'}"
         )
-
-
-def _role_figures(roles: Collection[str], config: Config) -> Iterator[str]:
-    groups = {*roles, *(["tuner"] if config.tuner.enabled else [])}
-    for role in groups & ROLE_FIGURES.keys():
-        prefix = "" if role == "trainer" else f"{role}_"
-        yield from (f"{prefix}{gauge}" for gauge in ROLE_FIGURES[role])
 
 
 def _may_be_the_users(name: str, config: Config, roles: Collection[str]) -> bool:
@@ -186,7 +174,7 @@ def _may_be_the_users(name: str, config: Config, roles: Collection[str]) -> bool
         compressed = first in roles
         return compressed and (_LATENCY.fullmatch(name) is not None or _has_own_link(config))
     learning = [config.loss.kind, *(corrector.name for corrector in config.correctors)]
-    return first not in ROLE_FIGURES and any(":" in each for each in learning)
+    return first not in _OWNERS and any(":" in each for each in learning)
 
 
 def _has_own_link(config: Config) -> bool:
