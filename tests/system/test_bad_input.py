@@ -85,7 +85,7 @@ def test_a_saved_run_whose_environment_has_broken_is_told_in_one_line(system: Sy
 
 
 def test_roles_by_hand_are_refused_before_they_have_a_folder(system: System) -> None:
-    continuous = system.config(CARTPOLE, env={"id": "Pendulum-v1"})
+    no_env = system.config(CARTPOLE, "no-env", env={"id": "NoGame-v1"})
     config = system.config(CARTPOLE, "good")
     no_chain = system.config(CARTPOLE, "no-chain", compressor={"chain": [{"distill": "nature"}]})
     no_gpu = system.config(
@@ -97,8 +97,8 @@ def test_roles_by_hand_are_refused_before_they_have_a_folder(system: System) -> 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         taken = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
         _refused(system, system.role("monitor", config, taken), [taken, "in use"])
-        started = system.role("actor", continuous, taken)
-        _refused(system, started, ["Pendulum-v1", "only Discrete actions are supported"])
+        started = system.role("actor", no_env, taken)
+        _refused(system, started, ["NoGame-v1", "gymnasium knows no such environment"])
         # before a monitor has given them a number: this one never answers
         _refused(system, system.role("compressor", no_chain, taken), ["compressor.chain: distill"])
         words = ["predictor.device: cuda:99 is not there"]
