@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, Strict, field_validator
 
@@ -81,6 +81,11 @@ class EnvConfig(Group):
         default=False,
         description="Box actions: bring sampled numbers between the bounds by tanh, instead of "
         "clipping them",
+    )
+    action_mask: Literal["info"] | None = Field(
+        default=None,
+        description='"info": `info["action_mask"]` of each reset and step says which actions are '
+        "allowed; the others are never taken",
     )
     clip_rewards: bool = Field(
         default=False,

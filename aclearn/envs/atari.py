@@ -81,6 +81,7 @@ class AtariEnvs:
             ActionSpec.discrete(int(self._envs.single_action_space.n)),
         )
         self.num_envs = num_envs
+        self.masks: NDArray[np.bool_] | None = None
         self._watch = Watchdog(step_timeout_s, f"environment {env.id}: a step")
         self.faults: dict[str, int] = {}
         self.between_attempts: Callable[[], None] = lambda: None  # never called

@@ -57,6 +57,7 @@ def make_vector_env(
         seed=seed,
         frame_stack=env.frame_stack,
         squash=env.squash_actions,
+        masked=env.action_mask is not None,
         step_timeout_s=step_timeout_s,
         max_faults=max_faults,
     )

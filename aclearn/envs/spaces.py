@@ -108,6 +108,33 @@ def read_layout(space: Any, name: str, *, num_envs: int, frame_stack: int) -> La
     return FlatLayout(space.shape, space.dtype, num_envs=num_envs)
 
 
+def mask_row(info: Any, action: ActionSpec, *, ended: bool) -> NDArray[np.bool_]:
+    """The allowed actions `[A]` that an environment's info says.
+
+    Args:
+        info: of a reset or a step.
+        action: of the environment.
+        ended: nothing will be chosen, so that nothing needs to be allowed.
+
+    Raises:
+        ObservationError: there is no mask, it does not fit, or it leaves a choice nothing.
+    """
+    given = info.get("action_mask") if isinstance(info, dict) else None
+    if given is None:
+        raise ObservationError("action_mask", "info['action_mask']: missing")
+    parts = given if isinstance(given, tuple | list) else (given,)
+    row = np.concatenate([np.ravel(part) for part in parts]).astype(np.bool_)
+    if row.shape != (action.mask_width,):
+        raise ObservationError(
+            "action_mask", f"info['action_mask']: expected {action.mask_width}, got {row.size}"
+        )
+    if not action.allow_something(row):
+        if not ended:
+            raise ObservationError("action_mask", f"info['action_mask']: nothing allowed: {row}")
+        row[:] = True
+    return row
+
+
 class Layout(ABC):
     """Fills one batch [B, *leaf.shape] of observations after another.
 

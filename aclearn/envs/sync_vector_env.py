@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.envs.deadline import ENVIRONMENT_FAULTS, StepDeadline, StepHungError
-from aclearn.envs.spaces import ObservationError, read_actions, read_layout
+from aclearn.envs.spaces import ObservationError, mask_row, read_actions, read_layout
 from aclearn.envs.vector_env import env_actions
 from aclearn.errors import EnvironmentFailure, trace_of, words_of
 from aclearn.types import OBSERVATION, EnvSpec, EnvStep, ObservationSpec
@@ -47,6 +47,7 @@ class SyncVectorEnv:
         seed: int,
         frame_stack: int,
         squash: bool = False,
+        masked: bool = False,
         step_timeout_s: float,
         max_faults: int,
         clock: Callable[[], float] = time.monotonic,
@@ -82,10 +83,17 @@ class SyncVectorEnv:
                 f"environment {name}: its spaces cannot be read "
                 f"({words_of(error)})\n{trace_of(error)}"
             ) from error
+        if masked and not action.counts:
+            self.close()
+            raise EnvironmentFailure(
+                f"environment {name}: env.action_mask is set, and its actions ({action}) have "
+                "nothing to mask; set env.action_mask: null"
+            )
         leaf = self._layout.leaf
         warning = _warning(name, self._envs[0], leaf.shape)
-        self.spec = EnvSpec(ObservationSpec({OBSERVATION: leaf}), action, warning)
+        self.spec = EnvSpec(ObservationSpec({OBSERVATION: leaf}), action, warning, masked)
         self.num_envs = num_envs
+        self.masks = np.ones((num_envs, action.mask_width), np.bool_) if masked else None
         self.faults: dict[str, int] = {}
         self.between_attempts: Callable[[], None] = lambda: None
         self._recent_faults: deque[tuple[float, str]] = deque()
@@ -93,10 +101,11 @@ class SyncVectorEnv:
         self._ended = np.zeros(num_envs, np.bool_)
         self._actions: Sequence[Any] | None = None
         self._impossible: list[int] = []
+        self._mask_seen = False
 
     def reset(self) -> Observations:
         """First observations, leaf → [B, *shape]; only the first call seeds."""
-        observations = self._layout.begin()
+        observations = self._begin()
         for b in range(self.num_envs):
             seed = None if self._seeded else self._seed + b
             fault = self._fault_of(partial(self._begin_episode, b, seed))
@@ -110,6 +119,12 @@ class SyncVectorEnv:
         self._ended = np.zeros(self.num_envs, np.bool_)
         self._actions = None
         return {OBSERVATION: observations}
+
+    def _begin(self) -> NDArray[Any]:
+        """A fresh batch of observations, and fresh masks where there are any."""
+        if self.masks is not None:
+            self.masks = np.ones_like(self.masks)
+        return self._layout.begin()
 
     def send(self, actions: NDArray[Any]) -> None:
         """Keep sampled actions [B, …] for `recv`, which does the work.
@@ -129,13 +144,13 @@ class SyncVectorEnv:
         if actions is None:
             raise RuntimeError("recv() without a send() before it")
         B = self.num_envs
-        observations = self._layout.begin()
+        observations = self._begin()
         rewards = np.zeros(B, np.float64)
         terminated = np.zeros(B, np.bool_)
         truncated = np.zeros(B, np.bool_)
         faulted = np.zeros(B, np.bool_)
         ended = self._ended.tolist()
-        steps, write = self._steps, self._layout.write
+        steps, write, masks, spec = self._steps, self._layout.write, self.masks, self.spec.action
         b = 0
         while b < B:
             try:
@@ -144,8 +159,10 @@ class SyncVectorEnv:
                         if ended[b]:
                             self._begin_episode(b, None)
                         else:
-                            shown, reward, terminal, cut, _ = steps[b](actions[b])
+                            shown, reward, terminal, cut, info = steps[b](actions[b])
                             write(b, shown)
+                            if masks is not None:
+                                masks[b] = mask_row(info, spec, ended=bool(terminal or cut))
                             rewards[b] = reward
                             terminated[b] = terminal
                             truncated[b] = cut
@@ -205,8 +222,16 @@ class SyncVectorEnv:
         return None
 
     def _begin_episode(self, b: int, seed: int | None) -> None:
-        shown, _ = self._envs[b].reset(seed=seed)
+        shown, info = self._envs[b].reset(seed=seed)
         self._layout.write_first(b, shown)
+        if self.masks is not None:
+            self.masks[b] = mask_row(info, self.spec.action, ended=False)
+        elif not self._mask_seen and isinstance(info, dict) and "action_mask" in info:
+            self._mask_seen = True
+            _LOGGER.warning(
+                "event=action_mask_unused name=%s detail='its info has an action_mask; "
+                "env.action_mask: info applies it'", self._name,
+            )  # fmt: skip
 
     def _replace(self, b: int, error: BaseException) -> None:
         """Make environment b again and write its first observation into the batch.

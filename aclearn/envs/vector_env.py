@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.types import ActionSpec, EnvSpec, EnvStep
@@ -20,6 +21,8 @@ class VectorEnv(Protocol):
     Attributes:
         spec: of its observations and actions.
         num_envs: B.
+        masks: `[B, A]` bool, the actions that are allowed after the last `reset` or `recv`; None:
+            all. They belong to the receiver.
         faults: reason → number of failures after which an environment was made again.
         between_attempts: called between any two calls that may each take `step_timeout_s`, so that
             the caller can send heartbeats; the caller sets it.
@@ -27,6 +30,7 @@ class VectorEnv(Protocol):
 
     spec: EnvSpec
     num_envs: int
+    masks: NDArray[np.bool_] | None
     faults: dict[str, int]
     between_attempts: Callable[[], None]
 

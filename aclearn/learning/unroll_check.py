@@ -114,9 +114,10 @@ def _check_values(unroll: Unroll, spec: UnrollSpec) -> None:
         one = f"values from 0 to {action.counts[0] - 1}" if action.kind == "discrete" else action
         _refuse(f"actions: expected {one}")
     if unroll.masks is not None:
-        allowed = np.take_along_axis(unroll.masks, unroll.actions[..., None], axis=2)[..., 0]
-        if not (allowed | ~unroll.valid).all():
+        if not (action.allowed(unroll.actions, unroll.masks) | ~unroll.valid).all():
             _refuse("masks: an action that was not allowed")
+        if not action.allow_something(unroll.masks).all():
+            _refuse("masks: a choice without anything allowed")
 
 
 def _refuse(detail: str) -> NoReturn:

@@ -50,10 +50,15 @@ def act(
     observations: Mapping[str, NDArray[Any]],
     state: State,
     rng: np.random.Generator,
+    masks: NDArray[np.bool_] | None = None,
 ) -> ActionBatch:
-    """Actions for observations and state `[B, …]`, sampled from the policy's distribution."""
+    """Actions for observations and state `[B, …]`, sampled from the policy's distribution.
+
+    `masks` `[B, A]` are the allowed actions; None: all.
+    """
     output = policy.executable.step(observations, state)
     parameters = distribution.with_min_action_prob(output.parameters, policy.min_action_prob)
+    parameters = distribution.mask(parameters, masks)
     actions, log_prob = distribution.sample(parameters, rng)
     return ActionBatch(
         actions,
@@ -62,6 +67,7 @@ def act(
         (policy.chain,),
         parameters=parameters,
         state=state,
+        masks=masks,
         next_state=output.state,
     )
 
@@ -73,10 +79,11 @@ def act_in_parts(
     observations: Mapping[str, NDArray[Any]],
     state: State,
     rng: np.random.Generator,
+    masks: NDArray[np.bool_] | None = None,
 ) -> ActionBatch:
     """As `act`, by several policies; `which` `[B]` is the place of the one that chooses."""
     if (which == which[0]).all():
-        return act(policies[which[0]], distribution, observations, state, rng)
+        return act(policies[which[0]], distribution, observations, state, rng, masks)
     parts = [np.flatnonzero(which == place) for place in range(len(policies))]
     chosen = [
         act(
@@ -85,6 +92,7 @@ def act_in_parts(
             {name: leaf[rows] for name, leaf in observations.items()},
             tuple(each[rows] for each in state),
             rng,
+            None if masks is None else masks[rows],
         )
         for policy, rows in zip(policies, parts, strict=True)
         if len(rows)
@@ -102,5 +110,6 @@ def act_in_parts(
         which,
         parameters=joined(batch.parameters for batch in chosen),
         state=state,
+        masks=masks,
         next_state=tuple(map(joined, zip(*(b.next_state for b in chosen), strict=True))),
     )

@@ -143,6 +143,25 @@ class ActionSpec:
         result: NDArray[np.bool_] = exist & (np.abs(numbers) <= LARGEST_ACTION).all(-1)
         return result
 
+    def allow_something(self, masks: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which masks `[…, A]` leave each choice something to take, `[…]`."""
+        each = np.logical_or.reduceat(masks, self._mask_starts, axis=-1)
+        result: NDArray[np.bool_] = np.logical_and.reduce(each, axis=-1)
+        return result
+
+    def allowed(self, actions: NDArray[Any], masks: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which sampled actions `[…, *shape]`, that exist, their masks `[…, A]` allow."""
+        choices = actions[..., None] if self.kind == "discrete" else actions
+        places = choices[..., : len(self.counts)].astype(np.int64) + self._mask_starts
+        each = np.take_along_axis(masks, places, axis=-1)
+        result: NDArray[np.bool_] = np.logical_and.reduce(each, axis=-1)
+        return result
+
+    @cached_property
+    def _mask_starts(self) -> NDArray[np.int64]:
+        """Where each choice's part of a mask begins."""
+        return np.cumsum((0, *self.counts[:-1]), dtype=np.int64)
+
     def to_env(self, actions: NDArray[Any]) -> Sequence[Any]:
         """The B actions for the environments, from sampled ones `[B, *shape]`.
 

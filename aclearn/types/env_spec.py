@@ -30,6 +30,7 @@ class EnvSpec:
     observation: ObservationSpec
     action: ActionSpec
     warning: str = ""
+    masked: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able data; `from_dict` is its inverse."""

@@ -15,6 +15,7 @@ from typing import Annotated
 
 from aclearn.types import Unroll
 from aclearn.types.array_rules import (
+    BoolMatrix,
     Count,
     Float32Matrix,
     Float32Vector,
@@ -137,6 +138,7 @@ class ActRequest:
     observations: dict[str, Observations]
     within_s: float = REPLY_WITHIN_S
     state: tuple[StateArray, ...] = ()
+    masks: BoolMatrix | None = None
 
     @property
     def size(self) -> int:

@@ -16,6 +16,8 @@ from aclearn.types import ActionBatch, State
 from aclearn.types.env_spec import Observations
 from services.runtime.policy_client import PolicyClient
 
+_Rows = NDArray[np.bool_] | None
+
 
 class ActionSource(Protocol):
     """Actions for groups of environments: `request`, then `take` until they are ready."""
@@ -31,6 +33,7 @@ class ActionSource(Protocol):
         observations: Observations,
         state: State,
         original: NDArray[np.bool_] | None = None,
+        masks: NDArray[np.bool_] | None = None,
     ) -> None:
         """Request actions for a group.
 
@@ -39,6 +42,7 @@ class ActionSource(Protocol):
             observations: leaf → `[B, *shape]`.
             state: of the policy, before these observations.
             original: `[B]`, True where the uncompressed policy must choose; None: nowhere.
+            masks: `[B, A]`, the allowed actions; None: all.
         """
 
     def hold_original(self, wanted: bool) -> None:
@@ -83,7 +87,7 @@ class LocalActions:
         self._poll, self._meter = poll, meter
         self._make_original = make_original
         self._original: PolicyClient | None = None
-        self._waiting: dict[int, tuple[Observations, State, NDArray[np.bool_] | None]] = {}
+        self._waiting: dict[int, tuple[Observations, State, _Rows, _Rows]] = {}
         self.predictions = 0
 
     def poll(self) -> None:
@@ -98,9 +102,10 @@ class LocalActions:
         observations: Observations,
         state: State,
         original: NDArray[np.bool_] | None = None,
+        masks: NDArray[np.bool_] | None = None,
     ) -> None:
         """Keep the observations until `take`, which uses the newest weights."""
-        self._waiting[group] = observations, state, original
+        self._waiting[group] = observations, state, original, masks
 
     def hold_original(self, wanted: bool) -> None:
         """Start or stop holding the uncompressed policy beside the current rung's."""
@@ -117,7 +122,7 @@ class LocalActions:
             with self._meter.waiting("weights"):
                 time.sleep(timeout_s)
             return None
-        observations, state, wanted = self._waiting.pop(group)
+        observations, state, wanted, masks = self._waiting.pop(group)
         original = self._original.acting if self._original else None
         with self._meter.part("inference"):
             if (
@@ -125,7 +130,7 @@ class LocalActions:
                 or original is None
                 or original.at.generation != current.at.generation
             ):
-                chosen = act(current, self._distribution, observations, state, self._rng)
+                chosen = act(current, self._distribution, observations, state, self._rng, masks)
             else:
                 chosen = act_in_parts(
                     (current, original),
@@ -134,6 +139,7 @@ class LocalActions:
                     observations,
                     state,
                     self._rng,
+                    masks,
                 )
         self.predictions += len(chosen.actions)
         return chosen

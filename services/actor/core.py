@@ -106,7 +106,7 @@ class Actor:
             observations = group.env.reset()
             group.builder.begin(observations)
             original = group.mix.begin() if group.mix else None
-            self._actions.request(index, observations, (), original)
+            self._actions.request(index, observations, (), original, group.env.masks)
 
     def _take_turn(self, index: int, timeout_s: float) -> bool:
         """Whether the group had its turn; False while it waits for actions."""
@@ -123,7 +123,7 @@ class Actor:
         choice, group.choice = group.choice, None
         original = group.mix.advance(step.reset) if group.mix else None
         state = zeroed(choice.next_state, step.reset)
-        self._actions.request(index, step.observations, state, original)
+        self._actions.request(index, step.observations, state, original, group.env.masks)
         with self._meter.part("encode"):
             group.builder.add(choice, step)
             ended = group.episodes.update(step, choice.chains, choice.chain_index)

@@ -83,15 +83,16 @@ class PredictorClient:
         observations: Observations,
         state: State,
         original: NDArray[np.bool_] | None = None,
+        masks: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Send the observations and the state; they must not change until the reply.
+        """Send observations, state and masks; they must not change until the reply.
 
         A predictor has one policy, so `original` is None.
         """
         self._number += 1
         self._replies.pop(group, None)
         self._cancel(group)
-        asked = ActRequest(self._number, dict(observations), REPLY_WITHIN_S, state)
+        asked = ActRequest(self._number, dict(observations), REPLY_WITHIN_S, state, masks)
         self._asked[group] = asked
         with self._meter.part("wire"):
             self._client.ask(group, asked)
@@ -134,6 +135,7 @@ class PredictorClient:
                     (reply.chain,),
                     parameters=reply.behaviour_parameters,
                     state=asked.state,
+                    masks=asked.masks,
                     next_state=reply.next_state,
                 )
                 self.predictions += len(reply.actions)

@@ -85,10 +85,11 @@ def _steps(
     observations, state = env.reset(), State()
     while True:
         output = policy.step(observations, state)
+        parameters = distribution.mask(output.parameters, env.masks)
         if greedy:
-            actions = distribution.mode(output.parameters)
+            actions = distribution.mode(parameters)
         else:
-            actions, _ = distribution.sample(output.parameters, rng)
+            actions, _ = distribution.sample(parameters, rng)
         env.send(actions)
         step = env.recv()
         yield observations, step

@@ -41,9 +41,9 @@ def answer_batch(
             name: _rows([request.observations[name] for request in requests])
             for name in requests[0].observations
         }
-        state = _states_of(requests)
+        state, masks = _states_of(requests), _masks_of(requests)
     with part("inference"):
-        chosen = act(acting, distribution, observations, state, rng)
+        chosen = act(acting, distribution, observations, state, rng, masks)
     answered = []
     start = 0
     for pending in batch:
@@ -77,6 +77,19 @@ def _states_of(requests: Sequence[ActRequest]) -> State:
         for request in requests
     ]
     return tuple(_rows(parts) for parts in zip(*states, strict=True))
+
+
+def _masks_of(requests: Sequence[ActRequest]) -> NDArray[np.bool_] | None:
+    """The masks of all requests in one; True where a request has none; None if none has."""
+    known = [request.masks for request in requests if request.masks is not None]
+    if not known:
+        return None
+    width = known[0].shape[1]
+    masks = [
+        np.ones((request.size, width), np.bool_) if request.masks is None else request.masks
+        for request in requests
+    ]
+    return _rows(masks)
 
 
 def make_step(

@@ -21,7 +21,7 @@ from aclearn.errors import WireError
 from aclearn.policies import Architecture
 from aclearn.rollout import PolicySnapshot
 from aclearn.telemetry import WaitMeter
-from aclearn.types import ObservationSpec
+from aclearn.types import ActionSpec, ObservationSpec
 from aclearn.wire import ActCancel, ActRequest, Envelope, Heartbeat, Server
 from services.predictor.core import make_step
 from services.predictor.outbox import Outbox
@@ -80,6 +80,19 @@ def check_request(request: ActRequest, spec: ObservationSpec) -> None:
             raise WireError("bad_request", f"observations.{name}: not finite")
 
 
+def check_masks(request: ActRequest, action: ActionSpec) -> None:
+    """Raise `WireError` unless the request's masks, if it has any, fit the actions."""
+    if (masks := request.masks) is None:
+        return
+    shape = (request.size, action.mask_width)
+    if not action.counts or masks.shape != shape or not action.allow_something(masks).all():
+        raise WireError(
+            "bad_request",
+            f"masks: expected {list(shape)}, with a possible action in each row, got "
+            f"{list(masks.shape)}",
+        )
+
+
 def make_queue(config: Config, clock: Callable[[], float] = time.monotonic) -> PredictionQueue:
     """The prediction queue of one predictor process.
 
@@ -129,6 +142,7 @@ class PredictorServer:
         self._spec = ObservationSpec.plain(
             architecture.observation_shape, architecture.observation_dtype
         )
+        self._action = architecture.action_spec
         self._clock = clock
         self._outbox = Outbox()
         made = itertools.count()
@@ -181,6 +195,7 @@ class PredictorServer:
             assert isinstance(request, ActRequest)  # the server accepts no other
             try:
                 check_request(request, self._spec)
+                check_masks(request, self._action)
             except WireError as error:
                 self._server.refuse(routing_id, error)
                 continue

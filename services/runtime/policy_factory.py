@@ -11,6 +11,7 @@ from typing import Any
 from aclearn.config import CompressorConfig, Config
 from aclearn.distributions import distribution_of
 from aclearn.envs import read_spec
+from aclearn.errors import ConfigError
 from aclearn.policies import Architecture, describe_architecture
 from aclearn.types import EnvSpec, UnrollSpec
 from aclearn.wire import Endpoint
@@ -43,6 +44,11 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
     """
     spec = spec or read_spec(config.env, timeout_s=config.actors.step_timeout_s)
     leaf = spec.observation.sole
+    if config.policy.critic == "q" and spec.masked:
+        raise ConfigError(
+            "policy.critic: q needs the actions that are allowed after an unroll's last step, and "
+            "unrolls do not carry them; set it to v or env.action_mask to null"
+        )
     return describe_architecture(
         config.policy.architecture,
         observation_shape=leaf.shape,
@@ -61,6 +67,7 @@ def unroll_spec_of(config: Config, spec: EnvSpec) -> UnrollSpec:
         spec,
         config.actors.unroll_length,
         parameters=distribution_of(spec.action).parameter_count if recorded else 0,
+        masked=spec.masked,
     )
 
 

@@ -164,7 +164,7 @@ def main() -> None:
         env.reset()
         say(phase=(phase := "stepped"))
         distribution = distribution_of(env.spec.action)
-        some = np.zeros((1, distribution.parameter_count), np.float32)
+        some = distribution.mask(np.zeros((1, distribution.parameter_count), np.float32), env.masks)
         env.send(distribution.sample(some, np.random.default_rng(0))[0])
         env.recv()
         say(spec=env.spec.to_dict())

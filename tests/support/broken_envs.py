@@ -71,3 +71,15 @@ class Promising(Broken):
 
 class Thumbnail(Broken):
     observation_space = Box(0, 255, (8, 8, 3), np.uint8)
+
+
+class Speaking(Broken):
+    """Its actions are words."""
+
+    action_space = gymnasium.spaces.Text(4)
+
+
+class Unbounded(Broken):
+    """Its actions are numbers without bounds."""
+
+    action_space = gymnasium.spaces.Box(-float("inf"), float("inf"), (2,))

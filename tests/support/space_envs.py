@@ -21,16 +21,19 @@ class Match(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.steps = 0
-        return self._next(), {}
+        return self._next(), self.info()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         assert self.action_space.contains(action), action
         reward = self.reward(action)
         self.steps += 1
-        return self._next(), reward, self.steps == _STEPS, False, {}
+        return self._next(), reward, self.steps == _STEPS, False, self.info()
 
     def reward(self, action: Any) -> float:
         return float((action == self.wanted).sum())
+
+    def info(self) -> dict[str, Any]:
+        return {}
 
     def _next(self) -> Any:
         self.wanted = self.np_random.integers([3, 2])
@@ -61,3 +64,41 @@ class Reach(Match):
     def reward(self, action: Any) -> float:
         distance = abs(float(action["where"][0]) - (1.0 + 2.0 * self.wanted[1]))
         return float(action["which"] - 5 == self.wanted[0]) + 1.0 - distance / 2.0
+
+
+class Gates(Match):
+    """Six gates, two of them open: the one that is shown gives 1, a closed one is an error."""
+
+    best = 1.0 * _STEPS
+    observation_space = spaces.Box(0.0, 1.0, (6,), np.float32)
+    action_space = spaces.Discrete(6)
+
+    def reward(self, action: Any) -> float:
+        assert self.open[action], f"gate {action} is closed"
+        return float(action == self.wanted)
+
+    def _next(self) -> Any:
+        self.wanted = int(self.np_random.integers(6))
+        self.open = np.zeros(6, np.int8)
+        self.open[[self.wanted, self.np_random.integers(6)]] = 1
+        return np.eye(6, dtype=np.float32)[self.wanted]
+
+    def info(self) -> dict[str, Any]:
+        # at the end of an episode nothing is open
+        return {"action_mask": self.open * (self.steps < _STEPS)}
+
+
+class Locks(Match):
+    """`Match` where one of the wrong choices of 3 is not allowed, said choice by choice."""
+
+    def reward(self, action: Any) -> float:
+        assert action[0] != self.closed, f"{action[0]} is closed"
+        return super().reward(action)
+
+    def _next(self) -> Any:
+        shown = super()._next()
+        self.closed = (self.wanted[0] + 1) % 3
+        return shown
+
+    def info(self) -> dict[str, Any]:
+        return {"action_mask": (np.arange(3) != self.closed, np.ones(2, np.int8))}

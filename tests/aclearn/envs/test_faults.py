@@ -12,6 +12,7 @@ from aclearn.envs import make_vector_env
 from aclearn.errors import EnvironmentFailure
 from aclearn.launch import Interrupted
 from aclearn.types import OBSERVATION
+from tests.support import space_envs
 from tests.support.waiting import DEADLINE_S
 
 ZEROS = np.zeros(2, np.int64)
@@ -339,3 +340,61 @@ def test_a_number_that_is_no_action_is_a_fault_of_the_step(number) -> None:
         assert group.recv().faulted.tolist() == [False, True, False]
     finally:
         group.close()
+
+
+class Masked(space_envs.Match):
+    """Its third step says `wrong` as the mask of its 3 + 2 choices."""
+
+    def __init__(self, wrong) -> None:
+        self.wrong = {"nothing": {}, "short": {"action_mask": [1, 1]}}.get(wrong)
+        if wrong == "all closed":
+            self.wrong = {"action_mask": [1, 0, 1, 0, 0]}
+
+    def info(self):
+        good = {"action_mask": np.array([1, 0, 1, 0, 1])}
+        return self.wrong if self.steps == 3 else good
+
+
+@pytest.mark.parametrize("wrong", ["nothing", "short", "all closed"])
+def test_a_mask_that_does_not_fit_is_a_fault(wrong) -> None:
+    config = EnvConfig(id=f"{__name__}:Masked", kwargs={"wrong": wrong}, action_mask="info")
+    group = make_vector_env(config, num_envs=2, seed=0, step_timeout_s=60.0, max_faults=2)
+    try:
+        assert group.spec.masked
+        group.reset()
+        before = group.masks
+        assert before.tolist() == [[True, False, True, False, True]] * 2
+        for number in range(3):
+            group.send(np.array([[0, 1], [2, 1]], np.int32))
+            assert group.recv().faulted.tolist() == [number == 2] * 2
+            assert group.masks is not before  # they belong to the receiver
+        assert group.faults == {"action_mask": 2}
+        assert group.masks.tolist() == before.tolist()  # of the new episodes
+    finally:
+        group.close()
+
+
+def test_where_an_episode_has_ended_nothing_needs_to_be_allowed() -> None:
+    config = EnvConfig(id="tests.support.space_envs:Gates", action_mask="info")
+    group = make_vector_env(config, num_envs=1, seed=0, step_timeout_s=60.0, max_faults=0)
+    try:
+        group.reset()
+        for _ in range(8):
+            group.send(group.masks.argmax(1).astype(np.int32))
+            step = group.recv()
+        assert step.terminated.all() and group.masks.all()
+        group.send(np.zeros(1, np.int32))
+        assert group.recv().reset.all() and 1 <= group.masks.sum() <= 2
+    finally:
+        group.close()
+
+
+def test_masks_of_numbers_are_refused_and_a_mask_without_a_use_is_named(caplog) -> None:
+    config = EnvConfig(id="Pendulum-v1", action_mask="info")
+    with pytest.raises(EnvironmentFailure, match=r"env\.action_mask is set, .* nothing to mask"):
+        make_vector_env(config, num_envs=1, seed=0, step_timeout_s=60.0, max_faults=0)
+    config = EnvConfig(id="tests.support.space_envs:Locks")
+    group = make_vector_env(config, num_envs=2, seed=0, step_timeout_s=60.0, max_faults=0)
+    group.reset()
+    group.close()
+    assert group.masks is None and caplog.text.count("event=action_mask_unused") == 1

@@ -89,3 +89,18 @@ def test_choices_beyond_their_counts_are_no_actions() -> None:
     spec = ActionSpec.of((ActionPart((), (2,), counts=(3, 2), starts=(0, 0)),))
     actions = np.array([[2, 1], [3, 0], [0, 2], [-1, 0]], np.int32)
     assert spec.contains(actions).tolist() == [True, False, False, False]
+
+
+def test_a_mask_has_the_choices_of_all_parts_side_by_side() -> None:
+    parts = (
+        ActionPart(("arm",), (1,), "float32", low=(-1.0,), high=(1.0,)),
+        ActionPart(("dials",), (2,), counts=(3, 2), starts=(0, 0)),
+    )
+    spec = ActionSpec.of(parts)
+    masks = np.array([[1, 0, 0, 0, 1], [1, 1, 1, 0, 0], [0, 0, 0, 1, 1]], np.bool_)
+    assert spec.allow_something(masks).tolist() == [True, False, False]
+    actions = np.array([[0, 1, 0.5], [2, 1, 0.5], [0, 0, 0.5]], np.float32)
+    assert spec.allowed(actions, masks[[0, 0, 0]]).tolist() == [True, False, False]
+    one = ActionSpec.discrete(3)
+    assert one.allowed(np.array([0, 2]), masks[:2, :3]).tolist() == [True, True]
+    assert one.allowed(np.array([1, 1]), masks[:2, :3]).tolist() == [False, True]

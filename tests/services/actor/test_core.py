@@ -69,7 +69,7 @@ class Scripted:
         return [each for each in self.did if each != ("look",)]
 
     def _group(self, g: int) -> Group:
-        env = SimpleNamespace(at=0, faults={}, num_envs=B)
+        env = SimpleNamespace(at=0, faults={}, num_envs=B, masks=None)
 
         def shown():
             return {OBSERVATION: np.full((B, 1), 100 * g + env.at, np.float32)}
@@ -96,7 +96,7 @@ class Scripted:
         )
         return Group(env, builder, EpisodeTracker(B))
 
-    def _request(self, group, observations, state, original) -> None:
+    def _request(self, group, observations, state, original, masks) -> None:
         self.original.append(original)
         self.asked.append((group, observations[OBSERVATION][0, 0], state))
 

@@ -13,9 +13,9 @@ from tests.support.whole_run import WholeRun
 _INT8 = {"chain": [{"prune": 0.5}, "int8", "onnx"], "every_s": 0.0625, "max_kl": None}
 
 
-def _train(folder: Path, env: str, **groups: dict[str, Any]) -> WholeRun:
+def _train(folder: Path, env: dict[str, Any], **groups: dict[str, Any]) -> WholeRun:
     shared: dict[str, dict[str, Any]] = {
-        "env": {"id": env},
+        "env": env,
         "policy": {"hidden": [32]},
         "optimiser": {"learning_rate": 0.02},
         "loss": {"entropy_cost": 0.0},
@@ -37,15 +37,19 @@ _ACTORS = {"processes": 1, "envs_per_group": 8, "unroll_length": 8}
         ("Match", "int8"),
         ("Switches", "local"),
         ("Reach", "predictor"),
+        ("Gates", "local"),
+        ("Gates", "predictor"),
+        ("Locks", "int8"),
     ],
 )
 def test_most_of_the_best_return_is_learned(tmp_path: Path, env: str, inference: str) -> None:
     groups = {"compressor": _INT8} if inference == "int8" else {}
     asked = {"inference": "predictor"} if inference == "predictor" else {}
     best = getattr(space_envs, env).best
+    masked = {"action_mask": "info"} if env in ("Gates", "Locks") else {}
     run = _train(
         tmp_path,
-        f"tests.support.space_envs:{env}",
+        {"id": f"tests.support.space_envs:{env}"} | masked,
         actors=_ACTORS | asked,
         run={"max_updates": 500, "target_return": 0.7 * best},
         **groups,

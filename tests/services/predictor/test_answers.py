@@ -20,11 +20,12 @@ from aclearn.types import (
     PolicyOutput,
     PolicyVersion,
 )
+from aclearn.types.action_spec import ActionPart
 from aclearn.wire import ActRequest
 from services.predictor.core import answer_batch, make_step
 from services.predictor.outbox import Outbox
-from services.predictor.prediction_queue import PredictionQueue
-from services.predictor.server import check_request
+from services.predictor.prediction_queue import Pending, PredictionQueue
+from services.predictor.server import check_masks, check_request
 from tests.support.acting import parameters_of
 from tests.support.predicting import act_request, pending_of, snapshot_of
 
@@ -47,6 +48,31 @@ def test_requests_that_fit_the_policy_pass() -> None:
     fewer = ActRequest(1, {**request.observations, "screen": pixels[:4]})
     with pytest.raises(WireError, match=r"observations\.screen: expected uint8 \[B, 2, 8, 8\]"):
         check_request(fewer, both)
+
+
+def test_masks_must_leave_each_choice_something() -> None:
+    action = ActionSpec.of((ActionPart((), (2,), counts=(3, 2), starts=(0, 0)),))
+    masks = np.array([[1, 0, 0, 0, 1]] * 2, np.bool_)
+    check_masks(act_request(2), action)
+    check_masks(replace(act_request(2), masks=masks), action)
+    closed = masks & (np.arange(5) != 4)
+    for wrong in (masks[:1], masks[:, :4], closed):
+        with pytest.raises(WireError, match=r"masks: expected \[2, 5\], with a possible action"):
+            check_masks(replace(act_request(2), masks=wrong), action)
+
+
+def test_requests_with_masks_and_without_are_answered_in_one_batch() -> None:
+    logits = np.array([[30.0, 0.0]] * 3, np.float32)
+    masked = ActRequest(1, {OBSERVATION: logits[:1]}, masks=np.array([[False, True]]))
+    free = ActRequest(2, {OBSERVATION: logits[1:]})
+    executable = SimpleNamespace(step=lambda seen, state: PolicyOutput(seen[OBSERVATION]))
+    policy, rng = PolicySnapshot(executable, PolicyVersion(0, 0)), np.random.default_rng(0)
+    for batch in ([masked, free], [free, masked]):
+        pending = [Pending(b"actor", each, 0.0, 1.0) for each in batch]
+        answered = answer_batch(pending, policy, _CHOICE, rng)
+        replies = {reply.request: reply for _, reply in answered}
+        assert replies[1].actions.tolist() == [1] and replies[1].log_prob.tolist() == [0.0]
+        assert replies[2].actions.tolist() == [0, 0]
 
 
 def test_a_state_for_a_policy_without_memory_is_refused() -> None:

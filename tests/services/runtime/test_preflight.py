@@ -46,7 +46,12 @@ def _env(how: str, at: str) -> tuple[str, str]:
 
 _PLACE = f"of {_HERE / 'broken_envs.py'}, in"
 _WRONG: dict[str, tuple[tuple[str, ...], list[str]]] = {
-    "actions": (("env.id=Pendulum-v1",), ["Pendulum-v1", "only Discrete actions", "Box"]),
+    "actions": (("env.id=broken_envs:Speaking",), ["Speaking", "Text actions are not supported"]),
+    "masks": (("env.id=Pendulum-v1", "env.action_mask=info"), ["Pendulum-v1", "nothing to mask"]),
+    "bounds": (
+        ("env.id=broken_envs:Unbounded", "env.squash_actions=true"),
+        ["Unbounded", "env.squash_actions", "have none"],
+    ),
     "observations": (("env.id=broken_envs:TwoSenses",), ["TwoSenses", "only Box observations"]),
     "unknown id": (("env.id=CartPol-v1",), ["CartPol-v1", "did you mean CartPole-v1"]),
     "unknown game": (
