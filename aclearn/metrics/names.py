@@ -84,6 +84,7 @@ FIXED_FIGURES: Final = (
         for name in METRIC_NAMES
         if name not in ("dropped_steps", "checkpoint_error", WAIT_SHARE)
     ),
+    "frames_per_s",
     "target_return",
     "reached_target_at_s",
     *SLOPE_FIGURES,

@@ -16,7 +16,10 @@ _TAGS: Final = {
     **{name: f"return/{name.removeprefix('return_')}" for name in (*SLOPE_FIGURES, *GAP_FIGURES)},
     "episodes": "return/episodes",
     "episodes_in_mean": "return/episodes_in_mean",
-    **{name: f"rate/{name}" for name in ("env_steps_per_s", "learned_steps_per_s", "pps", "tps")},
+    **{
+        name: f"rate/{name}"
+        for name in ("env_steps_per_s", "learned_steps_per_s", "pps", "tps", "frames_per_s")
+    },
     "accounted_env_steps": "steps/accounted",
     "learned_steps": "steps/learned",
     "in_flight_steps": "steps/in_flight",

@@ -33,9 +33,9 @@ def figures(line: Mapping[str, Any]) -> Table:
         ("Episodes", amount(line.get("episodes"))),
         ("Learned", f"{amount(line.get('learned_steps_per_s'))} {steps}"),
         ("Agent steps", amount(line.get("env_steps"))),
-        ("Predictions", f"{amount(line.get('pps'))} /s"),
+        ("Predictions", _predictions(line)),
         ("Learned steps", amount(line.get("learned_steps"))),
-        ("Batches", f"{amount(line.get('tps'))} /s"),
+        ("Batches", _batches(line)),
         ("In flight", amount(line.get("in_flight_steps"))),
         ("Updates", f"{amount(line.get('updates'))}, generation {line.get('generation', 0)}"),
         ("Dropped", amount(sum((line.get("dropped_steps") or {}).values()))),
@@ -48,6 +48,21 @@ def figures(line: Mapping[str, Any]) -> Table:
     for index in range(0, len(cells), 4):
         table.add_row(*cells[index : index + 4])
     return table
+
+
+def _predictions(line: Mapping[str, Any]) -> str:
+    """PPS, and the emulator's frames."""
+    frames = line.get("frames_per_s")
+    words = f"{amount(line.get('pps'))} /s"
+    return words if frames is None else f"{words}, {amount(frames)} fps"
+
+
+def _batches(line: Mapping[str, Any]) -> str:
+    """TPS times the steps of a batch, which is about PPS where all steps are learned (GA3C)."""
+    tps, steps = line.get("tps"), line.get("batch_steps")
+    if not tps or not steps:
+        return f"{amount(tps)} /s"
+    return f"{amount(tps)}/s × {amount(steps)} = {amount(tps * steps)}"
 
 
 def queues(line: Mapping[str, Any]) -> Text | None:

@@ -69,6 +69,7 @@ class MonitorState:
         figures: the monitor's own figures for a metrics line.
         numbers_from: time of the first number that is handed out: a restarted monitor must first
             learn the numbers of living processes.
+        frames_per_step: as of `LineMaker`.
 
     Attributes:
         line: newest written metrics line.
@@ -88,6 +89,7 @@ class MonitorState:
         wall_clock: Callable[[], float] | None = None,
         figures: Callable[[], Mapping[str, Any]] = dict,
         directives: Mapping[str, Any] | None = None,
+        frames_per_step: int | None = None,
     ) -> None:
         self._wall_clock = wall_clock
         self._registry, self._metrics, self._goal = registry, metrics, goal
@@ -108,6 +110,7 @@ class MonitorState:
             self._plugins,
             indicators or IndicatorSet(),
             lambda: {**goal.fields(), **self._channel.gauges(), **figures()},
+            frames_per_step=frames_per_step,
         )
         self.line: dict[str, Any] = {}
         self._best_due = False

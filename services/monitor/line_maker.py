@@ -27,6 +27,7 @@ class LineMaker:
         plugins: give gauges.
         indicators: computed last.
         figures: gives the monitor's own metrics.
+        frames_per_step: emulator frames of an agent step; None where there is no emulator.
     """
 
     def __init__(
@@ -35,9 +36,11 @@ class LineMaker:
         plugins: Plugins,
         indicators: IndicatorSet,
         figures: Callable[[], Mapping[str, Any]],
+        *,
+        frames_per_step: int | None = None,
     ) -> None:
         self._metrics, self._plugins, self._figures = metrics, plugins, figures
-        self._indicators = indicators
+        self._indicators, self._frames_per_step = indicators, frames_per_step
         self._episodes: deque[Episode] = deque(maxlen=_MOST_EPISODES)
         self._made_at = float("-inf")
         self._wait_share: dict[str, Any] = {}
@@ -62,6 +65,8 @@ class LineMaker:
         """
         self._made_at = now
         self._line = line = self._metrics.line(wall)
+        frames = self._frames_per_step
+        line["frames_per_s"] = None if frames is None else frames * line["pps"]
         line |= self._figures()
         self._plugins.add_gauges(line)
         if running:

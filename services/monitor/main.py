@@ -95,6 +95,7 @@ class MonitorRole:
             numbers_from=numbers_from,
             wall_clock=context.wall_clock,
             figures=self._figures,
+            frames_per_step=config.env.atari.frame_skip if config.env.is_atari else None,
             directives=files.read_directives(),
         )
         self._directives = self.state.directives["standing"]
