@@ -105,7 +105,7 @@ def test_a_run_outlives_the_death_of_each_of_its_roles(system: System) -> None:
     _check_compression(run)
     top = system.command("top", run.folder)
     assert top.wait() == 0, top.output
-    assert "the run goes on" in top.output and "Bottleneck" in top.output
+    assert "the run continues" in top.output and "Bottleneck" in top.output
 
     _kill(run, "actor-0")
     _goes_on(run)
