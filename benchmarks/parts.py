@@ -81,7 +81,7 @@ def emulator_cost(config: Config, seconds: float) -> Cost:
     """Steps of one group of environments with random actions, one emulator thread."""
     env = make_env(config)
     rng = np.random.default_rng(0)
-    count, width = env.spec.action.count, env.num_envs
+    count, width = env.spec.action.counts[0], env.num_envs
     actions = rng.integers(count, size=(1024, width))
     env.reset()
 
@@ -101,7 +101,7 @@ def inference_cost(config: Config, seconds: float) -> Cost:
     env.reset()
     rng = np.random.default_rng(0)
     for _ in range(_STEPS_INTO_THE_GAME):
-        env.send(rng.integers(env.spec.action.count, size=env.num_envs))
+        env.send(rng.integers(env.spec.action.counts[0], size=env.num_envs))
         observations = env.recv().observations[OBSERVATION]
     local = config.actors.inference == "local"
     kind = config.actors.runtime if local else config.predictor.runtime
@@ -168,11 +168,11 @@ def collect_unrolls(config: Config, env: VectorEnv, count: int) -> list[Unroll]:
         life_loss_ends=config.env.life_loss_ends,
     )
     counter, rng = UnrollCounter(), np.random.default_rng(0)
-    log_probs = np.full(env.num_envs, -np.log(env.spec.action.count), np.float32)
+    log_probs = np.full(env.num_envs, -np.log(env.spec.action.counts[0]), np.float32)
     builder.begin(env.reset())
     unrolls: list[Unroll] = []
     while len(unrolls) < count:
-        actions = rng.integers(env.spec.action.count, size=env.num_envs, dtype=np.int32)
+        actions = rng.integers(env.spec.action.counts[0], size=env.num_envs, dtype=np.int32)
         env.send(actions)
         builder.add(ActionBatch(actions, log_probs, PolicyVersion(0, 0)), env.recv())
         if builder.full:

@@ -59,7 +59,7 @@ def visited(config: Config, network: PolicyNetwork | None) -> NDArray[np.uint8]:
     observations = env.reset()[OBSERVATION]
     distribution = distribution_of(env.spec.action)
     for step in range(_STEPS_INTO_THE_GAME + _STEPS):
-        logits = np.zeros((env.num_envs, env.spec.action.count), np.float32)
+        logits = np.zeros((env.num_envs, env.spec.action.counts[0]), np.float32)
         if network is not None:
             with torch.no_grad():
                 logits = network(torch.from_numpy(observations))[0].numpy()

@@ -40,12 +40,12 @@ def main() -> None:
         "accerl-original",
         observation_shape=spec.observation.sole.shape,
         observation_dtype=spec.observation.sole.dtype,
-        actions=spec.action.count,
+        actions=spec.action,
     )
     policy = Policy.of(architecture, tensors_of(PolicyNetwork(architecture, seed=1)))
     visited = [env.reset()["observation"]]
     for _ in range(20):
-        env.send(rng.integers(spec.action.count, size=env.num_envs))
+        env.send(rng.integers(spec.action.counts[0], size=env.num_envs))
         visited.append(env.recv().observations["observation"])
     context = Context(np.concatenate(visited))
 

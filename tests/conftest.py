@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from services.runtime.run_clock import STARTED_AT_VARIABLE
+
 # No clock decides over a test: machines are slow at times. And the examples are the same every
 # time, so that a change is judged by what it changes.
 settings.register_profile(
@@ -17,6 +19,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("any-machine")
+
+
+@pytest.fixture(autouse=True)
+def _no_command_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    # a command that an earlier test called in this process leaves its start in the environment
+    monkeypatch.delenv(STARTED_AT_VARIABLE, raising=False)
 
 
 def _reference_resnet(tensors, images):

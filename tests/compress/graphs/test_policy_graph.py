@@ -249,6 +249,7 @@ def test_the_digest_differs_when_anything_but_the_presets_name_does(small) -> No
         "observation_shape": (2, 12, 13),
         "observation_dtype": "float32",
         "actions": 4,
+        "critic": "q",
         "convolutions": parts_of(architecture).convolutions[:1],
         "hidden": (16, 9),
         "activation": "tanh",
