@@ -23,7 +23,9 @@ def test_up_trains_to_the_target_and_every_container_ends_with_0(clone) -> None:
     summary = json.loads((cluster.run() / "summary.json").read_text())
     assert summary["reason"] == "target_reached"
     assert summary["reached_target_at_s"] < 120 * patience()
-    assert summary["return_mean_100"] > 450  # episodes that ended after the target count too
+    # later episodes change the mean, until the last actor has stopped
+    first = next(line for line in cluster.lines() if line["reached_target_at_s"] is not None)
+    assert first["return_mean_100"] >= 475
     assert cluster.exit_codes() == {role: [0] for role in ROLES} | {"actor": [0, 0]}, output
     check_lines(cluster.lines())
     # every role took part: predictions with the compressor's int8 policy, and a tuner that tries

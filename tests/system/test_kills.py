@@ -87,7 +87,7 @@ def _compressed(run: Run, beyond: int = -1) -> dict[str, Any]:
     def look() -> dict[str, Any] | None:
         line = run.last()
         newest = line.get("compressor_artifact_version", -1)
-        return line if line.get("compressed_share", 0.0) > 0.0 and newest > beyond else None
+        return line if line.get("compressed_share") == 1.0 and newest > beyond else None
 
     return run.wait_for(look, f"an artifact of the chain is newer than {beyond}")
 

@@ -12,21 +12,35 @@ def test_a_run_learns_on_shared_weights_and_survives_the_kill_of_its_trainer(
 ) -> None:
     config = system.config(
         CARTPOLE,
-        actors={"processes": 1},
         trainer={"device": "cpu", "unrolls_per_batch": 2, "share_weights": "host"},
         supervisor=_ROOM,
     )
     run = system.train(config)
     run.wait_until_learning()
     run.wait_for(lambda: _buffers(run) == 1, "actor-0 reads the buffer")
-    # its unrolls alone make versions: if it were stuck at one, they would be dropped 100 later
-    run.wait_for(lambda: run.last()["policy_version"] > 300, "three hundred versions")
+    _wait_for_300_versions(run)
     run.kill_role("trainer-0")
     run.wait_for(lambda: run.last()["generation"] == 1, "the new trainer reports")
     run.wait_for(lambda: _buffers(run) == 2, "actor-0 reads the new buffer")
-    version = run.last()["policy_version"]
-    run.wait_for(lambda: run.last()["policy_version"] > version + 300, "three hundred more")
+    _wait_for_300_versions(run)
     run.finish()
+
+
+def _wait_for_300_versions(run: Run) -> None:
+    """Wait for 300 versions in a row without an unroll that was too old.
+
+    A stuck actor's unrolls are too old after 100, `max_lag_versions`; a starved actor recovers.
+    """
+    since = {"version": -1, "lag": -1}
+
+    def look() -> bool:
+        line = run.last()
+        version, lag = line["policy_version"], line["dropped_steps"].get("lag", 0)
+        if lag != since["lag"]:
+            since.update(version=version, lag=lag)
+        return version > since["version"] + 300
+
+    run.wait_for(look, "300 versions without an unroll that is too old")
 
 
 def _buffers(run: Run) -> int:
