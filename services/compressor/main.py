@@ -6,11 +6,7 @@ import time
 from collections.abc import Callable
 
 from aclearn.types import OBSERVATION, PolicyVersion
-from aclearn.wire import (
-    MAX_FRAME_BYTES,
-    ArtifactRequest,
-    Heartbeat,
-)
+from aclearn.wire import MAX_FRAME_BYTES, ArtifactRequest, Heartbeat
 from services.compressor.core import Compressor
 from services.compressor.cpu_budget import CpuBudget, CpuShare
 from services.compressor.server import serve_artifacts

@@ -67,6 +67,7 @@ class MonitorState:
         expected: role → configured number of processes.
         wall_clock: the run's time in seconds, for metrics; without it, the time argument is used.
         figures: the monitor's own figures for a metrics line.
+        directives: of the monitor before, as of `DirectiveChannel.state`.
         numbers_from: time of the first number that is handed out: a restarted monitor must first
             learn the numbers of living processes.
         frames_per_step: as of `LineMaker`.

@@ -139,10 +139,9 @@ class MonitorClient:
         self.stop_reason: str | None = None
         #: Whether the monitor ended the run, not this process alone.
         self.run_is_over = False
-        #: Number of workers that the monitor wants; None before its first directive.
+        #: Number of workers, rung of the ladder, and share of unrolls that the rung's policy plays,
+        #: by the newest directives; None before the first one.
         self.workers: int | None = None
-        #: Which rung of the ladder it wants, and which share of an actor's unrolls the rung's
-        #: policy is to play; None as long as it has not said.
         self.rung: int | None = None
         self.compressed_share: float | None = None
         self._best_means: list[float] = []

@@ -6,9 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aclearn.learning import (
-    UpdateReport,
-)
+from aclearn.learning import UpdateReport
 from aclearn.metrics import CHAIN_STEPS
 from aclearn.types import Unroll, is_compressed
 

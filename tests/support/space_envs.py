@@ -12,7 +12,7 @@ _STEPS = 8
 
 
 class Match(gymnasium.Env[Any, Any]):
-    """The observation is a choice of 3 and one of 2; whoever repeats them gets 1 for each."""
+    """The observation is a choice of 3 and one of 2; each choice that is repeated gives 1."""
 
     best = 2.0 * _STEPS
     observation_space: Any = spaces.Box(0.0, 1.0, (5,), np.float32)
