@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +16,8 @@ from aclearn.metrics.names import (
     TRAINER_COUNTS,
 )
 from aclearn.metrics.step_totals import StepTotals
-from aclearn.telemetry import TOTAL, CounterRate, SlidingRate, add_up, shares
+from aclearn.metrics.wait_shares import WaitShares
+from aclearn.telemetry import CounterRate, SlidingRate, add_up
 
 if TYPE_CHECKING:  # the wire imports sockets
     from aclearn.wire import Heartbeat
@@ -36,7 +37,6 @@ class _Process:
 
     role: str
     gauges: dict[str, float] = field(default_factory=dict)
-    waits: deque[tuple[float, dict[str, float]]] = field(default_factory=deque)
 
 
 class MetricsAggregator:
@@ -70,7 +70,6 @@ class MetricsAggregator:
         state: Mapping[str, Any] | None = None,
     ) -> None:
         self._started = now
-        self._window_s = window_s
         self._resumed = resume_from is not None
         previous = resume_from or {}
         self._time_base_s = float(previous.get("time_s") or 0.0)
@@ -99,6 +98,7 @@ class MetricsAggregator:
         self._parts: dict[str, tuple[str, dict[str, float]]] = {}
         self._env_steps_high = self._totals.totals().env_steps
         self._env_steps_rate = SlidingRate(window_s)
+        self._waits = WaitShares(window_s)
         self._rates = {
             name: CounterRate(window_s) for name in ("learned_steps", "predictions", "batches")
         }
@@ -145,7 +145,7 @@ class MetricsAggregator:
         process.gauges = {
             name: float(value) for name, value in heartbeat.gauges.items() if math.isfinite(value)
         }
-        self._observe_waits(process, heartbeat.waits, now)
+        self._waits.observe(incarnation, role, heartbeat.waits, now)
         if heartbeat.parts:
             self._observe_parts(role, incarnation, heartbeat.parts)
         if "predictions" in heartbeat.counters:
@@ -159,7 +159,7 @@ class MetricsAggregator:
 
     def observe_own_waits(self, role: str, waits: Mapping[str, float], now: float) -> None:
         """Add `WaitMeter.seconds()` of the monitor, which sends no heartbeat."""
-        self._observe_waits(self._processes.setdefault(role, _Process(role)), waits, now)
+        self._waits.observe(role, role, waits, now)
 
     def role_gone(self, incarnation: str) -> None:
         """Drop a dead or silent process; a later heartbeat brings it back.
@@ -171,6 +171,7 @@ class MetricsAggregator:
             return
         if process.role == "actor":
             self._totals.actor_gone(incarnation)
+        self._waits.forget(incarnation)
         for rate in self._rates.values():
             rate.forget(incarnation)
 
@@ -201,7 +202,7 @@ class MetricsAggregator:
             "episodes": self._episodes,
             "lag_mean": self._trainer_gauges.get("lag_mean", 0.0),
             "lag_max": self._trainer_gauges.get("lag_max", 0.0),
-            "wait_share": self._wait_share(now),
+            "wait_share": self._waits.by_role(now),
         }
         sums: dict[str, Any] = {PART_SECONDS: self._part_seconds()}
         prefix = f"{CHAIN_STEPS}."
@@ -233,20 +234,7 @@ class MetricsAggregator:
         if self._learned_at_start is None:
             self._learned_at_start = learned_steps
         if learned_steps <= self._learned_at_start:
-            # Nothing learned yet: drop all but the last two heartbeats, as after a silence.
-            for each in self._processes.values():
-                while len(each.waits) > 2:
-                    each.waits.popleft()
-
-    def _observe_waits(self, process: _Process, waits: Mapping[str, float], now: float) -> None:
-        if TOTAL not in waits:
-            return
-        samples = process.waits
-        if len(samples) > 1 and now - samples[-1][0] < self._window_s / 100:
-            samples[-1] = (samples[-1][0], dict(waits))
-        else:
-            samples.append((now, dict(waits)))
-        self._forget_waits(samples, now)
+            self._waits.restart()  # nothing learned yet
 
     def _observe_parts(self, role: str, incarnation: str, parts: Mapping[str, float]) -> None:
         # Kept after the process is gone, so that the sums of its role never fall.
@@ -264,11 +252,6 @@ class MetricsAggregator:
             role: {part: round(seconds, _PART_DIGITS) for part, seconds in parts.items()}
             for role, parts in sums.items()
         }
-
-    def _forget_waits(self, samples: deque[tuple[float, dict[str, float]]], now: float) -> None:
-        # Two stay, so that a silent role still shows its last rate.
-        while len(samples) > 2 and samples[1][0] <= now - self._window_s:
-            samples.popleft()
 
     def _observe_episodes(self, incarnation: str, heartbeat: Heartbeat) -> None:
         ended = len(heartbeat.episode_returns)
@@ -292,20 +275,3 @@ class MetricsAggregator:
         # A first heartbeat includes earlier steps: it sets the mark and is no rate.
         self._env_steps_rate.add(0 if first else total - self._env_steps_high, now)
         self._env_steps_high = max(self._env_steps_high, total)
-
-    def _wait_share(self, now: float) -> dict[str, dict[str, float]]:
-        by_role: dict[str, list[dict[str, float]]] = {}
-        for process in self._processes.values():
-            samples = process.waits
-            self._forget_waits(samples, now)
-            if samples:
-                before = samples[0][1] if len(samples) > 1 else {}
-                by_role.setdefault(process.role, []).append(shares(before, samples[-1][1]))
-        return {role: _mean_share(parts) for role, parts in by_role.items()}
-
-
-def _mean_share(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    labels = sorted({label for part in parts for label in part})
-    return {
-        label: math.fsum(part.get(label, 0.0) for part in parts) / len(parts) for label in labels
-    }

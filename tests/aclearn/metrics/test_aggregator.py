@@ -256,6 +256,6 @@ def test_the_memory_of_a_view_does_not_grow_with_the_heartbeats() -> None:
             {"env_steps": tick, "predictions": tick}, waits={"x": 0.0, "total": now}
         )
         view.observe_heartbeat("actor", "a", heartbeat, now)
-    samples = view._env_steps_rate._samples, view._processes["a"].waits
+    samples = view._env_steps_rate._samples, view._waits._samples["a"].timed
     assert all(len(each) <= 102 for each in samples)
     assert view.line(20.0)["pps"] == pytest.approx(1000.0, rel=0.02)
