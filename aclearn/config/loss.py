@@ -23,6 +23,16 @@ def _bar(value: Any) -> Any:
 Bar = Annotated[float | None, Field(gt=0.0, le=_MOST_BAR), BeforeValidator(_bar)]
 
 
+def _lambda() -> Any:
+    return Field(
+        default=1.0,
+        ge=0.0,
+        le=1.0,
+        alias="lambda",  # a keyword of Python
+        description="how far errors are carried back: 1 over the whole unroll, 0 one step",
+    )
+
+
 class LossConfig(Group):
     """Keys of all losses. A subclass is the model of one loss's arguments."""
 
@@ -99,13 +109,7 @@ class VTraceConfig(Group):
         description="bound of the importance ratio that carries errors back in time; null or "
         ".inf: no bound",
     )
-    lambda_: float = Field(
-        default=1.0,
-        ge=0.0,
-        le=1.0,
-        alias="lambda",  # a keyword of Python
-        description="how far errors are carried back: 1 over the whole unroll, 0 one step",
-    )
+    lambda_: float = _lambda()
     alpha: float = Field(
         default=1.0,
         ge=0.0,
@@ -145,13 +149,7 @@ class KLFilterConfig(Group):
 class LambdaConfig(Group):
     """A corrector whose one argument is λ."""
 
-    lambda_: float = Field(
-        default=1.0,
-        ge=0.0,
-        le=1.0,
-        alias="lambda",
-        description="how far errors are carried back: 1 over the whole unroll, 0 one step",
-    )
+    lambda_: float = _lambda()
 
 
 Q_CORRECTORS = ("retrace", "tree_backup", "q_lambda", "q_importance_sampling")

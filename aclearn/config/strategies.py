@@ -16,15 +16,14 @@ def _indicator(default: str, words: str) -> Any:
     )
 
 
+def _seconds(default: float, words: str) -> Any:
+    return Field(default=default, gt=0.0, le=86_400.0, description=words)
+
+
 class StrategyArguments(Group):
     """Common arguments of strategies."""
 
-    dwell_s: float = Field(
-        default=10.0,
-        gt=0.0,
-        le=86_400.0,
-        description="least time between two changes by this strategy, in seconds",
-    )
+    dwell_s: float = _seconds(10.0, "least time between two changes by this strategy, in seconds")
 
 
 class _ReturnsConfig(StrategyArguments):
@@ -34,16 +33,12 @@ class _ReturnsConfig(StrategyArguments):
         le=1.0,
         description="share of the bound below which the indicator counts as low again",
     )
-    back_after_s: float = Field(
-        default=30.0,
-        gt=0.0,
-        le=86_400.0,
-        description="how long the indicator must be low before a less faithful rung is tried "
+    back_after_s: float = _seconds(
+        30.0,
+        "how long the indicator must be low before a less faithful rung is tried "
         "again, in seconds; doubles each time that rung fails again",
     )
-    back_after_most_s: float = Field(
-        default=600.0, gt=0.0, le=86_400.0, description="bound of that wait, in seconds"
-    )
+    back_after_most_s: float = _seconds(600.0, "bound of that wait, in seconds")
 
 
 class ThresholdConfig(_ReturnsConfig):
@@ -58,26 +53,20 @@ class ThresholdConfig(_ReturnsConfig):
 class RewardGapConfig(_ReturnsConfig):
     """A gap between the returns of the two policies: the next more faithful rung."""
 
-    dwell_s: float = Field(
-        default=60.0,
-        gt=0.0,
-        le=86_400.0,
-        description="least time between two changes by this strategy, in seconds; about the "
+    dwell_s: float = _seconds(
+        60.0,
+        "least time between two changes by this strategy, in seconds; about the "
         "time in which new episodes replace those of the gap's mean",
     )
     delta: float = Field(
         default=10.0, gt=0.0, description="bound δ of the gap, in points of the game"
     )
-    back_after_s: float = Field(
-        default=300.0,
-        gt=0.0,
-        le=86_400.0,
-        description="how long the gap must be low before a less faithful rung is tried again, in "
+    back_after_s: float = _seconds(
+        300.0,
+        "how long the gap must be low before a less faithful rung is tried again, in "
         "seconds; doubles each time that rung fails again",
     )
-    back_after_most_s: float = Field(
-        default=3600.0, gt=0.0, le=86_400.0, description="bound of that wait, in seconds"
-    )
+    back_after_most_s: float = _seconds(3600.0, "bound of that wait, in seconds")
 
 
 class LinearMixConfig(StrategyArguments):
@@ -102,11 +91,8 @@ class StagedConfig(StrategyArguments):
     back_share: float = Field(
         default=0.5, gt=0.0, le=1.0, description="share of it below which the slope counts as low"
     )
-    calm_s: float = Field(
-        default=120.0,
-        gt=0.0,
-        le=86_400.0,
-        description="how long the slope must be low before improvement ends, in seconds",
+    calm_s: float = _seconds(
+        120.0, "how long the slope must be low before improvement ends, in seconds"
     )
     exploration: Whole = Field(default=0, ge=0, description="rung before the first improvement")
     improvement: Whole = Field(default=1, ge=0, description="rung while the policy improves")
@@ -117,11 +103,8 @@ class BanditConfig(StrategyArguments):
     """A sliding-window UCB bandit whose arms are the rungs, and its reward growth per second."""
 
     indicator: str = _indicator("return_mean_100", "cumulative reward CR")
-    every_s: float = Field(
-        default=60.0,
-        gt=0.0,
-        le=86_400.0,
-        description="time Δ that a play of a rung is measured, in seconds, after dwell_s",
+    every_s: float = _seconds(
+        60.0, "time Δ that a play of a rung is measured, in seconds, after dwell_s"
     )
     window: Whole = Field(
         default=40, ge=2, le=1000, description="newest plays that count; older ones are forgotten"
