@@ -309,61 +309,6 @@ def test_a_probe_is_two_visited_observations_and_what_the_runtime_said(small) ->
     assert answer.shape == (2, 3)
 
 
-def by_loops(original, compressed):
-    """KL of each state and the number of agreements, action by action."""
-    kls, same = [], 0
-    for a, b in zip(original.tolist(), compressed.tolist(), strict=True):
-        p, q = ([math.exp(x - max(row)) for x in row] for row in (a, b))
-        p, q = [x / sum(p) for x in p], [x / sum(q) for x in q]
-        kls.append(sum(x * math.log(x / y) for x, y in zip(p, q, strict=True)))
-        same += a.index(max(a)) == b.index(max(b))
-    return kls, same
-
-
-def test_fidelity_is_what_loops_over_states_and_actions_give() -> None:
-    rng = np.random.default_rng(0)
-    original = rng.normal(0, 2, (50, 6)).astype(np.float32)
-    compressed = (original + rng.normal(0, 0.7, original.shape)).astype(np.float32)
-    kls, same = by_loops(original, compressed)
-    mean = sum(kls) / 50
-    fidelity = Fidelity.of(_SOME, original, compressed, 7)
-    assert fidelity.kl_mean == pytest.approx(mean, rel=1e-9)
-    assert fidelity.kl_variance == pytest.approx(sum((k - mean) ** 2 for k in kls) / 50, rel=1e-9)
-    assert fidelity.kl_max == pytest.approx(max(kls), rel=1e-9)
-    assert fidelity.agreement == same / 50 and 0 < same < 50
-    assert (fidelity.observations, fidelity.version) == (50, 7)
-
-
-def test_fidelity_of_equal_policies_is_perfect_and_never_negative() -> None:
-    logits = np.random.default_rng(1).normal(0, 30, (200, 4)).astype(np.float32)
-    fidelity = Fidelity.of(_SOME, logits, logits + np.float32(5), 0)  # a shift changes no policy
-    assert 0.0 <= fidelity.kl_mean <= fidelity.kl_max < 1e-6
-    assert fidelity.agreement == 1.0
-    assert Fidelity.of(_SOME, logits[:0], logits[:0], 3) == Fidelity(version=3)
-
-
-def test_fidelity_stays_finite_where_probabilities_are_zero_in_float32() -> None:
-    original, compressed = np.float32([[0, 500]]), np.float32([[500, 0]])
-    assert Fidelity.of(_SOME, original, compressed, 0).kl_max == pytest.approx(500.0)
-
-
-def test_a_chains_fidelity_is_measured_on_what_its_artifact_answers(small) -> None:
-    context = Context(small.observations(small.images, 40))
-    policy = small.policy(small.images, version=6)
-    artifact = make_chain("int8", fidelity_observations=64).compress(policy, context)
-    runtime, original = Acting(ArtifactRuntime(small.images)), Acting(OnnxRuntime(small.images))
-    runtime.load(artifact)
-    original.load(policy.tensors)
-    kls, same = by_loops(
-        original.parameters(context.observations), runtime.parameters(context.observations)
-    )
-    fidelity = artifact.fidelity
-    assert fidelity.kl_mean == pytest.approx(sum(kls) / 40, rel=1e-3, abs=1e-7)
-    assert fidelity.kl_max == pytest.approx(max(kls), rel=1e-3, abs=1e-7)
-    assert fidelity.kl_mean > 1e-7
-    assert (fidelity.agreement, fidelity.observations, fidelity.version) == (same / 40, 40, 6)
-
-
 @pytest.mark.parametrize("min_action_prob", [0.0, 1e-4, 0.02, 0.12])
 def test_no_action_is_less_probable_than_min_action_prob(min_action_prob) -> None:
     logits = np.random.default_rng(2).normal(0, 20, (100, 8)).astype(np.float32)

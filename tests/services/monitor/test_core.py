@@ -1,4 +1,4 @@
-"""The monitor's pure steps: hellos, heartbeats, silence, and the order in which a run ends."""
+"""The monitor's pure steps: hellos, heartbeats, silence, status."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ import json
 
 import pytest
 
-from aclearn.config import RunConfig
-from aclearn.control import StopCondition
-from aclearn.metrics import MetricsAggregator
 from aclearn.wire import (
-    Envelope,
     HeartbeatReply,
     Hello,
     MembershipReply,
@@ -18,64 +14,12 @@ from aclearn.wire import (
     NumberRequest,
     Peer,
     Peers,
-    SaveBest,
     Status,
     StatusRequest,
-    StopRole,
-    StopRun,
     encode,
 )
-from services.monitor.core import MonitorState
-from services.monitor.ending import Phase
-from services.monitor.registry import OutgoingMessage, Registry
-
-
-class Monitor:
-    """The monitor's state with its clock, and roles that send it messages."""
-
-    def __init__(self, tools, run: RunConfig | None = None, **options) -> None:
-        self.tools, self.now = tools, 0.0
-        self.registry, self.view = Registry(silent_after_s=20.0), MetricsAggregator(0.0)
-        self.state = MonitorState(
-            self.registry, self.view, StopCondition(run or RunConfig()), **options
-        )
-        self.state.observe_time(self.now)
-
-    def take(self, incarnation: str, message) -> list[OutgoingMessage]:
-        envelope = Envelope("run-1", incarnation, 0, message)
-        return self.state.take(incarnation.encode(), envelope, self.now)
-
-    def hello(
-        self, name: str, incarnation: str, pid: int = 1, **endpoints: str
-    ) -> list[OutgoingMessage]:
-        role, number = name.split("-")
-        return self.take(incarnation, Hello(role, int(number), "box", pid, endpoints))
-
-    def heartbeat(self, incarnation: str, **changes) -> list[OutgoingMessage]:
-        return self.take(incarnation, self.tools.make_heartbeat(**changes))
-
-    def tick(self, seconds: float = 0.0) -> list[OutgoingMessage]:
-        self.now += seconds
-        return self.state.observe_time(self.now)
-
-    def look(self, seconds: float) -> list[OutgoingMessage]:
-        """Look every second, as a monitor that runs does; the messages of all looks."""
-        end, messages = self.now + seconds, []
-        while self.now < end:
-            messages += self.tick(min(1.0, end - self.now))
-        return messages
-
-    def told_to_stop(self, seconds: float = 0.0) -> list[str]:
-        return sorted(
-            message.routing_id.decode()
-            for message in self.tick(seconds)
-            if isinstance(message.message, StopRole)
-        )
-
-
-@pytest.fixture
-def monitor(tools) -> Monitor:
-    return Monitor(tools)
+from services.monitor.registry import OutgoingMessage
+from tests.support.monitor import Monitor
 
 
 def test_a_hello_is_answered_with_all_peers_and_sent_to_all_members(monitor) -> None:
@@ -274,138 +218,6 @@ def test_a_role_whose_heartbeat_is_final_is_gone_at_once(monitor) -> None:
     [message] = monitor.tick()
     assert [peer.incarnation for peer in message.message.peers] == ["b"]
     assert monitor.state.status()["silent"] == []
-
-
-def test_actors_stop_first_and_the_other_roles_when_they_are_gone(monitor) -> None:
-    for name in ("trainer-0", "predictor-0", "actor-0", "actor-1"):
-        monitor.hello(name, name)
-    monitor.tick()
-    monitor.take("cli", StopRun("asked by the user"))
-    assert monitor.state.phase is Phase.STOPPING_ACTORS
-    assert monitor.told_to_stop() == ["actor-0", "actor-1"]
-    monitor.heartbeat("actor-0", final=True)
-    assert monitor.told_to_stop(0.6) == ["actor-1"]
-    monitor.heartbeat("actor-1", final=True)
-    assert monitor.told_to_stop(0.1) == ["predictor-0", "trainer-0"]
-    assert monitor.state.phase is Phase.STOPPING_ALL
-    monitor.heartbeat("trainer-0", final=True)
-    monitor.heartbeat("predictor-0", final=True)
-    monitor.tick(0.1)
-    assert monitor.state.phase is Phase.OVER
-    assert monitor.state.reason == "asked by the user"
-
-
-def test_the_stop_carries_its_reason(monitor) -> None:
-    monitor.hello("actor-0", "a")
-    monitor.tick()
-    monitor.state.stop("max_updates", monitor.now)
-    assert monitor.tick() == [OutgoingMessage(b"a", StopRole("max_updates", 1))]
-
-
-def test_reminders_come_every_half_second(monitor) -> None:
-    monitor.hello("actor-0", "a")
-    monitor.tick()
-    monitor.state.stop("x", monitor.now)
-    assert monitor.told_to_stop() == ["a"]
-    assert monitor.told_to_stop(0.4) == []
-    assert monitor.told_to_stop(0.2) == ["a"]
-
-
-def test_no_role_can_hold_up_the_end_longer_than_its_two_deadlines(monitor) -> None:
-    monitor.hello("actor-0", "a")
-    monitor.hello("trainer-0", "t")
-    monitor.tick()
-    monitor.state.stop("x", monitor.now)
-    monitor.tick()
-    assert monitor.told_to_stop(2.9) == ["a"]
-    assert monitor.told_to_stop(0.2) == ["a", "t"]
-    assert monitor.state.phase is Phase.STOPPING_ALL
-    monitor.tick(2.9)
-    assert monitor.state.phase is Phase.STOPPING_ALL
-    monitor.tick(0.2)
-    assert monitor.state.phase is Phase.OVER
-
-
-def test_a_run_without_roles_is_over_in_two_looks(monitor) -> None:
-    monitor.state.stop("x", 0.0)
-    monitor.tick()
-    monitor.tick()
-    assert monitor.state.phase is Phase.OVER
-
-
-def test_a_role_that_comes_while_the_run_ends_is_stopped_too(monitor) -> None:
-    monitor.hello("actor-0", "a")
-    monitor.tick()
-    monitor.state.stop("x", monitor.now)
-    monitor.tick()
-    monitor.hello("actor-1", "late")
-    assert monitor.told_to_stop(0.6) == ["a", "late"]
-
-
-def test_the_first_reason_to_stop_stays(monitor) -> None:
-    monitor.state.stop("target_reached", 0.0)
-    monitor.state.stop("SIGTERM", 1.0)
-    assert monitor.state.reason == "target_reached"
-
-
-def test_a_bound_of_the_run_ends_it(tools) -> None:
-    monitor = Monitor(tools, RunConfig(max_updates=10))
-    monitor.hello("trainer-0", "t")
-    monitor.heartbeat("t", counters={"updates": 9})
-    monitor.state.make_line(1.0)
-    assert monitor.state.phase is Phase.RUNNING
-    monitor.heartbeat("t", counters={"updates": 10})
-    assert monitor.state.make_line(2.0)["updates"] == 10
-    assert (monitor.state.phase, monitor.state.reason) == (Phase.STOPPING_ACTORS, "max_updates")
-
-
-def _play_episodes(monitor, returns: list[float]) -> None:
-    monitor.heartbeat("a", episode_returns=returns)
-    monitor.state.make_line(monitor.now)
-
-
-def _told_of_the_best(monitor, seconds: float = 0.0) -> list[tuple[bytes, float]]:
-    return [
-        (message.routing_id, message.message.return_mean)
-        for message in monitor.tick(seconds)
-        if isinstance(message.message, SaveBest)
-    ]
-
-
-def test_the_trainer_is_told_of_each_mean_above_that_of_its_best_checkpoint(monitor) -> None:
-    monitor.hello("actor-0", "a")
-    monitor.hello("trainer-0", "t")
-    monitor.tick()
-    _play_episodes(monitor, [5.0] * 99)
-    assert _told_of_the_best(monitor) == []  # not a hundred episodes yet
-    _play_episodes(monitor, [5.0])
-    assert _told_of_the_best(monitor) == [(b"t", 5.0)]
-    assert _told_of_the_best(monitor) == []  # once for each line
-    monitor.heartbeat("t", gauges={"best_return": 5.0})
-    _play_episodes(monitor, [4.0])
-    assert _told_of_the_best(monitor) == []
-    assert monitor.state.line["best_return"] == 5.0
-    for mean in (9.0, 10.0):
-        _play_episodes(monitor, [mean] * 100)
-        assert _told_of_the_best(monitor) == [(b"t", mean)]
-    # a restarted trainer has lost its unwritten best
-    monitor.heartbeat("t", final=True)
-    monitor.hello("trainer-0", "new")
-    monitor.heartbeat("new", gauges={"best_return": 9.5})
-    monitor.state.make_line(monitor.now)
-    assert _told_of_the_best(monitor) == [(b"new", 10.0)]
-
-
-def test_the_last_episodes_count_before_the_trainer_is_told_to_stop(monitor) -> None:
-    monitor.hello("actor-0", "a")
-    monitor.hello("trainer-0", "t")
-    _play_episodes(monitor, [5.0] * 100)
-    monitor.heartbeat("t", gauges={"best_return": 5.0})
-    monitor.state.stop("max_updates", monitor.now)
-    monitor.tick()
-    monitor.heartbeat("a", episode_returns=[7.0] * 100, final=True)
-    messages = [message.message for message in monitor.tick() if message.routing_id == b"t"]
-    assert messages[-2:] == [SaveBest(7.0, 2), StopRole("max_updates", 3)]
 
 
 def test_the_status_lists_the_members_and_the_events(monitor) -> None:

@@ -1,0 +1,80 @@
+"""Fidelity: the divergence of an artifact from its policy, and their agreement."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from aclearn.distributions import distribution_of
+from aclearn.types import ActionSpec
+from compress import (
+    ONNX,
+    ArtifactRuntime,
+    CompressorChain,
+    Context,
+    Fidelity,
+    OnnxRuntime,
+)
+from compress.methods.quantizer import Quantizer, has_vnni
+from tests.support.acting import Acting
+
+_SOME = distribution_of(ActionSpec.discrete(4))
+
+
+def by_loops(original, compressed):
+    """KL of each state and the number of agreements, action by action."""
+    kls, same = [], 0
+    for a, b in zip(original.tolist(), compressed.tolist(), strict=True):
+        p, q = ([math.exp(x - max(row)) for x in row] for row in (a, b))
+        p, q = [x / sum(p) for x in p], [x / sum(q) for x in q]
+        kls.append(sum(x * math.log(x / y) for x, y in zip(p, q, strict=True)))
+        same += a.index(max(a)) == b.index(max(b))
+    return kls, same
+
+
+def test_fidelity_is_what_loops_over_states_and_actions_give() -> None:
+    rng = np.random.default_rng(0)
+    original = rng.normal(0, 2, (50, 6)).astype(np.float32)
+    compressed = (original + rng.normal(0, 0.7, original.shape)).astype(np.float32)
+    kls, same = by_loops(original, compressed)
+    mean = sum(kls) / 50
+    fidelity = Fidelity.of(_SOME, original, compressed, 7)
+    assert fidelity.kl_mean == pytest.approx(mean, rel=1e-9)
+    assert fidelity.kl_variance == pytest.approx(sum((k - mean) ** 2 for k in kls) / 50, rel=1e-9)
+    assert fidelity.kl_max == pytest.approx(max(kls), rel=1e-9)
+    assert fidelity.agreement == same / 50 and 0 < same < 50
+    assert (fidelity.observations, fidelity.version) == (50, 7)
+
+
+def test_fidelity_of_equal_policies_is_perfect_and_never_negative() -> None:
+    logits = np.random.default_rng(1).normal(0, 30, (200, 4)).astype(np.float32)
+    fidelity = Fidelity.of(_SOME, logits, logits + np.float32(5), 0)  # a shift changes no policy
+    assert 0.0 <= fidelity.kl_mean <= fidelity.kl_max < 1e-6
+    assert fidelity.agreement == 1.0
+    assert Fidelity.of(_SOME, logits[:0], logits[:0], 3) == Fidelity(version=3)
+
+
+def test_fidelity_stays_finite_where_probabilities_are_zero_in_float32() -> None:
+    original, compressed = np.float32([[0, 500]]), np.float32([[500, 0]])
+    assert Fidelity.of(_SOME, original, compressed, 0).kl_max == pytest.approx(500.0)
+
+
+def test_a_chains_fidelity_is_measured_on_what_its_artifact_answers(small) -> None:
+    context = Context(small.observations(small.images, 40))
+    policy = small.policy(small.images, version=6)
+    int8 = Quantizer("int8", reduced_range=not has_vnni())
+    chain = CompressorChain(fidelity_observations=64).add(int8).add(ONNX())
+    artifact = chain.compress(policy, context)
+    runtime, original = Acting(ArtifactRuntime(small.images)), Acting(OnnxRuntime(small.images))
+    runtime.load(artifact)
+    original.load(policy.tensors)
+    kls, same = by_loops(
+        original.parameters(context.observations), runtime.parameters(context.observations)
+    )
+    fidelity = artifact.fidelity
+    assert fidelity.kl_mean == pytest.approx(sum(kls) / 40, rel=1e-3, abs=1e-7)
+    assert fidelity.kl_max == pytest.approx(max(kls), rel=1e-3, abs=1e-7)
+    assert fidelity.kl_mean > 1e-7
+    assert (fidelity.agreement, fidelity.observations, fidelity.version) == (same / 40, 40, 6)

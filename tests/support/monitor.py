@@ -1,0 +1,57 @@
+"""A monitor's state with its clock, and roles that send it messages."""
+
+from __future__ import annotations
+
+from aclearn.config import RunConfig
+from aclearn.control import StopCondition
+from aclearn.metrics import MetricsAggregator
+from aclearn.wire import (
+    Envelope,
+    Hello,
+    StopRole,
+)
+from services.monitor.core import MonitorState
+from services.monitor.registry import OutgoingMessage, Registry
+
+
+class Monitor:
+    """The monitor's state with its clock, and roles that send it messages."""
+
+    def __init__(self, tools, run: RunConfig | None = None, **options) -> None:
+        self.tools, self.now = tools, 0.0
+        self.registry, self.view = Registry(silent_after_s=20.0), MetricsAggregator(0.0)
+        self.state = MonitorState(
+            self.registry, self.view, StopCondition(run or RunConfig()), **options
+        )
+        self.state.observe_time(self.now)
+
+    def take(self, incarnation: str, message) -> list[OutgoingMessage]:
+        envelope = Envelope("run-1", incarnation, 0, message)
+        return self.state.take(incarnation.encode(), envelope, self.now)
+
+    def hello(
+        self, name: str, incarnation: str, pid: int = 1, **endpoints: str
+    ) -> list[OutgoingMessage]:
+        role, number = name.split("-")
+        return self.take(incarnation, Hello(role, int(number), "box", pid, endpoints))
+
+    def heartbeat(self, incarnation: str, **changes) -> list[OutgoingMessage]:
+        return self.take(incarnation, self.tools.make_heartbeat(**changes))
+
+    def tick(self, seconds: float = 0.0) -> list[OutgoingMessage]:
+        self.now += seconds
+        return self.state.observe_time(self.now)
+
+    def look(self, seconds: float) -> list[OutgoingMessage]:
+        """Look every second, as a monitor that runs does; the messages of all looks."""
+        end, messages = self.now + seconds, []
+        while self.now < end:
+            messages += self.tick(min(1.0, end - self.now))
+        return messages
+
+    def told_to_stop(self, seconds: float = 0.0) -> list[str]:
+        return sorted(
+            message.routing_id.decode()
+            for message in self.tick(seconds)
+            if isinstance(message.message, StopRole)
+        )
