@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aclearn.views.line_files import read_lines, unusable_line
+
 #: With more marks than this in a plot, they have no text.
 _MOST_TEXTS = 40
 #: Field of the log of decisions → the text of its mark.
@@ -33,9 +35,7 @@ def read_marks(run_dir: Path) -> list[Mark]:
     Raises:
         RunFolderError: the log of decisions cannot be read, or a line lacks a value.
     """
-    # imported here as in `read_lines`
-    from aclearn.runs import STRATEGIES_FILE
-    from aclearn.views.learning_curves import read_lines, unusable_line
+    from aclearn.runs import STRATEGIES_FILE  # here as in `read_lines`
 
     if not (run_dir / STRATEGIES_FILE).exists():
         return []

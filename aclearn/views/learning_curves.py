@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from aclearn.errors import AclearnError, RunFolderError
 from aclearn.views.decision_marks import Mark, draw_marks, read_marks
+from aclearn.views.line_files import read_lines, unusable_line
 
 #: Style of a line that marks a value.
 DASHED: Final[Mapping[str, Any]] = {"color": "0.35", "linestyle": "--", "linewidth": 1.0}
@@ -64,27 +65,6 @@ def read_curve(run_dir: Path) -> Curve:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise unusable_line(run_dir / "metrics.jsonl", error) from error
-
-
-def read_lines(run_dir: Path, name: str) -> list[dict[str, Any]]:
-    """The whole lines of a file of JSON lines in a run's folder.
-
-    Raises:
-        RunFolderError: there is no such folder, or the file cannot be read.
-    """
-    # imported here: roles that import this package read no run
-    from aclearn.runs import read_metrics
-
-    if not run_dir.is_dir():
-        raise RunFolderError(f"there is no run folder {run_dir}; expected runs/<name>")
-    return read_metrics(run_dir / name)
-
-
-def unusable_line(path: Path, error: Exception) -> RunFolderError:
-    """The error of a file with a line that lacks a value."""
-    return RunFolderError(
-        f"{path} has a line without a usable {error}; expected a file that aclearn wrote"
-    )
 
 
 def plot_runs(run_dirs: Sequence[Path], out: Path) -> None:

@@ -13,11 +13,10 @@ from aclearn.views.learning_curves import (
     DASHED,
     check_picture,
     draw_grid,
-    read_lines,
     time_unit,
-    unusable_line,
     write_picture,
 )
+from aclearn.views.line_files import read_lines, unusable_line
 
 _NOT_KEPT = {"label": "tried, not kept", "color": "tab:red"}
 _SYMBOLS = {"predictors": "N_P", "trainers": "N_T", "actors": "N_A"}

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-#: Most moments that are kept.
-_MOMENTS: Final = 8192
+#: Most sums that are kept.
+_MOST_SUMS: Final = 8192
 
 
 @dataclass(frozen=True)
-class Moment:
-    """The episodes that were reported at one moment.
+class EpisodeSums:
+    """The episodes that were reported at one time.
 
     Attributes:
         time_s, env_steps: of the run.
@@ -36,34 +36,34 @@ class EpisodeWindow:
 
     def __init__(self, window_s: float, least: int) -> None:
         self._window_s, self._least = window_s, least
-        self.moments: deque[Moment] = deque()
+        self.sums: deque[EpisodeSums] = deque()
         self.counts: dict[str, int] = {}
 
     def add(self, time_s: float, env_steps: float, episodes: Iterable[tuple[str, float]]) -> None:
-        """Add the episodes of this moment, each with its kind and its return."""
+        """Add the episodes reported now, each with its kind and its return."""
         count: dict[str, int] = {}
         total: dict[str, float] = {}
         for kind, return_ in episodes:
             count[kind] = count.get(kind, 0) + 1
             total[kind] = total.get(kind, 0.0) + return_
         if count:
-            self.moments.append(Moment(time_s, env_steps, count, total))
+            self.sums.append(EpisodeSums(time_s, env_steps, count, total))
             self._count(count, 1)
-        while self.moments and self._is_old(time_s):
-            self._count(self.moments.popleft().count, -1)
+        while self.sums and self._is_old(time_s):
+            self._count(self.sums.popleft().count, -1)
 
     def mean(self, kind: str) -> float | None:
         """Mean return of a kind; None if there are too few."""
         count = self.counts.get(kind, 0)
         if count < self._least:
             return None
-        return sum(moment.total.get(kind, 0.0) for moment in self.moments) / count
+        return sum(each.total.get(kind, 0.0) for each in self.sums) / count
 
     def _is_old(self, now: float) -> bool:
-        """Whether the window has enough episodes without its oldest moment."""
-        oldest = self.moments[0]
+        """Whether the window has enough episodes without its oldest sums."""
+        oldest = self.sums[0]
         spare = all(self.counts[k] - n >= self._least for k, n in oldest.count.items())
-        return len(self.moments) > _MOMENTS or (now - oldest.time_s > self._window_s and spare)
+        return len(self.sums) > _MOST_SUMS or (now - oldest.time_s > self._window_s and spare)
 
     def _count(self, count: Mapping[str, int], sign: int) -> None:
         for kind, number in count.items():

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from aclearn.metrics.indicators.episode_window import EpisodeWindow, Moment
+from aclearn.metrics.indicators.episode_window import EpisodeSums, EpisodeWindow
 from aclearn.metrics.indicators.indicator import Indicator, RunSample
 from aclearn.metrics.names import GAP_FIGURES, SLOPE_FIGURES
 
@@ -36,12 +36,12 @@ class ReturnSlope(Indicator):
         window = self._window
         episodes = [("", episode.return_) for episode in run.episodes]
         window.add(run.line["time_s"], run.line["env_steps"], episodes)
-        moments = window.moments
+        sums = window.sums
         enough = window.counts.get("", 0) >= _LEAST_FOR_SLOPE
-        if not enough or moments[-1].time_s - moments[0].time_s < self._window_s / 2:
+        if not enough or sums[-1].time_s - sums[0].time_s < self._window_s / 2:
             return {}
-        per_s = _slope([(m.time_s, m) for m in moments])
-        per_step = _slope([(m.env_steps, m) for m in moments])
+        per_s = _slope([(each.time_s, each) for each in sums])
+        per_step = _slope([(each.env_steps, each) for each in sums])
         return dict(zip(self.names, (per_s, per_step), strict=True))
 
 
@@ -73,7 +73,7 @@ class RewardGap(Indicator):
 _POLICIES: Final = ("original", "compressed")
 
 
-def _slope(points: list[tuple[float, Moment]]) -> float | None:
+def _slope(points: list[tuple[float, EpisodeSums]]) -> float | None:
     """Least-squares slope of the returns; None if all have the same abscissa."""
     episodes = sum(m.count[""] for _, m in points)
     mean_x = math.fsum(x * m.count[""] for x, m in points) / episodes
