@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from aclearn.rollout import UnrollBuilder, UnrollCounter
-from aclearn.types import OBSERVATION, ActionBatch, EnvStep, PolicyVersion, UnrollSpec
+from aclearn.types import (
+    OBSERVATION,
+    ActionBatch,
+    ActionSpec,
+    EnvStep,
+    PolicyVersion,
+    UnrollSpec,
+)
+from aclearn.types.action_spec import ActionPart
 from tests.support.env_specs import plain_spec
 
 _NEWEST = PolicyVersion(2, 30)
@@ -208,6 +218,33 @@ def test_rewards_are_clipped_to_one_only_when_asked() -> None:
         builder.add(choice, step)
         assert given(take(builder)[0])["rewards"].tolist() == [expected]
     assert rewards.tolist() == [-3.5, -0.25, 0.5, 7.0]
+
+
+def test_ignored_numbers_are_zero() -> None:
+    box = ActionPart(shape=(2,), dtype="float32", low=(-1.0,) * 2, high=(1.0,) * 2)
+    spec = replace(plain_spec((1,), "float32", 2, 1), action=ActionSpec.of((box,)))
+    builder = UnrollBuilder(
+        UnrollSpec(spec, 1, parameters=4), num_envs=3, clip_rewards=False, life_loss_ends=False
+    )
+    observations = {OBSERVATION: np.zeros((3, 1), np.float32)}
+    builder.begin(observations)
+    no, reset = np.zeros(3, np.bool_), np.array([False, True, True])
+    faulted = np.array([False, False, True])
+    # environment 1 begins an episode, 2 has failed; a broken policy gave both NaN
+    nan = np.float32(np.nan)
+    actions = np.array([[0.5, -2.0], [nan, 1.0], [nan, nan]], np.float32)
+    parameters = np.array([[0.1, 0.2, 0.3, 0.4], [nan] * 4, [nan] * 4], np.float32)
+    choice = ActionBatch(
+        actions, np.array([-1.5, nan, nan], np.float32), _NEWEST, parameters=parameters
+    )
+    builder.add(choice, EnvStep(observations, np.zeros(3, np.float32), no, no, no, reset, faulted))
+    unroll, _ = take(builder)
+
+    assert unroll.actions.tolist() == [[[0.5, -2.0], [0.0, 0.0], [0.0, 0.0]]]
+    assert unroll.behaviour_log_prob.tolist() == [[-1.5, 0.0, 0.0]]
+    assert unroll.behaviour_parameters is not None
+    np.testing.assert_array_equal(unroll.behaviour_parameters[0, 0], parameters[0])
+    assert not unroll.behaviour_parameters[0, 1:].any()
 
 
 def test_arrays_that_were_given_away_are_never_written_again(scripted_envs) -> None:
