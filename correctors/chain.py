@@ -66,7 +66,8 @@ class CorrectionInput:
         bools, actions = taken("done"), taken("actions")
         vectors = taken("q_next", "next_target_probs")
         check_time_major(floats=given, bools=bools, actions=actions, vectors=vectors)
-        check_time_major(floats=given, vectors=parameters)
+        if parameters:  # of another length than the other vectors
+            check_time_major(floats={"values": self.values}, vectors=parameters)
 
     def required(self, name: str) -> Tensor:
         """The input `name`; raises `ValueError` if it is None."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aclearn.distributions import TorchDistribution
+from aclearn.distributions import TorchDistribution, TorchDistributions
 from aclearn.distributions.torch_categorical import TorchCategorical
 from aclearn.types import PolicyOutput
 
@@ -52,7 +52,7 @@ def estimates_of(
     output: PolicyOutput[Tensor],
     policy: TorchDistribution,
     last: PolicyOutput[Tensor],
-    last_policy: TorchDistribution,
+    distributions: TorchDistributions,
 ) -> Estimates:
     """The estimates for T steps.
 
@@ -60,14 +60,14 @@ def estimates_of(
         output: for the steps `[T, B, …]`.
         policy: its distributions.
         last: for the observations `[B, …]` that the last step reached.
-        last_policy: its distributions.
+        distributions: makes those of `last`.
     """
     if output.q is None or last.q is None:
         assert output.value is not None and last.value is not None
         values = _followed_by(output.value.float(), last.value.float())
         return Estimates(values[:-1], values[1:])
     q = _followed_by(output.q.float(), last.q.float())
-    probs = _followed_by(_probs(policy), _probs(last_policy))
+    probs = _followed_by(_probs(policy), _probs(distributions(last.parameters)))
     values = (probs * q).sum(-1)
     return Estimates(values[:-1], values[1:], q[1:], probs[1:])
 

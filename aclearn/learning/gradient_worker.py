@@ -175,11 +175,12 @@ class GradientWorker:
             scaled = mean * self.loss_scale if self.loss_scale != 1.0 else mean
             sums = {name: value.detach() for name, value in metrics.items()}
             log_rhos = outputs.log_probs.detach() - chunk.behaviour_log_prob
-            ratios = importance_weights(log_rhos, rho_bar=None).masked_fill(~chunk.valid, 0.0)
+            invalid = ~chunk.valid
+            ratios = importance_weights(log_rhos, rho_bar=None).masked_fill(invalid, 0.0)
             advantages = correction.weights * correction.advantages
             divergence = self._behaviour_kl(chunk, outputs, log_rhos)
             for name, of_steps in {**correction.metrics, **divergence}.items():
-                sums[name] = of_steps.masked_fill(~chunk.valid, 0.0).sum()
+                sums[name] = of_steps.masked_fill(invalid, 0.0).sum()
             own = [
                 ratios.sum(),
                 ratios.square().sum(),
@@ -231,7 +232,7 @@ class GradientWorker:
         leaves = {name: leaf[-1] for name, leaf in batch.observations.items()}
         with torch.no_grad(), self._autocast():
             last = self.network.step(leaves, zeroed_state(output.state, batch.starts[-1]))
-        return estimates_of(output, policy, last, self._distribution(last.parameters))
+        return estimates_of(output, policy, last, self._distribution)
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(

@@ -67,9 +67,9 @@ class EpisodeTracker:
         ]
 
     def _observe_chains(self, chains: Sequence[str], chain_index: NDArray[np.int32] | None) -> None:
-        numbers = np.array([self._chains.setdefault(id_, len(self._chains)) for id_ in chains])
+        numbers = [self._chains.setdefault(id_, len(self._chains)) for id_ in chains]
         if len(self._chains) == 1:
             return
-        played = numbers[0 if chain_index is None else chain_index]
+        played = numbers[0] if chain_index is None else np.array(numbers)[chain_index]
         goes_on = self._lengths > 1
         self._played = np.where(goes_on & (self._played != played), -1, played)
