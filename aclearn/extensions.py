@@ -11,6 +11,7 @@ import sysconfig
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from aclearn.errors import AclearnError, ConfigError, did_you_mean, words_of
@@ -54,19 +55,26 @@ def load_extension(name: str, *, key: str, error: type[AclearnError] = ConfigErr
 
 
 def make_extension(
-    made_by: Any, arguments: Mapping[str, Any], *, expected: type[_T], where: str
+    name: str,
+    arguments: Mapping[str, Any],
+    *,
+    key: str,
+    expected: type[_T],
+    ours: Mapping[str, Any] = MappingProxyType({}),
 ) -> _T:
-    """The result of a class or function, e.g. the user's, for keyword arguments.
+    """The result of one of our classes, or of the user's class or function, for its arguments.
 
     Args:
-        made_by: from `load_extension`.
-        arguments: from a configuration.
+        name: of ours, or as of `load_extension`.
+        arguments: by keyword, from a configuration.
+        key: of the configuration; a message begins with it and the name.
         expected: the class or protocol of the result.
-        where: key and name, with which a message begins.
+        ours: name → class.
 
     Raises:
-        ConfigError: it raises, or its result is of another class; one line.
+        ConfigError: as `load_extension`, it raises, or its result is of another class; one line.
     """
+    made_by, where = ours.get(name) or load_extension(name, key=key), f"{key} {name!r}"
     try:
         made = made_by(**arguments)
     except Exception as failure:

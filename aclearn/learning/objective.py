@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aclearn.config import CorrectorConfig, LossConfig, validated
 from aclearn.errors import ConfigError
-from aclearn.extensions import load_extension, make_extension
+from aclearn.extensions import make_extension
 from aclearn.learning.losses import LOSSES, Loss
 from correctors import (
     Corrector,
@@ -93,14 +93,13 @@ def make_objective(
 
 
 def _make_loss(config: LossConfig) -> tuple[Loss, LossConfig]:
-    found = LOSSES.get(config.kind) or load_extension(config.kind, key="loss.kind")
-    where = f"loss.kind {config.kind!r}"
-    loss: Loss = make_extension(found, {}, expected=Loss, where=where)  # type: ignore[type-abstract]
+    kind = config.kind
+    loss: Loss = make_extension(kind, {}, key="loss.kind", expected=Loss, ours=LOSSES)  # type: ignore[type-abstract]
     possible = _MADE | {_PARAMETERS}
     if missing := loss.needs - possible:
         raise ConfigError(
-            f"{where}: needs {', '.join(sorted(missing))}, which do not exist; expected needs "
-            f"among {', '.join(sorted(possible))}"
+            f"loss.kind {kind!r}: needs {', '.join(sorted(missing))}, which do not exist; expected "
+            f"needs among {', '.join(sorted(possible))}"
         )
     if not isinstance(config, loss.config_model):
         config = validated(loss.config_model, config.model_dump(by_alias=True), "loss")
@@ -108,10 +107,15 @@ def _make_loss(config: LossConfig) -> tuple[Loss, LossConfig]:
 
 
 def _with_corrector(chain: CorrectorChain, config: CorrectorConfig, key: str) -> CorrectorChain:
-    found = CORRECTORS.get(config.name) or load_extension(config.name, key=key)
-    where, arguments = f"{key} {config.name!r}", config.arguments.model_dump()
-    made: Corrector = make_extension(found, arguments, expected=Corrector, where=where)  # type: ignore[type-abstract]
+    arguments = config.arguments.model_dump()
+    made: Corrector = make_extension(
+        config.name,
+        arguments,
+        key=key,
+        expected=Corrector,  # type: ignore[type-abstract]
+        ours=CORRECTORS,
+    )
     try:
         return chain.add(made)
     except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from error
+        raise ConfigError(f"{key} {config.name!r}: {error}") from error

@@ -20,7 +20,7 @@ from aclearn.control import (
 )
 from aclearn.control.strategies.strategy_plugin import StrategyPlugin
 from aclearn.control.tuner.plugin import TunerPlugin
-from aclearn.extensions import load_extension, make_extension
+from aclearn.extensions import make_extension
 from aclearn.runs import is_metrics_line
 from aclearn.wire import SaveBest, encode
 from services.roles import ACTOR, COMPRESSOR, ROLES
@@ -173,11 +173,6 @@ def load_plugins(
     plugins: dict[str, MonitorPlugin] = {}
     for number, entry in enumerate(entries):
         [(name, arguments)] = entry.items()
-        plugin = make_extension(
-            load_extension(name, key="monitor.plugins"),
-            arguments,
-            expected=MonitorPlugin,
-            where=f"monitor.plugins {name!r}",
-        )
+        plugin = make_extension(name, arguments, key="monitor.plugins", expected=MonitorPlugin)
         plugins[name if name not in plugins else f"{name} {number}"] = plugin
     return plugins

@@ -16,7 +16,7 @@ from aclearn.control.strategies.strategy import Strategy
 from aclearn.control.strategies.strategy_plugin import Show, StrategyPlugin
 from aclearn.control.strategies.threshold import Threshold
 from aclearn.errors import ConfigError
-from aclearn.extensions import load_extension, make_extension
+from aclearn.extensions import make_extension
 from aclearn.metrics.indicators import load_indicators
 from aclearn.metrics.names import check_line_name
 from aclearn.runs import STRATEGIES_FILE, read_metrics
@@ -91,12 +91,7 @@ def _make(config: Config, roles: Collection[str]) -> dict[str, tuple[Strategy, f
     for entry in entries:
         arguments = entry.arguments.model_dump()
         dwell_s = arguments.pop("dwell_s")
-        strategy = make_extension(
-            _OURS.get(entry.name) or load_extension(entry.name, key=_KEY),
-            arguments,
-            expected=Strategy,
-            where=f"{_KEY} {entry.name!r}",
-        )
+        strategy = make_extension(entry.name, arguments, key=_KEY, expected=Strategy, ours=_OURS)
         faults += _faults(entry.name, strategy, config)
         for figure in strategy.indicators:
             try:

@@ -10,12 +10,13 @@ from types import MappingProxyType
 from typing import Any
 
 from aclearn.errors import ConfigError
-from aclearn.extensions import load_extension, make_extension
+from aclearn.extensions import make_extension
 from aclearn.metrics.indicators.indicator import Episode, Indicator, RunSample
 from aclearn.metrics.indicators.returns import ReturnSlope, RewardGap
 from aclearn.metrics.names import refused_name
 
 _LOGGER = logging.getLogger(__name__)
+_KEY = "monitor.indicators"
 
 
 class IndicatorSet:
@@ -75,16 +76,10 @@ def load_indicators(entries: Iterable[Mapping[str, Mapping[str, Any]]]) -> list[
     made: list[Indicator] = []
     for entry in entries:
         [(name, arguments)] = entry.items()
-        where = f"monitor.indicators {name!r}"
-        indicator = make_extension(
-            load_extension(name, key="monitor.indicators"),
-            arguments,
-            expected=Indicator,
-            where=where,
-        )
+        indicator = make_extension(name, arguments, key=_KEY, expected=Indicator)
         taken = {figure for other in made for figure in other.names}
         if (fault := names_fault(indicator.names, taken)) is not None:
-            raise ConfigError(f"{where}: {fault}")
+            raise ConfigError(f"{_KEY} {name!r}: {fault}")
         made.append(indicator)
     return made
 
