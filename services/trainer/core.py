@@ -29,7 +29,13 @@ from aclearn.telemetry import part
 from aclearn.types import EnvSpec, PolicyVersion, Unroll
 from services.runtime.policy_factory import unroll_spec_of
 from services.trainer.admission import UnrollAdmission
-from services.trainer.gauges import ChainSteps, TrainerCounters, compressed_share, mean_gauges
+from services.trainer.gauges import (
+    ChainSteps,
+    TrainerCounters,
+    compressed_share,
+    mean_gauges,
+    steps_by_chain,
+)
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -194,9 +200,10 @@ class Trainer:
             else:
                 minibatches.remove(minibatch)
                 self._refuse(report)
+        steps = steps_by_chain(unrolls)
         with self.learner.turn():
             self.counters.batches += 1
-            self._chain_steps.add(unrolls)
+            self._chain_steps.add(steps)
             if not reports:
                 return
             self.counters.policy_version += 1
@@ -207,7 +214,7 @@ class Trainer:
                 "lag_mean": float(lags.mean()),
                 "lag_max": float(lags.max()),
                 "batch_steps": float(batch.steps),
-                "compressed_share": compressed_share(unrolls),
+                "compressed_share": compressed_share(steps),
             }
 
     @property

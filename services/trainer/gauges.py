@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aclearn.learning import UpdateReport
@@ -45,11 +45,11 @@ class ChainSteps:
     def __init__(self) -> None:
         self._steps: Counter[str] = Counter()
 
-    def add(self, unrolls: Sequence[Unroll]) -> None:
-        """Count the unrolls of a batch; chains beyond the 16th, of faulty actors only, are one."""
-        for chain, steps in (item for u in unrolls for item in u.steps_by_chain().items()):
+    def add(self, steps: Mapping[str, int]) -> None:
+        """Count a batch's steps; chains beyond the 16th, of faulty actors only, are one."""
+        for chain, count in steps.items():
             known = chain in self._steps or len(self._steps) < _MOST_CHAINS
-            self._steps[chain if known else "other"] += steps
+            self._steps[chain if known else "other"] += count
 
     def counters(self) -> dict[str, int]:
         """For a heartbeat; empty as long as the trainer's weights themselves act."""
@@ -59,8 +59,15 @@ class ChainSteps:
         return {f"{CHAIN_STEPS}.{chain}": count for chain, count in steps.items()}
 
 
-def compressed_share(unrolls: Sequence[Unroll]) -> float:
-    """Share of the unrolls' steps whose actions came from a compressed policy."""
-    counts = [item for unroll in unrolls for item in unroll.steps_by_chain().items()]
-    compressed = sum(steps for chain, steps in counts if is_compressed(chain))
-    return compressed / max(1, sum(steps for _, steps in counts))
+def steps_by_chain(unrolls: Sequence[Unroll]) -> Counter[str]:
+    """Chain → number of the unrolls' valid steps whose actions it chose."""
+    steps: Counter[str] = Counter()
+    for unroll in unrolls:
+        steps.update(unroll.steps_by_chain())
+    return steps
+
+
+def compressed_share(steps: Mapping[str, int]) -> float:
+    """Share of the steps, given by chain, whose actions came from a compressed policy."""
+    compressed = sum(count for chain, count in steps.items() if is_compressed(chain))
+    return compressed / max(1, sum(steps.values()))

@@ -17,7 +17,7 @@ from compress import ONNX, CompressorChain, Context, Policy, RefusedArtifact
 from services.compressor.core import Compressor
 from services.runtime.artifact_messages import artifact_of, reply_of
 from services.runtime.policy_factory import make_ladder
-from services.trainer.gauges import compressed_share
+from services.trainer.gauges import compressed_share, steps_by_chain
 from tests.support.compressors import (
     Moody,
     Pulling,
@@ -402,5 +402,5 @@ def test_the_share_of_compressed_steps_is_that_of_changed_policies(tools) -> Non
         tools.make_unroll(chains=[chain], **({} if steps == 6 else {"valid": valid}))
         for chain, steps in chains
     ]
-    assert compressed_share(unrolls) == pytest.approx(10 / 22)
-    assert compressed_share([]) == 0.0
+    assert compressed_share(steps_by_chain(unrolls)) == pytest.approx(10 / 22)
+    assert compressed_share({}) == 0.0
