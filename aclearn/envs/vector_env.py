@@ -39,7 +39,7 @@ class VectorEnv(Protocol):
         ...
 
     def send(self, actions: NDArray[Any]) -> None:
-        """Take sampled actions [B] for the next step.
+        """Take sampled actions [B, *shape] for the next step.
 
         Raises:
             ValueError: wrong shape or dtype, or an action that `spec.action` does not have.

@@ -86,7 +86,7 @@ def _expected_arrays(unroll: Unroll, spec: UnrollSpec) -> dict[str, tuple[tuple[
         arrays["behaviour_parameters"] = (T, B, spec.parameters), "float32"
     for index, shape in enumerate(spec.state):
         arrays[f"state.{index}"] = (B, *shape), "float32"
-    if spec.masked:
+    if spec.env.masked:
         arrays["masks"] = (T, B, action.mask_width), "bool"
     return arrays
 

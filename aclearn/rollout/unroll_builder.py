@@ -136,7 +136,7 @@ class UnrollBuilder:
         self._log_prob = np.empty(steps, np.float32)
         wanted = spec.parameters
         self._parameters = np.empty((*steps, wanted), np.float32) if wanted else None
-        self._masks = np.empty((*steps, action.mask_width), np.bool_) if spec.masked else None
+        self._masks = np.empty((*steps, action.mask_width), np.bool_) if spec.env.masked else None
         self._rewards = np.empty(steps, np.float32)
         self._terminated = np.empty(steps, np.bool_)
         self._truncated = np.empty(steps, np.bool_)

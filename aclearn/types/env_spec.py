@@ -25,6 +25,7 @@ class EnvSpec:
 
     Attributes:
         warning: a sentence for the user, or empty.
+        masked: whether the environment has action masks.
     """
 
     observation: ObservationSpec

@@ -35,14 +35,12 @@ class UnrollSpec:
         length: T.
         parameters: P numbers of the behaviour policy's distribution; 0 if they are not needed.
         state: the shape of each part of the policy's state in one environment.
-        masked: whether the environment has action masks.
     """
 
     env: EnvSpec
     length: int
     parameters: int = 0
     state: tuple[tuple[int, ...], ...] = ()
-    masked: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -67,7 +67,6 @@ def unroll_spec_of(config: Config, spec: EnvSpec) -> UnrollSpec:
         spec,
         config.actors.unroll_length,
         parameters=distribution_of(spec.action).parameter_count if recorded else 0,
-        masked=spec.masked,
     )
 
 

@@ -20,11 +20,11 @@ SPEC = UnrollSpec(
             {"screen": LeafSpec((2, 2, 2), "uint8", 2), "joints": LeafSpec((3,), "float32")}
         ),
         ActionSpec.discrete(3),
+        masked=True,
     ),
     length=3,
     parameters=3,
     state=((4,), (2, 1)),
-    masked=True,
 )
 # The smallest unroll: no stack, no state, no optional fields.
 FLAT = UnrollSpec(

@@ -24,11 +24,10 @@ from aclearn.wire import decode, encode
 T, B, S, A = 5, 3, 3, 4
 LEAVES = {"screen": LeafSpec((S * 2, 4, 5), "uint8", S), "joints": LeafSpec((6,), "float32")}
 SPEC = UnrollSpec(
-    EnvSpec(ObservationSpec(LEAVES), ActionSpec.discrete(A)),
+    EnvSpec(ObservationSpec(LEAVES), ActionSpec.discrete(A), masked=True),
     T,
     parameters=A,
     state=((7,),),
-    masked=True,
 )
 #: Steps in which an environment begins an episode: one at each edge of an unroll, two in a row.
 RESETS = {(1, 0), (4, 1), (5, 1), (6, 2), (10, 0)}
