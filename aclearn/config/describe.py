@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
@@ -52,6 +53,11 @@ class ConfigKey(NamedTuple):
     default: str
     description: str
 
+    @property
+    def section(self) -> str:
+        """The section of the key; `correctors` is its own."""
+        return self.key.rpartition(".")[0] or self.key
+
 
 def describe_config() -> list[ConfigKey]:
     """Every key in the order of the sections; a key without a default has the text `required`."""
@@ -61,16 +67,15 @@ def describe_config() -> list[ConfigKey]:
 def configuration_page() -> str:
     """The text of docs/configuration.md."""
     lines = [_HEAD]
-    section = ""
-    for entry in describe_config():
-        own_section = entry.key.rpartition(".")[0] or entry.key
-        if own_section != section:
-            section = own_section
-            lines += [f"\n## {section}\n", *_TABLE]
-        lines.append(_row(entry))
-        part = entry.key.rpartition(".")[2]
-        for name, model in _PARTS.get(entry.key, {}).items():
-            lines += [f"\n### {part}: {name}\n", *settings_table(model)]
+    for section, entries in groupby(describe_config(), lambda entry: entry.section):
+        parts: list[str] = []
+        lines += [f"\n## {section}\n", *_TABLE]
+        for entry in entries:
+            lines.append(_row(entry))
+            part = entry.key.rpartition(".")[2]
+            for name, model in _PARTS.get(entry.key, {}).items():
+                parts += [f"\n### {part}: {name}\n", *settings_table(model)]
+        lines += parts  # below the section's own table
     return "\n".join(lines) + "\n"
 
 

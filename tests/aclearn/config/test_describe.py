@@ -72,6 +72,20 @@ def test_the_default_of_each_key_reads_back_to_the_default_of_the_model() -> Non
         assert parse_yaml(knobs[f"actors.{name}"]).value == value
 
 
+def test_the_table_of_a_section_on_the_page_has_all_its_keys() -> None:
+    sections: dict[str, list[str]] = {}
+    for knob in describe_config():
+        sections.setdefault(knob.key.rpartition(".")[0] or knob.key, []).append(knob.key)
+
+    tables = dict.fromkeys(sections, list[str]())
+    for part in configuration_page().split("\n## ")[1:]:
+        name, _, text = part.partition("\n")
+        own = text.partition("\n### ")[0]  # the tables of correctors and strategies follow it
+        tables[name] = [line.split("`")[1] for line in own.splitlines() if line.startswith("| `")]
+
+    assert tables == sections
+
+
 def test_the_page_in_docs_is_current() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
 
