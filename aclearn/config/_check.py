@@ -85,6 +85,9 @@ def _unknown(whole: type[BaseModel], data: Any, location: list[str], prefix: str
     meant = _explain.nearest(whole, dotted, siblings)
     dot = f"{prefix}." if prefix else ""
     hint = f"; did you mean {dot}{meant}?" if meant else "."
+    written, colon, value = location[-1].partition(":")
+    if colon and written in siblings:  # {key:1} is YAML for a key "key:1" without a value
+        hint = f"; write a space after the colon: `{written}: {value}`."
     section = f"{dot}{'.'.join(location[:-1])}".removesuffix(".")
     place = f"of {section}" if section else "at the top"
     return dotted, f" is not a known key{hint} The keys {place} are {', '.join(siblings)}"

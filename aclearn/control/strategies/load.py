@@ -93,7 +93,7 @@ def _make(config: Config, roles: Collection[str]) -> dict[str, tuple[Strategy, f
         dwell_s = arguments.pop("dwell_s")
         strategy = make_extension(entry.name, arguments, key=_KEY, expected=Strategy, ours=_OURS)
         faults += _faults(entry.name, strategy, config)
-        for figure in strategy.indicators:
+        for figure in strategy.indicators if config.compressor.rungs else ():
             try:
                 check_line_name(figure, config, key=entry.name, roles=roles, own=own)
             except ConfigError as error:

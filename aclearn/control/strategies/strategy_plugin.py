@@ -146,14 +146,13 @@ class StrategyPlugin(MonitorPlugin):
         try:
             decision = Decision(last[self._field])
             self._check(decision)
-            changed_s = float(last["changed_s"])
+            changed_s, cause = float(last["changed_s"]), dict(last.get("cause", {}))
             self._strategy.restore(last["state"])
         # the strategy may be the user's code, and may have been another one before
         except Exception as error:
             _LOGGER.warning("event=strategy_reset name=%s reason=%r", self._name, repr(error))
             return
-        self._setting, self._changed_s = decision.setting, changed_s
-        self._cause = dict(last.get("cause", {}))
+        self._setting, self._changed_s, self._cause = decision.setting, changed_s, cause
 
 
 def _short(value: Any) -> str:

@@ -77,7 +77,7 @@ def test_the_table_of_a_section_on_the_page_has_all_its_keys() -> None:
     for knob in describe_config():
         sections.setdefault(knob.key.rpartition(".")[0] or knob.key, []).append(knob.key)
 
-    tables = dict.fromkeys(sections, list[str]())
+    tables: dict[str, list[str]] = {}
     for part in configuration_page().split("\n## ")[1:]:
         name, _, text = part.partition("\n")
         own = text.partition("\n### ")[0]  # the tables of correctors and strategies follow it

@@ -38,6 +38,15 @@ def test_an_unknown_key_gets_its_neighbours_and_the_nearest_one(path: Path) -> N
     )
 
 
+def test_a_colon_without_a_space_after_it_is_shown(path: Path) -> None:
+    message = message_of(
+        "env: {id: a}\nmonitor: {strategies: [{threshold: {epsilon:-1}}]}", path=path
+    )
+
+    assert "threshold.epsilon:-1 is not a known key; write a space after the colon: " in message
+    assert "`epsilon: -1`. The keys of threshold are dwell_s, " in message
+
+
 def test_an_unknown_section_gets_the_sections(path: Path) -> None:
     message = message_of("env: {id: a}\ntrainr: {workers: 1}", path=path)
 

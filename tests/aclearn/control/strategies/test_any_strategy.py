@@ -103,6 +103,7 @@ def test_a_killed_monitor_goes_on_from_a_decision_that_no_role_had_heard_of(tmp_
         '{"strategy": "s", "rung": 7, "changed_s": 1.0, "state": {"wait_s": 1, "failed": 0}}',
         '{"strategy": "s", "rung": 1, "changed_s": null, "state": {"wait_s": 1, "failed": 0}}',
         '{"strategy": "s", "rung": 1, "changed_s": 1.0, "state": {"plays": []}}',
+        '{"strategy": "s", "rung":1, "changed_s": 1, "cause": 3, "state": {"wait_s":1,"failed":0}}',
         '{"strategy": "s", "compressed_share": 0.5, "changed_s": 1.0, "state": {}}',
     ],
 )

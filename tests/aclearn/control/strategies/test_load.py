@@ -134,6 +134,15 @@ def test_every_fault_is_told_at_once() -> None:
     assert len(str(error.value).splitlines()) == 3
 
 
+def test_without_a_ladder_its_figures_are_no_further_fault() -> None:
+    with pytest.raises(ConfigError) as error:
+        check_strategies(config("threshold", compressor={}), {"monitor", "trainer", "actor"})
+    assert str(error.value).splitlines() == [
+        "monitor.strategies: threshold needs a ladder of at least two chains, and there is none; "
+        "set compressor.chain or compressor.ladder"
+    ]
+
+
 def test_figures_of_a_users_own_parts_may_be_followed() -> None:
     own = {"plugins": ["mine:Plugin"]}
     check(config({"threshold": {"indicator": "plugin_far"}}, monitor=own))
