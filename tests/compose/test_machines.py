@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import shutil
@@ -23,7 +24,9 @@ ENDLESS = "run.target_return=null run.metrics_every_s=0.25"
 def address(image: str) -> str:
     """An address of the host at which containers of every network reach published ports."""
     [network] = json.loads(docker("network", "inspect", "bridge"))
-    return str(network["IPAM"]["Config"][0]["Gateway"])
+    [config] = network["IPAM"]["Config"]
+    # an engine that has just been set up names no gateway: it is the first address then
+    return config.get("Gateway") or str(ipaddress.ip_network(config["Subnet"])[1])
 
 
 def acts_on(first: Cluster) -> None:
@@ -72,7 +75,14 @@ def test_actors_of_another_machine_learn_with_the_trainer_of_the_first(clone, ad
     assert join.poll() is None
     given["ARGS"] += f" run.max_updates={first.last('updates') + 100}"
     up = first.start(*FIRST, ADDRESS=address, KEYS="./keys", ARGS=given["ARGS"])
-    assert (up.wait(DEADLINE_S), join.wait(DEADLINE_S)) == (0, 0), other.log.read_text()
+    for started, name in ((up, "first"), (join, "other")):
+        wait_for(
+            lambda started=started: started.poll() is not None,
+            f"docker-compose of the {name} machine has ended",
+            within_s=120.0,
+            context=lambda: first.report() + other.report(),
+        )
+        assert started.returncode == 0, other.log.read_text()
     for container in other.containers("actor"):
         assert other.state(container)["ExitCode"] == 0
     assert "Traceback" not in first.log.read_text() + other.log.read_text()

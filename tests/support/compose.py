@@ -119,6 +119,12 @@ class Cluster:
         """The output of every container."""
         return self.compose("logs", "--no-color")
 
+    def report(self) -> str:
+        """This project's containers with their states and output, and the newest metrics."""
+        label = f"label=com.docker.compose.project={self.project}"
+        listed = docker("ps", "--all", "--filter", label)
+        return f"{self.folder.name}\n{listed}\n{self.logs()}\n{self.lines()[-1:]}\n"
+
     def run(self, name: str = "cluster-1") -> Path:
         """A run's folder."""
         return self.folder / "runs" / name
