@@ -81,6 +81,30 @@ def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str
     return "; did you mean " + " or ".join(by_lower[low] for low in found) + "?" if found else ""
 
 
+#: Module → the extra of ours that installs it.
+_EXTRA_OF = {
+    "Box2D": "box2d",
+    "mujoco": "mujoco",
+    "minigrid": "minigrid",
+    "pettingzoo": "pettingzoo",
+}
+
+
+def install_hint(error: BaseException) -> str:
+    """Sentences on installing the extra whose module the error, or a cause of it, lacks.
+
+    Empty if there is none.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ModuleNotFoundError) and cause.name:
+            module = cause.name.partition(".")[0]
+            if extra := _EXTRA_OF.get(module):
+                return f"{module} is not installed; pip install 'aclearn[{extra}]'"
+        cause = cause.__cause__ or cause.__context__
+    return ""
+
+
 def words_of(error: BaseException) -> str:
     """Class and message of an error in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from aclearn.errors import AclearnError, ConfigError, did_you_mean, words_of
+from aclearn.errors import AclearnError, ConfigError, did_you_mean, install_hint, words_of
 
 _T = TypeVar("_T")
 _ROOT = Path(__file__).parents[1]
@@ -98,6 +98,8 @@ def import_module(name: str, *, key: str, error: type[AclearnError] = ConfigErro
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as failure:  # the module is the user's code
+        if missing := install_hint(failure):
+            raise error(f"{key}: {missing}") from failure
         if isinstance(failure, ModuleNotFoundError) and failure.name == name:
             modules = (module.name for module in pkgutil.iter_modules())
             near = did_you_mean(name, modules, cutoff=0.8) or "."

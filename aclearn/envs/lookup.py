@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
-from aclearn.errors import EnvironmentFailure, did_you_mean
+from aclearn.errors import EnvironmentFailure, did_you_mean, install_hint
 from aclearn.extensions import import_module, load_extension
 from aclearn.types.atari_ids import guessed_id
 
 if TYPE_CHECKING:
     from aclearn.config import EnvConfig
+
+#: Beginnings of ids → the module that registers them.
+_REGISTERED_BY = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
 
 
 def maker(env: EnvConfig) -> Callable[[], Any]:
@@ -37,6 +40,12 @@ def _registered_maker(env_id: str, name: str, kwargs: dict[str, Any]) -> Callabl
     try:
         spec = copy.copy(gymnasium.spec(name))
     except gymnasium.error.Error as error:
+        for beginning, module in _REGISTERED_BY.items():
+            if name.startswith(beginning) and env_id == name:
+                raise EnvironmentFailure(
+                    f"env.id {env_id!r}: write {module}:{name}; if {module} is not installed, "
+                    f"pip install 'aclearn[{module}]'"
+                ) from error
         known_ids = [known for known in _known_ids() if known != name]
         raise EnvironmentFailure(
             f"env.id {env_id!r}: gymnasium knows no such environment"
@@ -49,7 +58,11 @@ def _registered_maker(env_id: str, name: str, kwargs: dict[str, Any]) -> Callabl
     spec.order_enforce = False
 
     def make() -> Any:
-        return gymnasium.make(spec, disable_env_checker=True, **kwargs)
+        try:
+            return gymnasium.make(spec, disable_env_checker=True, **kwargs)
+        except Exception as error:
+            _tell_missing_extra(env_id, error)
+            raise
 
     return make
 
@@ -74,7 +87,11 @@ def _factory_maker(env_id: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
         )
 
     def make() -> Any:
-        made = factory(**kwargs)
+        try:
+            made = factory(**kwargs)
+        except Exception as error:
+            _tell_missing_extra(env_id, error)
+            raise
         if not isinstance(made, gymnasium.Env):
             raise EnvironmentFailure(
                 f"env.id {env_id!r}: the factory returned a {type(made).__name__} "
@@ -83,3 +100,9 @@ def _factory_maker(env_id: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
         return made
 
     return make
+
+
+def _tell_missing_extra(env_id: str, error: Exception) -> None:
+    """Raise `EnvironmentFailure` if an extra of ours would mend the error."""
+    if missing := install_hint(error):
+        raise EnvironmentFailure(f"env.id {env_id!r}: {missing}") from error

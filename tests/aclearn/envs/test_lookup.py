@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import logging
+import sys
 
 import gymnasium
 import pytest
 
 from aclearn.config import EnvConfig
-from aclearn.envs import read_spec
+from aclearn.envs import make_vector_env, read_spec
 from aclearn.envs.lookup import maker
 from aclearn.errors import EnvironmentFailure
 
@@ -75,6 +76,57 @@ def test_a_module_in_front_of_an_id_is_imported_and_gymnasium_makes_the_rest():
     made = maker(EnvConfig(id="gymnasium.envs.classic_control:CartPole-v1"))()
     assert made.spec.id == "CartPole-v1"
     made.close()
+
+
+def make_two_agents():
+    import pettingzoo
+
+    return pettingzoo
+
+
+@pytest.mark.parametrize(
+    ("env_id", "module", "extra"),
+    [
+        ("LunarLander-v3", "Box2D", "box2d"),
+        ("gymnasium.envs.classic_control:BipedalWalker-v3", "Box2D", "box2d"),
+        ("HalfCheetah-v5", "mujoco", "mujoco"),
+        ("minigrid:MiniGrid-DoorKey-5x5-v0", "minigrid", "minigrid"),
+        ("pettingzoo.butterfly:make", "pettingzoo", "pettingzoo"),
+        (f"{__name__}:make_two_agents", "pettingzoo", "pettingzoo"),
+    ],
+)
+def test_a_missing_package_is_told_with_the_extra_that_installs_it(
+    monkeypatch, env_id, module, extra
+):
+    # Given a hidden package, whatever was imported before
+    dependants = ("gymnasium.envs.box2d", "gymnasium.envs.mujoco", module)
+    for name in [name for name in sys.modules if name.startswith(dependants)]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    said = f"env.id '{env_id}': {module} is not installed; pip install 'aclearn[{extra}]'"
+    with pytest.raises(EnvironmentFailure) as refused:
+        read_spec(EnvConfig(id=env_id))
+    assert str(refused.value) == said
+
+
+def test_an_id_of_minigrid_needs_its_module_in_front():
+    with pytest.raises(EnvironmentFailure, match=r"write minigrid:MiniGrid-.*aclearn\[minigrid\]"):
+        read_spec(EnvConfig(id="MiniGrid-DoorKey-5x5-v0"))
+    made = maker(EnvConfig(id="minigrid:MiniGrid-DoorKey-5x5-v0"))()
+    assert made.spec.id == "MiniGrid-DoorKey-5x5-v0"
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "module"), [("LunarLander-v3", "Box2D"), ("HalfCheetah-v5", "mujoco")]
+)
+def test_environments_of_an_extra_are_made_and_reset(env_id, module):
+    pytest.importorskip(module)
+    group = make_vector_env(
+        EnvConfig(id=env_id), num_envs=1, seed=0, step_timeout_s=60, max_faults=0
+    )
+    assert group.reset()["observation"].shape[0] == 1
+    group.close()
 
 
 def test_the_time_limit_stays_and_the_checking_wrappers_go():
