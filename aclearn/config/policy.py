@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, Strict, field_validator
 
 from aclearn.config._fields import Group, Whole
-from aclearn.types import ARCHITECTURES, refuse_recurrence
+from aclearn.types import ACTIVATIONS, ARCHITECTURES, refuse_recurrence
 
 if TYPE_CHECKING:
     Architecture = str
+    Activation = str
 else:
     Architecture = Literal[tuple(ARCHITECTURES)]
+    Activation = Literal[ACTIVATIONS]
 
 
 class PolicyConfig(Group):
@@ -27,6 +29,15 @@ class PolicyConfig(Group):
     ) = Field(
         default=None,
         description="widths of the hidden layers, in units; null: the architecture's own",
+    )
+    activation: Activation | None = Field(
+        default=None,
+        description="function after convolutions and hidden layers; null: the architecture's own",
+    )
+    separate_value: bool | None = Field(
+        default=None,
+        description="the critic has hidden layers of its own; null: as the architecture, which "
+        "for mlp is true. Convolutions are shared in any case",
     )
     std_from_observations: bool = Field(
         default=False,

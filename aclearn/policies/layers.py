@@ -27,7 +27,7 @@ class Layer:
     * "dense": `units`, `bias`, `gain`.
     * "max_pool": `kernel`, `stride`, `padding`.
     * "flatten": all but the first axis become one.
-    * "relu", "tanh"; "add": the sum of the two layers that it reads.
+    * "relu", "tanh", "elu", "silu"; "add": the sum of the two layers that it reads.
     * "log_std": what it reads, and after it `units` numbers that no observation changes.
 
     Any other kind has no tensors and keeps the shape of its input; `aclearn.policies.network.KINDS`

@@ -61,6 +61,8 @@ KINDS: dict[str, Callable[[Layer, Shape], _Compute]] = {
     "flatten": lambda layer, given: partial(torch.flatten, start_dim=1),
     "relu": lambda layer, given: torch.relu,
     "tanh": lambda layer, given: torch.tanh,
+    "elu": lambda layer, given: nn.functional.elu,
+    "silu": lambda layer, given: nn.functional.silu,
     "add": lambda layer, given: torch.add,
     "log_std": lambda layer, given: _LogStd(layer.units),
 }

@@ -45,7 +45,7 @@ def build_architecture(
         actions: of the policy; a number means this many discrete actions.
         convolutions: applied in order.
         hidden: widths of the dense layers between the (flattened) input and the heads.
-        activation: "relu" or "tanh", after every convolution and hidden layer.
+        activation: one of `ACTIVATIONS`, after every convolution and hidden layer.
         separate_value: the critic has its own hidden layers.
         sections: residual ones, applied in order after the convolutions.
         critic: "v", one value of a state, or "q", one of each action.
@@ -107,6 +107,8 @@ def describe_architecture(
     observation_dtype: str,
     actions: int | ActionSpec,
     hidden: tuple[int, ...] | None = None,
+    activation: str | None = None,
+    separate_value: bool | None = None,
     critic: str = "v",
     std_from_observations: bool = False,
 ) -> Architecture:
@@ -118,6 +120,8 @@ def describe_architecture(
         observation_dtype: "uint8" or "float32".
         actions: as of `build_architecture`.
         hidden: replaces the preset's hidden widths.
+        activation: replaces the preset's activation; one of `ACTIVATIONS`.
+        separate_value: replaces the preset's choice whether the critic has its own hidden layers.
         critic: "v", one value of a state, or "q", one of each action.
         std_from_observations: as of `build_architecture`.
 
@@ -131,7 +135,8 @@ def describe_architecture(
         raise ConfigError(
             f"policy.architecture: {name!r} is unknown; expected one of {', '.join(ARCHITECTURES)}"
         )
-    preset = ARCHITECTURES[name] | ({} if hidden is None else {"hidden": tuple(hidden)})
+    chosen = {"hidden": hidden, "activation": activation, "separate_value": separate_value}
+    preset = ARCHITECTURES[name] | {key: of for key, of in chosen.items() if of is not None}
     if preset.keys() & {"convolutions", "sections"} and len(observation_shape) != 3:
         raise ConfigError(
             f"policy.architecture: {name!r} needs images (C, H, W), but the environment's "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aclearn.types.action_batch import ActionBatch
 from aclearn.types.action_spec import ActionSpec
 from aclearn.types.architectures import (
+    ACTIVATIONS,
     ARCHITECTURES,
     Convolution,
     ResidualSection,
@@ -19,6 +20,7 @@ from aclearn.types.policy_version import PolicyId, PolicyVersion
 from aclearn.types.unroll import Unroll, UnrollSpec
 
 __all__ = [
+    "ACTIVATIONS",
     "ARCHITECTURES",
     "OBSERVATION",
     "ActionBatch",

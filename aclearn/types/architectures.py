@@ -54,6 +54,9 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 }
 """Values of `policy.architecture` → arguments of `build_architecture`."""
 
+#: Functions after convolutions and hidden layers.
+ACTIVATIONS = ("tanh", "relu", "elu", "silu")
+
 #: Parts of names of recurrent networks.
 _RECURRENT = ("lstm", "gru", "rnn")
 

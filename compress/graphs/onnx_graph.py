@@ -154,6 +154,12 @@ def _convolution(nodes: _Nodes, layer: Layer, x: str) -> None:
     nodes.add(layer, "Conv", [x, *_weights(layer)], **_window(layer))
 
 
+def _silu(nodes: _Nodes, layer: Layer, x: str) -> None:
+    sigmoid = f"{layer.name}.sigmoid"
+    nodes.nodes.append(helper.make_node("Sigmoid", [x], [sigmoid]))
+    nodes.add(layer, "Mul", [x, sigmoid])
+
+
 def _log_std(nodes: _Nodes, layer: Layer, x: str) -> None:
     # x · 0 + log_std: one row of numbers for each row of x
     none, rows = f"{layer.name}.none", f"{layer.name}.rows"
@@ -184,6 +190,8 @@ KINDS: dict[str, Callable[..., None]] = {
     "flatten": lambda nodes, layer, x: nodes.add(layer, "Flatten", [x], axis=1),
     "relu": lambda nodes, layer, x: nodes.add(layer, "Relu", [x]),
     "tanh": lambda nodes, layer, x: nodes.add(layer, "Tanh", [x]),
+    "elu": lambda nodes, layer, x: nodes.add(layer, "Elu", [x]),
+    "silu": _silu,
     "add": lambda nodes, layer, x, y: nodes.add(layer, "Add", [x, y]),
     "log_std": _log_std,
 }

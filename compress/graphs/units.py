@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aclearn.policies import Architecture, Layer
-from aclearn.types import OBSERVATION
+from aclearn.types import ACTIVATIONS, OBSERVATION
 from compress.graphs.policy_graph import PolicyGraph, Tensors
 
 Units = Mapping[str, NDArray[np.intp]]
 
 
 #: Kinds that compute each unit of their input by itself.
-_UNITWISE = ("scale", "max_pool", "flatten", "relu", "tanh")
+_UNITWISE = ("scale", "max_pool", "flatten", *ACTIVATIONS)
 
 
 def sources(layers: Iterable[Layer]) -> dict[str, str | None]:

@@ -55,6 +55,8 @@ def architecture_of(config: Config, spec: EnvSpec | None = None) -> Architecture
         observation_dtype=leaf.dtype,
         actions=spec.action,
         hidden=config.policy.hidden,
+        activation=config.policy.activation,
+        separate_value=config.policy.separate_value,
         critic=config.policy.critic,
         std_from_observations=config.policy.std_from_observations,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from aclearn.policies import Architecture, Convolution, ResidualSection, build_architecture
+from aclearn.types import ACTIVATIONS
 
 
 class Parts(NamedTuple):
@@ -38,7 +39,7 @@ def parts_of(architecture: Architecture) -> Parts:
         architecture.parameter_count,
         tuple(Convolution(c.units, c.kernel, c.stride) for c in numbered("convolutions.{}")),
         tuple(layer.units for layer in numbered("hidden.{}")),
-        "tanh" if any(layer.kind == "tanh" for layer in architecture.layers) else "relu",
+        next((layer.kind for layer in architecture.layers if layer.kind in ACTIVATIONS), "relu"),
         "value_hidden.0" in layers,
         tuple(
             ResidualSection(

@@ -60,5 +60,7 @@ _BY_KIND = {
     "flatten": lambda layer, x: x.reshape(len(x), -1),
     "relu": lambda layer, x: np.maximum(x, 0.0),
     "tanh": lambda layer, x: np.tanh(x),
+    "elu": lambda layer, x: np.where(x > 0, x, np.expm1(np.minimum(x, 0.0))),
+    "silu": lambda layer, x: x / (1 + np.exp(-x)),
     "add": lambda layer, x, y: x + y,
 }

@@ -398,8 +398,9 @@ def test_what_cannot_be_quantised_is_refused(small) -> None:
     [
         {"convolutions": (Convolution(7, 3, 3), Convolution(4, 1, 1)), "hidden": ()},
         {"activation": "tanh"},
+        {"activation": "silu"},
     ],
-    ids=["one-by-one-convolutions-and-no-hidden-layers", "tanh-after-convolutions"],
+    ids=["one-by-one-convolutions-and-no-hidden-layers", "tanh", "silu"],
 )
 def test_other_networks_are_computed_too(small, changes) -> None:
     architecture = altered(small.images, **changes)

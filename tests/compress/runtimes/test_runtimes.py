@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from aclearn.policies import Convolution
-from aclearn.types import ARCHITECTURES
+from aclearn.types import ACTIVATIONS, ARCHITECTURES
 from compress import (
     OnnxRuntime,
     PolicyGraph,
@@ -222,7 +222,7 @@ def test_residual_networks_give_what_the_paper_says_after_every_swap(
 
 
 @pytest.mark.parametrize("hidden", [(), (9,)])
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_residual_sections_after_convolutions_and_with_other_activations_run(
     make, small, activation, hidden
 ) -> None:

@@ -54,6 +54,13 @@ def test_the_architecture_is_the_preset_for_the_environment() -> None:
 def test_hidden_widths_of_the_configuration_are_used() -> None:
     made = architecture_of(_config(architecture="nature", hidden=(32,)), _IMAGES)
     assert parts_of(made).hidden == (32,)
+    wide = {"hidden": (256, 256, 128), "activation": "elu", "separate_value": False}
+    made = parts_of(
+        architecture_of(_config(architecture="mlp", **wide), plain_spec((4,), "float32", 2))
+    )
+    assert (made.hidden, made.activation, made.separate_value) == tuple(wide.values())
+    made = parts_of(architecture_of(_config(architecture="nature", separate_value=True), _IMAGES))
+    assert (made.hidden, made.activation, made.separate_value) == ((512,), "relu", True)
 
 
 def test_a_q_head_is_that_of_discrete_actions_only() -> None:
