@@ -9,10 +9,10 @@ STAMP  := $(VENV)/.installed
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help train check test unit system lint docs clean
+.PHONY: help train check test unit system lint docs docs-site clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*## /make \1	/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' Makefile
 
 train: $(STAMP)  ## learn Pong; files land in runs/
 	$(BIN)/aclearn train configs/pong.yaml $(ARGS)
@@ -33,14 +33,18 @@ lint: $(STAMP)  ## ruff, mypy, the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: $(STAMP)  ## write docs/configuration.md and docs/links.md again
+docs: $(STAMP)  ## write docs/configuration.md, docs/links.md and docs/reference/ again
 	$(BIN)/python -c 'from pathlib import Path; from aclearn.config import configuration_page; \
 	Path("docs/configuration.md").write_text(configuration_page(), encoding="utf-8")'
 	$(BIN)/python -c 'from pathlib import Path; from compress import LINKS; from compress.settings import links_page; \
 	Path("docs/links.md").write_text(links_page(LINKS), encoding="utf-8")'
+	$(BIN)/python -m tools.reference_pages
+
+docs-site: docs  ## build the site of docs/ in build/site; a broken link is an error
+	$(BIN)/zensical build --strict
 
 clean:  ## remove .venv and caches; runs/ stays
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .cache
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
