@@ -16,7 +16,7 @@ from aclearn.config.learning import OptimiserConfig, TrainerConfig
 from aclearn.config.load import config_from_yaml, load_config
 from aclearn.config.loss import ActorCriticConfig, CorrectorConfig, LossConfig
 from aclearn.config.model import Config, RunConfig
-from aclearn.config.monitor import MonitorConfig, TunerConfig
+from aclearn.config.monitor import MetricsConfig, MonitorConfig, TunerConfig
 from aclearn.config.policy import PolicyConfig
 from aclearn.config.roles import (
     MAX_PROCESSES,
@@ -40,6 +40,7 @@ __all__ = [
     "EnvConfig",
     "Group",
     "LossConfig",
+    "MetricsConfig",
     "MonitorConfig",
     "NetworkConfig",
     "OptimiserConfig",

@@ -12,7 +12,7 @@ from aclearn.config.checks import contradictions
 from aclearn.config.env import EnvConfig
 from aclearn.config.learning import OptimiserConfig, TrainerConfig
 from aclearn.config.loss import ActorCriticConfig, AnyLoss, CorrectorConfig, default_correctors
-from aclearn.config.monitor import MonitorConfig, TunerConfig
+from aclearn.config.monitor import MetricsConfig, MonitorConfig, TunerConfig
 from aclearn.config.policy import PolicyConfig
 from aclearn.config.roles import (
     ActorsConfig,
@@ -105,6 +105,7 @@ class Config(Group):
     optimiser: OptimiserConfig = Field(default_factory=OptimiserConfig)
     tuner: TunerConfig = Field(default_factory=TunerConfig)
     monitor: MonitorConfig = Field(default_factory=MonitorConfig)
+    metrics: MetricsConfig = Field(default_factory=MetricsConfig)
     network: NetworkConfig = Field(default_factory=NetworkConfig)
     supervisor: SupervisorConfig = Field(default_factory=SupervisorConfig)
 

@@ -74,6 +74,24 @@ class MonitorConfig(Group):
     )
 
 
+class MetricsConfig(Group):
+    """Where the metrics go, beside the run folder."""
+
+    sinks: list[Annotated[dict[str, dict[str, Any]], BeforeValidator(_named)]] = Field(
+        default_factory=list,
+        description="classes of yours that take each metrics line and decision elsewhere: "
+        "module:Name of subclasses of aclearn.metrics.sinks.MetricsSink, with arguments "
+        "`module:Name: {argument: value}`",
+    )
+    sink_timeout_s: float = Field(
+        default=5.0,
+        gt=0.0,
+        le=30.0,
+        description="time for all sinks to finish at the run's end, in seconds; after a signal "
+        "supervisor.stop_timeout_s bounds it too",
+    )
+
+
 TunedCount = Literal["predictors", "trainers", "actors"]
 
 

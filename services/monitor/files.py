@@ -12,6 +12,7 @@ from typing import Any
 from aclearn.control import StopCondition
 from aclearn.errors import RunFolderError
 from aclearn.metrics import MetricsAggregator, TensorBoardWriter, UnwrittenNotes
+from aclearn.metrics.sinks import SinkSet
 from aclearn.runs import (
     MetricsWriter,
     RunFolder,
@@ -35,9 +36,12 @@ class MonitorFiles:
     Args:
         folder: of the run.
         indicators: names of the figures of the user's indicators.
+        sinks: of the user; they get every line and decision too.
     """
 
-    def __init__(self, folder: RunFolder, indicators: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: RunFolder, indicators: Sequence[str] = (), sinks: SinkSet | None = None
+    ) -> None:
         self._folder = folder
         self.metrics = MetricsWriter(folder.metrics_path)
         # in the run folder itself: TensorBoard names a run after the folder of its events
@@ -45,6 +49,7 @@ class MonitorFiles:
         last_step = int(self.last_line.get("env_steps") or 0)
         text = f"```yaml\n{folder.read_config_yaml()}\n```"
         self.tensorboard.write_text("configuration", text, step=last_step)
+        self._sinks = SinkSet({}) if sinks is None else sinks
         self._notes = UnwrittenNotes()
         self._failures = 0
         self._reserve()
@@ -97,14 +102,14 @@ class MonitorFiles:
         return {}
 
     def write_line(self, line: dict[str, Any], metrics: MetricsAggregator) -> list[str]:
-        """Write one line to every file; errors are reported and the run continues.
+        """Write one line to every file and sink; errors are reported and the run continues.
 
         Args:
             line: gets `metrics_failures` and `metrics_error`, from the first failure on.
             metrics: the aggregator that made it.
 
         Returns:
-            Notes for the user: files begin to fail, or are written again.
+            Notes for the user: files or sinks begin to fail, or files are written again.
         """
         if self._failures:
             line |= {"metrics_failures": self._failures, "metrics_error": None}
@@ -120,15 +125,22 @@ class MonitorFiles:
             line |= {"metrics_failures": self._failures, "metrics_error": words}
         except ValueError as error:  # no JSON number; the next line may be valid
             _LOGGER.error("event=line_not_written reason=%r", str(error)[:300])
-        notes = self._notes.observe(line)
+            return []
+        notes = self._notes.observe(line) + self._sinks.write(line)
         for text in notes:
             _LOGGER.info("event=unwritten text=%r", text)
         return notes
 
-    def show_decision(self, line: Mapping[str, Any]) -> None:
-        """Show a line of the strategies' log among TensorBoard's texts."""
+    def show_strategy(self, line: Mapping[str, Any]) -> None:
+        """Show a line of the strategies' log among TensorBoard's texts, and to the sinks."""
         text = f"```json\n{json.dumps(line)}\n```"
         self.tensorboard.write_text(f"strategy/{line['strategy']}", text, step=line["env_steps"])
+        self._sinks.write_decision(line["strategy"], line)
+
+    def show_tuner(self, line: Mapping[str, Any], scalars: Mapping[str, Any]) -> None:
+        """Show the numbers of a line of the tuner's log in TensorBoard, and it to the sinks."""
+        self.tensorboard.write_at(line["decision"], scalars)
+        self._sinks.write_decision("tuner", line)
 
     def finish(
         self, line: dict[str, Any], metrics: MetricsAggregator, goal: StopCondition, reason: str
@@ -144,13 +156,15 @@ class MonitorFiles:
             _LOGGER.error("event=room_not_released reason=%r", str(error))
         self.write_line(line, metrics)
         written = self._write_summary(line, goal, reason)
+        self._sinks.close(self._folder.read_summary() if written else None)
         self.close()
         return written
 
     def close(self) -> None:
-        """Close the files; closing twice has no effect."""
+        """Close the files and sinks; closing twice has no effect."""
         self.metrics.close()
         self.tensorboard.close()
+        self._sinks.close()
 
     def _write_summary(self, line: dict[str, Any], goal: StopCondition, reason: str) -> bool:
         give_up_at = time.monotonic() + _SUMMARY_WITHIN_S

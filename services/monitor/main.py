@@ -16,6 +16,7 @@ from aclearn.errors import LearningLost
 from aclearn.launch.resources import FreeCores
 from aclearn.metrics import FREE_CORES
 from aclearn.metrics.indicators import IndicatorSet, load_indicators
+from aclearn.metrics.sinks import SinkRun, SinkSet, load_sinks
 from aclearn.runs import RunFolder
 from aclearn.telemetry import WaitMeter
 from aclearn.views import PlainConsole
@@ -55,7 +56,7 @@ class MonitorRole:
         context: of the monitor.
 
     Raises:
-        ConfigError: a plug-in or an indicator cannot be loaded.
+        ConfigError: a plug-in, an indicator or a sink cannot be loaded.
     """
 
     exit_status = 0
@@ -71,7 +72,11 @@ class MonitorRole:
         accepts = (NumberRequest, Hello, Heartbeat, DirectiveAck, StopRun, StatusRequest)
         self._server = context.serve_at(context.monitor, accepts)
         own = load_indicators(config.monitor.indicators)
-        self._files = files = MonitorFiles(folder, [name for each in own for name in each.names])
+        self._sinks = SinkSet(
+            load_sinks(config.metrics.sinks), timeout_s=config.metrics.sink_timeout_s
+        )
+        figures = [name for each in own for name in each.names]
+        self._files = files = MonitorFiles(folder, figures, self._sinks)
         self._plugins = Plugins(
             _open_plugins(config, folder, files),
             rungs=len(config.compressor.rungs),
@@ -107,6 +112,8 @@ class MonitorRole:
             if context.by_hand
             else None
         )
+        settings = config.model_dump(by_alias=True)
+        self._sinks.open(SinkRun(folder.name, folder.path, settings, resumed=bool(last_line)))
 
     def step(self, timeout_s: float) -> bool:
         """As `Role.step`: handle messages, send due ones, write the next line.
@@ -167,6 +174,7 @@ class MonitorRole:
         figures = {
             "monitor_refused_messages": refused,
             "monitor_refused_connections": self._server.refused_connections,
+            **self._sinks.gauges(),
         }
         free = self._cores.look()
         here = all(m.host == socket.gethostname() for m in self._registry.members)
@@ -196,9 +204,8 @@ def _open_plugins(
     workers_of = {spec.tuned_workers: spec.name for spec in ROLES.values() if spec.tuned_workers}
     plugins: dict[str, MonitorPlugin] = {}
     if most_counts(config):
-        show = files.tensorboard.write_at
-        plugins[TUNER] = TunerPlugin(config, folder.path, workers_of, show=show)
-    plugins |= open_strategies(config, folder.path, roles_of(config), show=files.show_decision)
+        plugins[TUNER] = TunerPlugin(config, folder.path, workers_of, show=files.show_tuner)
+    plugins |= open_strategies(config, folder.path, roles_of(config), show=files.show_strategy)
     return plugins | load_plugins(config.monitor.plugins)
 
 

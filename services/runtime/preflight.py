@@ -17,6 +17,7 @@ from aclearn.control.strategies.load import check_strategies
 from aclearn.errors import EndpointError
 from aclearn.launch import StopFlag
 from aclearn.metrics.indicators import load_indicators
+from aclearn.metrics.sinks import load_sinks
 from aclearn.policies import Architecture
 from aclearn.runs import RunFolder
 from aclearn.types import EnvSpec
@@ -56,6 +57,7 @@ def check_run(config: Config, monitor: str, *, resume: bool, stop: StopFlag) -> 
     if not config.run.deterministic:
         check_address(config, monitor)
     load_indicators(config.monitor.indicators)
+    load_sinks(config.metrics.sinks)
     check_strategies(config, roles_of(config))
     check_with_torch_elsewhere(config)
     spec = probe_environment(config, stop=stop)
@@ -94,8 +96,9 @@ def check_role(context: RoleContext) -> EnvSpec | None:
 
 
 def check_monitor(context: RoleContext) -> None:
-    """Check a monitor's indicators and strategies, and its address as `check_address`."""
+    """Check a monitor's indicators, sinks and strategies, and its address as `check_address`."""
     load_indicators(context.config.monitor.indicators)
+    load_sinks(context.config.metrics.sinks)
     check_strategies(context.config, roles_of(context.config))
     check_address(context.config, context.monitor)
 

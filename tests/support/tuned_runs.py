@@ -74,7 +74,7 @@ class World:
                 config,
                 self.folder.path,
                 {"predictors": "predictor", "trainers": "trainer"},
-                show=lambda number, scalars: self.shown.append((number, scalars)),
+                show=lambda line, scalars: self.shown.append((line["decision"], scalars)),
             )
         self.collector = IndicatorCollector({"actor": config.actors.processes})
         self.channel = DirectiveChannel()

@@ -181,6 +181,8 @@ def test_all_that_the_page_on_the_architecture_adds_works_in_one_run(system: Sys
     assert line["wait_share"]["counter"]["the next turn"] > 0.5
     run.signal(signal.SIGTERM)
     assert run.wait(within_s=10.0) == 128 + signal.SIGTERM, run.diagnosis()
+    told = [json.loads(text) for text in (run.folder / "told.jsonl").read_text().splitlines()]
+    assert len(told) == len(run.lines()) + 1 and told[-1] == {"over": True}
     checkpoint = load_newest(run.folder / "checkpoints")
     assert checkpoint is not None
     kinds = {layer["kind"] for layer in checkpoint.state["architecture_spec"]["layers"]}

@@ -139,7 +139,7 @@ class StrategyPlugin(MonitorPlugin):
         }
         self._log.write(line)
         if self._show is not None:
-            self._show(line)
+            self._show(self._log.last_line)
 
     def _restore(self, last: Mapping[str, Any]) -> None:
         """Continue from a line of the log; an invalid one is logged and ignored."""

@@ -30,8 +30,8 @@ _LEAVE_WITHIN_S = 10.0
 #: A heartbeat is overdue after this many intervals.
 _HEARTBEATS_LATE = 1.5
 
-#: Takes a decision's number, from 1 on, and its numbers by name.
-Show = Callable[[int, Mapping[str, Any]], None]
+#: Takes a decision as in the log, and its numbers by name.
+Show = Callable[[Mapping[str, Any], Mapping[str, Any]], None]
 
 
 class TunerPlugin(MonitorPlugin):
@@ -222,7 +222,7 @@ class TunerPlugin(MonitorPlugin):
     def _take(self, decision: Decision, now: float) -> None:
         self._log.write({"time_s": now, **asdict(decision), "fixed": self._fixed})
         if self._show is not None:
-            self._show(self._log.count, decision.scalars())
+            self._show(self._log.last_line, decision.scalars())
         self._verdicts[decision.label] += 1
         if decision.verdict in ("accepted", "rejected"):
             self._tried = True
