@@ -110,10 +110,10 @@ class TunerConfig(Group):
     )
     rule: Literal["annealing", "ga3c"] = Field(
         default="annealing",
-        description="how a change is chosen and judged: annealing (ours: the counts kept so far, "
-        "the noise and the temperature decide), or ga3c (that of GA3C's code: all counts step at "
-        "random, and a window that counts no less than the last one accepts; of the keys below it "
-        "uses objective, every_s and the bounds)",
+        description="how a change is chosen and judged: annealing (ours: a model of the rates "
+        "measured so far chooses a trial, noise and temperature decide on it), or ga3c (that of "
+        "GA3C's code: all counts step at random, and a window that counts no less than the last "
+        "one accepts; of the keys below it uses objective, every_s and the bounds)",
     )
     objective: Literal["learned_steps", "tps"] = Field(
         default="learned_steps",
